@@ -1,22 +1,24 @@
-"""Each algorithm compared with numpy versions of the equations in its docstring, to 1e-9 over 50 steps."""
+"""Collective algorithms compared with numpy versions of the equations in their docstrings, with and without compression."""
 
 import numpy as np
 import pytest
 from helpers.least_squares import (
-    BATCH,
+    CLOSE,
     DIMENSION,
     START,
+    STEPS,
+    VECTOR,
     Momentum,
-    allreduce,
-    downpour,
     gradient,
-    periodic,
+    gradient_of,
     rows,
-    served,
-)
-from helpers.run_on_ranks import EVERYWHERE, on_ranks
+    train,
+    uneven,
+)  # fmt: skip
+from helpers.reference_compressors import BYTES, SETTINGS, Sender
+from helpers.run_on_ranks import on_ranks
 
-STEPS = 50
+RANKS = 4
 
 
 class Adam:
@@ -34,139 +36,91 @@ class Adam:
         return theta - self.lr * m / (np.sqrt(v) + self.eps)
 
 
-RULES = {"sgd": Momentum, "adam": Adam}
+RULES = {"momentum": Momentum, "adam": Adam}
 
 
-def uneven(workers):
-    """Return batch sizes: full batches for every worker, and a last step with samples for the first worker only."""
-    return [[BATCH] * (STEPS - 1) + [2 if worker == 0 else 0] for worker in range(workers)]
-
-
-@EVERYWHERE
 @pytest.mark.parametrize("optimizer", RULES)
-def test_allreduce(transport, ranks, optimizer):
-    counts = uneven(ranks)
-    results = on_ranks(allreduce, transport, ranks, optimizer, counts)
+def test_allreduce(optimizer):
+    counts = uneven(RANKS)
+    results = on_ranks(
+        train, "simulated", RANKS, {"algorithm": {"name": "allreduce"}, "optimizer": optimizer}, counts
+    )
     theta, rule, path = START, RULES[optimizer](), []
     for step in range(STEPS):
-        together = np.concatenate([rows(rank, step, counts[rank][step]) for rank in range(ranks)])
+        together = np.concatenate([rows(rank, step, counts[rank][step]) for rank in range(RANKS)])
         theta = rule.step(theta, gradient(theta, together.astype(int)))
         path.append(theta)
     for result in results:
-        np.testing.assert_allclose(result["path"], path, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(result["path"], path, **CLOSE)
         assert result["path"] == results[0]["path"]  # all replicas are equal after each step
-        assert result["bytes"] == STEPS * 8 * DIMENSION * (ranks - 1)
+        assert result["sent"]["gradient"] == STEPS * VECTOR * (RANKS - 1)
 
 
 class Mean:
-    """Mean of all replicas: theta <- (1/n) sum_i theta_i."""
+    """Mean of all replicas, of which rank i sends its change (Qsparse-local-SGD, Basu et al. 2019, algorithm 1)."""
+
+    def __init__(self, kind):
+        self.theta, self.senders = START, [Sender(kind, rank) for rank in range(RANKS)]
+
+    def difference(self, thetas):
+        sent = [sender.send(self.theta - theta) for sender, theta in zip(self.senders, thetas, strict=True)]
+        return np.mean(sent, axis=0)
 
     def meet(self, thetas):
-        return np.mean(thetas, axis=0)
-
-
-class Outer:
-    """DiLoCo (Douillard et al. 2023, algorithm 1) with Nesterov's SGD as the outer optimizer."""
-
-    def __init__(self, lr, mu):
-        self.lr, self.mu, self.theta, self.v = lr, mu, START, np.zeros(DIMENSION)
-
-    def meet(self, thetas):
-        d = np.mean([self.theta - theta for theta in thetas], axis=0)
-        self.v = self.mu * self.v + d
-        self.theta = self.theta - self.lr * (d + self.mu * self.v)
+        self.theta = self.theta - self.difference(thetas)
         return self.theta
 
 
+class Outer(Mean):
+    """DiLoCo (Douillard et al. 2023, algorithm 1) with Nesterov's SGD as the outer optimizer."""
+
+    v = 0.0
+
+    def meet(self, thetas, lr=0.7, mu=0.9):
+        d = self.difference(thetas)
+        self.v = mu * self.v + d
+        self.theta = self.theta - lr * (d + mu * self.v)
+        return self.theta
+
+
+AVERAGE = {"name": "average", "sync_every": 4}
 MEETINGS = {
-    "average, always": ("average", Mean, [1]),
-    "average": ("average", Mean, [4]),
-    "diloco": ("diloco", lambda: Outer(0.7, 0.9), [4, 0.7, 0.9]),
-    "diloco as local SGD": ("diloco", Mean, [4, 1.0, 0.0]),
-}
+    "average, always": ({"name": "average", "sync_every": 1}, Mean, "none"),
+    **{f"average, {kind}": (AVERAGE, Mean, kind) for kind in SETTINGS},
+    "diloco": ({"name": "diloco", "sync_every": 4}, Outer, "none"),
+    "diloco, top_k": ({"name": "diloco", "sync_every": 4}, Outer, "top_k"),
+    "diloco as local SGD": ({"name": "diloco", "sync_every": 4, "outer_lr": 1, "outer_momentum": 0}, Mean, "none"),
+}  # fmt: skip
 
 
-@EVERYWHERE
-@pytest.mark.parametrize(("name", "outer", "settings"), MEETINGS.values(), ids=MEETINGS)
-def test_local_steps_and_meetings(transport, ranks, name, outer, settings):
-    counts, sync_every = uneven(ranks), settings[0]
-    results = on_ranks(periodic, transport, ranks, name, counts, *settings)
-    thetas, rules, outer = [START] * ranks, [Momentum() for _ in range(ranks)], outer()
+@pytest.mark.parametrize(("algorithm", "outer", "kind"), MEETINGS.values(), ids=MEETINGS)
+def test_local_steps_and_averages(algorithm, outer, kind):
+    counts, sync_every = uneven(RANKS), algorithm["sync_every"]
+    settings = {"algorithm": algorithm, "compression": SETTINGS[kind]}
+    results = on_ranks(train, "simulated", RANKS, settings, counts)
+    thetas, rules, outer = [START] * RANKS, [Momentum() for _ in range(RANKS)], outer(kind)
     for step in range(STEPS):
-        for rank in range(ranks):
-            count = counts[rank][step]
-            g = gradient(thetas[rank], rows(rank, step, count)) if count else np.zeros(DIMENSION)
-            thetas[rank] = rules[rank].step(thetas[rank], g)
+        for i in range(RANKS):
+            thetas[i] = rules[i].step(thetas[i], gradient_of(thetas[i], i, step, counts[i][step]))
         if (step + 1) % sync_every == 0:
-            thetas = [outer.meet(thetas)] * ranks
+            thetas = [outer.meet(thetas)] * RANKS
         for result, theta in zip(results, thetas, strict=True):
-            np.testing.assert_allclose(result["path"][step], theta, rtol=0, atol=1e-9)
-    pending = STEPS % sync_every > 0
-    end = outer.meet(thetas) if pending else thetas[0]
-    start = 8 * DIMENSION * (ranks - 1)
-    for rank, result in enumerate(results):
-        np.testing.assert_allclose(result["theta"], end, rtol=0, atol=1e-9)
-        assert result["theta"] == results[0]["theta"]
-        assert result["bytes"] == start * (STEPS // sync_every) + start * (rank == 0)
-        assert result["end"] == start * pending
-
-
-@EVERYWHERE
-@pytest.mark.parametrize("sync_every", [1, 3])
-def test_synchronous_downpour(transport, ranks, sync_every):
-    workers = ranks - 1
-    counts = uneven(workers)
-    results = on_ranks(downpour, transport, ranks, "sgd", counts, True, sync_every)
-    theta, server = START, Momentum()
-    local, rules = [START] * workers, [Momentum() for _ in range(workers)]
-    accrued, rounds = [np.zeros(DIMENSION) for _ in range(workers)], 0
-    for step in range(STEPS):
-        total = sum(counts[worker][step] for worker in range(workers))
-        for worker in range(workers):
-            count = counts[worker][step]
-            if count:
-                g = gradient(local[worker], rows(worker, step, count))
-                accrued[worker] = accrued[worker] + count / total * g
-            if sync_every > 1:
-                local[worker] = rules[worker].step(local[worker], g if count else np.zeros(DIMENSION))
-        if (step + 1) % sync_every == 0 or step == STEPS - 1:
-            theta = server.step(theta, sum(accrued))
-            local, accrued, rounds = (
-                [theta] * workers,
-                [np.zeros(DIMENSION) for _ in range(workers)],
-                rounds + 1,
-            )
+            np.testing.assert_allclose(result["path"][step], theta, **CLOSE)
+    # The evaluation synchronizes first, unless the last step did.
+    end = outer.meet(thetas) if STEPS % sync_every else thetas[0]
     for result in results:
-        np.testing.assert_allclose(result["theta"], theta, rtol=0, atol=1e-9)
-    assert results[0]["updates"] == rounds
-    pushes = [-(-sum(map(bool, counts[worker])) // sync_every) for worker in range(workers)]
-    assert [result["gradient"] for result in results] == [0, *(8 * DIMENSION * n for n in pushes)]
+        np.testing.assert_allclose(result["centre"], end, **CLOSE)
+        assert result["centre"] == results[0]["centre"]
+        assert result["sent"]["parameters"] == STEPS // sync_every * (RANKS - 1) * BYTES[kind]
+        assert result["telemetry"][-1]["invariant"] == 0
 
 
-@EVERYWHERE
-def test_asynchronous_downpour_applies_every_push_once(transport, ranks):
-    counts = [[BATCH] * (10 + 5 * worker) + [0] * (20 - 5 * worker) for worker in range(ranks - 1)]
-    results = on_ranks(downpour, transport, ranks, "sgd", counts, False, 1)
-    pushes = sum(bool(count) for worker in counts for count in worker)
-    assert results[0]["updates"] == pushes
-    assert sum(result["gradient"] for result in results) == 8 * DIMENSION * pushes
-    start_and_end = 2 * 8 * DIMENSION * (ranks - 1)
-    assert results[0]["parameters"] == 8 * DIMENSION * pushes + start_and_end
-    assert all(result["theta"] == results[0]["theta"] for result in results)
-
-
-def test_asynchronous_downpour_equals_a_replay_of_its_events():
-    """Each worker computes its gradient at the parameters that it received last, despite later updates of the server."""
-    steps, workers = 20, 3
-    events = on_ranks(served, "simulated", workers + 1, steps)[0]
-    assert len(events) == steps * workers
-    theta, server = START, Momentum()
-    known, done = [START] * workers, [0] * workers
-    for rank, answered in events:
-        worker = rank - 1
-        theta = server.step(theta, gradient(known[worker], rows(worker, done[worker])))
-        np.testing.assert_allclose(answered, theta, rtol=0, atol=1e-9)
-        known[worker], done[worker] = theta, done[worker] + 1
-    order = [rank for rank, _ in events]
-    assert order[: 3 * steps : 1] != sorted(order), "workers of unequal speed take turns"
-    assert events == on_ranks(served, "simulated", workers + 1, steps)[0]
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_checkpoint_of_average_has_the_compression_errors(kind):
+    settings = {"algorithm": AVERAGE, "compression": SETTINGS[kind]}
+    whole, parts = (
+        on_ranks(train, "simulated", RANKS, settings | {"stops": stops}, uneven(RANKS))
+        for stops in ([], [5, 22])
+    )
+    assert parts[0]["pauses"] == [6, 23]
+    assert [result["path"] for result in whole] == [result["path"] for result in parts]

@@ -3,20 +3,29 @@
 import errno
 import itertools
 import json
+import os
 import pickle
 import re
 import threading
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
 from nnlo_lib.checkpoint import commit, policy
 from nnlo_lib.checkpoint import rank_file as parts
-from nnlo_lib.checkpoint.checkpoint_manifest import CHECKPOINT_VERSION, CheckpointManifest
+from nnlo_lib.checkpoint.async_write import HostSnapshot
+from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_numbers, next_checkpoint_number
+from nnlo_lib.checkpoint.checkpoint_manifest import (
+    CHECKPOINT_VERSION,
+    CheckpointManifest,
+    refuse_other_formats,
+)
 from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition
 from nnlo_lib.checkpoint.policy import SaveInterval, checkpoints_to_keep
 from nnlo_lib.checkpoint.rank_file import RankState
@@ -29,22 +38,27 @@ from nnlo_lib.state.run_log import RunLog
 
 RANKS = 3
 CODE = "0.1.0 (0123456789ab)"
+TABLES = {"history": [{"epoch": 1, "loss": 0.5}]}
 
 
-def together(folder, work, ranks=RANKS, **settings):
+def together(folder, work, ranks=RANKS, key="key", patience=200, **settings):
     """Run `work` on simulated ranks; return the result of each rank.
 
     Args:
         folder: run folder.
         work: function of the rank and its checkpointer.
         ranks: number of ranks.
+        key: fingerprint of the run.
+        patience: seconds for which rank 0 waits for the files of other ranks.
         **settings: settings of the section `checkpoint`.
     """
 
     def one(comm):
         journal = RunLog(folder, enabled=comm.rank == 0)
         config = CheckpointConfig.model_validate(settings)
-        return work(comm.rank, Checkpointer(folder / "checkpoints", "key", CODE, config, comm, journal, 20))
+        return work(
+            comm.rank, Checkpointer(folder / "checkpoints", key, CODE, config, comm, journal, patience)
+        )
 
     return SimulatedWorld(ranks, SimulationConfig(), 0).run(one)
 
@@ -53,26 +67,17 @@ def saved(rank, step):
     return RankState({"theta": torch.arange(4) + 10 * step + rank, "one": torch.tensor(step)}, {"step": step})
 
 
-def save(steps):
+def save(*steps, load=True, epoch=None):
     """Return a function that loads the newest checkpoint and saves one at each of `steps`."""
 
     def work(rank, checkpoints):
-        checkpoints.load(epochs=9)
+        if load:
+            checkpoints.load(epochs=9)
         for step in steps:
-            checkpoints.save(
-                saved(rank, step), CheckpointPosition(step, step, {"val_loss": abs(step - 3.0)}), {}
+            position = CheckpointPosition(
+                step if epoch is None else epoch, step, {"val_loss": abs(step - 3.0)}
             )
-        return checkpoints.wait_until_saved()
-
-    return work
-
-
-def save_unasked(steps):
-    """Return a function that saves a checkpoint at each of `steps` without loading one first."""
-
-    def work(rank, checkpoints):
-        for step in steps:
-            checkpoints.save(saved(rank, step), CheckpointPosition(step, step, {}), {})
+            checkpoints.save(saved(rank, step), position, TABLES)
         return checkpoints.wait_until_saved()
 
     return work
@@ -84,23 +89,50 @@ def load(rank, checkpoints):
     return None if found is None else found.read_rank_state(rank)
 
 
+def steps(folder, ranks=RANKS):
+    """Return the step from which each rank resumes."""
+    return [state and state.progress["step"] for state in together(folder, load, ranks)]
+
+
 def names(folder):
     return sorted(path.name for path in (folder / "checkpoints").iterdir())
 
 
-def test_the_newest_comes_back_to_each_rank_and_old_ones_go(tmp_path):
-    assert all(together(tmp_path, save([1, 2, 3])))
+@pytest.fixture
+def two(tmp_path):
+    """Return a run folder with two checkpoints."""
+    assert all(together(tmp_path, save(1, 2)))
+    return tmp_path
+
+
+# Writing
+
+
+def test_the_newest_comes_back_to_each_rank_and_old_ones_are_removed(tmp_path):
+    assert all(together(tmp_path, save(1, 2, 3)))
     for rank, (tensors, progress) in enumerate(together(tmp_path, load)):
-        wish = saved(rank, 3)
-        assert progress == wish.progress
-        assert all(torch.equal(tensors[name], wish.tensors[name]) for name in wish.tensors)
+        expected = saved(rank, 3)
+        assert progress == expected.progress
+        assert all(torch.equal(tensors[name], expected.tensors[name]) for name in expected.tensors)
     assert names(tmp_path) == ["00000002", "00000003"]
-    manifest = json.loads((tmp_path / "checkpoints/00000003/manifest.json").read_text())
-    files = [path for path in (tmp_path / "checkpoints/00000003").iterdir() if path.name != "manifest.json"]
-    assert manifest["bytes"] == sum(path.stat().st_size for path in files)
+    folder = tmp_path / "checkpoints/00000003"
+    files = {path.name: path.stat().st_size for path in folder.iterdir() if path.name != "manifest.json"}
+    assert set(files) == {*(f"rank-{rank}.safetensors" for rank in range(RANKS)), "tables.json"}
+    manifest = CheckpointManifest.read(folder)
+    assert (manifest.bytes, manifest.ranks, manifest.step) == (sum(files.values()), RANKS, 3)
 
 
-def test_the_copy_is_what_the_training_had_and_not_what_it_has(tmp_path):
+def test_a_checkpoint_has_the_tables_and_the_number_of_its_ranks_for_another_number_of_ranks(two):
+    def work(rank, checkpoints):
+        found = checkpoints.load(epochs=9)
+        return found.ranks, found.epoch, found.step, found.read_tables(), found.read_rank_state(2).progress
+
+    assert together(two, work, ranks=2) == [(RANKS, 2, 2, TABLES, {"step": 2})] * 2
+    (two / "checkpoints/00000002/rank-2.safetensors").write_bytes(b"damaged")
+    assert steps(two, ranks=2) == [1, 1]
+
+
+def test_the_copy_is_the_state_at_the_call_of_save(tmp_path):
     def work(rank, checkpoints):
         checkpoints.load(epochs=9)
         part = saved(rank, 1)
@@ -112,11 +144,21 @@ def test_the_copy_is_what_the_training_had_and_not_what_it_has(tmp_path):
     assert torch.equal(together(tmp_path, load)[1].tensors["theta"], saved(1, 1).tensors["theta"])
 
 
+def test_host_memory_is_reused_unless_shape_or_type_changes():
+    snapshot, tensor = HostSnapshot(), torch.ones(3)
+    first = snapshot.copy_to_host({"a": tensor})["a"]
+    assert snapshot.copy_to_host({"a": tensor * 2})["a"] is first
+    assert first.tolist() == [2, 2, 2]
+    for other in (torch.ones(4), torch.ones(3, dtype=torch.int64)):
+        copy = snapshot.copy_to_host({"a": other})["a"]
+        assert (copy.shape, copy.dtype) == (other.shape, other.dtype)
+
+
 def test_saving_does_not_wait_for_the_disk(tmp_path, monkeypatch):
     disk, write = threading.Event(), parts.write_rank_file
 
     def slowly(*arguments):
-        assert disk.wait(100)
+        assert disk.wait(250)
         return write(*arguments)
 
     monkeypatch.setattr(parts, "write_rank_file", slowly)
@@ -132,8 +174,42 @@ def test_saving_does_not_wait_for_the_disk(tmp_path, monkeypatch):
     assert names(tmp_path) == ["00000001"]
 
 
-def test_a_rank_whose_disk_is_full_costs_the_new_checkpoint_only(tmp_path, monkeypatch, capsys):
-    together(tmp_path, save([1]))
+def test_every_file_is_on_disk_before_the_folder_gets_its_name(tmp_path, monkeypatch):
+    """A power failure at any point leaves a folder `unfinished-*` or a complete checkpoint."""
+    events, fsync, rename = [], os.fsync, Path.rename
+
+    def flushed(handle):
+        events.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        fsync(handle)
+
+    def renamed(path, target):
+        events.append(f"{path.name} -> {Path(target).name}")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(Path, "rename", renamed)
+    together(tmp_path, save(1), ranks=2)
+    last = events.index("tables.json")  # before them, the folder of the checkpoints was created
+    assert sorted(events[last - 2 : last]) == ["rank-0.safetensors", "rank-1.safetensors"]
+    assert events[last:] == [
+        "tables.json", "manifest.json", "unfinished-00000001", "unfinished-00000001 -> 00000001", "checkpoints",
+    ]  # fmt: skip
+
+
+def test_an_expired_checkpoint_loses_its_name_before_its_files(two, monkeypatch):
+    removed = []
+    monkeypatch.setattr(
+        "shutil.rmtree", lambda path, **_: removed.append((Path(path).name, len(list(path.iterdir()))))
+    )
+    together(two, save(3, load=False))
+    assert removed == [("unfinished-00000001", RANKS + 2)]
+
+
+# Writing fails
+
+
+def test_a_full_disk_of_one_rank_costs_the_new_checkpoint_only(tmp_path, monkeypatch, capsys):
+    together(tmp_path, save(1))
     write = parts.write_rank_file
 
     def full(folder, rank, part):
@@ -142,18 +218,105 @@ def test_a_rank_whose_disk_is_full_costs_the_new_checkpoint_only(tmp_path, monke
         return write(folder, rank, part)
 
     monkeypatch.setattr(parts, "write_rank_file", full)
-    assert together(tmp_path, save([2])) == [False] * RANKS
+    assert together(tmp_path, save(2)) == [False] * RANKS
     said = capsys.readouterr().err
     assert "the checkpoint at step 2 could not be written" in said
     assert "rank 2: [Errno 28] No space left on device; the training continues" in said
     assert "the last good checkpoint is 00000001" in said
     assert names(tmp_path) == ["00000001"]
     monkeypatch.undo()
-    assert all(together(tmp_path, save([3])))
-    assert together(tmp_path, load)[0].progress == {"step": 3}
+    assert all(together(tmp_path, save(3)))
+    assert steps(tmp_path) == [3] * RANKS
 
 
-def test_whoever_lost_the_lease_names_no_checkpoint(tmp_path, capsys):
+def raising(error, condition=lambda *_: True):
+    """Return a function that raises `error` if a condition of its arguments holds."""
+
+    def fail(*arguments, **_):
+        if condition(*arguments):
+            raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "error", "sentence"),
+    [
+        (
+            parts,
+            "write_rank_file",
+            MemoryError("no room for the copy"),
+            "rank 0: MemoryError: no room for the copy",
+        ),
+        (
+            commit,
+            "write_tables",
+            OSError(28, "No space left on device"),
+            "[Errno 28] No space left on device",
+        ),
+        (commit, "remove_receipts", ValueError("odd"), "ValueError: odd"),
+        (CheckpointManifest, "write", OSError(122, "Disk quota exceeded"), "[Errno 122] Disk quota exceeded"),
+    ],
+)
+def test_a_failure_of_any_part_costs_the_new_checkpoint_only(
+    tmp_path, monkeypatch, capsys, module, function, error, sentence
+):
+    monkeypatch.setattr(module, function, raising(error))
+    assert together(tmp_path, save(1)) == [False] * RANKS
+    said = capsys.readouterr().err
+    assert (
+        f"{sentence}; the training continues; no earlier checkpoint exists in {tmp_path}/checkpoints" in said
+    )
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("limit", ["patience", "end of all writers"])
+def test_a_rank_without_a_receipt_is_named(tmp_path, monkeypatch, capsys, limit):
+    """A rank whose disk is full can write no receipt; a rank that was killed never does."""
+    write = parts.write_receipt
+
+    def refuse(folder, rank, receipt):
+        if rank != 1:
+            write(folder, rank, receipt)
+        elif limit != "patience":
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(parts, "write_receipt", refuse)
+    patience = 0.2 if limit == "patience" else 3600
+    assert together(tmp_path, save(1), patience=patience) == [False] * RANKS
+    assert (
+        "rank 1 did not finish writing its file rank-1.safetensors; the training continues"
+        in capsys.readouterr().err
+    )
+    assert names(tmp_path) == []
+
+
+def test_an_error_of_one_rank_prevents_the_checkpoint_of_all(tmp_path, capsys):
+    def work(rank, checkpoints):
+        checkpoints.load(epochs=9)
+        checkpoints.save(
+            saved(rank, 1), CheckpointPosition(0, 1, {}), {}, "rank 2 lost a peer" if rank == 2 else ""
+        )
+        return checkpoints.wait_until_saved()
+
+    together(tmp_path, work)
+    assert "the checkpoint at step 1 could not be written: rank 2 lost a peer;" in capsys.readouterr().err
+    assert names(tmp_path) == []
+
+
+def test_an_aborted_checkpoint_is_not_published(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "write_receipt", lambda *_: None)  # of the ranks that failed
+
+    def work(rank, checkpoints):
+        checkpoints.load(epochs=9)
+        checkpoints.save(saved(rank, 1), CheckpointPosition(0, 1, {}), {})
+        checkpoints.abort()
+
+    together(tmp_path, work, patience=3600)
+    assert names(tmp_path) == []
+
+
+def test_a_launcher_without_the_lease_names_no_checkpoint(tmp_path, capsys):
     (tmp_path / "lease.json").write_text("mine")
 
     def work(rank, checkpoints):
@@ -167,91 +330,90 @@ def test_whoever_lost_the_lease_names_no_checkpoint(tmp_path, capsys):
     assert names(tmp_path) == []
 
 
-def test_another_version_is_not_thrown_away(tmp_path):
-    together(tmp_path, save([1]))
-    folder = tmp_path / "checkpoints/00000001"
-    replace(CheckpointManifest.read(folder), version=CHECKPOINT_VERSION + 1).write(folder)
-    told = f"written by nnlo {CODE}: it has format {CHECKPOINT_VERSION + 1}, but this nnlo reads and writes only format {CHECKPOINT_VERSION};"
-    for work in (load, save([2])):
-        with pytest.raises(UserError, match=f"{re.escape(told)} .* Resume with nnlo {re.escape(CODE)}, or"):
-            together(tmp_path, work)
-    assert names(tmp_path) == ["00000001"]
+def test_errors_of_safetensors_have_the_number_of_the_operating_system(tmp_path, monkeypatch):
+    text = "Error while serializing: I/O error: No space left on device (os error 28)"
+    monkeypatch.setattr(parts, "save_file", raising(SafetensorError(text)))
+    with pytest.raises(OSError, match="No space left on device") as error:
+        parts.write_rank_file(tmp_path, 0, saved(0, 1))
+    assert error.value.errno == errno.ENOSPC
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_versions_that_had_no_checksum_are_not_thrown_away(tmp_path, version):
-    together(tmp_path, save([1]))
-    path = tmp_path / "checkpoints/00000001/manifest.json"
-    content = json.loads(path.read_text()) | {"version": version}
-    path.write_text(json.dumps({key: content[key] for key in content if key not in ("checksum", "code")}))
-    with pytest.raises(
-        UserError, match=f"written by an older nnlo, .* has format {version}, .* that wrote it, or"
-    ):
-        together(tmp_path, load)
-    assert names(tmp_path) == ["00000001"]
+# Loading
 
 
-def test_a_new_run_never_removes_what_another_version_wrote(tmp_path):
-    together(tmp_path, save([1]))
-    folder = tmp_path / "checkpoints/00000001"
-    replace(CheckpointManifest.read(folder), version=CHECKPOINT_VERSION + 1).write(folder)
-    together(tmp_path, save_unasked([2, 3, 4, 5]))
-    assert names(tmp_path) == ["00000001", "00000004", "00000005"]
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
 
 
-@pytest.mark.long
-def test_a_flipped_bit_of_a_manifest_is_told_from_anything_that_is_whole(tmp_path):
-    manifest(3, 0.25).write(tmp_path)
-    path = tmp_path / "manifest.json"
-    whole = path.read_bytes()
-    said = CheckpointManifest.read(tmp_path)
-    for place, bit in itertools.product(range(len(whole)), range(8)):
-        content = bytearray(whole)
-        content[place] ^= 1 << bit
-        path.write_bytes(content)
-        with suppress(ValueError):
-            assert CheckpointManifest.read(tmp_path) == said  # the bit changed white space only
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
 
 
-def test_a_manifest_with_a_flipped_bit_is_skipped_for_the_checkpoint_before(tmp_path):
-    together(tmp_path, save([1, 2]))
-    path = tmp_path / "checkpoints/00000002/manifest.json"
-    path.write_text(path.read_text().replace('"ranks": 3', '"ranks": 2'))
-    assert [progress for _, progress in together(tmp_path, load)] == [{"step": 1}] * RANKS
-    assert names(tmp_path) == ["00000001", "damaged-00000002"]
+DAMAGE = {
+    "rank file cut": ("rank-1.safetensors", cut, "damaged: rank-1.safetensors"),
+    "bit of a rank file flipped": ("rank-2.safetensors", flip, "damaged: rank-2.safetensors"),
+    "rank file missing": ("rank-0.safetensors", Path.unlink, "damaged: rank-0.safetensors"),
+    "table changed": ("tables.json", flip, "damaged: tables.json"),
+    "manifest missing": ("manifest.json", Path.unlink, "damaged: FileNotFoundError"),
+    "manifest empty": ("manifest.json", lambda path: path.write_text(""), "damaged: "),
+    "manifest no object": ("manifest.json", lambda path: path.write_text("[]"), "it contains no JSON object"),
+    "number of ranks changed": (
+        "manifest.json",
+        lambda path: path.write_text(path.read_text().replace('"ranks": 3', '"ranks": 2')),
+        "manifest.json is damaged: its checksum does not match",
+    ),
+}
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-def test_a_writer_that_fails_for_any_reason_costs_the_new_checkpoint_only(
-    tmp_path, monkeypatch, capsys, rank
-):
-    write = parts.write_rank_file
-
-    def fail(folder, own, part):
-        if own == rank:
-            raise MemoryError("no room for the copy")
-        return write(folder, own, part)
-
-    monkeypatch.setattr(parts, "write_rank_file", fail)
-    assert together(tmp_path, save([1])) == [False] * RANKS
-    assert (
-        f"rank {rank}: MemoryError: no room for the copy; the training continues" in capsys.readouterr().err
+@pytest.mark.parametrize(("name", "damage", "sentence"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_checkpoint_is_skipped_for_the_one_before(two, capsys, name, damage, sentence):
+    (two / "checkpoints/damaged-00000002").mkdir()  # a leftover of the same name
+    damage(two / "checkpoints/00000002" / name)
+    assert steps(two) == [1] * RANKS
+    said = capsys.readouterr().err
+    assert re.search(
+        rf"warning: the checkpoint {two}/checkpoints/00000002 is skipped: .*{re.escape(sentence)}", said
     )
-    assert names(tmp_path) == []
+    assert names(two) == ["00000001", "damaged-00000002"]
+    assert all(together(two, save(3)))
+    assert names(two) == ["00000001", "00000003", "damaged-00000002"]
 
 
-def test_a_publisher_that_fails_for_any_reason_is_no_success(tmp_path, monkeypatch, capsys):
-    find = commit.read_receipt
+def test_without_an_intact_checkpoint_the_training_starts_from_the_beginning(two):
+    for number in (1, 2):
+        cut(two / f"checkpoints/0000000{number}/rank-0.safetensors")
+    assert steps(two) == [None] * RANKS
 
-    def fail(folder, rank):
-        if (receipt := find(folder, rank)) and rank == RANKS - 1:  # all rank files exist
-            raise ValueError("no receipt")
-        return receipt
 
-    monkeypatch.setattr(commit, "read_receipt", fail)
-    assert together(tmp_path, save([1])) == [False] * RANKS
-    assert "ValueError: no receipt; the training continues" in capsys.readouterr().err
-    assert names(tmp_path) == []
+def test_leftovers_of_a_crash_are_removed_and_their_numbers_are_not_used_again(two):
+    (two / "checkpoints/unfinished-00000007").mkdir()
+    assert next_checkpoint_number(two / "checkpoints") == 8
+    assert steps(two) == [2] * RANKS
+    assert names(two) == ["00000001", "00000002"]
+    for name in ("100000000", "99999999", "damaged-100000001", "notes", "00000003.tmp"):
+        (two / "checkpoints" / name).mkdir()
+    assert checkpoint_numbers(two / "checkpoints") == [1, 2, 99_999_999, 100_000_000]
+    assert next_checkpoint_number(two / "checkpoints") == 100_000_002
+
+
+def test_a_checkpoint_of_other_settings_is_skipped_and_stays(two, capsys):
+    assert together(two, load, key="other") == [None] * RANKS
+    assert "00000002 is skipped: the experiment changed since it was written" in capsys.readouterr().err
+    assert names(two) == ["00000001", "00000002"]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "metrics", "beyond"),
+    [(2, {"val_loss": 1.0}, False), (2, {}, True), (3, {"val_loss": 1.0}, True), (1, {}, False)],
+)
+def test_a_checkpoint_beyond_the_last_epoch_is_skipped(two, capsys, epoch, metrics, beyond):
+    folder = two / "checkpoints/00000002"
+    replace(CheckpointManifest.read(folder), epoch=epoch, metrics=metrics).write(folder)
+    found = together(two, lambda rank, checkpoints: checkpoints.load(epochs=2))[0]
+    assert found.step == (1 if beyond else 2)
+    assert ("beyond epoch 2, the last epoch of this training" in capsys.readouterr().err) == beyond
 
 
 class Malice:
@@ -264,33 +426,92 @@ class Malice:
         return (open, (self._path, "w"))
 
 
-def test_loading_executes_nothing(tmp_path):
-    together(tmp_path, save([1, 2]))
-    folder = tmp_path / "checkpoints/00000002"
-    content = pickle.dumps(Malice(str(tmp_path / "executed")))
+def test_loading_executes_nothing(two):
+    folder = two / "checkpoints/00000002"
+    content = pickle.dumps(Malice(str(two / "executed")))
     (folder / "rank-0.safetensors").write_bytes(content)
     manifest = CheckpointManifest.read(folder)
     digest = {"rank-0.safetensors": parts.hashlib.sha256(content).hexdigest()}
     replace(manifest, sha256=manifest.sha256 | digest).write(folder)
     with pytest.raises(Exception, match="header"):
+        together(two, load)
+    assert not (two / "executed").exists()
+
+
+# Formats
+
+
+def of_another_version(folder):
+    replace(CheckpointManifest.read(folder), version=CHECKPOINT_VERSION + 1).write(folder)
+
+
+def test_a_checkpoint_of_another_format_is_refused_and_stays(tmp_path):
+    together(tmp_path, save(1))
+    of_another_version(tmp_path / "checkpoints/00000001")
+    sentence = (
+        f"written by nnlo {CODE}: it has format {CHECKPOINT_VERSION + 1}, but this nnlo reads and writes only format "
+        f"{CHECKPOINT_VERSION}; the checkpoint is unchanged. Resume with nnlo {CODE}, or move {tmp_path}"
+    )
+    for work in (load, save(2)):
+        with pytest.raises(UserError, match=re.escape(sentence)):
+            together(tmp_path, work)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        refuse_other_formats(tmp_path / "checkpoints")
+    assert names(tmp_path) == ["00000001"]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_formats_without_a_checksum_are_refused_and_stay(tmp_path, version):
+    together(tmp_path, save(1))
+    path = tmp_path / "checkpoints/00000001/manifest.json"
+    content = json.loads(path.read_text()) | {"version": version}
+    path.write_text(json.dumps({key: content[key] for key in content if key not in ("checksum", "code")}))
+    with pytest.raises(
+        UserError, match=f"written by an older nnlo, .* has format {version}, .* that wrote it, or"
+    ):
         together(tmp_path, load)
-    assert not (tmp_path / "executed").exists()
+    assert names(tmp_path) == ["00000001"]
+
+
+def test_retention_never_removes_another_format_or_a_damaged_checkpoint(two):
+    of_another_version(two / "checkpoints/00000001")
+    (two / "checkpoints/00000002/manifest.json").write_text("")
+    refused = two / "checkpoints/00000001"
+    together(two, save(3, 4, 5, load=False))
+    assert refused.is_dir()
+    assert names(two) == ["00000001", "00000002", "00000004", "00000005"]
+    refuse_other_formats(two / "nothing")
 
 
 def manifest(step, loss):
     return CheckpointManifest("key", CODE, 1, step, step, {} if loss is None else {"val_loss": loss}, 0.0)
 
 
+def test_every_flipped_bit_of_a_manifest_is_found(tmp_path):
+    manifest(3, 0.25).write(tmp_path)
+    path = tmp_path / "manifest.json"
+    whole = path.read_bytes()
+    said = CheckpointManifest.read(tmp_path)
+    for place, bit in itertools.product(range(len(whole)), range(8)):
+        content = bytearray(whole)
+        content[place] ^= 1 << bit
+        path.write_bytes(content)
+        with suppress(ValueError):
+            assert CheckpointManifest.read(tmp_path) == said  # the bit changed white space only
+
+
+# Retention and interval
+
 losses = st.lists(st.none() | st.floats(0, 10), min_size=1, max_size=30)
 
 
 @given(losses=losses, keep=st.integers(1, 5), every=st.none() | st.integers(1, 5), best=st.booleans())
-def test_what_is_kept(losses, keep, every, best):
-    wish = CheckpointConfig(keep=keep, keep_every=every, best="loss" if best else None)
+def test_the_newest_every_nth_and_the_best_are_kept(losses, keep, every, best):
+    config = CheckpointConfig(keep=keep, keep_every=every, best="loss" if best else None)
     stay = {}
     for number, loss in enumerate(losses, 1):  # apply the retention rule after each new checkpoint
         stay[number] = manifest(number, loss)
-        stay = {name: stay[name] for name in checkpoints_to_keep(wish, stay)}
+        stay = {name: stay[name] for name in checkpoints_to_keep(config, stay)}
     everything = range(1, len(losses) + 1)
     assert set(stay) >= set(everything[-keep:])
     assert every is None or set(stay) >= {number for number in everything if number % every == 0}
@@ -303,14 +524,19 @@ def test_what_is_kept(losses, keep, every, best):
 def test_when_one_is_due(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(policy.time, "monotonic", lambda: now[0])
-    steps, epochs = (
-        SaveInterval(CheckpointConfig(every=every), watches=True) for every in ("10 steps", "2 epochs")
-    )
-    time, simulated = (
-        SaveInterval(CheckpointConfig(every="5 min"), watches=watches) for watches in (True, False)
-    )
+
+    def interval(every, watches=True, **options):
+        return SaveInterval(CheckpointConfig(every=every), watches=watches, **options)
+
+    steps, epochs, at_ends = interval("10 steps"), interval("2 epochs"), interval("10 steps", within=False)
+    time, simulated = interval("5 min"), interval("5 min", watches=False)
     best = SaveInterval(CheckpointConfig(every="5 min", best="loss"), watches=True)
     assert [steps.is_due(step) for step in (9, 10)] == [False, True]
+    assert [at_ends.is_due(10), at_ends.is_due_after_epoch(1, 9), at_ends.is_due_after_epoch(1, 10)] == [
+        False,
+        False,
+        True,
+    ]
     assert [epochs.is_due_after_epoch(epoch) for epoch in (1, 2)] == [False, True]
     assert not epochs.is_due(10**9)
     assert [time.is_due(1), time.is_due_after_epoch(1), best.is_due_after_epoch(1)] == [False, False, True]
@@ -321,18 +547,13 @@ def test_when_one_is_due(monkeypatch):
 
 
 @pytest.mark.parametrize("every", ["5", "0 min", "5 minutes", "1.5 h", "min", "5min", "0 steps", 300])
-def test_what_is_no_interval(every):
-    with pytest.raises(
-        ValueError,
-        match=f"every\n.*'{every}' is not an interval; .* s, min, h, steps or epochs, such as 5 min",
-    ):
+def test_other_intervals_are_refused(every):
+    sentence = f"every\n.*'{every}' is not an interval; .* s, min, h, steps or epochs, such as 5 min"
+    with pytest.raises(ValueError, match=sentence):
         CheckpointConfig(every=every)
 
 
-def test_best_needs_a_metric_that_is_measured():
+def test_best_is_a_measured_metric_with_or_without_its_prefix():
+    assert Run(checkpoint=CheckpointConfig(best="val_accuracy")).checkpoint.best == "accuracy"
     with pytest.raises(ValueError, match="'top5_accuracy' is not measured; add it to `metrics`"):
         Run(checkpoint=CheckpointConfig(best="top5_accuracy"))
-
-
-def test_best_is_read_as_other_keys_call_it():
-    assert Run(checkpoint=CheckpointConfig(best="val_accuracy")).checkpoint.best == "accuracy"

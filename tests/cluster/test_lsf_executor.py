@@ -18,25 +18,13 @@ from snakemake_executor_plugin_nnlo_lsf import Executor, common_settings
 JOB_NAME = "Snakemake_rule_train:run=a___b,seed=1___(uuid)"
 
 
-def job() -> Any:
-    """Return a job of Snakemake with three retries."""
-    return SimpleNamespace(
-        name="train", rule=SimpleNamespace(name="train"), wildcards_dict={"run": "a/b", "seed": "1"}, wildcards=["a/b", "1"],
-        is_group=lambda: False, attempt=1, restart_times=3, jobid=7,
-    )  # fmt: skip
-
-
 class Submissions:
     """Upstream's bsub: it raises `error`; lists what the executor reports and delays."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, error: Exception, **answers: tuple[int, str, str]
     ) -> None:
-        self.errors: list[str] = []
-        self.delays: list[float] = []
-        self.submitted: list[str] = []
-        self.commands: list[tuple[str, ...]] = []
-        self._answers = answers
+        self.errors, self.delays, self.submitted, self.commands, self._answers = [], [], [], [], answers
         executor = Executor.__new__(Executor)
         executor.run_uuid, executor._submissions, executor._unclear = "uuid", {}, set()
         executor._is_closing = SimpleNamespace(is_set=lambda: False)
@@ -59,9 +47,14 @@ class Submissions:
 
 
 class HashableJob(SimpleNamespace):
-    """A job that may be a key, as Snakemake's jobs are."""
+    """A job of Snakemake with three retries; it may be a key, as Snakemake's jobs are."""
 
+    name, rule, jobid, attempt, restart_times = "train", SimpleNamespace(name="train"), 7, 1, 3
+    wildcards, wildcards_dict = ["a/b", "1"], {"run": "a/b", "seed": "1"}
     __hash__ = object.__hash__
+
+    def is_group(self) -> bool:
+        return False
 
 
 def refused(text: str) -> WorkflowError:
@@ -69,8 +62,7 @@ def refused(text: str) -> WorkflowError:
 
 
 def submit(submissions: Submissions) -> Any:
-    task = HashableJob(**vars(job()))
-    submissions.executor.run_job(task)
+    submissions.executor.run_job(task := HashableJob())
     return task
 
 

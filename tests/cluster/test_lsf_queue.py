@@ -1,6 +1,7 @@
 """Looks at LSF through scripted commands: what bjobs, bhist and bacct print, and what they do not."""
 
-from collections.abc import Callable, Sequence
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -9,7 +10,50 @@ import pytest
 from nnlo_lib.cluster.fate import Fate
 from nnlo_lib.cluster.job_watch import JobWatch
 from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue
+from nnlo_lib.cluster.lsf.lsf_states import lsf_report
 from nnlo_lib.cluster.submission.job_files import StatusFile
+
+Answer = tuple[int, str, str]  # status, stdout and stderr of a command
+
+# bjobs(1) of LSF 10.1, JOB STATUS
+STATES = {
+    "pending": ["PEND", "PSUSP", "PROV", "WAIT"],
+    "running": ["RUN", "SSUSP", "USUSP", "UNKWN", "ZOMBI", "A_STATE_OF_A_NEWER_LSF"],
+    "done": ["DONE", "POST_DONE", "POST_ERR"],
+    "failed": ["EXIT"],
+}
+# "Termination reasons displayed by bacct, bhist, and bjobs"
+REASONS = {
+    "canceled": ["ADMIN", "BUCKET_KILL", "FORCE_ADMIN", "FORCE_OWNER", "OWNER"],
+    "interrupted": [
+        "CHKPNT", "CSM_ALLOC", "KUBE", "LOAD", "MC_RECALL", "OTHER", "PREEMPT", "REMOVE_HUNG_JOB",
+        "REQUEUE_ADMIN", "REQUEUE_OWNER", "RMS", "SLURM", "WINDOW", "ZOMBIE",
+    ],
+    "failed": [
+        "CPULIMIT", "CWD_NOTEXIST", "DATA", "DEADLINE", "EXTERNAL_SIGNAL", "MEMLIMIT", "ORPHAN_SYSTEM", "PROCESSLIMIT",
+        "RUNLIMIT", "SWAP", "THREADLIMIT", "UNKNOWN",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fate", "states"), STATES.items())
+def test_states(fate: str, states: list[str]) -> None:
+    assert {lsf_report(state).fate for state in states} == {Fate(fate)}
+
+
+@pytest.mark.parametrize(("fate", "reasons"), REASONS.items())
+def test_termination_reasons(fate: str, reasons: list[str]) -> None:
+    assert {lsf_report("EXIT", f"TERM_{reason}: job killed").fate for reason in reasons} == {Fate(fate)}
+    assert {lsf_report("DONE", f"TERM_{reason}: job killed").fate for reason in reasons} == {Fate.DONE}
+
+
+def test_the_report_has_the_words_of_lsf() -> None:
+    assert lsf_report("EXIT", "TERM_PREEMPT: ...").state == "PREEMPTED"
+    assert lsf_report("EXIT", "TERM_OWNER: ...").state == "EXIT (TERM_OWNER)"
+    assert lsf_report("EXIT", "").state == "EXIT"
+    assert lsf_report("PSUSP", "", "The job was suspended by the user while pending").reason
+    assert not lsf_report("RUN", "", "stale").reason
+
 
 # bhist(1) and bacct(1) break lines at a fixed width, also inside words.
 BHIST = """
@@ -39,9 +83,9 @@ Fri Oct  5 17:51:30: Completed <exit>; TERM_OWNER: job killed by owner.
 
 
 class Lsf:
-    """Scripted LSF: `answers` has status, stdout and stderr of a command; a missing command does not answer."""
+    """Scripted LSF: `answers` to commands; a missing command does not answer."""
 
-    def __init__(self, **answers: tuple[int, str, str]) -> None:
+    def __init__(self, **answers: Answer) -> None:
         self.answers, self.calls = answers, []
 
     def __call__(self, *command: str) -> "CompletedProcess[str] | None":
@@ -49,96 +93,72 @@ class Lsf:
         found = self.answers.get(command[0])
         return CompletedProcess(command, *found) if found else None
 
-    @property
-    def commands(self) -> Sequence[str]:
-        return [call[0] for call in self.calls]
+    def fates(self, *numbers: str) -> tuple[dict[str, Fate], bool]:
+        """Return what a look at jobs finds, and whether the report is complete."""
+        report = LsfQueue(self).look(numbers)
+        return {number: job.fate for number, job in report.jobs.items()}, report.is_complete
 
 
 def test_one_bjobs_for_all_jobs() -> None:
-    lsf = Lsf(
-        bjobs=(
-            0,
-            "5|RUN|-|-\n6|PEND|-|Not enough slots: 2 hosts;Closed: 1 host;\n7|EXIT|TERM_OWNER: job killed by owner|-\n",
-            "",
-        )
-    )
-    report = LsfQueue(lsf).look(["7", "5", "6"])
-    assert report.is_complete
-    assert {number: job.fate for number, job in report.jobs.items()} == {
-        "5": Fate.RUNNING,
-        "6": Fate.PENDING,
-        "7": Fate.CANCELED,
-    }
-    assert report.jobs["6"].reason == "Not enough slots: 2 hosts;Closed: 1 host"
+    lines = "5|RUN|-|-\n6|PEND|-|Not enough slots: 2 hosts;Closed: 1 host;\n7|EXIT|TERM_OWNER: job killed by owner|-\n"
+    lsf = Lsf(bjobs=(0, lines, ""))
+    assert lsf.fates("7", "5", "6") == ({"5": Fate.RUNNING, "6": Fate.PENDING, "7": Fate.CANCELED}, True)
     (call,) = lsf.calls
     assert call[-3:] == ("5", "6", "7")
+    assert LsfQueue(lsf).look(["6"]).jobs["6"].reason == "Not enough slots: 2 hosts;Closed: 1 host"
+
+
+DOWN, SILENT = (
+    (255, "", "LSF is down. Please wait ..."),
+    (0, "", "batch system daemon not responding ... still trying"),
+)
 
 
 @pytest.mark.parametrize(
-    "answers",
-    [
-        {},
-        {"bjobs": (255, "", "LSF is down. Please wait ...")},
-        {"bjobs": (0, "", "batch system daemon not responding ... still trying")},
-    ],
-    ids=["time-out", "error", "status 0 without jobs"],
+    "answers", [{}, {"bjobs": DOWN}, {"bjobs": SILENT}], ids=["time-out", "error", "status 0"]
 )
-def test_a_bjobs_that_fails_knows_nothing(answers: dict[str, tuple[int, str, str]]) -> None:
+def test_a_bjobs_that_fails_knows_nothing(answers: dict[str, Answer]) -> None:
     lsf = Lsf(**answers)
-    report = LsfQueue(lsf).look(["5"])
-    assert not report.jobs
-    assert not report.is_complete
-    assert lsf.commands == ["bjobs"]
+    assert lsf.fates("5") == ({}, False)
+    assert len(lsf.calls) == 1
 
 
 def test_a_bjobs_that_ends_early_tells_nothing_about_the_rest() -> None:
-    report = LsfQueue(Lsf(bjobs=(255, "5|RUN|-|-\n", "Connection reset by peer"))).look(["5", "6"])
-    assert set(report.jobs) == {"5"}
-    assert not report.is_complete
+    lsf = Lsf(bjobs=(255, "5|RUN|-|-\n", "Connection reset by peer"))
+    assert lsf.fates("5", "6") == ({"5": Fate.RUNNING}, False)
 
 
-@pytest.mark.parametrize("said", ["Job <7> is not found", "No unfinished job found", "No matching job found", "No job found"])  # fmt: skip
+@pytest.mark.parametrize("text", ["Job <7> is not found", "No unfinished job found", "No matching job found", "No job found"])  # fmt: skip
 @pytest.mark.parametrize("history", [None, (255, "", "No matching job found"), (0, "", "")])
-def test_a_purged_job_without_history_is_unknown(said: str, history: tuple[int, str, str] | None) -> None:
+def test_a_purged_job_without_history_is_unknown(text: str, history: Answer | None) -> None:
     answers = {"bhist": history, "bacct": history} if history else {}
-    report = LsfQueue(Lsf(bjobs=(255, "", said), **answers)).look(["7"])
-    assert not report.jobs
-    assert report.is_complete
+    assert Lsf(bjobs=(255, "", text), **answers).fates("7") == ({}, True)
 
 
 def test_purged_jobs_are_looked_up_in_the_event_and_accounting_files() -> None:
     missing = "".join(f"Job <{number}> is not found\n" for number in (7, 8, 9))
     lsf = Lsf(bjobs=(255, "5|RUN|-|-\n", missing), bhist=(0, BHIST, ""), bacct=(0, BACCT, ""))
-    report = LsfQueue(lsf).look(["5", "7", "8", "9"])
-    assert {number: job.fate for number, job in report.jobs.items()} == {
-        "5": Fate.RUNNING,
-        "7": Fate.INTERRUPTED,
-        "8": Fate.DONE,
-        "9": Fate.CANCELED,
-    }
-    assert report.jobs["7"].state == "PREEMPTED"
+    found, _ = lsf.fates("5", "7", "8", "9")
+    assert found == {"5": Fate.RUNNING, "7": Fate.INTERRUPTED, "8": Fate.DONE, "9": Fate.CANCELED}
     assert lsf.calls[1:] == [("bhist", "-l", "7", "8", "9"), ("bacct", "-l", "9")]
 
 
-def test_jobs_are_canceled_in_one_call() -> None:
-    lsf = Lsf(bkill=(0, "Job <5> is being terminated", ""))
-    assert LsfQueue(lsf).cancel("5", "6")
-    assert lsf.calls == [("bkill", "5", "6")]
-
-
 @pytest.mark.parametrize(
-    ("answer", "canceled"),
+    ("answer", "is_canceled"),
     [
+        ((0, "Job <5> is being terminated", ""), True),
         ((255, "", "Job <5>: Job has already finished"), True),
         ((255, "", "Job <5>: No matching job found"), True),
-        ((255, "", "LSF is down. Please wait ..."), False),
+        (DOWN, False),
         (None, False),
     ],
 )
-def test_a_job_that_may_still_run_is_not_canceled(
-    answer: tuple[int, str, str] | None, canceled: bool
+def test_jobs_are_canceled_in_one_call_unless_one_may_still_run(
+    answer: Answer | None, is_canceled: bool
 ) -> None:
-    assert LsfQueue(Lsf(**({"bkill": answer} if answer else {}))).cancel("5") is canceled
+    lsf = Lsf(**({"bkill": answer} if answer else {}))
+    assert LsfQueue(lsf).cancel("5", "6") is is_canceled
+    assert lsf.calls == [("bkill", "5", "6")]
 
 
 def test_a_job_is_found_by_its_name() -> None:
@@ -153,63 +173,55 @@ def test_known_queues_are_named() -> None:
     assert LsfQueue(Lsf()).known_queues() == ""
 
 
-class Clock:
-    """Virtual time."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+DONE, PURGED = (0, "5|DONE|-|-\n", ""), (255, "", "Job <5> is not found")
 
 
-def seconds_until_end(lsf: Lsf, file: StatusFile, change: Callable[[float], None]) -> tuple[float, Fate]:
-    """Watch job 5 in virtual time until it has ended; return when and how.
+def end_of_job(answer: Callable[[int], Answer | None], file: Path, written: str = "") -> tuple[int, Fate]:
+    """Watch job 5 in virtual time until it has ended; return the second and its fate.
 
     Args:
-        lsf: scripted LSF.
+        answer: answer of bjobs at a second.
         file: status file of the job.
-        change: changes LSF before the look at a time.
+        written: content of the file.
     """
-    clock = Clock()
-    watch = JobWatch(LsfQueue(lsf), clock, warn=lambda line: None)
-    for clock.now in range(0, 3600, 2):
-        change(clock.now)
-        report = watch.judge({"5": file})["5"]
-        if not report.fate.is_active:
-            return clock.now, report.fate
+    if written:
+        file.write_text(written)
+    now, lsf = [0], Lsf()
+    watch = JobWatch(LsfQueue(lsf), lambda: now[0], warn=lambda line: None)
+    for now[0] in range(0, 3600, 2):
+        lsf.answers = {"bjobs": answer(now[0])}
+        fate = watch.judge({"5": StatusFile(file)})["5"].fate
+        if not fate.is_active:
+            return now[0], fate
     raise AssertionError("the job has not ended within an hour")
 
 
 def test_a_job_that_vanished_during_an_outage_ends(tmp_path: Path) -> None:
-    lsf = Lsf(bjobs=(0, "5|RUN|-|-\n", ""))
-
-    def change(now: float) -> None:
-        lsf.answers = {} if now < 600 else {"bjobs": (255, "", "Job <5> is not found")}
-
-    seconds, fate = seconds_until_end(lsf, StatusFile(tmp_path / "x.status"), change)
+    seconds, fate = end_of_job(lambda now: None if now < 600 else PURGED, tmp_path / "x.status")
     assert fate is Fate.INTERRUPTED
     assert 600 < seconds < 600 + 3 * 60 + 2
 
 
 @pytest.mark.parametrize(("written", "expected"), [("done", Fate.DONE), ("failed", Fate.FAILED)])
 def test_the_status_file_judges_a_purged_job(tmp_path: Path, written: str, expected: Fate) -> None:
-    lsf = Lsf(bjobs=(255, "", "Job <5> is not found"))
-    file = StatusFile(tmp_path / "x.status")
-    file.path.write_text(written)
-    seconds, fate = seconds_until_end(lsf, file, lambda now: None)
-    assert fate is expected
-    assert seconds <= 60
+    seconds, fate = end_of_job(lambda now: PURGED, tmp_path / "x.status", written)
+    assert (fate, seconds <= 60) == (expected, True)
 
 
 @pytest.mark.parametrize("state", ["UNKWN", "ZOMBI", "USUSP", "PSUSP", "SSUSP"])
 def test_a_job_without_contact_or_on_hold_waits(tmp_path: Path, state: str) -> None:
-    lsf = Lsf(bjobs=(0, f"5|{state}|-|-\n", ""))
+    held = (0, f"5|{state}|-|-\n", "")
+    seconds, fate = end_of_job(lambda now: held if now < 3000 else DONE, tmp_path / "x.status")
+    assert (fate, seconds >= 3000) == (Fate.DONE, True)
 
-    def change(now: float) -> None:
-        if now >= 3000:
-            lsf.answers = {"bjobs": (0, "5|DONE|-|-\n", "")}
 
-    seconds, fate = seconds_until_end(lsf, StatusFile(tmp_path / "x.status"), change)
-    assert fate is Fate.DONE
-    assert seconds >= 3000
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("command", "fate", "status"), [("true", Fate.DONE, 0), ("(exit 3)", Fate.FAILED, 1)]
+)
+def test_a_job_ends_with_the_success_that_its_status_file_records(
+    tmp_path: Path, command: str, fate: Fate, status: int
+) -> None:
+    file = StatusFile(tmp_path / "a name.status")
+    done = subprocess.run(["bash", "-c", f"{file.prefix} && {command} && {file.suffix}"], check=False)
+    assert (file.fate, done.returncode) == (fate, status)

@@ -1,4 +1,4 @@
-"""Refused submissions: the scheduler's own sentences, as Slurm 22.05 and 24.11 and LSF 10.1 print them."""
+"""Refused submissions: the scheduler's own sentences, as Slurm 22.05 and 24.11 print them, and LSF in lsb_sperror(3) and its manual."""
 
 import pytest
 
@@ -6,18 +6,29 @@ from nnlo_lib.cluster.submission.refusal import RefusalKind, classify_refusal, k
 
 SBATCH = "sbatch: error: Batch job submission failed: "
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+LSF = "LSF job submission failed. The error message was "
+LOST = [  # the answer of a scheduler that may have accepted the job
+    f"{SBATCH}Zero Bytes were transmitted or received",
+    f"{SBATCH}Socket timed out on send/recv operation",
+    "Failed in sending/receiving a message: Connection reset by peer. Job not submitted.",
+]
 TRANSIENT = [
+    *LOST,
     f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{SBATCH}{POLICY}",
     f"sbatch: error: AssocGrpSubmitJobsLimit\n{SBATCH}{POLICY}",
     f"sbatch: error: AssocMaxSubmitJobLimit\n{SBATCH}{POLICY}",
-    f"{SBATCH}Socket timed out on send/recv operation",
     f"{SBATCH}Unable to contact slurm controller (connect failure)",
     f"{SBATCH}Slurm temporarily unable to accept job, sleeping and retrying",
-    f"{SBATCH}Zero Bytes were transmitted or received",
     f"{SBATCH}Resource temporarily unavailable",
+    "User <me>: Pending job threshold reached. Retrying in 60 seconds...",
     "User has reached the pending job threshold. Job not submitted.",
-    "Pending job threshold reached. Retrying in 60 seconds...",
+    "The destination queue has reached its job limit. Job not submitted.",
+    "No job Id can be used now. Job not submitted.",
     "LSF is down. Please wait ...",
+    "LSF is processing your request. Please wait ...",
+    "Cannot connect to LSF. Please wait ...",
+    "batch system daemon not responding ... still trying",
+    "Failed in an LSF library call: Communication time out. Job not submitted.",
 ]
 PERMANENT = {
     f"{SBATCH}Invalid account or account/partition combination specified": "resources.account",
@@ -31,13 +42,25 @@ PERMANENT = {
     f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{SBATCH}{POLICY}": "resources.runtime",
     "Job submission failed with exception: The given account other appears to be invalid. Available accounts:\nnnlo": "resources.account",
     "nowhere: No such queue. Job not submitted.": "resources.partition",
+    "Queue has been closed. Job not submitted.": "",
+    "User cannot use the queue. Job not submitted.": "",
     "RUNLIMIT: Cannot exceed queue's hard limit(s). Job not submitted.": "resources.runtime",
+    "MEMLIMIT: Cannot exceed queue's hard limit(s). Job not submitted.": "resources.mem_mb",
+    "Too many processors requested. Job not submitted.": "",
+    "Bad resource requirement syntax. Job not submitted.": "",
 }
+UNKNOWN = [
+    "sbatch: error: something new",
+    "Request from non-LSF host rejected. Job not submitted.",
+    "User permission denied. Job not submitted.",
+]
 
 
 @pytest.mark.parametrize("text", TRANSIENT)
-def test_what_passes_is_waited_for(text):
-    assert classify_refusal(text).kind is RefusalKind.TRANSIENT
+def test_a_refusal_that_passes_is_waited_for(text):
+    refusal = classify_refusal(text)
+    assert refusal.kind is classify_refusal(LSF + text).kind is RefusalKind.TRANSIENT
+    assert refusal.may_be_submitted == (text in LOST)
 
 
 @pytest.mark.parametrize("text", PERMANENT)
@@ -45,20 +68,20 @@ def test_a_mistake_is_named_with_its_key(text):
     refusal = classify_refusal(text, "known: low, high")
     assert refusal.kind is RefusalKind.PERMANENT
     assert PERMANENT[text] in refusal.sentence
-    assert "known: low, high" in refusal.sentence
     assert "\n" not in refusal.sentence
+    assert "known: low, high" in refusal.sentence
     assert kind_of_known_values(text)
+
+
+@pytest.mark.parametrize("text", UNKNOWN)
+def test_unknown_words_are_neither(text):
+    assert classify_refusal(text).kind is RefusalKind.UNKNOWN
+
+
+def test_a_wrong_queue_asks_for_the_names_of_queues():
+    assert kind_of_known_values("nowhere: No such queue. Job not submitted.") == "queues"
 
 
 def test_the_command_is_left_out_of_the_sentence():
     text = f"SLURM sbatch failed. The error message was '{SBATCH}Invalid qos specification'.\n    sbatch call:\n  sbatch --x"
     assert "sbatch" not in classify_refusal(text).sentence.replace("SBATCH_", "")
-
-
-def test_only_a_lost_answer_may_have_submitted_the_job():
-    assert classify_refusal(f"{SBATCH}Socket timed out on send/recv operation").may_be_submitted
-    assert not classify_refusal(TRANSIENT[0]).may_be_submitted
-
-
-def test_unknown_words_are_neither():
-    assert classify_refusal("sbatch: error: something new").kind is RefusalKind.UNKNOWN

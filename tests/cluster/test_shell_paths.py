@@ -20,22 +20,8 @@ pytestmark = pytest.mark.processes
 
 PLAIN = "/home/me/net_1.5-a"
 NAMES = [
-    "a b",
-    "it's",
-    "é",
-    'a"b',
-    "a;b",
-    "a&b",
-    "(a)",
-    "*",
-    "$(echo x)",
-    "$HOME",
-    "`echo x`",
-    "a\\b",
-    "a\nb",
-    "a'b\"c",
-    "'a' b",
-]
+    "a b", "it's", "é", 'a"b', "a;b", "a&b", "(a)", "*", "$(echo x)", "$HOME", "`echo x`", "a\\b", "a\nb", "a'b\"c", "'a' b",
+]  # fmt: skip
 
 
 def workflow(
@@ -90,19 +76,14 @@ def test_an_environment_in_a_folder_with_a_space_is_refused(monkeypatch):
     assert "a Python environment in a folder with ' ' in its path" in str(SLURM_PATHS.problem(workflow()))
 
 
-@pytest.mark.parametrize("name", ["a$(x).yaml", "b`x`.yaml"])
-def test_check_names_a_path_that_slurm_cannot_use(tmp_path, name):
-    (tmp_path / name).write_text("name: t\n")
-    told = refused_check(nnlo("check", name, "--profile", "slurm", folder=tmp_path))
-    assert f"{name}: jobs of the batch system cannot use a file with" in told
-
-
 def test_check_names_a_file_of_the_user_and_a_folder(tmp_path):
-    folder = tmp_path / "a$x"
-    folder.mkdir()
+    (tmp_path / "b`x`.yaml").write_text("name: t\n")
+    output = refused_check("b`x`.yaml", tmp_path)
+    assert "b`x`.yaml: jobs of the batch system cannot use a file with" in output
+    (folder := tmp_path / "a$x").mkdir()
     (folder / "x.yaml").write_text("name: t\n")
-    told = refused_check(nnlo("check", "x.yaml", "--profile", "slurm", folder=folder))
-    assert f"{folder}: jobs of the batch system cannot use a working folder with '$'" in told
+    output = refused_check("x.yaml", folder)
+    assert f"{folder}: jobs of the batch system cannot use a working folder with '$'" in output
     (tmp_path / "n$t.py").write_text("from torch import nn\ndef get_model():\n    return nn.Flatten()\n")
     (tmp_path / "x.yaml").write_text("model: {name: n$t.py}\ndata: {dataset: digits}\n")
     with chdir(tmp_path):
@@ -111,8 +92,9 @@ def test_check_names_a_file_of_the_user_and_a_folder(tmp_path):
             _refuse_unquoted_paths(experiment, "x.yaml")
 
 
-def refused_check(done) -> str:
+def refused_check(name: str, folder: Path) -> str:
     """Return the error of `nnlo check`, which prints its summary before it looks at the site."""
+    done = nnlo("check", name, "--profile", "slurm", folder=folder)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     return done.stderr

@@ -1,16 +1,16 @@
 """Every communicator passes the same list of conformance tests."""
 
 import functools
+import os
+import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from helpers import communicator_conformance as behaviours
-from helpers import run_on_ranks as ranks
 from helpers.repository_copy import environment
-from helpers.run_on_ranks import IDS, TRANSPORTS, on_ranks
+from helpers.run_on_ranks import ERROR_FOLDER, IDS, TRANSPORTS, on_ranks, world_command
 
 from nnlo_lib.comm.communicator import PeerLostError
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
@@ -28,36 +28,26 @@ def test_behaviour(transport, size, behaviour):
     assert [failed[behaviour] for failed in outcome(transport, size) if behaviour in failed] == []
 
 
-@pytest.mark.processes
-def test_a_vanished_rank_is_named_within_seconds(tmp_path):
-    command = [
-        Path(sys.executable).with_name("mpiexec"), "-disable-auto-cleanup", "-n", "3",
-        sys.executable, ranks.__file__, "helpers.communicator_conformance", "vanish", "[]",
-    ]  # fmt: skip
-    paths = {"PYTHONPATH": ":".join(sys.path), ranks.ERROR_FOLDER: str(tmp_path)}
+def vanish(comm):
+    """Let rank 1 exit without notice while the other ranks wait for it in a barrier."""
+    if comm.rank == 1:
+        os._exit(0)
+    comm.barrier()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.mpi
+def test_a_rank_that_exited_is_named(tmp_path):
     done = subprocess.run(
-        command, env=environment() | paths, capture_output=True, text=True, timeout=200, check=False
-    )
-    (error, *_) = [path.read_text() for path in tmp_path.glob("error-*")]
-    assert "PeerLostError" in error
-    assert "rank 1 (process " in error
-    assert "died" in error or "silent" in error
-    assert "came back" not in done.stdout
+        world_command(vanish, 3, options=("-disable-auto-cleanup",)), capture_output=True, text=True, timeout=300,
+        env=environment() | {"PYTHONPATH": ":".join(sys.path), ERROR_FOLDER: str(tmp_path)}, check=False,
+    )  # fmt: skip
+    assert done.returncode
+    (error, *_) = [path.read_text() for path in tmp_path.glob("error-?")]
+    assert re.search(r"PeerLostError.*rank 1 \(process .*(died|silent)", error)
 
 
 MACHINE = SimulationConfig(sample_seconds=0.5, latency=0.25, bandwidth=100.0)
-
-
-def test_the_virtual_clock_counts_computing_latency_and_bandwidth():
-    def program(comm):
-        if comm.rank == 0:
-            comm.advance_clock(4)
-            comm.send(torch.zeros(25), 1)
-            return comm.now()
-        comm.receive(torch.zeros(25), 0)
-        return comm.now()
-
-    assert SimulatedWorld(2, MACHINE).run(program) == [2.0, 2.0 + 0.25 + 1.0]
 
 
 def test_messages_are_received_by_arrival_not_by_rank():

@@ -91,16 +91,7 @@ def test_earlier_trials_tell_the_pace(tmp_path):
 
 
 def short_trials(tmp_path, *, trials, epochs, startup, epoch, validation=0.0, **base):
-    """Write finished fold tasks of a search with exact durations in seconds.
-
-    Args:
-        trials: number of trials.
-        epochs: epochs of each rung.
-        startup: start of each job.
-        epoch: training steps of an epoch.
-        validation: time outside of the steps, by epoch.
-        **base: further settings.
-    """
+    """Write finished fold tasks: seconds of each start, of the steps of an epoch, and of its validation."""
     made = MadeUp(tmp_path, epochs=100, trials=20, parallel=1, **base)
     for trial in range(trials):
         made.trial(rungs=epochs)
@@ -167,8 +158,7 @@ def finished(folder, transport, total, startup, seconds):
     (folder / "state").mkdir()
     moment = "2026-01-01T00:00:00+00:00"
     append_attempt(
-        folder / "state",
-        Attempt(1, moment, moment, seconds, "here", None, "finished", None, 0, 9, 9, 2),
+        folder / "state", Attempt(1, moment, moment, seconds, "here", None, "finished", None, 0, 9, 9, 2)
     )
 
 

@@ -159,8 +159,13 @@ class Toggled:
 NOT_RESULTS = ("learning_rate", "samples_per_second", "bytes")  # columns that only repeat a setting
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ALGORITHM_CONFIGS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=[pytest.mark.exhaustive] * (each != "allreduce"))
+        for each in ALGORITHM_CONFIGS
+    ],
+)
 def test_every_setting_has_an_effect_or_is_refused(folder, name):
     toggled, settings = Toggled(folder), base(name)
     before = toggled.result(settings)
@@ -190,7 +195,7 @@ SCHEDULES = list(sections(ScheduleConfig, {
 }))  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("key", "cases"), [("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)])
 def test_every_key_of_optimizers_and_schedules_has_an_effect_or_is_refused(folder, key, cases):
     toggled, settings = Toggled(folder), base("allreduce")

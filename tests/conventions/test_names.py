@@ -1,4 +1,4 @@
-"""Check the names of public classes and numeric constants of nnlo_lib, and the error names in docstrings."""
+"""Check the names of public classes, numeric constants and files in nnlo_lib, and the error names in docstrings."""
 
 import ast
 import builtins
@@ -6,8 +6,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-import pytest
 from helpers.source_tree import MODULES, PACKAGE, classes, repeated, short, tree
+
+from nnlo_lib.config import paths
 
 NOT_A_BLOCK = {
     "ConfigModel": "the base class",
@@ -67,6 +68,8 @@ def _last_word(base: ast.expr) -> str:
 def test_constants_of_seconds_and_bytes_end_in_their_unit():
     unnamed = [f"{short(path)}: {name}" for path in MODULES for name in _without_unit(path.read_text())]
     assert unnamed == []
+    code = "PATIENCE = 600\nLARGEST = 1 << 30  # bytes\nWAIT_S = 600  # seconds\nMAX_ATTEMPTS = 3\n"
+    assert list(_without_unit(code)) == ["PATIENCE", "LARGEST"]
 
 
 def _without_unit(code: str) -> Iterator[str]:
@@ -94,15 +97,47 @@ def _constant(node: ast.stmt) -> str | None:
     return target.id if all(isinstance(part, numeric) for part in parts) and not texts else None
 
 
-@pytest.mark.parametrize(
-    ("line", "fails"),
-    [
-        ("PATIENCE = 600", True),
-        ("LARGEST = 1 << 30  # bytes", True),
-        ("REQUEUE_TIMEOUT_S = 600  # seconds", False),
-        ("MAX_ATTEMPTS = 3", False),
-        ('FILE = "a"  # bytes', False),
-    ],
-)
-def test_a_constant_without_its_unit_is_found(line, fails):
-    assert bool(list(_without_unit(line))) == fails
+RUN_PATHS = (paths.RunPaths, paths.StatePaths, paths.SearchPaths, paths.SearchStatePaths)
+FILE_NAMES = {
+    each.name for kind in RUN_PATHS for each in vars(kind).values() if isinstance(each, paths.PathBelow)
+}
+FOLDERS = {"results", "state", "search"}
+PATH_CALLS = {"Path", "glob", "rglob", "joinpath", "with_name"}
+
+
+def _spelled_names(module):
+    """Yield (line, text) of the literals that contain the name of a run's file.
+
+    A literal is part of a path if it is an operand of `/` or an argument of a path's method; elsewhere, only names with a
+    dot count. A literal with a space or `<` is a message, and docstrings and help texts are none.
+    """
+    nodes, texts, in_paths = list(ast.walk(module)), set(), set()
+    for node in nodes:
+        if isinstance(node, ast.Expr) or (isinstance(node, ast.keyword) and node.arg == "help"):
+            texts.add(id(node.value))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            in_paths |= {id(part) for side in (node.left, node.right) for part in ast.walk(side)}
+        if isinstance(node, ast.Call):
+            called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            if called in PATH_CALLS:
+                in_paths |= {id(part) for argument in node.args for part in ast.walk(argument)}
+    for node in nodes:
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in texts else None
+        if isinstance(text, str) and " " not in text and "<" not in text:
+            is_path = id(node) in in_paths or "/" in text
+            known = FILE_NAMES | FOLDERS if is_path else {name for name in FILE_NAMES if "." in name}
+            if set(text.split("/")) & known:
+                yield node.lineno, text
+
+
+def test_only_config_paths_spells_names_of_files():
+    found = [
+        f"{short(path)}:{line}: {text!r}"
+        for path in MODULES
+        if path != PACKAGE / "config/paths.py"
+        for line, text in _spelled_names(tree(path))
+    ]
+    assert not found, f"ask nnlo_lib.config.paths: {found}"
+    assert list(
+        _spelled_names(ast.parse('f"{folder}/state/log.txt"; path.glob("x/step"); NAME = "lease.json"'))
+    )

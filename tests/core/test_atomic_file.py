@@ -28,30 +28,24 @@ def test_an_error_keeps_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_content_reaches_the_disk_before_the_name_does(tmp_path, monkeypatch):
+@pytest.mark.parametrize("refusing", [False, True], ids=["", "a file system without flushes of folders"])
+def test_content_reaches_the_disk_before_the_name_does(tmp_path, monkeypatch, refusing):
     flushed = []
 
     def fsync(handle):
-        flushed.append((stat.S_ISDIR(os.fstat(handle).st_mode), (tmp_path / "file").exists()))
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    with atomic_write(tmp_path / "file"):
-        pass
-    assert flushed == [(False, False), (True, True)]  # the file before its name exists, then the folder
-
-
-def test_a_file_system_without_flushes_of_folders_is_used(tmp_path, monkeypatch):
-    def fsync(handle):
-        if stat.S_ISDIR(os.fstat(handle).st_mode):
+        is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
+        flushed.append((is_folder, (tmp_path / "file").exists()))
+        if refusing and is_folder:
             raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", fsync)
     with atomic_write(tmp_path / "file") as part:
         part.write_text("content")
+    assert flushed == [(False, False), (True, True)]  # the file before its name exists, then the folder
     assert (tmp_path / "file").read_text() == "content"
 
 
-def test_refusal_of_the_file_system_is_the_users_to_mend(tmp_path):
+def test_the_message_names_a_file_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with (
         pytest.raises(UserError, match=r"cannot write .*file/below"),
@@ -60,7 +54,7 @@ def test_refusal_of_the_file_system_is_the_users_to_mend(tmp_path):
         pass
 
 
-def test_others_may_read_what_the_umask_lets_them(tmp_path):
+def test_the_umask_sets_the_permissions(tmp_path):
     old = os.umask(0o027)
     try:
         with atomic_write(tmp_path / "file"):

@@ -1,64 +1,56 @@
-"""The folder of compiled code in a $TMPDIR that other users can write."""
+"""The folder of compiled code in a $TMPDIR that other users can write; tests of other users: test_private_folder.py."""
 
-import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from helpers.repository_copy import REPOSITORY, environment
+from torch import nn
 
 from nnlo_lib.core.compiler_cache import CACHE_VARIABLE, COMPILER
+from nnlo_lib.train.replica.compiled import compile_module
 
 PROGRAM = """
-import json, os, sys, torch
-from nnlo_lib.models.factory import build_model
+import os, torch
 from nnlo_lib.train.replica.compiled import compile_module
-model = build_model("simplemlp", {}, (1, 2, 2), 2, 0)
-torch.optim.SGD(model.parameters(), lr=0.1)
-folders = [os.environ.get(sys.argv[1], "")]
-compiled = compile_module(model, "cpu")
-if sys.argv[2] == "compile":
-    compiled(torch.ones(1, 1, 2, 2))
-print(json.dumps([*folders, os.environ[sys.argv[1]]]))
+compiled = compile_module(torch.nn.Linear(2, 2), "cpu")
+compiled(torch.ones(1, 2))
+print(os.environ["%s"])
 """
 
 
-def run(tmp_path, how="", **variables):
-    surroundings = environment() | {"TMPDIR": str(tmp_path)} | variables
-    if CACHE_VARIABLE not in variables:
-        surroundings.pop(CACHE_VARIABLE, None)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, CACHE_VARIABLE, how],
-        env=surroundings, cwd=REPOSITORY, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("how", ["", "compile"])
-def test_code_is_compiled_into_the_private_folder(tmp_path, how):
+@pytest.mark.parametrize("own", [True, False], ids=["folder of the user", "no folder of the user"])
+def test_code_is_compiled_into_the_folder_of_the_user_or_a_private_folder(tmp_path, monkeypatch, own):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "mine") if own else "")
+    if not own:
+        monkeypatch.delenv(CACHE_VARIABLE)
+    compile_module(nn.Linear(2, 2), "cpu")
     private = tmp_path / f"nnlo-{os.geteuid()}"
-    assert run(tmp_path, how) == ["", str(private / "torchinductor")]
-    assert list(tmp_path.iterdir()) == [private]
+    assert os.environ[CACHE_VARIABLE] == str(tmp_path / "mine" if own else private / "torchinductor")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_file_with_the_name_of_torchs_folder_stops_nothing(tmp_path):
     """Before, the import of torch's compiler failed with a FileExistsError."""
-    (tmp_path / "torchinductor_root").touch()
-    (tmp_path / f"torchinductor_uid_{os.geteuid()}").touch()
-    run(tmp_path)
+    names = {"torchinductor_root", f"torchinductor_uid_{os.geteuid()}"}
+    for name in names:
+        (tmp_path / name).touch()
+    surroundings = environment() | {"TMPDIR": str(tmp_path)}
+    surroundings.pop(CACHE_VARIABLE, None)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM % CACHE_VARIABLE], env=surroundings, cwd=REPOSITORY, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / f"nnlo-{os.geteuid()}/torchinductor")
+    assert {path.name for path in tmp_path.iterdir()} == {*names, f"nnlo-{os.geteuid()}"}
 
 
-@pytest.mark.processes
-def test_the_folder_of_the_user_is_kept(tmp_path):
-    (tmp_path / "mine").mkdir()
-    assert run(tmp_path, **{CACHE_VARIABLE: str(tmp_path / "mine")}) == [str(tmp_path / "mine")] * 2
-
-
-@pytest.mark.processes
+@pytest.mark.exhaustive
 @pytest.mark.mpi
 def test_only_the_layer_table_of_rank_0_imports_the_compiler(tmp_path):
     """Before, each command and each rank imported the compiler: over a second of each start."""

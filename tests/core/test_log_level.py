@@ -1,15 +1,15 @@
-"""`--log-level`, `--log-file` and their variables: what the terminal, the file and the record of a run have."""
+"""Messages on the terminal, in `--log-file` and in the record of a run: levels, prefixes, times, and a closed stderr."""
 
 import logging
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from helpers.nnlo_command import nnlo, refused
 from helpers.training_process import started as training
 
-from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import PACKAGE, configure_logging, get_logger
 from nnlo_lib.state.run_log import RunLog
 
@@ -46,7 +46,7 @@ def test_the_level_before_and_after_the_name_of_the_command(tmp_path, options):
     assert os.environ["NNLO_LOG_LEVEL"] == "warning"  # for the ranks
 
 
-def test_the_variable_is_the_same_as_the_option(tmp_path, monkeypatch):
+def test_the_option_overrides_the_variable(tmp_path, monkeypatch):
     monkeypatch.setenv("NNLO_LOG_LEVEL", "error")
     assert AUTO not in check(tmp_path, "check", "x.yaml").stderr
     assert AUTO in check(tmp_path, "--log-level", "info", "check", "x.yaml").stderr
@@ -62,30 +62,51 @@ def test_the_file_gets_the_messages_with_time_stamps(tmp_path):
 
 def test_bad_values_are_refused(tmp_path, monkeypatch):
     assert check(tmp_path, "--log-level", "loud", "check", "x.yaml").returncode == 2
-    assert "--log-file: cannot write to /no/x.log: No such file" in refused(
-        check(tmp_path, "--log-file", "/no/x.log", "check", "x.yaml")
-    )
+    done = check(tmp_path, "--log-file", "/no/x.log", "check", "x.yaml")
+    assert "--log-file: cannot write to /no/x.log: No such file" in refused(done)
     monkeypatch.setenv("NNLO_LOG_LEVEL", "loud")
     message = refused(check(tmp_path, "check", "x.yaml"))
     assert "NNLO_LOG_LEVEL: unknown level 'loud'; one of: debug, info, warning, error" in message
-    with pytest.raises(UserError):
-        configure_logging(None, None)
 
 
-def test_the_record_of_a_run_has_all_messages(tmp_path, capsys):
+def test_the_record_of_a_run_has_all_messages_with_their_times(tmp_path, capsys):
+    RunLog(tmp_path / "state", enabled=True).write("epoch 1\n50% %s")
+    assert capsys.readouterr().err == "epoch 1\n50% %s\n"
     configure_logging("error", str(tmp_path / "all.log"))
-    log = RunLog(tmp_path / "state", enabled=True)
-    log.write("epoch 1")
-    log.warn("slow")
+    RunLog(tmp_path / "state", enabled=True).warn("slow")
     assert capsys.readouterr().err == ""
     assert (tmp_path / "all.log").read_text() == ""
     lines = (tmp_path / "state/log.txt").read_text().splitlines()
-    assert [line.split(" ", 2)[2] for line in lines] == ["epoch 1", "warning: slow"]
+    assert [line[20:] for line in lines] == ["epoch 1", "50% %s", "warning: slow"]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", line[:20]) for line in lines)
     get_logger("nnlo_lib.x").error("lost")
     assert capsys.readouterr().err == "nnlo: error: lost\n"
     assert (tmp_path / "all.log").read_text().endswith(" error: lost\n")
+    RunLog(tmp_path / "other", enabled=False).warn("unwritten")
+    assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize(("level", "prefix"), [("info", ""), ("warning", "warning: "), ("error", "error: ")])
+def test_the_level_is_a_prefix_once(capsys, level, prefix):
+    for _ in range(2):
+        logger = get_logger("nnlo_lib.core.test")
+    getattr(logger, level)("50% %s")
+    assert capsys.readouterr().err == f"nnlo: {prefix}50% %s\n"
+
+
+def test_a_closed_terminal_stops_nothing(monkeypatch):
+    class Closed:
+        def write(self, text: str) -> None:
+            raise BrokenPipeError
+
+        def flush(self) -> None:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(sys, "stderr", Closed())
+    get_logger("nnlo_lib.core.test").error("unread")
+
+
+@pytest.mark.exhaustive
 @pytest.mark.mpi
 def test_the_ranks_have_the_level_of_their_command(tmp_path: Path):
     run = training(tmp_path, parallel={"ranks": 2}, train={"epochs": 1})

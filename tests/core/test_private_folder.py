@@ -13,7 +13,6 @@ from torch import nn
 from nnlo_lib.comm.mpi.shared_messages import SharedMailbox, map_remote
 from nnlo_lib.config import Run
 from nnlo_lib.core.private_folder import private_folder
-from nnlo_lib.executors import gpu_slots
 from nnlo_lib.executors.gpu_slots import reserve_gpus
 from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
 from nnlo_lib.train.replica import compiled
@@ -73,15 +72,6 @@ def test_users_have_folders_that_only_they_can_open(machine):
         assert run_as(user, compile_model).startswith(f"{machine}/nnlo-{user}/")
     assert {path.name for path in machine.iterdir()} == {f"nnlo-{VICTIM}", f"nnlo-{ATTACKER}"}
     assert {path.stat().st_mode & 0o777 for path in machine.iterdir()} == {0o700}
-
-
-def test_a_link_as_lock_of_a_gpu_is_not_followed(machine, monkeypatch):
-    diary = machine.parent / "diary"
-    diary.touch()
-    monkeypatch.setattr(gpu_slots, "_folder", lambda: machine)
-    run_as(ATTACKER, lambda: (machine / "0.0").symlink_to(diary))
-    with pytest.raises(AssertionError, match=r"0\.0 is not a regular file"):
-        run_as(VICTIM, reserve)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o711])

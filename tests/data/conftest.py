@@ -35,8 +35,6 @@ class Server:
         answers: response by path: a body, an HTTP status, or ("truncated", body) to send only half of the body.
         etag: ETag header; a range request with the same If-Range gets the requested part. Empty: no parts.
         shift: offset in bytes that is added to the start of each part.
-        length: Content-Length header in place of the true length.
-        hold: while cleared, the server pauses after half of each body, so that a test can kill the client there.
         ranges: Range header of each request that was answered with a body.
     """
 
@@ -44,9 +42,6 @@ class Server:
         self.answers: dict[str, bytes | int | tuple[str, bytes]] = {}
         self.etag = ""
         self.shift = 0
-        self.length: str | None = None
-        self.hold = threading.Event()
-        self.hold.set()
         self.ranges: list[str | None] = []
         self.requests: Counter[str] = Counter()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -55,7 +50,6 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
-        self.hold.set()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -75,17 +69,13 @@ class Server:
                 start = int(self.headers["Range"][6:-1]) + server.shift if part else 0
                 end, body = len(body), body[start:]
                 self.send_response(206 if part else 200)
-                self.send_header("Content-Length", server.length or str(len(body)))
+                self.send_header("Content-Length", str(len(body)))
                 if part:
                     self.send_header("Content-Range", f"bytes {start}-{end - 1}/{end}")
                 if server.etag:
                     self.send_header("ETag", server.etag)
                 self.end_headers()
-                half = len(body) // 2
-                self.wfile.write(body[:half])
-                server.hold.wait()
-                if not isinstance(answer, tuple):
-                    self.wfile.write(body[half:])
+                self.wfile.write(body[: len(body) // 2] if isinstance(answer, tuple) else body)
                 return None
 
             def log_message(self, *args: object) -> None:

@@ -3,6 +3,8 @@
 NNLO_WRITE_OUTPUT=1 pytest tests/docs/test_blocks.py writes the real output into console blocks.
 """
 
+import csv
+import json
 import os
 import re
 import subprocess
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers.document_blocks import EXTENSION_PAGES, PAGES, REPOSITORY, SHELL, blocks, matches, write_files
+from helpers.nnlo_command import nnlo
 from helpers.repository_copy import environment
 
 from nnlo_lib.experiment.load import load_experiment
@@ -20,12 +23,8 @@ EXPERIMENTS = [
     block for page in PAGES for block in blocks(page) if block.language == "yaml" and not block.is_excluded
 ]
 RUN = [
-    page
-    for page in PAGES
-    if page.parent != EXTENSION_PAGES  # test_extension_pages.py runs these and checks the results
-    if any(block.language in SHELL and not block.is_excluded for block in blocks(page))
+    page for page in PAGES if any(block.language in SHELL and not block.is_excluded for block in blocks(page))
 ]
-QUICK = ("docs/guides/import.md", "docs/start/cluster.md")
 NNLO_MODULE = (
     "def get_train(): return []\nget_val = get_features = get_labels = build = get_model = f = get_train\n"
 )
@@ -58,14 +57,8 @@ def test_exclusions_have_a_block():
         assert len(comments) == sum(block.is_excluded for block in blocks(page)), page
 
 
-def _marked(page: Path) -> object:
-    name = str(page.relative_to(REPOSITORY))
-    return pytest.param(page, id=name, marks=() if name in QUICK else pytest.mark.slow)
-
-
-@pytest.mark.processes
-@pytest.mark.mpi
-@pytest.mark.parametrize("page", [_marked(page) for page in RUN])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_commands_run(page, tmp_path):
     """The blocks of a page run one after the other in one folder with the repository's config/."""
     (tmp_path / "config").symlink_to(REPOSITORY / "config")
@@ -81,6 +74,8 @@ def test_commands_run(page, tmp_path):
     else:
         for block, output in shown:
             assert matches(block.text, output), f"{block}: NNLO_WRITE_OUTPUT=1 writes\n{output}"
+    if page.parent == EXTENSION_PAGES and page.stem in RESULTS:
+        RESULTS[page.stem](tmp_path)
 
 
 def _run(block, folder: Path) -> str:
@@ -104,3 +99,57 @@ def _rewrite(page: Path, shown) -> None:
         if not matches(block.text, output):
             text = text[: block.start] + output + text[block.end :]
     page.write_text(text)
+
+
+def _only(folder: Path, name: str) -> str:
+    """Return the text of the only file with this name below results/."""
+    (path,) = folder.glob(f"results/*/*/seed-*/{name}")
+    return path.read_text()
+
+
+def _evaluation(folder: Path) -> dict[str, float]:
+    return json.loads(_only(folder, "evaluation.json"))
+
+
+def _algorithm(folder: Path) -> None:
+    assert _evaluation(folder)["accuracy"] > 0.5, "chance is 0.1"
+    assert (folder / "results/majority/MajorityVote").is_dir(), "the run has the name of the class"
+
+
+def _compressor(folder: Path) -> None:
+    assert _evaluation(folder)["loss"] < 2.3, "ln 10 is chance"
+    sent = json.loads(_only(folder, "summary.json"))["bytes_sent"]["gradient"]
+    steps, ranks, parameters = 3 * 41, 2, 563_722
+    assert 0 < sent < 1.1 * steps * ranks * parameters, "a byte per value, where float32 has 4"
+
+
+def _problem(folder: Path) -> None:
+    last = list(csv.DictReader(_only(folder, "history.csv").splitlines()))[-1]
+    assert 0.7 < float(last["train_coverage"]) <= 1, "the 0.9 quantile covers about 0.9 of the labels"
+    assert {"loss", "coverage"} <= _evaluation(folder).keys()
+
+
+def _reader(folder: Path) -> None:
+    measured = _evaluation(folder)
+    assert measured["samples"] == 36, "178 wines, every fifth a test sample"
+    assert measured["accuracy"] > 0.8
+
+
+def _sampler(folder: Path) -> None:
+    replay = nnlo("search", "around_best.yaml", "--replay", folder=folder)
+    assert replay.returncode == 0, replay.stdout + replay.stderr
+    assert len(list((folder / "results/around-best/search/trials").glob("*.json"))) == 5
+
+
+def _pruner(folder: Path) -> None:
+    with (folder / "results/threshold/search/trials.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4
+    assert {row["epochs"] for row in rows} == {"1", "3"}, "some trials were pruned, some were not"
+    assert min(rows, key=lambda row: float(row["objective"]))["epochs"] == "3"
+
+
+RESULTS = {
+    "algorithm": _algorithm, "compressor": _compressor, "problem": _problem, "reader": _reader, "sampler": _sampler,
+    "pruner": _pruner,
+}  # fmt: skip

@@ -4,6 +4,7 @@ NNLO_WRITE_OUTPUT=1 pytest tests/docs/test_oracles_page.py writes the page.
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -27,80 +28,41 @@ METRICS = """The value over all samples, where the code adds up uneven batches o
 target. Relative and absolute tolerance: {} ([tests](../../tests/problems/test_metric_oracles.py))."""
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """Yield the lines of a table; references that are code are shown as code."""
-    head = list(head)
-    yield f"| {' | '.join(head)} |"
-    yield f"| {' | '.join('---' for _ in head)} |"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-    yield ""
-
-
-def code(reference: str) -> str:
-    """Return names of functions as code."""
-    return " ".join(f"`{word}`" if is_code(word) else word for word in reference.split())
-
-
-def is_code(word: str) -> bool:
-    return word.startswith(("torch.", "sklearn.", "scipy."))
-
-
 def joined(pairs: Iterable[tuple[str, ...]]) -> list[list[str]]:
-    """Return one row for each name, with its references joined."""
+    """Return one row for each name, with its references joined; names of functions are shown as code."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for *names, reference in pairs:
-        each = reference.replace(",", " ,").replace(";", " ;")
-        rows.setdefault(tuple(names), []).append(code(each).replace(" ,", ",").replace(" ;", ";"))
+        code = re.sub(r"(?<!\S)((?:torch|sklearn|scipy)\.[^\s,;]*)", r"`\1`", reference)
+        rows.setdefault(tuple(names), []).append(code)
     return [[*(f"`{name}`" for name in names), "; ".join(found)] for names, found in rows.items()]
 
 
-def sections() -> Iterator[tuple[str, str, float, list[str], list[list[str]]]]:
-    """Yield title, text, tolerance, head and rows of each section."""
-    gan = [("gan", name, oracle.reference) for name, oracle in GAN_ORACLES.items()]
-    gan_metrics = [
+GAN_LOSSES = [("gan", name, oracle.reference) for name, oracle in GAN_ORACLES.items()]
+GAN_METRICS = [
+    *(
         ("gan", name, "means of the critic's scores and of the losses above, from fixed noise")
         for name in ("distance", "critic_loss", "generator_loss")
-    ]
-    gan_metrics.append(
-        ("gan", "loss_gap", "torch.nn.functional.binary_cross_entropy_with_logits of each network")
-    )
-    yield (
-        "Optimizers",
-        OPTIMIZERS,
-        optimizers.TOLERANCE,
-        ["optimizer", "reference"],
-        joined(optimizers.references()),
-    )
-    yield (
-        "Schedules",
-        SCHEDULES,
-        schedules.TOLERANCE,
-        ["schedule", "reference"],
-        joined(schedules.references()),
-    )
-    yield (
-        "Losses",
-        LOSSES,
-        losses.TOLERANCE,
-        ["problem", "loss", "reference"],
-        joined([*losses.references(), *gan]),
-    )
-    yield (
-        "Metrics",
-        METRICS,
-        metrics.TOLERANCE,
-        ["problem", "metric", "reference"],
-        joined([*metrics.references(), *gan_metrics]),
-    )
+    ),
+    ("gan", "loss_gap", "torch.nn.functional.binary_cross_entropy_with_logits of each network"),
+]
+# Title, text, tolerance, columns before the reference, references.
+SECTIONS = [
+    ("Optimizers", OPTIMIZERS, optimizers.TOLERANCE, ["optimizer"], optimizers.references()),
+    ("Schedules", SCHEDULES, schedules.TOLERANCE, ["schedule"], schedules.references()),
+    ("Losses", LOSSES, losses.TOLERANCE, ["problem", "loss"], [*losses.references(), *GAN_LOSSES]),
+    ("Metrics", METRICS, metrics.TOLERANCE, ["problem", "metric"], [*metrics.references(), *GAN_METRICS]),
+]
 
 
 def page() -> Iterator[str]:
     """Yield the lines of the page."""
     yield INTRODUCTION
-    for title, text, tolerance, head, rows in sections():
+    for title, text, tolerance, columns, references in SECTIONS:
         yield f"## {title}\n\n{text.format(f'{tolerance:g}')}\n"
-        yield from table(head, rows)
+        head = [*columns, "reference"]
+        for row in [head, ["---"] * len(head), *joined(references)]:
+            yield f"| {' | '.join(row)} |"
+        yield ""
 
 
 def test_page_lists_the_references_of_the_tests():

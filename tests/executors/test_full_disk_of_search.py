@@ -1,18 +1,14 @@
 """A disk that is full while a search, or a workflow, writes what it found."""
 
-from types import SimpleNamespace
-
 import pytest
 from helpers.small_disk import disk, fill
 from helpers.synthetic_search import MadeUp
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.executors.local import LocalExecutor
 from nnlo_lib.executors.mpi_pool.utilisation import PoolUtilization
 from nnlo_lib.report.page import write_search_page
 from nnlo_lib.search.results.best import write_best_file, write_outcome
-from nnlo_lib.search.study.trial import FoldTask
 from nnlo_lib.workflow.outcome.partial_results import mark_as_partial
 from nnlo_lib.workflow.plan import Plan
 
@@ -49,10 +45,9 @@ def test_a_result_is_the_old_or_the_whole_new_one(search, disk, write, name):
 def test_a_stamp_of_the_workflow_is_whole_or_absent(disk, monkeypatch):
     """Before, an OSError with a traceback, and an empty stamp."""
     monkeypatch.chdir(disk)
-    plan = Plan.of(Experiment.model_validate({"name": "t"}))
     fill(disk)
     with pytest.raises(UserError, match=r"cannot write .*partial\.txt: .*No space left on device"):
-        mark_as_partial(plan)
+        mark_as_partial(Plan.of(Experiment.model_validate({"name": "t"})))
     assert not [path for path in disk.rglob("*") if path.is_file() and path.name != "ballast"]
 
 
@@ -61,12 +56,3 @@ def test_the_statistics_of_a_pool_do_not_end_its_search(disk, caplog):
     fill(disk)
     PoolUtilization(2).write(disk)
     assert "No space left on device" in caplog.text
-
-
-def test_a_log_that_cannot_be_opened_is_a_sentence(search):
-    folder = FoldTask(5, 0, 9).run_folder(search)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.touch()
-    signals = SimpleNamespace(first="", received=0)
-    with pytest.raises(UserError, match=r"cannot write .*trial\.log"):
-        LocalExecutor(search, "mpiexec", signals).start(FoldTask(5, 0, 9))

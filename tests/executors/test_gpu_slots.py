@@ -24,7 +24,6 @@ from nnlo_lib.executors.mpi_pool.worker import _run_task, failing_train_function
 from nnlo_lib.executors.submitit import job as job_module
 from nnlo_lib.executors.submitit import local_processes
 from nnlo_lib.executors.submitit.job import TrialJob
-from nnlo_lib.executors.submitit.local_processes import LocalProcessQueue
 from nnlo_lib.launch.attempt import LaunchOptions
 from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, write_trial
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
@@ -46,14 +45,23 @@ def machine(monkeypatch, tmp_path):
     return lambda count: monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
 
 
-def experiment(**changes):
-    parallel = {"ranks": 1, "gpus_per_rank": 1, **changes.pop("parallel", {})}
+@pytest.fixture
+def while_waiting(monkeypatch):
+    """Return a function that sets what happens at each check of a training that waits; without it, SIGTERM arrives."""
+
+    def set_event(event=lambda: os.kill(os.getpid(), signal.SIGTERM)):
+        monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=lambda seconds: event()))
+
+    return set_event
+
+
+def experiment(algorithm="allreduce", **parallel):
     return Experiment.model_validate(
         {
             "name": "x",
-            "parallel": parallel,
+            "algorithm": {"name": algorithm},
+            "parallel": {"ranks": 1, "gpus_per_rank": 1} | parallel,
             "search": {"space": {"train.optimizer.lr": [0.1, 0.2]}},
-            **changes,
         }
     )
 
@@ -62,14 +70,14 @@ def devices(run):
     """Return the device that each rank of a training selects in the current environment."""
     parallel = run.parallel
     masters = 0 if parallel.master_gpu else run.algorithm.masters
-    ranks = 1 if parallel.transport == "simulated" else parallel.ranks
+    is_simulated = parallel.transport == "simulated"
 
     def device_of(comm):
         # The test simulates MPI ranks, too, so the flag must follow the configuration.
-        comm.is_virtual = parallel.transport == "simulated"
+        comm.is_virtual = is_simulated
         return select_device(comm, parallel, comm.rank >= masters)
 
-    return Ranks(ranks).run(device_of)
+    return Ranks(1 if is_simulated else parallel.ranks).run(device_of)
 
 
 def side_by_side(run, count):
@@ -85,26 +93,26 @@ def side_by_side(run, count):
         return found
 
 
-@pytest.mark.processes
-def test_trainings_at_the_same_time_take_different_gpus(machine):
-    machine(4)
-    assert side_by_side(experiment(), 4) == [["cuda:0"], ["cuda:1"], ["cuda:2"], ["cuda:3"]]
-    assert side_by_side(experiment(parallel={"ranks": 2}), 2) == [["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"]]
-    simulated = experiment(parallel={"ranks": 3, "transport": "simulated"})
-    assert side_by_side(simulated, 2) == [["cuda:0"], ["cuda:1"]]
+@pytest.mark.parametrize(
+    ("gpus", "settings", "expected"),
+    [
+        (4, {}, [["cuda:0"], ["cuda:1"], ["cuda:2"], ["cuda:3"]]),
+        (4, {"ranks": 2}, [["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"]]),
+        (4, {"ranks": 3, "transport": "simulated"}, [["cuda:0"], ["cuda:1"]]),
+        (2, {"ranks_per_gpu": 2}, [["cuda:0"], ["cuda:1"], ["cuda:0"], ["cuda:1"]]),
+        (
+            4,
+            {"ranks": 3, "ranks_per_gpu": 2},
+            [["cuda:0", "cuda:0", "cuda:1"], ["cuda:2", "cuda:2", "cuda:3"]],
+        ),
+    ],
+)
+def test_simultaneous_trainings_use_different_gpus_or_share_them_evenly(machine, gpus, settings, expected):
+    machine(gpus)
+    assert side_by_side(experiment(**settings), len(expected)) == expected
 
 
-@pytest.mark.processes
-def test_several_share_a_gpu_evenly_where_its_ranks_may(machine):
-    machine(2)
-    shared = experiment(parallel={"ranks_per_gpu": 2})
-    assert side_by_side(shared, 4) == [["cuda:0"], ["cuda:1"], ["cuda:0"], ["cuda:1"]]
-    machine(4)
-    whole = experiment(parallel={"ranks": 3, "ranks_per_gpu": 2})
-    assert side_by_side(whole, 2) == [["cuda:0", "cuda:0", "cuda:1"], ["cuda:2", "cuda:2", "cuda:3"]]
-
-
-def test_what_a_person_shows_is_kept_and_known_by_its_name(machine, monkeypatch):
+def test_visible_gpus_of_the_user_are_kept_and_locked_by_their_names(machine, monkeypatch):
     machine(1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     with reserve_gpus(experiment()):
@@ -114,76 +122,64 @@ def test_what_a_person_shows_is_kept_and_known_by_its_name(machine, monkeypatch)
         assert os.environ["CUDA_VISIBLE_DEVICES"] == "3,2"
 
 
-def test_jobs_of_a_scheduler_have_gpus_of_their_own(machine, monkeypatch):
+def test_jobs_of_a_scheduler_do_not_share_locks(machine, monkeypatch):
     machine(1)
     for job in ("7", "8"):
         monkeypatch.setenv("SLURM_JOB_ID", job)
-        seat = reserve_gpus(experiment())
-        assert seat.__enter__()
+        assert reserve_gpus(experiment()).__enter__()
 
 
-@pytest.mark.processes
-def test_who_wants_more_than_are_here_is_told_so_by_its_ranks(machine):
+def test_a_rank_without_a_gpu_names_the_missing_gpu(machine):
     machine(2)
-    with (
-        reserve_gpus(experiment(parallel={"ranks": 3})),
-        pytest.raises(UserError, match="needs GPU 2, but 2 are visible"),
-    ):
-        devices(experiment(parallel={"ranks": 3}))
+    large = experiment(ranks=3)
+    with reserve_gpus(large), pytest.raises(UserError, match="needs GPU 2, but 2 are visible"):
+        devices(large)
 
 
-def test_a_training_waits_for_a_gpu(machine, monkeypatch, capsys):
+def test_a_training_waits_for_a_gpu(machine, while_waiting, capsys):
     machine(1)
-    first = reserve_gpus(experiment())
+    first, checks = reserve_gpus(experiment()), []
     assert first.__enter__()
-    naps = []
 
-    def nap(seconds):
-        naps.append(seconds)
-        if len(naps) == 3:
+    def release_at_the_third_check():
+        checks.append(1)
+        if len(checks) == 3:
             first.__exit__(None, None, None)
 
-    monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=nap))
-    with reserve_gpus(experiment()) as there:
-        assert there
-    assert len(naps) == 3
+    while_waiting(release_at_the_third_check)
+    with reserve_gpus(experiment()) as has_gpus:
+        assert has_gpus
+    assert len(checks) == 3
     assert capsys.readouterr().err.count("waiting for 1 of 1 GPUs") == 1
 
 
-def test_who_waits_hears_a_signal_and_leaves_the_handlers_as_they_were(machine, monkeypatch):
+def test_a_signal_ends_the_wait_for_a_gpu_and_the_handlers_are_restored(machine, while_waiting):
     machine(1)
     before = signal.getsignal(signal.SIGTERM)
-    sleep = lambda seconds: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
-    monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=sleep))
-    with reserve_gpus(experiment()), reserve_gpus(experiment()) as there:
-        assert not there
+    while_waiting()
+    with reserve_gpus(experiment()), reserve_gpus(experiment()) as has_gpus:
+        assert not has_gpus
     assert signal.getsignal(signal.SIGTERM) is before
-    with reserve_gpus(experiment()) as there:
-        assert there, "all seats are left"
+    with reserve_gpus(experiment()) as has_gpus:
+        assert has_gpus, "all locks are released"
 
 
-def test_a_large_training_is_not_overtaken_for_ever(machine, monkeypatch):
+def test_a_large_training_is_not_overtaken_for_ever(machine, while_waiting):
     """If a training of two GPUs waits first, a later training of one GPU waits, too, although one GPU is free."""
     machine(2)
-    small, large = experiment(), experiment(parallel={"ranks": 2})
-    with reserve_gpus(small):
-        order = []
+    order = []
 
-        def nap(_):
-            if not order:
-                order.append("small waits, too")
-                monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=stop))
-                with reserve_gpus(small) as there:
-                    order.append(there)
-                os.kill(os.getpid(), signal.SIGTERM)
+    def start_another():
+        order.append("the small training waits, too")
+        while_waiting()
+        with reserve_gpus(experiment()) as has_gpus:
+            order.append(has_gpus)
+        os.kill(os.getpid(), signal.SIGTERM)
 
-        def stop(_):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-        monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=nap))
-        with reserve_gpus(large) as there:
-            assert not there
-    assert order == ["small waits, too", False]
+    while_waiting(start_another)
+    with reserve_gpus(experiment()), reserve_gpus(experiment(ranks=2)) as has_gpus:
+        assert not has_gpus
+    assert order == ["the small training waits, too", False]
 
 
 def test_a_folder_that_takes_no_locks_is_named(machine, monkeypatch):
@@ -193,20 +189,19 @@ def test_a_folder_that_takes_no_locks_is_named(machine, monkeypatch):
         pass
 
 
-def test_without_gpus_nobody_locks_or_counts(machine, tmp_path):
-    with reserve_gpus(experiment(parallel={"gpus_per_rank": 0})) as there:
+def test_trainings_without_gpus_take_no_locks(machine, tmp_path):
+    with reserve_gpus(experiment(gpus_per_rank=0)) as there:
         assert there
     assert not list(tmp_path.iterdir())
 
 
-def test_a_person_is_told_who_waits(machine, capsys):
+def test_a_search_with_too_few_gpus_is_warned(machine, capsys):
     machine(2)
     warn_if_gpus_are_few(experiment())
     assert "2 GPUs are visible, enough for 2 of 4 simultaneous trainings" in capsys.readouterr().err
+    warn_if_gpus_are_few(experiment(ranks_per_gpu=2))
     machine(4)
     warn_if_gpus_are_few(experiment())
-    machine(2)
-    warn_if_gpus_are_few(experiment(parallel={"ranks_per_gpu": 2}))
     assert not capsys.readouterr().err
 
 
@@ -222,7 +217,7 @@ def search(tmp_path):
     return folder
 
 
-def test_leaves_of_all_executors_sit_down_before_they_train(machine, search, monkeypatch):
+def test_fold_tasks_of_all_executors_reserve_gpus(machine, search, monkeypatch):
     """Fold tasks reserve GPUs as a process of the local executor or Snakemake, and as a simultaneous submitit job."""
     machine(2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
@@ -245,57 +240,19 @@ def test_leaves_of_all_executors_sit_down_before_they_train(machine, search, mon
     assert found == [["cuda:0"], ["4,5", "cuda:1"]]
 
 
-def test_a_fold_task_that_is_stopped_while_it_waits_has_trained_nothing(machine, search, monkeypatch):
+def test_a_fold_task_that_is_stopped_while_it_waits_has_trained_nothing(
+    machine, search, monkeypatch, while_waiting
+):
     machine(1)
     monkeypatch.setattr(trial_process, "train_fold_task", None)
-    sleep = lambda seconds: os.kill(os.getpid(), signal.SIGTERM)  # noqa: E731
-    monkeypatch.setattr(gpu_slots, "time", SimpleNamespace(sleep=sleep))
+    while_waiting()
+    options = LaunchOptions(wait_for_lease=True)
     with reserve_gpus(experiment()):
-        assert (
-            trial_process.train_trial(search, FoldTask(0, 0, 3), LaunchOptions(wait_for_lease=True))
-            == EXIT_PREEMPTED
-        )
-
-
-@pytest.mark.parametrize("shown", ["2,3", None])
-def test_submitit_is_given_the_gpus_of_its_driver(machine, search, monkeypatch, shown):
-    submitted = []
-
-    class Executor:
-        def __init__(self, *_, **__):
-            pass
-
-        def update_parameters(self, **_):
-            pass
-
-        def submit(self, job):
-            submitted.append(job)
-            return SimpleNamespace(job_id=str(os.getpid()))
-
-    monkeypatch.setattr(local_processes, "AutoExecutor", Executor)
-    if shown:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
-    LocalProcessQueue(search, "mpiexec").submit(
-        TrialJob(search, FoldTask(0, 0, 3), "mpiexec", 1), experiment(), 1
-    )
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # the value that submitit sets
-    seen = []
-    monkeypatch.setattr(
-        job_module, "train_fold_task", lambda *_: seen.append(os.environ.get("CUDA_VISIBLE_DEVICES")) or 0
-    )
-    machine(2)
-    assert submitted[0]() == 0
-    assert seen == [shown]
+        assert trial_process.train_trial(search, FoldTask(0, 0, 3), options) == EXIT_PREEMPTED
 
 
 def world(rank, size, hosts):
-    """Return a stand-in for an allocation.
-
-    Args:
-        rank: rank of this process.
-        size: ranks per rank group.
-        hosts: host of each rank, of the coordinator first.
-    """
+    """Return a stand-in for one rank of an allocation with rank groups of `size` ranks; hosts[0] is the coordinator's."""
     return SimpleNamespace(
         rank=rank, group=(rank - 1) // size, groups=range((len(hosts) - 1) // size),
         processes=[SimpleNamespace(host=host) for host in hosts],
@@ -303,36 +260,24 @@ def world(rank, size, hosts):
     )  # fmt: skip
 
 
-def shares(settings, size, gpus, hosts):
-    """Return the GPUs of each rank's group on the rank's host.
-
-    Args:
-        settings: the experiment.
-        size: ranks per rank group.
-        gpus: number of GPUs per host.
-        hosts: host of each rank, of the coordinator first.
-    """
-    return [
-        gpus_of_group(world(rank, size, hosts), settings, list(range(gpus))) for rank in range(1, len(hosts))
-    ]
-
-
-def test_blocks_on_a_host_take_different_gpus():
-    assert shares(experiment(), 1, 4, "aaaaa") == [[0], [1], [2], [3]]
-    assert shares(experiment(parallel={"ranks": 2}), 2, 4, "aaaaa") == [[0, 1]] * 2 + [[2, 3]] * 2
-    assert shares(experiment(parallel={"ranks": 2}), 2, 2, "aabba") == [[0], [0], [1], [1]]
+@pytest.mark.parametrize(
+    ("settings", "size", "gpus", "hosts", "expected"),
+    [
+        ({}, 1, 4, "aaaaa", [[0], [1], [2], [3]]),
+        ({"ranks": 2}, 2, 4, "aaaaa", [[0, 1]] * 2 + [[2, 3]] * 2),
+        ({"ranks": 2}, 2, 2, "aabba", [[0], [0], [1], [1]]),
+        ({"ranks_per_gpu": 2}, 1, 2, "aaaaa", [[0], [1], [0], [1]]),
+        ({"ranks": 3, "ranks_per_gpu": 2}, 3, 4, "a" * 7, [[0, 1]] * 3 + [[2, 3]] * 3),
+        ({"ranks": 3, "master_gpu": False}, 3, 4, "a" * 7, [[0, 1]] * 3 + [[2, 3]] * 3),
+    ],
+)
+def test_rank_groups_on_a_host_take_different_gpus(settings, size, gpus, hosts, expected):
+    settings = experiment("downpour" if "master_gpu" in settings else "allreduce", **settings)
+    ranks = range(1, len(hosts))
+    assert [gpus_of_group(world(rank, size, hosts), settings, [*range(gpus)]) for rank in ranks] == expected
 
 
-def test_blocks_share_gpus_evenly_where_their_ranks_may():
-    shared = experiment(parallel={"ranks_per_gpu": 2})
-    assert shares(shared, 1, 2, "aaaaa") == [[0], [1], [0], [1]]
-    whole = experiment(parallel={"ranks": 3, "ranks_per_gpu": 2})
-    assert shares(whole, 3, 4, "a" * 7) == [[0, 1]] * 3 + [[2, 3]] * 3
-    spared = experiment(algorithm={"name": "downpour"}, parallel={"ranks": 3, "master_gpu": False})
-    assert shares(spared, 3, 4, "a" * 7) == [[0, 1]] * 3 + [[2, 3]] * 3
-
-
-def test_a_block_without_gpus_ends_the_search_and_says_why(machine):
+def test_a_rank_group_without_gpus_ends_the_search_with_the_reason(machine):
     machine(2)
     assert assign_gpus(world(2, 1, "aaaa"), experiment()) == ""
     assert devices(experiment()) == ["cuda:1"]

@@ -1,14 +1,15 @@
 """A search with a randomly killed driver ends as the undisturbed search, and trains nothing twice."""
 
 import json
+import os
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.killed_searches import COMMANDS, Search, kills
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+from helpers.killed_searches import COMMANDS, SETTINGS, Search, kills
+from helpers.training_process import processes_of, wait
 
 
 @pytest.fixture(scope="module")
@@ -18,13 +19,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Search:
     search.run()
     assert len(search.trials) == len(search.results) == 5
     assert not search.trained_twice
-    assert search.replayed() == 0
     return search
 
 
 # Killed drivers of the other two are in tests/slurm/test_slurm_submitit.py and tests/workflow/test_search_workflow.py, too.
-DAYTIME = {"local", "mpi"}
-EXECUTORS = [name if name in DAYTIME else pytest.param(name, marks=pytest.mark.nightly) for name in COMMANDS]
+REAL = {"local", "mpi"}
+EXECUTORS = [
+    pytest.param(name, marks=pytest.mark.real if name in REAL else pytest.mark.exhaustive)
+    for name in COMMANDS
+]
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -36,12 +39,34 @@ def test_a_killed_search_ends_as_the_undisturbed_one(executor: str, undisturbed:
     assert not search.trained_twice
 
 
-def test_a_decision_that_does_not_follow_from_what_it_knew_is_told(
+@pytest.mark.exhaustive
+def test_replay_names_a_decision_that_does_not_follow_from_the_results(
     undisturbed: Search, tmp_path: Path
 ) -> None:
+    assert undisturbed.replayed() == 0
     copy = replace(undisturbed, folder=shutil.copytree(undisturbed.folder, tmp_path / "copy", symlinks=True))
     path = copy.folder / "results/undisturbed/search/trials/0003.json"
     edited = json.loads(path.read_text())
     edited["point"]["train.optimizer.lr"] = 0.05
     path.write_text(json.dumps(edited))
     assert copy.replayed() == 1
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("executor", ["local", "mpi", "submitit"])
+def test_ctrl_c_saves_all_trainings_and_the_same_command_resumes_them(executor: str, tmp_path: Path) -> None:
+    """A terminal sends SIGINT to the driver and to all its child processes."""
+    settings = SETTINGS | {"search": SETTINGS["search"] | {"trials": 2}}
+    search = Search(tmp_path, "s", executor, settings).prepare()
+    driver = search.start()
+    wait("epochs", lambda: search.epochs_done >= 2, 600)
+    os.killpg(driver.pid, signal.SIGINT)
+    assert driver.wait(600) == 75, search.said
+    assert processes_of(tmp_path) == []
+    saved = search.attempts
+    assert {each["reason"] for each in saved} <= {"preempted", "finished"}
+    assert "preempted" in {each["reason"] for each in saved}
+    assert all(each["saved"] == each["reached"] for each in saved)
+    search.run()
+    assert len(search.results) == 2
+    assert not search.trained_twice

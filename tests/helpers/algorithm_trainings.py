@@ -5,10 +5,10 @@ import json
 import pytest
 from safetensors import safe_open
 
+from helpers.training_here import digits
 from helpers.training_process import TIMINGS, StopAfter
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.algorithm import ALGORITHMS
-from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
@@ -24,7 +24,7 @@ def normalised(shape, classes):
     )
 """
 DATA = {"validation": 0.5}  # leaves 721 samples: 6 steps per epoch, the last one with fewer samples
-BATCH = {2: 61, 3: 41, 4: 31}  # batch size, by number of workers
+BATCH = {1: 121, 2: 61, 3: 41, 4: 31}  # batch size, by number of workers
 STEPS, EPOCHS = 6, 2
 # Steps per round, which may span epochs; steps between two averages, which may not.
 ROUND, MEETING = 3, 5
@@ -92,12 +92,10 @@ CALLS = 10  # calls of the stop flag, summed over ranks, before the flag request
 UNEQUAL = {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3}  # speeds of the ranks, for asynchronous algorithms
 
 
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    """Return the manifest of the embedded digits, converted to HDF5."""
-    path = tmp_path_factory.mktemp("digits") / "hdf5" / "manifest.json"
-    prepare_dataset(Experiment().data, path.parent)
-    return path
+@pytest.fixture(scope="session")
+def manifest():
+    """Return the manifest of the embedded digits."""
+    return digits()
 
 
 def task(folder, manifest, case, settings, **simulation):
@@ -114,12 +112,12 @@ def task(folder, manifest, case, settings, **simulation):
     name = case.partition(",")[0]
     parallel = {"ranks": 4, "transport": "simulated", "simulation": simulation} | settings.get("parallel", {})
     servers = settings.get("algorithm", {}).get("masters", 1) if ALGORITHMS[name].supports_server_tree else 0
-    train = {"optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}} | settings.get("train", {})
     workers = (parallel["ranks"] - servers) // parallel.get("processes_per_worker", 1)
-    train |= {"epochs": EPOCHS, "batch_size": BATCH[workers]}
+    train = {"epochs": EPOCHS, "batch_size": BATCH[workers], **settings.get("train", {})}
+    train = {"optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}} | train
     run = {
-        "algorithm": {"name": name}, "topology": CYCLE, **settings, "data": DATA | settings.get("data", {}),
-        "model": {"name": f"{folder.parent / 'network.py'}:normalised"}, "train": train, "parallel": parallel,
+        "algorithm": {"name": name}, "topology": CYCLE, "model": {"name": f"{folder.parent / 'network.py'}:normalised"},
+        **settings, "data": DATA | settings.get("data", {}), "train": train, "parallel": parallel,
     }  # fmt: skip
     run = Plan.of(Experiment.model_validate(run)).run(name)
     return Task("t", folder.name, run, 0, None, 1, manifest, folder)
@@ -143,8 +141,8 @@ def interrupt(job):
 
 
 def first_steps(job):
-    """Return the workers' steps that the only checkpoint, one of the first epoch, records."""
-    (folder,) = (job.state / "checkpoints").iterdir()
+    """Return the workers' steps that the newest checkpoint, one of the first epoch, records."""
+    *_, folder = sorted((job.state / "checkpoints").iterdir())
     steps = []
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:

@@ -4,7 +4,6 @@
 """
 
 import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import fields
@@ -24,18 +23,11 @@ from nnlo_lib.train.rank import train_simulated
 
 PINNED = Path(__file__).with_suffix(".json")
 CASES = SYNCHRONOUS | SIMULATED_ASYNCHRONOUS
-GONE = object()
-Layout = dict[str, Any]
 
 
-def layout(folder: Path, manifest: Path) -> Layout:
-    """Return the keys that checkpoints contain and the defaults of the configuration."""
-    return {
-        "version": CHECKPOINT_VERSION,
-        "manifest": sorted(field.name for field in fields(CheckpointManifest)),
-        "defaults": dict(defaults(Run, set())),
-        "state": {case: state(folder / case.replace(", ", "-"), manifest, case) for case in CASES},
-    }
+def manifest_keys() -> list[str]:
+    """Return the keys of a manifest."""
+    return sorted(field.name for field in fields(CheckpointManifest))
 
 
 def defaults(block: type[ConfigModel], seen: set[type[ConfigModel]]) -> Iterator[tuple[str, Any]]:
@@ -58,25 +50,23 @@ def state(folder: Path, manifest: Path, case: str) -> list[str]:
     return sorted(names)
 
 
-def broken(old: Layout, new: Layout) -> list[str]:
-    """Return the entries of the old layout that the new layout changes or lacks; additions are compatible."""
-    changed = [f"state of {case}" for case in old["state"] if new["state"].get(case) != old["state"][case]]
-    changed += [key for key in old["defaults"] if new["defaults"].get(key, GONE) != old["defaults"][key]]
-    return changed + ["manifest"] * (old["manifest"] != new["manifest"])
-
-
 def main() -> None:
-    """Write the layout; exit with an error if it changed without a new CHECKPOINT_VERSION."""
+    """Write the layout, one key or case a line."""
     with tempfile.TemporaryDirectory() as name:
-        store = Path(name, "digits/hdf5")
+        folder, store = Path(name), Path(name, "digits/hdf5")
         prepare_dataset(Run().data, store)
-        new = layout(Path(name), store / "manifest.json")
-    old = json.loads(PINNED.read_text()) if PINNED.exists() else new
-    if (changed := broken(old, new)) and old["version"] == CHECKPOINT_VERSION:
-        sys.exit(
-            f"raise CHECKPOINT_VERSION in nnlo_lib/checkpoint/checkpoint_manifest.py first: {', '.join(changed)} changed"
-        )
-    PINNED.write_text(json.dumps(new, indent=1, sort_keys=True) + "\n")
+        states = {
+            case: state(folder / case.replace(", ", "-"), store / "manifest.json", case) for case in CASES
+        }
+    layout = {"defaults": dict(defaults(Run, set())), "state": states}
+    blocks = [
+        f'"{name}": {{\n'
+        + ",\n".join(f"{json.dumps(key)}: {json.dumps(block[key])}" for key in sorted(block))
+        + "\n}"
+        for name, block in layout.items()
+    ]
+    head = f'"version": {CHECKPOINT_VERSION},\n"manifest": {json.dumps(manifest_keys())}'
+    PINNED.write_text("{\n" + ",\n".join([head, *blocks]) + "\n}\n")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helpers import ways_to_end as ways
-from helpers.ended_training import EndedTraining
 from helpers.repository_copy import REPOSITORY
-from helpers.ways_to_end import WayToEnd, disturbed, failing, untouched
+from helpers.ways_to_end import EndedTraining, WayToEnd, disturbed, failing, untouched
 
 PAGE = REPOSITORY / "docs/reference/endings.md"
 INTRODUCTION = """# Every way in which a training ends
@@ -17,7 +16,7 @@ INTRODUCTION = """# Every way in which a training ends
 Each row is a test: `nnlo run` on two MPI ranks (unless the row says otherwise) is brought to this end. The row shows the last line of the output, the exit status, the
 reason in `state/attempts.jsonl`, and whether Snakemake or a requeue makes another attempt. A person who runs the command again always gets an attempt.
 `<pid>`, `<host>`, `<n>` and `<folder>` stand for values that differ. [Exit statuses](exit_statuses.md) explains the reasons. The ways in which Slurm ends a job are tested in a
-cluster ([test_preemption_stories.py](../../tests/slurm/test_preemption_stories.py)).
+cluster ([test_slurm_stories.py](../../tests/slurm/test_slurm_stories.py)).
 `PYTHONPATH=tests python -m helpers.endings` writes this page.
 """
 HEAD = "| the end | last line | status | reason | next attempt |\n| --- | --- | ---: | --- | --- |"

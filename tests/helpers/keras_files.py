@@ -1,6 +1,6 @@
 """Networks in the JSON of Keras 1.0 to 2.15, with their numbers of parameters, counted by hand."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from helpers.keras_layers import (
     GLOROT,
@@ -14,26 +14,17 @@ from helpers.keras_layers import (
     input_2,
     layer_1,
     layer_2,
-    pool_2,
     recurrent_1,
     recurrent_2,
     sequential,
     weights_1,
     weights_2,
     with_modules,
-)
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class KerasFile:
-    """A file of Keras.
-
-    Attributes:
-        text: JSON.
-        shape: shape of a sample, images channels first.
-        parameters: number of trainable parameters.
-        penalty: whether the network has a regularizer.
-    """
+class KerasFile(NamedTuple):
+    """A file of Keras: JSON, shape of a sample (images channels first), trainable parameters, has a regularizer."""
 
     text: str
     shape: tuple[int, ...]
@@ -60,37 +51,16 @@ def embedding_1(name, words, size, length):
     )  # fmt: skip
 
 
-def embedding_2(name, words, size, length):
-    return layer_2(
-        "Embedding", name, [length], input_dim=words, output_dim=size, mask_zero=False, input_length=length,
-        embeddings_initializer=initializer("RandomUniform", minval=-0.05, maxval=0.05, seed=None),
-        embeddings_regularizer=None, activity_regularizer=None, embeddings_constraint=None,
-    )  # fmt: skip
-
-
 def l1l2_2(l1=0.0, l2=0.0):
     return {"class_name": "L1L2", "config": {"l1": l1, "l2": l2}}
 
 
-def batch_norm_1(name, axis=-1, mode=0):
-    return layer_1(
-        "BatchNormalization", name, gamma_regularizer=None, epsilon=0.001, mode=mode, momentum=0.99, axis=axis,
-        beta_regularizer=None,
-    )  # fmt: skip
-
-
 KERAS_1 = {
-    "1.0.8 perceptron": KerasFile(
-        sequential([
-            dense_1("d1", 16, 64, [16], activation="relu"), layer_1("Dropout", "drop", p=0.2),
-            dense_1("d2", 64, 5), layer_1("Activation", "act", activation="softmax"),
-        ], "1.0.8", as_list=True),
-        (16,), 16 * 64 + 64 + 64 * 5 + 5,
-    ),
     "1.0.8 Theano images": KerasFile(
         sequential([
             conv_1("c1", 4, 3, [1, 8, 8], dim_ordering="th", activation="relu"), pool_1("p1", "th"),
-            layer_1("Flatten", "f"), dense_1("d", 36, 5, activation="softmax"),
+            layer_1("Flatten", "f"), layer_1("Dropout", "drop", p=0.2), dense_1("d", 36, 5),
+            layer_1("Activation", "act", activation="softmax"),
         ], "1.0.8", as_list=True),
         (1, 8, 8), 4 * 9 + 4 + 36 * 5 + 5,
     ),
@@ -117,36 +87,21 @@ KERAS_1 = {
         ], "1.2.1", as_list=True),
         (7, 3), 3 * 6 * (3 + 6 + 1) + 6 * 4 + 4 + 28 * 5 + 5,
     ),
-    "1.2.2 functional Convolution1D": KerasFile(
+    "1.2.2 functional Convolution1D and Merge": KerasFile(
         functional([
             {"class_name": "InputLayer", "config": {
                 "batch_input_shape": [None, 10, 3], "input_dtype": "float32", "sparse": False, "name": "i"}},
             layer_1("Convolution1D", "c", [10, 3], nb_filter=4, filter_length=3, border_mode="same", subsample_length=1,
                     input_dim=3, input_length=10, **weights_1(activation="relu")),
-            layer_1("MaxPooling1D", "p", stride=2, pool_length=2, border_mode="valid"),
-            layer_1("Flatten", "f"), dense_1("d", 20, 5, activation="softmax"),
-        ], "1.2.2", {}),
-        (10, 3), 3 * 3 * 4 + 4 + 20 * 5 + 5,
-    ),
-    "1.2.2 BatchNormalization": KerasFile(
-        sequential([
-            conv_1("c1", 4, 3, [8, 8, 1]), batch_norm_1("b"), layer_1("LeakyReLU", "r", alpha=0.1), pool_1("p1"),
-            layer_1("GaussianNoise", "n", sigma=0.1), layer_1("Flatten", "f"), dense_1("d", 36, 5, activation="softmax"),
-        ], "1.2.2", as_list=True),
-        (1, 8, 8), 4 * 9 + 4 + 2 * 4 + 36 * 5 + 5,
-    ),
-    "1.2.2 Merge": KerasFile(
-        functional([
-            {"class_name": "InputLayer", "config": {
-                "batch_input_shape": [None, 16], "input_dtype": "float32", "sparse": False, "name": "i"}},
-            dense_1("a", 16, 4, activation="relu"), dense_1("b", 16, 3, activation="tanh"),
+            layer_1("MaxPooling1D", "p", stride=2, pool_length=2, border_mode="valid"), layer_1("Flatten", "f"),
+            dense_1("a", 20, 4, activation="relu"), dense_1("b", 20, 3, activation="tanh"),
             layer_1("Merge", "m", mode="concat", concat_axis=-1, dot_axes=-1, output_shape=None, mode_type="raw",
                     output_shape_type="raw", output_mask=None, output_mask_type="raw", arguments={}),
             dense_1("d", 7, 5, activation="softmax"),
-        ], "1.2.2", {"b": ["i"], "m": ["a", "b"]}),
-        (16,), 17 * 4 + 17 * 3 + 8 * 5,
+        ], "1.2.2", {"b": ["f"], "m": ["a", "b"]}),
+        (10, 3), 3 * 3 * 4 + 4 + 21 * 4 + 21 * 3 + 8 * 5,
     ),
-    "1.2.2 separable, dilated and padded": KerasFile(
+    "1.2.2 separable, dilated and padded, BatchNormalization": KerasFile(
         sequential([
             layer_1("ZeroPadding2D", "z", [8, 8, 2], padding=[1, 1, 1, 1], dim_ordering="tf"),
             layer_1("SeparableConvolution2D", "s", nb_filter=4, nb_row=3, nb_col=3, init="glorot_uniform",
@@ -155,9 +110,12 @@ KERAS_1 = {
                     activity_regularizer=None, depthwise_constraint=None, pointwise_constraint=None, b_constraint=None),
             layer_1("AtrousConvolution2D", "a", nb_filter=3, nb_row=3, nb_col=3, border_mode="valid", subsample=[1, 1],
                     dim_ordering="tf", atrous_rate=[2, 2], **weights_1()),
+            layer_1("BatchNormalization", "b", gamma_regularizer=None, epsilon=0.001, mode=0, momentum=0.99, axis=-1,
+                    beta_regularizer=None),
+            layer_1("LeakyReLU", "r", alpha=0.1), layer_1("GaussianNoise", "n", sigma=0.1),
             layer_1("GlobalAveragePooling2D", "g", dim_ordering="tf"), dense_1("d", 3, 5, activation="softmax"),
         ], "1.2.2", as_list=True),
-        (2, 8, 8), 2 * 9 + 2 * 4 + 4 + 4 * 3 * 9 + 3 + 3 * 5 + 5,
+        (2, 8, 8), 2 * 9 + 2 * 4 + 4 + 4 * 3 * 9 + 3 + 2 * 3 + 3 * 5 + 5,
     ),
     "1.2.2 Bidirectional": KerasFile(
         sequential([
@@ -168,29 +126,13 @@ KERAS_1 = {
     ),
 }  # fmt: skip
 KERAS_2 = {
-    "2.0.6 three layers, l1": KerasFile(
-        functional([
-            input_2([16]),
-            dense_2("fc1", 64, activation="relu", kernel_regularizer=l1l2_2(l1=0.0001)),
-            dense_2("fc2", 32, activation="relu", kernel_regularizer=l1l2_2(l1=0.0001)),
-            dense_2("output", 5, activation="softmax", kernel_regularizer=l1l2_2(l1=0.0001)),
-        ], "2.0.6", {}),
-        (16,), 17 * 64 + 65 * 32 + 33 * 5, True,
-    ),
-    "2.0.6 one layer, l1 = l2 = 0": KerasFile(
-        sequential([
-            dense_2("fc1", 32, [10], activation="relu", kernel_regularizer=l1l2_2()),
-            dense_2("output", 5, activation="softmax", kernel_regularizer=l1l2_2()),
-        ], "2.0.6", as_list=True),
-        (10,), 11 * 32 + 33 * 5,
-    ),
-    "2.1.2 Conv1D with regularizers": KerasFile(
+    "2.0.6 Conv1D with regularizers": KerasFile(
         functional([
             input_2([10, 3]),
             convolution_2("Conv1D", "c1", 4, 3, activation="relu", kernel_regularizer=l1l2_2(l1=0.01, l2=0.02),
                           bias_regularizer=l1l2_2(l2=0.1)),
             layer_2("Flatten", "f"), dense_2("d", 5, activation="softmax"),
-        ], "2.1.2", {}),
+        ], "2.0.6", {}),
         (10, 3), 3 * 3 * 4 + 4 + 32 * 5 + 5, True,
     ),
     "2.1.4 Theano Conv2D": KerasFile(
@@ -212,15 +154,6 @@ KERAS_2 = {
             layer_2("GlobalMaxPooling1D", "g", data_format="channels_last"), dense_2("d", 5, activation="softmax"),
         ], "2.2.4"),
         (7, 3), 4 * 4 * (3 + 4 + 1) + 4 * 5 + 5,
-    ),
-    "2.2.4 Embedding and GRU": KerasFile(
-        sequential([
-            embedding_2("e", 50, 8, 7),
-            recurrent_2("GRU", "g", 6, recurrent_activation="hard_sigmoid", implementation=1, dropout=0.1,
-                        recurrent_dropout=0.1),
-            dense_2("d", 5, activation="softmax"),
-        ], "2.2.4"),
-        (7,), 50 * 8 + 3 * 6 * (8 + 6 + 1) + 6 * 5 + 5,
     ),
     "2.3.1 activations": KerasFile(
         sequential([
@@ -244,39 +177,16 @@ def tf_conv(name, filters, size=3, shape=None, **options):
 
 
 TF_KERAS = {
-    "tf 1.13 BatchNormalizationV1": KerasFile(
-        sequential([
-            dense_2("d1", 8, [16], kernel=initializer("GlorotUniform", "float32", seed=None),
-                    bias=initializer("Zeros", "float32")),
-            batch_norm_2("b", class_name="BatchNormalizationV1", dtype="float32"),
-            layer_2("Activation", "a", activation="relu"), dense_2("d2", 5, activation="softmax"),
-        ], "2.2.4-tf"),
-        (16,), 17 * 8 + 2 * 8 + 9 * 5,
-    ),
-    "tf 1.15 functional, UnifiedLSTM": KerasFile(
+    "tf 1.15 functional, UnifiedLSTM, BatchNormalizationV1": KerasFile(
         functional([
             tf_input([7, 3]),
             recurrent_2("UnifiedLSTM", "l", 4, recurrent_activation="sigmoid", implementation=2, time_major=False,
                         dropout=0.0, recurrent_dropout=0.0),
-            dense_2("d", 5, activation="softmax"),
+            batch_norm_2("b", class_name="BatchNormalizationV1", dtype="float32"),
+            dense_2("d", 5, activation="softmax", kernel=initializer("GlorotUniform", "float32", seed=None),
+                    bias=initializer("Zeros", "float32")),
         ], "2.2.4-tf", {}),
-        (7, 3), 4 * 4 * (3 + 4 + 1) + 5 * 5,
-    ),
-    "tf 2.0 Sequential": KerasFile(
-        sequential([
-            dense_2("d1", 64, [16], kernel=GLOROT, kernel_regularizer=l1l2_2(l1=9.999999747378752e-05)),
-            batch_norm_2("b", axis=[1]), layer_2("ReLU", "r", max_value=None, negative_slope=0.0, threshold=0.0),
-            dense_2("d2", 5, kernel=GLOROT, activation="softmax"),
-        ], "2.2.4-tf"),
-        (16,), 17 * 64 + 2 * 64 + 65 * 5, True,
-    ),
-    "tf 2.3 InputLayer and batch_input_shape": KerasFile(
-        sequential([
-            tf_input([8, 8, 1], "conv2d_input"), tf_conv("c", 4, 3, [8, 8, 1], activation="relu"),
-            pool_2("MaxPooling2D", "p"), layer_2("Flatten", "f", data_format="channels_last"),
-            dense_2("d", 5, kernel=GLOROT, activation="softmax"),
-        ], "2.4.0"),
-        (1, 8, 8), 4 * 9 + 4 + 36 * 5 + 5,
+        (7, 3), 4 * 4 * (3 + 4 + 1) + 2 * 4 + 5 * 5,
     ),
     "tf 2.4 mobile network": KerasFile(
         functional([
@@ -296,14 +206,14 @@ TF_KERAS = {
         ], "2.4.0", {"plus": ["r", "w"]}, "Functional"),
         (2, 8, 8), 2 * 4 + 2 * 4 + 4 * 9 + 4 * 9 + 4 * 3 + 3 + 3 * 5 + 5,
     ),
-    "tf 2.6 jet tagger, L1": KerasFile(
-        sequential([
+    "tf 2.14 jet tagger with modules, L1": KerasFile(
+        with_modules(sequential([
             tf_input([16], "fc1_input"),
             dense_2("fc1", 64, [16], kernel=initializer("LecunUniform", seed=None),
                     kernel_regularizer={"class_name": "L1", "config": {"l1": 9.999999747378752e-05}}),
             layer_2("Activation", "relu1", activation="relu"),
             dense_2("fc2", 5, kernel_regularizer={"class_name": "L2", "config": {"l2": 0.01}}, activation="softmax"),
-        ], "2.6.0"),
+        ], "2.14.0")),
         (16,), 17 * 64 + 65 * 5, True,
     ),
     "tf 2.8 Policy and Bidirectional": KerasFile(
@@ -317,16 +227,6 @@ TF_KERAS = {
         ], "2.8.0"),
         (7, 3), 2 * 3 * 4 * (3 + 4 + 2) + 8 * 5 + 5,
     ),
-    "tf 2.11 transposed convolution": KerasFile(
-        sequential([
-            tf_input([4, 4, 2], "i"),
-            layer_2("Conv2DTranspose", "t", [4, 4, 2], filters=3, kernel_size=[3, 3], strides=[2, 2], padding="same",
-                    data_format="channels_last", dilation_rate=[1, 1], groups=1, output_padding=None,
-                    **weights_2(kernel=GLOROT, activation="relu")),
-            layer_2("Flatten", "f", data_format="channels_last"), dense_2("d", 5, kernel=GLOROT, activation="softmax"),
-        ], "2.11.0"),
-        (2, 4, 4), 2 * 3 * 9 + 3 + 8 * 8 * 3 * 5 + 5,
-    ),
     "tf 2.13 functional with modules": KerasFile(
         with_modules(functional([
             tf_input([16]), dense_2("d1", 8, kernel=GLOROT, activation="relu"),
@@ -334,25 +234,6 @@ TF_KERAS = {
             dense_2("d2", 5, kernel=GLOROT, activation="softmax"),
         ], "2.13.1", {"j": ["input_1", "o"]}, "Functional")),
         (16,), 17 * 8 + 25 * 5,
-    ),
-    "tf 2.14 Sequential with modules": KerasFile(
-        with_modules(sequential([
-            tf_input([8, 8, 1], "c_input"), tf_conv("c", 4, 3, [8, 8, 1], activation="relu"),
-            pool_2("MaxPooling2D", "p"), layer_2("Flatten", "f", data_format="channels_last"),
-            dense_2("d", 5, kernel=GLOROT, activation="softmax"),
-        ], "2.14.0")),
-        (1, 8, 8), 4 * 9 + 4 + 36 * 5 + 5,
-    ),
-    "tf 2.15 normalization": KerasFile(
-        with_modules(sequential([
-            tf_input([7, 3], "i"), layer_2("LayerNormalization", "n", axis=[2], epsilon=0.001, center=True, scale=True,
-                beta_initializer=initializer("Zeros"), gamma_initializer=initializer("Ones"), beta_regularizer=None,
-                gamma_regularizer=None, beta_constraint=None, gamma_constraint=None),
-            convolution_2("Conv1D", "c", 4, 3, kernel=GLOROT, groups=1, padding="causal"),
-            layer_2("GlobalAveragePooling1D", "g", data_format="channels_last", keepdims=False),
-            dense_2("d", 5, kernel=GLOROT, activation="softmax"),
-        ], "2.15.0")),
-        (7, 3), 2 * 3 + 3 * 3 * 4 + 4 + 4 * 5 + 5,
     ),
 }  # fmt: skip
 KERAS_FILES = {**KERAS_1, **KERAS_2, **TF_KERAS}

@@ -72,22 +72,10 @@ def dense_2(name, outputs, shape=None, **options):
 def convolution_2(class_name, name, filters, size, shape=None, **options):
     """Return a convolution of Keras 2; the number of sides is that of the class name."""
     sides = int(class_name[-2])
-    usual = {
-        "strides": [1] * sides,
-        "padding": "valid",
-        "data_format": "channels_last",
-        "dilation_rate": [1] * sides,
-    }
-    return layer_2(
-        class_name, name, shape, filters=filters, kernel_size=[size] * sides, **weights_2(**(usual | options))
-    )  # fmt: skip
-
-
-def pool_2(class_name, name, size=2):
-    sides = int(class_name[-2])
-    return layer_2(
-        class_name, name, pool_size=[size] * sides, padding="valid", strides=[size] * sides, data_format="channels_last"
-    )  # fmt: skip
+    ones = [1] * sides
+    usual = {"strides": ones, "padding": "valid", "data_format": "channels_last", "dilation_rate": ones}
+    options = weights_2(**(usual | options))
+    return layer_2(class_name, name, shape, filters=filters, kernel_size=[size] * sides, **options)
 
 
 def batch_norm_2(name, axis=-1, class_name="BatchNormalization", dtype=None, **options):

@@ -50,13 +50,7 @@ EPOCHS = SETTINGS["train"]["epochs"] * SETTINGS["search"]["trials"]
 
 @dataclass(frozen=True)
 class Kill:
-    """Time at which a driver is killed.
-
-    Attributes:
-        epochs: epochs trained by all trials before the delay starts.
-        seconds: delay before the kill.
-        whole: also kill all other processes in the search's folder.
-    """
+    """Kill of a driver some seconds after all trials have trained `epochs`; `whole`: of all processes of the search."""
 
     epochs: int
     seconds: float
@@ -131,14 +125,9 @@ class Search:
         command = [word.format(name=self.name) for word in COMMANDS[self.executor]]
         with (self.folder / f"{self.name}.said").open("ab") as said:
             return subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=self.surroundings,
-                stdout=said,
-                stderr=said,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+                command, cwd=self.folder, env=self.surroundings, stdout=said, stderr=said,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
 
     @property
     def epochs_done(self) -> int:

@@ -46,7 +46,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(UNHURRIED_TIMEOUT_S))
     real = sum(item.get_closest_marker("real") is not None for item in items)
     if real > REAL_TESTS:
-        raise pytest.UsageError(f"{real} tests are marked real; at most {REAL_TESTS} fit into `make test-real`")
+        raise pytest.UsageError(
+            f"{real} tests are marked real; at most {REAL_TESTS} fit into `make test-real`"
+        )
     items.sort(key=lambda item: not item.nodeid.startswith(SLURM))
 
 

@@ -1,16 +1,20 @@
 """A stand-in for LSF: commands that run jobs on this machine and store their state in a folder."""
 
-import json
 import os
 import subprocess
+import sys
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from job import Job
 
-from helpers.repository_copy import environment
+from helpers.repository_copy import REPOSITORY, environment
+from helpers.training_process import wait
 
-STANDIN = Path(__file__).parents[1] / "lsf" / "stand_in"
+STANDIN = REPOSITORY / "tests" / "lsf" / "stand_in"
+TIMEOUT_S = 1200  # for a Snakemake with all its jobs, on a busy machine
+FINAL = ("DONE", "EXIT")
 
 
 @dataclass(frozen=True)
@@ -25,35 +29,28 @@ class Lsf:
         search = os.pathsep.join([str(STANDIN), os.environ["PATH"]])
         return environment() | {"LSF_STANDIN": str(self.folder), "PATH": search, "LSB_DEFAULTPROJECT": "mine"}
 
-    def run(self, *command: str) -> str:
-        """Run an LSF command, assert success and return its standard output."""
-        done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=200, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def start_snakemake(self, folder: Path, *options: str | Path) -> "subprocess.Popen[bytes]":
+        """Start `snakemake --profile lsf` in a folder; its output goes to snakemake.log."""
+        command = [Path(sys.executable).with_name("snakemake"), "--profile", "lsf", *options]
+        with (folder / "snakemake.log").open("w") as log:
+            return subprocess.Popen(command, cwd=folder, env=self.environment, stdout=log, stderr=log)
 
-    def submit(self, command: str, *options: str) -> Job:
-        """Submit a command as a job that writes its output to out.txt."""
-        place = ["-cwd", str(self.folder), "-o", str(self.folder / "out.txt")]
-        said = self.run("bsub", "-J", "job", *place, *options, command)
-        return Job(self.folder / said.partition("<")[2].partition(">")[0])
+    def finish(self, process: "subprocess.Popen[bytes]") -> int:
+        """Wait for the end of Snakemake and return its status; in any case leave neither Snakemake nor a job."""
+        try:
+            wait("Snakemake has ended", lambda: process.poll() is not None, seconds=TIMEOUT_S)
+        finally:
+            process.kill()
+            for job in self.jobs(""):
+                if job.state not in FINAL:
+                    job.end("")
+        return process.wait()
 
-    def refuse(self, job: str, times: int, text: str) -> None:
-        """Let bsub refuse jobs.
-
-        Args:
-            job: part of the names of the jobs.
-            times: number of refusals.
-            text: what bsub prints.
-        """
-        path = self.folder / "refusals.json"
-        planned = json.loads(path.read_text()) if path.exists() else []
-        path.write_text(json.dumps([*planned, {"job": job, "times": times, "text": text}]))
-
-    def fail_queries(self, times: int) -> None:
-        """Let the next calls of bjobs fail."""
-        (self.folder / "failing_queries").write_text(str(times))
+    def fail_query(self) -> None:
+        """Let one of the next calls of bjobs fail."""
+        folder = self.folder / "failing_queries"
+        folder.mkdir(exist_ok=True)
+        (folder / uuid.uuid4().hex).touch()
 
     @property
     def queries(self) -> int:
@@ -61,12 +58,7 @@ class Lsf:
         path = self.folder / "queries"
         return path.read_text().count("\n") if path.exists() else 0
 
-    def submissions(self, name: str) -> int:
-        """Return how often a job with `name` in its name was handed to bsub, including refusals."""
-        path = self.folder / "submissions"
-        return sum(name in line for line in path.read_text().splitlines()) if path.exists() else 0
-
     def jobs(self, name: str) -> list[Job]:
-        """Return the jobs with `name` in their request, in the order of their submission."""
-        requests = sorted(self.folder.glob("[0-9]*/request"))
-        return [Job(request.parent) for request in requests if name in request.read_text()]
+        """Return the jobs with `name` in their names, in the order of their submission."""
+        jobs = [Job(path.parent) for path in sorted(self.folder.glob("[0-9]*/request.json"))]
+        return [job for job in jobs if name in job.request["J"]]

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -103,13 +102,11 @@ class PowerCutRecorder:
         self.states: list[CrashState] = []
 
     def __enter__(self) -> "PowerCutRecorder":
-        self._fsync, os.fsync = os.fsync, self._record_fsync  # type: ignore[assignment]
+        self._fsync, os.fsync = os.fsync, self._record_fsync
         _active.append(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         _active.remove(self)
         os.fsync = self._fsync
         self.record("end")

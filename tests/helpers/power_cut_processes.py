@@ -10,10 +10,9 @@ import socketserver
 import tempfile
 from pathlib import Path
 from threading import Thread
-from types import TracebackType
 from typing import Any
 
-from helpers.power_cut import PowerCutRecorder
+from helpers.power_cut import EVENTS, PowerCutRecorder
 
 SOCKET, FOLDER = "NNLO_TEST_POWER_CUT_SOCKET", "NNLO_TEST_POWER_CUT_FOLDER"
 # Runs in every Python process of which PYTHONPATH names the folder.
@@ -37,22 +36,17 @@ def tell(**event):
     local.stream.readline()
 
 
-def is_inside(path, place):
-    if isinstance(path, int) or place not in (-1, None):
-        return True
-    return os.path.abspath(os.fsdecode(path)).startswith(FOLDER)
+def is_inside(path):
+    # A number is an open file, which may be inside; so may a path relative to an open folder.
+    return isinstance(path, int) or not os.path.isabs(path) or os.fsdecode(path).startswith(FOLDER)
 
 
 def hook(event, arguments):
-    if event not in EVENTS or (event == "open" and not int(arguments[2]) & WRITING):
+    if event not in EVENTS:
         return
-    if event == "open" and (isinstance(arguments[0], int) or not is_inside(arguments[0], -1)):
+    if event == "open" and (isinstance(arguments[0], int) or not int(arguments[2]) & WRITING):
         return
-    if event == "os.rename":
-        inside = is_inside(arguments[0], arguments[2]) or is_inside(arguments[1], arguments[3])
-    else:
-        inside = event == "open" or is_inside(arguments[0], arguments[-1] if event != "os.truncate" else -1)
-    if inside:
+    if any(is_inside(path) for path in arguments[: 2 if event in ("os.rename", "os.link") else 1]):
         tell(event=event)
 
 
@@ -86,8 +80,6 @@ class ProcessRecorder(PowerCutRecorder):
         return {SOCKET: f"{place}/socket", FOLDER: str(self._folder), "PYTHONPATH": place}
 
     def __enter__(self) -> "ProcessRecorder":
-        from helpers.power_cut import EVENTS
-
         text = CUSTOMIZE.format(socket=SOCKET, folder=FOLDER, events=sorted(EVENTS))
         Path(self._place.name, "sitecustomize.py").write_text(text)
         recorder = self
@@ -105,9 +97,7 @@ class ProcessRecorder(PowerCutRecorder):
         Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self.record("end")

@@ -40,7 +40,9 @@ def main() -> int:
     FAILED.unlink(missing_ok=True)
     os.environ["OMP_NUM_THREADS"] = "1"
     # Only these files are collected: collecting all takes as long as several tests.
-    files = [str(file) for file in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.real" in file.read_text()]
+    files = [
+        str(file) for file in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.real" in file.read_text()
+    ]
     status = run("first", "-n", str(WORKERS), "--dist", "loadfile", *files)
     failed = sorted(json.loads(FAILED.read_text())) if status == 1 and FAILED.exists() else []
     if status == 0 or not failed or len(failed) > REPEATED:

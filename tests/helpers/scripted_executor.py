@@ -31,7 +31,7 @@ class ScriptedTask:
         return self.name
 
     @property
-    def rule(self) -> "SimpleNamespace":
+    def rule(self) -> SimpleNamespace:
         return SimpleNamespace(name=self.name)
 
     def is_group(self) -> bool:

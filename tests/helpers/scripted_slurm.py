@@ -16,16 +16,7 @@ ACTIVE = ("PENDING", "RUNNING")
 
 @dataclass
 class ScriptedJob:
-    """A job: it is pending for a while, then does the work that its task has left, and writes its status file.
-
-    Attributes:
-        number: number of the job.
-        task: name of the task; jobs of one task share the work that is left.
-        status: file into which the job writes its end.
-        state: state in Slurm's words.
-        starts: time at which a pending job starts.
-        ended: time at which it ended; None while it may still run.
-    """
+    """A job: it is pending until `starts`, then does the work that its task has left, and writes its status file."""
 
     number: str
     task: str
@@ -139,11 +130,8 @@ class ScriptedSlurm:
         if program == "sacct":
             numbers = arguments[-1].partition("=")[2].split(",")
             known = [self.jobs[number] for number in numbers if number in self.jobs]
-            return (
-                self._answer("".join(f"{job.number}|{job.state}\n" for job in known))
-                if self.accounting
-                else None
-            )
+            lines = "".join(f"{job.number}|{job.state}\n" for job in known)
+            return self._answer(lines) if self.accounting else None
         if self.is_down:
             return self._answer("", "squeue: error: Unable to contact slurm controller (connect failure)")
         if program == "squeue":
@@ -151,12 +139,9 @@ class ScriptedSlurm:
         if arguments[:2] == ("show", "config"):
             kind = "slurmdbd" if self.accounting else "none"
             return self._answer(f"AccountingStorageType   = accounting_storage/{kind}\n")
-        found = [job for job in self._remembered if job.number == arguments[-1]]
-        return (
-            self._answer("JobId=1\n")
-            if found
-            else self._answer("", "slurm_load_jobs error: Invalid job id specified")
-        )
+        if any(job.number == arguments[-1] for job in self._remembered):
+            return self._answer("JobId=1\n")
+        return self._answer("", "slurm_load_jobs error: Invalid job id specified")
 
     def _squeue(self) -> "subprocess.CompletedProcess[str]":
         if self.failing_squeues:
@@ -166,9 +151,8 @@ class ScriptedSlurm:
 
     @property
     def _remembered(self) -> list[ScriptedJob]:
-        return [
-            job for job in self.jobs.values() if job.ended is None or self.now < job.ended + self.min_job_age
-        ]
+        jobs = self.jobs.values()
+        return [job for job in jobs if job.ended is None or self.now < job.ended + self.min_job_age]
 
     def _step(self, job: ScriptedJob) -> None:
         if job.state == "PENDING" and self.now >= job.starts and not self.is_down:

@@ -1,6 +1,7 @@
 """Searches without trainings: formulas of learning curves, workers with a virtual clock, and killed drivers."""
 
 import heapq
+import itertools
 import math
 import random
 from collections import Counter
@@ -88,15 +89,10 @@ class Cluster:
     """Workers with a virtual clock.
 
     Attributes:
-        folder: folder of the search.
-        workers: number of fold tasks that train in parallel.
         jitter: standard deviation of the logarithm of durations.
-        seed: seed of the jitter.
         fails: returns True for fold tasks that fail.
         tick: called at the start and at the end of each fold task.
         now: virtual time in seconds.
-        started: number of starts of each fold task.
-        ended: fold tasks in the order of their ends.
     """
 
     folder: Path
@@ -107,7 +103,6 @@ class Cluster:
     tick: Callable[[str], None] = lambda what: None
     now: float = 0.0
     started: Counter[FoldTask] = field(default_factory=Counter)
-    ended: list[FoldTask] = field(default_factory=list)
     _running: list[tuple[float, FoldTask, float]] = field(default_factory=list)
 
     def start(self, fold_task: FoldTask) -> None:
@@ -128,7 +123,6 @@ class Cluster:
         self.tick("wait")
         self.now, fold_task, began = heapq.heappop(self._running)
         self._result(fold_task, began).write(self.folder)
-        self.ended.append(fold_task)
         return True
 
     def _result(self, fold_task: FoldTask, began: float) -> Result:
@@ -151,15 +145,7 @@ def run(
     propose: TrialSampler = draw,
     epochs: int = 9,
 ) -> Cluster:
-    """Run the search to its end; return the workers.
-
-    Args:
-        folder: folder of the search.
-        wanted: `search` section.
-        cluster: workers; None: `wanted.parallel` workers without jitter.
-        propose: sampler of the points.
-        epochs: epochs of a full training.
-    """
+    """Run the search to its end; return the workers, by default `wanted.parallel` workers without jitter."""
     cluster = cluster or Cluster(folder, wanted.parallel)
     study = Study(folder, wanted, epochs, propose, wanted.parallel)
     with _watched(study, cluster.tick):
@@ -176,20 +162,10 @@ def run_killed(
     epochs: int = 9,
     **cluster: Any,
 ) -> int:
-    """Run the search to its end; kill the driver and its trainings at random points. Return the number of kills.
-
-    Args:
-        folder: folder of the search.
-        wanted: `search` section.
-        kills: maximum number of kills.
-        seed: seed of the kills.
-        propose: sampler of the points.
-        epochs: epochs of a full training.
-        **cluster: further arguments of Cluster.
-    """
+    """Run the search to its end; kill the driver and its trainings at random points. Return the number of kills."""
     source, killed = random.Random(seed), 0
     while True:
-        fuse = _Fuse(source.randint(1, 10) if killed < kills else 0)
+        fuse = _fuse(source.randint(1, 10) if killed < kills else 0)
         workers = Cluster(
             folder, wanted.parallel, tick=fuse, seed=source.random(), now=1e6 * killed, **cluster
         )
@@ -201,16 +177,15 @@ def run_killed(
             return killed
 
 
-class _Fuse:
-    """Raises Killed at the call with the number `places`; never for 0."""
+def _fuse(calls: int) -> Callable[[str], None]:
+    """Return a function that raises Killed at the call with this number; never for 0."""
+    count = itertools.count(1)
 
-    def __init__(self, places: int) -> None:
-        self._left = places
-
-    def __call__(self, what: str) -> None:
-        self._left -= 1
-        if self._left == 0:
+    def tick(what: str) -> None:
+        if next(count) == calls:
             raise Killed(what)
+
+    return tick
 
 
 @contextmanager
@@ -261,32 +236,20 @@ def utilisation(folder: Path, workers: int) -> float:
 def made_up(
     wanted: SearchConfig, values: dict[tuple[int, int], list[float | None]], epochs: int = 9
 ) -> StudySnapshot:
-    """Return the snapshot of a study with given losses.
-
-    Args:
-        wanted: `search` section.
-        values: loss of each fold, by (trial, epochs); None: pending, inf: failed.
-        epochs: epochs of a full training.
-    """
+    """Return the snapshot of a study with a loss of each fold, by (trial, epochs); None: pending, inf: failed."""
     trials, results, number = [], {}, 0
     for trial in range(1 + max(trial for trial, _ in values)):
         decisions = []
-        for fold_task, worth in _fold_tasks(trial, values):
-            decisions.append(SchedulingDecision(number, fold_task, ()))
-            number += 1
-            if worth is not None:
-                rows = tuple(
-                    {"epoch": e, "val_loss": worth, "seconds": 1.0 * e}
-                    for e in range(1, fold_task.epochs + 1)
-                )
-                results[fold_task] = Result(fold_task, "finished" if math.isfinite(worth) else "failed", rows)
+        for (who, top), folds in values.items():
+            for fold, worth in enumerate(folds if who == trial else ()):
+                fold_task = FoldTask(trial, fold, top)
+                decisions.append(SchedulingDecision(number, fold_task, ()))
+                number += 1
+                if worth is not None:
+                    rows = tuple(
+                        {"epoch": e, "val_loss": worth, "seconds": 1.0 * e} for e in range(1, top + 1)
+                    )
+                    status = "finished" if math.isfinite(worth) else "failed"
+                    results[fold_task] = Result(fold_task, status, rows)
         trials.append(Trial(trial, {"train.optimizer.lr": 0.01 / (1 + trial)}, tuple(decisions)))
     return StudySnapshot(wanted, epochs, trials, results)
-
-
-def _fold_tasks(
-    trial: int, values: dict[tuple[int, int], list[float | None]]
-) -> Iterator[tuple[FoldTask, float | None]]:
-    for (who, epochs), folds in values.items():
-        if who == trial:
-            yield from ((FoldTask(trial, fold, epochs), worth) for fold, worth in enumerate(folds))

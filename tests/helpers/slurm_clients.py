@@ -6,13 +6,11 @@ import shutil
 from pathlib import Path
 
 CLIENTS = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun", "sshare")
-FAILURES = Path(
-    "failures-of-slurm"
-)  # in the working directory: <client>/<number>, each the error of one call
+# In the working directory: <client>/<number>, each the error of one call.
+FAILURES = Path("failures-of-slurm")
 ERRORS = {
     "sbatch": "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
     "squeue": "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
-    "sacct": "sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection",
 }
 # SLURM_CONF is set here because Snakemake removes it from its jobs. Calls inside of jobs do not fail. The unlink of a
 # file succeeds for one of several processes, so each file fails exactly one call.
@@ -29,12 +27,7 @@ SLURM_CONF="{folder}/slurm.conf" exec {real} "$@"
 
 
 def write_clients(folder: Path, search: str) -> None:
-    """Write the wrappers to `bin` of a cluster.
-
-    Args:
-        folder: the cluster's folder.
-        search: search path of the commands themselves.
-    """
+    """Write the wrappers to `bin` of a cluster's folder; `search` is the search path of the commands themselves."""
     for name in CLIENTS:
         client, real = folder / "bin" / name, shutil.which(name, path=search) or name
         client.write_text(WRAPPER.format(name=name, folder=folder, failures=FAILURES, real=real))
@@ -42,13 +35,7 @@ def write_clients(folder: Path, search: str) -> None:
 
 
 def fail_calls(directory: Path, client: str, times: int) -> None:
-    """Make the next calls of a client from a working directory, outside of jobs, fail without an effect.
-
-    Args:
-        directory: the working directory.
-        client: name of the command, a key of ERRORS.
-        times: number of calls.
-    """
+    """Make the next calls of a client from a working directory, outside of jobs, fail without an effect."""
     folder = directory / FAILURES / client
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(times):
@@ -63,12 +50,6 @@ def failures_left(directory: Path, client: str) -> int:
 
 
 def calls(folder: Path, client: str, directory: Path) -> int:
-    """Return the number of calls of a client from a working directory.
-
-    Args:
-        folder: the cluster's folder.
-        client: name of the command.
-        directory: the working directory.
-    """
+    """Return the number of calls of a client from a working directory on the cluster of a folder."""
     path = folder / "calls"
     return path.read_text().splitlines().count(f"{client} {directory}") if path.exists() else 0

@@ -1,7 +1,7 @@
 """A temporary Slurm cluster on this machine, in one folder: three nodes, accounting, preemption.
 
 with cluster(folder) as slurm: subprocess.run(["sbatch", ...], env=slurm.environment)
-PYTHONPATH=tests python -m helpers.slurm_cluster start|stop|status FOLDER [--like accounting|plain|cancel]
+PYTHONPATH=tests python -m helpers.slurm_cluster start|stop FOLDER [--like accounting|plain|cancel]
 """
 
 import argparse
@@ -18,27 +18,18 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from helpers.slurm_clients import write_clients
 from helpers.slurm_options import CONFIGURATIONS, ClusterOptions
 
-PROGRAMS = (
-    "munged",
-    "mariadbd",
-    "mariadb-install-db",
-    "slurmdbd",
-    "slurmctld",
-    "slurmd",
-    "sbatch",
-    "sacctmgr",
-)
+PROGRAMS = [
+    "munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "sbatch", "sacctmgr",
+]  # fmt: skip
 # A socket's path has at most 107 bytes; slurmstepd's are <folder>/spool.n1/n1_<job>.<step>, with long numbers of steps.
 MAX_FOLDER_LENGTH = 107 - len("/spool.n1/n1_999.4294967294")
 NODES = ("n1", "n2", "n3")
-ACCOUNT = ClusterOptions().account
 MARK = "NNLO_SLURM_CLUSTER"  # environment variable by which stop() finds the cluster's daemons
 SEARCH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
@@ -59,7 +50,7 @@ class Slurm:
         path = f"{self.folder / 'bin'}{os.pathsep}{SEARCH}"
         return clean | {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": path}
 
-    def run(self, *command: str, timeout: float = 60) -> str:
+    def run(self, *command: str, timeout: float = 300) -> str:
         """Return the standard output of a command. Raises RuntimeError with the command's output if it fails."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=timeout)
         if done.returncode:
@@ -69,39 +60,27 @@ class Slurm:
     def succeeds(self, *command: str) -> bool:
         """Return True if a command exits with status 0; its output is written to the log with its name."""
         with (self.folder / "log" / command[0]).open("wb") as log:
-            done = subprocess.run(
-                command, env=self.environment, stdout=log, stderr=log, timeout=200, check=False
-            )
-        return done.returncode == 0
+            return not subprocess.run(
+                command, env=self.environment, stdout=log, stderr=log, timeout=300
+            ).returncode
 
     def idle(self) -> bool:
         """Return True if all nodes are idle."""
-        return self.run("sinfo", "-h", "-N", "-p", self.options.low, "-o", "%T").split() == ["idle"] * len(
-            NODES
-        )
+        states = self.run("sinfo", "-h", "-N", "-p", self.options.low, "-o", "%T").split()
+        return states == ["idle"] * len(NODES)
 
     def wait(self, what: str, condition: Callable[[], bool], seconds: float = 600) -> None:
-        """Poll until the condition holds.
-
-        Args:
-            what: description of the condition, for the error message.
-            condition: called every 0.1 s.
-            seconds: timeout.
-
-        Raises:
-            TimeoutError: the condition did not hold in time; contains the tails of the daemons' logs.
-        """
+        """Poll until the condition holds; raise TimeoutError with its description and the daemons' logs if it does not."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not within {seconds:g} s\n{self.last_words()}")
             time.sleep(0.1)
 
-    def last_words(self, lines: int = 15) -> str:
+    def last_words(self) -> str:
         """Return the tail of each daemon's log."""
-        logs = sorted((self.folder / "log").glob("*"))
-        tails = (f"--- {log.name}\n" + "\n".join(_lines(log)[-lines:]) for log in logs)
-        return "\n".join(tails)
+        logs = {log.name: log.read_text(errors="replace") for log in sorted((self.folder / "log").glob("*"))}
+        return "\n".join(f"--- {name}\n{text[-1500:]}" for name, text in logs.items())
 
 
 @contextlib.contextmanager
@@ -225,64 +204,47 @@ def start_node(slurm: Slurm, node: str) -> None:
 
 def kill_controller(slurm: Slurm) -> None:
     """Kill slurmctld."""
-    _kill([process for process in _processes(slurm) if _facts(process)["name"] == "slurmctld"])
+    _kill_if(slurm, lambda process: process.name() == "slurmctld")
 
 
 def kill_slurmd(slurm: Slurm, node: str) -> None:
     """Kill the slurmd of a node; the processes that it started keep running."""
-    _kill([process for process in _processes(slurm) if _facts(process)["cmdline"][-2:] == ["-N", node]])
+    _kill_if(slurm, lambda process: process.cmdline()[-2:] == ["-N", node])
 
 
 def kill_node(slurm: Slurm, node: str) -> None:
     """Kill all processes of a node, as in a power failure."""
     kill_slurmd(slurm, node)
-    tasks = [process for process in _processes(slurm) if _environ(process).get("SLURMD_NODENAME") == node]
-    steps = {parent for task in tasks for parent in _relatives(task.parents) if _is_step(parent)}
-    _kill([*steps, *(child for step in steps for child in _relatives(step.children, recursive=True))])
+    steps: set[psutil.Process] = set()
+    children: list[psutil.Process] = []
+    for task in _processes(slurm):
+        if _environ(task).get("SLURMD_NODENAME") == node:
+            with contextlib.suppress(psutil.NoSuchProcess):  # ended since it was listed
+                steps |= {parent for parent in task.parents() if parent.name().startswith("slurmstepd")}
+    for step in steps:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children += step.children(recursive=True)
+    _kill([*steps, *children])  # the steps first, or they report the end of their tasks
 
 
-def _facts(process: psutil.Process) -> dict[str, Any]:
-    """Return name and command line of a process; return empty values if it has ended since it was listed."""
-    try:
-        return {"name": process.name(), "cmdline": process.cmdline()}
-    except psutil.NoSuchProcess:
-        return {"name": "", "cmdline": []}
-
-
-def _is_step(process: psutil.Process) -> bool:
-    return bool(_facts(process)["name"].startswith("slurmstepd"))
-
-
-def _relatives(find: Callable[..., list[psutil.Process]], **options: bool) -> list[psutil.Process]:
-    """Return the parents or children of a process; return an empty list if it has ended since it was listed."""
-    try:
-        return find(**options)
-    except psutil.NoSuchProcess:
-        return []
+def _kill_if(slurm: Slurm, condition: Callable[[psutil.Process], bool]) -> None:
+    for process in _processes(slurm):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if condition(process):
+                _kill([process])
 
 
 def _spawn(slurm: Slurm, program: str, *arguments: str, log: str = "") -> subprocess.Popen[bytes]:
-    """Start a daemon with MARK in its environment, in a separate session so that Ctrl-C does not reach it.
-
-    Args:
-        slurm: cluster of the daemon.
-        program: name of the program.
-        *arguments: arguments of the program.
-        log: name of the log file; default: the program's name.
-    """
+    """Start a daemon with MARK in its environment, in a separate session so that Ctrl-C does not reach it."""
     command = [shutil.which(program, path=SEARCH) or program, *arguments]
     marks = {MARK: str(slurm.folder), "MYSQL_UNIX_PORT": str(slurm.folder / "mysql.socket")}
     # In /tmp, the temporary tables of two databases that are made at once have the same names.
     marks |= {"TMPDIR": str(slurm.folder / "mysql.tmp")} if program.startswith("mariadb") else {}
     with (slurm.folder / "log" / (log or program)).open("ab") as out:
         return subprocess.Popen(
-            command,
-            env=slurm.environment | marks,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
+            command, env=slurm.environment | marks, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             start_new_session=True,
-        )
+        )  # fmt: skip
 
 
 def _kill(processes: list[psutil.Process]) -> None:
@@ -340,27 +302,19 @@ def _write_private(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text(errors="replace").splitlines()
-
-
 def main() -> None:
-    """Start, stop or show a cluster from the command line."""
+    """Start or stop a cluster from the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("action", choices=["start", "stop", "status"])
+    parser.add_argument("action", choices=["start", "stop"])
     parser.add_argument("folder", type=Path)
     parser.add_argument(
-        "--like", choices=CONFIGURATIONS, help="configuration to start; default: the tests' configuration"
+        "--like", choices=CONFIGURATIONS, help="default: a cluster with accounting that requeues jobs"
     )
     arguments = parser.parse_args()
-    slurm = Slurm(arguments.folder.resolve())
-    if arguments.action == "start":
-        start(slurm.folder, CONFIGURATIONS.get(arguments.like))
-        print(f"export PATH={slurm.folder}/bin:$PATH")
-    elif arguments.action == "stop":
-        stop(slurm.folder)
+    if arguments.action == "stop":
+        stop(arguments.folder)
     else:
-        print(slurm.run("sinfo", "-N"), slurm.run("squeue"), sep="\n")
+        print(f"export PATH={start(arguments.folder, CONFIGURATIONS.get(arguments.like)).folder}/bin:$PATH")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Properties in which one site's Slurm differs from another's, and the values that they give to slurm.conf."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 NO_ACCOUNTING = "AccountingStorageType=accounting_storage/none"
@@ -24,7 +24,6 @@ class ClusterOptions:
         preempt_mode: what happens to a preempted job.
         min_job_age_s: seconds before slurmctld forgets a job that has ended.
         grace_time_s: seconds between SIGTERM and SIGKILL at preemption in partition `graceful`.
-        slurmd_timeout_s: seconds without an answer after which a node is down.
         over_memory_kill: Slurm itself kills steps that use more memory than requested.
         max_submit_jobs: with accounting, jobs that a user may submit in account `limited`; None: no such account.
         account: the user's default account.
@@ -38,8 +37,7 @@ class ClusterOptions:
     job_requeue: bool = True
     preempt_mode: Literal["REQUEUE", "CANCEL"] = "REQUEUE"
     min_job_age_s: int = 300
-    grace_time_s: int = 10
-    slurmd_timeout_s: int = 10
+    grace_time_s: int = 60
     over_memory_kill: bool = False
     max_submit_jobs: int | None = None
     account: str = "nnlo"
@@ -49,14 +47,9 @@ class ClusterOptions:
     short: str = "short"
 
     def template_values(self, folder: object, slurmdbd_port: int) -> dict[str, object]:
-        """Return the values of the placeholders in the templates.
-
-        Args:
-            folder: the cluster's folder.
-            slurmdbd_port: port of slurmdbd.
-        """
+        """Return the values of the placeholders in the templates, for a cluster in a folder."""
         names = {key: getattr(self, key) for key in ("preempt_mode", "low", "graceful", "high", "short")}
-        seconds = {key: getattr(self, key) for key in ("min_job_age_s", "grace_time_s", "slurmd_timeout_s")}
+        seconds = {key: getattr(self, key) for key in ("min_job_age_s", "grace_time_s")}
         accounting = SLURMDBD.format(folder=folder, port=slurmdbd_port) if self.accounting else NO_ACCOUNTING
         limits = "\nAccountingStorageEnforce=limits,qos" if self.max_submit_jobs else ""
         gather = OVER_MEMORY_KILL if self.over_memory_kill else "JobAcctGatherType=jobacct_gather/none"
@@ -65,12 +58,14 @@ class ClusterOptions:
 
 
 # Sites with names of their own: a program that works on all three relies on none of these names and settings.
-ACCOUNTING = ClusterOptions(
-    slurmd_timeout_s=60, over_memory_kill=True, max_submit_jobs=2, account="physics", low="batch"
+ACCOUNTING = ClusterOptions(over_memory_kill=True, max_submit_jobs=2, account="physics", low="batch")
+PLAIN = ClusterOptions(accounting=False, min_job_age_s=30, low="compute")
+CANCEL = ClusterOptions(
+    job_requeue=False,
+    preempt_mode="CANCEL",
+    grace_time_s=25 * 60,
+    account="guests",
+    low="scavenge",
+    high="owners",
 )
-PLAIN = ClusterOptions(accounting=False, min_job_age_s=30, slurmd_timeout_s=60, low="compute")
-CANCEL = replace(
-    ClusterOptions(), job_requeue=False, preempt_mode="CANCEL", grace_time_s=25 * 60, slurmd_timeout_s=60,
-    account="guests", low="scavenge", high="owners",
-)  # fmt: skip
 CONFIGURATIONS = {"accounting": ACCOUNTING, "plain": PLAIN, "cancel": CANCEL}

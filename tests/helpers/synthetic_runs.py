@@ -14,11 +14,17 @@ runs:
   allreduce: {algorithm: {name: allreduce}, parallel: {ranks: 2}}
   downpour: {algorithm: {name: downpour}, parallel: {ranks: 3}}
 """
+START = "2026-01-02T03:{minute:02d}:00+00:00"
 LAYERS = [
     {"name": "0", "type": "Conv2d", "shape": [4, 8, 8], "parameters": 40},
     {"name": "1", "type": "Flatten", "shape": [256], "parameters": 0},
     {"name": "2", "type": "Linear", "shape": [10], "parameters": 2570},
 ]
+
+
+def change_json(path: Path, **values):
+    """Change keys of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 class Fake:
@@ -76,15 +82,9 @@ class Fake:
         return folder
 
     def gossip(self, run="dsgd", seed=1, *, transport="simulated", compression="none", worst=0.4, **given):
-        """Write one job with a separate model on each of four nodes, connected by a cycle.
+        """Write one job of the algorithm `run` on a cycle of four nodes, each with a model of its own.
 
-        Args:
-            run: name of the run and of its algorithm.
-            seed: seed of the run.
-            transport: `parallel.transport`.
-            compression: `compression.name`.
-            worst: validation accuracy of the worst node.
-            **given: further arguments of `job`.
+        `worst` is the validation accuracy of the worst node; `given` are arguments of `job`.
         """
         config = {
             "algorithm": {"name": run},
@@ -108,8 +108,31 @@ class Fake:
 
     def change(self, folder, **values):
         """Change keys of a job's summary.json."""
-        path = folder / "summary.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+        change_json(folder / "summary.json", **values)
+
+    def add_to_history(self, folder, **columns):
+        """Add columns to a job's history.csv."""
+        pd.read_csv(folder / "history.csv").assign(**columns).to_csv(folder / "history.csv", index=False)
+
+    def scored(self, run, *accuracies, samples=100, **summary):
+        """Write a job per accuracy on some test samples; the other values of the jobs are equal."""
+        for seed, accuracy in enumerate(accuracies, 1):
+            folder = self.job(run, seed)
+            change_json(folder / "evaluation.json", accuracy=accuracy, samples=samples)
+            self.change(folder, **{"samples_per_second": 1000.0, **summary})
+
+    def attempts(self, folder, *ended, error=None):
+        """Write records of attempts two minutes apart: (reason, minutes, first step, reached step, saved step)."""
+        minute, lines = 0, []
+        for number, (reason, minutes, begun, reached, saved) in enumerate(ended, 1):
+            lines.append({
+                "attempt": number, "started": START.format(minute=minute), "ended": START.format(minute=minute + minutes),
+                "seconds": 60.0 * minutes, "host": f"node{number}", "job": str(1000 + number), "reason": reason,
+                "error": error, "from": begun, "reached": reached, "saved": saved, "ranks": 2,
+            })  # fmt: skip
+            minute += minutes + 2
+        (folder / "state").mkdir(parents=True)
+        (folder / "state/attempts.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
     def quickstart(self):
         """Write the jobs of the default experiment: two runs with three seeds."""
@@ -151,23 +174,9 @@ def _write_csv(path, columns):
 
 
 def _seconds(total, role):
-    server = {
-        "compute": 0.1,
-        "communication": 0.3,
-        "wait": 0.52,
-        "data": 0.0,
-        "evaluate": 0.06,
-        "checkpoint": 0.02,
-    }
-    worker = {
-        "compute": 0.72,
-        "communication": 0.1,
-        "wait": 0.06,
-        "data": 0.04,
-        "evaluate": 0.06,
-        "checkpoint": 0.02,
-    }
-    shares = server if role == "server" else worker
+    server, worker = (0.1, 0.3, 0.52, 0.0, 0.06, 0.02), (0.72, 0.1, 0.06, 0.04, 0.06, 0.02)
+    phases = ("compute", "communication", "wait", "data", "evaluate", "checkpoint")
+    shares = dict(zip(phases, server if role == "server" else worker, strict=True))
     return {"total": total, **{phase: share * total for phase, share in shares.items()}}
 
 

@@ -42,15 +42,9 @@ class MadeUp:
         return point | ({"algorithm.sync_every": int(rng.choice([1, 2, 5]))} if name == "average" else {})
 
     def trial(self, point=None, *, rungs=None, status="finished", error="", worth=None, done=True):
-        """Add a trial with all its folds, or with as many as `worth` has values.
+        """Add a trial with all its folds, or with one for each asymptotic loss in `worth`.
 
-        Args:
-            point: point of the trial; None: drawn.
-            rungs: epochs of each rung; None: one rung with all epochs.
-            status: status of all fold tasks.
-            error: error of all fold tasks.
-            worth: asymptotic loss of each fold; None: computed from the point.
-            done: whether the fold tasks have results.
+        Without a point, it is drawn; `rungs` are the epochs of each rung; without `done`, no fold task has a result.
         """
         rng = np.random.default_rng(self.trials)
         point = self.point(rng) if point is None else point
@@ -75,15 +69,8 @@ class MadeUp:
         seconds = float(epochs * rng.uniform(0.8, 1.2))
         slot = self.decisions % self.search.parallel
         started = self.clock + (self.decisions // self.search.parallel) * 1.3 * fold_task.epochs + 0.01 * slot
-        Result(
-            fold_task,
-            status,
-            rows if status != "unwanted" else (),
-            error,
-            started,
-            started + seconds,
-            cores=2,
-        ).write(self.folder)
+        rows = rows if status != "unwanted" else ()
+        Result(fold_task, status, rows, error, started, started + seconds, cores=2).write(self.folder)
 
 
 def _worth(point, rng):

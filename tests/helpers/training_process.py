@@ -125,7 +125,7 @@ def training(
 started = functools.partial(training, forked=False)  # for tests of process behavior
 
 
-def wait(what: str, condition: Callable[[], bool], seconds: float = 180) -> None:
+def wait(what: str, condition: Callable[[], bool], seconds: float = 300) -> None:
     """Poll `condition` until it holds; fail after `seconds` with the description `what`."""
     end = time.monotonic() + seconds
     while not condition():
@@ -143,7 +143,7 @@ def under_way(run: Training, epochs: int) -> Iterator["subprocess.Popen[str]"]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
-        process.wait(100)
+        process.wait(300)
 
 
 def processes_of(folder: Path) -> list[int]:

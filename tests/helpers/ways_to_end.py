@@ -1,19 +1,103 @@
 """Ways to end a training: each function takes a folder, brings a training in it to its end and returns the end."""
 
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.ended_training import TIMEOUT_S, EndedTraining, wait_for_end
 from helpers.repository_copy import environment
 from helpers.requires import absent
 from helpers.training_process import Training, processes_of, under_way, wait
 from helpers.training_process import started as training
+from nnlo_lib.state.attempts import Attempt, read_attempts
+from nnlo_lib.state.retry_policy import reason_not_to_retry
+
+TIMEOUT_S = 800
+RUNTIME_MIN = 60
+
+
+@dataclass(frozen=True)
+class EndedTraining:
+    """The end of a training as a user sees it.
+
+    Attributes:
+        output: all output.
+        last_line: last line of the output, without numbers that differ from run to run.
+        status: exit status.
+        reason: reason of the last attempt in attempts.jsonl; empty if there is none.
+        next_attempt: decision of the retry policy on the recorded attempt.
+    """
+
+    output: str
+    last_line: str
+    status: int
+    reason: str
+    next_attempt: str
+
+    @classmethod
+    def of(cls, run: Training, output: str, status: int) -> "EndedTraining":
+        """Return the end of the last command of a training."""
+        attempts = read_attempts(run.job / "state")[-1:]
+        lines = output.strip().splitlines() or [""]
+        reason = attempts[0].reason if attempts else ""
+        return cls(output, without_numbers(lines[-1], run), status, reason, next_attempt(attempts))
+
+
+def wait_for_end(run: Training, process: "subprocess.Popen[str]") -> EndedTraining:
+    """Wait until a training ends, and check that no process of its folder is left."""
+    try:
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+    finally:
+        left = processes_of(run.folder)
+        signal_processes(left, signal.SIGKILL)
+    assert left == [], output
+    return EndedTraining.of(run, output, process.returncode)
+
+
+def signal_processes(pids: list[int], number: signal.Signals) -> None:
+    """Send a signal to the processes that still exist."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def next_attempt(attempts: list[Attempt]) -> str:
+    """Return the decision on the next attempt after the last recorded one: none, no, yes, or yes but not always."""
+    if not attempts or attempts[-1].is_finished:
+        return "none"
+    if reason_not_to_retry(attempts, RUNTIME_MIN):
+        return "no"
+    repeated = reason_not_to_retry([*attempts, *attempts], RUNTIME_MIN)
+    return "yes, but not twice at one step" if repeated else "yes"
+
+
+PLACEHOLDERS = {
+    r"\b(process|kill) \d+": r"\1 <pid>",
+    r"\b\d\.\d{4}\b": "<n>",
+    r"\b\d+ MiB": "<n> MiB",
+    r"\d{4}-\d\d-\d\dT[\d:.+]+": "<time>",
+    r"waited for an? [\w -]+,": "waited for <call>,",  # where the others were at that moment
+    r"cannot write \S+:": "cannot write <file>:",  # the first file that found no space
+    r"on rank \d": "on rank <n>",
+    r"\b\d+ s\b": "<n> s",
+}
+
+
+def without_numbers(line: str, run: Training) -> str:
+    """Return a line with placeholders for processes, hosts, seconds and sizes."""
+    line = line.replace(str(run.folder), "<folder>")
+    line = re.sub(rf"\b{re.escape(socket.gethostname())}\b", "<host>", line)
+    for pattern, placeholder in PLACEHOLDERS.items():
+        line = re.sub(pattern, placeholder, line)
+    return line
+
 
 WayToEnd = Callable[[Path], EndedTraining]
 Disturbance = Callable[[Training, "subprocess.Popen[str]"], object]
@@ -44,12 +128,7 @@ def build(shape, classes):
 
 
 def untouched(*options: str, **changes: object) -> WayToEnd:
-    """Return a training that ends by itself.
-
-    Args:
-        *options: options of `nnlo run`.
-        **changes: settings.
-    """
+    """Return a training, with options of `nnlo run` and changed settings, that ends by itself."""
 
     def end(folder: Path) -> EndedTraining:
         run = training(folder, **changes)
@@ -70,13 +149,7 @@ def failing(failure: str, **changes: object) -> WayToEnd:
 
 
 def disturbed(disturb: Disturbance, epochs: int = 400, **changes: object) -> WayToEnd:
-    """Return a training that is disturbed after its first epoch.
-
-    Args:
-        disturb: the disturbance.
-        epochs: length of the training.
-        **changes: settings.
-    """
+    """Return a training of some epochs that is disturbed after its first epoch."""
 
     def end(folder: Path) -> EndedTraining:
         run = training(folder, train={"epochs": epochs}, **changes)
@@ -100,7 +173,10 @@ def signal_program(name: str, number: signal.Signals) -> Disturbance:
     """Return the disturbance that signals the program of MPI whose name begins with `name`."""
 
     def disturb(run: Training, _: object) -> None:
-        names = {pid: Path(f"/proc/{pid}/comm").read_text() for pid in processes_of(run.folder)}
+        names = {}
+        for pid in processes_of(run.folder):
+            with suppress(OSError):  # a process may have ended
+                names[pid] = Path(f"/proc/{pid}/comm").read_text()
         [found] = [pid for pid, comm in names.items() if comm.startswith(name)]
         os.kill(found, number)
 
@@ -109,8 +185,7 @@ def signal_program(name: str, number: signal.Signals) -> Disturbance:
 
 def interrupt_terminal(run: Training, _: object) -> None:
     """Send SIGINT to all processes of the training, as a terminal does for Ctrl-C."""
-    for pid in processes_of(run.folder):
-        os.kill(pid, signal.SIGINT)
+    signal_processes(processes_of(run.folder), signal.SIGINT)
 
 
 def suspend_all(run: Training, _: object) -> None:

@@ -9,7 +9,6 @@ from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.launch.crash_recovery import all_attempts
 from nnlo_lib.launch.job_log import reports_out_of_memory
 from nnlo_lib.launch.killed_attempt import correct_last_attempt, job_exit_reason
-from nnlo_lib.launch.launcher_output import LauncherOutput
 from nnlo_lib.launch.lost_attempt import record_lost_attempt
 from nnlo_lib.launch.oom import job_group
 from nnlo_lib.state.attempts import Attempt, AttemptLog, append_attempt, read_attempts
@@ -66,38 +65,22 @@ def test_the_log_of_a_job_reports_a_kill_for_memory(tmp_path, text, found):
     assert not reports_out_of_memory(BatchJob("lsf", "12"))
 
 
-def test_the_log_may_be_elsewhere(tmp_path, monkeypatch):
-    (tmp_path / "elsewhere").write_text(LIMIT)
-    monkeypatch.setattr(BatchJob, "output_file", lambda job: tmp_path / "elsewhere")
-    assert job_exit_reason(JOB) == "out of memory"
-
-
 @pytest.mark.parametrize(("reported", "reason"), [("killed", "out of memory"), ("canceled", "out of memory"),
                                                   ("node failure", "node failure")])  # fmt: skip
 def test_slurm_cancels_what_exceeds_its_memory(tmp_path, monkeypatch, reported, reason):
     monkeypatch.setattr(BatchJob, "exit_reason", lambda job: reported)
-    write_log(tmp_path, LIMIT)
+    (tmp_path / "elsewhere").write_text(LIMIT)
+    monkeypatch.setattr(BatchJob, "output_file", lambda job: tmp_path / "elsewhere")
     assert job_exit_reason(JOB) == reason
 
 
-@pytest.mark.parametrize(
-    ("group", "counted"),
-    [
-        (
-            "system.slice/slurmstepd.scope/job_12/step_batch/user/task_0",
-            "system.slice/slurmstepd.scope/job_12",
-        ),
-        ("user.slice/session-1.scope", "user.slice/session-1.scope"),
-    ],
-)
-def test_kills_are_counted_in_all_steps_of_the_job(group, counted):
-    assert job_group(Path("/sys/fs/cgroup", group)) == Path("/sys/fs/cgroup", counted)
-
-
-def test_the_launcher_reads_it_as_well():
-    output = LauncherOutput()
-    output.parse_line(LIMIT)
-    assert "memory" in output.facts
+def test_kills_are_counted_in_all_steps_of_the_job():
+    job, session = (
+        Path("/sys/fs/cgroup/system.slice/job_12"),
+        Path("/sys/fs/cgroup/user.slice/session-1.scope"),
+    )
+    assert job_group(job / "step_batch/user/task_0") == job
+    assert job_group(session) == session
 
 
 def test_memory_is_raised_although_the_attempt_is_recorded_as_killed(tmp_path):
@@ -121,13 +104,13 @@ def test_the_record_is_corrected_when_the_next_attempt_starts(tmp_path, reason):
     assert log.attempts == [first, second]
 
 
-def test_lines_that_cannot_be_parsed_are_kept(tmp_path):
+def test_a_half_written_line_is_kept(tmp_path):
     write_log(tmp_path, LIMIT)
     append_attempt(tmp_path, attempt())
-    with (tmp_path / "attempts.jsonl").open("a") as file:
-        file.write('{"attempt": 2, "sta')
+    with (file := tmp_path / "attempts.jsonl").open("a") as lines:
+        lines.write('{"attempt": 2, "sta')
     correct_last_attempt(AttemptLog(tmp_path))
-    assert (tmp_path / "attempts.jsonl").read_text().splitlines()[1] == '{"attempt": 2, "sta'
+    assert file.read_text().splitlines()[1] == '{"attempt": 2, "sta'
     assert [each.reason for each in read_attempts(tmp_path)] == ["out of memory"]
 
 
@@ -171,20 +154,14 @@ def test_a_running_owner_of_the_lease_is_not_disturbed(tmp_path):
     assert (tmp_path / "lease.json").exists()
 
 
-def test_an_attempt_that_left_its_lease_is_recorded_before(tmp_path):
-    dead = replace(LeaseOwner.for_this_process(), started=1, scheduler="slurm", job="11")
+@pytest.mark.parametrize(
+    ("job", "recorded"), [("11", [("11", "killed"), ("12", "out of memory")]), ("12", [("12", "killed")])]
+)
+def test_an_attempt_that_left_its_lease_is_recorded_before(tmp_path, job, recorded):
+    dead = replace(LeaseOwner.for_this_process(), started=1, scheduler="slurm", job=job)
     dead.write(tmp_path / "lease.json")
-    assert record_lost_attempt(tmp_path, JOB, "out of memory", ranks=2)
-    assert [(each.job, each.reason) for each in read_attempts(tmp_path)] == [
-        ("11", "killed"), ("12", "out of memory"),
-    ]  # fmt: skip
-
-
-def test_a_lease_of_the_job_is_evidence_enough(tmp_path):
-    dead = replace(LeaseOwner.for_this_process(), started=1, scheduler="slurm", job="12")
-    dead.write(tmp_path / "lease.json")
-    assert not record_lost_attempt(tmp_path, JOB, "out of memory", ranks=2)
-    assert [(each.job, each.reason) for each in read_attempts(tmp_path)] == [("12", "killed")]
+    assert record_lost_attempt(tmp_path, JOB, "out of memory", ranks=2) == (job != JOB.job_id)
+    assert [(each.job, each.reason) for each in read_attempts(tmp_path)] == recorded
 
 
 @pytest.mark.parametrize(("later", "expected"), [(True, ["12"]), (False, ["12", "12"])])

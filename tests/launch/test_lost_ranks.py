@@ -38,6 +38,10 @@ CASES = {
         "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.\n"
         "srun: error: node1: task 1: Out Of Memory\n", 137, "out of memory", "not enough memory",
     ),
+    "Slurm, memory": (
+        "slurmstepd-n1: error: StepId=12.0 exceeded memory limit (1234567 > 1024000), being killed\n", 137,
+        "out of memory", "not enough memory",
+    ),
     "Open MPI, crashed": (OPEN_MPI_SIGNAL, 139, "crashed", "with SIGSEGV"),
     "Open MPI, exit status": (OPEN_MPI_STATUS, 3, "crashed", "with status 3"),
     "launcher killed": ("", -9, "killed", "'mpiexec' (process 7) was killed by SIGKILL"),

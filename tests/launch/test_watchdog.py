@@ -5,6 +5,7 @@ import signal
 import subprocess
 from dataclasses import asdict
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from helpers.training_process import wait
@@ -14,12 +15,7 @@ from nnlo_lib.launch import watchdog
 from nnlo_lib.launch.rank_processes import RankProcesses
 
 pytestmark = pytest.mark.processes
-
-
-class NoSignals:
-    """A source without stop signals."""
-
-    first = ""
+END_S = 250  # for an end that needs milliseconds on a quiet machine
 
 
 @pytest.fixture
@@ -43,7 +39,11 @@ def watched(tmp_path, started, monkeypatch):
     monkeypatch.setattr(watchdog, "LINGER_TIMEOUT_S", 0.2)
     launcher, rank = started(), started()
     (tmp_path / "0").write_text(json.dumps(asdict(ProcessIdentity.from_pid(rank.pid))))
-    return launcher, rank, watchdog.Watchdog(RankProcesses(tmp_path), 1, launcher, NoSignals(), Event(), 60)
+    return (
+        launcher,
+        rank,
+        watchdog.Watchdog(RankProcesses(tmp_path), 1, launcher, SimpleNamespace(first=""), Event(), END_S),
+    )
 
 
 def start(watch):
@@ -56,8 +56,8 @@ def test_ranks_that_outlive_a_failure_are_killed(watched):
     launcher, rank, watch = watched
     watch.has_failed = lambda: True
     watch.start()
-    assert rank.wait(60) == launcher.wait(60) == -signal.SIGKILL
-    watch.join(60)
+    assert rank.wait(END_S) == launcher.wait(END_S) == -signal.SIGKILL
+    watch.join(END_S)
     assert not watch.is_alive()
     assert not watch.outlived_ranks
 
@@ -66,9 +66,9 @@ def test_a_launcher_that_outlives_its_ranks_is_ended(watched, capfd):
     launcher, rank, watch = watched
     start(watch)
     rank.kill()
-    rank.wait(60)
-    assert launcher.wait(60) == -signal.SIGTERM
-    watch.join(60)
+    rank.wait(END_S)
+    assert launcher.wait(END_S) == -signal.SIGTERM
+    watch.join(END_S)
     assert watch.outlived_ranks
     assert f"the launcher (process {launcher.pid}) is ended" in capfd.readouterr().err
 
@@ -81,7 +81,7 @@ def test_a_launcher_with_running_ranks_is_left_alone(watched):
     assert rank.poll() is None
     launcher.kill()
     rank.kill()
-    rank.wait(60)
-    watch.join(60)
+    rank.wait(END_S)
+    watch.join(END_S)
     assert watch.first_exits == ["0"]
     assert not watch.is_alive()

@@ -1,4 +1,4 @@
-"""Fixture: the stand-in for LSF that all tests of this folder share."""
+"""Fixture: a stand-in for LSF."""
 
 import sys
 from pathlib import Path
@@ -11,5 +11,5 @@ from helpers.lsf_cluster import Lsf
 
 @pytest.fixture(scope="module")
 def lsf(tmp_path_factory: pytest.TempPathFactory) -> Lsf:
-    """Return a stand-in for LSF without jobs."""
+    """Return a stand-in for LSF without jobs, for the tests of one file."""
     return Lsf(tmp_path_factory.mktemp("lsf"))

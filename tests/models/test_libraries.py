@@ -14,10 +14,6 @@ from nnlo_lib.models.libraries import timm_network
 from nnlo_lib.models.libraries.library_names import LIBRARIES, library_of, missing_library, similar_names
 
 IMAGES = (3, 32, 32)
-needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
-needs_transformers = pytest.mark.skipif(
-    find_spec("transformers") is None, reason="transformers is not installed"
-)
 
 
 @pytest.fixture(params=LIBRARIES)
@@ -75,60 +71,37 @@ def test_a_torchvision_that_cannot_be_imported_is_refused_with_the_remedy(said, 
         timm_network.import_timm()
 
 
-@needs_timm
-@pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224"])
-def test_networks_of_timm(name):
-    models = [build_model(f"timm:{name}", {}, (1, 32, 32), 7, seed) for seed in (0, 0, 1)]
-    assert models[0](torch.randn(2, 1, 32, 32)).shape == (2, 7)
-    same, others = (
-        [a.equal(b) for a, b in zip(models[0].parameters(), each.parameters(), strict=True)]
-        for each in models[1:]
-    )
-    assert all(same)
-    assert not all(others)
-
-
-@needs_timm
-@pytest.mark.parametrize(
-    ("name", "args", "shape", "said"),
-    [
+@pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
+def test_networks_of_timm():
+    one, same, other = (build_model("timm:resnet18", {}, (1, 32, 32), 7, seed) for seed in (0, 0, 1))
+    assert one(torch.randn(2, 1, 32, 32)).shape == (2, 7)
+    assert all(a.equal(b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
+    assert not all(a.equal(b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    for name, args, shape, message in (
         ("resnet19", {}, IMAGES, "timm has no network 'resnet19'; did you mean"),
         ("resnet18", {"pretrained": True}, IMAGES, "pretrained cannot be set"),
         ("resnet18", {"heads": 3}, IMAGES, "heads"),
         ("resnet18", {}, (64,), r"requires images .*, but the samples are \(64,\)"),
-    ],
-)
-def test_refusals_of_timm(name, args, shape, said):
-    with pytest.raises(UserError, match=said):
-        build_model(f"timm:{name}", args, shape, 10, seed=0)
+    ):
+        with pytest.raises(UserError, match=message):
+            build_model(f"timm:{name}", args, shape, 10, seed=0)
 
 
-SMALL_GPT2 = {"n_layer": 1, "n_head": 2, "n_embd": 8}
-
-
-@needs_transformers
+@pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 def test_networks_of_transformers():
-    gpt2 = [build_model("hf:gpt2", {"task": "causal_lm", **SMALL_GPT2}, (9,), 50, seed) for seed in (0, 0, 1)]
-    texts = torch.randint(0, 50, (2, 9), dtype=torch.int32)
-    assert gpt2[0](texts).shape == (2, 9, 50)
-    weights = [next(model.parameters()) for model in gpt2]
-    assert weights[0].equal(weights[1])
-    assert not weights[0].equal(weights[2])
+    small = {"task": "causal_lm", "n_layer": 1, "n_head": 2, "n_embd": 8}
+    one, same, other = (build_model("hf:gpt2", small, (9,), 50, seed) for seed in (0, 0, 1))
+    assert one(torch.randint(0, 50, (2, 9), dtype=torch.int32)).shape == (2, 9, 50)
+    assert next(one.parameters()).equal(next(same.parameters()))
+    assert not next(one.parameters()).equal(next(other.parameters()))
     vit = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     assert build_model("hf:vit", vit, IMAGES, 7, 0)(torch.randn(2, *IMAGES)).shape == (2, 7)
-
-
-@needs_transformers
-@pytest.mark.parametrize(
-    ("name", "args", "said"),
-    [
+    for name, args, message in (
         ("gpt3", {}, "transformers has no network 'gpt3'; did you mean"),
         ("gpt2", {"task": "translate"}, "hf has no task 'translate'"),
         ("gpt2", {"n_layers": 1}, "model.args.n_layers: is no key of GPT2Config"),
         ("gpt2", {"task": "causal_lm", "vocab_size": 3}, "model.args.vocab_size: follows from the data"),
         ("vit", {"task": "causal_lm"}, "hf:vit has no network for the task causal_lm"),
-    ],
-)
-def test_refusals_of_transformers(name, args, said):
-    with pytest.raises(UserError, match=said):
-        build_model(f"hf:{name}", args, (9,), 50, seed=0)
+    ):
+        with pytest.raises(UserError, match=message):
+            build_model(f"hf:{name}", args, (9,), 50, seed=0)

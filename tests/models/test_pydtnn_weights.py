@@ -99,8 +99,6 @@ def test_numbers_of_layers_are_those_of_pydtnn():
     # Input, Conv, ReLU, Conv, ReLU, MaxPool, Flatten, FC, ReLU, Dropout, FC
     found = pydtnn_arrays(build_model("simplecnn", {}, (1, 28, 28), 10, 0), 1, "NHWC")
     assert {key.rpartition("_")[0] for key in found} == {"1_Conv2D", "3_Conv2D", "7_FC", "10_FC"}
-    assert found["3_Conv2D_weights"].shape == (4, 3, 3, 8)
-    assert found["7_FC_weights"].shape == (1568, 128)
 
 
 UNFIT = {

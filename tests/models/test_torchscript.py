@@ -15,14 +15,8 @@ SHAPE = (1, 8, 8)
 
 def network(classes=10):
     torch.manual_seed(3)
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3),
-        nn.BatchNorm2d(4),
-        nn.ReLU(),
-        nn.Dropout(0.5),
-        nn.Flatten(),
-        nn.Linear(144, classes),
-    )
+    first = (nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5))
+    return nn.Sequential(*first, nn.Flatten(), nn.Linear(144, classes))
 
 
 @pytest.fixture(params=["script", "export", "export in evaluation"])
@@ -76,9 +70,9 @@ def test_refused(tmp_path, write, name, told):
         build_model(str(tmp_path / name), {}, SHAPE, 10, 0, trust=True)
 
 
-@pytest.mark.slow
-def test_it_trains(tmp_path, file):
-    """The network trains on two ranks, starting from the weights in the file."""
+@pytest.mark.exhaustive
+@pytest.mark.processes
+def test_a_saved_network_trains(tmp_path, file):
     parallel = {"ranks": 2, "transport": "simulated"}
     run = training(
         tmp_path / "run", model={"name": str(file), "trust": True}, parallel=parallel, train={"epochs": 2}

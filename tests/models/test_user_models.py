@@ -97,7 +97,8 @@ def test_its_ranges_are_searched(module):
     assert list(load_experiment("mine.yaml").search.space) == ["model.args.hidden", "model.args.dropout"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.processes
 def test_the_files_it_names_are_trained_on(module):
     run = training(module, model={"name": "mine.py", "args": {"hidden": 16}}, data=DATA, train={"epochs": 6})
     run.finish()

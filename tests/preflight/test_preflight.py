@@ -1,6 +1,7 @@
 """What the checks accept, what they only warn about, and what they find after the conversion."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -14,12 +15,13 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import store_of
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
-from nnlo_lib.preflight.expected_manifest import expected_manifest
+from nnlo_lib.preflight import model_check
+from nnlo_lib.preflight.expected_manifest import expected_manifest, unknown_shape_error
 from nnlo_lib.preflight.machine_check import machine_warnings
+from nnlo_lib.preflight.mistake import Mistakes
 from nnlo_lib.preflight.model_trial import ModelTrial
+from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.train.prepare_dataset import prepare_store
-
-pytestmark = pytest.mark.processes
 
 SINFO = """#!/bin/sh
 echo 'cpu*|4|16|(null)'
@@ -44,7 +46,13 @@ def check(folder, text):
     return done.stderr
 
 
-@pytest.mark.parametrize("model", ["vgg16", "resnet50", "densenet121"])
+def refusal(folder, text):
+    """Return the message of `nnlo check` about an experiment."""
+    (folder / "x.yaml").write_text(text)
+    return refused(nnlo("check", "x.yaml", folder=folder))
+
+
+@pytest.mark.parametrize("model", ["vgg16", "densenet121"])
 def test_large_models_need_no_weights(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train-00000-of-00001").touch()
@@ -223,3 +231,171 @@ def test_nll_of_two_classes_is_refused_and_cross_entropy_is_not(folder):
 def test_two_momentums_with_gem_are_a_warning(folder, optimizer, momentum, warns):
     text = f"algorithm: {{name: gem, momentum: {momentum}}}\ntrain: {{optimizer: {{name: {optimizer}}}}}\n"
     assert ("gem multiplies its momentum with the momentum of" in check(folder, text)) == warns
+
+
+FUNCTIONS = {
+    "no function": ("net.py:NUMBER", "NUMBER = 3", "model.name: NUMBER in net.py is no function but int"),
+    "module that defines none": ("empty.py:build", "", "model.name: empty.py has no function 'build'; it defines none"),
+    "file that exits": ("net.py:build", "import sys\nsys.exit(3)", "model.name: net.py cannot be loaded: net.py:"),
+    "function without arguments": (
+        "empty.py:build, args: {width: 3}", "def build(*, _=0): ...",
+        "model.args.width: empty.py:build has no argument 'width'",
+    ),
+    "function with other arguments": (
+        "net.py:other", "def other(shape, classes, width): ...",
+        "model.args: net.py:other called with shape, classes: missing a required argument: 'width'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "code", "sentence"), FUNCTIONS.values(), ids=FUNCTIONS)
+def test_a_function_that_cannot_build_a_model_is_refused(folder, name, code, sentence):
+    (folder / "empty.py").write_text(code)
+    (folder / "net.py").write_text(f"{NET.lstrip()}\n{code}\n")
+    assert f"x.yaml:1: {sentence}" in refusal(folder, f"model: {{name: {name}}}\n")
+
+
+def test_functions_with_any_arguments_are_accepted(folder):
+    (folder / "net.py").write_text(NET.lstrip() + "\ndef any(*shape, **options):\n    return Net(10)\n")
+    check(folder, "model: {name: net.py:any, args: {width: 3}}")
+
+
+ARRAYS = "data:\n  dataset: mine\n  source: .\n  reader: {name: arrays, train: train.npz}\n"
+
+
+def arrays(folder, samples=40, **splits):
+    for name, count in ({"train": samples} | splits).items():
+        np.savez(
+            folder / f"{name}.npz",
+            features=np.zeros((count, 1, 8, 8), np.float32),
+            labels=np.arange(count) % 10,
+        )
+
+
+def converted(folder, text):
+    """Convert the data of an experiment, so that the checks read the store."""
+    (folder / "x.yaml").write_text(text)
+    prepare_store(store_of(load_experiment("x.yaml"), leads=True))
+
+
+def test_splits_that_the_store_lacks_are_refused(folder):
+    arrays(folder)
+    converted(folder, ARRAYS)
+    text = refusal(folder, f"{ARRAYS}  validation: validation\n")
+    assert "x.yaml:5: data.validation: mine has no split validation; it has train" in text
+    text = refusal(folder, f"{ARRAYS}  validation: 0\n")
+    assert "mine has no test split, so that 0 leaves no samples to evaluate the model; set it to 0.1" in text
+    check(folder, f"{ARRAYS}  validation: 0\nfolds: 2\n")
+
+
+def test_whole_shards_are_counted_as_they_are_split(folder):
+    arrays(folder, test=10)
+    text = f"{ARRAYS.replace('train.npz', 'train.npz, test: test.npz')}  shard_size: 10\n  split_by: shard\n  validation: test\n"
+    converted(folder, text)
+    check(folder, f"{text}folds: 4\n")
+    assert "shards are divided, not samples: 5 folds need at least 5 samples, not 4" in refusal(folder, f"{text}folds: 5\n")
+
+
+def test_a_default_batch_may_exceed_the_samples(folder):
+    arrays(folder, 12)
+    check(folder, ARRAYS)
+    message = refusal(folder, f"{ARRAYS}train: {{batch_size: 33}}\n")
+    assert "train.batch_size: 33 is more than the 11 training samples; use a smaller batch" in message
+
+
+def test_the_source_may_be_removed_after_the_conversion(folder):
+    (folder / "raw").mkdir()
+    arrays(folder / "raw")
+    text = ARRAYS.replace("source: .", "source: raw")
+    converted(folder, text)
+    shutil.rmtree(folder / "raw")
+    assert "data.source: raw not found; using the store that was converted from it" in check(folder, text)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["https://example.org/mnist", "mnist.tar.gz", "any_name"],
+    ids=["URL", "archive", "file of the catalog"],
+)
+def test_sources_that_are_read_later_are_accepted(folder, source):
+    (folder / source.rpartition("/")[2]).touch()
+    check(folder, f"data: {{dataset: mnist, source: '{source}'}}\n")
+
+
+def test_mistakes_of_a_search_are_those_of_all_its_trials(folder):
+    """The first or the last values may fit: a trial that fails is no mistake of the search."""
+    search = "model: {name: net.py:build}\nsearch: {space: {model.args.features: [%s]}}\n"
+    check(folder, search % "64, 100")
+    check(folder, search % "100, 64")
+    assert "mat1 and mat2 shapes cannot be multiplied" in refusal(folder, search % "100, 200")
+
+
+def test_equal_runs_are_checked_once_and_a_mistake_names_the_run_that_made_it(folder, monkeypatch):
+    checked = []
+    monkeypatch.setattr(model_check, "check_model", lambda run, *_: checked.append(run.model.name))
+    runs = {"a": {}, "b": {"train": {"epochs": 3}}, "c": {"model": {"name": "simplemlp"}}}
+    check_experiment(Experiment.model_validate({"model": {"name": "simplecnn"}, "runs": runs}))
+    assert checked == ["simplecnn", "simplemlp"]
+    mistakes = Mistakes(Experiment.model_validate({"runs": {"a": {"data": {"crop": 3}}}}), "a")
+    for message in ("data.crop: 3 is odd", "train.npz: no array", "seeds: none"):
+        mistakes.add_error(("model", "name"), UserError(message))
+    assert mistakes == [
+        (("runs", "a", "data", "crop"), "3 is odd"), (("model", "name"), "train.npz: no array"), (("seeds",), "none"),
+    ]  # fmt: skip
+
+
+def test_the_trial_of_a_model_leaves_the_random_state_alone(folder):
+    torch.manual_seed(3)
+    np.random.seed(3)
+    expected = torch.random.get_rng_state(), np.random.get_state()[1].tolist()
+    check(folder, "model: {name: net.py:build}")
+    assert torch.equal(torch.random.get_rng_state(), expected[0])
+    assert np.random.get_state()[1].tolist() == expected[1]
+
+
+def test_gpus_are_held_against_this_machine(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    runs = Experiment.model_validate({"parallel": {"ranks": 2, "gpus_per_rank": 1}}).variants
+    assert machine_warnings(runs) == [
+        "run allreduce: parallel.gpus_per_rank needs 2 GPUs, but this machine has 1"
+    ]
+
+
+def test_a_slurm_that_does_not_answer_costs_no_warning(slurm_partitions, tmp_path):
+    (tmp_path / "bin/sinfo").write_text(
+        "#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2\nexit 1\n"
+    )
+    assert machine_warnings(Experiment().variants) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "shape", "samples"),
+    [
+        (
+            {
+                "dataset": "lidar",
+                "reader": {"name": "lidar", "robots": 2, "scans": 3, "beams": 4, "points": 5},
+            },
+            (2,),
+            120,
+        ),
+        (
+            {"dataset": "synthetic", "reader": {"name": "synthetic", "shape": [3, 4, 4], "samples": 7}},
+            (3, 4, 4),
+            7,
+        ),
+        ({"dataset": "mnist"}, (1, 28, 28), 60_000),
+        ({"dataset": "pets", "source": "pets.tar.gz", "reader": {"name": "folder", "size": 8}}, None, None),
+    ],
+    ids=["lidar", "synthetic", "catalog", "unknown"],
+)
+def test_the_shape_of_the_samples_is_known_before_the_conversion(tmp_path, monkeypatch, data, shape, samples):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pets.tar.gz").touch()
+    run = Experiment.model_validate({"data": data}).variants["allreduce"]
+    found = expected_manifest(run)
+    assert (found and found.inputs[0].shape, found and found.splits["train"].samples) == (shape, samples)
+    assert "unknown before the conversion; convert the data set with `snakemake x --profile" in str(
+        unknown_shape_error(run.data, "x")
+    )

@@ -129,12 +129,8 @@ def test_a_place_with_nan_is_wrong():
 
 
 def test_directions():
-    names = METRICS["dense_classification"]
-    assert {name for name in names if metric_direction(f"val_{name}") == "larger"} == {
-        "accuracy",
-        "iou",
-        "dice",
-    }
+    larger = [name for name in METRICS["dense_classification"] if metric_direction(f"val_{name}") == "larger"]
+    assert {*larger} == {"accuracy", "iou", "dice"}
 
 
 @pytest.mark.parametrize(

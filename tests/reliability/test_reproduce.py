@@ -3,13 +3,16 @@
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
-from helpers.nnlo_command import nnlo, nnlo_process, refused
+from helpers import fork_server
+from helpers.nnlo_command import nnlo, refused
+from helpers.repository_copy import environment
 
-pytestmark = [pytest.mark.processes, pytest.mark.long]
+pytestmark = pytest.mark.processes
 
 NET = """
 from torch import nn
@@ -21,72 +24,75 @@ def net(shape, classes):
 """
 EXPERIMENT = {
     "name": "mine",
-    "train": {"epochs": 2, "batch_size": 50, "optimizer": {"name": "adam", "lr": 0.01}},
+    "train": {"epochs": 1, "batch_size": 50, "optimizer": {"name": "adam", "lr": 0.01}},
     "data": {"augment": {"pad": 1}},
     "parallel": {"ranks": 2, "transport": "simulated"},
     "metrics": ["top2_accuracy"],
-    "runs": {"a": {"train": {"epochs": 1}}, "b": {"algorithm": {"name": "dsgd"}}},
+    "runs": {"a": {"train": {"epochs": 2}}, "b": {"algorithm": {"name": "dsgd"}}},
     "seeds": [4, 7],
+    "folds": 2,
 }
+JOB = "results/mine/b/seed-7/fold-1"
 
 
-def project(folder: Path, model: str, **settings: object) -> Path:
-    """Write an experiment file into a folder; return the folder."""
-    folder.mkdir()
-    (folder / "mine.yaml").write_text(yaml.safe_dump(EXPERIMENT | {"model": {"name": model}} | settings))
-    return folder
-
-
-def code(folder: Path) -> list[Path]:
-    """Write a network and the module that it imports into a folder; return the files."""
-    folder.mkdir(exist_ok=True)
-    (folder / "net.py").write_text(NET)
-    (folder / "layers.py").write_text("WIDTH = 12\n")
-    return [folder / "net.py", folder / "layers.py"]
-
-
-@pytest.mark.parametrize("place", ["inside", "absolute", "above"])
-def test_the_same_bits_come_out_in_a_new_folder_without_the_original_files(tmp_path, place):
-    files = code(tmp_path / {"inside": "project", "absolute": "elsewhere", "above": "shared"}[place])
-    model = {"inside": "net.py", "absolute": str(files[0]), "above": "../shared/net.py"}[place] + ":net"
-    shutil.rmtree(tmp_path / "project", ignore_errors=True)
-    old = project(tmp_path / "project", model, folds=2)
-    files += code(old) if place == "inside" else []
-    job = "results/mine/b/seed-7/fold-1"
-    done = nnlo_process("run", "mine.yaml", "--run", "b", "--seed", "7", "--fold", "1", folder=old)
+def train(folder: Path, *arguments: str) -> None:
+    """Run the command in a process, because modules of the user are imported by their names."""
+    done = subprocess.run(
+        [fork_server.programs() / "nnlo", *arguments], cwd=folder, env=environment(), capture_output=True, text=True,
+        timeout=600, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    for file in [*files, old / "mine.yaml"]:
-        file.unlink(missing_ok=True)
 
-    told = nnlo("reproduce", job, str(tmp_path / "new"), folder=old)
-    assert told.returncode in (None, 0), told.stderr
-    command = re.search(r"&& nnlo (.+)", told.stdout)[1].split()
-    again = nnlo_process(*command, folder=tmp_path / "new")
-    assert again.returncode == 0, again.stderr
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "above",
+        *(pytest.param(place, marks=pytest.mark.exhaustive) for place in ("inside", "absolute")),
+    ],
+)
+def project(request, tmp_path_factory) -> Path:
+    """Return a folder with a finished training; the files of the user are gone, only their copies remain."""
+    root = tmp_path_factory.mktemp("reproduce")
+    project = root / "project"
+    code = {"above": root / "shared", "inside": project, "absolute": root / "elsewhere"}[request.param]
+    for folder in {project, code}:
+        folder.mkdir()
+    named = {"above": "../shared/net.py", "inside": "net.py", "absolute": str(code / "net.py")}[request.param]
+    (project / "mine.yaml").write_text(yaml.safe_dump(EXPERIMENT | {"model": {"name": f"{named}:net"}}))
+    (code / "net.py").write_text(NET)
+    (code / "layers.py").write_text("WIDTH = 12\n")
+    train(project, "run", "mine.yaml", "--run", "b", "--seed", "7", "--fold", "1")
+    for file in (code / "net.py", code / "layers.py", project / "mine.yaml"):
+        file.unlink()
+    return project
+
+
+def test_a_training_is_repeated_bit_for_bit_without_the_original_files(project, tmp_path):
+    done = nnlo("reproduce", JOB, str(tmp_path / "new"), folder=project)
+    assert done.returncode in (None, 0), done.stderr
+    train(tmp_path / "new", *re.search(r"&& nnlo (.+)", done.stdout)[1].split())
     for name in ("model.safetensors", "partition.npz"):
-        assert (tmp_path / "new" / job / name).read_bytes() == (old / job / name).read_bytes()
+        assert (tmp_path / "new" / JOB / name).read_bytes() == (project / JOB / name).read_bytes()
     before, after = (
-        json.loads((root / job / "evaluation.json").read_text()) for root in (old, tmp_path / "new")
+        json.loads((root / JOB / "evaluation.json").read_text()) for root in (project, tmp_path / "new")
     )
     assert before == after
-    refusal = nnlo("reproduce", job, str(tmp_path / "new"), folder=old)
+    refusal = nnlo("reproduce", JOB, str(tmp_path / "new"), folder=project)
     assert "experiment.yaml: the file exists; choose another folder" in refused(refusal)
 
 
-def test_a_copy_that_was_edited_is_refused(tmp_path):
-    old = project(tmp_path / "project", "net.py:net")
-    code(old)
-    assert nnlo_process("run", "mine.yaml", folder=old).returncode == 0
-    job = old / "results/mine/a/seed-4"
-    (job / "code/layers.py").write_text("WIDTH = 13\n")
-    assert "layers.py: not the file that the training used" in refused(
-        nnlo("reproduce", str(job), str(tmp_path / "new"))
-    )
-    (job / "code/layers.py").unlink()
-    assert "layers.py: not found; the training used" in refused(
-        nnlo("reproduce", str(job), str(tmp_path / "new"))
-    )
-    assert not (tmp_path / "new").exists()
+def test_a_copy_of_the_code_that_was_edited_is_refused(project, tmp_path):
+    shutil.copytree(project, tmp_path / "project")
+    new = tmp_path / "new"
+    [layers] = (tmp_path / "project" / JOB / "code").rglob("layers.py")
+    layers.write_text("WIDTH = 13\n")
+    refusal = nnlo("reproduce", JOB, str(new), folder=tmp_path / "project")
+    assert "layers.py: not the file that the training used" in refused(refusal)
+    layers.unlink()
+    refusal = nnlo("reproduce", JOB, str(new), folder=tmp_path / "project")
+    assert "layers.py: not found; the training used" in refused(refusal)
+    assert not new.exists()
 
 
 def test_a_folder_without_a_training_is_refused(tmp_path):

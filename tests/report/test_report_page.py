@@ -1,33 +1,25 @@
-"""The HTML of the page is well-formed, self-contained and reproducible."""
+"""The HTML of the page is well-formed, self-contained and reproducible; damaged inputs are named."""
 
-import json
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 from helpers.html_page import HOSTILE, check
+from helpers.nnlo_command import nnlo
+from helpers.synthetic_runs import change_json
+from PIL import Image
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.report.sections.resource_usage import _without_breaks
 
 
-def test_the_default_experiment(fake, report):
-    found = check(report(fake.quickstart()))
-    for said in (
-        "allreduce",
-        "downpour",
-        "Validation accuracy",
-        "Most often confused",
-        "0123456789ab",
-        "2.13.0+cpu",
-    ):
+def test_the_page_holds_the_experiment_file_and_is_the_same_bytes_again(fake, report):
+    page = report(fake.quickstart())
+    first, found = page.read_bytes(), check(page)
+    for said in ("Most often confused", "0123456789ab", "2.13.0+cpu", fake.file.read_text()):
         assert said in found.text
-    assert fake.file.read_text() in found.text
     assert "snakemake --profile profiles/local --configfile" in found.text
-
-
-def test_the_same_inputs_give_the_same_bytes(fake, report):
-    first = report(fake.quickstart()).read_bytes()
     assert report(fake).read_bytes() == first
 
 
@@ -42,11 +34,7 @@ def one_epoch(fake):
 def folds(fake):
     for run in ("allreduce", "downpour"):
         for fold in range(4):
-            fake.job(run, 1, fold), fake.job(run, 2, fold)
-
-
-def no_validation(fake):
-    fake.job("a", validation=False), fake.job("b", validation=False)
+            fake.job(run, 1, fold, epochs=2), fake.job(run, 2, fold, epochs=2)
 
 
 def some_validation(fake):
@@ -54,12 +42,15 @@ def some_validation(fake):
 
 
 def no_accuracy(fake):
-    fake.job("a", accuracy=False), fake.job("b", accuracy=False)
+    fake.job("a", accuracy=False), fake.job("b", accuracy=False, validation=False)
 
 
 def many_runs(fake):
-    for number in range(10):
-        fake.job(f"run-{number}", 1, level=0.9 + number / 200), fake.job(f"run-{number}", 2)
+    for number in range(6):
+        (
+            fake.job(f"run-{number}", 1, epochs=2, level=0.9 + number / 200),
+            fake.job(f"run-{number}", 2, epochs=2),
+        )
 
 
 def many_classes(fake):
@@ -71,73 +62,51 @@ def unequal_lengths(fake):
 
 
 def long(fake):
-    for run in "abcdefgh":
-        for seed in (1, 2, 3):
-            fake.job(run, seed, epochs=1000)
+    for seed in range(1, 9):
+        fake.job(seed=seed, epochs=1000)
 
 
-SHAPES = (one, one_epoch, folds, no_validation, some_validation, no_accuracy, many_runs, many_classes)
+SHAPES = (one, one_epoch, folds, some_validation, no_accuracy, many_runs, many_classes, unequal_lengths, long)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("fill", [*SHAPES, unequal_lengths, long], ids=lambda fill: fill.__name__)
-def test_experiments_of_other_shapes(fake, report, fill):
+@pytest.mark.parametrize("fill", SHAPES, ids=lambda fill: fill.__name__)
+def test_pages_of_all_shapes_are_well_formed(fake, report, fill):
     fill(fake)
     check(report(fake))
 
 
-def test_a_loss_that_is_not_a_number(fake, report):
+def test_a_loss_that_is_not_a_number_is_no_text_of_the_page(fake, report):
     folder = fake.job()
     history = (folder / "history.csv").read_text()
     (folder / "history.csv").write_text(re.sub(r"(?m)^(7(?:,[^,]*){5}),[^,]*", r"\1,nan", history))
-    change(folder, "evaluation.json", loss=float("nan"))
+    change_json(folder / "evaluation.json", loss=float("nan"))
     assert "nan" not in check(report(fake)).text
 
 
 def test_hostile_names_are_only_text(fake, report):
     folder = fake.job()
-    change(folder, "summary.json", run=HOSTILE, experiment=HOSTILE, hosts=[HOSTILE], code_version=HOSTILE)
-    change(folder, "summary.json", config={HOSTILE: HOSTILE}, packages={HOSTILE: HOSTILE})
-    change(
-        folder,
-        "summary.json",
-        bytes_sent={HOSTILE: 5},
-        model={"name": HOSTILE, "layers": [{"name": HOSTILE}]},
-    )
-    change(folder, "evaluation.json", confusion=[[1, 1], [0, 1]], classes=[HOSTILE, "b"])
+    fake.attempts(folder, (HOSTILE, 4, 0, 30, 20), ("finished", 4, 20, 820, 820))
+    fake.change(
+        folder, run=HOSTILE, experiment=HOSTILE, hosts=[HOSTILE], code_version=HOSTILE, config={HOSTILE: HOSTILE},
+        packages={HOSTILE: HOSTILE}, bytes_sent={HOSTILE: 5}, model={"name": HOSTILE, "layers": [{"name": HOSTILE}]},
+    )  # fmt: skip
+    change_json(folder / "evaluation.json", confusion=[[1, 1], [0, 1]], classes=[HOSTILE, "b"])
     fake.file.write_text(f"name: {HOSTILE}\n</code></pre>{{{{ 7 * 7 }}}}")
     found = check(report(fake))
     assert found.text.count(HOSTILE) > 10
     assert "{{ 7 * 7 }}" in found.text
 
 
-def change(folder, name, **values):
-    path = folder / name
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-7])
-
-
-def cut_rows(path):
-    path.write_text("\n".join(path.read_text().split("\n")[:4]) + "\n")
-
-
-def remove(path):
-    path.unlink()
-
-
-def empty(path):
-    path.write_bytes(b"")
-
-
-def garble(path):
-    path.write_bytes(b"\xff\xfe\x00\n")
+DAMAGE = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-7]),
+    "absent": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "garbled": lambda path: path.write_bytes(b"\xff\xfe\x00\n"),
+}
 
 
 @pytest.mark.parametrize("name", ["history.csv", "summary.json", "evaluation.json"])
-@pytest.mark.parametrize("damage", [cut, remove, empty, garble], ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_file_is_named(fake, report, name, damage):
     fake.job(seed=1)
     damage(fake.job(seed=2) / name)
@@ -146,77 +115,127 @@ def test_a_damaged_file_is_named(fake, report, name, damage):
     assert not (fake.root / "report.html").exists()
 
 
-def test_a_history_that_lacks_epochs_is_named(fake, report):
-    cut_rows(fake.job() / "history.csv")
+def test_a_file_without_a_needed_row_or_key_and_a_job_that_occurs_twice_are_named(fake, report):
+    folder = fake.job()
+    history = folder / "history.csv"
+    whole = history.read_text()
+    history.write_text("\n".join(whole.split("\n")[:4]) + "\n")
     with pytest.raises(UserError, match=r"history.csv ends before epoch 20"):
         report(fake)
-
-
-def test_a_summary_that_lacks_a_key_is_named(fake, report):
-    path = fake.job() / "summary.json"
-    path.write_text('{"run": "a", "seed": 1}')
+    history.write_text(whole)
+    fake.folders.append(folder)
+    with pytest.raises(UserError, match="the same run, seed and fold"):
+        report(fake)
+    (folder / "summary.json").write_text('{"run": "a", "seed": 1}')
     with pytest.raises(UserError, match=r"summary.json lacks config, seconds"):
         report(fake)
 
 
-def test_the_same_job_twice_is_refused(fake, report):
-    fake.folders.append(fake.job())
-    with pytest.raises(UserError, match="the same run, seed and fold"):
-        report(fake)
+def test_the_commands_write_a_page_or_a_message_and_a_failed_one_leaves_the_old_page(fake):
+    summary, page = fake.root / "summary.csv", fake.root / "report.html"
+    jobs = list(map(str, fake.quickstart().folders))
+    aggregate = ("task", "aggregate", "--output", str(summary), *jobs)
+    report = (
+        "task",
+        "report",
+        "--output",
+        str(page),
+        "--experiment-file",
+        str(fake.file),
+        "--summary",
+        str(summary),
+    )
+    for command in (aggregate, (*report, *jobs)):
+        done = nnlo(*command)
+        assert (done.returncode or 0, done.stderr) == (0, "")
+    assert len(summary.read_text().splitlines()) == 7
+    old = page.read_bytes()
+    (fake.folders[0] / "evaluation.json").write_text('{"split": "te')
+    for command in (aggregate, (*report, *jobs)):
+        done = nnlo(*command)
+        assert done.returncode == 2
+        assert "evaluation.json is cut short or damaged" in done.stderr
+    assert page.read_bytes() == old
+    assert {path.name for path in fake.root.iterdir() if path.is_file()} == {
+        fake.file.name,
+        summary.name,
+        page.name,
+    }
 
 
 @pytest.mark.parametrize(
-    ("split", "said"),
+    ("split", "said", "heading"),
     [
-        ("test", None),
-        ("validation", "measured on the validation split"),
-        ("held back", "the samples held back for validation"),
+        ("test", None, "the test split"),
+        ("validation", "measured on the validation split", "the validation split"),
+        ("held back", "the samples held back for validation", "the samples held back for validation"),
     ],
 )
-def test_what_stands_in_for_test_samples_is_said(fake, report, split, said):
-    fake.job("a", 1)
-    path = fake.folders[0] / "evaluation.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"split": split}))
+def test_the_page_says_what_stands_in_for_test_samples(fake, report, split, said, heading):
+    change_json(fake.job("a") / "evaluation.json", split=split)
     text = check(report(fake)).text
+    assert f"Confusion matrices on {heading}" in text
     assert ("no test split" in text) == bool(said)
     assert said is None or said in text
 
 
-def test_the_layers_and_what_they_cost(fake, report):
-    folder = fake.job()
+def test_layers_and_their_costs_are_shown(fake, report):
     layer = {"weights": [[4, 1, 3, 3]], "settings": "kernel=3", "flops": 4608, "bytes": 160}
-    flops = {"forward": 2_000_000, "backward": 4_000_000}
     layers = [{"name": "0", "type": "Conv2d", "shape": [4, 8, 8], "parameters": 40, **layer}]
-    fake.change(
-        folder,
-        samples_per_second=1000.0,
-        model={"name": "m", "parameters": 40, "layers": layers, "flops": flops},
-    )
-    page = check(report(fake)).text
+    flops = {"forward": 2_000_000, "backward": 4_000_000}
+    model = {"name": "m", "parameters": 40, "layers": layers, "flops": flops}
+    fake.change(fake.job(), samples_per_second=1000.0, model=model)
+    page = check(report(fake)).text.replace("\u00a0", " ")
     assert "4 × 1 × 3 × 3" in page
-    assert "4.61\u00a0k" in page
-    assert "2\u00a0MFLOPs in a forward pass through the model and 4\u00a0MFLOPs in a backward pass" in page
-    assert "together computed 6\u00a0GFLOP/s in allreduce" in page
+    assert "4.61 k" in page
+    assert "2 MFLOPs in a forward pass through the model and 4 MFLOPs in a backward pass" in page
+    assert "together computed 6 GFLOP/s in allreduce" in page
 
 
-def test_what_a_monitor_saw(fake, report):
-    folder, without = fake.job("allreduce"), fake.job("downpour")
-    rows = "".join(
-        f"{t}.0,{rank},h,{90 + t},{500_000_000 + t},50,4e9,,\n" for t in range(9) for rank in (0, 1)
-    )
+def test_what_a_monitor_measured_is_shown(fake, report):
+    folder = fake.job("allreduce")
+    fake.job("downpour")
     header = "seconds,rank,host,cpu_percent,memory_bytes,host_cpu_percent,host_memory_bytes,gpu_percent,gpu_memory_bytes"
-    (folder / "monitor.csv").write_text(f"{header}\n{rows}")
-    assert not (without / "monitor.csv").exists()
-    page = check(report(fake)).text
+    rows = [f"{t}.0,{rank},h,{90 + t},{500_000_000 + t},50,4e9,," for t in range(9) for rank in (0, 1)]
+    (folder / "monitor.csv").write_text("\n".join([header, *rows, ""]))
+    page = check(report(fake)).text.replace("\u00a0", " ")
     assert "Processor usage of a rank" in page
-    assert "94.0\u00a0% (maximum 98.0\u00a0%)" in page
-    assert "500\u00a0MB" in page
+    assert "94.0 % (maximum 98.0 %)" in page
+    assert "500 MB" in page
     assert "GPU memory" not in page
 
 
-def test_the_time_between_attempts_is_left_out():
+def test_the_time_between_attempts_is_left_out_of_the_usage():
     seconds = [0.0, 0.1, 1.0, 1.1, 2.0, 2.1, 5000.0, 5000.1, 5001.0, 5001.1]
-    table = pd.DataFrame({"seconds": seconds, "rank": [0, 1] * 5})
-    assert _without_breaks(table)["seconds"].tolist() == pytest.approx(
-        [0, 0.1, 1, 1.1, 2, 2.1, 3.1, 3.2, 4.1, 4.2]
-    )
+    found = _without_breaks(pd.DataFrame({"seconds": seconds, "rank": [0, 1] * 5}))["seconds"]
+    assert found.tolist() == pytest.approx([0, 0.1, 1, 1.1, 2, 2.1, 3.1, 3.2, 4.1, 4.2])
+
+
+def distances(nodes):
+    return np.abs(np.subtract.outer(np.arange(float(nodes)), np.arange(float(nodes)))) * 1.25
+
+
+def test_the_distances_between_nodes_are_a_heat_map_unless_there_are_many(fake, report):
+    folder = fake.gossip()
+    np.savez(folder / "consensus.npz", distance_820=distances(4), distance_779=distances(4) + 9)
+    text = check(report(fake)).text
+    assert "distance between two nodes" in text
+    assert "3.75" in text
+    assert "12.75" not in text
+    np.savez(folder / "consensus.npz", distance_820=distances(21))
+    text = check(report(fake)).text
+    assert "The distances between 21 nodes are too many for this page" in text
+    assert "distance between two nodes" not in text
+    np.savez(folder / "consensus.npz", distance_41=distances(4))
+    with pytest.raises(UserError, match=r"consensus\.npz is damaged: it has no square array distance_820"):
+        report(fake)
+
+
+def test_each_run_shows_the_generated_samples_of_its_first_seed(fake, report):
+    for run, seed in (("wgan", 1), ("wgan", 2), ("classifier", 1), ("lsgan", 1)):
+        folder = fake.job(run, seed)
+        if run != "classifier":
+            Image.new("L", (16, 16), seed).save(folder / "samples.png")
+    page = report(fake).read_text()
+    assert page.count('<img class="samples" src="data:image/png;base64,') == 2
+    assert '<a href="#samples">' in page

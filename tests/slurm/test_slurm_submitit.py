@@ -7,10 +7,9 @@ import pytest
 from helpers.killed_searches import SETTINGS, Search
 from helpers.repository_copy import Checkout, environment
 from helpers.slurm_cluster import Slurm
-from helpers.slurm_runs import Submitted
-from helpers.slurm_scenarios import URGENT
+from helpers.slurm_stories import Submitted, held, preempt
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slurm, pytest.mark.exhaustive, pytest.mark.timeout(1800)]
 
 TWO_NODES = SETTINGS | {
     "parallel": {"ranks": 2},
@@ -34,20 +33,18 @@ def test_a_search_whose_driver_is_killed_and_whose_job_is_disturbed(slurm: Slurm
     undisturbed = Search(tmp_path, "undisturbed", "local", TWO_NODES).prepare()
     undisturbed.run()
     search = Search(tmp_path, "queued", "submitit", TWO_NODES, environment() | slurm.environment).prepare()
-    first = FirstTrial(slurm, Checkout(tmp_path), "queued", TWO_NODES["train"]["epochs"])
+    first = FirstTrial(slurm, Checkout(tmp_path), "queued")
     driver = search.start()
     try:
-        with first.held() as ranks:
+        with held(first) as ranks:
             driver.kill()
             driver.wait()
             driver = search.start()
             slurm.wait(
                 "the next driver finds the job", lambda: f"continues as job {first.job}" in search.said
             )
-            slurm.run(*URGENT)
-            slurm.wait("the job gives way", lambda: first.gives_way)
-            first.wait_for_signal(ranks)
-        with first.held(epochs=first.epochs_done + 2):
+            preempt(first, ranks)
+        with held(first, epochs=first.epochs_done + 2):
             slurm.run("scancel", "--signal=USR2", first.job)  # the signal that warns of the time limit
         slurm.wait("the search has ended", lambda: driver.poll() is not None)
     finally:

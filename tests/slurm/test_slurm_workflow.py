@@ -1,74 +1,268 @@
-"""The real workflow on a real Slurm: `snakemake --profile slurm` at the root of a clone."""
+"""`snakemake --profile slurm` in a clone: two trainings on two nodes, one preempted and one canceled, and a search."""
 
 import csv
 import json
 import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from helpers.repository_copy import Checkout, copy_checkout
 from helpers.slurm_cluster import Slurm
-from helpers.slurm_runs import edit, finish, start
+from helpers.slurm_stories import (
+    RESOURCES,
+    TRAINING,
+    Clone,
+    Prepared,
+    Submitted,
+    assert_trained_once,
+    edit,
+    finished_again,
+    held,
+    preempt,
+)
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.timeout(900)]
+# The first test waits for the cluster and for the whole workflow, on a busy machine several times as long.
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(2400)]
+
+WIDTHS, UNLUCKY, PARALLEL = [4, 8, 13, 32], 13, 32
+MODEL = f"""
+from torch import nn
 
 
-@pytest.fixture(autouse=True)
-def _nodes_are_free(slurm: Slurm) -> None:
-    """Wait until the jobs of other tests have ended."""
-    slurm.wait("all nodes are idle", slurm.idle)
+def build(shape, classes, width):
+    if width == {UNLUCKY}:
+        raise RuntimeError("an unlucky width")
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, classes))
+"""
 
 
-def test_the_default_experiment_on_two_nodes(slurm: Slurm, checkout: Checkout) -> None:
-    edit(checkout, "cluster", seeds=[1, 2], resources={"nodes": 2, "mem_mb": 1000, "runtime": 10})
-    finish(slurm, checkout, start(slurm, checkout, "--configfile", "cluster.yaml"), seconds=600)
-    results = checkout.folder / "results/cluster"
+@dataclass(frozen=True)
+class Workflow:
+    """A workflow that was disturbed in its first Snakemake; the second Snakemake wrote the page.
+
+    Attributes:
+        preempted: the training that was preempted.
+        canceled: the training that was canceled.
+        first_output: output of the first Snakemake.
+        first_jobs: jobs that the first Snakemake submitted for the canceled training.
+        canceled_reasons: reasons of the canceled training's attempts under the first Snakemake.
+    """
+
+    preempted: Submitted
+    canceled: Submitted
+    first_output: str
+    first_jobs: list[str]
+    canceled_reasons: list[str]
+
+
+@pytest.fixture(scope="module")
+def search(
+    prepared: Prepared, slurm: Slurm, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Clone]]:
+    """Return a function that starts a search of two trials, once."""
+
+    begun: list[Clone] = []
+
+    def begin() -> Clone:
+        if not begun:
+            checkout = prepared.copy(tmp_path_factory.mktemp("search") / "checkout")
+            write_search(checkout, [4, PARALLEL], epochs=3)
+            begun.append(Clone(slurm, checkout, "tuned"))
+            begun[0].start()
+        return begun[0]
+
+    yield begin
+    for clone in begun:
+        clone.abandon()
+
+
+@pytest.fixture(scope="module")
+def workflow(
+    request: pytest.FixtureRequest,
+    prepared: Prepared,
+    slurm: Slurm,
+    search: Callable[[], object],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Workflow]:
+    """Preempt one of two trainings and cancel the other, then run the same command again to the page."""
+    checkout = prepared.copy(tmp_path_factory.mktemp("clone") / "checkout")
+    edit(checkout, "cluster", **TRAINING | {"seeds": [1, 2], "resources": RESOURCES})
+    preempted = Submitted(slurm, checkout, "cluster")
+    canceled = replace(preempted, seed=2)
+    try:
+        preempted.start()
+        with held(preempted, canceled) as ranks:
+            slurm.run("scancel", canceled.job)
+            canceled.wait_for_signal(ranks[2:])
+            preempt(preempted, ranks[:2])
+        if any("search" in test.name for test in request.session.items if test.module is request.module):
+            search()  # in parallel, because both mostly wait
+        preempted.finish(status=1)
+        seen = preempted.terminal, canceled.submitted, canceled.reasons
+        preempted.start()
+        preempted.finish()
+        yield Workflow(preempted, canceled, *seen)
+    finally:
+        preempted.abandon()
+
+
+@pytest.mark.real
+def test_two_trainings_on_two_nodes_reach_the_page(workflow: Workflow) -> None:
+    results = workflow.preempted.checkout.folder / "results/cluster"
     with (results / "summary.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [(row["run"], row["seed"]) for row in rows] == [
-        (run, seed) for run in ("allreduce", "downpour") for seed in "12"
-    ]
-    assert min(float(row["accuracy"]) for row in rows) >= 0.96
+    assert [(row["run"], row["seed"]) for row in rows] == [("allreduce", "1"), ("allreduce", "2")]
+    assert min(float(row["accuracy"]) for row in rows) >= 0.9
     assert (results / "report.html").stat().st_size > 10_000
-    where = slurm.run(
-        "sacct", "--allusers", "--noheader", "--format=JobID,NNodes,State", "--starttime=now-1hour"
+    jobs = ",".join({*workflow.preempted.jobs, *workflow.canceled.jobs})
+    steps = workflow.preempted.slurm.run(
+        "sacct", "--noheader", "--format=JobID,NNodes,State", f"--jobs={jobs}"
     )
-    steps = [line.split() for line in where.splitlines() if ".0" in line.split()[0]]
-    assert sum(nodes == "2" and state == "COMPLETED" for _, nodes, state in steps) >= 4, where
+    ranks = [line.split()[1:3] for line in steps.splitlines() if ".0 " in line]
+    assert ranks.count(["2", "COMPLETED"]) >= 2, steps
 
 
+@pytest.mark.real
+def test_a_preempted_training_is_requeued_and_ends_with_the_same_weights(
+    prepared: Prepared, workflow: Workflow
+) -> None:
+    run = workflow.preempted
+    assert_trained_once(run, prepared.weights)
+    *before, last = run.reasons_of_training
+    assert (set(before), last) == ({"preempted"}, "finished")
+    assert len(set(run.jobs)) == 1
+    assert run.retries == 0
+
+
+@pytest.mark.real
+def test_a_canceled_training_is_resumed_only_by_the_same_command(workflow: Workflow) -> None:
+    assert "ended as CANCELLED: canceled; run the same command again to resume" in workflow.first_output
+    assert workflow.first_jobs == workflow.canceled.jobs[:1]
+    assert workflow.canceled_reasons == ["canceled"]
+    assert workflow.canceled.reasons == ["canceled", "finished"]
+    assert_trained_once(workflow.canceled)
+
+
+def write_search(checkout: Checkout, widths: list[int], epochs: int) -> None:
+    """Write a search for the width of a model, tuned.yaml; trials of the width PARALLEL have two ranks."""
+    (checkout.folder / "model.py").write_text(MODEL)
+    space = {
+        "model.args.width": widths,
+        "parallel.ranks": {"choice": [2], "when": {"model.args.width": [PARALLEL]}},
+    }
+    edit(
+        checkout, "tuned", seeds=[1], runs={}, model={"name": "model.py:build", "args": {"width": 4}},
+        train={"epochs": epochs, "batch_size": 16}, parallel={"ranks": 1}, checkpoint={"every": "1 epoch"},
+        resources={"mem_mb": 1000, "runtime": 10},
+        search={"space": space, "method": {"name": "grid"}, "trials": len(widths), "parallel": 4, "folds": {"k": 2}},
+    )  # fmt: skip
+
+
+def attempts(trial: Path) -> list[dict[str, object]]:
+    paths = trial.glob("fold-*/state/attempts.jsonl")
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def assert_searched(folder: Path, widths: list[int]) -> None:
+    """Assert that each trial has the objective of its two folds, except the unlucky one, and that the best is trained."""
+    with (folder / "search/trials.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert sorted(int(row["model.args.width"]) for row in rows) == widths
+    for row in rows:
+        trial, width = folder / f"search/trials/{int(row['trial']):04d}", int(row["model.args.width"])
+        assert {each["ranks"] for each in attempts(trial)} == {2 if width == PARALLEL else 1}
+        if width == UNLUCKY:
+            assert row["status"] == "failed"
+            assert "an unlucky width" in row["error"]
+            continue
+        losses = [
+            min(json.loads(line)["val_loss"] for line in history.read_text().splitlines())
+            for history in trial.glob("fold-*/state/history.jsonl")
+        ]
+        assert (row["status"], len(losses)) == ("finished", 2)
+        assert float(row["objective"]) == pytest.approx(fmean(losses), rel=1e-12)
+        trained = [each["reason"] for each in attempts(trial) if not finished_again(each)]
+        assert trained.count("finished") == 2
+    best = min((row for row in rows if row["status"] == "finished"), key=lambda row: float(row["objective"]))
+    summary = json.loads((folder / "best/seed-1/summary.json").read_text())
+    assert summary["config"]["model"]["args"]["width"] == int(best["model.args.width"])
+    assert (folder / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.real
+def test_a_search_trains_two_folds_of_two_trials(slurm: Slurm, search: Callable[[], Clone]) -> None:
+    (clone := search()).finish()
+    assert_searched(clone.checkout.folder / "results/tuned", [4, PARALLEL])
+
+
+@dataclass(frozen=True)
+class FoldTask(Submitted):
+    """First fold of a trial of the search `name`."""
+
+    trial: int = 0
+
+    @property
+    def folder(self) -> Path:
+        return self.checkout.folder / f"results/{self.name}/search/trials/{self.trial:04d}/fold-0"
+
+
+@pytest.mark.exhaustive
+def test_a_search_with_a_preempted_and_a_failing_trial(slurm: Slurm, checkout: Checkout) -> None:
+    slurm.wait("all nodes are idle", slurm.idle)
+    write_search(checkout, WIDTHS, epochs=20)
+    run, trials = FoldTask(slurm, checkout, "tuned"), checkout.folder / "results/tuned/search/trials"
+    try:
+        run.start()
+        slurm.wait("two trials are begun", lambda: len(list(trials.glob("*.json"))) >= 2)
+        first = json.loads(min(trials.glob("*.json")).read_text())["point"]["model.args.width"]
+        run = replace(run, trial=int(first == UNLUCKY))
+        with held(run) as ranks:
+            preempt(run, ranks, run.shown("%B"))
+        run.finish()
+    finally:
+        run.abandon()
+    assert run.reasons_of_training == ["preempted", "finished"]
+    assert len(set(run.jobs)) == 1
+    assert_searched(checkout.folder / "results/tuned", WIDTHS)
+
+
+@pytest.mark.exhaustive
 def test_tfrecords_are_converted_by_independent_jobs(
     slurm: Slurm, checkout: Checkout, shared_data: Path
 ) -> None:
     source = str(shared_data / "imagenet_tfrecord")
     edit(checkout, "shards", data={"dataset": "imagenet", "source": source, "format": "npz"})
-    finish(slurm, checkout, start(slurm, checkout, "stores", "--configfile", "shards.yaml"), seconds=300)
+    (clone := Clone(slurm, checkout, "shards")).start("stores")
+    clone.finish()
     (manifest,) = checkout.folder.glob("data/imagenet/npz-*/manifest.json")
     splits = json.loads(manifest.read_text())["splits"]
     assert {name: part["samples"] for name, part in splits.items()} == {"train": 64, "test": 16}
-    said = (checkout.folder / "snakemake.log").read_text()
-    jobs = re.findall(r"submitted with SLURM jobid (\d+) \(log: \S*convert_shard", said)
-    assert len(jobs) == 5, said
+    jobs = re.findall(r"submitted with SLURM jobid (\d+) \(log: \S*convert_shard", clone.terminal)
     states = slurm.run("sacct", "--noheader", "--allocations", "--format=State", f"--jobs={','.join(jobs)}")
     assert states.split() == ["COMPLETED"] * 5
 
 
+@pytest.mark.exhaustive
 def test_a_clone_and_an_experiment_with_spaces_and_quotes_in_their_names(
     slurm: Slurm, tmp_path: Path
 ) -> None:
     checkout = copy_checkout(tmp_path / "a b'c;é")
     edit(checkout, "cluster", seeds=[1], resources={"mem_mb": 1000, "runtime": 10})
     file = (checkout.folder / "cluster.yaml").rename(checkout.folder / "my 'own' (1).yaml")
-    finish(slurm, checkout, start(slurm, checkout, "--configfile", file.name), seconds=600)
+    (clone := Clone(slurm, checkout, file.stem)).start()
+    clone.finish()
     assert (checkout.folder / "results/cluster/report.html").stat().st_size > 10_000
 
 
+@pytest.mark.exhaustive
 def test_a_folder_that_the_submission_would_change_is_refused(slurm: Slurm, tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "a $(touch ran) b")
     edit(checkout, "cluster", seeds=[1], resources={"mem_mb": 1000, "runtime": 10})
-    process = start(slurm, checkout, "--configfile", "cluster.yaml")
-    assert process.wait(300) == 1
-    said = (checkout.folder / "snakemake.log").read_text()
-    assert "cannot use a working folder with '$' in its path" in said
-    assert "Traceback" not in said
+    (clone := Clone(slurm, checkout, "cluster")).start()
+    clone.finish(status=1)
+    assert "cannot use a working folder with '$' in its path" in clone.terminal
+    assert "Traceback" not in clone.terminal
     assert list(tmp_path.rglob("ran")) == []

@@ -1,9 +1,11 @@
 """Record of attempts, and its effect on retries and memory of the next attempt."""
 
 import json
+import os
 import struct
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -209,3 +211,11 @@ def test_raised_epochs_are_no_interruption():
     statistics = AttemptStatistics([trained(1, "finished", 0, 9), trained(2, "finished", 9, 18)], 100.0)
     assert not statistics.is_interrupted
     assert (statistics.lost_steps, statistics.seconds_between_attempts) == (0, 0)
+
+
+def test_each_recorded_attempt_is_flushed_to_the_disk(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(Path(f"/proc/self/fd/{file}").read_text()))
+    for each in after("killed", "finished"):
+        append_attempt(tmp_path, each)
+        assert flushed[-1:] == [(tmp_path / "attempts.jsonl").read_text()]

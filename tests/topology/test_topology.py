@@ -5,13 +5,11 @@ import math
 import subprocess
 import sys
 
-import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
-from scipy.spatial import ConvexHull
 
 from nnlo_lib.config.topology import TopologyConfig
 from nnlo_lib.core.errors import UserError
@@ -21,11 +19,10 @@ from nnlo_lib.topology import Topology, build_topology
 BLOCK = TypeAdapter(TopologyConfig)
 
 UNDIRECTED = ["wheel", "cycle", "star", "path", "complete", "grid", "torus", "complete_bipartite"]
-REGULAR = ["cycle", "complete"]
 DIRECTED = ["exponential", "one_peer_exponential"]
 RANDOM = [
     {"name": "erdos_renyi", "p": 0.5},
-    {"name": "random", "p": 0.5},
+    {"name": "random", "p": 0.5},  # another name of erdos_renyi
     {"name": "watts_strogatz", "k": 4, "p": 0.3},
     {"name": "random_regular", "degree": 4},
     {"name": "disk", "radius": 0.7},
@@ -100,35 +97,27 @@ def test_one_node_keeps_everything_and_two_share_one_link(name):
     assert matrix(2, name=name).tolist() == [[0.5, 0.5], [0.5, 0.5]]
 
 
-@given(any_edges(), st.sampled_from(["metropolis", "lazy_metropolis", "max_degree"]))
-def test_weights_are_symmetric_and_doubly_stochastic_on_any_graph(graph, weights):
-    nodes, edges = graph
-    mixing = matrix(nodes, name="edges", edges=edges, weights=weights)
-    assert links(mixing) == both(*map(tuple, edges))
-    np.testing.assert_array_equal(mixing, mixing.T)
-    np.testing.assert_allclose(mixing.sum(axis=0), 1, atol=1e-14)
-    assert (mixing.diagonal() > 0).all()
-
-
+@settings(max_examples=50)
 @given(any_edges())
-def test_weights_follow_the_papers_formulas(graph):
+def test_weights_are_symmetric_doubly_stochastic_and_those_of_the_papers(graph):
     nodes, edges = graph
     degree = [sum(node in edge for edge in edges) for node in range(nodes)]
-    by_rule = {
-        rule: made(nodes, name="edges", edges=edges, weights=rule).at(0)
-        for rule in ("metropolis", "lazy_metropolis", "max_degree")
+    rules = {
+        "metropolis": lambda i, j: 1 / (1 + max(degree[i], degree[j])),
+        "lazy_metropolis": lambda i, j: 0.5 / (1 + max(degree[i], degree[j])),
+        "max_degree": lambda i, j: 1 / (1 + max(degree)),
     }
-    for i, j in edges:
-        larger = max(degree[i], degree[j])
-        assert by_rule["metropolis"].neighbors(i)[j] == pytest.approx(1 / (1 + larger))
-        assert by_rule["lazy_metropolis"].neighbors(i)[j] == pytest.approx(0.5 / (1 + larger))
-        assert by_rule["max_degree"].neighbors(i)[j] == pytest.approx(1 / (1 + max(degree)))
-    for i in range(nodes):
-        assert by_rule["lazy_metropolis"].self_weight(i) == pytest.approx(
-            (1 + by_rule["metropolis"].self_weight(i)) / 2
-        )
+    for weights, rule in rules.items():
+        mixing = matrix(nodes, name="edges", edges=edges, weights=weights)
+        assert links(mixing) == both(*map(tuple, edges))
+        np.testing.assert_array_equal(mixing, mixing.T)
+        np.testing.assert_allclose(mixing.sum(axis=0), 1, atol=1e-14)
+        assert (mixing.diagonal() > 0).all()
+        for i, j in edges:
+            assert mixing[i, j] == pytest.approx(rule(i, j))
 
 
+@settings(max_examples=50)
 @given(any_edges())
 def test_directed_weights_split_what_a_node_sends(graph):
     nodes, edges = graph
@@ -141,11 +130,9 @@ def test_directed_weights_split_what_a_node_sends(graph):
         assert topo.at(0).self_weight(node) == pytest.approx(1 / (1 + len(receivers)))
 
 
-@pytest.mark.parametrize("name", REGULAR)
-def test_uniform_weights_are_one_over_degree_plus_one(name):
-    nodes = 6
-    degree = 2 if name == "cycle" else nodes - 1
-    mixing = made(nodes, name=name, weights="uniform").at(0)
+@pytest.mark.parametrize(("name", "degree"), [("cycle", 2), ("complete", 5)])
+def test_uniform_weights_are_one_over_degree_plus_one(name, degree):
+    mixing = made(6, name=name, weights="uniform").at(0)
     assert set(mixing.neighbors(3).values()) == {1 / (1 + degree)}
     assert mixing.self_weight(3) == pytest.approx(1 / (1 + degree))
 
@@ -183,15 +170,12 @@ def test_spectral_gaps_in_closed_form(nodes):
     assert made(nodes, name="path").spectral_gap == pytest.approx(path, abs=1e-12)
 
 
-@pytest.mark.parametrize("bits", [2, 3, 5])
-def test_spectral_gap_of_a_hypercube(bits):
-    assert made(2**bits, name="hypercube").spectral_gap == pytest.approx(2 / (1 + bits), abs=1e-12)
-
-
+@pytest.mark.parametrize("name", ["hypercube", "exponential"])
 @pytest.mark.parametrize("bits", [1, 2, 3, 5])
-def test_spectral_gap_of_the_static_exponential_graph(bits):
-    """The gap is 2 / (1 + ceil(log2 n)) for even n (Ying et al. 2021, proposition 1)."""
-    assert made(2**bits, name="exponential").spectral_gap == pytest.approx(2 / (1 + bits), abs=1e-12)
+def test_spectral_gap_of_hypercube_and_static_exponential_graph(name, bits):
+    """The latter is 2 / (1 + ceil(log2 n)) for even n (Ying et al. 2021, proposition 1)."""
+    expected = 1 if (name, bits) == ("hypercube", 1) else 2 / (1 + bits)
+    assert made(2**bits, name=name).spectral_gap == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("drop", [0.25, 0.5])
@@ -227,27 +211,19 @@ def test_one_peer_exponential_sends_to_one_and_receives_from_one(nodes, round):
     topo = made(nodes, name="one_peer_exponential")
     hop = 2 ** (round % math.ceil(math.log2(nodes)))
     assert links(topo.at(round).matrix) == {((i + hop) % nodes, i) for i in range(nodes)}
-    assert topo.doubly_stochastic
-    assert topo.connected
-    assert topo.directed
-    assert not topo.symmetric
 
 
 @pytest.mark.parametrize("block", RANDOM)
-def test_same_seed_same_graph_another_seed_another(block):
-    graphs = [matrix(16, seed=seed, **block).tobytes() for seed in (*range(5), *range(5))]
-    assert graphs[:5] == graphs[5:]
-    assert len(set(graphs)) == 5
-
-
-@pytest.mark.parametrize("block", RANDOM)
-def test_random_graphs_are_connected_and_stay_unless_redrawn(block):
-    for seed in range(10):
-        topo = made(12, seed, **block)
-        assert reached(topo.at(0).matrix)
-        assert topo.connected
-        assert topo.static
-        assert topo.at(7) is topo.at(0)
+def test_random_graphs_follow_the_seed_and_are_connected_and_static(block):
+    graphs = [made(12, seed, **block) for seed in range(5)]
+    drawn = [graph.at(0).matrix.tobytes() for graph in graphs]
+    assert drawn == [matrix(12, seed=seed, **block).tobytes() for seed in range(5)]
+    assert len(set(drawn)) == 5
+    for graph in graphs:
+        assert reached(graph.at(0).matrix)
+        assert graph.connected
+        assert graph.static
+        assert graph.at(7) is graph.at(0)
 
 
 @pytest.mark.parametrize("block", RANDOM)
@@ -258,10 +234,6 @@ def test_a_redrawn_graph_changes_every_so_many_rounds(block):
     assert len(set(drawn)) == 3
     assert not topo.static
     assert all(reached(topo.at(round).matrix) for round in range(9))
-
-
-def test_both_names_of_erdos_renyi_draw_one_graph():
-    np.testing.assert_array_equal(matrix(9, name="random", p=0.4), matrix(9, name="erdos_renyi", p=0.4))
 
 
 def test_erdos_renyi_links_a_fraction_p():
@@ -288,7 +260,6 @@ def test_disk_reaches_its_algebraic_connectivity(nodes, target):
 def test_a_larger_radius_only_adds_links():
     near, far = (links(matrix(30, name="disk", radius=radius)) for radius in (0.5, 0.6))
     assert near < far
-    assert len(links(matrix(30, name="disk", radius=1.5))) == 30 * 29
 
 
 def empty_circles(points: np.ndarray) -> set[tuple[int, int]]:
@@ -305,24 +276,11 @@ def empty_circles(points: np.ndarray) -> set[tuple[int, int]]:
     return found
 
 
-def drawn_points(nodes: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(derive_seed(seed, "topology", 0)).random((nodes, 2))
-
-
-@given(st.integers(3, 14), st.integers(0, 1000))
-@settings(max_examples=25)
+@given(st.integers(3, 12), st.integers(0, 1000))
+@settings(max_examples=20)
 def test_delaunay_links_the_points_with_an_empty_circumcircle(nodes, seed):
-    assert links(matrix(nodes, seed=seed, name="delaunay")) == empty_circles(drawn_points(nodes, seed))
-
-
-@given(st.integers(3, 60), st.integers(0, 1000))
-def test_delaunay_is_planar_and_every_node_has_two_links_at_least(nodes, seed):
-    pairs = links(matrix(nodes, seed=seed, name="delaunay"))
-    hull = len(ConvexHull(drawn_points(nodes, seed)).vertices)
-    # Euler's formula: a triangulation of n points, h of them on the hull, has 3 n - 3 - h edges.
-    assert len(pairs) / 2 == 3 * nodes - 3 - hull
-    assert nx.check_planarity(nx.Graph(pairs))[0]
-    assert min(sum(i == node for i, _ in pairs) for node in range(nodes)) >= 2
+    points = np.random.default_rng(derive_seed(seed, "topology", 0)).random((nodes, 2))
+    assert links(matrix(nodes, seed=seed, name="delaunay")) == empty_circles(points)
 
 
 def test_delaunay_of_two_nodes_is_a_link_and_of_one_node_empty():
@@ -343,12 +301,11 @@ def test_lost_links_are_lost_both_ways_and_keep_the_mean(name, round, seed):
     np.testing.assert_array_equal(fresh.at(round).matrix, mixing)
 
 
-def test_links_are_lost_as_often_as_asked_and_not_the_same_ones_every_round():
+def test_links_are_lost_as_often_as_the_probability_and_differ_between_rounds():
     topo = made(20, name="complete", drop=0.3)
     kept = [len(links(topo.at(round).matrix)) / (20 * 19) for round in range(100)]
     assert abs(np.mean(kept) - 0.7) < 5 * math.sqrt(0.3 * 0.7 / (100 * 190))
-    assert links(topo.at(0).matrix) != links(topo.at(1).matrix)
-    assert not topo.static
+    assert len(set(kept)) > 1
 
 
 def test_a_sequence_gives_every_graph_its_rounds():
@@ -395,13 +352,10 @@ def test_matchings_connect_in_turn_though_neither_does_alone():
         ({"name": "one_peer_exponential"}, "connected doubly_stochastic directed"),
         ({"name": "directed_edges", "edges": [[0, 1], [1, 0], [1, 2]]}, "bipartite directed static"),
         ({"name": "edges", "edges": [[0, 1]]}, "symmetric doubly_stochastic bipartite static"),
-        (
-            {"name": "watts_strogatz", "k": 2, "p": 0, "redraw_every": 2},
-            "connected symmetric doubly_stochastic",
-        ),
+        ({"name": "watts_strogatz", "k": 2, "p": 0, "redraw_every": 2}, "connected symmetric doubly_stochastic"),
         ({"name": "random_regular", "redraw_every": 2}, "connected symmetric doubly_stochastic"),
     ],
-)
+)  # fmt: skip
 def test_what_a_topology_says_of_itself(block, facts):
     topo = made(6, **block)
     known = ("connected", "symmetric", "doubly_stochastic", "bipartite", "directed", "static")
@@ -411,11 +365,7 @@ def test_what_a_topology_says_of_itself(block, facts):
 @pytest.mark.parametrize(
     ("block", "nodes", "sentence"),
     [
-        (
-            {"name": "erdos_renyi", "p": 1e-6},
-            10,
-            r"topology\.p: none of 100 graphs of 10 nodes .*raise topology\.gen_attempts",
-        ),
+        ({"name": "erdos_renyi", "p": 1e-6}, 10, r"topology\.p: none of 100 graphs of 10 .*raise topology\.gen_attempts"),
         ({"name": "random", "p": 1e-6, "gen_attempts": 3}, 10, r"topology\.p: none of 3 graphs"),
         ({"name": "watts_strogatz"}, 4, r"topology\.k: 4 neighbors need more than 4 nodes"),
         ({"name": "random_regular"}, 7, r"topology\.degree: .* degree x nodes must be even; use 2 or 4"),
@@ -429,20 +379,12 @@ def test_what_a_topology_says_of_itself(block, facts):
         ({"name": "grid", "rows": 4}, 10, r"topology\.rows: no grid with rows 4 has 10 nodes"),
         ({"name": "torus", "rows": 2, "columns": 3}, 8, r"no grid with rows 2 and columns 3 has 8 nodes"),
         ({"name": "grid", "columns": 20}, 10, r"no grid with columns 20 has 10 nodes"),
-        (
-            {"name": "edges", "edges": [[0, 5]]},
-            5,
-            r"topology\.edges: \[0, 5\] contains a node that does not exist \(nodes: 0 to 4\)",
-        ),
+        ({"name": "edges", "edges": [[0, 5]]}, 5, r"topology\.edges: \[0, 5\] contains a node that does not exist \(nodes: 0 to 4\)"),
         ({"name": "directed_edges", "edges": [[7, 0]]}, 5, r"topology\.edges: \[7, 0\]"),
-        (
-            {"name": "star", "weights": "uniform"},
-            5,
-            r"topology\.weights: .* 1 to 4 neighbors; use metropolis",
-        ),
+        ({"name": "star", "weights": "uniform"}, 5, r"topology\.weights: .* 1 to 4 neighbors; use metropolis"),
         ({"name": "sequence", "of": [{"name": "cycle"}, {"name": "hypercube"}]}, 6, r"power of two"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_made_is_refused_in_a_sentence(block, nodes, sentence):
     with pytest.raises(UserError, match=sentence):
         made(nodes, **block)
@@ -483,6 +425,7 @@ def test_rounds_may_be_asked_for_in_any_order(round):
     np.testing.assert_array_equal(asked.at(round).matrix, fresh.at(round).matrix)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_another_process_draws_the_same_graph():
     code = (
@@ -493,9 +436,3 @@ def test_another_process_draws_the_same_graph():
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert there.strip() == made(20, 3, name="watts_strogatz", drop=0.2).at(5).matrix.tobytes().hex()
-
-
-@pytest.mark.processes
-def test_topology_does_without_torch():
-    code = "import sys, nnlo_lib.topology; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -25,33 +25,25 @@ def store(tmp_path):
 
 def opened(store, tmp_path, workers=4, fold=None, **settings):
     run = Run.model_validate(settings)
-    task = Task(
-        "e", "r", run, 1, fold, 1 if fold is None else 5, store.folder / "manifest.json", tmp_path / "job"
-    )
+    folds = 1 if fold is None else 5
+    task = Task("e", "r", run, 1, fold, folds, store.folder / "manifest.json", tmp_path / "job")
     return TrainingData(task, workers)
 
 
-def test_a_fraction_is_held_back(store, tmp_path):
-    data = opened(store, tmp_path, data={"validation": 0.2})
+@pytest.mark.parametrize(
+    ("fold", "validation", "samples"),
+    [
+        (None, 0.2, (100, 20, 80)),
+        (None, "test", (20, 20, 100)),
+        (None, "validation", (30, 30, 100)),
+        (3, "test", (100, 20, 80)),  # folds come before the split
+    ],
+)
+def test_the_samples_that_validate(store, tmp_path, fold, validation, samples):
+    data = opened(store, tmp_path, fold=fold, data={"validation": validation})
     split, held = data.validation_set
-    assert (len(split), len(held), len(data.worker_samples[0])) == (100, 20, 80)
-    assert np.bincount(split.labels[held]).tolist() == [5, 5, 5, 5]
-
-
-@pytest.mark.parametrize(("name", "samples"), [("test", 20), ("validation", 30)])
-def test_a_split_of_the_data_set_validates(store, tmp_path, name, samples):
-    data = opened(store, tmp_path, data={"validation": name})
-    split, held = data.validation_set
-    assert (len(split), len(held), len(data.worker_samples[0])) == (samples, samples, 100)
-
-
-def test_folds_come_before_the_split(store, tmp_path):
-    data = opened(store, tmp_path, fold=3, data={"validation": "test"})
-    assert (len(data.validation_set[0]), len(data.validation_set[1]), len(data.worker_samples[0])) == (
-        100,
-        20,
-        80,
-    )
+    assert (len(split), len(held), len(data.worker_samples[0])) == samples
+    assert fold or len(held) != 20 or np.bincount(split.labels[held]).tolist() == [5, 5, 5, 5]
 
 
 def test_an_epoch_of_fewer_steps(store, tmp_path):
@@ -62,7 +54,7 @@ def test_an_epoch_of_fewer_steps(store, tmp_path):
 @pytest.mark.parametrize(
     "partition", [{"name": "by_class"}, {"name": "sorted"}, {"name": "dirichlet", "alpha": 0.3}]
 )
-def test_who_has_what_is_saved_and_covers_all(store, tmp_path, partition):
+def test_the_partition_is_saved_and_covers_all_samples(store, tmp_path, partition):
     data = opened(store, tmp_path, data={"partition": partition})
     data.save()
     held, parts = load_partition(tmp_path / "job" / "state" / "partition.npz")

@@ -1,4 +1,4 @@
-"""A finished training after an edit of its experiment: kept, resumed, repeated or refused."""
+"""A training after an edit of its experiment: kept, resumed, repeated, set aside or refused."""
 
 import json
 from contextlib import chdir
@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from helpers.nnlo_command import nnlo
-from helpers.observed_training import store, watched
-from helpers.training_process import training
+from helpers.observed_training import watched
+from helpers.training_here import training_here
 
 import nnlo_lib
 from nnlo_lib.core.errors import UserError
@@ -17,134 +17,126 @@ from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 
-SMALL = {
-    "model": {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}},
-    "parallel": {"transport": "simulated"},
-}
+SMALL = {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}
+JOB = "results/t/allreduce/seed-0"
 
 
-def edited(folder, ranks=2, epochs=2, expect=0, **changes):
-    run = training(folder, ranks=ranks, train={"epochs": epochs}, **SMALL | changes)
+def edited(folder, ranks=2, epochs=2, expect=0, train=None, **changes):
+    """Write an experiment with these settings and run it; return the training and the output."""
+    train = {"epochs": epochs, "batch_size": 64} | (train or {})
+    run = training_here(folder, ranks=ranks, model=SMALL, train=train, **changes)
     return run, run.finish(expect=expect)
 
 
-@pytest.mark.processes
-def test_fewer_epochs_are_refused_and_more_resume(tmp_path):
-    run, _ = edited(tmp_path)
+def summary(run):
+    return json.loads((run.job / "summary.json").read_text())
+
+
+def test_fewer_epochs_are_refused_and_more_resume_to_the_bits_of_a_longer_training(tmp_path):
+    run, _ = edited(tmp_path / "twice")
     before = run.weights
-    _, refused = edited(tmp_path, epochs=1, expect=2)
-    assert (
-        "results/t/allreduce/seed-0 has the results of 2 epochs, which a training of 1 would replace"
-        in refused
-    )
+    _, refused = edited(tmp_path / "twice", epochs=1, expect=2)
+    assert f"{JOB} has the results of 2 epochs, which a training of 1 would replace" in refused
     assert "Traceback" not in refused
     assert run.weights == before
-    _, resumed = edited(tmp_path, epochs=3)
+    _, resumed = edited(tmp_path / "twice", epochs=3)
     assert "resumed at epoch 2" in resumed
+    once, _ = edited(tmp_path / "once", epochs=3)
+    assert (run.weights, run.history) == (once.weights, once.history)
 
 
-@pytest.mark.processes
+def test_fewer_steps_per_epoch_are_refused(tmp_path):
+    edited(tmp_path, epochs=1, train={"steps_per_epoch": 9})
+    _, refused = edited(tmp_path, epochs=1, train={"steps_per_epoch": 5}, expect=2)
+    assert f"train.steps_per_epoch: {JOB} has the results of 9 steps" in refused
+    assert "Traceback" not in refused
+
+
 def test_settings_of_the_next_attempt_change_no_result(tmp_path):
     run, _ = edited(tmp_path)
     before = run.weights
-    changes = {
-        "resources": {"runtime": 7},
-        "observe": {"trace": True},
-        "data": {"stage_to": str(tmp_path)},
-    }
+    changes = {"resources": {"runtime": 7}, "observe": {"trace": True}, "data": {"stage_to": str(tmp_path)}}
     _, said = edited(tmp_path, **changes)
     assert "already finished" in said
     assert run.weights == before
 
 
-@pytest.mark.processes
 def test_another_number_of_ranks_trains_a_finished_run_again(tmp_path):
     run, _ = edited(tmp_path)
     _, said = edited(tmp_path, ranks=3)
     assert "ends a training with 2 ranks; the training with 3 ranks starts at step 0" in said
-    assert [segment["ranks"] for segment in json.loads((run.job / "summary.json").read_text())["legs"]] == [3]
+    assert [segment["ranks"] for segment in summary(run)["legs"]] == [3]
 
 
-@pytest.mark.processes
 def test_a_reverted_edit_of_a_finished_training_is_no_mixture(tmp_path):
     """The tables belong to the weights, also if the training has these settings for the second time."""
     results = []
     for rate in (0.1, 0.5, 0.1):
-        optimizer = {"name": "sgd", "lr": rate}
-        run = training(tmp_path, ranks=2, train={"epochs": 1, "optimizer": optimizer}, **SMALL)
-        run.finish()
+        run, said = edited(tmp_path, epochs=1, train={"optimizer": {"name": "sgd", "lr": rate}})
+        assert "resumed" not in said
+        assert not results or "the experiment changed" in said
         results.append((run.weights, run.history))
     assert results[0] == results[2] != results[1]
 
 
+def test_an_unfinished_training_is_set_aside_when_the_experiment_changes(tmp_path):
+    run, _ = edited(tmp_path)
+    record = run.job / "state/attempts.jsonl"
+    record.write_text(record.read_text().replace('"finished"', '"killed"'))
+    before = run.rows
+    _, said = edited(tmp_path, train={"batch_size": 32})
+    assert f"the earlier training state was moved to {JOB}/state/former-1" in said
+    assert len(list((run.job / "state/former-1/checkpoints").glob("[0-9]*/manifest.json"))) == 2
+    former = (run.job / "state/former-1/history.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in former] == before
+
+
 def contents(folder):
     """Return content and modification time of each file."""
-    return {
-        path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()
-    }
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
-@pytest.mark.processes
 def test_a_repeated_command_changes_nothing(tmp_path):
     run, _ = edited(tmp_path)
     before = contents(tmp_path / "results")
-    said = run.finish()
-    assert "already finished: t/allreduce seed 0; results in results/t/allreduce/seed-0/" in said
-    manifest = json.loads((run.job / "summary.json").read_text())["data"]["manifest"]
-    arguments = "--config", "results/t/allreduce/config.json", "--manifest", manifest
-    with chdir(tmp_path):
-        done = nnlo(
-            "task",
-            "train",
-            *arguments,
-            "--folder",
-            "results/t/allreduce/seed-0",
-            "--seed",
-            "0",
-            folder=tmp_path,
-        )
-        trained = nnlo_lib.train(nnlo_lib.load_experiment("t.yaml"))
+    assert f"already finished: t/allreduce seed 0; results in {JOB}/" in run.finish()
+    arguments = [
+        "--config",
+        "results/t/allreduce/config.json",
+        "--manifest",
+        summary(run)["data"]["manifest"],
+    ]
+    done = nnlo("task", "train", *arguments, "--folder", JOB, "--seed", "0", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "already finished" in done.stderr
+    with chdir(tmp_path):
+        trained = nnlo_lib.train(nnlo_lib.load_experiment("t.yaml"))
     assert tmp_path / trained.folder == run.job
     assert contents(tmp_path / "results") == before
     _, resumed = edited(tmp_path, epochs=3)
     assert "resumed at epoch 2, step 0\n" in resumed
-    summary = json.loads((run.job / "summary.json").read_text())
-    assert (summary["restarts"], FinishedRun(run.job).restarts) == (0, 0)
+    assert (summary(run)["restarts"], FinishedRun(run.job).restarts) == (0, 0)
     assert not FinishedRun(run.job).attempt_statistics.is_interrupted
 
 
-@pytest.mark.processes
 def test_a_missing_output_is_published_again(tmp_path):
     run, _ = edited(tmp_path)
     before = run.weights
     (run.job / "model.safetensors").unlink()
     run.finish()
     assert run.weights == before
-    assert json.loads((run.job / "summary.json").read_text())["restarts"] == 0
+    assert summary(run)["restarts"] == 0
 
 
-@pytest.mark.processes
-def test_fewer_steps_per_epoch_are_refused(tmp_path):
-    limited = {"batch_size": 16, "steps_per_epoch": 9}
-    run = training(tmp_path, train={"epochs": 1, **limited}, **SMALL)
-    run.finish()
-    refused = training(tmp_path, train={"epochs": 1, **limited, "steps_per_epoch": 5}, **SMALL).finish(
-        expect=2
-    )
-    assert "train.steps_per_epoch: results/t/allreduce/seed-0 has the results of 9 steps" in refused
-    assert "Traceback" not in refused
+def test_an_unfinished_longer_training_is_not_overwritten(tmp_path, small_store):
+    def of(epochs, **train):
+        return watched(tmp_path / "job", small_store, {}, train={"epochs": epochs, **train})
 
-
-def test_an_unfinished_longer_training_is_not_overwritten(tmp_path):
-    manifest = store(tmp_path / "store")
-    longer = replace(watched(tmp_path / "job", manifest, {}, train={"epochs": 3}), until=2)
-    assert train_simulated(longer, StopFlag())
+    assert train_simulated(replace(of(3), until=2), StopFlag())
     for epochs in (2, 3, 4):
-        refuse_shorter_training(watched(tmp_path / "job", manifest, {}, train={"epochs": epochs}))
-    shorter = watched(tmp_path / "job", manifest, {}, train={"epochs": 1})
+        refuse_shorter_training(of(epochs))
     with pytest.raises(UserError, match=r"train\.epochs: .* has an unfinished training beyond epoch 1"):
-        train_task(shorter, LaunchOptions())
+        train_task(of(1), LaunchOptions())
     # With other settings, the training itself sets the earlier state aside.
-    refuse_shorter_training(watched(tmp_path / "job", manifest, {}, train={"epochs": 1, "batch_size": 10}))
+    refuse_shorter_training(of(1, batch_size=10))

@@ -2,12 +2,13 @@
 
 import itertools
 import json
+import re
 from dataclasses import replace
 
 import pytest
 import torch
-from helpers.algorithm_trainings import manifest
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
+from helpers.training_here import training_here
 from helpers.training_process import StopAfter
 from safetensors.torch import load_file
 
@@ -29,8 +30,8 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 
-__all__ = ["manifest"]
 BATCH, EPOCHS, LR, MOMENTUM = 10, 3, 0.05, 0.5
+NOW = "2026-01-01T00:00:00+00:00"
 UNEQUAL = {"speeds": {1: 0.6}, "jitter": 0.3}
 ELASTIC = {
     "allreduce": {},
@@ -67,20 +68,22 @@ def test_every_elastic_algorithm_is_here():
     }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("case", ELASTIC)
+MORE = ("downpour, synchronous", "easgd", "easgd, synchronous")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.exhaustive) if case in MORE else case for case in ELASTIC]
+)
 def test_ranks_come_and_go_and_each_sample_is_used_once(tmp_path, manifest, case):
     name = case.partition(",")[0]
     for ranks, calls in zip((4, 3, 6, 3), (50, 70, 120, 10**9), strict=True):
-        job = task(
-            tmp_path, manifest, min(ranks + ALGORITHMS[name].supports_server_tree, 6), name, **ELASTIC[case]
-        )
+        ranks = min(ranks + ALGORITHMS[name].supports_server_tree, 6)
+        job = task(tmp_path, manifest, ranks, name, **ELASTIC[case])
         finished = train_simulated(job, StopAfter(calls))
     assert finished
     assert "resuming with 6 ranks" in (tmp_path / "log.txt").read_text()
-    assert [(row["missed"], row["repeated"], row["samples"]) for row in lines(job, "ledger")] == [
-        (0, 0, 721)
-    ] * EPOCHS
+    uses = [(row["missed"], row["repeated"], row["samples"]) for row in lines(job, "ledger")]
+    assert uses == [(0, 0, 721)] * EPOCHS
     assert [row["samples"] for row in lines(job, "history")] == [721 * (epoch + 1) for epoch in range(EPOCHS)]
     assert lines(job, "history")[-1]["val_accuracy"] > 0.4
 
@@ -100,19 +103,11 @@ def test_allreduce_takes_the_steps_of_one_process_that_changes_its_batch(tmp_pat
 
 def steps_before(folder):
     """Return the number of steps of the first ranks, read from the log."""
-    line = next(
-        line for line in (folder / "log.txt").read_text().splitlines() if "stopped at epoch 0" in line
-    )
-    return int(line.partition("step ")[2].partition(":")[0])
+    return int(re.search(r"stopped at epoch 0, step (\d+):", (folder / "log.txt").read_text())[1])
 
 
 def alone(job, cuts):
-    """Train in one process; return the trained weights.
-
-    Args:
-        job: task with the settings.
-        cuts: for each epoch, the boundaries of the batches in the sample order.
-    """
+    """Train in one process; return the weights. `cuts`: for each epoch, the ends of the batches in the sample order."""
     data = TrainingData(job, 1)
     tensors = Preprocessor(data.manifest, job.run.data, "cpu")
     model = build_model(job.run.model.name, job.run.model.args, tensors.shape, data.outputs, job.seed)
@@ -128,41 +123,66 @@ def alone(job, cuts):
     return model.state_dict()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["gosgd", "dsgd", "gem"])
-def test_others_refuse_another_number_of_ranks(tmp_path, manifest, name):
-    assert not train_simulated(task(tmp_path, manifest, 4, name), StopAfter(9))
-    with pytest.raises(UserError, match="was written by 4 ranks and cannot resume with 5: each rank of"):
-        train_simulated(task(tmp_path, manifest, 5, name), StopFlag())
-    assert train_simulated(task(tmp_path, manifest, 4, name), StopFlag())
+EACH = "each rank of {} has a state that other ranks cannot take over"
+DOWNPOUR = {"algorithm": {"name": "downpour"}}
+REFUSED = {
+    **{name: ({"algorithm": {"name": name}}, EACH.format(name)) for name in ("gosgd", "dsgd", "gem")},
+    "adpsgd": ({"algorithm": {"name": "adpsgd"}, "topology": {"name": "path"}}, EACH.format("adpsgd")),
+    "separate samples": (
+        DOWNPOUR | {"data": {"partition": {"name": "by_class"}}},
+        "its workers have separate samples (data.partition)",
+    ),
+    "a number of steps": (
+        DOWNPOUR | {"train": {"steps_per_epoch": 4}},
+        "with train.steps_per_epoch, the samples of an epoch depend on the number of workers",
+    ),
+    "compression": (
+        DOWNPOUR | {"compression": {"name": "sign"}},
+        "each rank keeps the error feedback of its compressed vectors",
+    ),
+    "groups": (
+        DOWNPOUR | {"parallel": {"processes_per_worker": 2}},
+        "a worker consists of several ranks (parallel.processes_per_worker)",
+    ),
+    "several masters": (
+        {"algorithm": {"name": "downpour", "masters": 2}},
+        "it has several servers (algorithm.masters)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_another_number_of_ranks_is_refused_and_the_checkpoint_stays(tmp_path, case):
+    changes, reason = REFUSED[case]
+    changes = {"model": {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}}, **changes}
+    algorithm = changes.pop("algorithm")
+    run = training_here(tmp_path, algorithm, 5, **changes)
+    run.finish(expect=75, calls=12)
+    saved = {path: path.read_bytes() for path in tmp_path.rglob("checkpoints/*/*")}
+    assert saved
+    said = run.finish("--set", "parallel.ranks=7", expect=2)
+    assert "Traceback" not in said
+    state = f"results/t/{algorithm['name']}/seed-0/state"
+    assert said.splitlines()[-1].endswith(
+        f"was written by 5 ranks and cannot resume with 7: {reason}; use 5 ranks, or delete {state} to start again"
+    )
+    assert {path: path.read_bytes() for path in tmp_path.rglob("checkpoints/*/*")} == saved
 
 
 def went_through(folder, manifest, sizes, calls, name="allreduce", **train):
-    """Train one segment per number of ranks; return the last task and the attempts that a launcher would record.
+    """Train one segment per number of ranks and of calls of the stop flag.
 
-    Args:
-        folder: run folder.
-        manifest: manifest of the store.
-        sizes: number of ranks of each segment.
-        calls: number of checks of the stop flag after which each segment stops.
-        name: name of the algorithm.
-        **train: other settings of the section `train`.
+    Returns the last task and the attempts that a launcher would record.
     """
     attempts = []
     for number, (ranks, left) in enumerate(zip(sizes, calls, strict=True), 1):
         job = task(folder, manifest, ranks, name)
         job = replace(job, run=Run.model_validate(merge_settings(job.run.settings, {"train": train})))
         finished = train_simulated(job, StopAfter(left))
-        attempts.append(
-            ended(number, "finished" if finished else "preempted", ranks, read_progress(job.state))
-        )
+        reason, steps = "finished" if finished else "preempted", read_progress(job.state)
+        attempts.append(Attempt(number, NOW, NOW, 1.0, "here", None, reason, None, *steps, ranks))
     assert finished
     return job, attempts
-
-
-def ended(number, reason, ranks, steps):
-    now = "2026-01-01T00:00:00+00:00"
-    return Attempt(number, now, now, 1.0, "here", None, reason, None, *steps, ranks)
 
 
 @pytest.mark.parametrize("name", ["allreduce", "downpour"])
@@ -176,7 +196,7 @@ def test_steps_go_on_counting_and_none_is_done_again(tmp_path, manifest, name):
     assert attempts[-1].saved == steps[-1] == json.loads((tmp_path / "summary.json").read_text())["steps"]
 
 
-def test_what_was_measured_of_the_published_weights_is_told_after_ranks_have_come(tmp_path, manifest):
+def test_the_summary_has_the_metrics_of_the_published_weights_after_ranks_have_come(tmp_path, manifest):
     train = {"restore_best": "val_loss", "optimizer": {"name": "sgd", "lr": 2.0, "momentum": 0.9}}
     job, _ = went_through(tmp_path, manifest, (2, 5), (80, 10**9), **train)
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -185,16 +205,14 @@ def test_what_was_measured_of_the_published_weights_is_told_after_ranks_have_com
     assert summary["final"]["val_loss"] == best["val_loss"]
 
 
-def test_the_summary_tells_the_legs_and_nobody_calls_them_one_training(tmp_path, manifest):
+def test_the_summary_has_the_legs_and_verify_does_not_call_them_one_training(tmp_path, manifest):
     job, attempts = went_through(tmp_path, manifest, (2, 2, 3), (40, 40, 10**9))
     legs = json.loads((tmp_path / "summary.json").read_text())["legs"]
     assert [(leg["step"], leg["ranks"]) for leg in legs] == [(0, 2), (attempts[-1].start, 3)]
-    told = [str(finding) for finding in check_reproducibility(load_finished_run(job.folder))]
-    assert any(
-        f"its number of ranks changed (2 from step 0, 3 from step {attempts[-1].start})" in line
-        for line in told
-    )
-    assert not any("ok" in line for line in told)
+    found = [str(finding) for finding in check_reproducibility(load_finished_run(job.folder))]
+    sentence = f"its number of ranks changed (2 from step 0, 3 from step {attempts[-1].start})"
+    assert any(sentence in line for line in found)
+    assert not any("ok" in line for line in found)
 
 
 NORMALIZED = """
@@ -204,15 +222,15 @@ def network(shape, classes):
 """
 
 
-def test_a_lone_sample_after_a_change_of_ranks_is_refused_before_the_first_step(tmp_path):
+def test_a_lone_sample_after_a_change_of_ranks_is_refused_before_the_first_step(tmp_path, small_store):
     (tmp_path / "network.py").write_text(NORMALIZED)
-    data, store_path = {"validation": 0.2}, store(tmp_path / "store")
+    data = {"validation": 0.2}
     model = {"name": f"{tmp_path / 'network.py'}:network"}
 
     def resized(ranks):
         # 160 samples: whole batches of 4 and of 5 ranks.
         train = {"batch_size": 2}
-        return watched(tmp_path / "run", store_path, {}, ranks, train=train, model=model, data=data)
+        return watched(tmp_path / "run", small_store, {}, ranks, train=train, model=model, data=data)
 
     assert not train_simulated(resized(4), StopAfter(30))
     taken = 8 * read_progress(tmp_path / "run" / "state")[2]

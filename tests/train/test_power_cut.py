@@ -1,25 +1,43 @@
-"""A power cut at any moment of a training loses at most what the last checkpoint did not hold."""
+"""A power cut at any moment of a training loses at most what the last checkpoint did not hold.
+
+Files in `state/` that were not flushed may be empty, short, torn or full of zeros; the next attempt rebuilds them.
+"""
 
 import json
-import os
 import re
+import shutil
+import subprocess
 
 import pytest
-from helpers.algorithm_trainings import manifest, measured
+from helpers.algorithm_trainings import STEPS, SYNCHRONOUS, measured
+from helpers.algorithm_trainings import task as task_of
 from helpers.power_cut import PowerCutRecorder
+from helpers.power_cut_processes import ProcessRecorder
+from helpers.repository_copy import environment
+from helpers.training_here import digits, share_store, training_here
+from helpers.training_process import StopAfter, started, training
 
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.lease import Lease
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 
-__all__ = ["manifest"]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-EVERY_STATE = "NNLO_EVERY_STATE" in os.environ  # else 150 of them, because each is a training
+SMALL = {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}
+
+
+def sample(states, count):
+    """Return about `count` of the states, evenly spaced; all if it is None."""
+    return states if count is None else states[:: max(1, len(states) // count)]
+
+
+# Simulated ranks
+
 SETTINGS = {
-    "model": {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}},
+    "model": SMALL,
     "train": {"epochs": 3, "batch_size": 200, "validate_every": 2},
     "algorithm": {"name": "dsgd"},
     "topology": {"name": "cycle"},
@@ -28,19 +46,19 @@ SETTINGS = {
 }
 
 
-def task(folder, manifest):
+def task(folder):
     run = Plan.of(Experiment.model_validate(SETTINGS)).run("dsgd")
-    return Task("t", "job", run, 0, None, 1, manifest, folder)
+    return Task("t", "job", run, 0, None, 1, digits(), folder)
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory, manifest):
+def recorded(tmp_path_factory):
     """Return an undisturbed training and the states that a power cut leaves."""
     folder = tmp_path_factory.mktemp("recorded")
-    job = task(folder / "job", manifest)
+    job = task(folder / "job")
     with PowerCutRecorder(folder) as recorder:
         assert train_simulated(job, StopFlag())
-    return job, recorder
+    return job, recorder.states
 
 
 def newest_step(folder) -> int:
@@ -56,19 +74,210 @@ def resumed_step(job) -> int:
     return int(found[-1][0]) * 3 + int(found[-1][1]) if found else 0
 
 
-def test_a_training_ends_with_the_undisturbed_bits_and_history(recorded, manifest, tmp_path):
-    whole, recorder = recorded
+@pytest.mark.parametrize("count", [12, pytest.param(None, marks=pytest.mark.exhaustive)])
+def test_a_training_ends_with_the_undisturbed_bits_and_history(recorded, tmp_path, count):
+    whole, states = recorded
     expected, ledger = measured(whole), (whole.state / "ledger.jsonl").read_text()
-    states = recorder.states if EVERY_STATE else recorder.states[:: len(recorder.states) // 150]
-    print(f"{recorder.moments} moments, {len(recorder.states)} different states, {len(states)} tried")
-    for number, state in enumerate(states):
+    for number, state in enumerate(sample(states, count)):
         folder = tmp_path / str(number)
         folder.mkdir()
         state.write(folder)
-        job, where = task(folder / "job", manifest), f"{state.kind} at {state.moment} ({state.event})"
+        job, where = task(folder / "job"), f"{state.kind} at {state.moment} ({state.event})"
         safe = newest_step(folder)
         assert train_simulated(job, StopFlag()), where
         assert measured(job) == expected, where
         assert (job.state / "ledger.jsonl").read_text() == ledger, where
         assert json.loads((job.folder / "summary.json").read_text())["steps"] == 9
         assert resumed_step(job) >= safe, where
+
+
+# `nnlo run` with two MPI ranks: launcher, ranks, publication and evaluation
+
+
+@pytest.mark.mpi
+@pytest.mark.processes
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "count", [pytest.param(4, marks=pytest.mark.real), pytest.param(None, marks=pytest.mark.exhaustive)]
+)
+def test_nnlo_run_ends_with_the_undisturbed_bits_history_and_attempts(tmp_path, count):
+    settings = {
+        "model": SMALL,
+        "train": {"epochs": 2, "batch_size": 400},
+        "checkpoint": {"every": "2 steps", "keep": 2},
+    }
+    whole = started(tmp_path / "whole", **settings)
+    share_store(whole.folder)
+    (whole.folder / "results").mkdir()
+    with ProcessRecorder(whole.folder / "results") as recorder:
+        done = subprocess.run(
+            whole.command, cwd=whole.folder, env=environment() | recorder.environment,
+            capture_output=True, text=True, timeout=800, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # Without the launcher's or a rank's writes, the replay would prove less than it says.
+    assert len(recorder.processes) >= 3
+    names = {name.rpartition("/")[2] for state in recorder.states for name in state.files}
+    assert {"attempts.jsonl", "lease.json", "log.txt", "0", "1", "evaluation.json"} <= names
+    for number, state in enumerate(sample(recorder.states, count)):
+        where = f"{state.kind} at {state.moment} ({state.event})"
+        run = training(tmp_path / str(number), **settings)
+        share_store(run.folder)
+        (run.folder / "results").mkdir()
+        state.write(run.folder / "results")
+        said = run.finish()
+        assert (run.weights, run.history) == (whole.weights, whole.history), where
+        assert "Traceback" not in said, where
+        outputs = [(each.job / "evaluation.json").read_bytes() for each in (run, whole)]
+        assert outputs[0] == outputs[1], where
+        # A cut between publication and record loses the record: a finished run is not changed any more.
+        if "already finished" not in said:
+            assert not (run.job / "state/lease.json").exists(), where
+            attempts = (run.job / "state/attempts.jsonl").read_text(errors="replace").splitlines()
+            assert json.loads(attempts[-1])["reason"] == "finished", where
+
+
+# Damaged files in `state/`
+
+CASE = "dsgd"
+CALLS = 4 * (STEPS + 2)  # calls of the stop flag by four ranks; the training stops in its second epoch
+TABLES = ("history", "ledger", "nodes")
+DAMAGES = {
+    "empty": lambda content: b"",
+    "zeros": lambda content: bytes(len(content)),
+    "torn": lambda content: content[: len(content) // 2],
+    "zeros at the end": lambda content: content[: len(content) // 2] + bytes(100),
+    "not text": lambda content: b"\xff\xfe" + content[2:],
+    "other row": lambda content: content.replace(b'"epoch": 1', b'"epoch": 7'),
+    "missing": None,
+}
+
+
+def damage(path, name):
+    if DAMAGES[name] is None:
+        path.unlink()
+    else:
+        path.write_bytes(DAMAGES[name](path.read_bytes()))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Return a folder with an undisturbed training, and one that stopped in its second epoch."""
+    folder = tmp_path_factory.mktemp("place")
+    assert train_simulated(at(folder / "whole"), StopFlag())
+    assert not train_simulated(at(folder / "stopped"), StopAfter(CALLS))
+    return folder
+
+
+def at(folder):
+    return task_of(folder, digits(), CASE, SYNCHRONOUS[CASE])
+
+
+@pytest.fixture
+def stopped(place, tmp_path):
+    """Return a copy of the stopped training beside it: the fingerprint contains the path of the network's module."""
+    copy = at(place / tmp_path.name)
+    shutil.copytree(place / "stopped", copy.folder)
+    return copy
+
+
+def finished_log(job, place):
+    """Resume a training; assert that it ends as the undisturbed one; return its log."""
+    assert train_simulated(job, StopFlag())
+    assert measured(job) == measured(at(place / "whole"))
+    ledgers = [(folder / "state/ledger.jsonl").read_text() for folder in (job.folder, place / "whole")]
+    assert ledgers[0] == ledgers[1]
+    return (job.state / "log.txt").read_text(errors="replace")
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_tables_are_written_again_from_the_checkpoint(place, stopped, name):
+    for table in TABLES:
+        damage(stopped.state / f"{table}.jsonl", name)
+    log = finished_log(stopped, place)
+    assert all(f"{table}.jsonl" in log for table in TABLES)
+
+
+def test_an_intact_table_is_not_mentioned(place, stopped):
+    # The training was killed after its checkpoint: the rows behind the checkpoint are trained again.
+    with (stopped.state / "history.jsonl").open("a") as file:
+        file.write('{"epoch": 2}\n')
+    assert "jsonl" not in finished_log(stopped, place)
+
+
+def test_a_checkpoint_whose_tables_are_damaged_is_skipped(place, stopped):
+    [checkpoint] = (stopped.state / "checkpoints").iterdir()
+    (checkpoint / "tables.json").write_bytes(bytes(100))
+    assert "damaged: tables.json" in finished_log(stopped, place)
+
+
+def without_tables(job):
+    """Turn the checkpoint of a training into one that an older nnlo wrote, without tables."""
+    [folder] = (job.state / "checkpoints").iterdir()
+    (folder / "tables.json").unlink()
+    found = CheckpointManifest.read(folder)
+    del found.sha256["tables.json"]
+    found.write(folder)
+
+
+def test_a_checkpoint_of_an_older_nnlo_uses_the_tables_in_the_folder(place, stopped):
+    without_tables(stopped)
+    finished_log(stopped, place)
+
+
+@pytest.mark.parametrize("name", ["empty", "zeros", "torn", "not text", "missing"])
+def test_a_damaged_table_without_a_copy_is_refused(stopped, name):
+    without_tables(stopped)
+    damage(stopped.state / "history.jsonl", name)
+    with pytest.raises(UserError, match=r"history\.jsonl is damaged.* row 1"):
+        train_simulated(stopped, StopFlag())
+
+
+def test_a_log_that_is_no_text_does_not_end_a_training(place, stopped):
+    with (stopped.state / "log.txt").open("ab") as file:
+        file.write(b"\xff\xfe\x00\n")
+    finished_log(stopped, place)
+    assert (stopped.folder / "log.txt").read_bytes() == (stopped.state / "log.txt").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["99999999", "00000099"])
+def test_an_empty_checkpoint_folder_does_not_stop_checkpoints(place, stopped, name):
+    (stopped.state / "checkpoints" / name).mkdir()
+    assert not train_simulated(stopped, StopAfter(0))
+    assert "could not be written" not in finished_log(stopped, place)
+    assert json.loads((stopped.folder / "summary.json").read_text())["restarts"] == 2
+
+
+FLUSHED = ("checkpoints", "code", "input_files.json")  # on the disk before the first step
+
+
+@pytest.mark.parametrize("name", ["empty", "zeros"])
+def test_the_next_attempt_resumes_if_no_file_of_the_state_was_flushed(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(
+        Lease.__init__, "__defaults__", (5.0, 0.1)
+    )  # seconds to wait for a heartbeat of the owner
+    settings = {"model": SMALL, "train": {"epochs": 3, "batch_size": 100}}
+    run, whole = (training_here(tmp_path / each, **settings) for each in ("run", "whole"))
+    run.finish(expect=75, calls=32)
+    state = run.job / "state"
+    # An attempt that is under way has these files, too.
+    for left in ("lease.json", "step", "ranks/0"):
+        (state / left).parent.mkdir(exist_ok=True)
+        (state / left).write_text("0" * 100)
+    files = {str(path.relative_to(state)): path for path in state.rglob("*") if path.is_file()}
+    damaged = {key: path for key, path in files.items() if key.partition("/")[0] not in FLUSHED}
+    assert {
+        "attempts.jsonl",
+        "history.jsonl",
+        "lease.json",
+        "ledger.jsonl",
+        "log.txt",
+        "step",
+    } <= damaged.keys()
+    for path in damaged.values():
+        damage(path, name)
+    said = run.finish()
+    assert "Traceback" not in said
+    assert "resumed at epoch 2" in said
+    whole.finish()
+    assert (run.weights, run.history) == (whole.weights, whole.history)

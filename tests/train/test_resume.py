@@ -1,69 +1,203 @@
-"""Every algorithm resumes correctly after repeated stops within an epoch."""
+"""A training that was stopped or killed at any moment resumes: a synchronous one to the same bits, others without loss.
+
+The ranks are simulated in this process. A killed process leaves the files that are on the disk at this moment, so each
+resume starts from a copy of the files of one undisturbed training. test_killed_ranks.py kills real processes.
+"""
+
+import json
+import os
+import random
+from collections import Counter
+from dataclasses import replace
+from threading import Lock
+from unittest.mock import patch
 
 import pytest
-import torch
 from helpers.algorithm_trainings import (
     ASYNCHRONOUS,
+    CALLS,
     ROUNDS,
     STEPS,
     SYNCHRONOUS,
     UNEQUAL,
-    interrupt,
-    manifest,
-    measured,
+    first_steps,
     rows,
     task,
 )
+from helpers.power_cut import CrashState, Disk
+from helpers.training_process import StopAfter
 
 from nnlo_lib.config.algorithm import ALGORITHMS
+from nnlo_lib.config.checkpoint import CheckpointConfig
+from nnlo_lib.core import failpoints
+from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
+from nnlo_lib.train.fault_injection import FaultInjector, FaultPlan, InjectedFault
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 
-__all__ = ["manifest"]
-COMPUTE = ["exact", pytest.param("batched", marks=pytest.mark.long)]
+MOMENTS = (
+    "checkpoint.begin", "checkpoint.written", "checkpoint.complete", "checkpoint.unnamed", "checkpoint.published",
+    "training.resumed", "training.step", "training.pause", "training.evaluate", "training.epoch", "training.finish",
+    "exchange.gather",
+)  # fmt: skip
+STOP = "stop"  # within the first epoch and within a round
+CASES = SYNCHRONOUS | {f"asynchronous {case}": settings for case, settings in ASYNCHRONOUS.items()}
+OPTIMIZERS = ("sgd", "adam", "adamw", "nadam", "adamax", "rmsprop", "adadelta", "adagrad", "lars", "lamb")
+BATCHED = ("average", "asynchronous gosgd")  # of these also with gradients of all ranks at once
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Compute with one thread, as ranks do, because with more threads small layers wait for busy cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def cells(cases):
+    """Return (case, moment): each case with one moment of a kill, those with rounds with a stop; others are exhaustive."""
+    found = []
+    for number, case in enumerate(CASES):
+        for place, moment in enumerate((*MOMENTS, STOP)):
+            usual = place == number % len(MOMENTS) or (moment == STOP and case in ROUNDS)
+            marks = () if usual and case in cases else pytest.mark.exhaustive
+            found.append(pytest.param(case, moment, marks=marks))
+    return found
+
+
+def job(folder, manifest, case, compute):
+    """Return the task of a case that saves every 2 steps; cases differ in their optimizers."""
+    rule = {"name": OPTIMIZERS[list(CASES).index(case) % len(OPTIMIZERS)], "lr": 0.002}
+    settings = CASES[case] | {"train": {"optimizer": rule} | CASES[case].get("train", {})}
+    settings |= {"checkpoint": {"every": "2 steps"}}
+    simulation = {"compute": compute} | (UNEQUAL if case.startswith("asynchronous") else {})
+    return task(folder, manifest, case.removeprefix("asynchronous "), settings, **simulation)
+
+
+class Snapshots:
+    """Failpoint handler that keeps the files of a training at one occurrence of each moment."""
+
+    def __init__(self, folder, case):
+        draw = random.Random(case)
+        self._wanted = {moment: draw.randint(1, 6) for moment in MOMENTS}
+        self._folder, self._count, self._lock = folder, Counter(), Lock()
+        self.files = {}
+
+    def __call__(self, moment):
+        # Threads that write checkpoints pass failpoints, too.
+        with self._lock:
+            self._count[moment] += 1
+            if self._count[moment] <= self._wanted.get(moment, 0):
+                disk = Disk.read(self._folder)
+                self.files[moment] = disk.files(disk.contents)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, manifest):
+    """Return a function that trains a case once; its result is the task and the files at each moment."""
+    trained = {}
+
+    def whole(case, compute="exact"):
+        if (case, compute) not in trained:
+            made = job(tmp_path_factory.mktemp("whole") / "job", manifest, case, compute)
+            snapshots = Snapshots(made.folder, case)
+            with patch.object(failpoints, "_handlers", [snapshots]):
+                assert train_simulated(made, StopFlag())
+            assert snapshots.files.keys() == set(MOMENTS)
+            trained[case, compute] = made, snapshots.files
+        return trained[case, compute]
+
+    return whole
+
+
+def killed(whole, files, name):
+    """Return the task of a training with the files that a kill has left, beside the undisturbed one."""
+    folder = whole.folder.with_name(name)
+    folder.mkdir()
+    CrashState(0, name, "killed", files).write(folder)
+    return replace(whole, folder=folder)
+
+
+def resumed(whole, files, moment, case):
+    """Stop or kill a training, stop it again if steps are left, resume it and return it."""
+    if moment == STOP:
+        # Saves only where it stops; the interval of checkpoints changes no result.
+        run = whole.run.model_copy(update={"checkpoint": CheckpointConfig()})
+        ended = replace(whole, folder=whole.folder.with_name(STOP), run=run)
+        assert not train_simulated(ended, StopAfter(CALLS))
+        steps, name = first_steps(ended), case.partition(",")[0]
+        assert any(0 < step < STEPS for step in steps)
+        assert name not in ROUNDS or all(step % ROUNDS[name] for step in steps)
+    else:
+        ended = killed(whole, files[moment], moment)
+    assert train_simulated(ended, StopAfter(CALLS)) or train_simulated(ended, StopFlag())
+    return ended
+
+
+def check(ended, whole, case):
+    """Assert that the bits are those of the undisturbed training, and that each epoch used each sample once."""
+    if case.startswith("asynchronous"):
+        assert rows(ended)[-1]["invariant"] < 1e-5
+    else:
+        assert find_differences(ended.folder, whole.folder) == []
+    ledger = [json.loads(line) for line in (ended.state / "ledger.jsonl").read_text().splitlines()]
+    assert [(row["epoch"], row["samples"], row["missed"], row["repeated"]) for row in ledger] == [
+        (1, 721, 0, 0), (2, 721, 0, 0),
+    ]  # fmt: skip
+    assert [row["samples"] for row in rows(ended)] == [721, 2 * 721]
 
 
 def test_no_algorithm_is_left_out():
-    names = {case.partition(",")[0] for case in (*SYNCHRONOUS, *ASYNCHRONOUS)}
-    assert names == set(ALGORITHMS)
+    assert {case.partition(",")[0] for case in (*SYNCHRONOUS, *ASYNCHRONOUS)} == set(ALGORITHMS)
 
 
-@pytest.mark.parametrize("compute", COMPUTE)
-@pytest.mark.parametrize("case", SYNCHRONOUS)
-def test_a_synchronous_training_resumes_to_the_same_bits(tmp_path, manifest, case, compute):
-    settings = SYNCHRONOUS[case]
-    whole, parts = (
-        task(tmp_path / name, manifest, case, settings, compute=compute) for name in ("whole", "parts")
-    )
-    assert train_simulated(whole, StopFlag())
-    steps = interrupt(parts)
-    assert all(0 < step < STEPS for step in steps)
-    name = case.partition(",")[0]
-    assert name not in ROUNDS or all(step % ROUNDS[name] for step in steps)
-    for ours, reference in zip(measured(parts), measured(whole), strict=True):
-        assert ours == reference
-    check_ledger(parts)
+@pytest.mark.parametrize(("case", "moment"), cells(CASES))
+def test_a_synchronous_training_resumes_to_the_same_bits(undisturbed, case, moment):
+    """Asynchronous ones, which have other messages after a resume, lose no sample and keep their invariant."""
+    whole, files = undisturbed(case)
+    check(resumed(whole, files, moment, case), whole, case)
 
 
-@pytest.mark.parametrize("compute", COMPUTE)
-@pytest.mark.parametrize("case", ASYNCHRONOUS)
-def test_an_asynchronous_training_resumes_without_loss(tmp_path, manifest, case, compute):
-    job = task(tmp_path / "parts", manifest, case, ASYNCHRONOUS[case], compute=compute, **UNEQUAL)
-    assert any(0 < step < STEPS for step in interrupt(job))
-    assert rows(job)[-1]["invariant"] < 1e-5
-    check_ledger(job)
+@pytest.mark.parametrize(("case", "moment"), cells(BATCHED))
+def test_a_training_with_batched_gradients_resumes(undisturbed, case, moment):
+    whole, files = undisturbed(case, "batched")
+    check(resumed(whole, files, moment, case), whole, case)
 
 
-def check_ledger(job):
-    """Assert that each epoch used each sample exactly once."""
-    assert [row["passes"] for row in rows(job)] == [1, 2]
-    assert [row["samples"] for row in rows(job)] == [721, 2 * 721]
+def flip_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "a flipped bit": lambda folder: flip_bit(folder / "rank-1.safetensors"),
+    "a truncated file": lambda folder: os.truncate(folder / "rank-0.safetensors", 100),
+    "a missing file": lambda folder: (folder / "rank-1.safetensors").unlink(),
+    "a missing manifest": lambda folder: (folder / "manifest.json").unlink(),
+    "a flipped bit in a manifest": lambda folder: flip_bit(folder / "manifest.json"),
+    "half a manifest": lambda folder: os.truncate(folder / "manifest.json", 20),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_skipped_for_the_one_before(undisturbed, damage):
+    whole, files = undisturbed("allreduce")
+    ended = killed(whole, files["training.finish"], damage.replace(" ", "-"))
+    *_, before, newest = sorted((ended.state / "checkpoints").glob("[0-9]*"))
+    DAMAGES[damage](newest)
+    (ended.state / "checkpoints/unfinished-00000009").mkdir()
+    assert train_simulated(ended, StopFlag())
+    check(ended, whole, "allreduce")
+    log = (ended.state / "log.txt").read_text()
+    assert "is skipped" in log or "manifest" in damage
+    assert "resumed at epoch 1" in log
+    assert before.exists()
+    assert not (ended.state / "checkpoints/unfinished-00000009").exists()
+
+
+@pytest.mark.parametrize("action", ["truncate", "bitflip"])
+def test_a_fault_damages_the_newest_file_of_a_rank_and_rank_0_writes_manifests(tmp_path, monkeypatch, action):
+    folder = tmp_path / "checkpoints/00000001"
+    folder.mkdir(parents=True)
+    for age, name in enumerate(("manifest.json", "rank-1.safetensors", "rank-0.safetensors")):
+        (folder / name).write_bytes(bytes(100))
+        os.utime(folder / name, (1000 - age, 1000 - age))
+    monkeypatch.setattr(FaultInjector, "_kill", lambda self: None)
+    for rank, name in ((0, "manifest.json"), (1, "rank-1.safetensors")):
+        fault = InjectedFault(7, "checkpoint.published", rank, 1, action)
+        FaultInjector(FaultPlan(tmp_path, 0, [fault]), rank, tmp_path).on_failpoint("checkpoint.published")
+        assert [path.name for path in folder.iterdir() if path.read_bytes() != bytes(100)] == [name]
+        (folder / name).write_bytes(bytes(100))

@@ -1,12 +1,12 @@
 """The log of a training starts with its settings, as far as they are no defaults."""
 
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
 
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 
 
-def test_the_log_starts_with_the_settings_that_are_no_defaults(tmp_path):
+def test_the_log_starts_with_the_settings_that_are_no_defaults(tmp_path, small_store):
     settings = {
         "model": {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}},
         "algorithm": {"name": "easgd", "sync_every": 2, "alpha": 0.25},
@@ -14,7 +14,7 @@ def test_the_log_starts_with_the_settings_that_are_no_defaults(tmp_path):
         "parallel": {"ranks": 3, "transport": "simulated"},
         "metrics": ["accuracy", "mse"],
     }
-    task = watched(tmp_path / "job", store(tmp_path / "store"), {}, **settings)
+    task = watched(tmp_path / "job", small_store, {}, **settings)
     assert train_simulated(task, StopFlag())
     written = (tmp_path / "job/log.txt").read_text().splitlines()
     first, *lines = (line.split(" ", 2)[2] for line in written if line.count(" ") > 1)

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 
 import pytest
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
 from helpers.training_process import StopAfter
 
 from nnlo_lib.train.optimizers.multi_network import NetworkOptimizer
@@ -16,18 +16,16 @@ from nnlo_lib.train.replica.replica import Replica
 LR, WORKERS, BATCH, SAMPLES = 0.1, 4, 5, 180
 SGD = {"name": "sgd", "lr": LR}
 MODEL = {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}
+DIMINISHED = LR
+for _ in range(26):
+    DIMINISHED *= 1 - 0.5 * DIMINISHED
 STEPS = {
     "step": ({"schedule": {"name": "step", "every": 4, "factor": 0.5, "unit": "steps"}}, 0.5 ** (27 // 4)),
     "multi_step": ({"schedule": {"name": "multi_step", "milestones": [20], "unit": "steps"}}, 0.1),
     "exponential": ({"schedule": {"name": "exponential", "factor": 0.9, "unit": "steps"}}, 0.9**26),
-    "diminishing": ({"schedule": {"name": "diminishing", "mu": 0.5}}, None),
+    "diminishing": ({"schedule": {"name": "diminishing", "mu": 0.5}}, DIMINISHED / LR),
     "warm_up": ({"warm_up": {"steps": 40, "start": 0.0}}, 26 / 40),
 }  # name: settings, and the factor on the rate after 26 steps of each worker
-
-
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    return store(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture
@@ -41,43 +39,36 @@ def rates(monkeypatch):
     return seen
 
 
-def factor_of(case):
-    if case != "diminishing":
-        return STEPS[case][1]
-    rate = LR
-    for _ in range(26):
-        rate *= 1 - 0.5 * rate
-    return rate / LR
-
-
 @pytest.mark.parametrize("case", STEPS)
-def test_with_dynamic_dealing_a_schedule_counts_the_steps_of_a_worker(tmp_path, manifest, rates, case):
+def test_with_dynamic_dealing_a_schedule_counts_the_steps_of_a_worker(tmp_path, small_store, rates, case):
     train = {"batch_size": BATCH, "dealing": "dynamic", "optimizer": SGD, **STEPS[case][0]}
     assert train_simulated(
-        watched(tmp_path, manifest, {}, WORKERS + 1, train=train, model=MODEL, algorithm={"name": "easgd"}),
+        watched(
+            tmp_path, small_store, {}, WORKERS + 1, train=train, model=MODEL, algorithm={"name": "easgd"}
+        ),
         StopFlag(),
     )
     # 3 epochs of 36 batches, 27 of each of the equally fast workers.
     assert {len(each) for each in rates.values()} == {27}
     for each in rates.values():
-        assert each[-1] == pytest.approx(LR * factor_of(case))
+        assert each[-1] == pytest.approx(LR * STEPS[case][1])
         assert case != "multi_step" or each.count(LR) == 20
     rows = [json.loads(row) for row in (tmp_path / "state/history.jsonl").read_text().splitlines()]
-    assert rows[-1]["learning_rate"] == pytest.approx(LR * factor_of(case))
+    assert rows[-1]["learning_rate"] == pytest.approx(LR * STEPS[case][1])
 
 
-def test_with_dynamic_dealing_a_schedule_of_epochs_follows_the_epochs(tmp_path, manifest, rates):
+def test_with_dynamic_dealing_a_schedule_of_epochs_follows_the_epochs(tmp_path, small_store, rates):
     train = {"batch_size": BATCH, "dealing": "dynamic", "optimizer": SGD}
     train |= {"schedule": {"name": "step", "every": 1, "factor": 0.5}}
     slow = {"simulation": {"speeds": {1: 0.2}}, "ranks": 5, "transport": "simulated"}
     settings = {"train": train, "model": MODEL, "algorithm": {"name": "easgd"}, "parallel": slow}
-    assert train_simulated(watched(tmp_path, manifest, {}, **settings), StopFlag())
+    assert train_simulated(watched(tmp_path, small_store, {}, **settings), StopFlag())
     for each in rates.values():
         assert set(each) == {LR, LR / 2, LR / 4}
 
 
 @pytest.mark.parametrize("speeds", [{}, {1: 0.3}], ids=["equal", "one slow"])
-def test_with_dynamic_dealing_every_node_trains_its_generator(tmp_path, manifest, monkeypatch, speeds):
+def test_with_dynamic_dealing_every_node_trains_its_generator(tmp_path, small_store, monkeypatch, speeds):
     trained: Counter[tuple[int, str]] = Counter()
     step = NetworkOptimizer.step
 
@@ -95,7 +86,7 @@ def test_with_dynamic_dealing_every_node_trains_its_generator(tmp_path, manifest
         "algorithm": {"name": "gosgd", "probability": 0.5},
         "parallel": {"ranks": WORKERS, "transport": "simulated", "simulation": {"speeds": speeds}},
     }
-    assert train_simulated(watched(tmp_path, manifest, {}, **run), StopFlag())
+    assert train_simulated(watched(tmp_path, small_store, {}, **run), StopFlag())
     for (replica, network), times in trained.items():
         if network == "generator.":
             assert times == trained[replica, "critic."] // 4 > 0
@@ -112,7 +103,7 @@ RESIZED = {
 
 
 @pytest.mark.parametrize("case", RESIZED)
-def test_after_a_change_of_ranks_steps_go_on_counting(tmp_path, manifest, rates, case):
+def test_after_a_change_of_ranks_steps_go_on_counting(tmp_path, small_store, rates, case):
     dynamic = case == "dynamic"
     train = {"batch_size": BATCH, "optimizer": SGD, **RESIZED[case]}
     algorithm = {"name": "easgd", "elastic_force": 0.5} if dynamic else {"name": "allreduce"}
@@ -120,7 +111,7 @@ def test_after_a_change_of_ranks_steps_go_on_counting(tmp_path, manifest, rates,
     ends = []
     for ranks, calls in ((2, 10 if dynamic else 25), (6, 7), (3, 10**9)):
         rates.clear()
-        task = watched(tmp_path, manifest, {}, ranks + dynamic, **settings)
+        task = watched(tmp_path, small_store, {}, ranks + dynamic, **settings)
         finished = train_simulated(task, StopAfter(calls * ranks))
         ends.append(next(iter(rates.values())))
     assert finished
@@ -144,7 +135,7 @@ STRETCHED = {
 
 @pytest.mark.parametrize("case", STRETCHED)
 def test_after_a_change_of_ranks_a_stretched_schedule_has_the_rate_of_the_position(
-    tmp_path, manifest, rates, case
+    tmp_path, small_store, rates, case
 ):
     schedule, rate = STRETCHED[case]
     train = {"batch_size": BATCH, "optimizer": SGD, "schedule": schedule}
@@ -152,7 +143,7 @@ def test_after_a_change_of_ranks_a_stretched_schedule_has_the_rate_of_the_positi
     for ranks, calls in ((2, 25), (6, 7), (3, 10**9)):
         rates.clear()
         finished = train_simulated(
-            watched(tmp_path, manifest, {}, ranks, **settings), StopAfter(calls * ranks)
+            watched(tmp_path, small_store, {}, ranks, **settings), StopAfter(calls * ranks)
         )
         found, total = next(iter(rates.values())), 3 * SAMPLES // (BATCH * ranks)
         # The steps that follow each other in a training with this number of ranks, from the position of the change.

@@ -14,12 +14,11 @@ from helpers.oracles.schedules import rates_of
 from safetensors.torch import load_file
 from torch import nn, optim
 
-from nnlo_lib.config import Experiment
+from nnlo_lib.config import Run
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
-from nnlo_lib.workflow.plan import Plan
 
 SAMPLES, EPOCHS, TOLERANCE = 50, 9, 1e-10
 NETWORK = """
@@ -85,39 +84,21 @@ def files(tmp_path):
 
 
 def trained(files, labels, ranks, accumulate, settings, train):
-    """Return the published weights of a training.
-
-    Args:
-        files: folder of the arrays and the network.
-        labels: name of the arrays.
-        ranks: number of simulated ranks.
-        accumulate: parts of a batch.
-        settings: problem, loss and metrics.
-        train: optimizer, schedule and other keys of the section `train`.
-    """
+    """Return the published weights of a training on the arrays `labels`, with the parts of a batch accumulated."""
     arrays = {
         "name": "arrays",
         "train": [f"{labels}.npz"],
         "test": [f"{labels}.npz"],
         "one_hot": labels == "classes",
     }
-    batch = {
-        "epochs": EPOCHS,
-        "batch_size": math.ceil(SAMPLES / ranks),
-        "accumulate": accumulate,
-        "precision": "float64",
+    batch = {"epochs": EPOCHS, "batch_size": math.ceil(SAMPLES / ranks), "accumulate": accumulate}
+    settings = settings | {
+        "data": {"dataset": "mine", "source": str(files), "reader": arrays, "validation": 0.0},
+        "model": {"name": f"{files}/net.py:network"},
+        "parallel": {"ranks": ranks, "transport": "simulated"},
+        "train": batch | {"precision": "float64"} | train,
     }
-    experiment = Experiment.model_validate(
-        {
-            "data": {"dataset": "mine", "source": str(files), "reader": arrays, "validation": 0.0},
-            "model": {"name": f"{files}/net.py:network"},
-            "parallel": {"ranks": ranks, "transport": "simulated"},
-            "train": batch | train,
-            "runs": {"run": {}},
-            **settings,
-        }
-    )  # fmt: skip
-    run, manifest = Plan.of(experiment).run("run"), files / "store" / "manifest.json"
+    run, manifest = Run.model_validate(settings), files / "store" / "manifest.json"
     prepare_dataset(run.data, manifest.parent)
     assert train_simulated(Task("t", "run", run, 0, None, 1, manifest, files / "job"), StopFlag())
     return load_file(files / "job/model.safetensors")
@@ -136,8 +117,7 @@ def followed(files, labels, formula, kind, rates, clip):
     """
     names: dict = {}
     exec(NETWORK, names)
-    module = names["network"]((3,), 4).double()
-    arrays = np.load(files / f"{labels}.npz")
+    module, arrays = names["network"]((3,), 4).double(), np.load(files / f"{labels}.npz")
     inputs, targets = torch.from_numpy(arrays["features"]).double(), torch.from_numpy(arrays["labels"])
     optimizer = kind[0](module.parameters(), **kind[1])
     for rate in rates:

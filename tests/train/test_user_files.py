@@ -5,8 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.nnlo_command import nnlo, nnlo_process, refused
+from helpers.nnlo_command import nnlo, refused
 from helpers.store_folder import store_folder
+from helpers.training_here import run_here, share_store
 from helpers.trial_results import write_result
 from helpers.user_project import EDITS, FILES, RUNS, Edit, edit, search_settings, write_project
 
@@ -14,8 +15,6 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
 from nnlo_lib.train.task import Task
-
-pytestmark = pytest.mark.processes
 
 edits = pytest.mark.parametrize("change", EDITS, ids=[change.file for change in EDITS])
 
@@ -25,6 +24,7 @@ def trained(tmp_path_factory):
     """Return a project in which each run was trained and evaluated."""
     folder = tmp_path_factory.mktemp("project")
     write_project(folder)
+    share_store(folder)
     for run in RUNS:
         train(folder, run)
     return folder
@@ -33,21 +33,20 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def project(trained, tmp_path):
     """Return a copy of the trained project."""
-    return Path(shutil.copytree(trained, tmp_path / "moved"))
+    return Path(shutil.copytree(trained, tmp_path / "moved", symlinks=True))
 
 
 def train(folder: Path, run: str, *arguments: str) -> str:
-    done = nnlo_process("run", "mine.yaml", "--run", run, *arguments, folder=folder)
-    assert done.returncode == 0, done.stderr
+    done = run_here("mine.yaml", "--run", run, *arguments, folder=folder)
+    assert not done.returncode, done.stderr
     return done.stderr
 
 
 def evaluate(folder: Path, run: str):
-    job = f"results/mine/{run}/seed-0"
-    return nnlo_process(
+    model = job(Path(), run) / "model.safetensors"
+    return nnlo(
         "task", "evaluate", "--config", f"results/mine/{run}/config.json", "--manifest",
-        store_folder() / "manifest.json", "--model", f"{job}/model.safetensors", "--output", "again.json",
-        folder=folder,
+        str(store_folder() / "manifest.json"), "--model", str(model), "--output", "again.json", folder=folder,
     )  # fmt: skip
 
 
@@ -72,7 +71,7 @@ def test_an_edit_is_refused_by_the_evaluation_noted_by_verify_and_trained_again(
     assert f"code: {change.file} differs from the file that this training used" in verified.stdout
     again = evaluate(project, change.run)
     if change.file == "first.pt":  # the published weights replace the initial ones
-        assert again.returncode == 0
+        assert not again.returncode
     else:
         assert f"{change.file}: the file differs" in refused(again)
         assert f"kept as results/mine/{change.run}/seed-0/code/{change.file}" in refused(again)
@@ -80,7 +79,7 @@ def test_an_edit_is_refused_by_the_evaluation_noted_by_verify_and_trained_again(
     assert f"{change.file} changed since the earlier training" in said
     assert "resumed at" not in said
     assert (job(project, change.run) / "history.csv").read_text() != history
-    assert nnlo("verify", "results", folder=project).returncode == 0
+    assert not nnlo("verify", "results", folder=project).returncode
 
 
 def test_a_moved_project_is_not_trained_again(project):
@@ -89,7 +88,7 @@ def test_a_moved_project_is_not_trained_again(project):
     assert "already finished: mine/network seed 0" in said
     assert "changed" not in said
     assert (job(project, "network") / "model.safetensors").read_bytes() == weights
-    assert evaluate(project, "network").returncode == 0
+    assert not evaluate(project, "network").returncode
 
 
 def test_more_epochs_after_an_edit_are_no_mixture(project):
@@ -137,16 +136,13 @@ def test_contents_that_two_files_exchange_are_an_edit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_project(tmp_path)
     (tmp_path / "manifest.json").write_text("{}")
-    (tmp_path / "output_loss.py").write_text(
-        FILES["output_loss.py"] + "\n\ndef share(outputs, targets):\n    pass\n"
-    )
-    (tmp_path / "metric.py").write_text(FILES["metric.py"] + "\n\ndef loss(outputs, targets):\n    pass\n")
-    run = Experiment.model_validate(search_settings("network"))
-    keys = []
-    for _ in range(2):
+    run, keys = Experiment.model_validate(search_settings("network")), []
+    texts = [
+        FILES[name] + "\n\ndef {}(outputs, targets):\n    pass\n" for name in ("output_loss.py", "metric.py")
+    ]
+    texts = [text.format(name) for text, name in zip(texts, ("share", "loss"), strict=True)]
+    for order in (1, -1):
+        for name, text in zip(("output_loss.py", "metric.py"), texts[::order], strict=True):
+            (tmp_path / name).write_text(text)
         keys.append(Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).fingerprint)
-        one, other = tmp_path / "metric.py", tmp_path / "output_loss.py"
-        texts = one.read_text(), other.read_text()
-        other.write_text(texts[0])
-        one.write_text(texts[1])
     assert keys[0] != keys[1]

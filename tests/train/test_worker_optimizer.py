@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from helpers.algorithm_trainings import manifest, measured, task
+from helpers.algorithm_trainings import measured, task
 
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
@@ -10,7 +10,6 @@ from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 
-__all__ = ["manifest"]
 SCHEDULED = {"schedule": {"name": "step", "every": 3, "factor": 0.5, "unit": "steps"}, "scale_lr": "sqrt"}
 RUN = {"algorithm": {"name": "easgd", "momentum": 0.5}, "parallel": {"ranks": 4}}
 

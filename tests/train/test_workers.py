@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
@@ -25,13 +25,8 @@ GROUPED = {
 }
 
 
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    return store(tmp_path_factory.mktemp("store"))
-
-
 @pytest.mark.parametrize("case", GROUPED)
-def test_a_worker_of_two_processes_trains_as_one_of_one(tmp_path, manifest, case):
+def test_a_worker_of_two_processes_trains_as_one_of_one(tmp_path, small_store, case):
     algorithm, servers = GROUPED[case]
     scale = {} if case == "individual" else {"scale_lr": "linear"}
     train = {"batch_size": 14, "precision": "float64", "optimizer": SGD, **scale}
@@ -40,7 +35,9 @@ def test_a_worker_of_two_processes_trains_as_one_of_one(tmp_path, manifest, case
         folder = tmp_path / str(processes)
         parallel = {"ranks": 2 * processes + servers, "processes_per_worker": processes}
         parallel |= {"transport": "simulated"}
-        task = watched(folder, manifest, {}, train=train, model=MODEL, algorithm=algorithm, parallel=parallel)
+        task = watched(
+            folder, small_store, {}, train=train, model=MODEL, algorithm=algorithm, parallel=parallel
+        )
         assert train_simulated(task, StopFlag())
         logs.append((folder / "log.txt").read_text())
     assert all("scaled for 2 workers" in log for log in logs) == (case != "individual")
@@ -54,32 +51,19 @@ def test_a_worker_of_two_processes_trains_as_one_of_one(tmp_path, manifest, case
 SPEEDS = (1.0, 0.6, 1.7, 1.3)
 
 
-def test_adpsgd_with_two_processes_per_worker_trains_as_with_one(tmp_path, manifest):
+def test_adpsgd_with_two_processes_per_worker_trains_as_with_one(tmp_path, small_store):
     """Asynchronous: equal only if the events have the same order, hence a virtual machine without network delays."""
     trained, rows, gaps = [], [], []
     for processes in (1, 2):
-        machine = {
-            "latency": 0.0,
-            "bandwidth": 1e30,
-            "sample_seconds": 1e-4 * processes,
-            "speeds": [speed for speed in SPEEDS for _ in range(processes)],
-        }
+        speeds = [speed for speed in SPEEDS for _ in range(processes)]
+        machine = {"latency": 0.0, "bandwidth": 1e30, "sample_seconds": 1e-4 * processes, "speeds": speeds}
+        parallel = {"ranks": 4 * processes, "processes_per_worker": processes}
         task = watched(
-            tmp_path / str(processes),
-            manifest,
-            {},
+            tmp_path / str(processes), small_store, {}, model=MODEL, algorithm={"name": "adpsgd"},
             # 180 samples: four equal steps of 4 workers of 10 samples, and 20 left for the fifth.
             train={"batch_size": 10, "precision": "float64", "optimizer": SGD, "validate_every": 2},
-            model=MODEL,
-            algorithm={"name": "adpsgd"},
-            topology={"name": "path"},
-            parallel={
-                "ranks": 4 * processes,
-                "processes_per_worker": processes,
-                "transport": "simulated",
-                "simulation": machine,
-            },
-        )
+            topology={"name": "path"}, parallel=parallel | {"transport": "simulated", "simulation": machine},
+        )  # fmt: skip
         assert train_simulated(task, StopFlag())
         state, summary = tmp_path / str(processes) / "state", tmp_path / str(processes) / "summary.json"
         trained.append(load_file(tmp_path / str(processes) / "model.safetensors"))
@@ -121,7 +105,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("name", "rule"), PAIRS)
 def test_a_rank_without_samples_does_not_move_by_its_own_optimizer(
-    tmp_path, manifest, monkeypatch, name, rule
+    tmp_path, small_store, monkeypatch, name, rule
 ):
     steps: Counter[int] = Counter()
     step = Replica.step
@@ -130,18 +114,36 @@ def test_a_rank_without_samples_does_not_move_by_its_own_optimizer(
     graph = {"name": "path" if name == "adpsgd" else "cycle"}
     graph |= {"weights": "lazy_metropolis"} if name == "d2" else {}
     train = {"batch_size": 5, "optimizer": RULES[rule]}
-    task = watched(
-        tmp_path,
-        manifest,
-        {},
-        7 + servers,
-        train=train,
-        model=MODEL,
-        algorithm={"name": name},
-        topology=graph,
-    )
+    settings = {"train": train, "model": MODEL, "algorithm": {"name": name}, "topology": graph}
+    task = watched(tmp_path, small_store, {}, 7 + servers, **settings)
     assert train_simulated(task, StopFlag())
     assert min(steps.values()) == IDLE[name]
     assert Counter(steps.values())[18] == (7 if IDLE[name] == 18 else 5)
     rows = [json.loads(row) for row in (tmp_path / "state/history.jsonl").read_text().splitlines()]
     assert rows[-1]["samples"] == 3 * 180
+
+
+DEALT = {
+    "downpour": {},
+    "easgd": {"sync_every": 2},
+    "gosgd": {"probability": 0.3},
+    "adpsgd": {},
+}
+
+
+@pytest.mark.parametrize("name", DEALT)
+def test_with_dynamic_dealing_fast_workers_do_the_work_of_slow_ones(tmp_path, small_store, name):
+    seen, seconds = [], []
+    for dealing in ("static", "dynamic"):
+        slow = {"stragglers": {"ranks": [1], "slowdown": 5}}
+        task = watched(
+            tmp_path / dealing, small_store, {}, model=MODEL, topology={"name": "cycle"},
+            algorithm={"name": name, **DEALT[name]}, train={"batch_size": 4, "dealing": dealing},
+            parallel={"ranks": 4, "transport": "simulated", "simulation": slow},
+        )  # fmt: skip
+        assert train_simulated(task, StopFlag())
+        summary = json.loads((task.folder / "summary.json").read_text())
+        seen.append(summary["samples_seen"])
+        seconds.append(summary["seconds"]["total"])
+    assert seen[0] == seen[1]
+    assert seconds[1] < 0.6 * seconds[0]

@@ -6,11 +6,12 @@ import pytest
 from helpers.trial_results import write_result
 
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
-from nnlo_lib.config.edit_effects import EDIT_EFFECTS, EditEffect
+from nnlo_lib.config.edit_effects import EDIT_EFFECTS, EditEffect, keys_with
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.space.searchable_keys import SHARED_DATA_KEYS
 from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
 from nnlo_lib.train.task import Task
+from nnlo_lib.workflow.search_plan import SearchPlan
 
 BASE = {
     "parallel": {"transport": "simulated", "ranks": 2},
@@ -110,3 +111,11 @@ def test_an_edit_of_a_search_is_refused_if_it_changes_the_trials(key, tmp_path):
             freeze_or_verify_settings(tmp_path, other)
     else:
         freeze_or_verify_settings(tmp_path, other)
+
+
+# `search.blocks` is of the executor mpi alone.
+@pytest.mark.parametrize("key", sorted({*keys_with(EditEffect.SEARCH_END)} - {"search.blocks"}))
+def test_an_edit_of_the_end_of_a_search_changes_a_parameter_of_its_rule(key):
+    base = Experiment.model_validate(BASE)
+    before, after = (SearchPlan(each, False).end_conditions for each in (base, edited(base, key, EDITS[key])))
+    assert before != after

@@ -1,6 +1,7 @@
 """`nnlo evaluate`: numbers by numpy from the published weights, on own and other data, and its refusals."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -80,15 +81,28 @@ def moments(project):
     return found["mean"][0], found["std"][0]
 
 
-def test_a_folder_gives_the_numbers_of_its_evaluation(project):
-    done = nnlo("evaluate", FOLDER, "--output", "out.json", folder=project)
+def evaluated(project, *arguments):
+    """Return the file that `nnlo evaluate` writes."""
+    done = nnlo("evaluate", *arguments, "--output", "out.json", folder=project)
     assert done.returncode == 0, done.stderr
-    found = json.loads((project / "out.json").read_text())
-    recorded = json.loads((project / FOLDER / "evaluation.json").read_text())
+    return json.loads((project / "out.json").read_text()) | {"stdout": done.stdout}
+
+
+def recorded(project):
+    return json.loads((project / FOLDER / "evaluation.json").read_text())
+
+
+def assert_same_numbers(found, expected):
+    pairs = [(each["loss"], each["accuracy"]) for each in (found, expected)]
+    assert pairs[0] == pytest.approx(pairs[1], rel=1e-5)
+
+
+def test_a_folder_gives_the_numbers_of_its_evaluation(project):
+    found, expected = evaluated(project, FOLDER), recorded(project)
     shared = ("loss", "accuracy", "confusion", "samples", "split", "classes", "model_sha256")
-    assert {key: found[key] for key in shared} == {key: recorded[key] for key in shared}
+    assert {key: found[key] for key in shared} == {key: expected[key] for key in shared}
     line = f"{FOLDER}: test (355 samples): loss {found['loss']:.6g}  accuracy {found['accuracy']:.6g}\n"
-    assert done.stdout == line
+    assert found["stdout"] == line
 
 
 @pytest.mark.parametrize("split", ["test", "train"])
@@ -97,21 +111,9 @@ def test_other_data_are_normalized_as_the_training_and_measured_as_by_numpy(proj
     # Bytes up to 255 instead of 16, so that means and deviations are in other units.
     larger = np.round(images * (255 / 16)).astype(np.uint8)
     write_arrays(project, larger, labels)
-    done = nnlo(
-        "evaluate",
-        FOLDER,
-        "--experiment",
-        "mine.yaml",
-        "--split",
-        split,
-        "--output",
-        "out.json",
-        folder=project,
-    )
-    assert done.returncode == 0, done.stderr
+    found = evaluated(project, FOLDER, "--experiment", "mine.yaml", "--split", split)
     mean, std = moments(project)
     expected = loss_and_accuracy(scores(project, (larger * (16 / 255) - mean) / std), labels)
-    found = json.loads((project / "out.json").read_text())
     assert (found["loss"], found["accuracy"]) == pytest.approx(expected, rel=1e-5)
     assert (found["split"], found["samples"]) == (split, 355)
 
@@ -125,42 +127,29 @@ def test_data_without_the_last_class_keep_the_classes_of_the_training(project):
         "data.reader={name: arrays, train: '*.npz', features: x, labels: y}",
     )
     options = [word for change in changes for word in ("--set", change)]
-    done = nnlo("evaluate", FOLDER, *options, "--split", "train", "--output", "out.json", folder=project)
-    assert done.returncode == 0, done.stderr
-    found = json.loads((project / "out.json").read_text())
+    found = evaluated(project, FOLDER, *options, "--split", "train")
     assert np.shape(found["confusion"]) == (10, 10)
     assert sum(found["confusion"][9]) == 0
 
 
-def test_a_weights_file_is_evaluated_with_the_model_of_an_experiment(project):
+def write_model(project):
+    """Write w.yaml with the model and the normalization of the training."""
     mean, std = (value / 16 for value in moments(project))
     (project / "w.yaml").write_text(f"{MODEL}data: {{normalize: {{mean: [{mean}], std: [{std}]}}}}\n")
-    weights = project / "copy.safetensors"
-    weights.write_bytes((project / FOLDER / "model.safetensors").read_bytes())
-    done = nnlo(
-        "evaluate", "copy.safetensors", "--experiment", "w.yaml", "--output", "out.json", folder=project
-    )
-    assert done.returncode == 0, done.stderr
-    recorded = json.loads((project / FOLDER / "evaluation.json").read_text())
-    found = json.loads((project / "out.json").read_text())
-    assert (found["loss"], found["accuracy"]) == pytest.approx(
-        (recorded["loss"], recorded["accuracy"]), rel=1e-5
-    )
+
+
+def test_a_weights_file_is_evaluated_with_the_model_of_an_experiment(project):
+    write_model(project)
+    shutil.copy(project / FOLDER / "model.safetensors", project / "copy.safetensors")
+    assert_same_numbers(evaluated(project, "copy.safetensors", "--experiment", "w.yaml"), recorded(project))
 
 
 @pytest.mark.parametrize("order", ["NHWC", "NCHW"])
 def test_exported_weights_of_pydtnn_give_the_same_numbers(project, order):
-    mean, std = (value / 16 for value in moments(project))
-    (project / "w.yaml").write_text(f"{MODEL}data: {{normalize: {{mean: [{mean}], std: [{std}]}}}}\n")
+    write_model(project)
     done = nnlo("export", FOLDER, "w.npz", "--order", order, folder=project)
     assert (done.returncode, done.stdout) == (0, f"w.npz: 4 arrays in PyDTNN's layout ({order})\n")
-    done = nnlo("evaluate", "w.npz", "--experiment", "w.yaml", "--output", "out.json", folder=project)
-    assert done.returncode == 0, done.stderr
-    recorded = json.loads((project / FOLDER / "evaluation.json").read_text())
-    found = json.loads((project / "out.json").read_text())
-    assert (found["loss"], found["accuracy"]) == pytest.approx(
-        (recorded["loss"], recorded["accuracy"]), rel=1e-5
-    )
+    assert_same_numbers(evaluated(project, "w.npz", "--experiment", "w.yaml"), recorded(project))
 
 
 def test_weights_are_exported_to_npz_files_only(project):

@@ -1,5 +1,6 @@
 """The queue of a search gives Snakemake the files to make, the time of the next query, and each job's resources."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import experiment_from_settings
 from nnlo_lib.search.study.trial import FoldTask, Result, read_trials
+from nnlo_lib.state.lease import Lease
 from nnlo_lib.workflow.plan import Plan
 from nnlo_lib.workflow.search_plan import SearchPlan
 from nnlo_lib.workflow.search_queue import TrialQueue
@@ -58,7 +60,7 @@ def paths(*fold_tasks):
     return [str(fold_task.result_path(FOLDER)) for fold_task in fold_tasks]
 
 
-def test_it_is_asked_once_for_each_news_and_ends_with_a_file_of_its_own():
+def test_the_queue_gives_the_files_after_each_result_and_ends_with_the_configuration():
     snakemake, epochs = Snakemake(trials=2), experiment().train.epochs
     first, second = [[FoldTask(trial, fold, epochs) for fold in (0, 1)] for trial in (0, 1)]
     assert snakemake.ask() == []
@@ -75,7 +77,7 @@ def test_it_is_asked_once_for_each_news_and_ends_with_a_file_of_its_own():
     assert snakemake.agenda.finished
 
 
-def test_a_dry_run_decides_nothing_and_names_what_was_begun():
+def test_a_dry_run_decides_nothing_and_lists_the_fold_tasks_that_were_begun():
     begun = Snakemake()
     begun.executes = True
     fold_tasks = begun.ask()
@@ -89,8 +91,8 @@ def test_a_dry_run_decides_nothing_and_names_what_was_begun():
     ] == files
 
 
-@pytest.mark.long
-def test_another_process_goes_on_with_what_was_begun_and_only_one_decides(capsys):
+def test_a_second_queue_continues_what_the_first_began_and_only_one_decides(capsys, monkeypatch):
+    monkeypatch.setattr("nnlo_lib.workflow.search_queue.Lease", partial(Lease, beat=0.1))
     first, second = Snakemake(), Snakemake()
     first.executes = second.executes = True
     begun = first.ask()
@@ -101,7 +103,7 @@ def test_another_process_goes_on_with_what_was_begun_and_only_one_decides(capsys
     assert second.ask() == begun
 
 
-def test_it_has_ended_only_for_the_settings_it_ended_with():
+def test_a_search_has_ended_only_for_the_settings_it_ended_with():
     snakemake = Snakemake(trials=1)
     snakemake.executes = True
     snakemake.ask()
@@ -118,7 +120,7 @@ def test_it_has_ended_only_for_the_settings_it_ended_with():
         SearchPlan.of(experiment(trials=1, space={"parallel.ranks": [1, 2]}), True)
 
 
-def test_each_trial_asks_for_what_its_own_run_needs():
+def test_each_trial_requests_the_resources_of_its_own_run():
     wide = {"constant": 2, "when": {"parallel.ranks": [6]}}
     search = {"parallel": 6, "space": {"parallel.ranks": [1, 2, 6], "resources.nodes": wide}}
     snakemake = Snakemake(**search)
@@ -148,7 +150,7 @@ def test_the_best_is_not_known_before_its_configuration_is():
     )
 
 
-def test_a_search_adds_its_best_to_the_named_runs_and_stands_for_them_where_there_are_none():
+def test_a_search_adds_its_best_to_the_named_runs():
     assert Plan.of(experiment()).folders == ["best/seed-3", "best/seed-4"]
     named = Experiment.model_validate(SETTINGS | {"runs": {"a": {}}})
     assert Plan.of(named).folders == ["a/seed-3", "a/seed-4", "best/seed-3", "best/seed-4"]

@@ -1,15 +1,17 @@
-"""A search through the DAG on this machine: its end, its extension, a killed Snakemake, and errors."""
+"""A search through the DAG on this machine: its end, its extension and edits, a killed Snakemake, and errors."""
 
-import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+import yaml
+from helpers.killed_searches import end
 from helpers.repository_copy import environment
+from helpers.training_process import wait
 
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.search.samplers.factory import build_sampler
@@ -17,95 +19,124 @@ from nnlo_lib.search.study.loop import run_study
 from nnlo_lib.search.study.study import Study
 from nnlo_lib.search.study.trial import Result
 
+pytestmark = pytest.mark.snakemake
+
 SEARCH = {
     "space": {"train.optimizer.lr": {"log_uniform": [1e-3, 1.0]}, "parallel.ranks": [1, 2]},
     "method": {"name": "sobol"},
-    "trials": 3,
+    "trials": 2,
     "parallel": 2,
     "order": "fixed",
-    "folds": {"k": 2},
 }
+ONE_RANK = {"runs": {}, "parallel": {"ranks": 1}}
 
 
-def experiment(checkout, **search):
-    checkout.experiment(runs={}, parallel={"ranks": 1}, search=SEARCH | search)
+def settings(name, more=(), **search):
+    """Return an experiment with the search in which trials have one rank unless the space says otherwise."""
+    return {"name": name, **ONE_RANK, **dict(more), "search": SEARCH | search}
 
 
-def trials(checkout):
+def trials(clone, name):
     """Return the content of all trial files."""
-    folder = checkout.folder / "results/tiny/search/trials"
+    folder = clone.results(name) / "search/trials"
     return {path.name: path.read_text() for path in sorted(folder.glob("*.json"))}
 
 
-def results(checkout):
+def results(clone, name):
     """Return (inode, time of modification in ns) of each fold task's result file, to detect replaced files."""
-    folder = checkout.folder / "results/tiny/search/trials"
+    folder = clone.results(name) / "search/trials"
     files = {str(path.relative_to(folder)): path.stat() for path in folder.glob("*/fold-*/epochs-*.json")}
-    return {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in files.items()}
+    return {file: (stat.st_ino, stat.st_mtime_ns) for file, stat in files.items()}
 
 
-def endings(checkout):
-    """Return the reasons for the ends of the attempts at each fold."""
-    paths = (checkout.folder / "results/tiny/search/trials").glob("*/fold-*/state/attempts.jsonl")
-    return [[json.loads(line)["reason"] for line in path.read_text().splitlines()] for path in paths]
+def names(count, folds=1):
+    return {f"{trial:04d}/fold-{fold}/epochs-2.json" for trial in range(count) for fold in range(folds)}
 
 
-def rows(path):
-    with path.open() as file:
-        return list(csv.DictReader(file))
+@pytest.fixture(scope="module")
+def searched(clone):
+    """Return the clone with a search that has ended."""
+    clone.run(**settings("tiny"))
+    return clone
 
 
-def names(trials, folds=2, epochs=2):
-    return {f"{trial:04d}/fold-{fold}/epochs-{epochs}.json" for trial in trials for fold in range(folds)}
-
-
-@pytest.mark.slow
-def test_a_search_ends_with_its_best_trained_on_all_data_and_can_be_extended(checkout):
-    experiment(checkout)
-    plan = checkout.snakemake("--dry-run")
-    assert plan.returncode == 0, plan.stdout
-    assert "search: at most 3 trials (folds per trial: 2)" in plan.stdout
-    assert not (checkout.folder / "results").exists()
-
-    first = checkout.snakemake()
-    assert first.returncode == 0, first.stdout
-    folder = checkout.folder / "results/tiny"
-    before, asked = results(checkout), trials(checkout)
-    assert set(before) == names(range(3))
-    table = rows(folder / "search/trials.csv")
-    assert [row["status"] for row in table] == ["finished"] * 3
+@pytest.mark.real
+def test_a_search_ends_with_its_best_trained_on_all_data(searched):
+    assert set(results(searched, "tiny")) == names(2)
+    table = searched.table("tiny/search/trials.csv")
+    assert [row["status"] for row in table] == ["finished"] * 2
     best = min(table, key=lambda row: float(row["objective"]))
-    run = json.loads((folder / "best/config.json").read_text())["run"]
+    run = json.loads((searched.results() / "best/config.json").read_text())["run"]
     assert run["train"]["optimizer"]["lr"] == float(best["train.optimizer.lr"])
     assert run["parallel"]["ranks"] == int(best["parallel.ranks"])
-    assert [row["run"] for row in rows(folder / "summary.csv")] == ["best"]
-    assert "<html" in (folder / "report.html").read_text()
-    assert "Nothing to be done" in checkout.snakemake().stdout
-
-    experiment(checkout, trials=5)
-    second = checkout.snakemake()
-    assert second.returncode == 0, second.stdout
-    after = results(checkout)
-    assert second.stdout.count("(Rule: fold_task)") == 4
-    assert set(after) == names(range(5))
-    assert {name: after[name] for name in before} == before
-    assert {name: trials(checkout)[name] for name in asked} == asked
-    assert len(rows(folder / "search/trials.csv")) == 5
-    assert "Nothing to be done" in checkout.snakemake().stdout
+    assert [row["run"] for row in searched.table("tiny/summary.csv")] == ["best"]
+    assert "<html" in (searched.results() / "report.html").read_text()
+    assert "Nothing to be done" in searched.run(**settings("tiny"))
 
 
-@pytest.mark.slow
-def test_a_killed_snakemake_goes_on_with_the_same_trials_and_trains_none_twice(checkout, tmp_path):
-    target = "results/tiny/search/trials.csv"
-    experiment(checkout, space={"train.optimizer.lr": {"log_uniform": [1e-3, 1.0]}})
-    kill_when(checkout, target, 2)
-    before = results(checkout)
-    again = checkout.snakemake(target)
-    assert again.returncode == 0, again.stdout
-    assert set(results(checkout)) == names(range(3))
-    assert {name: results(checkout)[name] for name in before} == before
-    assert all(reasons.count("finished") == 1 for reasons in endings(checkout))
-    assert trials(checkout) == undisturbed(tmp_path, load_experiment(checkout.folder / "tiny.yaml").search)
+BEST = {"best": 1, "evaluate_best": 1, "aggregate": 1, "report": 1}
+EDITS = {
+    "trials lowered": ({"trials": 1}, {}, {"report": 1}),
+    "parallel raised": ({"parallel": 4}, {}, {"report": 1}),
+    "target": ({"objective": {"target": 0.0}}, {}, {"report": 1}),
+    "trials raised": ({"trials": 3}, {}, BEST | {"search": 1, "trials": 1, "choose": 1}),
+    "resources": ({}, {"resources": {"runtime": 7}}, {"report": 1}),
+    "observe": ({}, {"observe": {"trace": True}}, {"report": 1}),
+    "resources and seed": ({}, {"resources": {"runtime": 7}, "seeds": [0, 1]}, BEST),
+    "seed added": ({}, {"seeds": [0, 1]}, BEST),
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_of_a_search_that_has_ended_runs_these_jobs(searched, edit):
+    search, changes, expected = EDITS[edit]
+    said = searched.run("--dry-run", **settings("tiny", changes, **search))
+    found = dict(re.findall(r"^(\w+) +(\d+)$", said.partition("Job stats:")[2].partition("\n\n")[0], re.M))
+    assert {rule: int(count) for rule, count in found.items() if rule not in ("all", "total")} == expected
+
+
+@pytest.mark.exhaustive
+def test_the_best_gets_edited_resources_and_seeds_and_the_search_more_trials_after_the_end(searched):
+    folder = searched.results()
+    # A best that ran out of time has published nothing.
+    (folder / "best/seed-0/summary.json").unlink()
+    edited = settings("tiny", {"resources": {"runtime": 7}, "seeds": [0, 1]})
+    assert searched.run("--printshellcmds", **edited).count("--minutes 7 ") == 2
+    assert json.loads((folder / "best/config.json").read_text())["run"]["resources"]["runtime"] == 7
+    assert yaml.safe_load((folder / "search/best.yaml").read_text())["seeds"] == [0, 1]
+    assert (folder / "best/seed-1/evaluation.json").exists()
+    assert "Nothing to be done" in searched.run()
+
+    before, asked = results(searched, "tiny"), trials(searched, "tiny")
+    assert searched.run(**settings("tiny", trials=4)).count("(Rule: fold_task)") == 2
+    after = results(searched, "tiny")
+    assert set(after) == names(4)
+    assert {file: after[file] for file in before} == before
+    assert {file: trials(searched, "tiny")[file] for file in asked} == asked
+    assert len(searched.table("tiny/search/trials.csv")) == 4
+    assert "Nothing to be done" in searched.run()
+
+
+@pytest.mark.exhaustive
+def test_a_killed_snakemake_goes_on_with_the_same_trials_and_trains_none_twice(clone, tmp_path):
+    target = "results/killed/search/trials.csv"
+    space = {"train.optimizer.lr": {"log_uniform": [1e-3, 1.0]}}
+    plan = clone.run("--dry-run", **settings("killed", space=space, trials=3, folds={"k": 2}))
+    assert "search: at most 3 trials (folds per trial: 2)" in plan
+    assert not clone.results("killed").exists()
+    kill_after(clone, target, 2)
+    before = results(clone, "killed")
+    clone.run(target)
+    after = results(clone, "killed")
+    assert set(after) == names(3, folds=2)
+    assert {file: after[file] for file in before} == before
+    for path in (clone.results("killed") / "search/trials").glob("*/fold-*/state/attempts.jsonl"):
+        assert [json.loads(line)["reason"] for line in path.read_text().splitlines()].count("finished") == 1
+    search = load_experiment(clone.folder / "tiny.yaml").search
+    assert run_study(Study(tmp_path, search, 2, build_sampler(search), search.parallel), AtOnce(tmp_path))
+    undisturbed = {path.name: path.read_text() for path in (tmp_path / "trials").glob("*.json")}
+    assert trials(clone, "killed") == undisturbed
 
 
 class AtOnce:
@@ -121,91 +152,55 @@ class AtOnce:
         return True
 
 
-def undisturbed(folder, search):
-    """Return the trial files of an undisturbed search; its method proposes points without using results."""
-    assert run_study(Study(folder, search, 2, build_sampler(search), search.parallel), AtOnce(folder))
-    return {path.name: path.read_text() for path in (folder / "trials").glob("*.json")}
-
-
-def kill_when(checkout, target, count):
+def kill_after(clone, target, count):
     """Kill Snakemake and all its child processes after `count` fold tasks have ended, as if the machine failed."""
     command = [sys.executable, "-m", "snakemake", target, "--profile", "profiles/local", "--cores", "2"]
     process = subprocess.Popen(
-        [*command, "--configfile", "tiny.yaml"], cwd=checkout.folder, env=environment(), start_new_session=True,
+        [*command, "--configfile", "tiny.yaml"], cwd=clone.folder, env=environment(), start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while len(results(checkout)) < count and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait("fold tasks", lambda: len(results(clone, "killed")) >= count or process.poll() is not None, 600)
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait(100) == -signal.SIGKILL
+    end(clone.folder)
 
 
-@pytest.mark.slow
-def test_a_failing_trial_is_a_result_and_one_that_cannot_be_decided_a_sentence(checkout):
-    (checkout.folder / "model.py").write_text(
+@pytest.mark.exhaustive
+def test_a_failing_trial_is_a_result_and_changed_settings_are_refused(clone):
+    (clone.folder / "model.py").write_text(
         "from torch import nn\n\n"
         "def build(shape, classes, hidden):\n"
         "    if hidden == 13:\n        raise RuntimeError('an unlucky number')\n"
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
     )
-    space = {"model.args.hidden": [7, 13]}
-    model = {"name": "model.py:build", "args": {"hidden": 7}}
-    search = SEARCH | {"space": space, "method": {"name": "grid"}, "trials": 9, "folds": {"k": 1}}
-    checkout.experiment(runs={}, parallel={"ranks": 1}, model=model, search=search)
-    run = checkout.snakemake("results/tiny/best/config.json")
-    assert run.returncode == 0, run.stdout
-    table = {
-        row["model.args.hidden"]: row for row in rows(checkout.folder / "results/tiny/search/trials.csv")
-    }
+    model = {"model": {"name": "model.py:build", "args": {"hidden": 7}}}
+    grid = {"method": {"name": "grid"}, "trials": 9}
+    clone.run(
+        "results/fails/best/config.json",
+        **settings("fails", model, space={"model.args.hidden": [7, 13]}, **grid),
+    )
+    table = {row["model.args.hidden"]: row for row in clone.table("fails/search/trials.csv")}
     assert (table["7"]["status"], table["13"]["status"]) == ("finished", "failed")
     assert "an unlucky number" in table["13"]["error"]
-
-    space["model.args.hidden"] = [7, 13, 21]
-    checkout.experiment(runs={}, parallel={"ranks": 1}, model=model, search=search)
-    refused = checkout.snakemake()
-    assert refused.returncode == 2
-    assert "the search was started with other settings" in refused.stdout
-    assert "Traceback" not in refused.stdout
+    said = clone.run(status=2, **settings("fails", model, space={"model.args.hidden": [7, 13, 21]}, **grid))
+    assert "the search was started with other settings" in said
 
 
-@pytest.mark.slow
-def test_another_driver_is_told_of_in_a_sentence(checkout):
-    experiment(checkout)
-    held = (
-        "import sys; from pathlib import Path; from nnlo_lib.state.lease import Lease;"
-        "Lease(Path('results/tiny/search/state')).acquire(False, lambda: False); print('held', flush=True);"
-        "sys.stdin.read()"
-    )
+HOLD = (
+    "import sys; from pathlib import Path; from nnlo_lib.state.lease import Lease;"
+    "Lease(Path('results/held/search/state')).acquire(False, lambda: False); print('held', flush=True);"
+    "sys.stdin.read()"
+)
+
+
+@pytest.mark.exhaustive
+def test_a_search_with_another_driver_is_refused(clone):
     with subprocess.Popen(
-        [sys.executable, "-c", held],
-        cwd=checkout.folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as other:
+        [sys.executable, "-c", HOLD], cwd=clone.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:  # fmt: skip
         assert other.stdout.readline() == "held\n"
-        run = checkout.snakemake()
+        said = clone.run(status=1, **settings("held"))
         other.kill()
-    assert run.returncode == 1
-    assert "results/tiny/search is being written by" in run.stdout
-    assert "Traceback" not in run.stdout
-    assert not list((checkout.folder / "results/tiny/search").glob("trials*"))
-
-
-@pytest.mark.slow
-def test_a_fold_task_that_cannot_be_trained_here_ends_snakemake_and_not_the_others(checkout):
-    experiment(
-        checkout, trials=2, folds={"k": 1}, space={"train.optimizer.lr": [0.1, 0.2]}, method={"name": "grid"}
-    )
-    blocked = checkout.folder / "results/tiny/search/trials/0000/fold-0/state"
-    blocked.parent.mkdir(parents=True)
-    blocked.write_text("where the checkpoints should go")
-    run = checkout.snakemake("results/tiny/search/trials.csv")
-    assert run.returncode == 1
-    assert "fold-0/state/lease.json, the lease that gives one launcher exclusive access" in run.stdout
-    assert set(results(checkout)) == names([1], folds=1)
-    blocked.unlink()
-    again = checkout.snakemake("results/tiny/search/trials.csv")
-    assert again.returncode == 0, again.stdout
-    assert again.stdout.count("(Rule: fold_task)") == 1
+    assert "results/held/search is being written by" in said
+    assert "Traceback" not in said
+    assert not list((clone.results("held") / "search").glob("trials*"))

@@ -1,108 +1,195 @@
-"""The DAG on this machine is complete and reproducible, and repeats no finished job."""
+"""The DAG on this machine is complete, repeats no finished job, and an edit reruns exactly what depends on it."""
 
-import csv
+import hashlib
 import json
-import time
+import re
+import subprocess
+import sys
 
 import pytest
+from helpers.repository_copy import environment
 
-RUNS = ("allreduce", "downpour", "alone", "simulated")
+pytestmark = pytest.mark.snakemake
+
+NET = """
+from torch import nn
+
+def net(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+"""
+ALONE = {"parallel": {"ranks": 1}}
+RUNS = {
+    "pair": {"parallel": {"ranks": 2}},
+    "served": {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 3}},
+    "own": {"model": {"name": "net.py:net"}} | ALONE,
+    "simulated": {"parallel": {"ranks": 4, "transport": "simulated"}},
+}
+EPOCHS = {"epochs": 2, "batch_size": 64}
+SUMMARY = {"aggregate": 1, "report": 1}
+ALL = {"train": 2, "train_single": 2, "evaluate": 4} | SUMMARY
+ONE = {"train_single": 1, "evaluate": 1} | SUMMARY
+EDITS = {
+    "resources": ({"resources": {"runtime": 7}}, {"report": 1}),
+    "metrics": ({"metrics": ["top2_accuracy"]}, ALL),
+    "one run": ({"runs": RUNS | {"own": {"train": {"batch_size": 16}} | RUNS["own"]}}, ONE),
+}
+MORE_EDITS = {
+    "seed added": ({"seeds": [0, 1]}, ALL),
+    "checkpoint": ({"checkpoint": {"every": "1 epoch"}}, {"report": 1}),
+    "observe": ({"observe": {"trace": True}}, {"report": 1}),
+    "placement": ({"data": {"stage_to": "/tmp"}}, {"report": 1}),
+    "resources and metrics": ({"resources": {"runtime": 7}, "metrics": ["top2_accuracy"]}, ALL),
+    "more epochs": ({"train": EPOCHS | {"epochs": 3}}, ALL),
+    "run added": ({"runs": RUNS | {"more": {"train": {"batch_size": 8}} | ALONE}}, ONE),
+    "run removed": ({"runs": {"pair": RUNS["pair"]}}, SUMMARY),
+    "run renamed": ({"runs": {"pair": RUNS["pair"], "mine": RUNS["own"]}}, ONE),
+    "folds": ({"folds": 2}, {"train": 4, "train_single": 4, "evaluate": 8} | SUMMARY),
+    "name": ({"name": "other"}, ALL),
+}
 
 
-def rows(path):
-    with path.open() as file:
-        return list(csv.DictReader(file))
+def jobs(output):
+    """Return the number of jobs of each rule that a dry run lists."""
+    found = dict(re.findall(r"^(\w+) +(\d+)$", output.partition("Job stats:")[2].partition("\n\n")[0], re.M))
+    return {rule: int(count) for rule, count in found.items() if rule not in ("all", "total")}
 
 
-def test_every_stage_runs_once_and_then_nothing_is_left_to_do(checkout):
-    checkout.experiment()
-    first = checkout.snakemake()
-    assert first.returncode == 0, first.stdout
-    results = checkout.folder / "results/tiny"
+@pytest.fixture(scope="module")
+def finished(clone):
+    """Return the clone with the finished experiment `tiny`."""
+    (clone.folder / "net.py").write_text(NET)
+    clone.run(runs=RUNS)
+    return clone
+
+
+@pytest.mark.real
+def test_every_stage_runs_once_and_then_nothing_is_left_to_do(finished):
+    written = {"history.csv", "summary.json", "model.safetensors", "log.txt", "trace.json", "evaluation.json"}
     for run in RUNS:
-        job = results / run / "seed-0"
-        assert {
-            "history.csv",
-            "summary.json",
-            "model.safetensors",
-            "log.txt",
-            "trace.json",
-            "evaluation.json",
-        } <= {path.name for path in job.iterdir()}
-        assert [row["epoch"] for row in rows(job / "history.csv")] == ["1", "2"]
-        assert json.loads((job / "evaluation.json").read_text())["samples"] == 355
-    assert [row["run"] for row in rows(results / "summary.csv")] == list(RUNS)
-    assert "<html" in (results / "report.html").read_text()
-
-    started = time.monotonic()
-    second = checkout.snakemake()
-    assert second.returncode == 0
-    assert "Nothing to be done" in second.stdout
-    assert time.monotonic() - started < 60
-
-    archive = checkout.snakemake("--report", "archive.html")
-    assert archive.returncode == 0, archive.stdout
-    assert (checkout.folder / "archive.html").stat().st_size > 100_000
+        assert written <= {path.name for path in (finished.results() / run / "seed-0").iterdir()}
+        assert [row["epoch"] for row in finished.table(f"tiny/{run}/seed-0/history.csv")] == ["1", "2"]
+        assert finished.evaluation(f"tiny/{run}/seed-0")["samples"] == 355
+    assert [row["run"] for row in finished.table("tiny/summary.csv")] == list(RUNS)
+    assert "<html" in (finished.results() / "report.html").read_text()
+    assert "Nothing to be done" in finished.run(runs=RUNS)
 
 
-def test_folds_become_jobs_that_validate_each_sample_once(checkout):
-    checkout.experiment(folds=3, runs={"alone": {"parallel": {"ranks": 1}}})
-    run = checkout.snakemake()
-    assert run.returncode == 0, run.stdout
-    table = rows(checkout.folder / "results/tiny/summary.csv")
-    assert [row["fold"] for row in table] == ["0", "1", "2"]
+@pytest.mark.real
+def test_edits_rerun_exactly_what_depends_on_them(finished):
+    found = {edit: jobs(finished.run("--dry-run", **{"runs": RUNS} | EDITS[edit][0])) for edit in EDITS}
+    assert found == {edit: expected for edit, (_, expected) in EDITS.items()}
+    (finished.folder / "net.py").write_text(NET.replace("Flatten()", "Flatten(1)"))
+    plan = finished.run("--dry-run", runs=RUNS)
+    (finished.folder / "net.py").write_text(NET)
+    assert jobs(plan) == ONE
+    assert "train own seed-0" in plan
 
 
-def test_an_edit_of_one_run_reruns_only_that_run(checkout):
-    checkout.experiment(runs={"a": {"parallel": {"ranks": 1}}, "b": {"parallel": {"ranks": 1}}})
-    assert checkout.snakemake().returncode == 0
-    checkout.experiment(
-        runs={"a": {"parallel": {"ranks": 1}}, "b": {"parallel": {"ranks": 1}, "train": {"batch_size": 32}}}
-    )
-    again = checkout.snakemake()
-    assert again.returncode == 0, again.stdout
-    assert "train b seed-0" in again.stdout
-    assert "train a seed-0" not in again.stdout
-    log = (checkout.folder / "results/tiny/b/seed-0/log.txt").read_text()
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("edit", MORE_EDITS)
+def test_more_edits_rerun_exactly_what_depends_on_them(finished, edit):
+    changes, expected = MORE_EDITS[edit]
+    assert jobs(finished.run("--dry-run", **{"runs": RUNS} | changes)) == expected
+
+
+@pytest.mark.exhaustive
+def test_an_edited_run_is_trained_again_and_folds_validate_each_sample_once(clone):
+    common = {"name": "edited", "folds": 3}
+    clone.run(**common, runs={"a": ALONE, "b": ALONE})
+    assert [row["fold"] for row in clone.table("edited/summary.csv")] == ["0", "1", "2"] * 2
+    said = clone.run(**common, runs={"a": ALONE, "b": ALONE | {"train": {"batch_size": 32}}})
+    assert "train b seed-0" in said
+    assert "train a seed-0" not in said
+    log = (clone.results("edited") / "b/seed-0/fold-0/log.txt").read_text()
     assert "the experiment changed since it was written" in log
 
 
-def test_other_initial_weights_rerun_what_reads_them(checkout):
-    weights = checkout.folder / "first.safetensors"
-    made = {"parallel": {"ranks": 1}}
-    checkout.experiment(runs={"drawn": made})
-    assert checkout.snakemake().returncode == 0
-    weights.write_bytes((checkout.folder / "results/tiny/drawn/seed-0/model.safetensors").read_bytes())
-    checkout.experiment(runs={"drawn": made, "read": made | {"model": {"weights": weights.name}}})
-    assert checkout.snakemake().returncode == 0
-    assert "Nothing to be done" in checkout.snakemake("--dry-run").stdout
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
-    again = checkout.snakemake("--dry-run").stdout
-    assert "train read seed-0" in again
-    assert "train drawn seed-0" not in again
+@pytest.mark.exhaustive
+def test_fewer_epochs_are_refused_and_the_results_stay(finished):
+    summary = finished.results() / "own/seed-0/summary.json"
+    before = summary.read_bytes()
+    said = finished.run(status=2, runs=RUNS, train=EPOCHS | {"epochs": 1})
+    assert "has the results of 2 epochs, which a training of 1 would replace" in said
+    assert summary.read_bytes() == before
 
 
-@pytest.mark.parametrize("flag", [[], ["--dry-run"]])
-def test_a_mistake_is_a_sentence_before_anything_runs(checkout, flag):
-    checkout.experiment(algorithm={"name": "downpuor"})
-    run = checkout.snakemake(*flag)
-    assert run.returncode == 2
-    assert "tiny.yaml:" in run.stdout
-    assert "did you mean 'downpour'?" in run.stdout
-    assert "Traceback" not in run.stdout
-    assert not (checkout.folder / "results").exists()
+@pytest.mark.exhaustive
+def test_results_whose_checkpoints_an_older_nnlo_wrote_are_not_deleted(finished):
+    """The training would refuse its checkpoint, and Snakemake would delete the outputs of the failed job."""
+    job = finished.results() / "own/seed-0"
+    manifest = max((job / "state/checkpoints").glob("*/manifest.json"))
+    content, model = manifest.read_text(), (job / "model.safetensors").read_bytes()
+    older = json.loads(content) | {"version": 3}
+    del older["checksum"]
+    older["checksum"] = hashlib.sha256(json.dumps(older, sort_keys=True).encode()).hexdigest()
+    manifest.write_text(json.dumps(older))
+    try:
+        finished.run(runs=RUNS)  # trains nothing, so that the format does not matter
+        finished.experiment(runs=RUNS, metrics=["top2_accuracy"])
+        refused = finished.snakemake()
+        assert refused.returncode != 0
+        assert "it has format 3, but this nnlo reads and writes only format" in refused.stdout
+        assert (job / "model.safetensors").read_bytes() == model
+    finally:
+        manifest.write_text(content)
 
 
-@pytest.mark.parametrize("flag", [(), ("-n",)], ids=["run", "dry run"])
-def test_a_failing_model_names_the_line_before_anything_runs(checkout, flag):
-    (checkout.folder / "broken.py").write_text(
+@pytest.mark.exhaustive
+def test_snakemakes_own_report_archives_the_results(finished):
+    finished.run("--report", "archive.html", runs=RUNS)
+    assert (finished.folder / "archive.html").stat().st_size > 100_000
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=["run", "dry run"])
+def test_a_mistake_is_one_sentence_before_anything_runs(clone, flags):
+    (clone.folder / "broken.py").write_text(
         "def build(shape, classes):\n    raise RuntimeError('no such layer')\n"
     )
-    checkout.experiment(model={"name": "broken.py:build"}, runs={"pair": {"parallel": {"ranks": 2}}})
-    run = checkout.snakemake(*flag)
-    assert run.returncode == 2
-    assert run.stdout.count("model.name: broken.py:2 in build: RuntimeError: no such layer") == 1
-    assert "Traceback" not in run.stdout
-    assert not (checkout.folder / "results").exists()
+    said = clone.run(*flags, status=2, name="misspelt", algorithm={"name": "downpuor"})
+    assert "tiny.yaml:" in said
+    assert "did you mean 'downpour'?" in said
+    said = clone.run(
+        *flags, status=2, name="broken", model={"name": "broken.py:build"}, runs={"pair": RUNS["pair"]}
+    )
+    assert said.count("model.name: broken.py:2 in build: RuntimeError: no such layer") == 1
+    assert not clone.results("misspelt").exists()
+    assert not clone.results("broken").exists()
+
+
+def start(clone, name):
+    """Start Snakemake on an experiment in a file of its own."""
+    clone.experiment(name=name, runs={"alone": ALONE}).rename(clone.folder / f"{name}.yaml")
+    return subprocess.Popen(
+        [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "--cores", "1", "--configfile", f"{name}.yaml"],
+        cwd=clone.folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.exhaustive
+def test_two_experiments_share_a_data_set_that_neither_has_converted(checkout):
+    both = [start(checkout, "one"), start(checkout, "two")]
+    said = [process.communicate(timeout=600)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], "\n".join(said)
+    assert all((checkout.folder / f"results/{name}/report.html").exists() for name in ("one", "two"))
+    assert "Nothing to be done" in checkout.snakemake(file="one.yaml").stdout
+
+
+HOLD = (
+    "import sys; from pathlib import Path; from nnlo_lib.state.lease import Lease;"
+    "Lease(Path('results/held/.workflow')).acquire(False, lambda: False); print('held', flush=True); sys.stdin.read()"
+)
+
+
+@pytest.mark.exhaustive
+def test_a_second_snakemake_of_one_experiment_is_refused(clone):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD], cwd=clone.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:  # fmt: skip
+        assert other.stdout.readline() == "held\n"
+        clone.experiment(name="held", runs={"alone": ALONE})
+        second = clone.snakemake()
+        other.kill()
+    assert second.returncode
+    assert "results/held is being written by" in second.stdout
+    assert "Traceback" not in second.stdout

@@ -1,15 +1,22 @@
+"""The plan of an experiment: its jobs, stores, options of commands, resources, and its lease."""
+
 import json
+import os
 import re
 import shlex
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers import user_project
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.lease import Lease
 from nnlo_lib.workflow.plan import Plan
+from nnlo_lib.workflow.simulation import comparing_metric
 
 SETTINGS = {
     "name": "plans",
@@ -29,13 +36,10 @@ def plan() -> Plan:
     return Plan.of(Experiment.model_validate(SETTINGS))
 
 
-def test_every_training_once(plan):
+def test_jobs_of_several_processes_and_of_one(plan):
     assert [job.path for job in plan.jobs] == [
         f"{run}/seed-{seed}" for run in SETTINGS["runs"] for seed in (1, 2)
     ]
-
-
-def test_runs_of_several_processes_and_of_one(plan):
     assert plan.parallel_runs == ["two", "other"]
     assert plan.single_runs == ["one", "virtual"]
     jobs = [SimpleNamespace(run=name, job="seed-1") for name in SETTINGS["runs"]]
@@ -94,10 +98,12 @@ def test_only_tfrecords_are_converted_by_jobs_of_their_own(plan, tmp_path, monke
     assert list(plan.shards.values()) == [[], [], []]
 
 
-@pytest.mark.parametrize("source", [None, "/no/such/folder"])
-def test_imagenet_needs_its_folder_at_once(source):
+@pytest.mark.parametrize("source", [None, "/no/such/folder", "."])
+def test_missing_tfrecords_are_named_before_anything_runs(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train-00000-of-00002").touch()
     data = {"dataset": "imagenet", "source": source}
-    with pytest.raises(UserError, match=r"data\.source"):
+    with pytest.raises(UserError, match="train-00001-of-00002" if source == "." else r"data\.source"):
         assert Plan.of(Experiment.model_validate({"data": data})).shards
 
 
@@ -119,12 +125,13 @@ def test_resolved_configuration_gives_the_run_again(plan):
     assert again.hash == plan.run("one").hash
 
 
-def test_a_model_is_made_of_its_files(tmp_path):
-    weights = tmp_path / "w.safetensors"
-    weights.touch()
-    runs = {"drawn": {}, "read": {"model": {"weights": str(weights)}}}
-    plan = Plan.of(Experiment.model_validate({"runs": runs}))
-    assert [plan.input_files(name) for name in runs] == [[], [str(weights)]]
+def test_the_users_files_are_inputs_of_the_runs_that_depend_on_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    user_project.write_project(tmp_path)
+    plan = Plan.of(Experiment.model_validate(user_project.COMMON | {"runs": user_project.RUNS}))
+    edits = {(change.run, change.file) for change in user_project.EDITS}
+    found = {(run, os.path.relpath(file)) for run in user_project.RUNS for file in plan.input_files(run)}
+    assert found == edits
 
 
 def test_a_search_alone_has_no_run():
@@ -146,3 +153,31 @@ def test_an_evaluation_asks_for_one_gpu_at_the_site_of_its_training():
     assert values["cpus"]["gpu"] == 0
     on_cpus = Plan.of(Experiment.model_validate({"runs": {"cpus": runs["cpus"]}}))
     assert on_cpus.training_resources.evaluation_resources == {}
+
+
+def test_a_second_snakemake_of_an_experiment_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    releases = []
+    monkeypatch.setattr("atexit.register", releases.append)
+    monkeypatch.setattr("nnlo_lib.workflow.plan.Lease", partial(Lease, beat=0.1))
+    plan = Plan.of(Experiment.model_validate({"name": "e", "runs": {"r": {}}}))
+    plan.lease_experiment()
+    try:
+        with pytest.raises(UserError, match=r"results/e is being written by"):
+            plan.lease_experiment()
+    finally:
+        releases[0]()
+    assert not (tmp_path / "results/e/.workflow/lease.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "column"),
+    [
+        (("accuracy", "mine.py:f1"), "val_accuracy"),
+        (("mine.py:f1", "mae"), "val_mae"),  # the smallest F1 would be taken for the best one
+        (("mine.py:f1",), "val_loss"),
+        ((), "val_loss"),
+    ],
+)
+def test_simulations_are_not_compared_by_a_metric_without_a_direction(metrics, column):
+    assert comparing_metric(metrics) == column

@@ -88,7 +88,8 @@ def check_same_layout(source: ArraySource, first: ArraySource, dtype: str | None
 
 
 def _refuse_wrong_pair(paths: tuple[Path, ...], keys: Sequence[str]) -> None:
-    single = [path for path in paths if is_npy(path)]
+    # A damaged NPY file is no wrong pair; the error of its header follows.
+    single = [path for path in paths if is_npy(path) or path.suffix == ".npy"]
     if single and (len(single) != 2 or len(keys) != 1):
         raise UserError(
             f"{single[0]}: an NPY file holds a single array; list two NPY files per line (features.npy labels.npy) and "

@@ -44,8 +44,11 @@ class CifarFile:
     key: str
 
     def read(self, start: int, end: int) -> SampleBlock:
-        """Return records start..end-1. Raises UserError if a label is not a class."""
-        block = self._read(start, end)
+        """Return records start..end-1. Raises UserError if a label is not a class or the file is gone."""
+        try:
+            block = self._read(start, end)
+        except OSError as error:
+            raise UserError(f"cannot read {self.path}: {error.strerror}") from error
         for wrong in np.flatnonzero((block.labels < 0) | (block.labels >= CLASSES[self.key]))[:1]:
             raise UserError(
                 f"{self.path}: record {start + wrong} has label {block.labels[wrong]}, but the `{self.key}` of CIFAR "

@@ -1,42 +1,38 @@
 """Each decentralized algorithm compared with numpy on whole matrices: row i of Theta is node i, W mixes all nodes."""
 
-from functools import cache
-
 import numpy as np
 import pytest
-from helpers.decentralized_programs import each_case, interrupted, neighbors
-from helpers.least_squares import DIMENSION, START, Momentum, gradient, rows
-from helpers.run_on_ranks import EVERYWHERE, on_ranks
+from helpers.least_squares import (
+    BATCH,
+    CLOSE,
+    START,
+    STEPS,
+    VECTOR,
+    Momentum,
+    full,
+    gradient,
+    gradient_of,
+    rows,
+    train,
+)  # fmt: skip
+from helpers.reference_compressors import BYTES, SETTINGS, top_k
+from helpers.run_on_ranks import on_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config.algorithm import ALGORITHMS
 
-STEPS = 50
-NONE = {"name": "none"}
-
-
-class Plain:
-    """SGD without momentum: theta <- theta - lr g, with lr = 0.05."""
-
-    def step(self, theta, g):
-        return theta - 0.05 * g
-
-
-def cycle(n, lazy=False):
-    """Return the Metropolis weights of a cycle, computed by hand: 1/3 each; two nodes form one edge.
-
-    Args:
-        n: number of nodes.
-        lazy: return (I + W) / 2.
-    """
-    w = np.full((2, 2), 0.5) if n == 2 else sum(np.roll(np.eye(n), s, 1) for s in (-1, 0, 1)) / 3
-    return (np.eye(n) + w) / 2 if lazy else w
+NODES = 4
+CYCLE = {"name": "cycle"}
+W = (
+    sum(np.roll(np.eye(NODES), shift, 1) for shift in (-1, 0, 1)) / 3
+)  # Metropolis weights of the cycle, by hand
+LAPLACIAN = 3 * (np.eye(NODES) - W)
+RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
 
 
 def gradients(theta, step):
-    return np.array([gradient(theta[i], rows(i, step)) for i in range(len(theta))])
+    return np.array([gradient_of(theta[i], i, step) for i in range(len(theta))])
 
 
 class Optimizers:
@@ -52,34 +48,32 @@ class Optimizers:
         self.rules = [Momentum() for _ in self.rules]
 
 
-def dsgd(theta, n, opt):
-    w = cycle(n)
+def dsgd(theta, opt):
     for k in range(STEPS):
-        theta = w @ opt.step(theta, gradients(theta, k))
+        theta = W @ opt.step(theta, gradients(theta, k))
         yield theta
 
 
-def dsgd_in_place(theta, n, opt):
-    w = cycle(n)
+def dsgd_in_place(theta, opt):
     for k in range(STEPS):
         theta = opt.step(theta, gradients(theta, k))
-        for i in range(n):
-            theta[i] = w[i] @ theta
+        for i in range(NODES):
+            theta[i] = W[i] @ theta
         yield theta.copy()
 
 
-def dsgt(theta, n, opt):
-    w, y, g = cycle(n), np.zeros_like(theta), np.zeros_like(theta)
+def dsgt(theta, opt):
+    y, g = np.zeros_like(theta), np.zeros_like(theta)
     for k in range(STEPS):
         new = gradients(theta, k)
-        y, g = w @ y + new - g, new
-        theta = w @ opt.step(theta, y)
+        y, g = W @ y + new - g, new
+        theta = W @ opt.step(theta, y)
         yield theta
 
 
-def d2(theta, n, opt):
+def d2(theta, opt):
     """Algorithm 1 of the paper, with SGD: x+ = W (2 x - x_previous - lr (g - g_previous))."""
-    w, lr, last = cycle(n, lazy=True), 0.05, None
+    w, lr, last = (np.eye(NODES) + W) / 2, 0.05, None
     for k in range(STEPS):
         g = gradients(theta, k)
         new = w @ (theta - lr * g) if last is None else w @ (2 * theta - last[0] - lr * (g - last[1]))
@@ -87,194 +81,173 @@ def d2(theta, n, opt):
         yield theta
 
 
-def dinno(theta, n, opt, rho=0.3, scaling=1.01, primal=2, forgetful=True):
-    laplacian = np.round(np.eye(n) - (cycle(n) > 0) + (cycle(n) > 0).sum(1) * np.eye(n) - np.eye(n))
-    degree, p = np.diag(laplacian)[:, None], np.zeros_like(theta)
+def dinno(theta, opt, rho=0.3, scaling=1.01, primal=2, forgetful=True):
+    degree, p = np.diag(LAPLACIAN)[:, None], np.zeros_like(theta)
     for k in range(STEPS):
         if k % primal == 0:
             anchor, r = theta, rho * scaling ** (k // primal + 1)
-            p = p + r * laplacian @ anchor
+            p = p + r * LAPLACIAN @ anchor
             # sum over j of (theta_i + theta_j) / 2
-            middles = (degree * anchor - laplacian @ anchor + degree * anchor) / 2
+            middles = (degree * anchor - LAPLACIAN @ anchor + degree * anchor) / 2
             if forgetful:
                 opt.forget()
         theta = opt.step(theta, gradients(theta, k) + p + 2 * r * (degree * theta - middles))
         yield theta
 
 
-def dinno_persistent(theta, n, opt):
-    yield from dinno(theta, n, opt, forgetful=False)
+def dinno_persistent(theta, opt):
+    yield from dinno(theta, opt, forgetful=False)
 
 
-def prox_pda(theta, n, opt, beta=4.0):
-    """x+ = argmin <g + A'mu, x> + beta/2 |Ax|^2 + beta/2 |B(x - x_k)|^2, solved as a linear system."""
-    a = incidence(n)
-    b, mu = np.abs(a), np.zeros((len(a), DIMENSION))
+def prox_pda(theta, opt, links=RING, penalty=4.0, momentum=0.6):
+    """x+ = argmin <m + A'mu, x> + |Ax|^2 / 2 + |B(x - x_k)|^2 / 2, solved as a linear system.
+
+    A has a row for each link, the root of its penalty at one node and minus that at the other, and B = |A|.
+    """
+    a = np.zeros((len(links), len(theta)))
+    for row, (one, other) in zip(a, links, strict=True):
+        row[one], row[other] = 1, -1
+    a *= np.sqrt(np.broadcast_to(penalty, len(links)))[:, None]
+    b, mu, m = np.abs(a), 0.0, 0.0
     for k in range(STEPS):
-        mu = mu + beta * a @ theta
-        right = beta * b.T @ b @ theta - gradients(theta, k) - a.T @ mu
-        theta = np.linalg.solve(beta * (a.T @ a + b.T @ b), right)
+        m = momentum * m + (1 - momentum) * gradients(theta, k)
+        mu = mu + a @ theta
+        theta = np.linalg.solve(a.T @ a + b.T @ b, b.T @ b @ theta - m - a.T @ mu)
         yield theta
 
 
-def prox_pda_momentum(theta, n, opt, beta=4.0, momentum=0.6):
-    """The same minimum, linearized at the weighted sum of all gradients so far."""
-    a, seen = incidence(n), []
-    b, mu = np.abs(a), np.zeros((len(a), DIMENSION))
-    for k in range(STEPS):
-        seen.append(gradients(theta, k))
-        average = sum((1 - momentum) * momentum ** (k - t) * g for t, g in enumerate(seen))
-        mu = mu + beta * a @ theta
-        right = beta * b.T @ b @ theta - average - a.T @ mu
-        theta = np.linalg.solve(beta * (a.T @ a + b.T @ b), right)
-        yield theta
-
-
-def incidence(n):
-    edges = [(i, (i + 1) % n) for i in range(n if n > 2 else 1)]
-    a = np.zeros((len(edges), n))
-    for e, (i, j) in enumerate(edges):
-        a[e, i], a[e, j] = 1, -1
-    return a
-
-
-def next_(theta, n, opt, inner=2, tau=0.5, a=0.8, mu=0.1):
-    w, y, g = cycle(n), np.zeros_like(theta), np.zeros_like(theta)
+def next_(theta, opt, inner=2, tau=0.5, a=0.8, mu=0.1):
+    y, g = np.zeros_like(theta), np.zeros_like(theta)
     for k in range(STEPS):
         if k % inner == 0:
             x, new = theta, gradients(theta, k)
-            y, g = w @ y + new - g, new
+            y, g = W @ y + new - g, new
         theta = opt.step(theta, gradients(theta, k) + tau * (theta - x) + y - g)
         if k % inner == inner - 1:
-            theta, y, a = w @ (x + a * (theta - x)), y, a * (1 - mu * a)
+            theta, a = W @ (x + a * (theta - x)), a * (1 - mu * a)
         yield theta
 
 
-def choco(theta, n, opt, gamma=0.4, keep=3):
-    w, public = cycle(n), theta.copy()
+def choco(theta, opt, gamma=0.4):
+    public = theta.copy()
     for k in range(STEPS):
         theta = opt.step(theta, gradients(theta, k))
-        difference = theta - public
-        for row in difference:
-            row[np.argsort(-np.abs(row), kind="stable")[keep:]] = 0
-        public = public + difference
-        theta = theta + gamma * (w @ public - public)
+        public = public + np.array([top_k(row) for row in theta - public])
+        theta = theta + gamma * (W @ public - public)
         yield theta
 
 
-LAZY = {"name": "cycle", "weights": "lazy_metropolis"}
 DINNO = {"name": "dinno", "rho": 0.3 * 1.01, "rho_scaling": 1.01}
-CASES = {  # oracle, algorithm, topology, optimizer, vectors of P values sent to a neighbor in STEPS steps, compression
-    "dsgd": (dsgd, {"name": "dsgd"}, {"name": "cycle"}, "sgd", STEPS, NONE),
-    "dsgd_in_place": (dsgd_in_place, {"name": "dsgd", "mixing": "in_place"}, {"name": "cycle"}, "sgd", STEPS, NONE),
-    "dsgt": (dsgt, {"name": "dsgt"}, {"name": "cycle"}, "sgd", 2 * STEPS, NONE),
-    "d2": (d2, {"name": "d2"}, LAZY, "plain", STEPS, NONE),
-    "dinno": (dinno, DINNO, {"name": "cycle"}, "sgd", STEPS // 2, NONE),
-    "dinno_persistent": (
-        dinno_persistent, {**DINNO, "name": "cadmm", "persistent_optimizer": True}, {"name": "cycle"}, "sgd", STEPS // 2, NONE,
+PROX_PDA = {"name": "prox_pda", "beta": 4.0, "momentum": 0.6}
+CASES = {  # oracle, algorithm, vectors of P values sent to a neighbor in STEPS steps, other sections
+    "dsgd": (dsgd, {"name": "dsgd"}, STEPS, {}),
+    "dsgd in place": (dsgd_in_place, {"name": "dsgd", "mixing": "in_place"}, STEPS, {}),
+    "dsgt": (dsgt, {"name": "dsgt"}, 2 * STEPS, {}),
+    "d2": (d2, {"name": "d2"}, STEPS, {"optimizer": "sgd", "topology": CYCLE | {"weights": "lazy_metropolis"}}),
+    "dinno": (dinno, DINNO, STEPS // 2, {}),
+    "dinno, persistent": (
+        dinno_persistent, DINNO | {"name": "cadmm", "persistent_optimizer": True}, STEPS // 2, {},
     ),
-    "prox_pda": (
-        prox_pda, {"name": "prox_pda", "beta": 4.0, "momentum": 0.0}, {"name": "cycle"}, "sgd", STEPS, NONE,
-    ),
-    "prox_pda_momentum": (
-        prox_pda_momentum, {"name": "prox_pda", "beta": 4.0, "momentum": 0.6}, {"name": "cycle"}, "sgd", STEPS, NONE,
-    ),
-    "next": (
-        next_, {"name": "next", "tau": 0.5, "step": 0.8, "step_decay": 0.1}, {"name": "cycle"}, "sgd", STEPS, NONE,
-    ),
+    "prox_pda": (prox_pda, PROX_PDA, STEPS, {}),
+    "next": (next_, {"name": "next", "tau": 0.5, "step": 0.8, "step_decay": 0.1}, STEPS, {}),
     "choco_sgd": (
-        choco, {"name": "choco_sgd", "gamma": 0.4}, {"name": "cycle"}, "sgd", 3 * (8 + 4) / (8 * DIMENSION) * STEPS,
-        {"name": "top_k", "fraction": 0.43},
+        choco, {"name": "choco_sgd", "gamma": 0.4}, BYTES["top_k"] / VECTOR * STEPS, {"compression": SETTINGS["top_k"]},
     ),
 }  # fmt: skip
 
 
-@cache
-def every_case(transport, ranks):
-    """Run all cases in one start of the ranks; with two ranks, a path replaces the cycle."""
-    cases = [
-        [algorithm, topology if ranks > 2 else {**topology, "name": "path"}, optimizer, STEPS, compression]
-        for _, algorithm, topology, optimizer, _, compression in CASES.values()
-    ]
-    results = on_ranks(each_case, transport, ranks, cases)
-    return dict(zip(CASES, zip(*results, strict=True), strict=True))
-
-
-@EVERYWHERE
-@pytest.mark.parametrize("case", CASES)
-def test_equals_its_oracle(transport, ranks, case):
-    oracle, _, _, _, vectors, _ = CASES[case]
-    results, degree = every_case(transport, ranks)[case], 1 if ranks == 2 else 2
-    for k, theta in enumerate(oracle(np.array([START] * ranks), ranks, Optimizers(ranks))):
-        for i in range(ranks):
-            np.testing.assert_allclose(results[i]["path"][k], theta[i], rtol=0, atol=1e-9)
+@pytest.mark.parametrize(("oracle", "algorithm", "vectors", "sections"), CASES.values(), ids=CASES)
+def test_trajectory_bytes_and_checkpoint(oracle, algorithm, vectors, sections):
+    sections = {"topology": CYCLE, "algorithm": algorithm} | sections
+    results = on_ranks(train, "simulated", NODES, sections, full(NODES))
+    for k, theta in enumerate(oracle(np.array([START] * NODES), Optimizers(NODES))):
+        np.testing.assert_allclose([result["path"][k] for result in results], theta, **CLOSE)
     for result in results:
-        assert result["bytes"] == round(degree * vectors * 8 * DIMENSION)
-        assert result["telemetry"].get("invariant", 0) < 1e-12
+        assert result["sent"]["parameters"] == round(2 * vectors * VECTOR)
+        assert result["telemetry"][0].get("invariant", 0) < 1e-12
+    stopped = on_ranks(train, "simulated", NODES, sections | {"stops": [5, 10]}, full(NODES))
+    assert stopped[0]["pauses"] == [6, 11]  # the second one in the middle of a round
+    assert [result["path"] for result in stopped] == [result["path"] for result in results]
 
 
-@pytest.mark.mpi
-@pytest.mark.processes
-@pytest.mark.parametrize("case", CASES)
-def test_bits_are_those_of_mpi(case):
-    simulated, real = every_case("simulated", 4)[case], every_case("mpi", 4)[case]
-    assert [result["path"] for result in simulated] == [result["path"] for result in real]
+GRAPHS = {  # nodes, links
+    "cycle": (4, RING),
+    "complete": (4, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]),
+    "star": (5, [(0, 1), (0, 2), (0, 3), (0, 4)]),
+    "complete with one more node": (5, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3), (3, 4)]),
+}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_checkpoint_holds_everything(case):
-    _, algorithm, topology, _, _, compression = CASES[case]
-    whole = on_ranks(neighbors, "simulated", 4, algorithm, topology, "sgd", 7, compression)
-    parts = on_ranks(interrupted, "simulated", 4, algorithm, topology, 7, compression)
-    assert [result["path"] for result in whole] == parts
+def of_prox_pda(nodes, links, **changes):
+    sections = {
+        "algorithm": {"name": "prox_pda", **changes}, "topology": {"name": "edges", "edges": links}, "optimizer": "sgd",
+    }  # fmt: skip
+    return on_ranks(train, "simulated", nodes, sections, full(nodes, 10))
 
 
-def test_equal_nodes_feel_no_penalty():
-    """DiNNO's penalty is exactly zero if all nodes agree.
+@pytest.mark.parametrize(("nodes", "links"), GRAPHS.values(), ids=GRAPHS)
+def test_the_penalty_of_prox_pda_is_a_number_or_follows_from_the_neighbors(nodes, links):
+    """By default the penalty of a link is 0.6 / neighbors, averaged over its two nodes."""
+    degrees = np.bincount(np.ravel(links), minlength=nodes)
+    default = np.array([(0.6 / degrees[one] + 0.6 / degrees[other]) / 2 for one, other in links])
+    for penalty, momentum, changes in ((default, 0.9, {}), (2.0, 0.5, {"beta": 2.0, "momentum": 0.5})):
+        results = of_prox_pda(nodes, links, **changes)
+        expected = prox_pda(np.array([START] * nodes), None, links, penalty, momentum)
+        for step, theta in zip(range(10), expected, strict=False):
+            found = [result["path"][step] for result in results]
+            np.testing.assert_allclose(found, theta, rtol=1e-9, atol=1e-9)
+        assert all(result["telemetry"][0]["invariant"] < 1e-12 for result in results)
+    sums = np.bincount(np.ravel(links), np.repeat(default, 2))
+    assert sums.min() >= 0.3
+    assert sums.mean() == pytest.approx(0.6)
 
-    A rounding error would matter, because a newly reset Adam divides by its gradient.
-    """
-    results = on_ranks(neighbors, "simulated", 4, DINNO, {"name": "complete"}, "plain", 1, NONE)
-    for rank, result in enumerate(results):
+
+def test_the_default_penalty_of_a_cycle_has_the_bits_of_the_number_of_earlier_versions():
+    default, number = of_prox_pda(4, RING), of_prox_pda(4, RING, beta=0.3)
+    assert [result["path"] for result in default] == [result["path"] for result in number]
+
+
+def test_nodes_that_agree_have_no_penalty_in_dinno():
+    """A rounding error would matter, because a newly reset Adam divides by its gradient."""
+    sections = {"algorithm": DINNO, "topology": {"name": "complete"}, "optimizer": "sgd"}
+    for rank, result in enumerate(on_ranks(train, "simulated", NODES, sections, full(NODES, 1))):
         alone = START - 0.05 * gradient(START, rows(rank, 0))
         np.testing.assert_array_max_ulp(np.array(result["path"][0]), alone, maxulp=1)
 
 
-GRAPHS = st.one_of(
-    st.fixed_dictionaries({"name": st.sampled_from(["star", "path", "complete", "wheel"])}),
-    st.fixed_dictionaries({"name": st.just("erdos_renyi"), "p": st.floats(0.4, 1)}),
-).flatmap(
-    lambda graph: st.sampled_from(["metropolis", "lazy_metropolis", "max_degree"]).map(
-        lambda weights: {**graph, "weights": weights}
-    )
-)
 KEPT = ("dsgd", "dsgt", "d2", "dinno", "prox_pda", "next", "choco_sgd")
 CHANGING = [name for name in KEPT if "static" not in ALGORITHMS[name].graph_properties]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
 @given(
-    name=st.sampled_from(KEPT), graph=GRAPHS, nodes=st.integers(4, 9), steps=st.integers(1, 12),
+    name=st.sampled_from(KEPT), nodes=st.integers(4, 9), steps=st.integers(1, 12), drop=st.sampled_from([0, 0.3, 0.9]),
+    graph=st.sampled_from([{"name": "star"}, {"name": "complete"}, {"name": "erdos_renyi", "p": 0.6}]),
+    weights=st.sampled_from(["metropolis", "lazy_metropolis", "max_degree"]),
     compression=st.sampled_from(["none", "fp16", "bf16"]),
 )  # fmt: skip
-@pytest.mark.long
-def test_invariants_hold_on_any_graph(name, graph, nodes, steps, compression):
-    """The global invariants (mean of trackers, sum of duals, ...) hold on any graph, with and without compression."""
-    graph = {**graph, "weights": "lazy_metropolis"} if name == "d2" else graph
-    arguments = {"name": name}, graph, "plain", steps, {"name": compression}
-    for result in SimulatedWorld(nodes).run(lambda comm: neighbors(comm, *arguments)):
-        assert result["telemetry"]["invariant"] < 1e-12
+def test_invariants_hold_on_any_graph(name, nodes, steps, drop, graph, weights, compression):
+    """The global invariants (mean of trackers, sum of duals, ...) hold, with and without compression and lost links."""
+    topology = {**graph, "weights": "lazy_metropolis" if name == "d2" else weights}
+    if name in CHANGING:
+        topology["drop"], compression = drop, "none" if drop else compression
+    sections = {"algorithm": {"name": name}, "topology": topology, "compression": {"name": compression}}
+    counts = [[BATCH] * steps] * nodes
+    for result in on_ranks(train, "simulated", nodes, sections | {"optimizer": "sgd"}, counts):
+        assert result["telemetry"][0]["invariant"] < 1e-12
 
 
-@settings(max_examples=30, deadline=None)
-@given(
-    name=st.sampled_from(CHANGING), graph=GRAPHS, drop=st.floats(0, 0.9), nodes=st.integers(2, 6), steps=st.integers(1, 12)
-)  # fmt: skip
-@pytest.mark.long
-def test_invariants_hold_where_links_are_lost(name, graph, drop, nodes, steps):
-    """The invariants also hold in rounds in which a node has no links."""
-    graph = {**graph, "p": 1.0} if "p" in graph else graph
-    graph = {**graph, "name": "path"} if graph["name"] == "wheel" else graph
-    arguments = {"name": name}, {**graph, "drop": drop}, "plain", steps, NONE
-    for result in SimulatedWorld(nodes).run(lambda comm: neighbors(comm, *arguments)):
-        assert result["telemetry"]["invariant"] < 1e-12
+def test_dinno_counts_the_neighbors_in_the_graph_of_the_round():
+    star = np.diag([3.0, 1, 1, 1])
+    star[0, 1:] = star[1:, 0] = -1
+    graphs = {"name": "sequence", "of": [{"name": "star"}, CYCLE]}
+    sections = {"algorithm": DINNO, "topology": graphs, "optimizer": "sgd"}
+    results = on_ranks(train, "simulated", NODES, sections, full(NODES))
+    theta, p = np.array([START] * NODES), 0.0
+    for k in range(STEPS):
+        if k % 2 == 0:
+            laplacian, rho, anchor = (star, LAPLACIAN)[k // 2 % 2], 0.3 * 1.01 ** (k // 2 + 1), theta
+            p = p + rho * laplacian @ anchor
+        penalty = 2 * np.diag(laplacian)[:, None] * (theta - anchor) + laplacian @ anchor
+        theta = theta - 0.05 * (gradients(theta, k) + p + rho * penalty)
+        np.testing.assert_allclose([result["path"][k] for result in results], theta, **CLOSE)

@@ -1,208 +1,376 @@
 """Gossip algorithms compared with numpy versions of the papers and with replays of recorded events; invariants."""
 
+import functools
+
 import numpy as np
 import pytest
-from helpers.gossip_cases import (
-    ASYNCHRONOUS,
-    MIXING,
-    PUSHES,
+import torch
+from helpers.least_squares import (
+    CLOSE,
+    SEED,
+    START,
     STEPS,
-    SYNCHRONOUS,
-    UNEQUAL,
-    outcomes,
-    unequal,
+    VECTOR,
+    Momentum,
+    algorithm_of,
+    counters,
+    full,
+    gradient_of,
+    make_replica,
+    train,
     uneven,
-)
-from helpers.gossip_oracles import hops, targets
-from helpers.gossip_programs import grouped, make, mixed, recorded
-from helpers.gossip_replay import ANSWER, PUSH, Gossiper, Pairer, replay
-from helpers.least_squares import DIMENSION, START, Momentum, gradient_of
-from helpers.run_on_ranks import IDS, TRANSPORTS, on_ranks
+)  # fmt: skip
+from helpers.reference_compressors import BYTES, CASTS, RULES, SETTINGS
+from helpers.run_on_ranks import on_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nnlo_lib.algorithms.base import SampleShare
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config.parallel import SimulationConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.rng import derive_seed
 
-RING = {"name": "cycle"}
-EVERYWHERE = pytest.mark.parametrize(("transport", "ranks"), TRANSPORTS, ids=IDS)
-VECTOR, PACKET = 8 * DIMENSION, 8 * (DIMENSION + 1)  # sizes in bytes
+RANKS = 4
+UNEQUAL = [[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]]  # a strongly connected graph with unequal out-degrees
+PUSHES = {"algorithm": {"name": "gosgd", "probability": 0.4}}
+TOGETHER = {"algorithm": {"name": "gosgd", "probability": 0.4, "synchronous": True}}
+GRAPHS = {
+    "exponential": {"name": "exponential"},
+    "one peer": {"name": "one_peer_exponential"},
+    "unequal": {"name": "directed_edges", "edges": UNEQUAL},
+}
 
 
-@pytest.mark.long
-@EVERYWHERE
-def test_synchronous_gosgd(transport, ranks):
-    counts = uneven(ranks)
-    results = outcomes(transport, ranks)["gosgd"]
-    x, a, rules = [START] * ranks, [1.0] * ranks, [Momentum() for _ in range(ranks)]
-    pushes = [0] * ranks
+def sgp(graph):
+    return {"algorithm": {"name": "sgp"}, "topology": GRAPHS[graph]}
+
+
+def adpsgd(graph):
+    return {"algorithm": {"name": "adpsgd"}, "topology": {"name": graph}}
+
+
+@functools.cache
+def outcome(program):
+    """Return the results of a synchronous training: of (graph or "gosgd", kind of compression)."""
+    graph, kind = program
+    sections = TOGETHER if graph == "gosgd" else sgp(graph)
+    return on_ranks(train, "simulated", RANKS, sections | {"compression": SETTINGS[kind]}, uneven(RANKS))
+
+
+def packet(kind):
+    """Return the bytes of compressed parameters and their weight."""
+    return BYTES[kind] + 8
+
+
+def targets(step, probability):
+    """Return the target rank of each push in a step, by sender."""
+    drawn = {}
+    for rank in range(RANKS):
+        if derive_seed(SEED, "gosgd push", rank, step) / 2**63 < probability:
+            others = [other for other in range(RANKS) if other != rank]
+            drawn[rank] = others[derive_seed(SEED, "gosgd target", rank, step) % (RANKS - 1)]
+    return drawn
+
+
+@pytest.mark.parametrize("kind", CASTS)
+def test_synchronous_gosgd(kind):
+    """With compression, the sender keeps the rounding error of the parameters."""
+    counts, results, c = uneven(RANKS), outcome(("gosgd", kind)), RULES[kind]
+    x, a, rules, pushes = [START] * RANKS, [1.0] * RANKS, [Momentum() for _ in range(RANKS)], [0] * RANKS
     for step in range(STEPS):
-        for rank in range(ranks):
-            x[rank] = rules[rank].step(x[rank], gradient_of(x[rank], rank, step, counts[rank][step]))
-        drawn = targets(ranks, step, PUSHES["probability"])
-        for source in drawn:
+        x = [rules[i].step(x[i], gradient_of(x[i], i, step, counts[i][step])) for i in range(RANKS)]
+        before, posted = np.dot(a, x), []
+        for source, target in targets(step, 0.4).items():
             a[source], pushes[source] = a[source] / 2, pushes[source] + 1
-        posted = [(target, a[source], x[source]) for source, target in drawn.items()]
-        for rank in range(ranks):
-            merged = [(a[rank], x[rank]), *((b, y) for target, b, y in posted if target == rank)]
-            a[rank] = sum(b for b, _ in merged)
-            x[rank] = sum(b * y for b, y in merged) / a[rank]
-        for result, theta in zip(results, x, strict=True):
-            np.testing.assert_allclose(result["path"][step], theta, rtol=0, atol=1e-9)
+            posted.append((target, a[source], c(x[source])))
+            x[source] = 2 * x[source] - c(x[source])
+        for i in range(RANKS):
+            merged = [(a[i], x[i]), *((b, y) for target, b, y in posted if target == i)]
+            a[i] = sum(b for b, _ in merged)
+            x[i] = sum(b * y for b, y in merged) / a[i]
+        np.testing.assert_allclose(np.dot(a, x), before, rtol=0, atol=1e-12)
+        np.testing.assert_allclose([result["path"][step] for result in results], x, **CLOSE)
     assert [result["weight"] for result in results] == a
     for rank, result in enumerate(results):
-        assert result["bytes"] == PACKET * pushes[rank] + VECTOR * (ranks - 1) * (rank == 0)
-        assert result["telemetry"] == {"invariant": 0.0, "mass_min": min(a), "mass_max": max(a)}
-        np.testing.assert_allclose(result["published"], np.average(x, axis=0, weights=a), rtol=0, atol=1e-9)
+        assert result["sent"]["parameters"] == packet(kind) * pushes[rank]
+        assert result["telemetry"] == [{"invariant": 0.0, "mass_min": min(a), "mass_max": max(a)}]
+        np.testing.assert_allclose(result["published"], np.average(x, axis=0, weights=a), **CLOSE)
         assert result["published"] == results[0]["published"]
     assert 0 < min(pushes) <= max(pushes) < STEPS
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("key", [key for key in SYNCHRONOUS if key.startswith("sgp")])
-def test_stochastic_gradient_push(transport, ranks, key):
-    counts, name = uneven(ranks), SYNCHRONOUS[key][1]["name"]
-    results = outcomes(transport, ranks)[key]
-    x, w = np.tile(START, (ranks, 1)), np.ones(ranks)
-    rules, receivers = [Momentum() for _ in range(ranks)], np.zeros(ranks, int)
+def mixing_matrix(graph, step):
+    """Return the column-stochastic matrix of a step; p[i, j] is the weight that rank i receives from rank j."""
+    p = np.eye(RANKS)
+    for j in range(RANKS):
+        match graph:
+            case "exponential":
+                p[[(j + 1) % RANKS, (j + 2) % RANKS], j] = 1
+            case "one peer":
+                p[(j + 2 ** (step % 2)) % RANKS, j] = 1
+            case "unequal":
+                p[[to for sender, to in UNEQUAL if sender == j], j] = 1
+    return p / p.sum(axis=0)
+
+
+@pytest.mark.parametrize(
+    ("graph", "kind"), [*((graph, "none") for graph in GRAPHS), ("unequal", "fp16"), ("unequal", "bf16")]
+)
+def test_stochastic_gradient_push(graph, kind):
+    """With compression, the sender keeps the rounding error of the parameters."""
+    counts, results, c = uneven(RANKS), outcome((graph, kind)), RULES[kind]
+    x, w, rules = np.tile(START, (RANKS, 1)), np.ones(RANKS), [Momentum() for _ in range(RANKS)]
+    receivers = np.zeros(RANKS, int)
     for step in range(STEPS):
-        z = x / w[:, None]
-        for i in range(ranks):
-            x[i] = rules[i].step(x[i], gradient_of(z[i], i, step, counts[i][step]))
-        p = hops(ranks, name, step)
-        x, w, receivers = p @ x, p @ w, receivers + np.count_nonzero(p, axis=0) - 1
-        for i, result in enumerate(results):
-            np.testing.assert_allclose(result["path"][step], x[i] / w[i], rtol=0, atol=1e-9)
-    assert (np.ptp(w) > 0.1) == (name == "directed_edges" and ranks == 4)
+        z, p = x / w[:, None], mixing_matrix(graph, step)
+        x = np.array([rules[i].step(x[i], gradient_of(z[i], i, step, counts[i][step])) for i in range(RANKS)])
+        sent = c(x)
+        x, w, receivers = p @ sent + (x - sent), p @ w, receivers + np.count_nonzero(p, axis=0) - 1
+        np.testing.assert_allclose([result["path"][step] for result in results], x / w[:, None], **CLOSE)
+    assert (np.ptp(w) > 0.1) == (graph == "unequal")
     for i, result in enumerate(results):
         assert result["weight"] == pytest.approx(w[i], abs=1e-12)
-        assert result["bytes"] == PACKET * receivers[i] + VECTOR * (ranks - 1) * (i == 0)
-        assert result["telemetry"]["invariant"] < 1e-14
-        np.testing.assert_allclose(result["published"], x.mean(axis=0), rtol=0, atol=1e-9)
+        assert result["sent"]["parameters"] == packet(kind) * receivers[i]
+        assert result["telemetry"][0]["invariant"] < 1e-14
+        np.testing.assert_allclose(result["published"], x.mean(axis=0), **CLOSE)
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("key", SYNCHRONOUS)
-def test_the_same_bits_on_all_transports_and_after_a_pause(transport, ranks, key):
-    through = outcomes("simulated", ranks)[key]
-    for again in (outcomes(transport, ranks)[key], outcomes(transport, ranks)[f"{key}, paused"]):
-        for one, other in zip(through, again, strict=True):
-            assert one["path"] == other["path"]
-            assert (one["weight"], one["bytes"]) == (other["weight"], other["bytes"])
-            assert one["published"] == other["published"]
+@pytest.mark.parametrize(
+    "program", [("gosgd", "none"), ("gosgd", "fp16"), ("one peer", "none"), ("unequal", "bf16")]
+)
+def test_a_pause_changes_no_bit_of_a_synchronous_training(program):
+    sections = TOGETHER if program[0] == "gosgd" else sgp(program[0])
+    sections = sections | {"compression": SETTINGS[program[1]], "stops": [7, 30]}
+    for one, other in zip(
+        outcome(program), on_ranks(train, "simulated", RANKS, sections, uneven(RANKS)), strict=True
+    ):
+        assert other["pauses"] == [8, 31]
+        assert [one[key] for key in ("path", "weight", "published")] == [
+            other[key] for key in ("path", "weight", "published")
+        ]
 
 
-@pytest.mark.parametrize(("name", "options"), [*ASYNCHRONOUS.values(), ("adpsgd", RING)])
-def test_asynchronous_gossip_equals_a_replay_of_its_events(name, options):
-    results = on_ranks(recorded, "simulated", 4, name, options, STEPS)
-    events = [result["events"] for result in results]
-    for result, me in zip(results, replay(Gossiper if name == "gosgd" else Pairer, events), strict=True):
-        np.testing.assert_allclose(result["theta"], me.x, rtol=0, atol=1e-9)
-        if isinstance(me, Gossiper):
-            assert result["weight"] == me.a
-    assert sum(event[0] == "receive" and event[-1] >= PUSH for mine in events for event in mine) > 30
-    assert results == on_ranks(recorded, "simulated", 4, name, options, STEPS)
+PUSH, ASK, ANSWER = 3, 3, 4
 
 
-def test_staleness_is_counted():
-    results = on_ranks(recorded, "simulated", 4, "adpsgd", RING, STEPS)
-    for rank, result in enumerate(results):
-        answers = sum(event[0] == "receive" and event[-1] == ANSWER for event in result["events"])
-        staleness = result["counts"]["staleness"]
-        assert sum(staleness.values()) == answers
-        assert (answers > 5) == (rank % 2 == 0), "node 0's side asks"
-    assert set(results[0]["counts"]["staleness"]) >= {"1", "2"}, "the fast ones go on learning"
+class Node:
+    """One rank of a replay; each method applies the update that the paper defines for an event."""
+
+    def __init__(self, rank, kind):
+        self.rank, self.x, self.rule, self.g, self.rounded = rank, START, Momentum(), None, RULES[kind]
+
+    def gradient(self, step):
+        self.g = gradient_of(self.x, self.rank, step)
+
+    def step(self):
+        self.x = self.rule.step(self.x, self.g)
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("key", ASYNCHRONOUS)
-def test_unequal_numbers_of_batches(transport, ranks, key):
-    """A rank that finished its batches still answers the others; only pushes and pairs send bytes."""
-    steps, results = unequal(ranks), outcomes(transport, ranks)[f"{key}, unequal"]
-    assert [result["steps"] for result in results] == steps
-    assert all(result["telemetry"]["invariant"] < 1e-12 for result in results)
-    assert all(result["published"] == results[0]["published"] for result in results)
-    bytes_sent = sum(result["bytes"] + result["answers"] for result in results) - VECTOR * (ranks - 1)
-    if key == "gosgd":
-        pushes = sum(r in targets(ranks, step, 0.4) for r in range(ranks) for step in range(steps[r]))
-        assert bytes_sent == PACKET * pushes
-        weighted = sum(result["weight"] * np.array(result["theta"]) for result in results) / ranks
-        np.testing.assert_allclose(results[0]["published"], weighted, rtol=0, atol=1e-9)
-    else:
-        pairs = sum(sum(result["counts"]["staleness"].values()) for result in results)
-        assert pairs > 0
-        assert bytes_sent == 2 * VECTOR * pairs
-        mean = np.mean([result["theta"] for result in results], axis=0)
-        np.testing.assert_allclose(results[0]["published"], mean, rtol=0, atol=1e-9)
+class Gossiper(Node):
+    """GoSGD (Blot et al. 2016): a push sends the parameters and half of the sender's weight."""
+
+    a = 1.0
+
+    def send(self, tag):
+        self.a /= 2
+        return self.x, self.a
+
+    def receive(self, message, tag):
+        x, a = message
+        self.x, self.a = (self.a * self.x + a * x) / (self.a + a), self.a + a
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("key", ASYNCHRONOUS)
-def test_a_wish_stops_all_in_the_middle_and_they_go_on(transport, ranks, key):
-    results = outcomes(transport, ranks)[f"{key}, stopped"]
-    assert results[1]["stopped"] == 5
-    if transport == "simulated":
-        assert all(0 < result["stopped"] < 15 for result in results)
-    assert [result["steps"] for result in results] == [40] * ranks
-    assert all(result["telemetry"]["invariant"] < 1e-12 for result in results)
+class Pairer(Node):
+    """AD-PSGD (Lian et al. 2018): a passive node averages when it answers, an active node when the answer arrives.
 
-
-@pytest.mark.parametrize("transport", ["simulated", "mpi"])
-@pytest.mark.parametrize("size", [2, 4])
-def test_adpsgd_averages_workers_of_several_processes(transport, size):
-    """The processes of a worker stay equal; pairs of workers, of which only the leaders send, keep the sum."""
-    results = on_ranks(grouped, transport, 4, {"name": "path"}, size, 30)
-    leaders = results[::size]
-    for rank, result in enumerate(results):
-        assert result["theta"] == leaders[rank // size]["theta"]
-        assert result["telemetry"]["invariant"] < 1e-12
-        mean = np.mean([leader["theta"] for leader in leaders], axis=0)
-        np.testing.assert_allclose(result["published"], mean, rtol=0, atol=1e-9)
-    averages = sum(result["averages"] for result in results)
-    assert (averages > 0) == (size == 2), "a single worker has no neighbor"
-
-
-@EVERYWHERE
-@pytest.mark.parametrize("key", MIXING)
-def test_mixing_keeps_the_mean_and_reaches_it(transport, ranks, key):
-    results = outcomes(transport, ranks)[f"{key}, mixed"]
-    assert_kept(results, 1e-12)
-    assert_kept(outcomes(transport, ranks)[f"{key}, large"], 1e-12)
-    if transport == "simulated" or key in ("sgp", "gosgd, synchronous"):
-        for result in results:
-            np.testing.assert_allclose(result["theta"], (ranks + 1) / 2 * START, atol=1e-9)
-
-
-@pytest.mark.long
-def test_rounding_takes_no_weight():
-    """The total weight stays exact although a third of a weight is sent in float32 a thousand times.
-
-    The sender keeps the rounding error of the sent weight.
+    Both move by half of the difference of the rounded parameters that are sent.
     """
-    graph = {"name": "directed_edges", "edges": UNEQUAL[4]}
-    results = on_ranks(mixed, "simulated", 4, "sgp", graph, [[1] * 1000] * 4, "float32")
-    assert results[0]["telemetry"]["invariant"] < 1e-13
+
+    def send(self, tag):
+        self.sent = self.rounded(self.x)
+        if tag == ANSWER:
+            self.x = self.x + (self.asked - self.sent) / 2
+        return self.sent
+
+    def receive(self, message, tag):
+        if tag == ASK:
+            self.asked = message
+        else:
+            self.x = self.x + (message - self.sent) / 2
+
+
+def replay(nodes, events):
+    """Replay the events of all ranks; each message is received only after it was sent."""
+    left, messages = [list(mine) for mine in events], {}
+    while any(left):
+        before = sum(map(len, left))
+        for node, mine in zip(nodes, left, strict=True):
+            while mine and proceed(node, mine[0], messages):
+                mine.pop(0)
+        assert sum(map(len, left)) < before, "a message was received that no rank had sent"
+    assert not any(messages.values()), "a message was lost"
+
+
+def proceed(node, event, messages):
+    """Replay one event; return False if it receives a message that was not sent yet."""
+    match event:
+        case ["gradient", step]:
+            node.gradient(step)
+        case ["step"]:
+            node.step()
+        case ["send", to, tag, _] if tag >= PUSH:
+            messages.setdefault((node.rank, to), []).append((node.send(tag), tag))
+        case ["receive", source, tag] if tag >= PUSH:
+            if not messages.get((source, node.rank)):
+                return False
+            message, sent_tag = messages[source, node.rank].pop(0)
+            assert sent_tag == tag
+            node.receive(message, tag)
+    return True
+
+
+ASYNCHRONOUS = {
+    "gosgd": (PUSHES, "none"),
+    "adpsgd, path": (adpsgd("path"), "none"),
+    "adpsgd, star": (adpsgd("star"), "none"),
+    **{f"adpsgd, {kind}": (adpsgd("cycle"), kind) for kind in CASTS},
+}
+
+
+@pytest.mark.parametrize(("sections", "kind"), ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
+def test_asynchronous_gossip_equals_a_replay_of_its_events(sections, kind):
+    sections = sections | {"compression": SETTINGS[kind], "pace": 10, "record": True}
+    results = on_ranks(train, "simulated", RANKS, sections, full(RANKS))
+    events = [result["events"] for result in results]
+    nodes = [(Gossiper if "gosgd" in str(sections) else Pairer)(rank, kind) for rank in range(RANKS)]
+    replay(nodes, events)
+    for result, node in zip(results, nodes, strict=True):
+        np.testing.assert_allclose(result["own"], node.x, **CLOSE)
+        assert result["weight"] == getattr(node, "a", 1)
+        assert result["telemetry"][0]["invariant"] < 1e-14
+        if isinstance(node, Pairer):
+            answers = sum(event[0] == "receive" and event[2] == ANSWER for event in result["events"])
+            assert sum(number for _, number in result["staleness"]) == answers
+    assert sum(event[0] == "receive" and event[2] >= PUSH for mine in events for event in mine) > 30
+    assert results == on_ranks(train, "simulated", RANKS, sections, full(RANKS))
+    if sections["topology" if "topology" in sections else "algorithm"] == {"name": "cycle"}:
+        assert [bool(result["staleness"]) for result in results] == [True, False] * 2, (
+            "the side of node 0 asks"
+        )
+        assert {staleness for staleness, _ in results[0]["staleness"]} >= {1, 2}, (
+            "fast nodes continue to train"
+        )
+
+
+@pytest.mark.parametrize("sections", [PUSHES, adpsgd("path"), adpsgd("star")], ids=["gosgd", "path", "star"])
+def test_a_rank_that_finished_its_batches_answers_the_others(sections):
+    """Ranks have unequal numbers of batches; only pushes and pairs send bytes."""
+    steps = [5 + 10 * rank for rank in range(RANKS)]
+    results = on_ranks(
+        train, "simulated", RANKS, sections | {"pace": 10}, [full(1, count)[0] for count in steps]
+    )
+    assert [result["local_steps"] for result in results] == steps
+    sent = sum(result["sent"]["parameters"] for result in results)
+    pairs = sum(number for result in results for _, number in result["staleness"])
+    pushes = sum(rank in targets(step, 0.4) for rank in range(RANKS) for step in range(steps[rank]))
+    assert sent == (packet("none") * pushes if sections is PUSHES else 2 * VECTOR * pairs) > 0
+    mean = sum(result["weight"] * np.array(result["own"]) for result in results) / RANKS
+    for result in results:
+        assert result["telemetry"][0]["invariant"] < 1e-12
+        assert result["published"] == results[0]["published"]
+        np.testing.assert_allclose(result["published"], mean, **CLOSE)
+
+
+@pytest.mark.parametrize("sections", [PUSHES, adpsgd("star")], ids=["gosgd", "adpsgd"])
+def test_a_requested_stop_pauses_all_ranks_in_the_middle_and_they_resume(sections):
+    results = on_ranks(train, "simulated", RANKS, sections | {"pace": 10, "stops": [5]}, full(RANKS, 40))
+    assert [len(result["pauses"]) for result in results] == [1] * RANKS
+    assert all(0 < result["pauses"][0] < 40 for result in results)
+    assert [result["local_steps"] for result in results] == [40] * RANKS
+    assert all(result["telemetry"][0]["invariant"] < 1e-12 for result in results)
+
+
+def test_adpsgd_averages_workers_of_several_processes():
+    """The processes of a worker stay equal; pairs of workers, of which only the leaders send, keep the sum."""
+    results = on_ranks(train, "simulated", 4, adpsgd("path") | {"group": 2, "pace": 10}, full(4, 30))
+    leaders = results[::2]
+    mean = np.mean([leader["own"] for leader in leaders], axis=0)
+    for rank, result in enumerate(results):
+        assert result["own"] == leaders[rank // 2]["own"]
+        assert result["telemetry"][0]["invariant"] < 1e-12
+        np.testing.assert_allclose(result["published"], mean, **CLOSE)
+    assert sum(number for result in results for _, number in result["staleness"]) > 0
+
+
+def mixed(comm, sections, durations, dtype="float64", copies=1):
+    """Mix parameters that differ between ranks, without gradient steps: rank i starts with (i + 1) START.
+
+    Args:
+        comm: communicator of this rank.
+        sections: sections of the run.
+        durations: for each rank, the samples by which the clock advances before each step.
+        dtype: name of the parameters' dtype.
+        copies: number of copies of START in the parameter vector.
+    """
+    replica, algorithm = make_replica("sgd", getattr(torch, dtype), copies), algorithm_of(comm, **sections)
+    algorithm.start(replica)
+    replica.theta.mul_(comm.rank + 1)
+    for samples in durations[comm.rank]:
+        comm.advance_clock(samples)
+        algorithm.on_gradient(replica, SampleShare(1, 1))
+        algorithm.on_parameters(replica)
+        assert not algorithm.should_stop(False)
+    algorithm.quiesce(replica)
+    invariant = algorithm.telemetry(replica)["invariant"]
+    return {"theta": replica.theta[: len(START)].tolist(), "invariant": invariant, **counters(algorithm)}
 
 
 def assert_kept(results, error):
-    """Assert that the total weight and the weighted sum of the parameters are unchanged.
-
-    Rank i starts with the parameters (i + 1) START.
-    """
+    """Assert that the total weight and the weighted sum of the parameters are unchanged."""
     ranks = len(results)
     assert sum(result["weight"] for result in results) == pytest.approx(ranks, rel=1e-14)
     total = sum(result["weight"] * np.array(result["theta"]) for result in results)
     np.testing.assert_allclose(total, START * ranks * (ranks + 1) / 2, rtol=error, atol=error)
-    assert all(result["telemetry"]["invariant"] < error for result in results)
+    assert all(result["invariant"] < error for result in results)
 
 
-SCHEDULES = st.integers(1, 5).flatmap(
+MIXING = {
+    "gosgd": PUSHES,
+    "gosgd, synchronous": TOGETHER,
+    "sgp": sgp("unequal"),
+    "adpsgd": adpsgd("hypercube"),
+}
+LARGE = 3_000  # copies of the parameters: exceeds one packet of every transport
+
+
+@pytest.mark.parametrize("sections", MIXING.values(), ids=MIXING)
+def test_mixing_keeps_the_mean_and_reaches_it(sections):
+    results = on_ranks(mixed, "simulated", RANKS, sections, [[1] * 200] * RANKS)
+    assert_kept(results, 1e-12)
+    for result in results:
+        np.testing.assert_allclose(result["theta"], (RANKS + 1) / 2 * START, atol=1e-9)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("transport", ["mpi"])
+@pytest.mark.parametrize("sections", MIXING.values(), ids=MIXING)
+def test_mixing_of_large_vectors_keeps_the_mean_on_mpi(transport, sections):
+    assert_kept(on_ranks(mixed, transport, RANKS, sections, [[1] * 20] * RANKS, "float64", LARGE), 1e-12)
+
+
+def test_rounded_weights_keep_the_total_weight():
+    """The total stays exact although a third of a weight is sent in float32 500 times: the sender keeps the error."""
+    results = on_ranks(mixed, "simulated", RANKS, sgp("unequal"), [[1] * 500] * RANKS, "float32")
+    assert results[0]["invariant"] < 1e-13
+
+
+SCHEDULES = st.integers(2, 5).flatmap(
     lambda ranks: st.lists(st.lists(st.integers(0, 30), max_size=25), min_size=ranks, max_size=ranks)
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(
     SCHEDULES,
     st.floats(0.05, 1),
@@ -210,18 +378,16 @@ SCHEDULES = st.integers(1, 5).flatmap(
     st.sampled_from(["float32", "float64"]),
     st.sampled_from(["gosgd", "complete_bipartite", "path"]),
 )
-@pytest.mark.long
-def test_whatever_the_schedule_nothing_is_lost(durations, probability, latency, dtype, how):
-    name, options = ("gosgd", {"probability": probability}) if how == "gosgd" else ("adpsgd", {"name": how})
-    machine = SimulationConfig(latency=latency)
-    results = SimulatedWorld(len(durations), machine).run(
-        lambda comm: mixed(comm, name, options, durations, dtype)
-    )
-    assert [result["steps"] for result in results] == list(map(len, durations))
+def test_no_schedule_loses_a_message(durations, probability, latency, dtype, how):
+    pushes = {"algorithm": {"name": "gosgd", "probability": probability}}
+    sections = pushes if how == "gosgd" else adpsgd(how)
+    world = SimulatedWorld(len(durations), SimulationConfig(latency=latency))
+    results = world.run(lambda comm: mixed(comm, sections, durations, dtype))
+    assert [result["local_steps"] for result in results] == list(map(len, durations))
     assert_kept(results, 1e-12 if dtype == "float64" else 1e-5)
 
 
-@pytest.mark.parametrize("graph", [{"name": "complete"}, {"name": "exponential"}, RING | {"drop": 0.1}])
-def test_adpsgd_refuses_what_is_not_bipartite(graph):
+@pytest.mark.parametrize("graph", [{"name": "complete"}, {"name": "cycle"}, {"name": "path", "drop": 0.1}])
+def test_adpsgd_refuses_a_graph_that_is_not_bipartite(graph):
     with pytest.raises(UserError, match="bipartite"):
-        SimulatedWorld(3).run(lambda comm: make(comm, "adpsgd", graph))
+        on_ranks(mixed, "simulated", 3, {"algorithm": {"name": "adpsgd"}, "topology": graph}, [[1]] * 3)

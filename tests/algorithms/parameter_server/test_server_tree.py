@@ -1,51 +1,39 @@
 """Relays between workers and server, workers of several processes, pauses, and the invariants in all these cases."""
 
-import functools
-
 import numpy as np
 import pytest
-from helpers.least_squares import BATCH
-from helpers.parameter_server_programs import paused, several, trained
+from helpers.least_squares import BATCH, CLOSE, START, STEPS, Momentum, full, gradient_of, train
+from helpers.reference_compressors import BYTES, SETTINGS, Sender
 from helpers.run_on_ranks import on_ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnlo_lib.algorithms.parameter_server.request_queue import server_of
 
-STEPS = 50
-CLOSE = {"rtol": 0, "atol": 1e-9}
+MASTERS, WORKERS, LENGTH = 4, 7, 24
 SYNCHRONOUS = {
-    "downpour, together": ("downpour", {"synchronous": True, "sync_every": 3}),
-    "easgd, together": ("easgd", {"synchronous": True, "sync_every": 4}),
+    "downpour": {"name": "downpour", "synchronous": True, "sync_every": 3},
+    "easgd": {"name": "easgd", "synchronous": True, "sync_every": 4},
 }
 ASYNCHRONOUS = {
-    "downpour": ("downpour", {"sync_every": 2}),
-    "easgd": ("easgd", {"sync_every": 3}),
-    "gem": ("gem", {"sync_every": 2}),
+    "downpour": {"name": "downpour", "sync_every": 2},
+    "easgd": {"name": "easgd", "sync_every": 3},
+    "gem": {"name": "gem", "sync_every": 2},
 }
-EVERYWHERE = pytest.mark.parametrize(
-    ("transport", "masters", "workers"), [("simulated", 4, 7), ("mpi", 3, 3)]
-)
+COMPRESSED = [kind for kind in SETTINGS if kind != "none"]
 
 
-def uneven(workers):
-    return [[BATCH] * (STEPS - 5 - worker) + [0] * worker + [1] for worker in range(workers)]
+def gaps(workers):
+    """Return batch sizes with steps in which only some workers have samples."""
+    return [[BATCH] * (LENGTH - 5 - worker) + [0] * worker + [1] for worker in range(workers)]
 
 
-def shorter(workers):
-    return [[BATCH] * (STEPS - 5 * worker) for worker in range(workers)]
-
-
-@functools.cache
-def every_tree(transport, masters, workers):
-    calls = [
-        [name, {**options, "masters": masters}, uneven(workers)] for name, options in SYNCHRONOUS.values()
-    ]
-    calls += [
-        [name, {**options, "masters": masters}, shorter(workers)] for name, options in ASYNCHRONOUS.values()
-    ]
-    everyones = on_ranks(several, transport, masters + workers, calls)
-    return dict(zip([*SYNCHRONOUS, *ASYNCHRONOUS], zip(*everyones, strict=True), strict=True))
+def trained(algorithm, masters, counts, joint=1, **sections):
+    """Return the results of all simulated ranks; `joint` processes of `counts` belong to one rank."""
+    sections = {"algorithm": algorithm | {"masters": masters}, "joint": joint} | sections
+    if algorithm["name"] == "gem":
+        sections["optimizer"] = "sgd"
+    return on_ranks(train, "simulated", masters + len(counts) // joint, sections, counts)
 
 
 @pytest.mark.parametrize("masters", [1, 2, 3, 5])
@@ -58,15 +46,10 @@ def test_every_relay_serves_its_share(masters):
         assert all(server_of(relay, masters + workers, masters) == 0 for relay in range(1, masters))
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("case", SYNCHRONOUS)
-def test_relays_change_nothing_when_synchronous(case, transport, masters, workers):
-    flat = on_ranks(trained, "simulated", 1 + workers, *SYNCHRONOUS[case], uneven(workers))
-    tree = every_tree(transport, masters, workers)[case]
-    assert [result["path"] for result in tree] == [
-        result["path"] for result in every_tree("simulated", masters, workers)[case]
-    ], "the same bits on every transport"
-    for alone, relayed in zip(flat[1:], tree[masters:], strict=True):
+@pytest.mark.parametrize("algorithm", SYNCHRONOUS.values(), ids=SYNCHRONOUS)
+def test_relays_change_nothing_when_synchronous(algorithm):
+    flat, tree = (trained(algorithm, masters, gaps(WORKERS)) for masters in (1, MASTERS))
+    for alone, relayed in zip(flat[1:], tree[MASTERS:], strict=True):
         np.testing.assert_allclose(relayed["path"], alone["path"], **CLOSE)
         np.testing.assert_allclose(relayed["own"], alone["own"], **CLOSE)
         assert relayed["staleness"] == alone["staleness"]
@@ -77,51 +60,50 @@ def test_relays_change_nothing_when_synchronous(case, transport, masters, worker
         assert result["telemetry"][0]["invariant"] < 1e-14
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("case", ASYNCHRONOUS)
-def test_relays_pass_every_push_on_once(case, transport, masters, workers):
-    results, sync_every = every_tree(transport, masters, workers)[case], ASYNCHRONOUS[case][1]["sync_every"]
-    pushes = [-(-len(steps) // sync_every) for steps in shorter(workers)]
+@pytest.mark.parametrize("algorithm", ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
+def test_relays_pass_every_push_on_once(algorithm):
+    counts = [[BATCH] * (LENGTH - 2 * worker) for worker in range(WORKERS)]
+    results = trained(algorithm, MASTERS, counts)
+    pushes = [-(-len(steps) // algorithm["sync_every"]) for steps in counts]
     counted = [sum(number for _, number in result["staleness"]) for result in results]
-    assert counted == [0] * masters + pushes
-    assert results[0]["pushes"] == sum(pushes)
-    assert results[0]["updates"] <= sum(pushes)
-    if transport == "simulated":
-        assert results[0]["updates"] < sum(pushes), "relays add up what arrives together"
+    assert counted == [0] * MASTERS + pushes
+    assert results[0]["updates"] < results[0]["pushes"] == sum(pushes), "relays add up what arrives together"
     for result in results:
         assert result["telemetry"][0]["invariant"] < 1e-14
         assert result["published"] == results[0]["published"]
 
 
-GROUPED = {
-    "allreduce": ("allreduce", {}, 0),
-    "average": ("average", {"sync_every": 3}, 0),
-    "diloco": ("diloco", {"sync_every": 3}, 0),
-    "downpour": ("downpour", {"synchronous": True}, 1),
-    "downpour, relays": ("downpour", {"synchronous": True, "sync_every": 3, "masters": 3}, 3),
-    "easgd": ("easgd", {"synchronous": True, "sync_every": 4}, 1),
-    "easgd, relays": ("easgd", {"synchronous": True, "sync_every": 4, "masters": 3}, 3),
+@pytest.mark.parametrize("kind", COMPRESSED)
+def test_relays_send_their_compression_errors_later(kind):
+    """With a root, two relays and two workers, each sender keeps its compression error and sends it later."""
+    sections = {"compression": SETTINGS[kind]}
+    root, *relays, one, other = trained({"name": "downpour", "synchronous": True}, 3, full(2), **sections)
+    theta, rule, senders = START, Momentum(), [Sender(kind, rank) for rank in range(5)]
+    for step in range(STEPS):
+        pushed = [senders[3 + i].send(gradient_of(theta, i, step) / 2) for i in range(2)]
+        theta = rule.step(theta, sum(senders[1 + i].send(pushed[i]) for i in range(2)))
+        for worker in (one, other):
+            np.testing.assert_allclose(worker["path"][step], theta, **CLOSE)
+    for sender in (*relays, one, other):
+        assert sender["sent"]["gradient"] == STEPS * BYTES[kind]
+    assert root["pushes"] == 2 * STEPS
+
+
+GROUPED = {  # algorithm, servers
+    "average": ({"name": "average", "sync_every": 3}, 0),
+    "diloco": ({"name": "diloco", "sync_every": 3}, 0),
+    "downpour": ({"name": "downpour", "synchronous": True}, 1),
+    "downpour, relays": (SYNCHRONOUS["downpour"] | {"masters": 3}, 3),
+    "easgd, relays": (SYNCHRONOUS["easgd"] | {"masters": 3}, 3),
 }
 
 
-@functools.cache
-def every_group(transport, servers, group):
-    calls = [
-        [name, options, uneven(2 * group), group, 2]
-        for name, options, some in GROUPED.values()
-        if some == servers
-    ]
-    everyones = on_ranks(several, transport, servers + 2 * group, calls)
-    cases = [case for case, (_, _, some) in GROUPED.items() if some == servers]
-    return dict(zip(cases, zip(*everyones, strict=True), strict=True))
-
-
-@pytest.mark.parametrize("case", GROUPED)
-@pytest.mark.parametrize(("transport", "group"), [("simulated", 2), ("simulated", 3), ("mpi", 2)])
-def test_a_group_is_a_worker_with_its_processes_samples(transport, group, case):
-    name, options, servers = GROUPED[case]
-    joint = on_ranks(trained, "simulated", servers + 2, name, options, uneven(2 * group), 1, 2, group)
-    grouped = every_group(transport, servers, group)[case]
+@pytest.mark.parametrize(("algorithm", "servers"), GROUPED.values(), ids=GROUPED)
+@pytest.mark.parametrize("group", [2, 3])
+def test_a_group_is_a_worker_with_the_samples_of_its_processes(group, algorithm, servers):
+    counts, sections = gaps(2 * group), {"algorithm": algorithm, "epochs": 2}
+    joint = on_ranks(train, "simulated", servers + 2, sections | {"joint": group}, counts)
+    grouped = on_ranks(train, "simulated", servers + 2 * group, sections | {"group": group}, counts)
     for rank, result in enumerate(grouped):
         alone = joint[rank if rank < servers else servers + (rank - servers) // group]
         for what in ("path", "own", "centre", "published"):
@@ -132,51 +114,70 @@ def test_a_group_is_a_worker_with_its_processes_samples(transport, group, case):
         assert result["staleness"] == (alone["staleness"] if leads else [])
 
 
-PLACES = pytest.mark.parametrize(("masters", "group"), [(1, 1), (3, 1), (1, 2), (3, 2)])
+def stopped(algorithm, masters, group, kind="none", stops=(4, 11, 12)):
+    algorithm = {**SYNCHRONOUS, "gem": ASYNCHRONOUS["gem"]}[algorithm]
+    sections = {"group": group, "compression": SETTINGS[kind], "stops": list(stops)}
+    return trained(algorithm, masters, full(4, LENGTH), **sections)
 
 
-@PLACES
-@pytest.mark.parametrize("case", SYNCHRONOUS)
-def test_a_pause_changes_nothing(case, masters, group):
-    (name, options), workers = SYNCHRONOUS[case], 4
-    arguments = ("simulated", masters + workers, name, {**options, "masters": masters}, workers, STEPS)
-    plain, stopped = on_ranks(paused, *arguments, [], group), on_ranks(paused, *arguments, [7, 20, 21], group)
-    assert plain[0]["parts"] == 1
-    assert stopped[0]["parts"] > 2
-    for one, other in zip(plain, stopped, strict=True):
-        assert one["path"] == other["path"]
-        assert one["theta"] == other["theta"]
-        assert other["telemetry"]["invariant"] < 1e-14
-
-
-@PLACES
-@pytest.mark.parametrize("case", ASYNCHRONOUS)
-def test_a_pause_loses_nothing(case, masters, group):
-    (name, options), workers = ASYNCHRONOUS[case], 4
-    arguments = (name, {**options, "masters": masters}, workers, STEPS, [7, 20, 21], group)
-    results = on_ranks(paused, "simulated", masters + workers, *arguments)
-    assert results[0]["parts"] > 2
-    assert all(len(result["path"]) == STEPS for result in results[masters:])
-    assert all(result["telemetry"]["invariant"] < 1e-14 for result in results)
-
-
-lengths = st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size=6)
-
-
-@pytest.mark.long
-@settings(max_examples=60, deadline=None)
-@given(
-    lengths,
-    st.integers(1, 4),
-    st.integers(1, 4),
-    st.booleans(),
-    st.sampled_from(["downpour", "easgd", "gem"]),
+@pytest.mark.parametrize(
+    ("algorithm", "masters", "group", "kind"),
+    [
+        *(
+            (algorithm, masters, group, "none")
+            for algorithm in SYNCHRONOUS
+            for masters, group in ((1, 1), (3, 2))
+        ),
+        *(("downpour", 3, 2, kind) for kind in COMPRESSED),
+    ],
 )
-def test_whatever_the_batches_nothing_hangs_and_nothing_is_lost(counts, masters, sync_every, together, name):
-    options = {"sync_every": sync_every, "masters": masters}
-    if name != "gem":
-        options["synchronous"] = together
-    results = on_ranks(trained, "simulated", masters + len(counts), name, options, counts, 1, 2)
+def test_a_pause_changes_no_bit_of_a_synchronous_training(algorithm, masters, group, kind):
+    whole = stopped(algorithm, masters, group, kind, stops=())
+    results = stopped(algorithm, masters, group, kind)
+    assert not whole[-1]["pauses"]
+    assert len(results[-1]["pauses"]) >= 2
+    for one, other in zip(whole, results, strict=True):
+        assert (one["path"], one["centre"]) == (other["path"], other["centre"])
+        assert other["telemetry"][0]["invariant"] < 1e-14
+
+
+@pytest.mark.parametrize(("masters", "group"), [(1, 1), (3, 2)])
+@pytest.mark.parametrize("algorithm", ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
+def test_a_pause_of_an_asynchronous_training_loses_no_push(algorithm, masters, group):
+    results = trained(algorithm, masters, full(4, LENGTH), group=group, stops=[4, 11, 12])
+    assert len(results[-1]["pauses"]) >= 2
+    assert all(len(result["path"]) == LENGTH for result in results[masters:])
+    assert all(result["telemetry"][0]["invariant"] < 1e-14 for result in results)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("easgd", "fp16"), ("easgd", "bf16"), *(("gem", kind) for kind in COMPRESSED)]
+)
+def test_the_invariant_of_a_center_includes_unsent_compression_errors(name, kind):
+    """It holds over epochs, with relays and after pauses."""
+    sections = {"compression": SETTINGS[kind]}
+    epochs = trained(ASYNCHRONOUS[name], 3, full(4, LENGTH), **sections, epochs=3)
+    stops = trained(ASYNCHRONOUS[name], 3, full(4, LENGTH), **sections, stops=[4, 11, 12])
+    assert len(stops[-1]["pauses"]) >= 2
+    assert all(told["invariant"] < 1e-13 for told in (*epochs[0]["telemetry"], *stops[0]["telemetry"]))
+    purpose = "parameters" if name == "easgd" else "gradient"
+    for result in epochs[3:]:
+        assert result["sent"][purpose] == BYTES[kind] * sum(number for _, number in result["staleness"])
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(st.integers(0, 5), max_size=9), min_size=1, max_size=6), st.integers(1, 4), st.integers(1, 4),
+    st.booleans(), st.sampled_from(["downpour", "easgd", "gem"]),
+)  # fmt: skip
+def test_no_batch_sizes_make_a_rank_hang_or_lose_a_push(counts, masters, sync_every, together, name):
+    masters = min(masters, len(counts) + 1)
+    algorithm = {"name": name, "sync_every": sync_every} | (
+        {} if name == "gem" else {"synchronous": together}
+    )
+    if name == "easgd":
+        algorithm["alpha"] = 0.2
+    results = trained(algorithm, masters, counts, epochs=2)
     assert results[0]["pushes"] == sum(number for result in results for _, number in result["staleness"])
     for result in results:
         assert all(one["invariant"] < 1e-13 for one in result["telemetry"])

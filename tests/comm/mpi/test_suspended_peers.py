@@ -7,188 +7,154 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import run_on_ranks as ranks
 from helpers.repository_copy import environment
+from helpers.run_on_ranks import ERROR_FOLDER, world_command
 from helpers.training_process import wait
 
+from nnlo_lib.comm.communicator import PeerLostError
+from nnlo_lib.comm.mpi import peer_monitor, rank_process
 from nnlo_lib.comm.mpi.communicator import MPICommunicator
+from nnlo_lib.core.process_state import ProcessState
 
-TIMEOUT = 3.0  # peer timeout in seconds
-LONG_TIMEOUT = 8.0  # in which a busy test process sends its signal
-STOPPED = 5.0
+TIMEOUT = 8.0  # seconds
+HOST = rank_process.socket.gethostname()
 
 
-def add(_: MPICommunicator, folder: str, timeout: float) -> list[float]:
-    """Run an all-reduce with a short timeout; return the sum and the waiting time in seconds.
+class Machine:
+    """A virtual clock and the processes of ranks 0 to 3, of which rank 0 waits; rank 3 runs on another host.
 
-    Rank 1 waits for the file `go` before it joins.
+    Attributes:
+        states: letter of a rank's process as a function of the time; S if not given.
+        suspended: start and end of the time in which rank 0 does not run.
+        log: warnings and information.
     """
-    comm = MPICommunicator(timeout=timeout)
-    announce(comm.rank, Path(folder))
-    if comm.rank == 1:
-        wait("go", (Path(folder) / "go").exists)
-    vector = torch.tensor([comm.rank + 1.0])
-    comm.allreduce(vector)
-    return [vector.item(), comm.seconds["wait"]]
+
+    def __init__(self, monkeypatch):
+        self.now, self.states, self.suspended, self.log = 0.0, {}, (0.0, 0.0), []
+        clock = SimpleNamespace(perf_counter=lambda: self.now, sleep=self._sleep)
+        monkeypatch.setattr(peer_monitor, "time", clock)
+        monkeypatch.setattr(
+            peer_monitor, "logger", SimpleNamespace(warning=self.log.append, info=self.log.append)
+        )
+        monkeypatch.setattr(rank_process, "ProcessState", SimpleNamespace(of=self._state_of))
+
+    def _sleep(self, seconds):
+        self.now += seconds
+        if self.suspended[0] <= self.now < self.suspended[1]:
+            self.now = self.suspended[1]
+
+    def _state_of(self, pid):
+        return ProcessState(self.states.get(pid - 100, lambda now: "S")(self.now))
+
+    def wait(self, until=float("inf"), awaited=None):
+        """Wait for an all-reduce, which ends at the time `until`."""
+        processes = [
+            rank_process.RankProcess(rank, HOST if rank < 3 else "elsewhere", 100 + rank) for rank in range(4)
+        ]
+        monitor = peer_monitor.PeerMonitor(0, processes, TIMEOUT, lambda: "")
+        monitor.wait(lambda: self.now >= until, "an all-reduce", 0.0, awaited)
+
+    def lost(self, awaited=None):
+        """Return the error message of a wait that does not end."""
+        with pytest.raises(PeerLostError) as error:
+            self.wait(awaited=awaited)
+        return str(error.value)
 
 
-def relay(_: MPICommunicator, folder: str, timeout: float) -> list[float]:
-    """Return the received value and the waiting time in seconds for a chain of waiting ranks.
-
-    Rank 0 waits for rank 1 in a split communicator, rank 1 for rank 2 in the world, and rank 2 for the file `go`.
-    """
-    world = MPICommunicator(timeout=timeout)
-    part = world.split(world.rank // 2)
-    announce(world.rank, Path(folder))
-    vector = torch.tensor([7.0 if world.rank == 2 else 0.0])
-    if world.rank == 2:
-        wait("go", (Path(folder) / "go").exists)
-        world.send(vector, 1)
-    elif world.rank == 1:
-        world.receive(vector, 2)
-        part.send(vector, 0)
-    else:
-        part.receive(vector, 1)
-    return [vector.item(), world.seconds["wait"]]
+@pytest.fixture
+def machine(monkeypatch):
+    return Machine(monkeypatch)
 
 
-def announce(rank: int, folder: Path) -> None:
-    (folder / "part").with_suffix(f".{rank}").write_text(str(os.getpid()))
-    (folder / "part").with_suffix(f".{rank}").rename(folder / str(rank))
+def test_a_suspension_longer_than_the_timeout_does_not_count(machine):
+    machine.suspended = (1.0, 1000.0)
+    machine.wait(1003.0)
+    assert not machine.log
 
 
-@contextmanager
-def started(
-    program: str, size: int, folder: Path, timeout: float = TIMEOUT
-) -> Iterator["subprocess.Popen[str]"]:
-    """Start the ranks and wait until all have written their process ids.
-
-    Args:
-        program: function of this module.
-        size: number of ranks.
-        folder: folder of the process ids.
-        timeout: peer timeout in seconds.
-    """
-    command = [
-        Path(sys.executable).with_name("mpiexec"), "-n", str(size), sys.executable, ranks.__file__,
-        "comm.mpi.test_suspended_peers", program, f'["{folder}", {timeout}]',
-    ]  # fmt: skip
-    process = subprocess.Popen(
-        command, env=environment() | {"PYTHONPATH": ":".join(sys.path), ranks.ERROR_FOLDER: str(folder)}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        files = [folder / str(rank) for rank in range(size)]
-        wait("all ranks", lambda: all(path.exists() for path in files) or process.poll() is not None)
-        assert process.poll() is None, process.communicate()[1]
-        yield process
-    finally:
-        process.kill()
-        process.wait(100)
+def test_a_stopped_peer_is_reported_at_once_and_lost_after_the_timeout(machine):
+    machine.states[1] = lambda now: "T" if now > 2 else "S"
+    name = f"rank 1 (process 101 on {HOST}, stopped by a signal)"
+    assert machine.lost() == f"rank 0 waited for an all-reduce, but {name} did not respond for 8 s"
+    (warning,) = machine.log
+    assert re.match(r"rank 0 has waited [23] s for an all-reduce: no response from ", warning)
+    assert warning.endswith(f"{name}; after 8 s (parallel.peer_timeout), the ranks end")
 
 
-def send(number: signal.Signals, pids: list[int]) -> None:
+def test_a_stop_shorter_than_the_timeout_is_reported_and_waited_out(machine):
+    machine.states[1] = lambda now: "T" if 2 < now < 5 else "S"
+    machine.wait(6.0)
+    assert len(machine.log) == 2
+    assert machine.log[1] == "rank 0: the wait for an all-reduce has ended; the training continues"
+
+
+def test_a_stopped_rank_for_which_the_awaited_rank_waits_is_named(machine):
+    machine.states[2] = lambda now: "T"
+    assert f"but rank 2 (process 102 on {HOST}, stopped by a signal) did not" in machine.lost(awaited=[1])
+
+
+def test_a_peer_that_is_alive_but_silent_is_named_after_the_timeout(machine):
+    assert f"but rank 1 (process 101 on {HOST}, sleeping) did not respond for 10 s" in machine.lost([1])
+    assert "but rank 3 (process 103 on elsewhere) did not respond" in machine.lost([3])
+
+
+def test_a_dead_peer_is_lost_at_once(machine):
+    machine.states[2] = lambda now: "Z"
+    assert re.search(r"but rank 2 \(process 102 on \S+\) died$", machine.lost())
+    assert machine.now < 1
+
+
+def two_sums(_, folder):
+    """Run two all-reduces with a short timeout; rank 1 joins each one when its file exists."""
+    comm, folder, vector = MPICommunicator(timeout=TIMEOUT), Path(folder), torch.ones(1)
+    written = folder / f"{comm.rank}.part"
+    written.write_text(str(os.getpid()))
+    written.rename(folder / str(comm.rank))
+    for name in ("first", "second"):
+        while comm.rank == 1 and not (folder / name).exists():
+            time.sleep(0.01)
+        comm.allreduce(vector)
+        if comm.rank == 0:
+            print(json.dumps([name, *vector.tolist()]), flush=True)
+
+
+def send(number, pids):
     for pid in pids:
         os.kill(pid, number)
 
 
-def naps(pid: int) -> int:
-    """Return the number of voluntary context switches of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
-
-
-def wait_for_naps(process: "subprocess.Popen[str]", pid: int) -> None:
-    """Wait until the poll loop of a rank has slept 50 more times."""
-    before = naps(pid)
-    wait("some naps", lambda: process.poll() is not None or naps(pid) > before + 50)
-    assert process.poll() is None, process.communicate()[1]
-
-
-def suspend(process: "subprocess.Popen[str]", folder: Path, stopped: tuple[int, ...]) -> None:
-    """Suspend ranks for longer than the timeout, resume them and create `go` when rank 0 polls again.
-
-    Args:
-        process: process of mpiexec.
-        folder: folder with the process ids.
-        stopped: ranks to suspend.
-    """
-    first, pids = int((folder / "0").read_text()), [int((folder / str(rank)).read_text()) for rank in stopped]
-    wait_for_naps(process, first)
-    send(signal.SIGSTOP, pids)
-    end = time.monotonic() + STOPPED
-    wait("the stop", lambda: time.monotonic() > end or process.poll() is not None)
-    send(signal.SIGCONT, pids)
-    wait_for_naps(process, first)
-    (folder / "go").touch()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stopped", [(0,), (0, 1)], ids=["the waiting rank", "all ranks"])
-def test_a_suspension_longer_than_the_timeout_is_waited_out(stopped: tuple[int, ...], tmp_path: Path) -> None:
-    with started("add", 2, tmp_path) as process:
-        suspend(process, tmp_path, stopped)
-        said, complaints = process.communicate(timeout=100)
-    assert process.returncode == 0, complaints
-    (first, waited), (second, _) = json.loads(said.splitlines()[-1])
-    assert (first, second) == (3.0, 3.0)
-    assert waited > STOPPED - 1
-
-
-@pytest.mark.processes
-def test_a_stopped_peer_is_reported_at_once_and_lost_after_the_timeout(tmp_path: Path) -> None:
-    with started("add", 2, tmp_path, LONG_TIMEOUT) as process:
-        stopped = int((tmp_path / "1").read_text())
-        send(signal.SIGSTOP, [stopped])
-        _, complaints = process.communicate(timeout=100)
+@pytest.mark.real
+@pytest.mark.mpi
+def test_ranks_outlive_a_suspension_of_their_host_and_lose_a_rank_that_stays_stopped(tmp_path):
+    process = subprocess.Popen(
+        world_command(two_sums, 2, str(tmp_path)), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment() | {"PYTHONPATH": ":".join(sys.path), ERROR_FOLDER: str(tmp_path)},
+    )  # fmt: skip
+    try:
+        files = [tmp_path / str(rank) for rank in range(2)]
+        wait("all ranks", lambda: all(path.exists() for path in files) or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[1]
+        pids = [int(path.read_text()) for path in files]
+        send(signal.SIGSTOP, pids)
+        end = time.monotonic() + TIMEOUT + 2 * peer_monitor.PEER_CAUSE_LEAD_S
+        wait("a suspension longer than the timeout", lambda: time.monotonic() > end)
+        send(signal.SIGCONT, pids)
+        (tmp_path / "first").touch()
+        assert json.loads(process.stdout.readline()) == ["first", 2.0]
+        send(signal.SIGSTOP, pids[1:])
+        _, complaints = process.communicate(timeout=200)
+    finally:
+        process.kill()
+        process.wait()
     assert process.returncode
-    name = rf"rank 1 \(process {stopped} on \S+, stopped by a signal\)"
+    name = rf"rank 1 \(process {pids[1]} on \S+, stopped by a signal\)"
     assert re.search(
         rf"warning: rank 0 has waited \d s for an all-reduce: no response from {name}", complaints
     )
     error = (tmp_path / "error-0").read_text()
     assert re.search(rf"rank 0 waited for an all-reduce, but {name} did not respond for 8 s", error)
-
-
-@pytest.mark.processes
-def test_a_stop_shorter_than_the_timeout_is_reported_and_waited_out(tmp_path: Path) -> None:
-    with started("add", 2, tmp_path, timeout=100) as process:
-        stopped = int((tmp_path / "1").read_text())
-        send(signal.SIGSTOP, [stopped])
-        (tmp_path / "go").touch()
-        assert process.stderr is not None
-        warning = process.stderr.readline()
-        send(signal.SIGCONT, [stopped])
-        said, complaints = process.communicate(timeout=100)
-    assert process.returncode == 0, complaints
-    assert "after 100 s (parallel.peer_timeout), the ranks end" in warning
-    assert "the wait for an all-reduce has ended" in complaints
-    assert [value for value, _ in json.loads(said.splitlines()[-1])] == [3.0, 3.0]
-
-
-@pytest.mark.processes
-def test_a_stopped_rank_of_another_part_is_named(tmp_path: Path) -> None:
-    with started("relay", 3, tmp_path, LONG_TIMEOUT) as process:
-        send(signal.SIGSTOP, [int((tmp_path / "2").read_text())])
-        process.communicate(timeout=100)
-    assert process.returncode
-    errors = "".join(path.read_text() for path in tmp_path.glob("error-[01]"))
-    assert re.search(r"rank [01] waited for .*, but rank 2 \(process \d+ on \S+, stopped by a signal", errors)
-
-
-@pytest.mark.processes
-def test_a_peer_that_is_alive_but_silent_is_named(tmp_path: Path) -> None:
-    with started("add", 2, tmp_path) as process:
-        process.communicate(timeout=100)
-    assert process.returncode
-    pid = (tmp_path / "1").read_text()
-    assert re.search(
-        rf"rank 0 waited for an all-reduce, but rank 1 \(process {pid} on \S+, \w+\) did not respond for \d+ s",
-        (tmp_path / "error-0").read_text(),
-    )

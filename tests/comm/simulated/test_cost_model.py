@@ -44,13 +44,6 @@ WILD = {
 }  # fmt: skip
 
 
-def test_the_seed_decides_everything():
-    assert durations(3, **WILD) == durations(3, **WILD)
-    assert durations(3, **WILD) != durations(4, **WILD)
-    assert arrivals(seed=3, loss=0.3) == arrivals(seed=3, loss=0.3)
-    assert arrivals(seed=3, loss=0.3) != arrivals(seed=4, loss=0.3)
-
-
 def test_a_rank_draws_the_same_whatever_others_do():
     machine = CostModel(SimulationConfig(**EXACT | WILD), RANKS, 3)
     clock, alone = 0.0, []
@@ -65,12 +58,9 @@ def test_speeds_divide_the_time(speeds):
     assert [taken[0] for taken in durations(speeds=speeds)] == [0.5, 0.25, 0.5, 1.0]
 
 
-def test_a_straggler_slows_exactly_its_rank():
+def test_a_straggler_slows_its_rank_as_often_as_its_probability():
     slow = durations(stragglers={"ranks": [2], "slowdown": 5})
     assert slow == [[0.5] * STEPS, [0.5] * STEPS, [2.5] * STEPS, [0.5] * STEPS]
-
-
-def test_a_straggler_straggles_as_often_as_its_probability_says():
     slow = durations(stragglers={"ranks": [2], "slowdown": 5, "probability": 0.3})[2]
     assert set(slow) == {0.5, 2.5}
     assert abs(slow.count(2.5) / STEPS - 0.3) < 0.1
@@ -182,14 +172,6 @@ def test_one_rank_loses_nothing():
         assert meetings(call, ranks=1) == meetings(call, ranks=1, loss=0.9)
 
 
-def test_a_large_allreduce_takes_two_rounds():
-    def program(comm):
-        comm.allreduce(torch.zeros(3 * 4000))
-        return comm.now()
-
-    assert SimulatedWorld(3, SimulationConfig(**EXACT)).run(program) == [2 * 0.25 + 4 * 4000 * 4 / 100.0] * 3
-
-
 def test_what_a_rank_sends_shares_its_card():
     machine = CostModel(SimulationConfig(**EXACT), RANKS, 0)
     assert [machine.arrival(0, to, 100, 5.0, 1) for to in (1, 2, 3)] == [6.25, 7.25, 8.25]
@@ -197,25 +179,16 @@ def test_what_a_rank_sends_shares_its_card():
     assert machine.arrival(0, 1, 100, 20.0, 2) == 21.25
 
 
-def test_a_servers_answers_leave_one_after_another():
-    def program(comm):
-        if comm.rank == 0:
-            for worker in range(1, comm.size):
-                comm.send(torch.zeros(25), worker)
-        else:
-            comm.receive(torch.zeros(25), 0)
-        return comm.now()
-
-    assert SimulatedWorld(4, SimulationConfig(**EXACT)).run(program) == [0.0, 1.25, 2.25, 3.25]
-
-
-def test_an_allreduce_takes_its_largest_share():
+def test_an_allreduce_takes_its_largest_share_in_one_or_two_rounds():
     def program(comm):
         comm.advance_clock(comm.rank)
         comm.allreduce(torch.zeros(25))
-        return comm.now()
+        small = comm.now()
+        comm.allreduce(torch.zeros(3 * 4000))
+        return [small, comm.now() - small]
 
-    assert SimulatedWorld(3, SimulationConfig(**EXACT)).run(program) == [1.0 + 0.25 + 2.0] * 3
+    rounds = [1.0 + 0.25 + 2.0, 2 * 0.25 + 4 * 4000 * 4 / 100.0]
+    assert SimulatedWorld(3, SimulationConfig(**EXACT)).run(program) == [rounds] * 3
 
 
 def test_a_rank_that_sleeps_lets_earlier_ones_go_first():
@@ -251,15 +224,14 @@ def test_a_wild_machine_replays_to_the_bit():
     assert first != SimulatedWorld(6, settings, 12).run(program)
 
 
-def test_measured_seconds_are_real():
+def test_measured_seconds_advance_the_clock():
     def program(comm):
         sum(range(300_000))
         comm.advance_clock(1)
         return comm.now()
 
     assert all(
-        0 < clock < 10
-        for clock in SimulatedWorld(3, SimulationConfig(sample_seconds="measured")).run(program)
+        clock > 0 for clock in SimulatedWorld(3, SimulationConfig(sample_seconds="measured")).run(program)
     )
 
 
@@ -272,8 +244,3 @@ def test_ranks_that_do_not_exist_are_refused(simulation):
     with pytest.raises(ValidationError, match="rank 2 does not exist"):
         ParallelConfig(ranks=2, transport="simulated", simulation=simulation)
     assert ParallelConfig(ranks=3, transport="simulated", simulation=simulation)
-
-
-def test_settings_survive_json():
-    settings = SimulationConfig(speeds={1: 2.0}, failures=[{"rank": 1, "at": 0, "seconds": 1}], **EXACT)
-    assert SimulationConfig.model_validate_json(settings.model_dump_json()) == settings

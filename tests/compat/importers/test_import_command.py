@@ -4,27 +4,10 @@ import pytest
 import yaml
 from helpers.nnlo_command import nnlo
 
+COMMAND = "mpirun -np 3 TrainingDriver --model cifar10 --loss mse --epochs 7"
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["mpirun -np 3 TrainingDriver --model cifar10 --loss mse --epochs 7"],
-        ["mpirun", "-np", "3", "TrainingDriver", "--model", "cifar10", "--loss", "mse", "--epochs", "7"],
-        [
-            "--",
-            "mpirun",
-            "-np",
-            "3",
-            "TrainingDriver",
-            "--model",
-            "cifar10",
-            "--loss",
-            "mse",
-            "--epochs",
-            "7",
-        ],
-    ],
-)
+
+@pytest.mark.parametrize("words", [[COMMAND], COMMAND.split(), ["--", *COMMAND.split()]])
 def test_one_string_or_words(words):
     done = nnlo("import", *words)
     assert done.returncode == 0, done.stderr

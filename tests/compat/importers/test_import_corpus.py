@@ -7,6 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from nnlo_lib.compat.importers.command_line import parse_command
+from nnlo_lib.compat.importers.nnlo.options import OPTIONS as NNLO_OPTIONS
+from nnlo_lib.compat.importers.options import parse_bool
+from nnlo_lib.compat.importers.pydtnn.options import OPTIONS as PYDTNN_OPTIONS
+from nnlo_lib.compat.importers.theano_mpi.models import MODELS
 from nnlo_lib.compat.importers.translate import import_experiment
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
@@ -14,6 +19,11 @@ from nnlo_lib.experiment.automatic_gpus import with_numbers_of_gpus
 
 CORPUS = Path(__file__).parent / "corpus"
 OPTIONS = "--model mnist --loss categorical_crossentropy --epochs 3"
+PLACEHOLDERS = {
+    "{nnlo}": f"TrainingDriver {OPTIONS}",
+    "{options}": OPTIONS,
+    "{cifar10}": "MODELFILE=theanompi.models.cifar10\nMODELCLASS=Cifar10_model\nDEVICES=cuda0,cuda1\n",
+}
 # NNLO and mpi_learn used the visible GPUs, unless the command or its environment named others.
 USES_VISIBLE_GPUS = re.compile(r"(Training|Optimization|MPI|MPIG)Driver")
 # Values of every input that its row does not name, so that no value appears that the input does not state.
@@ -22,6 +32,7 @@ COMMON = {
     "threads": ("parallel.threads_per_rank", 1), "nodes": ("resources.nodes", 1), "runtime": ("resources.runtime", 60),
     "partition": ("resources.partition", None), "account": ("resources.account", None), "container": ("resources.container", None),
 }  # fmt: skip
+# told, untold: parts of the comments that the page has, or has not, below the command; keys: values, `any` if not None.
 FIELDS = {
     "input",
     "files",
@@ -29,28 +40,35 @@ FIELDS = {
     "says",
     "lost",
     "told",
+    "untold",
     "ranks",
     "keys",
     "runs",
     "dimensions",
     "gpus",
-    *COMMON,
 }
 
 
 def rows() -> list[Any]:
     """Return all rows of the corpus as test parameters."""
-    files = sorted(CORPUS.glob("*.yaml"))
     return [
         pytest.param(row, id=f"{file.stem}-{number}")
-        for file in files
+        for file in sorted(CORPUS.glob("*.yaml"))
         for number, row in enumerate(yaml.safe_load(file.read_text()), start=1)
     ]
 
 
 def filled(text: str) -> str:
-    """Return a text with NNLO's training instead of its placeholders."""
-    return text.replace("{nnlo}", f"TrainingDriver {OPTIONS}").replace("{options}", OPTIONS)
+    """Return a text with the values of its placeholders."""
+    for placeholder, value in PLACEHOLDERS.items():
+        text = text.replace(placeholder, value)
+    return text
+
+
+def body(page: str) -> str:
+    """Return the page without the command at its head, in one line without comment signs."""
+    page = re.sub(r"\A# .*\n(#   .*\n)+", "", page)
+    return " ".join(page.replace("#", " ").split())
 
 
 def value_at(block: Any, key: str) -> Any:
@@ -63,16 +81,12 @@ def value_at(block: Any, key: str) -> Any:
         block = block.variants[run]
     for part in key.split("."):
         block = block[part] if isinstance(block, dict) else getattr(block, part)
-    return block
-
-
-def test_size_of_the_corpus():
-    assert len(rows()) >= 200
-    assert all(set(row.values[0]) <= FIELDS for row in rows())
+    return list(block) if isinstance(block, tuple) else block
 
 
 @pytest.mark.parametrize("row", rows())
 def test_corpus(row, tmp_path, monkeypatch):
+    assert set(row) <= {*FIELDS, *COMMON}
     monkeypatch.chdir(tmp_path)
     for name, text in row.get("files", {}).items():
         Path(name).write_text(filled(text))
@@ -85,24 +99,84 @@ def test_corpus(row, tmp_path, monkeypatch):
     settings = yaml.safe_load(imported.text)
     default = "auto" if USES_VISIBLE_GPUS.search(filled(str(row))) else 0
     assert settings.get("parallel", {}).get("gpus_per_rank", 0) == row.get("gpus", default)
-    experiment = Experiment.model_validate(with_numbers_of_gpus(settings, 1000))
     assert (3 if imported.count_line else 0) == row.get("status", 0), imported.count_line
-    missing = [each for each in row.get("lost", []) if each not in imported.count_line]
-    assert not missing, imported.count_line
-    flat = " ".join(imported.text.replace("#", " ").split())
-    assert not [each for each in row.get("told", []) if each not in flat], flat
-    check_values(row, experiment)
+    assert [each for each in row.get("lost", []) if each not in imported.count_line] == [], (
+        imported.count_line
+    )
+    text = body(imported.text)
+    assert [each for each in row.get("told", []) if each not in text] == [], text
+    assert [each for each in row.get("untold", []) if each in text] == [], text
+    check_values(row, Experiment.model_validate(with_numbers_of_gpus(settings, 1000)))
 
 
 def check_values(row: dict[str, Any], experiment: Experiment) -> None:
     """Assert the values that a row names, and the defaults of those that it does not name."""
     expected = {key: row.get(name, default) for name, (key, default) in COMMON.items()}
     expected |= {"parallel.ranks": row["ranks"], **row.get("keys", {})}
-    found = {key: value_at(experiment, key) for key in expected}
     for key, value in expected.items():
-        plain = found[key].model_dump(exclude_unset=True) if hasattr(found[key], "model_dump") else found[key]
-        assert (list(plain) if isinstance(plain, tuple) else plain) == value, (key, plain)
+        found = value_at(experiment, key)
+        if value == "any":
+            assert found is not None, key
+        else:
+            assert found == (pytest.approx(value, rel=1e-9) if isinstance(value, float) else value), key
     if "runs" in row:
         assert list(experiment.variants) == row["runs"]
     if "dimensions" in row:
         assert len(experiment.search.space) == row["dimensions"]
+
+
+def test_words_of_a_shell_are_quoted_in_the_page():
+    line = parse_command(["mpirun", "-np", "2", "prog.py", "--early", "val_loss,~<,4"])
+    assert (line.program, line.words, line.ranks) == ("prog", ("--early", "val_loss,~<,4"), 2)
+    assert "'val_loss,~<,4'" in line.text
+
+
+def test_the_page_names_every_option_of_nnlo():
+    values = {int: "2", float: "0.5", str: "word"}
+    for name in NNLO_OPTIONS.keys() - {
+        "model",
+        "mode",
+        "early-stopping",
+        "target-metric",
+        "worker-optimizer-params",
+    }:
+        parse = NNLO_OPTIONS[name].parse
+        word = f"--{name}" + ("" if parse is None else f" {values[parse]}")
+        end = " --checkpoint C" if name == "restore" else ""
+        command = f"mpirun -np 5 TrainingDriver --model mnist --loss mse --mode downpour {word}{end}"
+        assert word in body(import_experiment([command]).text), name
+
+
+PYDTNN_VALUES = {
+    "lr_schedulers": "warm_up", "model": "simplemlp", "dataset": "mnist", "optimizer": "rmsprop",
+    "metrics": "categorical_mse", "loss_func": "categorical_accuracy", "dtype": "float64", "tensor_format": "NCHW",
+}  # fmt: skip
+OPTIMIZERS = {"beta1": "adam", "beta2": "adam", "epsilon": "adam", "rho": "rmsprop"}
+WITH_OTHERS = {"parallel", "flip_images_prob", "crop_images_size", "crop_images_prob"}
+
+
+def test_the_page_names_every_option_of_pydtnn():
+    for name, option in PYDTNN_OPTIONS.items():
+        if name in WITH_OTHERS or name.endswith("_metric"):
+            continue
+        values = {int: "3", float: "0.25", str: "word", parse_bool: str(not option.default)}
+        value = PYDTNN_VALUES.get(name) or values[option.parse]
+        rule = f"--optimizer={OPTIMIZERS[name]} " if name in OPTIMIZERS else ""
+        text = body(
+            import_experiment([f"mpirun -np 2 benchmarks_CNN.py --parallel=data {rule}--{name}={value}"]).text
+        )
+        assert f"--{name} {value}" in text or value in text, name
+
+
+@pytest.mark.parametrize("rule", ["BSP", "EASGD", "GOSGD"])
+def test_every_model_of_theano_mpi_is_imported(rule, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for cls in (cls for cls in MODELS if " " not in cls):
+        Path("m.cfg").write_text(
+            f"RULE={rule}\nMODELFILE=theanompi.models.any\nMODELCLASS={cls}\nDEVICES=cuda0,cuda1\n"
+        )
+        experiment = yaml.safe_load(import_experiment(["m.cfg"]).text)
+        assert (experiment["model"]["name"], experiment["train"].get("epochs", 10)) == (
+            MODELS[cls].name,
+            MODELS[cls].epochs,
+        )

@@ -1,10 +1,16 @@
 """Import of the file in DiNNO's README, and of the settings in its paper."""
 
+import copy
+from pathlib import Path
+
 import pytest
 import yaml
 
+from nnlo_lib.compat.importers.translate import translate
 from nnlo_lib.config.model import ModelConfig
 from nnlo_lib.config.observe import ProfileConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
 
 README = {
     "experiment": {
@@ -25,187 +31,160 @@ README = {
         }
     },
 }  # fmt: skip
+RULES = {
+    "dinno": {
+        "alg_name": "dinno", "rho_init": 0.5, "rho_scaling": 1.0003, "outer_iterations": 2000, "primal_iterations": 2,
+        "primal_optimizer": "adam", "persistant_primal_opt": False, "primal_lr_start": 0.005, "primal_lr_finish": 0.0005,
+        "lr_decay_type": "log", "profile": False,
+    },
+    "dsgt": {"alg_name": "dsgt", "outer_iterations": 2000, "alpha": 0.005, "init_grads": True},
+    "dsgd": {"alg_name": "dsgd", "outer_iterations": 2000, "alpha0": 0.005, "mu": 0.001},
+}  # fmt: skip
+COMMON = {
+    "train_batch_size": 64, "val_batch_size": 128, "metrics": ["top1_accuracy"],
+    "metrics_config": {"evaluate_frequency": 20},
+}  # fmt: skip
+PAPER = {
+    "experiment": README["experiment"]
+    | {"graph": {"num_nodes": 10, "type": "cycle", "p": 0.3, "gen_attempts": 100}},
+    "problem_configs": {
+        name: {"problem_name": name, **COMMON, "optimizer_config": rule} for name, rule in RULES.items()
+    },
+}
 
 
-def write(folder, settings, name="dist_mnist_template.yaml"):
-    (folder / name).write_text(yaml.safe_dump(settings, sort_keys=False))
+def changed(settings, **changes):
+    """Return a copy of the settings with other values; `experiment__graph__type` names a nested key."""
+    settings = copy.deepcopy(settings)
+    for path, value in changes.items():
+        *above, last = path.split("__")
+        block = settings
+        for part in above:
+            block = block[part]
+        block[last] = value
+    return settings
 
 
-@pytest.mark.parametrize(
-    "words", [["dist_mnist_template.yaml"], ["> python dist_mnist_ex.py dist_mnist_template.yaml"]]
-)
-def test_readme(imported, folder, words):
-    write(folder, README)
-    experiment, text = imported(*words)
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """Return a function that imports a file with these settings and returns the text."""
+    monkeypatch.chdir(tmp_path)
+
+    def imported(settings, words="paper.yaml"):
+        Path("paper.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+        text = translate([words])
+        Path("imported.yaml").write_text(text)
+        return text
+
+    return imported
+
+
+def runs(page, settings):
+    page(settings)
+    return load_experiment("imported.yaml").variants
+
+
+@pytest.mark.parametrize("words", ["paper.yaml", "> python dist_mnist_ex.py paper.yaml"])
+def test_readme(page, words):
+    text = page(README, words)
+    experiment = load_experiment("imported.yaml")
     assert experiment.name == "dist_cnn_cadmm_scaled_v_const"
     assert (experiment.parallel.ranks, experiment.parallel.transport) == (5, "simulated")
-    assert experiment.topology.name == "wheel"
-    assert (experiment.data.dataset, experiment.data.partition.name) == ("mnist", "by_class")
-    assert experiment.model == ModelConfig(name="dinno_conv", args={"filters": 3, "kernel": 5, "width": 64})
-    assert experiment.train.precision == "float64"
-    algorithm = experiment.algorithm
-    assert (algorithm.name, algorithm.rho, algorithm.rho_scaling, algorithm.primal_iterations) == (
-        "cadmm",
-        1.0,
-        1.0,
-        5,
+    assert (experiment.topology.name, experiment.data.dataset, experiment.data.partition.name) == (
+        "wheel",
+        "mnist",
+        "by_class",
     )
-    assert (experiment.train.optimizer.name, experiment.train.optimizer.lr) == ("adam", 0.005)
-    assert experiment.train.epochs * experiment.train.steps_per_epoch == 30 * 5
-    assert experiment.train.steps_per_epoch <= 20 * 5
-    assert experiment.train.batch_size == 64
-    for told in (
+    assert experiment.model == ModelConfig(name="dinno_conv", args={"filters": 3, "kernel": 5, "width": 64})
+    rule, train = experiment.algorithm, experiment.train
+    assert (rule.name, rule.rho, rule.rho_scaling, rule.primal_iterations) == ("cadmm", 1.0, 1.0, 5)
+    assert (train.precision, train.optimizer.name, train.optimizer.lr, train.batch_size) == (
+        "float64",
+        "adam",
+        0.005,
+        64,
+    )
+    assert train.epochs * train.steps_per_epoch == 30 * 5
+    assert train.steps_per_epoch <= 20 * 5
+    named = (
         "val_batch_size 128",
         "verbose_evals True",
         "consensus_error",
         "../data/",
         "./outputs/",
         "gen_attempts",
-    ):
-        assert told in text
+    )
+    assert [each for each in named if each not in text] == []
 
 
-def paper():
-    """Return DiNNO's file for the study of digits in the paper."""
-    dinno = {
-        "alg_name": "dinno", "rho_init": 0.5, "rho_scaling": 1.0003, "outer_iterations": 2000, "primal_iterations": 2,
-        "primal_optimizer": "adam", "persistant_primal_opt": False, "primal_lr_start": 0.005, "primal_lr_finish": 0.0005,
-        "lr_decay_type": "log", "profile": False,
-    }  # fmt: skip
-    common = {
-        "train_batch_size": 64,
-        "val_batch_size": 128,
-        "metrics": ["top1_accuracy"],
-        "metrics_config": {"evaluate_frequency": 20},
-    }
-    rules = {
-        "dinno": dinno,
-        "dsgt": {"alg_name": "dsgt", "outer_iterations": 2000, "alpha": 0.005, "init_grads": True},
-        "dsgd": {"alg_name": "dsgd", "outer_iterations": 2000, "alpha0": 0.005, "mu": 0.001},
-    }
-    problems = {
-        name: {"problem_name": name, **common, "optimizer_config": rule} for name, rule in rules.items()
-    }
-    graph = {"num_nodes": 10, "type": "cycle", "p": 0.3, "gen_attempts": 100}
-    return {"experiment": {**README["experiment"], "graph": graph}, "problem_configs": problems}
-
-
-def test_paper(imported, folder):
-    write(folder, paper(), "paper.yaml")
-    experiment, _ = imported("paper.yaml")
-    runs = experiment.variants
-    assert list(runs) == ["dinno", "dsgt", "dsgd"]
+def test_paper(page):
+    variants = runs(page, PAPER)
+    assert list(variants) == ["dinno", "dsgt", "dsgd"]
     for name, steps in {"dinno": 2, "dsgt": 1, "dsgd": 1}.items():
-        assert (runs[name].train.epochs, runs[name].train.steps_per_epoch) == (100, 20 * steps)
-        assert (runs[name].parallel.ranks, runs[name].topology.name) == (10, "cycle")
-    assert runs["dinno"].algorithm.rho == pytest.approx(0.50015)
-    assert runs["dinno"].train.schedule.model_dump() == {"name": "log", "final": 0.0005}
-    assert runs["dsgt"].train.optimizer.lr == 0.005
-    assert runs["dsgd"].train.schedule.mu == 0.001
-    assert runs["dsgd"].train.optimizer.lr == pytest.approx(0.005 * (1 - 0.001 * 0.005), rel=1e-12)
+        assert (variants[name].train.epochs, variants[name].train.steps_per_epoch) == (100, 20 * steps)
+        assert (variants[name].parallel.ranks, variants[name].topology.name) == (10, "cycle")
+    assert variants["dinno"].algorithm.rho == pytest.approx(0.50015)
+    assert variants["dinno"].train.schedule.model_dump() == {"name": "log", "final": 0.0005}
+    assert variants["dsgt"].train.optimizer.lr == 0.005
+    assert variants["dsgd"].train.schedule.mu == 0.001
+    assert variants["dsgd"].train.optimizer.lr == pytest.approx(0.005 * (1 - 0.001 * 0.005), rel=1e-12)
 
 
-def test_what_dinno_records(imported, folder):
-    settings = paper()
-    problem = settings["problem_configs"]["dinno"]
-    problem["metrics"] = ["consensus_error", "validation_as_vector", "train_loss_moving_average"]
-    problem["metrics_config"] = {"evaluate_frequency": 20, "tloss_decay": 0.1}
-    write(folder, settings, "paper.yaml")
-    experiment, text = imported("paper.yaml")
-    observe = experiment.variants["dinno"].observe
+def test_records_and_profile_belong_to_the_problem_that_asks_for_them(page):
+    metrics = ["consensus_error", "validation_as_vector", "train_loss_moving_average"]
+    settings = changed(
+        PAPER,
+        problem_configs__dinno__metrics=metrics,
+        problem_configs__dinno__metrics_config={"evaluate_frequency": 20, "tloss_decay": 0.1},
+        problem_configs__dinno__optimizer_config__profile=True,
+    )
+    variants = runs(page, settings)
+    observe = variants["dinno"].observe
     assert (observe.consensus_matrix, observe.sample_metrics, observe.loss_average) == (True, True, 0.9)
-    assert not experiment.variants["dsgt"].observe.consensus_matrix
-    assert "not translated" not in text
-
-
-def test_delaunay_graph(imported, folder):
-    settings = paper()
-    settings["experiment"]["graph"] = {"num_nodes": 10, "type": "delaunay"}
-    write(folder, settings, "paper.yaml")
-    assert imported("paper.yaml")[0].topology.name == "delaunay"
-
-
-def test_alone(imported, folder):
-    settings = paper()
-    settings["experiment"]["individual_training"] = {
-        "train_solo": True,
-        "optimizer": "adam",
-        "lr": 0.002,
-        "epochs": 6,
-    }
-    write(folder, settings, "paper.yaml")
-    alone = imported("paper.yaml")[0].variants["alone"]
-    assert (alone.algorithm.name, alone.train.epochs, alone.train.optimizer.lr) == ("individual", 6, 0.002)
-
-
-def test_profile(imported, folder):
-    settings = paper()
-    settings["problem_configs"]["dinno"]["optimizer_config"]["profile"] = True
-    write(folder, settings, "paper.yaml")
-    runs = imported("paper.yaml")[0].variants
     # The third round of two steps, and two more rounds.
-    assert runs["dinno"].observe.profile == ProfileConfig(first=5, steps=6)
-    assert runs["dsgd"].observe.profile is None
+    assert observe.profile == ProfileConfig(first=5, steps=6)
+    other = variants["dsgt"].observe
+    assert (other.consensus_matrix, other.profile) == (False, None)
+    assert "not translated" not in Path("imported.yaml").read_text()
 
 
-def test_density_experiments_are_refused(refused, folder):
-    settings = paper()
-    experiment = settings["experiment"]
-    del experiment["graph"]
-    experiment |= {"model": {"shape": [2, 256, 64, 1]}, "data": {"num_beams": 20}, "loss": "BCE"}
-    write(folder, settings, "density.yaml")
-    assert "density.yaml: this is a density experiment of DiNNO" in refused("density.yaml")
+def test_individual_training_and_delaunay_graph(page):
+    solo = {"train_solo": True, "optimizer": "adam", "lr": 0.002, "epochs": 6}
+    graph = {"num_nodes": 10, "type": "delaunay"}
+    variants = runs(page, changed(PAPER, experiment__individual_training=solo, experiment__graph=graph))
+    alone = variants["alone"]
+    assert (alone.algorithm.name, alone.train.epochs, alone.train.optimizer.lr) == ("individual", 6, 0.002)
+    assert variants["dinno"].topology.name == "delaunay"
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "sentence"),
-    [
-        (("experiment", "graf"), {}, "experiment: DiNNO has no key 'graf'; did you mean 'graph'?"),
-        (("experiment", "data_split_type"), "heter", "no split 'heter'; did you mean 'hetero'?"),
-        (
-            ("experiment", "graph", "num_nodes"),
-            "five",
-            "num_nodes: expected a positive integer, got 'five'",
-        ),
-        (
-            ("problem_configs", "problem1", "train_batch_size"),
-            0,
-            "train_batch_size: expected a positive integer, got 0",
-        ),
-        (
-            ("problem_configs", "problem1", "optimizer_config", "rho_init"),
-            [],
-            "rho_init: expected a number, got []",
-        ),
-        (("problem_configs",), ["x"], "problem_configs: expected a mapping of keys"),
-        (("problem_configs",), {}, "problem_configs contains no problem"),
-        (("experiment", "graph", "type"), "whel", "topology"),
-        (("problem_configs", "problem1", "batch"), 3, "DiNNO has no key 'batch'"),
-        (
-            ("problem_configs", "problem1", "optimizer_config", "rho"),
-            3,
-            "DiNNO has no key 'rho'; known: alg_name",
-        ),
-        (("problem_configs", "problem1", "optimizer_config", "alg_name"), "dsgg", "no algorithm 'dsgg'"),
-    ],
-)
-def test_mistakes(refused, folder, path, value, sentence):
-    settings = yaml.safe_load(yaml.safe_dump(README))
-    block = settings
-    for part in path[:-1]:
-        block = block[part]
-    block[path[-1]] = value
-    write(folder, settings)
-    assert sentence in refused("dist_mnist_template.yaml")
+MISTAKES = {
+    "experiment: DiNNO has no key 'graf'; did you mean 'graph'?": {"experiment__graf": {}},
+    "no split 'heter'; did you mean 'hetero'?": {"experiment__data_split_type": "heter"},
+    "num_nodes: expected a positive integer, got 'five'": {"experiment__graph__num_nodes": "five"},
+    "train_batch_size: expected a positive integer, got 0": {
+        "problem_configs__problem1__train_batch_size": 0
+    },
+    "rho_init: expected a number, got []": {"problem_configs__problem1__optimizer_config__rho_init": []},
+    "problem_configs: expected a mapping of keys": {"problem_configs": ["x"]},
+    "problem_configs contains no problem": {"problem_configs": {}},
+    "topology": {"experiment__graph__type": "whel"},
+    "DiNNO has no key 'batch'": {"problem_configs__problem1__batch": 3},
+    "DiNNO has no key 'rho'; known: alg_name": {"problem_configs__problem1__optimizer_config__rho": 3},
+    "no algorithm 'dsgg'": {"problem_configs__problem1__optimizer_config__alg_name": "dsgg"},
+    "paper.yaml: this is a density experiment of DiNNO": {
+        "experiment": {"model": {"shape": [2, 256, 64, 1]}, "data": {"num_beams": 20}, "loss": "BCE"}
+    },
+}
 
 
-def test_every_key_is_told_of(imported, folder):
-    settings = paper()
-    write(folder, settings, "paper.yaml")
-    text = imported("paper.yaml")[1]
-    problems = settings["problem_configs"].values()
-    for key in {key for each in problems for key in [*each, *each["optimizer_config"]]} - {
-        "metrics_config",
-        "optimizer_config",
-    }:
-        assert key in text, key
+@pytest.mark.parametrize(("sentence", "changes"), MISTAKES.items())
+def test_mistakes(page, sentence, changes):
+    with pytest.raises(UserError) as error:
+        page(changed(README, **changes))
+    assert sentence in str(error.value)
+
+
+def test_the_page_names_every_key(page):
+    text = page(PAPER)
+    keys = {key for rule in RULES.values() for key in rule} | COMMON.keys() - {"metrics_config"}
+    assert [key for key in keys if key not in text] == []

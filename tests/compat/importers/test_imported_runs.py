@@ -9,6 +9,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import yaml
@@ -18,9 +19,10 @@ from helpers.requires import absent
 
 from nnlo_lib.compat.importers.translate import translate
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KERAS = REPOSITORY / "tests/models/keras/mnist_keras2.json"
 SHORT = ("train.epochs=1", "train.steps_per_epoch=20")
+NNLO = "mpirun -np 3 TrainingDriver --model {} --loss categorical_crossentropy --epochs 3"
+SESSION = "RULE={}\nMODELFILE=theanompi.models.{}\nMODELCLASS={}\nDEVICES=cuda0,cuda1\n"
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +51,11 @@ def trained(folder, monkeypatch) -> Callable[..., dict[str, float]]:
         with newest.open(newline="") as file:
             *_, row = csv.DictReader(file)
         assert math.isfinite(float(row["val_loss"]))
-        return {key: float(value) for key, value in row.items()} | parameters(newest.parent)
+        summary = json.loads((newest.parent / "summary.json").read_text())
+        numbers = {key: float(value) for key, value in row.items()}
+        return numbers | {"parameters": summary["model"]["parameters"]}
 
     return last
-
-
-def parameters(job: Path) -> dict[str, float]:
-    return {"parameters": json.loads((job / "summary.json").read_text())["model"]["parameters"]}
 
 
 @pytest.fixture
@@ -70,27 +70,30 @@ def cifar10(shared_data) -> tuple[str, ...]:
     return "data.dataset=cifar10-small", "data.reader={name: cifar}", f"data.source={source}"
 
 
-NNLO = "mpirun -np 3 TrainingDriver --model {} --loss categorical_crossentropy --epochs 3"
-
-
+@pytest.mark.real
+@pytest.mark.mpi
 def test_nnlo_mnist(trained, mnist):
     row = trained(NNLO.format("mnist"), *mnist)
     assert row["parameters"] == 600_810
     assert row["val_accuracy"] > 0.5
 
 
-@pytest.mark.nightly
+@pytest.mark.exhaustive
+@pytest.mark.mpi
 def test_nnlo_lists(trained, lists):
     row = trained(f"{NNLO.format('mnist')} {lists}", "train.batch_size=20")
     assert row["parameters"] == 600_810
     assert row["val_accuracy"] > 0.3
 
 
-@pytest.mark.nightly
+@pytest.mark.exhaustive
+@pytest.mark.mpi
 def test_nnlo_cifar10(trained, cifar10):
     assert trained(NNLO.format("cifar10"), *cifar10)["parameters"] == 1_916_266
 
 
+@pytest.mark.exhaustive
+@pytest.mark.mpi
 def test_mpi_learn_mnist(trained, lists, folder):
     if find_spec("keras") is None:
         absent("no Keras")
@@ -107,8 +110,6 @@ def lists(folder, shared_data) -> str:
 
     The HDF5 files hold images of shape (n, 28, 28, 1) and one-hot labels.
     """
-    import h5py
-
     raw = shared_data / "mnist"
     images = np.frombuffer(gzip.decompress((raw / "t10k-images-idx3-ubyte.gz").read_bytes())[16:], np.uint8)
     labels = np.frombuffer(gzip.decompress((raw / "t10k-labels-idx1-ubyte.gz").read_bytes())[8:], np.uint8)
@@ -122,46 +123,43 @@ def lists(folder, shared_data) -> str:
     return f"--train_data {folder}/train_mnist.list --val_data {folder}/test_mnist.list"
 
 
-PYDTNN = """
-mpirun -np 4 python3 -u benchmarks_CNN.py --model=simplecnn --dataset=mnist --test_as_validation=False --batch_size=64
---validation_split=0.2 --num_epochs=50 --evaluate=True --optimizer=Adam --learning_rate=0.1
---loss_func=categorical_accuracy,categorical_cross_entropy --lr_schedulers=early_stopping,reduce_lr_on_plateau
---early_stopping_metric=val_categorical_cross_entropy --early_stopping_patience=10
---reduce_lr_on_plateau_metric=val_categorical_cross_entropy --reduce_lr_on_plateau_factor=0.1
---reduce_lr_on_plateau_patience=5 --reduce_lr_on_plateau_min_lr=0 --parallel=data --dtype=float32
-"""
+PYDTNN = (
+    "mpirun -np 4 python3 -u benchmarks_CNN.py --model=simplecnn --dataset=mnist --validation_split=0.2 "
+    "--optimizer=Adam --learning_rate=0.1 --loss_func=categorical_accuracy,categorical_cross_entropy "
+    "--lr_schedulers=early_stopping,reduce_lr_on_plateau --num_epochs=50 --parallel=data"
+)
 
 
+@pytest.mark.exhaustive
+@pytest.mark.mpi
 def test_pydtnn(trained, mnist):
-    row = trained(" ".join(PYDTNN.split()), *mnist, "parallel.ranks=2")
+    row = trained(PYDTNN, *mnist, "parallel.ranks=2")
     assert row["parameters"] == 149_210  # the README's table: no padding
     assert row["val_accuracy"] > 0.3
 
 
+@pytest.mark.exhaustive
+@pytest.mark.mpi
 @pytest.mark.parametrize("rule", ["BSP", "EASGD"])
 def test_theano_mpi(trained, cifar10, folder, rule):
-    (folder / "session.cfg").write_text(
-        f"RULE={rule}\nMODELFILE=theanompi.models.cifar10\nMODELCLASS=Cifar10_model\nDEVICES=cuda0,cuda1\n"
-    )
+    (folder / "session.cfg").write_text(SESSION.format(rule, "cifar10", "Cifar10_model"))
     row = trained("session.cfg", *cifar10, "parallel.gpus_per_rank=0", "train.steps_per_epoch=4")
     assert row["parameters"] == 351_946
     assert row["learning_rate"] == pytest.approx(0.02 * (1 / 2 + 1 / 2 * 3 / 20) if rule == "BSP" else 0.01)
 
 
-@pytest.mark.nightly
+@pytest.mark.exhaustive
+@pytest.mark.mpi
 def test_wgan(trained, mnist, folder):
-    (folder / "gan.cfg").write_text(
-        "RULE=BSP\nMODELFILE=theanompi.models.lasagne_model_zoo.wgan\nMODELCLASS=WGAN\nDEVICES=cuda0,cuda1\n"
-    )
+    (folder / "gan.cfg").write_text(SESSION.format("BSP", "lasagne_model_zoo.wgan", "WGAN"))
     row = trained("gan.cfg", *mnist, "parallel.gpus_per_rank=0", "train.steps_per_epoch=4")
     assert math.isfinite(row["val_distance"])
 
 
-@pytest.mark.nightly
+@pytest.mark.exhaustive
+@pytest.mark.mpi
 def test_showers(trained, folder):
     """The GAN trains on files in the format of NNLO's get_3d.py, with random showers."""
-    import h5py
-
     random = np.random.default_rng(0)
     for name in ("train", "test_1"):
         cells = random.random((32, 25, 25, 25, 1), dtype="f4") ** 8
@@ -173,27 +171,25 @@ def test_showers(trained, folder):
         (folder / f"{name}_3d.list").write_text(f"{name}.h5\n")
     row = trained(
         "mpirun -tag-output -n 3 python3 MPIGDriver.py dummy.json train_3d.list test_1_3d.list --loss dummy --epochs 5 "
-        "--master-gpu --features-name X --labels-name y --tf --mode easgd  --worker-optimizer rmsprop "
-        "--checkpoint ganGP --checkpoint-int 1",
+        "--features-name X --labels-name y --mode easgd --worker-optimizer rmsprop --checkpoint ganGP --checkpoint-int 1",
         "train.batch_size=4", "train.steps_per_epoch=1",
     )  # fmt: skip
     assert math.isfinite(row["val_critic_loss"])
 
 
+@pytest.mark.exhaustive
+@pytest.mark.processes
 def test_dinno(trained, mnist, folder):
     rule = {
         "alg_name": "dinno", "rho_init": 0.5, "rho_scaling": 1.0003, "outer_iterations": 20, "primal_iterations": 2,
         "primal_optimizer": "adam", "primal_lr_start": 0.005, "primal_lr_finish": 0.0005, "lr_decay_type": "log",
     }  # fmt: skip
-    settings = {
-        "experiment": {
-            "name": "digits", "data_split_type": "hetero", "loss": "NLL", "graph": {"num_nodes": 3, "type": "cycle"},
-            "model": {"num_filters": 3, "kernel_size": 5, "linear_width": 64},
-        },
-        "problem_configs": {
-            "problem1": {"problem_name": "dinno", "train_batch_size": 64, "optimizer_config": rule}
-        },
+    experiment = {
+        "name": "digits", "data_split_type": "hetero", "loss": "NLL", "graph": {"num_nodes": 3, "type": "cycle"},
+        "model": {"num_filters": 3, "kernel_size": 5, "linear_width": 64},
     }  # fmt: skip
+    problem = {"problem_name": "dinno", "train_batch_size": 64, "optimizer_config": rule}
+    settings = {"experiment": experiment, "problem_configs": {"problem1": problem}}
     (folder / "digits.yaml").write_text(yaml.safe_dump(settings))
     row = trained("digits.yaml", *mnist, command="simulate")
     assert row["parameters"] == 28_440

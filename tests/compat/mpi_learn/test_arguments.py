@@ -65,6 +65,14 @@ def test_one_rank_without_an_optimizer_of_the_master_has_the_workers(mode):
     assert optimizer(Algo(None, mode=mode), ranks=1) == {"lr": 1.0}
 
 
+@pytest.mark.parametrize("mode", ["sgd", "easgd"])
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_masters_of_the_manager(mode, synchronous):
+    settings = Algo("adam", loss="mse", mode=mode).experiment_settings(7, 2, synchronous)
+    algorithm = Run.model_validate({**settings, "parallel": {"ranks": 7}}).algorithm
+    assert (algorithm.masters, algorithm.synchronous) == (2, synchronous)
+
+
 REFUSED = {
     "unknown mode 'ring'": {"mode": "ring"},
     "divide it by the number of workers": {"mode": "easgd", "elastic_force": 0.9 * 2},

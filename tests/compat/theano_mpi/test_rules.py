@@ -34,8 +34,8 @@ except UserError as error:
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.mpi
-@pytest.mark.processes
 def test_a_script_trains_and_hears_of_failures(tmp_path):
     (tmp_path / "models").mkdir()
     shutil.copy(inspect.getsourcefile(iteration_models), tmp_path / "models/modelfile.py")
@@ -75,20 +75,14 @@ def test_models_of_theano_mpi_become_experiments():
         0,
     )
     assert (momenta.algorithm.name, momenta.compression.name) == ("allreduce", "none")
-    assert (average.algorithm.name, average.algorithm.sync_every, average.compression.name) == (
-        "average",
-        1,
-        "fp16",
-    )
+    rule = average.algorithm
+    assert (rule.name, rule.sync_every, average.compression.name) == ("average", 1, "fp16")
     elastic, gossip = zoo("EASGD", tau=3, alpha=0.2), zoo("GOSGD", p=0.1)
     assert (elastic.algorithm.sync_every, elastic.algorithm.alpha) == (3, 0.2)
     assert gossip.algorithm.probability == 0.1
     on_gpus = zoo("BSP", ["cuda0", "cuda1"], {"train": {"epochs": 4}})
-    assert (on_gpus.parallel.gpus_per_rank, on_gpus.parallel.gpu_exchange, on_gpus.train.epochs) == (
-        1,
-        "nccl",
-        4,
-    )
+    parallel = on_gpus.parallel
+    assert (parallel.gpus_per_rank, parallel.gpu_exchange, on_gpus.train.epochs) == (1, "nccl", 4)
 
 
 def with_attribute(kind, name, value):
@@ -109,22 +103,14 @@ MODEL = {"modelfile": "models.modelfile", "modelclass": "Mine"}
         (BSP(), {"devices": ["cpu", "cuda0"]}, "devices: ['cpu', 'cuda0'] mixes cpu and cuda; use one kind"),
         (EASGD(), {"devices": ["cuda0"]}, "devices: EASGD requires at least 2, got 1"),
         (BSP(), {}, "modelfile: models/modelfile.py does not exist"),
-        (
-            BSP(),
-            {"settings": {"train": {"epochs": 1}}},
-            "settings: models.modelfile:Mine sets its own constants",
-        ),
-        (
-            with_attribute(BSP, "sync_type", "swap"),
-            {},
-            "sync_type: `swap` exchanges the parameters of random pairs",
-        ),
+        (BSP(), {"settings": {"train": {"epochs": 1}}}, "settings: models.modelfile:Mine sets its own constants"),
+        (with_attribute(BSP, "sync_type", "swap"), {}, "sync_type: `swap` exchanges the parameters of random pairs"),
         (with_attribute(BSP, "sync_type", "cdc"), {}, "sync_type: unknown value 'cdc'; did you mean 'cdd'?"),
         (with_attribute(BSP, "exch_strategy", "nccl"), {}, "exch_strategy: unknown value 'nccl'"),
         (with_attribute(BSP, "sync_typ", "avg"), {}, "BSP: no setting sync_typ; did you mean 'sync_type'?"),
         (with_attribute(GOSGD, "tau", 3), {}, "GOSGD: no setting tau"),
     ],
-)
+)  # fmt: skip
 def test_mistakes(tmp_path, monkeypatch, rule, arguments, sentence):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as error:
@@ -137,6 +123,7 @@ def test_nothing_to_wait_for():
         BSP().wait()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_model_of_theano_mpi_is_trained_by_nnlo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

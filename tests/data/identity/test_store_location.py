@@ -5,13 +5,13 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.identity import source_checksums
 from nnlo_lib.data.identity.store_location import locate_store
 from nnlo_lib.data.identity.store_settings import StoreSettings
 from nnlo_lib.data.store import conversion
@@ -23,6 +23,28 @@ from nnlo_lib.data.store.split import Split
 from nnlo_lib.train.prepare_dataset import prepare_store
 
 READER = {"name": "arrays", "train": "part*.h5"}
+ADAPTED = {"reader": {"adaptor": "adapt.py:scaled"}}
+ZIPPED = {"source": "all.zip", "reader": {"train": "one.h5"}}
+CHANGED = "the files, or the code that reads them, changed since the start"
+
+
+def write(path: Path, value: float) -> None:
+    with h5py.File(path, "w") as file:
+        file["features"] = np.full((6, 3), value, np.float32)
+        file["labels"] = np.arange(6) % 2
+        file["others"] = np.arange(6) % 3
+
+
+def pack(project: Path, value: float) -> None:
+    """Write all.zip with one file."""
+    write(project / "one.h5", value)
+    with zipfile.ZipFile(project / "all.zip", "w") as archive:
+        archive.write(project / "one.h5", "one.h5")
+
+
+def append(path: Path) -> None:
+    with path.open("a") as file:
+        file.write("# edited\n")
 
 
 @pytest.fixture
@@ -33,14 +55,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         write(tmp_path / f"files/part{number}.h5", number)
     (tmp_path / "adapt.py").write_text("import beside\ndef scaled(x):\n    return x * beside.factor\n")
     (tmp_path / "beside.py").write_text("factor = 1\n")
+    (tmp_path / "own.py").write_text("def read(folder, shard_size, **options):\n    raise AssertionError\n")
     return tmp_path
-
-
-def write(path: Path, value: float) -> None:
-    with h5py.File(path, "w") as file:
-        file["features"] = np.full((6, 3), value, np.float32)
-        file["labels"] = np.arange(6) % 2
-        file["others"] = np.arange(6) % 3
 
 
 def settings(**changes) -> StoreSettings:
@@ -52,12 +68,23 @@ def name(**changes) -> str:
     return locate_store(settings(**changes)).folder.name
 
 
+def own_name(source: str = "files", **args: str) -> str:
+    """Return the name of the store of the user's own reader."""
+    options = {"args": args} if args else {}
+    return locate_store(StoreSettings("mine", source, {"name": "own.py:read"} | options)).folder.name
+
+
+def features_of(manifest: DataManifest) -> np.ndarray:
+    split = Split(manifest, "train")
+    return split.take(np.arange(len(split)))[0][0]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"reader": {"labels": "others"}},
         {"reader": {"train": ["part1.h5", "part0.h5"]}},
-        {"reader": {"adaptor": "adapt.py:scaled"}},
+        ADAPTED,
         {"shard_size": 5},
         {"format": "npz"},
     ],
@@ -69,76 +96,69 @@ def test_settings_change_the_name(project: Path, changes: dict) -> None:
 
 @pytest.mark.parametrize("path", ["adapt.py", "beside.py"])
 def test_an_edit_of_the_code_changes_the_name(project: Path, path: str) -> None:
-    adapted = {"reader": {"adaptor": "adapt.py:scaled"}}
-    before = name(**adapted)
-    with (project / path).open("a") as file:
-        file.write("# edited\n")
-    assert name(**adapted) != before
+    before = name(**ADAPTED)
+    append(project / path)
+    assert name(**ADAPTED) != before
 
 
-def test_the_contents_of_the_files_decide_not_their_place_or_time(project: Path) -> None:
+def test_the_contents_of_the_files_decide_and_not_their_place_or_time(project: Path) -> None:
     before = name()
     os.utime(project / "files/part0.h5")
     (project / "files/notes.txt").write_text("not read")
     assert name() == before
     (project / "files").rename(project / "moved")
     assert name(source="moved") == before
-    stamp = (project / "moved/part1.h5").stat()
+    size = (project / "moved/part1.h5").stat().st_size
     write(project / "moved/part1.h5", 7)
-    assert (project / "moved/part1.h5").stat().st_size == stamp.st_size
+    assert (project / "moved/part1.h5").stat().st_size == size
     assert name(source="moved") != before
 
 
 def test_a_checksum_is_computed_once_for_files_that_stay(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nnlo_lib.data.identity.source_checksums.SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(source_checksums, "SETTLED_SECONDS", 0.0)
     before, read = name(), []
-    monkeypatch.setattr("nnlo_lib.data.identity.source_checksums.file_sha256", read.append)
+    monkeypatch.setattr(source_checksums, "file_sha256", read.append)
     assert name() == before
     assert not read
 
 
-def test_the_readers_of_the_user_depend_on_all_files_of_the_source(project: Path) -> None:
-    (project / "own.py").write_text("def read(folder, shard_size):\n    raise AssertionError\n")
-    own = StoreSettings("mine", "files", {"name": "own.py:read"})
-    before = locate_store(own).folder
+def test_a_reader_of_the_user_depends_on_all_files_of_the_source_and_of_its_arguments(project: Path) -> None:
+    before = own_name()
     (project / "files/.hidden").touch()
-    assert locate_store(own).folder == before
+    assert own_name() == before
     (project / "files/new.txt").touch()
-    assert locate_store(own).folder != before
+    assert own_name() != before
     (project / "files/new.txt").unlink()
-    with (project / "own.py").open("a") as file:
-        file.write("# edited\n")
-    assert locate_store(own).folder != before
+    (project / "labels.txt").write_text("a b")
+    with_labels = own_name(labels="labels.txt")
+    (project / "labels.txt").write_text("a c")
+    assert own_name(labels="labels.txt") != with_labels
+    append(project / "own.py")
+    assert own_name() != before
 
 
 def test_results_in_the_working_directory_are_no_source(project: Path) -> None:
-    (project / "own.py").write_text("def read(folder, shard_size):\n    raise AssertionError\n")
-    own = StoreSettings("mine", ".", {"name": "own.py:read"})
-    before = locate_store(own).folder
+    before = own_name(".")
     for place in ("results", "logs", "data/mine/raw", "data/mine/hdf5-0123456789ab"):
         (project / place).mkdir(parents=True)
         (project / place / "new").touch()
-    assert locate_store(own).folder == before
+    assert own_name(".") == before
     (project / "data/table.csv").touch()
-    assert locate_store(own).folder != before
+    assert own_name(".") != before
 
 
 def test_two_archives_of_one_name_have_folders_of_their_own(project: Path) -> None:
     stores = []
     for value in (3, 4):
-        write(project / "one.h5", value)
-        with zipfile.ZipFile(project / "all.zip", "w") as archive:
-            archive.write(project / "one.h5", "one.h5")
-        store = locate_store(settings(source="all.zip", reader={"train": "one.h5"}))
-        prepare_store(store)
-        stores.append(store)
+        pack(project, value)
+        stores.append(locate_store(settings(**ZIPPED)))
+        prepare_store(stores[-1])
     first, second = stores
     assert first.raw != second.raw
     for store, value in ((first, 3), (second, 4)):
-        (features,), _ = Split(convert(Conversion.of(store)), "train").take(np.arange(6))
-        assert (features == value).all()
+        assert (features_of(convert(Conversion.of(store))) == value).all()
 
 
 def test_a_job_uses_the_store_of_the_process_that_started_it(project: Path) -> None:
@@ -150,34 +170,62 @@ def test_a_job_uses_the_store_of_the_process_that_started_it(project: Path) -> N
 
 
 def test_a_store_outlives_its_source(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    store = locate_store(settings())
-    prepare_store(store)
+    """With edited code, the store of the old code is not used."""
+    plain, adapted = locate_store(settings()), locate_store(settings(**ADAPTED))
+    for store in (plain, adapted):
+        prepare_store(store)
     (project / "files").rename(project / "gone")
-    assert locate_store(settings()) == store
+    assert locate_store(settings()) == plain
     assert "files not found; using the store that was converted from it" in capfd.readouterr().err
-    with pytest.raises(UserError, match=r"data\.source: files is neither an existing folder nor an archive"):
-        locate_store(settings(shard_size=3))
+    (project / "beside.py").write_text("factor = 100\n")
+    for other in (settings(shard_size=3), settings(**ADAPTED)):
+        with pytest.raises(
+            UserError, match=r"data\.source: files is neither an existing folder nor an archive"
+        ):
+            locate_store(other)
 
 
-def test_a_source_that_changes_before_its_conversion_is_refused(project: Path) -> None:
+def test_a_source_that_changes_before_its_conversion_makes_no_store(project: Path) -> None:
     store = locate_store(settings())
     write(project / "files/part1.h5", 7)
-    with pytest.raises(UserError, match="the files, or the code that reads them, changed since the start"):
+    with pytest.raises(UserError, match=CHANGED):
         prepare_store(store)
     assert not store.manifest.exists()
     assert prepare_store(locate_store(settings())).exists()
+    pack(project, 3)
+    first = locate_store(settings(**ZIPPED))
+    pack(project, 4)
+    with pytest.raises(UserError, match=CHANGED):
+        prepare_store(first)
+    pack(project, 3)
+    again = DataManifest.load(prepare_store(locate_store(settings(**ZIPPED))))
+    assert (features_of(again) == 3).all()
 
 
-def test_the_official_files_of_a_data_set_are_one_store_wherever_they_come_from(project: Path) -> None:
-    plain, named, elsewhere = (
-        locate_store(each)
-        for each in (
-            StoreSettings("mnist"),
-            StoreSettings("mnist", source="/nowhere"),
-            StoreSettings("mnist", source="https://example.org/mnist"),
-        )
-    )
-    assert plain.folder == named.folder == elsewhere.folder
+def test_code_that_is_edited_during_the_conversion_makes_no_store(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the old nor the new key has samples of both codes, also after the edit is reverted."""
+    adapted = settings(**ADAPTED, shard_size=4)
+    store = locate_store(adapted)
+
+    def editing(*arguments) -> None:
+        write_shard(*arguments)
+        (project / "beside.py").write_text("factor = 1000\n")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion, "write_shard", editing)
+        with pytest.raises(UserError, match=CHANGED):
+            prepare_store(store)
+    assert not store.manifest.exists()
+    (project / "beside.py").write_text("factor = 1\n")
+    prepare_store(locate_store(adapted))
+    assert features_of(DataManifest.load(store.manifest)).max() == 1
+
+
+def test_the_official_files_of_a_data_set_are_one_store_from_any_source(project: Path) -> None:
+    sources = (None, "/nowhere", "https://example.org/mnist")
+    assert len({locate_store(StoreSettings("mnist", source=source)).folder for source in sources}) == 1
     assert not (project / "data").exists()
 
 
@@ -198,6 +246,14 @@ def test_a_damaged_list_of_locations_is_named(project: Path, text: str) -> None:
         name()
 
 
+def test_damaged_checksums_are_computed_again(project: Path) -> None:
+    before = name()
+    path = project / "data/mine/checksums.json"
+    for text in ("", "[]", '{"%s": 5}', '{"%s": [1, 2]}'):
+        path.write_text(text % (project / "files/part0.h5") if "%" in text else text)
+        assert name() == before
+
+
 def test_the_fingerprint_of_a_manifest_is_of_its_samples(project: Path) -> None:
     path = convert(Conversion(settings(), project / "files", project / "1")).folder / "manifest.json"
     fields, whole = json.loads(path.read_text()), manifest_fingerprint(path)
@@ -214,107 +270,26 @@ def test_a_store_is_found_where_nothing_can_be_written(project: Path) -> None:
     assert name() == before
 
 
-def test_a_file_that_is_listed_again_is_another_store(project: Path) -> None:
-    (project / "files/list.txt").write_text("part0.h5\npart1.h5\n")
-    before = name(reader={"train": "list.txt"})
-    (project / "files/list.txt").write_text("part0.h5\npart1.h5\npart0.h5\n")
-    assert name(reader={"train": "list.txt"}) != before
-
-
-def test_a_file_that_is_replaced_with_its_size_and_time_is_read(project: Path) -> None:
-    path = project / "files/part1.h5"
-    os.utime(path, ns=(1, 1))
-    before = name()
-    write(project / "new.h5", 7)
-    shutil.copystat(path, project / "new.h5")
-    (project / "new.h5").rename(path)
-    assert name() != before
-
-
-def test_a_link_that_leads_elsewhere_is_read(project: Path) -> None:
+@pytest.mark.parametrize("what", ["file", "link"])
+def test_a_file_or_link_that_is_replaced_with_its_size_and_time_is_read(project: Path, what: str) -> None:
     shutil.copytree(project / "files", project / "others")
     write(project / "others/part1.h5", 7)
     for path in (project / "files/part1.h5", project / "others/part1.h5"):
         os.utime(path, ns=(1, 1))
     (project / "now").symlink_to("files")
     before = name(source="now")
-    (project / "now").unlink()
-    (project / "now").symlink_to("others")
-    assert name(source="now") != before == name()
-
-
-def test_code_that_is_edited_during_the_conversion_makes_no_store(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither the old nor the new key has samples of both codes, also after the edit is reverted."""
-    adapted = settings(reader={"adaptor": "adapt.py:scaled"}, shard_size=4)
-    store, written = locate_store(adapted), []
-
-    def editing(*arguments: Any) -> None:
-        write_shard(*arguments)
-        written.append(arguments)
-        (project / "beside.py").write_text("factor = 1000\n")
-
-    monkeypatch.setattr(conversion, "write_shard", editing)
-    with pytest.raises(UserError, match="the files, or the code that reads them, changed since the start"):
-        prepare_store(store)
-    assert not store.manifest.exists()
-    (project / "beside.py").write_text("factor = 1\n")
-    monkeypatch.setattr(conversion, "write_shard", write_shard)
-    prepare_store(locate_store(adapted))
-    (features,), _ = Split(DataManifest.load(store.manifest), "train").take(np.arange(12))
-    assert features.max() == 1
-
-
-def test_an_archive_that_is_replaced_after_it_was_named_makes_no_store(project: Path) -> None:
-    def pack(value: float) -> None:
-        write(project / "one.h5", value)
-        with zipfile.ZipFile(project / "all.zip", "w") as archive:
-            archive.write(project / "one.h5", "one.h5")
-
-    pack(3)
-    first = locate_store(settings(source="all.zip", reader={"train": "one.h5"}))
-    pack(4)
-    with pytest.raises(UserError, match="the files, or the code that reads them, changed since the start"):
-        prepare_store(first)
-    pack(3)
-    again = locate_store(settings(source="all.zip", reader={"train": "one.h5"}))
-    (features,), _ = Split(DataManifest.load(prepare_store(again)), "train").take(np.arange(6))
-    assert (features == 3).all()
+    if what == "file":
+        (project / "others/part1.h5").rename(project / "files/part1.h5")
+    else:
+        (project / "now").unlink()
+        (project / "now").symlink_to("others")
+    assert name(source="now") != before
 
 
 def test_an_edited_file_of_an_extracted_archive_is_extracted_again(project: Path) -> None:
-    with zipfile.ZipFile(project / "all.zip", "w") as archive:
-        archive.write(project / "files/part1.h5", "one.h5")
-    store = locate_store(settings(source="all.zip", reader={"train": "one.h5"}))
+    pack(project, 1)
+    store = locate_store(settings(**ZIPPED))
     prepare_store(store)
     write(next(store.raw.rglob("one.h5")), 9)
     shutil.rmtree(store.folder)
-    (features,), _ = Split(DataManifest.load(prepare_store(store)), "train").take(np.arange(6))
-    assert (features == 1).all()
-
-
-def test_the_store_of_a_source_that_is_gone_is_that_of_the_present_code(project: Path) -> None:
-    adapted = settings(reader={"adaptor": "adapt.py:scaled"})
-    prepare_store(locate_store(adapted))
-    (project / "files").rename(project / "gone")
-    (project / "beside.py").write_text("factor = 100\n")
-    with pytest.raises(UserError, match="neither an existing folder nor an archive"):
-        locate_store(adapted)
-
-
-def test_files_in_the_arguments_of_a_reader_are_read(project: Path) -> None:
-    (project / "own.py").write_text("def read(folder, shard_size, labels):\n    raise AssertionError\n")
-    (project / "labels.txt").write_text("a b")
-    own = StoreSettings("mine", "files", {"name": "own.py:read", "args": {"labels": "labels.txt"}})
-    before = locate_store(own).folder
-    (project / "labels.txt").write_text("a c")
-    assert locate_store(own).folder != before
-
-
-def test_damaged_checksums_are_computed_again(project: Path) -> None:
-    before = name()
-    path = project / "data/mine/checksums.json"
-    for text in ("", "[]", '{"%s": 5}', '{"%s": [1, 2]}'):
-        path.write_text(text % (project / "files/part0.h5") if "%" in text else text)
-        assert name() == before
+    assert (features_of(DataManifest.load(prepare_store(store))) == 1).all()

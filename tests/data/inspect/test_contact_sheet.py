@@ -1,3 +1,5 @@
+"""Contact sheets: which samples are drawn, where, and in which colors."""
+
 import gzip
 
 import numpy as np
@@ -18,9 +20,8 @@ def sheet(manifest, path, **options):
 
 def coloured(count):
     """Return one color per class, distinct from background and text, as bytes of shape (count, 3)."""
-    return np.stack(
-        [np.arange(count) % 50 * 5, np.arange(count) // 50 * 5, np.full(count, 200)], axis=1
-    ).astype(np.uint8)
+    numbers = np.arange(count)
+    return np.stack([numbers % 50 * 5, numbers // 50 * 5, np.full(count, 200)], axis=1).astype(np.uint8)
 
 
 def flat(colours, side):
@@ -31,39 +32,31 @@ def tiles(picture, colours):
     """Return (first row, first column, number of pixels) of each color, None for an absent color."""
     codes = picture.astype(int) @ [1, 256, 65536]
     known, first, counts = np.unique(codes, return_index=True, return_counts=True)
-    where = {
-        code: (*divmod(at, codes.shape[1]), count)
-        for code, at, count in zip(known.tolist(), first.tolist(), counts.tolist(), strict=True)
-    }
+    found = zip(known.tolist(), first.tolist(), counts.tolist(), strict=True)
+    where = {code: (*divmod(at, codes.shape[1]), count) for code, at, count in found}
     return [where.get(code) for code in (colours.astype(int) @ [1, 256, 65536]).tolist()]
 
 
-@pytest.mark.parametrize(
-    ("side", "shown"), [(1, 96), (8, 96), (28, 84), (32, 96), (64, 128), (100, 100), (300, 128)]
-)
+@pytest.mark.parametrize(("side", "shown"), [(1, 96), (28, 84), (64, 128), (100, 100), (300, 128)])
 def test_every_class_is_shown_at_a_size_to_look_at(tmp_path, side, shown):
     colours, labels = coloured(4), np.array([2, 0, 3, 1])
     manifest = handmade(tmp_path, {"train": (flat(colours, side)[labels], labels)})
     places = tiles(sheet(manifest, tmp_path / "a.png", columns=2, rows=2), colours)
     assert [pixels for _, _, pixels in places] == [shown**2] * 4
     (top, left, _), (_, right, _), (bottom, _, _), _ = places
-    assert places == [
-        (top, left, shown**2), (top, right, shown**2), (bottom, left, shown**2), (bottom, right, shown**2)
-    ]  # fmt: skip
+    expected = [(top, left), (top, right), (bottom, left), (bottom, right)]
+    assert [place[:2] for place in places] == expected
     assert right >= left + shown
     assert bottom >= top + shown
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("classes", "samples", "tiles_each", "classes_a_row"),
     [
         (10, 20, 10, 1),
-        (3, 50, 30, 1),
-        (20, 9, 5, 2),
         (37, 9, 2, 5),
-        (60, 9, 1, 10),
-        (1, 500, 100, 1),
+        (60, 2, 1, 10),
+        (1, 120, 100, 1),
         (2, 3, 3, 1),
     ],
 )
@@ -75,22 +68,13 @@ def test_classes_share_the_sheet(tmp_path, classes, samples, tiles_each, classes
     assert len({left for _, left, _ in places}) == classes_a_row
 
 
-def test_of_too_many_classes_some_are_left_out_evenly(tmp_path):
-    colours, labels = coloured(1000), np.arange(1000)
-    manifest = handmade(tmp_path, {"train": (flat(colours, 64), labels)}, shard=1000)
-    shown = np.flatnonzero(
-        [place is not None for place in tiles(sheet(manifest, tmp_path / "a.png"), colours)]
-    )
-    assert shown.tolist() == list(range(0, 1000, 10))
-
-
-def test_samples_of_a_class_come_from_all_over_the_split(tmp_path):
+@pytest.mark.parametrize("labels", [np.arange(1000), np.zeros(1000, np.int64)], ids=["classes", "samples"])
+def test_of_too_many_classes_or_samples_some_are_left_out_evenly(tmp_path, labels):
     colours = coloured(1000)
-    manifest = handmade(tmp_path, {"train": (flat(colours, 64), np.zeros(1000, np.int64))}, shard=300)
-    shown = np.flatnonzero(
-        [place is not None for place in tiles(sheet(manifest, tmp_path / "a.png"), colours)]
-    )
-    assert shown.tolist() == list(range(0, 1000, 10))
+    manifest = handmade(tmp_path, {"train": (flat(colours, 28), labels)}, shard=300)
+    places = tiles(sheet(manifest, tmp_path / "a.png"), colours)
+    shown = [number for number, place in enumerate(places) if place is not None]
+    assert shown == list(range(0, 1000, 10))
 
 
 def test_a_class_without_samples_takes_no_room(tmp_path):
@@ -101,9 +85,8 @@ def test_a_class_without_samples_takes_no_room(tmp_path):
 
 
 def test_same_data_same_bytes(tmp_path):
-    manifest = handmade(
-        tmp_path, {"train": (flat(coloured(3), 8), np.arange(3))}, class_names=("a", "b", "ü…")
-    )
+    splits = {"train": (flat(coloured(3), 8), np.arange(3))}
+    manifest = handmade(tmp_path, splits, class_names=("a", "b", "ü…"))
     for name in ("a.png", "b.png"):
         contact_sheet(manifest, "train", tmp_path / name)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
@@ -115,9 +98,8 @@ def test_numbers_are_shown_from_least_to_greatest(tmp_path):
     manifest = handmade(tmp_path, {"train": (np.tile(values, (1, 1, 64, 64)), np.array([0, 1, 2, 3]))})
     picture = sheet(manifest, tmp_path / "a.png", columns=4, rows=1)
     row = picture[len(picture) // 2, :, 0]
-    levels = [
-        int(level) for level in row[np.flatnonzero(np.diff(row.astype(int), prepend=255))] if level != 255
-    ]
+    edges = row[np.flatnonzero(np.diff(row.astype(int), prepend=255))]
+    levels = [int(level) for level in edges if level != 255]
     # Gray levels of minimum, middle, and NaN, which is drawn as 0. The maximum is as white as the background.
     assert levels == [0, 128, 96]
 
@@ -167,17 +149,15 @@ def test_images_are_found_among_several_inputs(tmp_path):
     assert all(tiles(sheet(manifest, tmp_path / "a.png"), colours))
 
 
-@pytest.mark.parametrize("shape", [(54,), (8, 8), (4, 8, 8), (3, 8, 8, 8)])
+@pytest.mark.parametrize("shape", [(54,), (8, 8), (4, 8, 8)])
 def test_what_is_no_image_is_refused(tmp_path, shape):
     manifest = handmade(tmp_path, {"train": (np.zeros((2, *shape), np.float32), np.arange(2))})
     assert image_input(manifest) is None
-    with pytest.raises(
-        UserError, match=r"digits: cannot draw a contact sheet, .* the inputs are features \("
-    ):
+    message = r"digits: cannot draw a contact sheet, .* the inputs are features \("
+    with pytest.raises(UserError, match=message):
         contact_sheet(manifest, "train", tmp_path / "a.png")
 
 
-@pytest.mark.long
 def test_real_digits_pixel_by_pixel(tmp_path, shared_data):
     """Each tile of MNIST, reduced to its original size, equals an image of the file with the tile's label."""
     content = gzip.decompress((shared_data / "mnist" / "t10k-images-idx3-ubyte.gz").read_bytes())

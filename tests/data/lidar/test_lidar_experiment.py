@@ -2,14 +2,12 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 import yaml
-from helpers.repository_copy import REPOSITORY, environment
+from helpers.nnlo_command import REPOSITORY, nnlo
+from helpers.training_here import run_here
 from PIL import Image
 
 from nnlo_lib.data.lidar.floor_plan import floor_plan
@@ -19,25 +17,17 @@ from nnlo_lib.data.readers.lidar import read
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
 
-pytestmark = pytest.mark.processes
 READER = {"robots": 4, "scans": 60, "width": 240, "height": 200, "validation_scans": 40, "test_scans": 20}
-
-
-def nnlo(folder: Path, *words: str) -> str:
-    command = [Path(sys.executable).with_name("nnlo"), *words]
-    done = subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_robots_have_their_own_points_and_learn_from_each_other(tmp_path):
     settings = yaml.safe_load((REPOSITORY / "config/experiments/lidar-quick.yaml").read_text())
     settings["data"]["reader"] |= READER
-    settings["train"] |= {"epochs": 4, "batch_size": 500, "steps_per_epoch": 20}
+    settings["train"] |= {"epochs": 3, "batch_size": 500, "steps_per_epoch": 20}
+    settings["parallel"] = settings.get("parallel", {}) | {"transport": "simulated"}
     (tmp_path / "t.yaml").write_text(yaml.safe_dump(settings))
-    nnlo(tmp_path, "run", "t.yaml", "--run", "dinno")
+    done = run_here("t.yaml", "--run", "dinno", folder=tmp_path)
+    assert not done.returncode, done.stderr
     (manifest,) = tmp_path.glob("data/lidar/*/manifest.json")
     split = Split(DataManifest.load(manifest), "train")
     (folder,) = tmp_path.glob("results/lidar-quick/dinno/seed-0")
@@ -52,12 +42,12 @@ def test_robots_have_their_own_points_and_learn_from_each_other(tmp_path):
     evaluation = json.loads((folder / "evaluation.json").read_text())
     assert evaluation["samples"] == 20 * 500
     assert evaluation["binary_accuracy"] > 0.85
-    said = nnlo(tmp_path, "data", "t.yaml", "--run", "dinno")
-    assert "map of the samples: results/lidar-quick/data-lidar.png" in said
-    _check_map(tmp_path / "results/lidar-quick/data-lidar.png", split)
+    shown = nnlo("data", "t.yaml", "--run", "dinno", folder=tmp_path).stdout
+    assert "map of the samples: results/lidar-quick/data-lidar.png" in shown
+    check_map(tmp_path / "results/lidar-quick/data-lidar.png", split)
 
 
-def _check_map(path: Path, split: Split) -> None:
+def check_map(path: Path, split: Split) -> None:
     """Check that dark pixels are near occupied points, and light ones near free points."""
     pixels = np.asarray(Image.open(path)).astype(int).sum(2)
     (points,), labels = split.take(np.arange(len(split)))

@@ -1,3 +1,5 @@
+"""Items of a generator, made ahead in a thread."""
+
 import threading
 
 import pytest
@@ -35,8 +37,8 @@ def test_no_more_than_its_depth_is_made_ahead():
     next(items)
     # One item is taken, two are in the queue, and the thread holds one.
     for _ in range(4):
-        assert may_go_on.acquire(timeout=10)
-    assert not may_go_on.acquire(timeout=0.3)
+        assert may_go_on.acquire(timeout=200)
+    assert not may_go_on.acquire(timeout=0.1)
     items.close()
     assert len(made) <= 5
 

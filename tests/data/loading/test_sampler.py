@@ -1,6 +1,8 @@
+"""Orders of the samples: shared by all workers, or of the samples of each worker."""
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
@@ -55,9 +57,8 @@ parts_of_any_size = st.lists(st.integers(1, 60), min_size=1, max_size=9)
 
 def owned(counts, batch_size, seed=1, steps=None):
     parts = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
-    return parts, [
-        PartitionedSampler(parts, batch_size, worker, seed, True, steps) for worker in range(len(parts))
-    ]
+    team = [PartitionedSampler(parts, batch_size, worker, seed, True, steps) for worker in range(len(parts))]
+    return parts, team
 
 
 @given(counts=parts_of_any_size, batch_size=st.integers(1, 70), seed=seeds, epoch=epochs)
@@ -73,6 +74,7 @@ def test_workers_with_samples_of_their_own_use_each_once_and_stay_in_step(counts
     assert team[0].samples == sum(counts)
 
 
+@settings(max_examples=40)
 @given(counts=parts_of_any_size, sizes=sizes, batch_size=st.integers(1, 20))
 def test_positions_of_an_epoch_are_its_samples_numbered(counts, sizes, batch_size):
     for team, samples in ((owned(counts, batch_size)[1], sum(counts)), (shared(**sizes), sizes["samples"])):
@@ -85,6 +87,7 @@ def test_positions_of_an_epoch_are_its_samples_numbered(counts, sizes, batch_siz
         assert sorted(places) == list(range(samples))
 
 
+@settings(max_examples=50)
 @given(before=sizes, workers=st.integers(1, 8), seed=seeds, data=st.data())
 def test_another_number_of_workers_goes_on_in_the_same_order(before, workers, seed, data):
     old, new = shared(**before, seed=seed), shared(**before | {"workers": workers}, seed=seed)
@@ -98,7 +101,7 @@ def test_another_number_of_workers_goes_on_in_the_same_order(before, workers, se
     assert sum(len(w.ids(4, 0)) for w in new) == min(before["batch_size"] * workers, before["samples"])
 
 
-@pytest.mark.long
+@settings(max_examples=50)
 @given(before=sizes, workers=st.integers(1, 8), seed=seeds, data=st.data())
 def test_another_number_of_workers_goes_on_where_each_of_the_old_ones_was(before, workers, seed, data):
     old, new = shared(**before, seed=seed), shared(**before | {"workers": workers}, seed=seed)
@@ -132,17 +135,11 @@ def test_an_epoch_can_be_trimmed_and_the_next_one_takes_others(make):
 
 
 def test_epochs_seeds_and_workers_have_orders_of_their_own():
-    shared_orders = [
-        SharedOrderSampler(np.arange(355), 10, 1, 0, seed).order(epoch)
-        for seed in (0, 1)
-        for epoch in (0, 1, 2)
-    ]
-    assert len({tuple(order.tolist()) for order in shared_orders}) == 6
+    samplers = [SharedOrderSampler(np.arange(355), 10, 1, 0, seed) for seed in (0, 1)]
+    assert len({tuple(each.order(epoch).tolist()) for each in samplers for epoch in (0, 1, 2)}) == 6
     parts = [np.arange(50), np.arange(50)]
-    assert (
-        PartitionedSampler(parts, 5, 0, 1).order(0).tolist()
-        != PartitionedSampler(parts, 5, 1, 1).order(0).tolist()
-    )
+    first, second = (PartitionedSampler(parts, 5, worker, 1).order(0).tolist() for worker in (0, 1))
+    assert first != second
 
 
 def test_order_is_fixed_for_ever():
@@ -152,31 +149,20 @@ def test_order_is_fixed_for_ever():
 
 def test_orders_are_uniform():
     """Each sample is first about equally often (chi-squared, 9 degrees of freedom, 99.9 % point)."""
-    first = [
-        shuffled(np.arange(10), seed, ShufflePurpose.EPOCH, epoch)[0]
-        for seed in range(50)
-        for epoch in range(50)
-    ]
+    keys = [(seed, epoch) for seed in range(50) for epoch in range(50)]
+    first = [shuffled(np.arange(10), seed, ShufflePurpose.EPOCH, epoch)[0] for seed, epoch in keys]
     observed = np.bincount(first, minlength=10)
     assert ((observed - 250) ** 2 / 250).sum() < 27.9
 
 
 @pytest.mark.parametrize("samples", [0, 1, 2])
 def test_fewer_samples_than_ranks(samples):
-    with pytest.raises(
-        UserError, match=rf"parallel\.ranks: 3 ranks for {samples} training samples.*lower parallel\.ranks"
-    ):
+    message = rf"parallel\.ranks: 3 ranks for {samples} training samples.*lower parallel\.ranks"
+    with pytest.raises(UserError, match=message):
         SharedOrderSampler(np.arange(samples), 1, 3, 0, 1)
 
 
-@pytest.mark.parametrize(("workers", "worker", "batch"), [(2, 2, 1), (2, -1, 1), (2, 0, 0)])
-def test_nonsense_is_the_programmers_error(workers, worker, batch):
-    with pytest.raises(ValueError, match="worker"):
-        SharedOrderSampler(np.arange(9), batch, workers, worker, 1)
-    with pytest.raises(ValueError, match="worker"):
-        PartitionedSampler([np.arange(9)] * workers, batch, worker, 1)
-
-
+@settings(max_examples=40)
 @given(sizes=sizes, processes=st.integers(1, 4), seed=seeds, epoch=epochs)
 def test_processes_of_a_worker_divide_its_samples(sizes, processes, seed, epoch):
     workers = sizes["workers"] = min(sizes["workers"], sizes["samples"] // processes)
@@ -193,6 +179,7 @@ def test_processes_of_a_worker_divide_its_samples(sizes, processes, seed, epoch)
             assert max(map(len, own)) - min(map(len, own)) <= 1
 
 
+@settings(max_examples=40)
 @given(counts=st.lists(st.integers(4, 60), min_size=1, max_size=5), batch_size=st.integers(1, 30), processes=st.integers(1, 4))  # fmt: skip
 def test_processes_of_a_worker_with_its_own_samples_have_its_batch_together(counts, batch_size, processes):
     parts, team = owned(counts, batch_size)

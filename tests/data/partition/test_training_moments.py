@@ -24,15 +24,34 @@ from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 
 __all__ = ["manifest"]
+FOLD = 48  # training samples of one of five folds of 60 samples
+
+
+@pytest.fixture
+def new_node(tmp_path, monkeypatch):
+    """Return a function after which this process has the temporary folder of another node."""
+
+    def move():
+        monkeypatch.setattr(tempfile, "tempdir", folder := tempfile.mkdtemp(dir=tmp_path))
+        return folder
+
+    return move
 
 
 @pytest.fixture(autouse=True)
-def own_temporary_folder(tmp_path, monkeypatch):
+def _own_node(new_node):
     """The moments of other tests, in the private folder of the user, must not be found."""
-    folder = tmp_path / "node"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
+    new_node()
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Numbers of samples that were read, one for each call."""
+    found, take = [], Split.take
+    monkeypatch.setattr(
+        Split, "take", lambda self, indices: found.append(len(indices)) or take(self, indices)
+    )
+    return found
 
 
 def task(folder, path, fold=None, **data):
@@ -46,22 +65,25 @@ def task(folder, path, fold=None, **data):
     return Task("t", "allreduce", run, 0, fold, 5 if fold is not None else 1, path, folder)
 
 
+def constants(job):
+    return TrainingData(job, 2).normalized_manifest.inputs
+
+
 def store_with_drift(folder, held=None):
     """Write a store of 60 samples of three channels that drift; the samples `held` have other values."""
-    source = np.random.default_rng(0)
-    values = (
-        source.normal(size=(60, 3, 2)).astype(np.float32)
-        + np.arange(60, dtype=np.float32)[:, None, None] / 10
-    )
+    drift = np.arange(60, dtype=np.float32)[:, None, None] / 10
+    values = np.random.default_rng(0).normal(size=(60, 3, 2)).astype(np.float32) + drift
     if held is not None:
         values[held] += 100
     columns = (ArraySpec("features", (3, 2), "float32", (0.0,) * 3, (9.0,) * 3),)
-    return values, handmade(
-        folder,
-        {"train": (values, np.arange(60) % 2), "test": (values[:9], np.arange(9) % 2)},
-        shard=7,
-        inputs=columns,
-    )
+    splits = {"train": (values, np.arange(60) % 2), "test": (values[:9], np.arange(9) % 2)}
+    return values, handmade(folder, splits, shard=7, inputs=columns)
+
+
+@pytest.fixture
+def drift(tmp_path):
+    """Return the path of the manifest of a store with drift."""
+    return store_with_drift(tmp_path / "store")[1].folder / "manifest.json"
 
 
 @pytest.mark.parametrize(("fold", "data"), [(0, {}), (3, {}), (None, {"validation": 0.25})])
@@ -74,32 +96,15 @@ def test_moments_are_of_the_training_samples_alone(tmp_path, fold, data):
     assert column.mean == pytest.approx(train.mean(axis=(0, 2)), rel=1e-12)
     assert column.std == pytest.approx(train.std(axis=(0, 2)), rel=1e-12)
     _, other = store_with_drift(tmp_path / "other", held)
-    again = TrainingData(task(tmp_path / "run", other.folder / "manifest.json", fold, **data), 2)
-    assert again.normalized_manifest.inputs == (column,), "held-out samples have no effect"
+    again = constants(task(tmp_path / "run", other.folder / "manifest.json", fold, **data))
+    assert again == (column,), "held-out samples have no effect"
 
 
 @pytest.mark.parametrize("data", [{"validation": 0.0}, {"validation": "test"}, {"normalize": "unit"}])
-def test_without_held_out_samples_the_moments_of_the_store_are_used(tmp_path, data):
-    _, made = store_with_drift(tmp_path / "store")
-    job = task(tmp_path / "run", made.folder / "manifest.json", **data)
+def test_without_held_out_samples_the_moments_of_the_store_are_used(tmp_path, drift, data):
+    job = task(tmp_path / "run", drift, **data)
     assert not job.normalizes_training_samples
-    assert TrainingData(job, 2).normalized_manifest.inputs == made.inputs
-
-
-def test_samples_are_read_once_for_all_processes_of_a_node(tmp_path, own_temporary_folder):
-    _, made = store_with_drift(tmp_path / "store")
-    first = TrainingData(task(tmp_path / "run", made.folder / "manifest.json", 0), 2).normalized_manifest
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_moments, "_computed", lambda *_: pytest.fail("read again"))
-        again = TrainingData(task(tmp_path / "again", made.folder / "manifest.json", 0), 2)
-        assert again.normalized_manifest == first
-    [file] = own_temporary_folder.glob("nnlo-*/normalization/*.json")
-    intact = file.read_text()
-    for number, damage in enumerate(damages(intact)):
-        file.write_text(damage)
-        third = task(tmp_path / f"third-{number}", made.folder / "manifest.json", 0)
-        assert TrainingData(third, 2).normalized_manifest == first
-        assert file.read_text() == intact
+    assert constants(job) == DataManifest.load(drift).inputs
 
 
 def damages(text):
@@ -109,66 +114,40 @@ def damages(text):
     return "", "[", "[]", "{}", text[:-9], json.dumps(other)
 
 
-@pytest.fixture
-def reads(monkeypatch):
-    """Numbers of samples that were read, one for each call."""
-    found = []
-    take = Split.take
-
-    def counted(self, indices):
-        found.append(len(indices))
-        return take(self, indices)
-
-    monkeypatch.setattr(Split, "take", counted)
-    return found
-
-
-@pytest.fixture
-def new_node(tmp_path, monkeypatch):
-    """Return a function after which this process has the temporary folder of another node."""
-
-    def move():
-        monkeypatch.setattr(tempfile, "tempdir", tempfile.mkdtemp(dir=tmp_path))
-
-    return move
+def test_samples_are_read_once_for_all_processes_of_a_node(tmp_path, drift, reads, new_node):
+    node = new_node()
+    first = constants(task(tmp_path / "run", drift, 0))
+    assert constants(task(tmp_path / "again", drift, 0)) == first
+    assert sum(reads) == FOLD
+    [file] = (tmp_path / node).glob("nnlo-*/normalization/*.json")
+    intact = file.read_text()
+    for number, damage in enumerate(damages(intact)):
+        file.write_text(damage)
+        assert constants(task(tmp_path / f"third-{number}", drift, 0)) == first
+        assert file.read_text() == intact
 
 
-def constants(job):
-    return TrainingData(job, 2).normalized_manifest.inputs
-
-
-def test_a_training_that_starts_again_on_another_node_does_not_read_the_samples(tmp_path, reads, new_node):
-    _, made = store_with_drift(tmp_path / "store")
-    job = task(tmp_path / "run", made.folder / "manifest.json", 0)
-    first = constants(job)
-    assert sum(reads) == 48
-    new_node()
-    assert constants(job) == first
-    assert sum(reads) == 48
-
-
-def test_a_node_that_has_the_moments_of_another_training_keeps_a_copy_with_the_run(tmp_path, reads, new_node):
-    _, made = store_with_drift(tmp_path / "store")
-    jobs = [task(tmp_path / name, made.folder / "manifest.json", 0) for name in ("run", "again")]
+def test_a_training_on_another_node_has_the_moments_in_its_run_folder(tmp_path, drift, reads, new_node):
+    """The second training took them from the node, and keeps a copy."""
+    jobs = [task(tmp_path / name, drift, 0) for name in ("run", "again")]
     first, second = map(constants, jobs)
-    new_node()
-    assert first == second == constants(jobs[1])
-    assert sum(reads) == 48
+    for job in jobs:
+        new_node()
+        assert constants(job) == first == second
+    assert sum(reads) == FOLD
 
 
-def test_other_samples_are_read_although_the_run_folder_has_moments(tmp_path, reads, new_node):
+def test_other_samples_are_read_although_the_run_folder_has_moments(tmp_path, drift, reads, new_node):
     """The fold, the fraction, and the store change; the constants are those of a new run folder."""
-    _, made = store_with_drift(tmp_path / "store")
-    _, other = store_with_drift(tmp_path / "other", [5, 6])
-    constants(task(tmp_path / "run", made.folder / "manifest.json", 0))
+    other = store_with_drift(tmp_path / "other", [5, 6])[1].folder / "manifest.json"
+    constants(task(tmp_path / "run", drift, 0))
     changes = (
-        (made, 3, {}),
-        (made, None, {"validation": 0.25}),
-        (made, None, {"validation": 0.5}),
+        (drift, 3, {}),
+        (drift, None, {"validation": 0.25}),
+        (drift, None, {"validation": 0.5}),
         (other, 0, {}),
     )
-    for number, (store, fold, data) in enumerate(changes):
-        path = store.folder / "manifest.json"
+    for number, (path, fold, data) in enumerate(changes):
         new_node()
         fresh = constants(task(tmp_path / f"fresh-{number}", path, fold, **data))
         count = sum(reads)
@@ -177,9 +156,8 @@ def test_other_samples_are_read_although_the_run_folder_has_moments(tmp_path, re
         assert sum(reads) > count
 
 
-def test_a_damaged_file_of_the_run_is_computed_again_and_named(tmp_path, reads, new_node, capsys):
-    _, made = store_with_drift(tmp_path / "store")
-    job = task(tmp_path / "run", made.folder / "manifest.json", 0)
+def test_a_damaged_file_of_the_run_is_computed_again_and_named(tmp_path, drift, reads, new_node, capsys):
+    job = task(tmp_path / "run", drift, 0)
     first, file = constants(job), job.paths.state.normalization
     intact = file.read_text()
     for damage in damages(intact):
@@ -187,16 +165,15 @@ def test_a_damaged_file_of_the_run_is_computed_again_and_named(tmp_path, reads, 
         new_node()
         count = sum(reads)
         assert constants(job) == first
-        assert sum(reads) == count + 48
+        assert sum(reads) == count + FOLD
         assert file.read_text() == intact
         assert f"{file}: damaged, or of other samples" in capsys.readouterr().err
     assert [each.name for each in file.parent.iterdir()] == [file.name], "no temporary files stay"
 
 
-def test_a_state_folder_that_cannot_be_written_is_no_error(tmp_path, reads):
-    _, made = store_with_drift(tmp_path / "store")
-    expected = constants(task(tmp_path / "run", made.folder / "manifest.json", 0))
-    blocked = task(tmp_path / "blocked", made.folder / "manifest.json", 0)
+def test_a_state_folder_that_cannot_be_written_is_no_error(tmp_path, drift):
+    expected = constants(task(tmp_path / "run", drift, 0))
+    blocked = task(tmp_path / "blocked", drift, 0)
     blocked.folder.write_text("a file where the run folder would be")
     assert constants(blocked) == expected
 
@@ -215,22 +192,20 @@ def test_a_training_resumed_on_another_node_has_the_bits_of_an_uninterrupted_one
     assert measured(parts) == measured(whole)
 
 
-def test_parts_of_any_size_give_the_same_moments(tmp_path, monkeypatch):
-    _, made = store_with_drift(tmp_path / "store")
-    split, train = Split(made, "train"), np.arange(0, 60, 2)
-    whole = training_moments._computed(split, train)
+def test_parts_of_any_size_give_the_same_moments(drift, monkeypatch):
+    split, train = Split(DataManifest.load(drift), "train"), np.arange(0, 60, 2)
+    [whole] = training_moments._computed(split, train)
     monkeypatch.setattr(training_moments, "CHUNK_VALUES", 60)
     [parts] = training_moments._computed(split, train)
-    assert parts["mean"] == pytest.approx(whole[0]["mean"], rel=1e-13)
-    assert parts["std"] == pytest.approx(whole[0]["std"], rel=1e-13)
+    assert parts["mean"] == pytest.approx(whole["mean"], rel=1e-13)
+    assert parts["std"] == pytest.approx(whole["std"], rel=1e-13)
 
 
-def test_a_training_of_an_earlier_version_is_not_resumed_with_other_moments(tmp_path):
+def test_a_training_of_an_earlier_version_is_not_resumed_with_other_moments(tmp_path, drift, monkeypatch):
     """The fingerprint differs from the one without the rule, but only where the moments differ."""
-    _, made = store_with_drift(tmp_path / "store")
-    for data, same in (({"validation": 0.0}, True), ({"validation": 0.25}, False)):
-        job = task(tmp_path / "run", made.folder / "manifest.json", **data)
-        with pytest.MonkeyPatch.context() as patch:
+    for validation, same in ((0.0, True), (0.25, False)):
+        job = task(tmp_path / "run", drift, validation=validation)
+        with monkeypatch.context() as patch:
             patch.setattr(Task, "normalizes_training_samples", False)
             earlier = replace(job).fingerprint
         assert (job.fingerprint == earlier) == same
@@ -242,40 +217,30 @@ def test_evaluation_and_predictions_use_the_constants_of_the_training(tmp_path, 
     data = DataManifest.load(manifest)
     summary = json.loads(job.paths.summary.read_text())
     [recorded] = summary["data"]["normalization"]
-    [column] = TrainingData(job, 2).normalized_manifest.inputs
+    [column] = constants(job)
     assert (tuple(recorded["mean"]), tuple(recorded["std"])) == (column.mean, column.std)
     assert column.mean != data.inputs[0].mean
     module, tensors = load_published_model(job.run, data, job.paths.model)
-    samples, labels = Split(data, "test").take(np.arange(50))
+    samples, labels = Split(data, "test").take(np.arange(data.splits["test"].samples))
     (inputs,), _ = tensors(samples, labels)
     shape = (-1, *(1,) * (samples[0].ndim - 2))
     expected = (samples[0] - np.array(column.mean).reshape(shape)) / np.array(column.std).reshape(shape)
     assert inputs.numpy() == pytest.approx(expected, abs=1e-5)
     evaluate_model(job.run, manifest, job.paths.model, job.paths.evaluation)
-    samples, labels = Split(data, "test").take(np.arange(data.splits["test"].samples))
     right = outputs_of(module, tensors, samples).argmax(1) == labels
     assert json.loads(job.paths.evaluation.read_text())["accuracy"] == pytest.approx(right.mean(), abs=1e-6)
-
-
-def test_damaged_constants_of_a_model_are_refused(tmp_path, manifest):
-    job = task(tmp_path / "run", manifest, 0)
-    train_simulated(job, StopFlag())
-    summary = json.loads(job.paths.summary.read_text())
     summary["data"]["normalization"] = [{"mean": [0.0]}]
     job.paths.summary.write_text(json.dumps(summary))
     with pytest.raises(UserError, match=r"summary.json: data.normalization does not fit the inputs"):
-        load_published_model(job.run, DataManifest.load(manifest), job.paths.model)
+        load_published_model(job.run, data, job.paths.model)
 
 
-def test_a_long_reading_tells_its_progress_and_a_short_one_does_not(tmp_path, monkeypatch, capsys):
-    _, made = store_with_drift(tmp_path / "store")
-    split, train = Split(made, "train"), np.arange(40)
+def test_a_long_reading_writes_its_progress_and_a_short_one_does_not(drift, monkeypatch, capsys):
+    split, train = Split(DataManifest.load(drift), "train"), np.arange(40)
     monkeypatch.setattr(training_moments, "CHUNK_VALUES", 10 * split.sample_bytes)
     quiet = training_moments._computed(split, train)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(training_moments, "MOMENTS_PROGRESS_S", 0.0)
     assert training_moments._computed(split, train) == quiet
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.partition("training samples: ")[2] for line in lines] == [
-        f"{done} of 40 samples (0.0 GB) are read" for done in (10, 20, 30, 40)
-    ]
+    lines = [line.partition("training samples: ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == [f"{done} of 40 samples (0.0 GB) are read" for done in (10, 20, 30, 40)]

@@ -1,3 +1,5 @@
+"""Validation samples: a fraction, folds, and folds of whole shards."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -31,31 +33,21 @@ def test_fraction_covers_each_sample_once(samples, validation, seed, classes):
     assert np.all(np.diff(held) > 0)
 
 
-@given(
-    folds=st.integers(2, 12), samples=st.integers(12, 500), seed=st.integers(0, 99), stratified=st.booleans()
-)
-def test_folds_validate_each_sample_once(folds, samples, seed, stratified):
-    labels = np.arange(samples) % 3 if stratified else None
-    parts = [split_train_validation(samples, labels, 0.5, folds, fold, seed) for fold in range(folds)]
+LABELS = st.lists(st.integers(0, 5), min_size=12, max_size=200).map(np.array)
+
+
+@given(labels=LABELS, folds=st.integers(2, 12), seed=st.integers(0, 99), stratified=st.booleans())
+def test_folds_validate_each_sample_once_and_are_even_in_total_and_per_class(labels, folds, seed, stratified):
+    samples, given_labels = len(labels), labels if stratified else None
+    parts = [split_train_validation(samples, given_labels, 0.5, folds, fold, seed) for fold in range(folds)]
     assert all(covers(train, held, samples) for train, held in parts)
     assert np.array_equal(np.sort(np.concatenate([held for _, held in parts])), np.arange(samples))
-    sizes = [len(held) for _, held in parts]
-    assert max(sizes) - min(sizes) <= 1
-    if stratified:
-        for label in range(3):
-            counts = [np.count_nonzero(labels[held] == label) for _, held in parts]
-            assert max(counts) - min(counts) <= 1
-
-
-@given(st.lists(st.integers(0, 5), min_size=12, max_size=200).map(np.array), st.integers(2, 12))
-def test_folds_of_any_labels_are_even_in_total_and_per_class(labels, folds):
-    held = [split_train_validation(len(labels), labels, 0.5, folds, fold, 1)[1] for fold in range(folds)]
-    for members in (labels >= 0, *(labels == label for label in range(6))):
-        counts = [np.count_nonzero(members[each]) for each in held]
+    for members in (labels >= 0, *(labels == label for label in range(6) if stratified)):
+        counts = [np.count_nonzero(members[held]) for _, held in parts]
         assert max(counts) - min(counts) <= 1
 
 
-@given(st.lists(st.integers(0, 5), min_size=12, max_size=200).map(np.array), st.floats(0.1, 0.9))
+@given(LABELS, st.floats(0.1, 0.9))
 def test_fraction_of_any_labels_is_within_one_sample_of_its_share(labels, validation):
     _, held = split_train_validation(len(labels), labels, validation, 1, None, 1)
     for label in range(6):
@@ -70,10 +62,8 @@ def test_fraction_keeps_the_classes_in_proportion():
 
 
 def test_seed_decides():
-    first, same, other = (
-        split_train_validation(1000, None, 0.2, 1, None, seed)[1].tolist() for seed in (1, 1, 2)
-    )
-    assert first == same != other
+    held = [split_train_validation(1000, None, 0.2, 1, None, seed)[1].tolist() for seed in (1, 1, 2)]
+    assert held[0] == held[1] != held[2]
 
 
 @pytest.mark.parametrize(
@@ -103,15 +93,12 @@ def test_folds_of_shards_validate_each_shard_once_and_divide_none(folds, seed):
     assert all(covers(train, held, len(shard)) for train, held in parts)
     held = [{shard[sample] for sample in each} for _, each in parts]
     assert sorted(number for each in held for number in each) == list(range(len(SIZES)))
-    assert all(
-        {shard[sample] for sample in train}.isdisjoint(each)
-        for (train, _), each in zip(parts, held, strict=True)
-    )
+    for (train, _), each in zip(parts, held, strict=True):
+        assert {shard[sample] for sample in train}.isdisjoint(each)
     assert max(map(len, held)) - min(map(len, held)) <= 1
 
 
 def test_too_few_shards():
-    with pytest.raises(
-        UserError, match=r"data\.split_by: shards are divided, not samples: 3 folds need at least 3"
-    ):
+    message = r"data\.split_by: shards are divided, not samples: 3 folds need at least 3"
+    with pytest.raises(UserError, match=message):
         split_whole_shards([50, 50], 0.1, 3, 0, 1)

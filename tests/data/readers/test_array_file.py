@@ -1,4 +1,5 @@
-import struct
+"""HDF5, NPZ and NPY files: rows of any array in them, and damage (hostile files: tests/security)."""
+
 import tracemalloc
 import zipfile
 
@@ -15,91 +16,67 @@ ROWS = 50
 FEATURES = np.random.default_rng(0).normal(size=(ROWS, 4))
 
 
-def hdf5(path, **options):
-    with h5py.File(path, "w", userblock_size=options.pop("userblock_size", None)) as file:
-        file.create_dataset("features", data=FEATURES, **options)
+def hdf5(path, values=FEATURES, userblock_size=None, **options):
+    with h5py.File(path, "w", userblock_size=userblock_size) as file:
+        file.create_dataset("features", data=values, **options)
 
 
-def chunked(path):
-    hdf5(path, compression="gzip", shuffle=True, chunks=(7, 3))
-
-
-def npy(path, order="C"):
+def npy(path, values=FEATURES):
     with path.open("wb") as file:
-        np.save(file, np.asarray(FEATURES, order=order))
+        np.save(file, values)
 
 
 def npz(path, save=np.savez):
     with path.open("wb") as file:
         save(file, features=FEATURES, names=np.array(["a", None], object), wide=np.asfortranarray(FEATURES))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("readme.txt", "hello")
 
 
 WRITERS = {
     "hdf5": hdf5,
-    "chunked hdf5": chunked,
+    "chunked hdf5": lambda path: hdf5(path, compression="gzip", shuffle=True, chunks=(7, 3)),
     "hdf5 of matlab": lambda path: hdf5(path, userblock_size=512),
     "npz": npz,
     "compressed npz": lambda path: npz(path, np.savez_compressed),
     "npy": npy,
-    "npy in Fortran's order": lambda path: npy(path, "F"),
+    "npy in Fortran's order": lambda path: npy(path, np.asfortranarray(FEATURES)),
 }
-
-
-def features(path, *starts):
-    (array,) = find_arrays(path, "features")
-    ends = (*starts[1:], array.shape[0])
-    return np.concatenate([array.rows(start, end) for start, end in zip(starts, ends, strict=True)])
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_rows_are_those_written_whatever_the_suffix(tmp_path, kind):
     WRITERS[kind](tmp_path / "data")
     assert is_array_file(tmp_path / "data")
-    (array,) = find_arrays(tmp_path / "data", "features")
-    assert (array.shape, array.dtype) == (FEATURES.shape, FEATURES.dtype)
-    for start, end in ((0, ROWS), (0, 1), (13, 14), (13, 29), (ROWS - 1, ROWS)):
-        assert np.array_equal(array.rows(start, end), FEATURES[start:end])
-
-
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_an_npz_may_hold_other_things_and_arrays_in_fortrans_order(tmp_path, save):
-    npz(tmp_path / "data.npz", save)
-    with zipfile.ZipFile(tmp_path / "data.npz", "a") as archive:
-        archive.writestr("readme.txt", "hello")
-    (array,) = find_arrays(tmp_path / "data.npz", "wide")
-    assert np.array_equal(array.rows(20, 40), FEATURES[20:40])
+    for name in ("features", "wide") if "npz" in kind else ("features",):
+        (array,) = find_arrays(tmp_path / "data", name)
+        assert (array.shape, array.dtype) == (FEATURES.shape, FEATURES.dtype)
+        for start, end in ((0, ROWS), (0, 1), (13, 14), (13, 29), (ROWS - 1, ROWS)):
+            assert np.array_equal(array.rows(start, end), FEATURES[start:end])
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">i2", "<u8", "?", "f2"])
-@pytest.mark.parametrize("kind", ["hdf5", "npy"])
-def test_types_are_kept_in_native_byte_order(tmp_path, dtype, kind):
-    values, path = np.arange(12).reshape(3, 4).astype(dtype), tmp_path / f"data.{kind}"
-    if kind == "hdf5":
-        with h5py.File(path, "w") as file:
-            file["features"] = values
-    else:
-        with path.open("wb") as stream:
-            np.save(stream, values)
-    found = features(path, 0, 1)
+@pytest.mark.parametrize("write", [hdf5, npy])
+def test_types_are_kept_in_native_byte_order(tmp_path, dtype, write):
+    values = np.arange(12).reshape(3, 4).astype(dtype)
+    write(tmp_path / "data", values)
+    (array,) = find_arrays(tmp_path / "data", "features")
+    found = array.rows(0, 3)
     assert np.array_equal(found, values)
     assert found.dtype == np.dtype(dtype).newbyteorder("=")
     assert found.dtype.isnative
 
 
-def test_links_are_followed_but_not_round_and_round(tmp_path):
+def test_links_are_followed_and_named_if_they_lead_nowhere(tmp_path):
     hdf5(tmp_path / "other.h5")
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["here"] = FEATURES
         file["features/soft"] = h5py.SoftLink("/here")
         file["features/outside"] = h5py.ExternalLink("other.h5", "/features")
-        file["round/a"] = FEATURES
-        file["round/back"] = file["round/again"] = file["round"]
         file["dangling/a"] = h5py.SoftLink("/lost")
     outside, soft = find_arrays(tmp_path / "data.h5", "features")
     assert (outside.name, soft.name) == ("features/outside", "features/soft")
     assert np.array_equal(outside.rows(3, 5), FEATURES[3:5])
-    with pytest.raises(UserError, match=r"round contains the group round/again more than once"):
-        find_arrays(tmp_path / "data.h5", "round")
     with pytest.raises(UserError, match=r"data\.h5: cannot be read"):
         find_arrays(tmp_path / "data.h5", "dangling")
 
@@ -118,9 +95,8 @@ FRACTIONS = st.floats(0, 1, exclude_max=True)
 FLIPS = st.lists(st.tuples(FRACTIONS, st.integers(1, 255)), min_size=1, max_size=3)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", WRITERS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60)
 @given(damage=FRACTIONS | FLIPS)
 @pytest.mark.filterwarnings("ignore")
 def test_damage_is_a_sentence_or_harmless(tmp_path_factory, kind, damage):
@@ -131,8 +107,7 @@ def test_damage_is_a_sentence_or_harmless(tmp_path_factory, kind, damage):
     """
     path = tmp_path_factory.mktemp("damage") / "data.h5"
     WRITERS[kind](path)
-    good = path.read_bytes()
-    path.write_bytes(damaged(good, damage))
+    path.write_bytes(damaged(path.read_bytes(), damage))
     try:
         (array,) = find_arrays(path, "features")
         found = np.concatenate([array.rows(0, 20), array.rows(20, array.shape[0])])
@@ -146,106 +121,62 @@ def test_damage_is_a_sentence_or_harmless(tmp_path_factory, kind, damage):
     assert not reason or str(path) in reason
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\x93NUM", b"PK\x03\x04", b"\x89HDF\r\n\x1a\n", b"<html>no</html>"]
-)
-def test_what_is_no_file_of_arrays_is_named(tmp_path, content):
-    (tmp_path / "data.h5").write_bytes(content)
-    with pytest.raises(
-        UserError, match=r"data\.h5: cannot be read \(.+\); create, download or copy it again"
-    ):
-        find_arrays(tmp_path / "data.h5", "features")
-
-
 def header(text):
     text = text.ljust(117) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(80)
+
+
+CANNOT_BE_READ = r"data\.h5: cannot be read \(.+\); create, download or copy it again"
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        *(
+            (content, CANNOT_BE_READ)
+            for content in (b"", b"\x93NUM", b"PK\x03\x04", b"\x89HDF\r\n\x1a\n", b"<html>")
+        ),
         (
-            "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 100)}",
+            header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 100)}"),
             "declares 800,000,000,000 bytes",
         ),
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (-2, -5)}", r"declares the shape \(-2, -5\)"),
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': (10,)", "cannot be read"),
-        ("{'descr': '<f8', 'fortran_order': False, 'shape': ((((((((((((", "cannot be read"),
-        ("{'descr': '<f8', 'shape': (10,)}", "cannot be read"),
-        ("__import__('os').getcwd()", "cannot be read"),
+        (
+            header("{'descr': '<f8', 'fortran_order': False, 'shape': (-2, -5)}"),
+            r"declares the shape \(-2, -5\)",
+        ),
+        (header("{'descr': '<f8', 'fortran_order': False, 'shape': (10,)"), CANNOT_BE_READ),
+        (header("{'descr': '<f8', 'fortran_order': False, 'shape': (((((((((((("), CANNOT_BE_READ),
+        (header("{'descr': '<f8', 'shape': (10,)}"), CANNOT_BE_READ),
+        (header("{'descr': '<f8', 'fortran_order': False, 'shape': (9,)}"), CANNOT_BE_READ),
+        (header("{'descr': '<f8', 'fortran_order': False, 'shape': (11,)}"), CANNOT_BE_READ),
+        (header("__import__('os').getcwd()"), CANNOT_BE_READ),
     ],
 )
-def test_headers_that_lie_are_refused(tmp_path, content, message):
-    (tmp_path / "data.npy").write_bytes(header(content) + bytes(80))
+def test_other_files_and_false_headers_are_refused(tmp_path, content, message):
+    (tmp_path / "data.h5").write_bytes(content)
     with pytest.raises(UserError, match=message):
-        find_arrays(tmp_path / "data.npy", "features")
+        find_arrays(tmp_path / "data.h5", "features")
 
 
-def test_what_more_or_fewer_values_than_declared_make_is_refused(tmp_path):
-    npy(tmp_path / "data.npy")
-    good = (tmp_path / "data.npy").read_bytes()
-    for content in (good[:-1], good + b"x", good[:100]):
-        (tmp_path / "data.npy").write_bytes(content)
-        with pytest.raises(UserError, match=r"data\.npy: cannot be read"):
-            find_arrays(tmp_path / "data.npy", "features")
-
-
-def test_an_object_is_never_unpickled(tmp_path):
-    np.save(tmp_path / "data.npy", np.array([print], object))
-    (array,) = find_arrays(tmp_path / "data.npy", "features")
-    assert array.dtype == object
-    with pytest.raises(UserError, match=r"data\.npy: cannot be read"):
-        array.rows(0, 1)
-
-
-def test_a_file_that_shrank_since_it_was_listed_is_named(tmp_path):
+def test_a_file_that_shrank_after_it_was_listed_is_named(tmp_path):
     hdf5(tmp_path / "data.h5")
     (array,) = find_arrays(tmp_path / "data.h5", "features")
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        file["features"] = FEATURES[:10]
+    hdf5(tmp_path / "data.h5", FEATURES[:10])
     with pytest.raises(UserError, match="changed while it was read"):
         array.rows(5, 20)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"chunks": (10, 10), "compression": "gzip"}, r"declares 8,000,000,000,000 bytes, but 0 are stored"),
-        ({}, r"declares 8,000,000,000,000 bytes, but 0 are stored"),
-    ],
-)
-def test_arrays_that_were_never_written_are_refused_before_allocation(tmp_path, options, message):
+@pytest.mark.parametrize("options", [{"chunks": (10, 10), "compression": "gzip"}, {}])
+def test_arrays_that_were_never_written_are_refused_before_allocation(tmp_path, options):
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file.create_dataset("features", shape=(10**9, 1000), dtype="f8", **options)
     tracemalloc.start()
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=r"declares 8,000,000,000,000 bytes, but 0 are stored"):
         find_arrays(tmp_path / "data.h5", "features")
     assert tracemalloc.get_traced_memory()[1] < 1e6
     tracemalloc.stop()
 
 
-def test_a_shape_that_does_not_fit_the_values_stored_is_refused(tmp_path):
-    hdf5(tmp_path / "data.h5")
-    good = (tmp_path / "data.h5").read_bytes()
-    shape, other = struct.pack("<2Q", ROWS, 4), struct.pack("<2Q", ROWS - 10, 4)
-    assert shape in good
-    (tmp_path / "data.h5").write_bytes(good.replace(shape, other))
-    with pytest.raises(UserError, match=r"features declares 1,280 bytes, but 1,600 are stored"):
-        find_arrays(tmp_path / "data.h5", "features")
-
-
-def test_virtual_arrays_are_refused_with_the_way_out(tmp_path):
-    hdf5(tmp_path / "source.h5")
-    layout = h5py.VirtualLayout(FEATURES.shape, FEATURES.dtype)
-    layout[:] = h5py.VirtualSource(tmp_path / "source.h5", "features", FEATURES.shape)
-    with h5py.File(tmp_path / "data.h5", "w") as file:
-        file.create_virtual_dataset("features", layout)
-    with pytest.raises(UserError, match=r"virtual dataset, .*: list its source files instead"):
-        find_arrays(tmp_path / "data.h5", "features")
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(("save", "limit"), [(np.savez, 1e6), (np.savez_compressed, 40e6)])
 def test_memory_is_that_of_the_rows_whatever_the_file(tmp_path, save, limit):
     save(tmp_path / "data.npz", features=np.zeros((80_000, 100)))

@@ -1,7 +1,4 @@
 import io
-import struct
-import tracemalloc
-import zlib
 
 import numpy as np
 import pytest
@@ -75,12 +72,12 @@ def test_grey_alpha_palette_and_sixteen_bits():
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
-@pytest.mark.parametrize("colour", ["rgb", "grey"])
-def test_sixteen_bits_keep_their_high_byte(kind, colour):
+def test_sixteen_bits_keep_their_high_byte(kind):
     grey = picture()[:, :, 0]
     deep = io.BytesIO()
     Image.fromarray((grey.astype(np.uint16) << 8) + 7).save(deep, kind)
-    assert (decode(deep.getvalue(), colour) == grey[:, :, None]).all()
+    for colour in ("rgb", "grey"):
+        assert (decode(deep.getvalue(), colour) == grey[:, :, None]).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
@@ -92,10 +89,8 @@ def test_samples_of_unknown_range_are_refused_not_blackened(dtype):
 
 
 def test_formats_that_run_programs_are_no_images():
-    file = io.BytesIO()
-    Image.fromarray(picture()).save(file, "EPS")
     with pytest.raises(ImageError, match="cannot identify"):
-        decode(file.getvalue())
+        decode(encoded(picture(), kind="EPS"))
 
 
 def test_rotation_notes_of_cameras_are_left_alone():
@@ -107,38 +102,18 @@ def test_rotation_notes_of_cameras_are_left_alone():
     )
 
 
-def png_header(width, height):
-    def chunk(kind, content):
-        return (
-            struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-        )
-
-    header = chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"not an image",
-        b"\xff\xd8\xff\xe0",
-        png_header(100_000, 100_000),
-        png_header(9000, 9000),
-        png_header(50, 50),
-    ],
-)
-def test_what_is_no_image_is_an_error(data):
-    with pytest.raises(ImageError, match=r"not a decodable image|declares"):
+@pytest.mark.parametrize("data", [b"", b"not an image", b"\xff\xd8\xff\xe0"])
+def test_other_bytes_are_no_image(data):
+    with pytest.raises(ImageError, match="not a decodable image"):
         decode(data)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM"])
 def test_a_cut_image_is_an_error_or_lost_no_pixel(kind):
     data = encoded(picture(), kind=kind)
     whole, refused = decode(data), 0
-    for length in range(len(data)):
+    lengths = [*range(0, len(data) - 60, 7), *range(len(data) - 60, len(data))]
+    for length in lengths:
         try:
             pixels = decode(data[:length])
         except ImageError:
@@ -146,20 +121,7 @@ def test_a_cut_image_is_an_error_or_lost_no_pixel(kind):
         else:
             assert np.array_equal(pixels, whole), length
     # The last checksum and the end chunk of a PNG file hold no pixels.
-    assert refused >= len(data) - 20
-
-
-@settings(max_examples=100, deadline=None)
-@given(at=st.integers(0, 10**6), bit=st.integers(0, 7), kind=st.sampled_from(["JPEG", "PNG"]))
-def test_flipped_images_are_errors_or_images(at, bit, kind):
-    data = bytearray(encoded(np.full((32, 32, 3), 77, np.uint8), kind=kind))
-    data[at % len(data)] ^= 1 << bit
-    try:
-        pixels = decode(bytes(data))
-    except ImageError:
-        return
-    assert pixels.dtype == np.uint8
-    assert pixels.shape[2] == 3
+    assert refused >= len(lengths) - 20
 
 
 def tensorflow_1(image, size):
@@ -167,24 +129,20 @@ def tensorflow_1(image, size):
 
     The steps are central_crop 0.875, resize_bilinear without aligned corners, and a cast to uint8.
     """
-    top, left = (
-        int((image.shape[0] - image.shape[0] * 0.875) / 2),
-        int((image.shape[1] - image.shape[1] * 0.875) / 2),
-    )
+    top, left = (int((side - side * 0.875) / 2) for side in image.shape[:2])
     image = image[top : image.shape[0] - top, left : image.shape[1] - left].astype(np.float32)
     out = np.empty((size, size, 3), np.uint8)
-    for y in range(size):
-        for x in range(size):
-            in_y, in_x = (
-                np.float32(place) * np.float32(n / size)
-                for place, n in zip((y, x), image.shape, strict=False)
-            )
-            y0, x0 = int(in_y), int(in_x)
-            y1, x1 = min(y0 + 1, image.shape[0] - 1), min(x0 + 1, image.shape[1] - 1)
-            fy, fx = in_y - np.float32(y0), in_x - np.float32(x0)
-            upper = image[y0, x0] + (image[y0, x1] - image[y0, x0]) * fx
-            lower = image[y1, x0] + (image[y1, x1] - image[y1, x0]) * fx
-            out[y, x] = (upper + (lower - upper) * fy).astype(np.uint8)
+    for y, x in np.ndindex(size, size):
+        in_y, in_x = (
+            np.float32(y) * np.float32(image.shape[0] / size),
+            np.float32(x) * np.float32(image.shape[1] / size),
+        )
+        y0, x0 = int(in_y), int(in_x)
+        y1, x1 = min(y0 + 1, image.shape[0] - 1), min(x0 + 1, image.shape[1] - 1)
+        fy, fx = in_y - np.float32(y0), in_x - np.float32(x0)
+        upper = image[y0, x0] + (image[y0, x1] - image[y0, x0]) * fx
+        lower = image[y1, x0] + (image[y1, x1] - image[y1, x0]) * fx
+        out[y, x] = (upper + (lower - upper) * fy).astype(np.uint8)
     return out
 
 
@@ -219,7 +177,7 @@ def test_pydtnns_resize_of_real_images_against_its_definition(shared_data):
         assert np.array_equal(resized(pixels, "pydtnn", 101).transpose(1, 2, 0), tensorflow_1(pixels, 101))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
 @given(
     height=st.integers(1, 300),
     width=st.integers(1, 300),
@@ -241,34 +199,17 @@ def test_any_size_becomes_the_wanted_one_within_the_range_of_its_values(height, 
     assert square.max() <= 99
 
 
-@pytest.mark.parametrize("shape", [(1, 65_535, 3), (65_535, 1, 3)])
-def test_strips_need_little_memory(shape):
-    strip = np.full(shape, 7, np.uint8)
-    tracemalloc.start()
-    assert (resized(strip, "pydtnn", 227) == 7).all()
-    with pytest.raises(ImageError, match="too elongated"):
-        resized(strip, "standard", 224)
-    assert tracemalloc.get_traced_memory()[1] < 200e6
-    tracemalloc.stop()
-
-
 def test_grey_images_keep_one_channel():
     grey = picture()[:, :, :1]
     assert all(resized(grey, resize, 12).shape == (1, 12, 12) for resize in ("pydtnn", "standard"))
     assert np.array_equal(resized(grey[:12, :12], "none", 12)[0], grey[:12, :12, 0])
 
 
-def test_images_that_should_have_the_size_and_have_not():
+def test_images_of_other_sizes_are_refused(monkeypatch):
     with pytest.raises(ImageError, match=r"30 x 20 pixels instead of 12 x 12"):
         resized(picture(), "none", 12)
-
-
-def test_a_side_that_no_photo_has_is_refused():
     with pytest.raises(ImageError, match="declares 70000 x 1 pixels"):
         decode(encoded(np.zeros((1, 70_000, 3), np.uint8)))
-
-
-def test_the_limit_is_checked_before_decoding(monkeypatch):
     monkeypatch.setattr(imaging, "MAX_PIXELS", 599)
     with pytest.raises(ImageError, match="declares 30 x 20 pixels"):
         decode(encoded(picture()))

@@ -1,5 +1,9 @@
+"""Images in one folder per class: splits by folder or by hash, layouts as found in the wild, broken images, links."""
+
+import itertools
 import math
 import os
+import zipfile
 
 import numpy as np
 import pytest
@@ -8,12 +12,23 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.catalog import user_dataset
+from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.readers import read
+from nnlo_lib.data.readers.image_tree import SPLIT_NAMES, ImageTree
+
+COLOURS = {"ant": (255, 0, 0), "bee": (0, 255, 0), "cat": (0, 0, 255)}
+LAYOUT = "expected <split>/<class>/<image>"
 
 
-def draw(path, colour, size=(9, 9)):
+def draw(path, colour="red", size=(9, 9)):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, colour).save(path)
+
+
+def fill(folder, count=2, classes=COLOURS):
+    for name, number in itertools.product(classes, range(count)):
+        draw(folder / name / f"sub{number % 2}" / f"{number}.png", COLOURS.get(name, "red"))
 
 
 def samples(folder, shard_size=100, **options):
@@ -26,17 +41,13 @@ def samples(folder, shard_size=100, **options):
     return found
 
 
-COLOURS = {"ant": (255, 0, 0), "bee": (0, 255, 0), "cat": (0, 0, 255)}
-
-
-def fill(folder, count=5, colours=COLOURS):
-    for name, colour in colours.items():
-        for number in range(count):
-            draw(folder / name / f"sub{number % 2}" / f"{number}.png", colour)
+def sizes(folder):
+    tree = ImageTree.of(folder)
+    return {split: len(images) for split, images in tree.splits.items()}, tree.classes
 
 
 @pytest.mark.parametrize("test", ["test", "val", "validation"])
-def test_split_folders(tmp_path, test):
+def test_split_folders_have_the_labels_of_their_classes(tmp_path, test):
     fill(tmp_path / "train", 5)
     fill(tmp_path / test, 2)
     found = samples(tmp_path)
@@ -44,16 +55,6 @@ def test_split_folders(tmp_path, test):
     assert {split: len(items) for split, items in found.items()} == {"train": 15, "test": 6}
     assert all(labels[pixel] == label for items in found.values() for pixel, label in items)
     assert read("folder", tmp_path, 9, {}).class_names == ("ant", "bee", "cat")
-
-
-def test_three_splits_stay_three(tmp_path):
-    for name, count in (("train", 4), ("val", 2), ("test", 3)):
-        fill(tmp_path / name, count)
-    assert {split: len(items) for split, items in samples(tmp_path).items()} == {
-        "train": 12,
-        "validation": 6,
-        "test": 9,
-    }
 
 
 def test_without_splits_a_part_of_each_class_is_the_test(tmp_path):
@@ -68,11 +69,7 @@ def paths_of(folder, split, **options):
     return {path for unit in units if unit.split == split for path, _ in unit.read.args[1]}
 
 
-def ants(paths):
-    return {path for path in paths if path.startswith("ant/")}
-
-
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     count=st.integers(1, 12),
     added=st.integers(0, 4),
@@ -81,59 +78,43 @@ def ants(paths):
 )
 def test_an_added_image_moves_at_most_one_other(tmp_path_factory, count, added, fraction, seed):
     folder = tmp_path_factory.mktemp("growing")
-    names = [f"{seed + number}.jpg" for number in range(count + added)]
-    draw(folder / "bee" / "1.jpg", "red")
+    names = [f"ant/{seed + number}.jpg" for number in range(count + added)]
+    draw(folder / "bee" / "1.jpg")
     (folder / "ant").mkdir()
-    for name in names[:count]:
-        (folder / "ant" / name).touch()
-    before = ants(paths_of(folder, "test", test_fraction=fraction))
-    for name in names[count:]:
-        (folder / "ant" / name).touch()
-    after = ants(paths_of(folder, "test", test_fraction=fraction))
-    old = {f"ant/{name}" for name in names[:count]}
-    assert len(before ^ (after & old)) <= added
+
+    def part(split, images):
+        for name in images:
+            (folder / name).touch()
+        return {path for path in paths_of(folder, split, test_fraction=fraction) if path.startswith("ant/")}
+
+    before, after = part("test", names[:count]), part("test", names)
+    assert len(before ^ (after & set(names[:count]))) <= added
     assert abs(len(before) - fraction * count) <= 1
-    train = ants(paths_of(folder, "train", test_fraction=fraction))
+    train = part("train", [])
     assert train
+    assert train | after == set(names)
     assert train.isdisjoint(after)
-
-
-def test_no_image_is_lost_or_used_twice(tmp_path):
-    fill(tmp_path, 10)
-    listed = [paths_of(tmp_path, split) for split in ("train", "test")]
-    there = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.png")}
-    assert listed[0] | listed[1] == there
-    assert len(listed[0]) + len(listed[1]) == len(there) == 30
-
-
-def test_shards_are_cut_at_their_size(tmp_path):
-    fill(tmp_path / "train", 5)
-    units = read("folder", tmp_path, 6, {"size": 8}).units
-    assert [unit.name for unit in units] == [f"train-{index:05d}-of-00003" for index in range(3)]
-    blocks = [unit.read() for unit in units]
-    assert [len(block.labels) for block in blocks] == [6, 6, 3]
-    assert (blocks[0].labels.dtype, blocks[0].labels.shape) == (np.int64, (6,))
-    assert (blocks[0].inputs[0].dtype, blocks[0].inputs[0].shape) == (np.uint8, (6, 3, 8, 8))
 
 
 def test_samples_mix_classes_and_do_not_depend_on_the_disk(tmp_path):
     fill(tmp_path / "a" / "train", 30)
-    os.makedirs(tmp_path / "b" / "train")
     for name in reversed(COLOURS):
-        fill(tmp_path / "b" / "train", 30, {name: COLOURS[name]})
+        fill(tmp_path / "b" / "train", 30, [name])
     one, two = (samples(tmp_path / folder, 7)["train"] for folder in ("a", "b"))
     assert one == two
     labels = np.array([label for _, label in one])
     assert len(set(labels[:15])) == 3
     # In a random order of three classes the label changes at two thirds of the 89 places.
-    changes = int((np.diff(labels) != 0).sum())
-    assert math.isclose(changes, 59, abs_tol=20)
+    assert math.isclose(int((np.diff(labels) != 0).sum()), 59, abs_tol=20)
 
 
-def test_grey_is_one_channel(tmp_path):
+def test_colour_and_size_are_options(tmp_path):
     fill(tmp_path, 5)
     block = read("folder", tmp_path, 100, {"size": 8, "colour": "grey"}).units[0].read()
     assert block.inputs[0].shape[1:] == (1, 8, 8)
+    with pytest.raises(UserError, match=r"\.png: 9 x 9 pixels instead of 8 x 8"):
+        samples(tmp_path, resize="none")
+    assert len(samples(tmp_path, resize="none", size=9)["train"]) == 12
 
 
 def test_a_broken_image_is_named_or_left_out_and_counted(tmp_path):
@@ -146,23 +127,13 @@ def test_a_broken_image_is_named_or_left_out_and_counted(tmp_path):
     assert block.skipped[0].startswith("train/bee/broken.jpg: ")
 
 
-def test_an_image_that_went_meanwhile_is_named(tmp_path):
-    fill(tmp_path, 5)
-    units = read("folder", tmp_path, 100, {"size": 8}).units
-    for path in tmp_path.rglob("*.png"):
-        path.unlink()
-    with pytest.raises(UserError, match=r"cannot read .*\.png: No such file"):
-        units[0].read()
-
-
 def test_nothing_but_broken_images_is_an_error_even_when_skipping(tmp_path):
     for name in ("ant", "bee"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "broken.jpg").write_bytes(b"no image")
     (unit,) = read("folder", tmp_path, 100, {"on_corrupt": "skip"}).units
-    with pytest.raises(
-        UserError, match=r"none of 2 images can be used \(.../broken\.jpg: not a decodable image"
-    ):
+    message = r"none of 2 images can be used \(.../broken\.jpg: not a decodable image"
+    with pytest.raises(UserError, match=message):
         unit.read()
 
 
@@ -173,59 +144,135 @@ def test_suffixes_in_capitals_and_names_that_are_no_utf8(tmp_path):
     assert len(samples(tmp_path)["train"]) == 6
 
 
-def test_images_that_should_have_the_size_and_have_not(tmp_path):
-    fill(tmp_path, 1)
-    with pytest.raises(UserError, match=r"\.png: 9 x 9 pixels instead of 8 x 8"):
-        samples(tmp_path, resize="none")
-    assert len(samples(tmp_path, resize="none", size=9)["train"]) == 3
-
-
-def test_a_folder_without_classes(tmp_path):
-    with pytest.raises(UserError, match=r"no folders of images found; expected <split>/<class>/<image>"):
-        read("folder", tmp_path, 9, {})
-    with pytest.raises(UserError, match=r"cannot read .*nowhere"):
-        read("folder", tmp_path / "nowhere", 9, {})
-    draw(tmp_path / "train" / "1.png", "red")
-    with pytest.raises(
-        UserError, match=r"train: no folders of images found; expected <split>/<class>/<image>"
-    ):
-        read("folder", tmp_path, 9, {})
-
-
-@pytest.mark.parametrize("place", ["dog", "train/dog", "test/ant"])
-def test_an_empty_class_is_named(tmp_path, place):
-    fill(tmp_path if place == "dog" else tmp_path / "train", 2)
-    (tmp_path / place).mkdir(parents=True)
-    (tmp_path / place / "list.txt").touch()
-    with pytest.raises(UserError, match=rf"{place}: no image found .*<split>/<class>/<image>"):
-        read("folder", tmp_path, 9, {})
-
-
-def test_a_class_that_only_the_test_has(tmp_path):
-    fill(tmp_path / "train", 2)
-    draw(tmp_path / "test" / "eel" / "1.png", "red")
-    with pytest.raises(UserError, match=r"test: the class eel does not exist in train"):
-        read("folder", tmp_path, 9, {})
-
-
 def test_a_class_that_the_test_lacks_keeps_its_number(tmp_path):
     fill(tmp_path / "train", 2)
     draw(tmp_path / "test" / "cat" / "1.png", COLOURS["cat"])
     assert samples(tmp_path)["test"] == [(COLOURS["cat"], 2)]
 
 
+NAMES = [(split, name) for split, names in SPLIT_NAMES.items() for name in names]
+
+
+@pytest.mark.parametrize(("split", "name"), NAMES)
+def test_the_usual_names_of_splits_in_any_case(tmp_path, split, name):
+    for change in (str.lower, str.capitalize, str.upper):
+        folder = tmp_path / change("folder")
+        names = {"train": "train", "validation": "val", "test": "test"} | {split: change(name)}
+        for number, each in enumerate(names.values(), start=1):
+            fill(folder / each, number, ["ant", "bee"])
+        assert sizes(folder) == ({"train": 2, "validation": 4, "test": 6}, ("ant", "bee"))
+
+
+def add_mac_files(folder):
+    (folder / "__MACOSX" / "birds" / "train").mkdir(parents=True)
+    (folder / "__MACOSX" / "birds" / "train" / "._0.png").write_bytes(b"\0")
+    (folder / ".DS_Store").touch()
+    (folder / "Thumbs.db").touch()
+
+
 @pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["test"], "the folders test are not a set of splits; expected <split>"),
-        (
-            ["train", "val", "validation"],
-            "the folders train and val and validation are not a set of splits; expected <split>",
-        ),
-    ],
+    "add", [lambda folder: None, lambda folder: (folder / "README").touch(), add_mac_files]
 )
-def test_splits_that_do_not_fit(tmp_path, names, message):
-    for name in names:
-        fill(tmp_path / name, 2)
+@pytest.mark.parametrize("top", ["", "birds", "birds/images"])
+def test_a_top_folder_is_found_although_files_are_beside_it(tmp_path, add, top):
+    """Before, README.txt beside the top folder made one class of train/ and test/."""
+    source = tmp_path / "in"
+    for split, count in (("train", 3), ("test", 1)):
+        fill(source / top / split, count, ["ant", "bee"])
+    add(source)
+    found = ({"train": 6, "test": 2}, ("ant", "bee"))
+    assert sizes(source) == found
+    with zipfile.ZipFile(tmp_path / "birds.zip", "w") as archive:
+        for file in source.rglob("*"):
+            archive.write(file, file.relative_to(source))
+    fetched = fetch(user_dataset("birds", "folder"), tmp_path / "raw", str(tmp_path / "birds.zip"))
+    assert sizes(fetched.path) == found
+
+
+def test_a_top_folder_of_classes(tmp_path):
+    fill(tmp_path / "birds", 3)
+    (tmp_path / "README.txt").touch()
+    assert sizes(tmp_path) == ({"train": 9}, ("ant", "bee", "cat"))
+
+
+def test_links_to_files_and_folders_are_followed(tmp_path):
+    fill(tmp_path / "data" / "train", 3, ["ant", "bee"])
+    fill(tmp_path / "elsewhere", 4, ["x"])
+    draw(tmp_path / "other.png")
+    (tmp_path / "data" / "train" / "cat").symlink_to(tmp_path / "elsewhere" / "x")
+    (tmp_path / "data" / "train" / "ant" / "more.png").symlink_to(tmp_path / "other.png")
+    (tmp_path / "data" / "Test").symlink_to(tmp_path / "data" / "train")
+    assert sizes(tmp_path / "data") == ({"train": 11, "test": 11}, ("ant", "bee", "cat"))
+
+
+LOOP = r"loop.*: a link to a folder that contains the link; remove the link"
+# what: (classes by folder, empty folders, link and its target, text of the error)
+REFUSED = {
+    "images without a class": ({}, [], ("train/1.png", "../one.png"), f"train: no folders of images found; {LAYOUT}"),
+    "no training images": ({"test": COLOURS}, [], (), f"the folders test are not a set of splits; {LAYOUT}"),
+    "two validations": (
+        {"train": COLOURS, "val": COLOURS, "validation": COLOURS}, [], (),
+        f"the folders train and val and validation are not a set of splits; {LAYOUT}",
+    ),
+    "two cases": ({"train": COLOURS, "Train": COLOURS}, [], (), "are not a set of splits"),
+    "two names": ({"training": COLOURS, "train": COLOURS}, [], (), "are not a set of splits"),
+    "dev and valid": ({"train": COLOURS, "valid": COLOURS, "dev": COLOURS}, [], (), "are not a set of splits"),
+    "an empty class": ({"": COLOURS}, ["dog"], (), f"dog: no image found .*{LAYOUT[9:]}"),
+    "an empty class in train": ({"train": COLOURS}, ["train/dog"], (), "train/dog: no image found"),
+    "an empty class in test": ({"train": COLOURS}, ["test/ant"], (), "test/ant: no image found"),
+    "a class of the test alone": ({"train": COLOURS, "test": ["eel"]}, [], (), "test: the class eel does not exist in train"),
+    "one class in train": ({"train": ["ant"]}, [], (), rf"only one class of images found \(ant\); {LAYOUT}"),
+    "splits in classes": (
+        {"ant": ["Train", "Test"], "bee": ["Train", "Test"]}, [], (),
+        f"ant: folders of splits inside the folder of a class; {LAYOUT}",
+    ),
+    **{f"a loop to {target}": ({"train": COLOURS}, [], (f"{place}/loop", target), LOOP)
+       for place in ("train/ant", "train/ant/sub0") for target in ("", "train", "train/ant")},
+    "a folder of itself": ({}, [], ("loop", ""), "loop: a link to a folder that contains the link"),
+    "a link to nothing": ({"": COLOURS}, [], ("ant/gone.png", "nowhere"), "the link leads to no file"),
+    "a link to itself": ({"": COLOURS}, [], ("ant/gone.png", "ant/gone.png"), "cannot read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("folders", "empty", "link", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_layout_that_is_not_understood_is_refused(tmp_path, folders, empty, link, message):
+    source = tmp_path / "in"
+    draw(tmp_path / "one.png")
+    source.mkdir()
+    for folder, classes in folders.items():
+        fill(source / folder, 2, classes)
+    for folder in empty:
+        (source / folder).mkdir(parents=True)
+        (source / folder / "list.txt").touch()
+    if link:
+        (source / link[0]).parent.mkdir(parents=True, exist_ok=True)
+        (source / link[0]).symlink_to(source / link[1])
     with pytest.raises(UserError, match=message):
-        read("folder", tmp_path, 9, {})
+        read("folder", source, 9, {"size": 8})
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"cannot read .*nowhere"):
+        read("folder", tmp_path / "nowhere", 9, {})
+
+
+def test_skipped_files_are_counted_in_one_line_and_no_line_if_none_is_skipped(tmp_path, capsys):
+    fill(tmp_path / "train", 3, ["ant", "bee"])
+    read("folder", tmp_path, 4, {"size": 8})
+    assert capsys.readouterr().err == ""
+    fill(tmp_path / "extra", 5, ["ant", "bee"])
+    # What is not used cannot be wrong.
+    (tmp_path / "extra" / "loop").symlink_to(tmp_path)
+    (tmp_path / "extra" / "ant" / "gone.png").symlink_to(tmp_path / "nowhere")
+    add_mac_files(tmp_path)
+    for name in ("ant", "bee"):
+        (tmp_path / "train" / name / "README.txt").write_text("mine")
+    for name in ("train/ant/.hidden.png", "train/.cache/x.png", "train/alone.png", "cover.png"):
+        draw(tmp_path / name)
+    os.mkfifo(tmp_path / "train" / "bee" / "pipe.png")
+    contents = read("folder", tmp_path, 4, {"size": 8})
+    assert sum(map(len, [unit.read().labels for unit in contents.units])) == 6
+    assert capsys.readouterr().err == (
+        f"{tmp_path}: skipped files: 5 hidden, 11 in the folder extra beside the splits, 1 neither files nor folders, "
+        "2 outside the folders of the classes, 2 with other suffixes\n"
+    )

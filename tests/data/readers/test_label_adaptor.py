@@ -30,6 +30,7 @@ def get_labels():
     return "jets", lambda y: y[:, -6:-1]
 """
 CLASSES = {"one.h5": [4, 0, 3, 1], "two.h5": [2, 2, 1]}
+KEYS = {"features": "tracks", "labels": "jets"}
 
 
 @pytest.fixture
@@ -45,57 +46,53 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def units(folder, **options):
+def labels_of(folder, **options):
     contents = read("arrays", folder, 3, options)
-    return contents, [unit.read() for unit in contents.units if unit.split == "train"]
+    blocks = [unit.read() for unit in contents.units if unit.split == "train"]
+    return contents, np.concatenate([block.labels for block in blocks]).tolist(), blocks
 
 
 def test_a_module_may_return_a_key_and_a_function_for_labels(folder):
-    contents, found = units(folder, train="mine.py")
-    assert contents.classes == 5
-    assert np.concatenate([each.labels for each in found]).tolist() == [4, 0, 3, 1, 2, 2, 1]
-    assert all((each.inputs[0] == 2).all() for each in found)
+    contents, labels, blocks = labels_of(folder, train="mine.py")
+    assert (contents.classes, labels) == (5, [4, 0, 3, 1, 2, 2, 1])
+    assert all((each.inputs[0] == 2).all() for each in blocks)
     assert {unit.split for unit in contents.units} == {"train", "validation"}
 
 
-def test_an_experiment_may_name_the_function(folder):
-    options = {"features": "tracks", "labels": "jets", "label_adaptor": "mine.py:columns"}
-    contents, found = units(folder, train=["one.h5", "two.h5"], **options)
-    assert contents.classes == 5
-    assert np.concatenate([each.labels for each in found]).tolist() == [4, 0, 3, 1, 2, 2, 1]
-
-
-def test_adapted_labels_may_be_numbers_to_learn(folder):
-    options = {"features": "tracks", "labels": "jets", "label_adaptor": "mine.py:halved", "one_hot": False}
-    contents, found = units(folder, train="one.h5", **options)
-    assert contents.classes is None
-    assert np.concatenate([each.labels for each in found]).tolist() == [0.25, 0.75, 1.25, 1.75]
+def test_an_experiment_may_name_the_function_for_classes_or_numbers(folder):
+    contents, labels, _ = labels_of(folder, train=list(CLASSES), label_adaptor="mine.py:columns", **KEYS)
+    assert (contents.classes, labels) == (5, [4, 0, 3, 1, 2, 2, 1])
+    contents, labels, _ = labels_of(
+        folder, train="one.h5", label_adaptor="mine.py:halved", one_hot=False, **KEYS
+    )
+    assert (contents.classes, labels) == (None, [0.25, 0.75, 1.25, 1.75])
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (
-            "rounded",
+            "mine.py:rounded",
             r"one\.h5: the label adaptor mine\.py:rounded returned samples of \(\) int64 from sample 0",
         ),
-        ("fewer", r"one\.h5: the label adaptor mine\.py:fewer returned \(1, 9\) float32 for 2 samples"),
-        ("words", r"one\.h5: the label adaptor mine\.py:words returned \(2,\) <U1 .* array of numbers"),
-        ("missing", r"one\.h5: the label adaptor mine\.py:missing failed: AttributeError"),
+        (
+            "mine.py:fewer",
+            r"one\.h5: the label adaptor mine\.py:fewer returned \(1, 9\) float32 for 2 samples",
+        ),
+        (
+            "mine.py:words",
+            r"one\.h5: the label adaptor mine\.py:words returned \(2,\) <U1 .* array of numbers",
+        ),
+        ("mine.py:missing", r"one\.h5: the label adaptor mine\.py:missing failed: AttributeError"),
+        ("other.py:f", r"data\.reader\.label_adaptor: file not found: other\.py"),
     ],
 )
 def test_a_function_that_returns_no_labels_is_named(folder, function, message):
-    options = {"features": "tracks", "labels": "jets", "label_adaptor": f"mine.py:{function}"}
     with pytest.raises(UserError, match=message):
-        units(folder, train="one.h5", **options)
+        labels_of(folder, train="one.h5", label_adaptor=function, **KEYS)
 
 
 def test_a_module_whose_labels_are_no_pair_is_named(folder):
     (folder / "mine.py").write_text(MODULE + 'def get_labels():\n    return "jets", "columns"\n')
     with pytest.raises(UserError, match=r"get_labels\(\) of mine\.py returned \('jets', 'columns'\)"):
-        units(folder, train="mine.py")
-
-
-def test_a_missing_file_of_the_function_is_named(folder):
-    with pytest.raises(UserError, match=r"data\.reader\.label_adaptor: file not found: other\.py"):
-        units(folder, train="one.h5", features="tracks", labels="jets", label_adaptor="other.py:f")
+        labels_of(folder, train="mine.py")

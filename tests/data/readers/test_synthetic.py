@@ -1,4 +1,4 @@
-"""Synthetic data: the same bytes whatever the shards are, classes that a mean separates, and zeros as in PyDTNN."""
+"""Synthetic data: the same bytes in every version, classes that a mean separates, and zeros as in PyDTNN."""
 
 import hashlib
 
@@ -17,11 +17,11 @@ from nnlo_lib.train.prepare_dataset import prepare_store
 OPTIONS = {"shape": [2, 5, 3], "classes": 4, "samples": 203, "test_samples": 50}
 
 
-def samples(tmp_path, split, shard_size=1000, **options):
-    units = read("synthetic", tmp_path, shard_size, OPTIONS | options).units
+def samples(folder, split, shard_size=1000, **options):
+    units = read("synthetic", folder, shard_size, OPTIONS | options).units
     blocks = [unit.read() for unit in units if unit.split == split]
-    return np.concatenate([block.inputs[0] for block in blocks]), np.concatenate(
-        [block.labels for block in blocks]
+    return tuple(
+        np.concatenate(parts) for parts in zip(*((b.inputs[0], b.labels) for b in blocks), strict=True)
     )
 
 
@@ -45,7 +45,7 @@ def test_a_nearest_mean_finds_the_classes_and_only_in_classes(tmp_path):
     right = {}
     for content in ("classes", "noise"):
         (images, labels), (tests, truth) = (
-            samples(tmp_path, split, content=content) for split in ("train", "test")
+            samples(tmp_path, each, content=content) for each in ("train", "test")
         )
         means = np.stack([images[labels == label].mean(0) for label in range(4)])
         distances = ((tests[:, None] - means[None]) ** 2).sum((2, 3, 4))
@@ -54,12 +54,7 @@ def test_a_nearest_mean_finds_the_classes_and_only_in_classes(tmp_path):
     assert right["noise"] < 0.6
 
 
-def test_zeros_are_of_class_0(tmp_path):
-    images, labels = samples(tmp_path, "test", content="zeros")
-    assert (images.any(), labels.any(), len(images)) == (False, False, 50)
-
-
-def test_the_store_is_like_any_other(tmp_path, monkeypatch):
+def test_the_store_is_as_the_checks_before_the_conversion_expect(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reader = {"name": "synthetic", **OPTIONS, "content": "zeros"}
     run = Experiment.model_validate({"data": {"dataset": "synthetic", "reader": reader}})
@@ -67,23 +62,20 @@ def test_the_store_is_like_any_other(tmp_path, monkeypatch):
     store = locate_store(run.data.store_settings)
     manifest = DataManifest.load(prepare_store(store))
     assert (manifest.classes, manifest.inputs[0].shape, len(Split(manifest, "test"))) == (4, (2, 5, 3), 50)
-    assert (expected.classes, expected.inputs[0].shape, expected.inputs[0].name, expected.class_labels) == (
-        manifest.classes, manifest.inputs[0].shape, manifest.inputs[0].name, manifest.class_labels,
-    )  # fmt: skip
-    # Another seed is another store, and another folder of the project is none.
+    for each in (expected, manifest):
+        assert (each.classes, each.inputs[0].shape, each.inputs[0].name) == (4, (2, 5, 3), "features")
+    assert expected.class_labels == manifest.class_labels
+    (features,), labels = Split(manifest, "test").take(np.arange(50))
+    assert (features.any(), labels.any()) == (False, False)
     other = run.data.model_copy(update={"reader": run.data.reader.model_copy(update={"seed": 1})})
     assert locate_store(other.store_settings).folder != store.folder
     assert locate_store(run.data.store_settings) == store
 
 
-def test_a_source_is_refused(tmp_path):
+def test_settings_that_do_not_fit_are_refused_before_the_conversion(tmp_path):
     (tmp_path / "x.yaml").write_text("data: {dataset: synthetic, source: /data/images}\n")
     message = refused(nnlo("check", "x.yaml", folder=tmp_path))
     assert "data.source: synthetic reads no files; remove the key, and set `data.reader`" in message
-
-
-def test_an_experiment_is_checked_before_the_conversion(tmp_path):
-    (tmp_path / "x.yaml").write_text(
-        "data: {dataset: synthetic, reader: {name: synthetic, shape: [3, 9]}}\nmodel: {name: simplecnn}\n"
-    )
+    data = "data: {dataset: synthetic, reader: {name: synthetic, shape: [3, 9]}}"
+    (tmp_path / "x.yaml").write_text(f"{data}\nmodel: {{name: simplecnn}}\n")
     assert "simplecnn requires images" in refused(nnlo("check", "x.yaml", folder=tmp_path))

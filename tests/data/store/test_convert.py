@@ -1,3 +1,5 @@
+"""Conversions: the files of a store, samples that are refused, and conversions that are interrupted or repeated."""
+
 import gzip
 import os
 import resource
@@ -6,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +17,7 @@ import h5py
 import numpy as np
 import pytest
 from helpers.conversions import conversion_for
+from helpers.nnlo_command import REPOSITORY
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DIGITS, MNIST, DatasetSpec, find_dataset
@@ -21,21 +25,26 @@ from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.identity import source_identity
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.store import conversion
-from nnlo_lib.data.store.conversion import Conversion
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.shard import write_shard
 from nnlo_lib.data.store.split import Split
 
-SUFFIX = {"hdf5": "h5", "npz": "npz"}
+
+def listing(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.*"))
 
 
-def listing(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("*.*")}
+def stored(
+    dataset, raw: Path, target: Path, format: str, shard_size: int, processes: int = 1
+) -> DataManifest:
+    return convert(conversion_for(dataset, raw, target, format, shard_size), processes)
 
 
-def stored(dataset, raw: Path, target: Path, format: str, shard_size: int) -> DataManifest:
-    return convert(conversion_for(dataset, raw, target, format, shard_size))
+def missing(dataset, raw: Path, target: Path, shard_size: int) -> list[str]:
+    """Return the splits of the shards that a conversion to NPZ would make."""
+    job = conversion_for(dataset, raw, target, "npz", shard_size)
+    return [unit.split for unit in job.missing_units()]
 
 
 def mnist_raw(folder: Path, labels: list[int]) -> Path:
@@ -44,163 +53,49 @@ def mnist_raw(folder: Path, labels: list[int]) -> Path:
         images = b"".join(bytes([index % 256]) * 784 for index in range(len(labels)))
         header = struct.pack(">4I", 2051, len(labels), 28, 28)
         (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + images, 1))
-        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(
-            struct.pack(">2I", 2049, len(labels)) + bytes(labels)
-        )
+        header = struct.pack(">2I", 2049, len(labels))
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(header + bytes(labels))
     return folder
 
 
 def test_layout_on_disk(digits):
-    suffix = SUFFIX[digits.format]
-    shards = [f"train-{index:05d}-of-00004.{suffix}" for index in range(4)]
-    assert sorted(listing(digits.folder)) == ["manifest.json", f"test-00000-of-00001.{suffix}", *shards]
-    records = [f"{Path(name).stem}.json" for name in ("test-00000-of-00001.h5", *shards)]
-    assert sorted(listing(digits.folder / "shards")) == records
+    suffix = {"hdf5": "h5", "npz": "npz"}[digits.format]
+    shards = ["test-00000-of-00001", *(f"train-{index:05d}-of-00004" for index in range(4))]
+    assert listing(digits.folder) == ["manifest.json", *(f"{name}.{suffix}" for name in shards)]
+    assert listing(digits.folder / "shards") == [f"{name}.json" for name in shards]
     assert [shard.samples for shard in digits.splits["train"].shards] == [400, 400, 400, 242]
     assert DataManifest.load(digits.folder / "manifest.json") == digits
     digits.verify()
 
 
-def test_files_are_what_any_program_reads(digits):
-    """A shard can be read with only h5py or numpy."""
+def test_a_shard_is_read_with_h5py_or_numpy_alone(digits):
     path = digits.folder / digits.splits["train"].shards[1].file
-    opened = h5py.File(path) if digits.format == "hdf5" else np.load(path)
-    with opened as shard:
+    with h5py.File(path) if digits.format == "hdf5" else np.load(path) as shard:
         features, labels = shard["features"][:], shard["labels"][:]
     assert (features.shape, features.dtype) == ((400, 1, 8, 8), np.uint8)
     assert (labels.shape, labels.dtype) == ((400,), np.int64)
-    split = Split(digits, "train")
-    (ours,), classes = split.take(np.arange(400, 800))
+    (ours,), classes = Split(digits, "train").take(np.arange(400, 800))
     assert np.array_equal(ours, features)
     assert np.array_equal(classes, labels)
 
 
-@pytest.mark.long
-def test_both_formats_hold_all_of_mnist(shared_data, tmp_path):
+def test_a_store_holds_all_of_mnist(shared_data, tmp_path):
     raw = shared_data / "mnist"
-    stores = [stored(MNIST, raw, tmp_path / format, format, 7000) for format in ("hdf5", "npz")]
+    manifest = stored(MNIST, raw, tmp_path, "hdf5", 7000)
     for name, prefix, count in (("train", "train", 60_000), ("test", "t10k", 10_000)):
         pixels = gzip.decompress((raw / f"{prefix}-images-idx3-ubyte.gz").read_bytes())[16:]
-        for manifest in stores:
-            assert manifest.splits[name].samples == count
-            (features,), labels = Split(manifest, name).take(np.arange(count))
-            assert features.tobytes() == pixels
-            assert np.bincount(labels).tolist()[:2] == ([5923, 6742] if name == "train" else [980, 1135])
+        assert manifest.splits[name].samples == count
+        (features,), labels = Split(manifest, name).take(np.arange(count))
+        assert features.tobytes() == pixels
+        assert np.bincount(labels).tolist()[:2] == ([5923, 6742] if name == "train" else [980, 1135])
 
 
-def test_conversion_repeats_to_the_byte(digits, digits_raw, tmp_path):
-    again = stored(DIGITS, digits_raw, tmp_path, digits.format, 400)
-    assert again.splits == digits.splits
-
-
-def test_shards_of_an_earlier_conversion_go(digits_raw, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    (tmp_path / ".train-00003-of-00009.h5.x1y2.part").write_text("left by a conversion that was killed")
-    stored(DIGITS, digits_raw, tmp_path, "npz", 100)
-    stored(DIGITS, digits_raw, tmp_path, "hdf5", 2000)
-    assert sorted(listing(tmp_path)) == [
-        "manifest.json",
-        "notes.txt",
-        "test-00000-of-00001.h5",
-        "train-00000-of-00001.h5",
-    ]
-
-
-@pytest.mark.parametrize("format", ["hdf5", "npz"])
-def test_label_out_of_range_is_named_and_no_store_appears(tmp_path, format):
-    labels = [value % 10 for value in range(25)]
-    labels[17] = 12
-    raw = mnist_raw(tmp_path, labels)
-    with pytest.raises(
-        UserError, match=r"train-labels-idx1-ubyte: sample 2 of shard train-00003-of-00005 has label 12"
-    ):
-        stored(MNIST, raw, tmp_path / "store", format, 5)
-    assert not (tmp_path / "store" / "manifest.json").exists()
-
-
-def conversion_of(monkeypatch, tmp_path, blocks: list[SampleBlock], dataset=DIGITS, **contents) -> Conversion:
-    """Return a conversion of `blocks` as all training data of a stand-in reader.
-
-    Args:
-        monkeypatch: pytest's fixture.
-        tmp_path: folder of the origin and of the store.
-        blocks: samples, one unit per block.
-        dataset: description of the data set.
-        **contents: further arguments of DatasetContents.
-    """
-    (tmp_path / "origin").touch()
-    units = [
-        ConversionUnit(
-            "train",
-            f"train-{index:05d}-of-{len(blocks):05d}",
-            tmp_path / "origin",
-            partial(next, iter([block])),
-        )
-        for index, block in enumerate(blocks)
-    ]
-    monkeypatch.setattr(source_identity, "read", lambda *_: DatasetContents(tuple(units), **contents))
-    return conversion_for(dataset, tmp_path, tmp_path / "store", "npz", 5)
-
-
-@pytest.mark.parametrize(("labels", "first", "wrong"), [([0, -1], 0, -1), ([1, 11], 1, 11), ([0, 1], 1, 0)])
-def test_label_below_or_above_the_classes_is_refused(tmp_path, monkeypatch, labels, first, wrong):
-    block = SampleBlock((np.zeros((2, 1, 8, 8), np.uint8),), np.array(labels))
-    with pytest.raises(UserError, match=f"train-00000-of-00001 has label {wrong}, but the classes"):
-        convert(conversion_of(monkeypatch, tmp_path, [block], first_class=first))
-
-
-def test_classes_may_count_from_one_in_a_column(tmp_path, monkeypatch):
-    """Labels may have shape (n, 1), start at 1 and have their own keys, as int16 in PyDTNN's ImageNet."""
-    pixels = np.arange(3 * 2 * 4, dtype=np.uint8).reshape(3, 2, 2, 2)
-    block = SampleBlock((pixels,), np.array([[1], [3], [2]], np.int16))
-    names = {"inputs": ("x",), "labels": "y", "first_class": 1}
-    manifest = convert(
-        conversion_of(monkeypatch, tmp_path, [block], DatasetSpec("mine", "tfrecord"), **names)
-    )
-    assert manifest.classes == 3
-    split = Split(manifest, "train")
-    assert split.labels.tolist() == [0, 2, 1]
-    with np.load(tmp_path / "store" / "train-00000-of-00001.npz") as stored_file:
-        assert {name: stored_file[name].dtype.name for name in stored_file} == {"x": "uint8", "y": "int16"}
-
-
-def test_several_inputs_and_targets_that_are_no_classes(tmp_path, monkeypatch):
-    rng = np.random.default_rng(1)
-    inputs = rng.normal(size=(7, 4, 3)).astype(np.float32), rng.integers(0, 99, (7, 5))
-    targets = rng.normal(size=(7, 2))
-    blocks = [
-        SampleBlock(tuple(each[part] for each in inputs), targets[part])
-        for part in (slice(0, 5), slice(5, 7))
-    ]
-    names = {"inputs": ("features/a", "features/b")}
-    manifest = DataManifest.load(
-        convert(conversion_of(monkeypatch, tmp_path, blocks, DatasetSpec("m", "arrays"), **names)).folder
-    )
-    assert manifest.classes is None
-    (first, second), labels = Split(manifest, "train").take(np.array([6, 0, 4]))
-    assert np.array_equal(first, inputs[0][[6, 0, 4]])
-    assert np.array_equal(second, inputs[1][[6, 0, 4]])
-    assert np.array_equal(labels, targets[[6, 0, 4]])
-
-
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.processes)])
-def test_what_is_left_out_is_said_and_counted(tmp_path, monkeypatch, capfd, processes):
-    pixels = np.zeros((2, 1, 8, 8), np.uint8)
-    blocks = [
-        SampleBlock((pixels,), np.array([0, 1]), skipped) for skipped in ((), ("record 7: is damaged",))
-    ]
-    manifest = convert(conversion_of(monkeypatch, tmp_path, blocks), processes)
-    assert [shard.skipped for shard in manifest.splits["train"].shards] == [0, 1]
-    assert capfd.readouterr().err == "train-00001-of-00002.npz: skipped record 7: is damaged\n"
-
-
-@pytest.mark.long
+@pytest.mark.processes
 def test_imagenet_in_both_formats_is_what_the_reader_gives(shared_data, tmp_path):
-    for format in ("hdf5", "npz"):
-        job = conversion_for(
-            find_dataset("imagenet"), shared_data / "imagenet_tfrecord", tmp_path / format, format, 1
-        )
-        manifest = convert(job, 2)
+    for format, processes in (("hdf5", 1), ("npz", 2)):
+        source = shared_data / "imagenet_tfrecord"
+        job = conversion_for(find_dataset("imagenet"), source, tmp_path / format, format, 1)
+        manifest = convert(job, processes)
         assert {name: part.samples for name, part in manifest.splits.items()} == {"train": 64, "test": 16}
         manifest.verify()
         start = {"train": 0, "test": 0}
@@ -212,24 +107,128 @@ def test_imagenet_in_both_formats_is_what_the_reader_gives(shared_data, tmp_path
             start[unit.split] += 16
 
 
-def test_shards_of_different_kinds_are_refused(tmp_path, monkeypatch):
+@pytest.mark.processes
+def test_conversion_repeats_to_the_byte_in_any_number_of_processes_and_jobs(digits, digits_raw, tmp_path):
+    """The workflow's rules convert_shard and convert make the same store if shards are converted in reverse order."""
+    assert stored(DIGITS, digits_raw, tmp_path / "two", digits.format, 400, 2).splits == digits.splits
+    job = conversion_for(DIGITS, digits_raw, tmp_path / "parts", digits.format, 400)
+    for unit in reversed(job.contents.units):
+        job.convert_unit(job.layout, unit)
+    assert not (tmp_path / "parts" / "manifest.json").exists()
+    assert replace(convert(job), folder=digits.folder) == digits
+
+
+def test_conversions_to_one_folder_wait_for_each_other(digits_raw, tmp_path):
+    with ThreadPoolExecutor(3) as pool:
+        jobs = [pool.submit(stored, DIGITS, digits_raw, tmp_path, "npz", 100) for _ in range(3)]
+        manifests = [job.result() for job in jobs]
+    assert manifests[0] == manifests[1] == manifests[2]
+    manifests[0].verify()
+
+
+def test_files_of_an_earlier_conversion_are_removed(digits_raw, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / ".train-00003-of-00009.h5.x1y2.part").write_text("left by a conversion that was killed")
+    stored(DIGITS, digits_raw, tmp_path, "npz", 400)
+    stored(DIGITS, digits_raw, tmp_path, "hdf5", 2000)
+    shards = ["test-00000-of-00001.h5", "train-00000-of-00001.h5"]
+    assert listing(tmp_path) == ["manifest.json", "notes.txt", *shards]
+
+
+def conversion_of(monkeypatch, tmp_path, blocks, dataset=DIGITS, **contents):
+    """Return a conversion of `blocks`, one a unit, as all training data of a stand-in reader.
+
+    Args:
+        monkeypatch: pytest's fixture.
+        tmp_path: folder of the origin and of the store.
+        blocks: samples.
+        dataset: description of the data set.
+        **contents: further arguments of DatasetContents.
+    """
+    (tmp_path / "origin").touch()
+    names = [f"train-{index:05d}-of-{len(blocks):05d}" for index in range(len(blocks))]
+    units = tuple(
+        ConversionUnit("train", name, tmp_path / "origin", partial(next, iter([block])))
+        for name, block in zip(names, blocks, strict=True)
+    )
+    monkeypatch.setattr(source_identity, "read", lambda *_: DatasetContents(units, **contents))
+    return conversion_for(dataset, tmp_path, tmp_path / "store", "npz", 5)
+
+
+@pytest.mark.parametrize(("labels", "first", "wrong"), [([0, -1], 0, -1), ([1, 11], 1, 11), ([0, 1], 1, 0)])
+def test_a_label_below_or_above_the_classes_is_refused(tmp_path, monkeypatch, labels, first, wrong):
+    block = SampleBlock((np.zeros((2, 1, 8, 8), np.uint8),), np.array(labels))
+    with pytest.raises(UserError, match=f"train-00000-of-00001 has label {wrong}, but the classes"):
+        convert(conversion_of(monkeypatch, tmp_path, [block], first_class=first))
+
+
+def test_classes_may_start_at_one_in_a_column(tmp_path, monkeypatch):
+    """Labels may have shape (n, 1), start at 1 and have their own keys, as int16 in PyDTNN's ImageNet."""
+    pixels = np.arange(3 * 2 * 4, dtype=np.uint8).reshape(3, 2, 2, 2)
+    block = SampleBlock((pixels,), np.array([[1], [3], [2]], np.int16))
+    names = {"inputs": ("x",), "labels": "y", "first_class": 1}
+    job = conversion_of(monkeypatch, tmp_path, [block], DatasetSpec("mine", "tfrecord"), **names)
+    manifest = convert(job)
+    assert manifest.classes == 3
+    assert Split(manifest, "train").labels.tolist() == [0, 2, 1]
+    with np.load(tmp_path / "store" / "train-00000-of-00001.npz") as file:
+        assert {name: file[name].dtype.name for name in file} == {"x": "uint8", "y": "int16"}
+
+
+def test_several_inputs_and_targets_that_are_no_classes(tmp_path, monkeypatch):
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(7, 4, 3)).astype(np.float32), rng.integers(0, 99, (7, 5))
+    targets = rng.normal(size=(7, 2))
+    blocks = [
+        SampleBlock(tuple(each[part] for each in inputs), targets[part])
+        for part in (slice(0, 5), slice(5, 7))
+    ]
+    names = {"inputs": ("features/a", "features/b")}
+    job = conversion_of(monkeypatch, tmp_path, blocks, DatasetSpec("m", "arrays"), **names)
+    manifest = DataManifest.load(convert(job).folder)
+    assert manifest.classes is None
+    taken = [6, 0, 4]
+    (first, second), labels = Split(manifest, "train").take(np.array(taken))
+    assert np.array_equal(first, inputs[0][taken])
+    assert np.array_equal(second, inputs[1][taken])
+    assert np.array_equal(labels, targets[taken])
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.processes)])
+def test_skipped_records_are_printed_and_counted(tmp_path, monkeypatch, capfd, processes):
+    pixels, labels = np.zeros((2, 1, 8, 8), np.uint8), np.array([0, 1])
+    blocks = [SampleBlock((pixels,), labels, skipped) for skipped in ((), ("record 7: is damaged",))]
+    manifest = convert(conversion_of(monkeypatch, tmp_path, blocks), processes)
+    assert [shard.skipped for shard in manifest.splits["train"].shards] == [0, 1]
+    assert capfd.readouterr().err == "train-00001-of-00002.npz: skipped record 7: is damaged\n"
+
+
+def test_shards_of_different_shapes_are_refused(tmp_path, monkeypatch):
     blocks = [SampleBlock((np.zeros((2, size)),), np.zeros(2)) for size in (3, 4)]
-    with pytest.raises(
-        UserError, match=r"train-00001-of-00002.npz: the samples are features \(4,\).*train-00000.* \(3,\)"
-    ):
+    message = r"train-00001-of-00002.npz: the samples are features \(4,\).*train-00000.* \(3,\)"
+    with pytest.raises(UserError, match=message):
         convert(conversion_of(monkeypatch, tmp_path, blocks, DatasetSpec("mine", "arrays")))
 
 
-def test_mean_and_deviation_are_those_of_the_training_samples(digits):
-    pixels = np.concatenate([np.asarray(Split(digits, "train").take(np.arange(1442))[0][0], np.float64)])
-    (column,) = digits.inputs
-    assert column.mean == pytest.approx([pixels.mean()], rel=1e-12)
-    assert column.std == pytest.approx([pixels.std()], rel=1e-12)
+@pytest.mark.parametrize(
+    ("labels", "dataset", "shard_size", "message"),
+    [
+        ([0, 1, 2], replace(MNIST, shape=(1, 32, 32)), 5, r"shape \(1, 28, 28\), but samples of mnist have \(1, 32, 32\)"),
+        ([], MNIST, 5, "no training samples of .* found"),
+        ([0], MNIST, 0, r"data\.shard_size: must be at least 1, not 0"),
+        ([*range(7), 12], MNIST, 5, "train-labels-idx1-ubyte: sample 2 of shard train-00001-of-00002 has label 12"),
+    ],
+)  # fmt: skip
+def test_wrong_samples_and_sizes_make_no_store(tmp_path, labels, dataset, shard_size, message):
+    raw = mnist_raw(tmp_path, labels)
+    with pytest.raises(UserError, match=message):
+        stored(dataset, raw, tmp_path / "store", "npz", shard_size)
+    assert not (tmp_path / "store" / "manifest.json").exists()
 
 
-def test_interrupted_conversion_goes_on_shard_by_shard(digits_raw, tmp_path, monkeypatch):
-    whole = stored(DIGITS, digits_raw, tmp_path / "whole", "npz", 100)
-    written = []
+def test_an_interrupted_conversion_makes_only_the_missing_shards(digits_raw, tmp_path, monkeypatch):
+    whole = stored(DIGITS, digits_raw, tmp_path / "whole", "npz", 400)
+    store, written = tmp_path / "store", []
 
     def die_at_third(path, *rest):
         if len(written) == 2:
@@ -239,24 +238,60 @@ def test_interrupted_conversion_goes_on_shard_by_shard(digits_raw, tmp_path, mon
 
     monkeypatch.setattr(conversion, "write_shard", die_at_third)
     with pytest.raises(KeyboardInterrupt):
-        stored(DIGITS, digits_raw, tmp_path / "store", "npz", 100)
-    made = listing(tmp_path / "store")
-    assert sorted(made) == ["train-00000-of-00015.npz", "train-00001-of-00015.npz"]
-    stamps = {name: (tmp_path / "store" / name).stat().st_mtime_ns for name in made}
+        stored(DIGITS, digits_raw, store, "npz", 400)
+    made = listing(store)
+    assert made == ["train-00000-of-00004.npz", "train-00001-of-00004.npz"]
+    times = [(store / name).stat().st_mtime_ns for name in made]
     monkeypatch.setattr(conversion, "write_shard", write_shard)
-    assert stored(DIGITS, digits_raw, tmp_path / "store", "npz", 100).splits == whole.splits
-    assert {name: (tmp_path / "store" / name).stat().st_mtime_ns for name in made} == stamps
+    assert stored(DIGITS, digits_raw, store, "npz", 400).splits == whole.splits
+    assert [(store / name).stat().st_mtime_ns for name in made] == times
 
 
-def test_files_that_changed_are_converted_again(digits_raw, tmp_path):
-    raw = tmp_path / "raw"
+KILLED = """
+import os, signal, sys
+from nnlo_lib.cli import main
+from nnlo_lib.data.store import conversion
+original, written = conversion.write_shard, []
+def write_shard(*arguments):
+    original(*arguments)
+    written.append(arguments)
+    if len(written) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+conversion.write_shard = write_shard
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.real
+@pytest.mark.processes
+def test_a_killed_conversion_that_starts_again_makes_the_same_store(digits_raw, tmp_path):
+    """The kernel releases the lock of the killed process; the shards with a record stay."""
+    store = tmp_path / "store"
+    options = f"task convert --dataset digits --raw {digits_raw} --target {store} --shard-size 400"
+    command = [sys.executable, "-c", KILLED, *options.split()]
+    assert subprocess.run(command, cwd=REPOSITORY, check=False).returncode == -signal.SIGKILL
+    assert not (store / "manifest.json").exists()
+    kept = {path: path.stat().st_mtime_ns for path in (store / "shards").glob("*.json")}
+    assert len(kept) == 2
+    again = stored(DIGITS, digits_raw, store, "hdf5", 400)
+    again.verify()
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert again.splits == stored(DIGITS, digits_raw, tmp_path / "whole", "hdf5", 400).splits
+
+
+def test_only_shards_of_files_that_changed_are_converted_again(digits_raw, tmp_path):
+    raw, store = tmp_path / "raw", tmp_path / "store"
     shutil.copytree(digits_raw, raw)
-    stored(DIGITS, raw, tmp_path / "store", "npz", 400)
-    assert not list(conversion_for(DIGITS, raw, tmp_path / "store", "npz", 400).missing_units())
+    stored(DIGITS, raw, store, "npz", 400)
     fetch(DIGITS, raw)  # changes no file
-    assert not list(conversion_for(DIGITS, raw, tmp_path / "store", "npz", 400).missing_units())
+    assert missing(DIGITS, raw, store, 400) == []
     os.utime(raw / "digits.csv.gz", ns=(1, 1))
-    assert len(list(conversion_for(DIGITS, raw, tmp_path / "store", "npz", 400).missing_units())) == 5
+    assert missing(DIGITS, raw, store, 400) == ["train"] * 4 + ["test"]
+    for part in ("images", "labels"):
+        mnist_raw(raw, [0] * 25)
+        stored(MNIST, raw, tmp_path / part, "npz", 5)
+        os.utime(next(raw.glob(f"train-{part}*")), ns=(1, 1))
+        assert missing(MNIST, raw, tmp_path / part, 5) == ["train"] * 5
 
 
 def test_a_file_that_changes_during_the_conversion_loses_no_shard(tmp_path, monkeypatch):
@@ -278,7 +313,7 @@ def test_a_file_that_changes_during_the_conversion_loses_no_shard(tmp_path, monk
     assert len(written) == 20
 
 
-def test_a_file_that_never_rests_is_refused(tmp_path, monkeypatch):
+def test_a_file_that_changes_in_every_round_is_refused(tmp_path, monkeypatch):
     raw, written = mnist_raw(tmp_path, [0] * 25), []
 
     def changing(path, *rest):
@@ -292,101 +327,24 @@ def test_a_file_that_never_rests_is_refused(tmp_path, monkeypatch):
     assert not (tmp_path / "store/manifest.json").exists()
 
 
-@pytest.mark.parametrize("part", ["images", "labels"])
-def test_a_change_of_any_file_of_a_shard_outdates_it(tmp_path, part):
-    raw = mnist_raw(tmp_path, [0] * 25)
-    stored(MNIST, raw, tmp_path / "store", "npz", 5)
-    (path,) = raw.glob(f"train-{part}*")
-    os.utime(path, ns=(1, 1))
-    missing = list(conversion_for(MNIST, raw, tmp_path / "store", "npz", 5).missing_units())
-    assert [unit.split for unit in missing] == ["train"] * 5
-
-
-@pytest.mark.processes
-def test_two_conversions_at_once_make_one_whole_store(digits_raw, tmp_path):
-    command = [sys.executable, "scripts/convert.py", "--dataset", "digits", "--raw", digits_raw]
-    command += ["--target", tmp_path / "store", "--shard-size", "20"]
-    root = Path(__file__).parents[3]
-    started = [
-        subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    for process in started:
-        output, errors = process.communicate()
-        assert process.returncode == 0, errors
-        assert "1442 train, 355 test samples" in output
-    manifest = DataManifest.load(tmp_path / "store")
-    manifest.verify()
-    assert len(manifest.splits["train"].shards) == 73
-
-
-def test_shards_made_by_independent_jobs_make_the_same_store(digits_raw, tmp_path):
-    """The workflow's rules convert_shard and convert make the same store if shards are converted in reverse order."""
-    whole = stored(DIGITS, digits_raw, tmp_path / "whole", "hdf5", 400)
-    job = conversion_for(DIGITS, digits_raw, tmp_path / "parts", "hdf5", 400)
-    for unit in reversed(job.contents.units):
-        job.convert_unit(job.layout, unit)
-    assert not (tmp_path / "parts" / "manifest.json").exists()
-    assert replace(convert(job), folder=whole.folder) == whole
-
-
-@pytest.mark.long
-def test_several_processes_make_the_same_store(digits_raw, tmp_path):
-    whole = stored(DIGITS, digits_raw, tmp_path / "whole", "hdf5", 100)
-    assert (
-        replace(convert(replace_target(whole, digits_raw, tmp_path), processes=3), folder=whole.folder)
-        == whole
-    )
-
-
-def replace_target(whole: DataManifest, raw: Path, folder: Path) -> Conversion:
-    return conversion_for(DIGITS, raw, folder / "parts", whole.format, whole.settings["shard_size"])
-
-
-def test_images_of_another_size_are_refused(tmp_path):
-    raw = mnist_raw(tmp_path, [0, 1, 2])
-    with pytest.raises(UserError, match=r"shape \(1, 28, 28\), but samples of mnist have \(1, 32, 32\)"):
-        stored(replace(MNIST, shape=(1, 32, 32)), raw, tmp_path / "store", "npz", 5)
-    assert listing(tmp_path / "store") == {}
-
-
-def test_empty_set_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"no training samples of .* found"):
-        stored(MNIST, mnist_raw(tmp_path, []), tmp_path / "store", "npz", 5)
-
-
-def test_shard_size_must_be_positive(digits_raw, tmp_path):
-    with pytest.raises(UserError, match=r"data\.shard_size: must be at least 1, not 0"):
-        stored(DIGITS, digits_raw, tmp_path, "npz", 0)
-
-
-def test_failure_leaves_no_store_that_mixes_two_conversions(digits_raw, tmp_path, monkeypatch):
-    stored(DIGITS, digits_raw, tmp_path, "npz", 400)
-    monkeypatch.setattr(conversion, "write_shard", full_disk)
-    with pytest.raises(UserError, match=r"cannot write .*train-00000-of-00015.npz.*No space left"):
-        stored(DIGITS, digits_raw, tmp_path, "npz", 100)
+@pytest.mark.parametrize("format", ["hdf5", "npz"])
+def test_a_full_disk_leaves_no_store_that_mixes_two_conversions(digits_raw, tmp_path, format):
+    """The limit on the file size stands for a full disk, which test_full_disk.py fills."""
+    stored(DIGITS, digits_raw, tmp_path, "npz", 100)
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))
+    try:
+        with pytest.raises(UserError, match=rf"cannot write {tmp_path}/train-00000-of-00001.*File too large"):
+            stored(DIGITS, digits_raw, tmp_path, format, 10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
     assert not (tmp_path / "manifest.json").exists()
     assert not list(tmp_path.rglob("*.part"))
 
 
-def full_disk(*_):
-    raise OSError(28, "No space left on device")
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("format", ["hdf5", "npz"])
-def test_full_disk_is_a_sentence(digits_raw, tmp_path, format):
-    """A full disk, simulated by a limit on the file size, gives an error message without a traceback."""
-
-    def limited():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
-
-    command = [sys.executable, "scripts/convert.py", "--dataset", "digits", "--raw", digits_raw]
-    command += ["--target", tmp_path / "store", "--format", format]
-    root = Path(__file__).parents[3]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, preexec_fn=limited)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith(f"nnlo: error: cannot write {tmp_path / 'store' / 'train-00000-of-00001'}")
-    assert "Traceback" not in done.stderr
-    assert listing(tmp_path / "store") == {}
+def test_the_moments_of_a_store_are_those_of_its_training_samples(digits):
+    train = Split(digits, "train")
+    (pixels,), _ = train.take(np.arange(len(train)))
+    assert digits.inputs[0].mean == pytest.approx([pixels.mean()], rel=1e-12)
+    assert digits.inputs[0].std == pytest.approx([pixels.std()], rel=1e-12)

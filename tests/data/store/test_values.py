@@ -30,7 +30,7 @@ def stored(folder, features, labels=None, shard_size=7, **options):
     return convert(own_conversion(folder, folder / "store", "npz", shard_size, reader))
 
 
-@pytest.mark.parametrize("shard_size", [1, 7, 1000])
+@pytest.mark.parametrize("shard_size", [7, 1000])
 def test_a_small_deviation_from_a_large_mean_keeps_its_digits(tmp_path, shard_size):
     """Sums of squares gave 22.6 and 0.0 in place of the deviation 1."""
     times = 1.7e9 + np.where(np.arange(200)[:, None] % 2, 1.0, -1.0) * [1, 0.5]
@@ -43,7 +43,7 @@ def test_a_small_deviation_from_a_large_mean_keeps_its_digits(tmp_path, shard_si
     assert np.allclose(np.abs(values.numpy()), 1.0, atol=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.floats(-1e8, 1e8), st.integers(1, 20))
 def test_any_division_gives_the_moments_of_the_whole(parts, center, chunk):
     values = center + np.random.default_rng(1).normal(size=(sum(parts), 3, 2))
@@ -56,8 +56,7 @@ def test_any_division_gives_the_moments_of_the_whole(parts, center, chunk):
     assert found.deviations == pytest.approx(values.std(axis=(0, 2)), rel=1e-6)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize(("value", "dtype"), [(np.nan, "f2"), (np.inf, "f4"), (-np.inf, "f8")])
 def test_values_that_are_not_finite_are_named(tmp_path, value, dtype):
     features = RNG.normal(size=(20, 3)).astype(dtype)
     features[13, 1] = features[15, 2] = value
@@ -77,10 +76,10 @@ def test_targets_that_are_not_finite_are_named(tmp_path):
 
 def test_allowed_values_are_counted_and_shown(tmp_path):
     features = RNG.normal(size=(20, 3))
-    features[0, 0], features[1, 0], features[19, 2] = np.nan, np.inf, np.nan
+    features[0, 0], features[1, 0], features[19, 2] = np.nan, np.inf, 1e300
     manifest = DataManifest.load(stored(tmp_path, features, non_finite="allow").folder)
     assert [shard.non_finite for shard in manifest.splits["train"].shards] == [2, 0, 1]
-    finite = np.where(np.isfinite(features), features, np.nan)
+    finite = np.where(np.abs(features) < 1e30, features, np.nan)
     assert manifest.inputs[0].mean == pytest.approx(np.nanmean(finite, axis=0))
     assert manifest.inputs[0].std == pytest.approx(np.nanstd(finite, axis=0))
     shown = "values    NaN or infinite: 2 in train-00000-of-00003.npz, 1 in train-00002-of-00003.npz"
@@ -95,34 +94,23 @@ def test_a_channel_without_a_finite_value(tmp_path):
     assert column.std == (0, 0)
 
 
-@pytest.mark.parametrize("value", [1e300, -1e39])
-@pytest.mark.parametrize("where", ["features", "labels"])
+@pytest.mark.parametrize(("value", "where"), [(1e300, "features"), (-1e39, "labels")])
 def test_numbers_beyond_float32_are_named(tmp_path, value, where):
     """1e300 gave an infinite deviation and the message that the manifest is damaged."""
     features, labels = RNG.normal(size=(20, 3)), np.arange(20.0)
     {"features": features[:, 1], "labels": labels}[where][12] = value
-    with pytest.raises(
-        UserError, match=rf"b\.npz: sample 2 has the value {re.escape(str(value))} in {where}.* float32"
-    ):
+    message = rf"b\.npz: sample 2 has the value {re.escape(str(value))} in {where}.* float32"
+    with pytest.raises(UserError, match=message):
         stored(tmp_path, features, labels, one_hot=False)
 
 
-def test_an_allowed_number_beyond_float32_spoils_no_moments(tmp_path):
-    features = RNG.normal(size=(20, 3))
-    features[3, 1] = 1e300
-    (column,) = stored(tmp_path, features, non_finite="allow").inputs
-    features[3, 1] = np.nan
-    assert column.mean == pytest.approx(np.nanmean(features, axis=0))
-    assert column.std == pytest.approx(np.nanstd(features, axis=0))
-
-
-@pytest.mark.parametrize("value", [0.1, 1 / 3, 1234.567, 1.7e9 + 0.1])
 @pytest.mark.parametrize("shard_size", [30, 1000])
-def test_a_constant_channel_has_no_deviation(tmp_path, value, shard_size):
+def test_a_constant_channel_has_no_deviation(tmp_path, shard_size):
     """Rounding in the mean gave 1e-17, by which `normalize: standard` divided other values."""
-    (column,) = stored(tmp_path, np.full((100, 2), value), shard_size=shard_size).inputs
-    assert column.mean == (value, value)
-    assert column.std == (0, 0)
+    values = (0.1, 1 / 3, 1234.567, 1.7e9 + 0.1)
+    (column,) = stored(tmp_path, np.tile(values, (100, 1)), shard_size=shard_size).inputs
+    assert column.mean == values
+    assert column.std == (0,) * 4
 
 
 def test_non_finite_values_of_an_own_reader_are_named(tmp_path, monkeypatch):

@@ -1,19 +1,13 @@
 """Rank groups of one allocation: a lost group costs one attempt, and a training leaves no state to the next."""
 
 import json
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
-from helpers.repository_copy import environment
-from helpers.training_process import processes_of, wait
+from helpers.killed_searches import Search
+from helpers.nnlo_command import nnlo_process
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import MpiPoolConfig
@@ -24,9 +18,8 @@ from nnlo_lib.executors.mpi_pool.pool_launcher import PoolProgress, allocation_s
 from nnlo_lib.executors.mpi_pool.protocol import ASSIGN_TAG, REPORT_TAG
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result, read_trials
-from nnlo_lib.state import attempts
+from nnlo_lib.state.attempts import read_attempts
 
-NNLO = Path(sys.executable).with_name("nnlo")
 NET = """
 import os
 import signal
@@ -52,187 +45,89 @@ class Net(torch.nn.Sequential):
             raise RuntimeError("this model fails")
         return super().forward(images)
 """
-BASE = {
-    "name": "t",
-    "model": {"name": "net.py:build"},
-    "train": {"epochs": 2, "batch_size": 16},
-    "checkpoint": {"every": "1 epoch"},
-    "seeds": [7],
-}
 
 
-class Trials:
-    """Grid search in its own folder."""
-
-    def __init__(self, folder: Path, space: dict, size: int, silence: float = 60, **changes: object) -> None:
-        (folder / "net.py").write_text(NET)
-        search = {
-            "space": space, "method": {"name": "grid"}, "trials": 100, "blocks": {"size": size, "silence": silence},
-            "objective": {"metric": "val_accuracy"},
-        }  # fmt: skip
-        (folder / "t.yaml").write_text(yaml.safe_dump(BASE | changes | {"search": search}))
-        self.root, self.folder = folder, folder / "results/t/search"
-
-    def start(self, ranks: int | None = None) -> "subprocess.Popen[str]":
-        """Start the search with rank groups, or, if `ranks` is None, with one set of processes per training."""
-        options = ["--executor", "mpi", "--ranks", str(ranks)] if ranks else []
-        return subprocess.Popen(
-            [NNLO, "search", "t.yaml", *options], cwd=self.root, env=environment(), stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-
-    def finish(self, ranks: int | None = None) -> str:
-        process = self.start(ranks)
-        said, _ = process.communicate(timeout=600)
-        assert process.returncode == 0, said
-        return said
-
-    @contextmanager
-    def on_way(self, ranks: int, epochs: int):
-        """Start the search and yield its process after `epochs` more epochs of all trainings; kill it at the end."""
-        before = self.epochs()
-        process = self.start(ranks)
-        try:
-            wait("epochs", lambda: self.epochs() >= before + epochs or process.poll() is not None)
-            assert process.poll() is None, process.communicate()[0]
-            yield process
-        finally:
-            process.kill()
-            process.communicate(timeout=100)
-
-    def epochs(self) -> int:
-        return sum(
-            path.read_text().count("\n") for path in self.folder.glob("trials/*/*/state/history.jsonl")
-        )
-
-    def results(self) -> dict:
-        return {
-            each.number: read_result(self.folder, each.decisions[-1].task)
-            for each in read_trials(self.folder)
-        }
-
-    def reasons(self, trial: int) -> list[str]:
-        return [
-            each.reason
-            for each in attempts.read_attempts(FoldTask(trial, 0, 0).run_folder(self.folder) / "state")
-        ]
-
-    def weights(self, trial: int) -> bytes:
-        return (FoldTask(trial, 0, 0).run_folder(self.folder) / "model.safetensors").read_bytes()
+def pool_search(folder: Path, space: dict, size: int, groups: int, **changes: object) -> Search:
+    """Return a grid search for `groups` rank groups of `size` ranks."""
+    folder.mkdir(exist_ok=True)
+    (folder / "net.py").write_text(NET)
+    search = {
+        "space": space, "method": {"name": "grid"}, "parallel": groups, "objective": {"metric": "val_accuracy"},
+        "blocks": {"size": size, "silence": changes.pop("silence", 60)},
+    }  # fmt: skip
+    settings = {
+        "model": {"name": "net.py:build"}, "train": {"epochs": 2, "batch_size": 16}, "parallel": {"ranks": size},
+        "checkpoint": {"every": "1 epoch"}, "seeds": [7], "search": search,
+    }  # fmt: skip
+    return Search(folder, "t", "mpi", settings | changes).prepare()
 
 
-def by_value(trials: Trials, key: str) -> dict:
-    return {each.point[key]: each.number for each in read_trials(trials.folder)}
+def run_folder(search: Search, trial: int) -> Path:
+    return FoldTask(trial, 0, 0).run_folder(search.folder / "results/t/search")
 
 
-@pytest.mark.processes
-def test_a_block_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(tmp_path):
+def results(search: Search) -> dict[int, tuple[dict, Result]]:
+    """Return point and result of each trial."""
+    folder = search.folder / "results/t/search"
+    return {
+        each.number: (each.point, read_result(folder, each.decisions[-1].task))
+        for each in read_trials(folder)
+    }
+
+
+@pytest.mark.exhaustive
+def test_a_rank_group_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(tmp_path):
     space = {
         "algorithm.name": ["gosgd", "allreduce"], "model.args.ends": ["failed", "well"], "train.optimizer.lr": [0.05],
     }  # fmt: skip
-    trials = Trials(tmp_path, space, 2, train=BASE["train"] | {"optimizer": {"name": "sgd", "momentum": 0.9}})
-    trials.finish(3)
-    results, points = trials.results(), {each.number: each.point for each in read_trials(trials.folder)}
-    assert len(results) == 4
-    for number, result in results.items():
-        fails = points[number]["model.args.ends"] == "failed"
-        assert result.status == ("failed" if fails else "finished")
-        assert ("this model fails" in result.error) == fails
-        assert trials.reasons(number) == (["bad input"] if fails else ["finished"])
+    train = {"epochs": 2, "batch_size": 16, "optimizer": {"name": "sgd", "momentum": 0.9}}
+    search = pool_search(tmp_path, space, 2, 1, train=train)
+    search.run()
+    trials = results(search)
+    failed = {number for number, (point, _) in trials.items() if point["model.args.ends"] == "failed"}
+    assert len(trials) == 4
+    for number, (_, result) in trials.items():
+        assert result.status == ("failed" if number in failed else "finished")
+        assert ("this model fails" in result.error) == (number in failed)
+        reasons = [each.reason for each in read_attempts(run_folder(search, number) / "state")]
+        assert reasons == (["bad input"] if number in failed else ["finished"])
     last = max(
-        number
-        for number, point in points.items()
-        if point["algorithm.name"] == "allreduce" and "well" in str(point)
+        number for number in trials.keys() - failed if trials[number][0]["algorithm.name"] == "allreduce"
     )
-    assert last > min(number for number, result in results.items() if result.status == "failed")
-    before = trials.weights(last)
-    shutil.rmtree(FoldTask(last, 0, 0).run_folder(trials.folder))
-    command = [
-        sys.executable,
-        "-m",
-        "nnlo_lib.cli",
-        "task",
-        "trial",
-        trials.folder.relative_to(tmp_path),
-        str(last),
-        "0",
-        "2",
-    ]
-    subprocess.run(command, cwd=tmp_path, env=environment(), check=True, timeout=200, capture_output=True)
-    assert trials.weights(last) == before
-    assert (
-        read_result(trials.folder, FoldTask(last, 0, 2)).rows[-1]["val_loss"]
-        == results[last].rows[-1]["val_loss"]
-    )
+    assert last > min(failed)
+    folder = run_folder(search, last)
+    before = (folder / "model.safetensors").read_bytes()
+    shutil.rmtree(folder)
+    done = nnlo_process("task", "trial", "results/t/search", str(last), "0", "2", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert results(search)[last][1].rows[-1]["val_loss"] == trials[last][1].rows[-1]["val_loss"]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_killed_stopped_and_robbed_of_a_rank_it_ends_with_every_trial_once(tmp_path):
-    """The search resumes after a SIGKILL of its driver, of a rank, and after SIGTERM, also without rank groups."""
-    trials = Trials(
-        tmp_path, {"train.optimizer.lr": [0.01, 0.02, 0.03]}, 2, train={"epochs": 25, "batch_size": 32}
-    )
-    with trials.on_way(5, 4) as process:
-        process.kill()
-        process.wait(100)
-    wait("no process is left", lambda: not processes_of(tmp_path))
-    with trials.on_way(5, 2) as process:
-        note = min(trials.folder.glob("trials/*/fold-0/state/ranks/1"))
-        os.kill(json.loads(note.read_text())["pid"], signal.SIGKILL)
-        wait(
-            "the other rank fold_tasks", lambda: "peer lost" in trials.reasons(int(note.parents[3].name)), 30
-        )
-        process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=200)
-        assert process.returncode == 75, said
-        assert "lost rank group" in said
-    wait("no process is left", lambda: not processes_of(tmp_path))
-    trials.finish()
-    assert [each.status for each in trials.results().values()] == ["finished"] * 3
-    for number in range(3):
-        history = (
-            (FoldTask(number, 0, 0).run_folder(trials.folder) / "state/history.jsonl")
-            .read_text()
-            .splitlines()
-        )
-        assert [json.loads(line)["epoch"] for line in history] == list(range(1, 26))
-        assert trials.reasons(number)[-1] == "finished"
-    told = [
-        each
-        for number in range(3)
-        for each in attempts.read_attempts(FoldTask(number, 0, 0).run_folder(trials.folder) / "state")
-    ]
-    assert any(each.start > 0 for each in told)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("groups", "lost"), [(2, [2]), (1, [1, 1])])
+def test_a_training_that_ends_two_rank_groups_has_failed_and_nothing_else_is_lost(tmp_path, groups, lost):
+    """All other trainings finish; without a rank group left, all ranks restart."""
+    search = pool_search(tmp_path, {"model.args.ends": ["killed", "well"]}, 1, groups)
+    search.run()
+    assert search.said.count("restarting all ranks") == len(lost) - 1
+    table = (tmp_path / "results/t/search/state/blocks.jsonl").read_text().splitlines()
+    assert [json.loads(line)["lost"] for line in table] == lost
+    ends = {point["model.args.ends"]: result for point, result in results(search).values()}
+    assert ends["well"].status == "finished"
+    assert ends["killed"].status == "failed"
+    assert "2 rank groups were lost" in ends["killed"].error
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "lost"), [(3, [2]), (2, [1, 1])])
-def test_a_training_that_two_blocks_die_of_has_failed_and_nothing_else_is_lost(tmp_path, ranks, lost):
-    """A training that ends two rank groups fails, all others finish; without a rank group left, all ranks restart."""
-    trials = Trials(tmp_path, {"model.args.ends": ["killed", "well"]}, 1)
-    said = trials.finish(ranks)
-    assert said.count("restarting all ranks") == len(lost) - 1
-    assert [
-        json.loads(line)["lost"] for line in (trials.folder / "state/blocks.jsonl").read_text().splitlines()
-    ] == lost
-    wait("no process is left", lambda: not processes_of(tmp_path))
-    killed, well = by_value(trials, "model.args.ends")["killed"], by_value(trials, "model.args.ends")["well"]
-    results = trials.results()
-    assert results[well].status == "finished"
-    assert results[killed].status == "failed"
-    assert "2 rank groups were lost" in results[killed].error
-
-
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_stopped_leader_is_lost_and_its_training_is_repeated(tmp_path):
-    trials = Trials(tmp_path, {"model.args.ends": ["stopped", "well"]}, 1, silence=12)
-    said = trials.finish(3)
+    search = pool_search(tmp_path, {"model.args.ends": ["stopped", "well"]}, 1, 2, silence=12)
+    search.run()
     assert re.search(
-        r"lost rank group \d, 1 left: rank [12] \(process \d+ on \S+\) is stopped and sent no heartbeat", said
+        r"lost rank group \d, 1 left: rank [12] \(process \d+ on \S+\) is stopped and sent no heartbeat",
+        search.said,
     )
-    assert {each.status for each in trials.results().values()} == {"finished"}
-    wait("no process is left", lambda: not processes_of(tmp_path))
+    assert {result.status for _, result in results(search).values()} == {"finished"}
 
 
 class OneRankGroups:
@@ -272,24 +167,18 @@ class OneRankGroups:
 
 @pytest.fixture
 def coordinate(tmp_path, monkeypatch):
-    """Return a function that trains trials in rank groups.
-
-    It returns the assigned trials, and whether a rank group was left.
-    """
+    """Return a function that trains trials in rank groups: the assigned trials, and whether a rank group was left."""
     monkeypatch.setattr(coordinator, "LIVENESS_CHECK_INTERVAL_S", 0.0)
     (tmp_path / "state").mkdir()
 
     def done(trials, groups, deadly):
         world = OneRankGroups(groups, deadly)
         driven = coordinator.Coordinator(world, tmp_path, MpiPoolConfig(), 1, lambda: False)
-        fold_tasks = [
-            FoldTask(trial, 0, 1)
-            for trial in range(trials)
-            if not read_result(tmp_path, FoldTask(trial, 0, 1))
-        ]
+        fold_tasks = [FoldTask(trial, 0, 1) for trial in range(trials)]
         for fold_task in fold_tasks:
-            fold_task.run_folder(tmp_path).mkdir(parents=True, exist_ok=True)
-            driven.start(fold_task)
+            if not read_result(tmp_path, fold_task):
+                fold_task.run_folder(tmp_path).mkdir(parents=True, exist_ok=True)
+                driven.start(fold_task)
         try:
             while driven._queue or driven._busy:
                 driven.wait()
@@ -303,27 +192,28 @@ def coordinate(tmp_path, monkeypatch):
     return done
 
 
-def test_the_last_block_is_bet_only_when_nothing_else_is_left_to_do(coordinate, tmp_path):
+def test_a_deadly_training_gets_the_last_rank_group_only_when_nothing_else_is_left(coordinate, tmp_path):
     assert coordinate(5, 2, {1}) == ([0, 1, 2, 3, 4, 1], True)
     assert read_result(tmp_path, FoldTask(1, 0, 1)).status == "failed"
 
 
-def test_deaths_are_counted_over_all_allocations(coordinate, tmp_path):
+def test_losses_of_rank_groups_are_counted_over_all_allocations(coordinate, tmp_path):
     assert coordinate(4, 1, {0}) == ([0], False)
     assert coordinate(4, 1, {0}) == ([1, 2, 3, 0], True)
     assert "2 rank groups were lost" in read_result(tmp_path, FoldTask(0, 0, 1)).error
 
 
 @pytest.mark.parametrize(
-    ("came", "starts"),
+    ("came", "stopped", "starts"),
     [
-        ([(0, 0)], 1),  # no progress
-        ([(0, 1), (0, 2), (0, 3)], 3),  # only losses
-        ([(0, 1), (1, 2), (1, 3), (1, 4), (1, 5)], 5),  # a result resets the count of losses
-        ([(1, 1), (1, 1)], 2),
+        ([(0, 0)], False, 1),  # no progress
+        ([(0, 1), (0, 2), (0, 3)], False, 3),  # only losses
+        ([(0, 1), (1, 2), (1, 3), (1, 4), (1, 5)], False, 5),  # a result resets the count of losses
+        ([(1, 1), (1, 1)], False, 2),
+        ([(1, 0), (2, 0), (3, 0)], True, 1),  # after a signal
     ],
 )
-def test_ranks_are_started_anew_as_long_as_something_comes_of_it(came, starts):
+def test_all_ranks_restart_as_long_as_they_make_progress(came, stopped, starts):
     known = iter([PoolProgress(0, 0), *(PoolProgress(*each) for each in came for _ in range(2))])
     begun = []
 
@@ -332,28 +222,16 @@ def test_ranks_are_started_anew_as_long_as_something_comes_of_it(came, starts):
         raise NoGroupLeftError("no rank group is left; the last loss: rank 1 has ended")
 
     with pytest.raises(UserError, match="run the same command again to resume"):
-        restart_until_done(die, lambda: next(known), lambda: False)
+        restart_until_done(die, lambda: next(known), lambda: stopped)
     assert len(begun) == starts
-
-
-def test_ranks_are_not_started_anew_after_a_signal():
-    count = iter(range(9))
-
-    def die():
-        raise NoGroupLeftError("no rank group is left")
-
-    with pytest.raises(UserError, match="run the same command again to resume"):
-        restart_until_done(die, lambda: PoolProgress(next(count), 0), lambda: True)
-    assert next(count) == 2
 
 
 @pytest.mark.parametrize(
     ("ranks", "words"), [(8, "use 7 or 10"), (3, "use 4 or 7"), (1, "use 4 or 7"), (7, ""), (13, "")]
 )
-def test_one_coordinates_and_whole_blocks_train(ranks, words):
-    experiment = Experiment.model_validate(
-        {"search": {"space": {"train.optimizer.lr": [1.0]}, "blocks": {"size": 3}}}
-    )
+def test_an_allocation_has_one_coordinator_and_whole_rank_groups(ranks, words):
+    search = {"space": {"train.optimizer.lr": [1.0]}, "blocks": {"size": 3}}
+    experiment = Experiment.model_validate({"search": search})
     assert experiment.parallel.ranks == 3
     if not words:
         assert allocation_size(experiment, ranks) == ranks
@@ -362,17 +240,12 @@ def test_one_coordinates_and_whole_blocks_train(ranks, words):
             allocation_size(experiment, ranks)
 
 
-def test_blocks_and_trainings_are_of_one_size(tmp_path):
+def test_rank_groups_need_trainings_of_their_size_with_real_ranks(tmp_path):
     path = tmp_path / "t.yaml"
     path.write_text("parallel: {ranks: 2}\nsearch:\n  space: {train.batch_size: [1]}\n  blocks: {size: 3}\n")
-    with pytest.raises(
-        UserError,
-        match=r"t.yaml:4: search.blocks.size: a rank group of 3 cannot train with `parallel.ranks: 2`",
-    ):
+    words = r"t.yaml:4: search.blocks.size: a rank group of 3 cannot train with `parallel.ranks: 2`"
+    with pytest.raises(UserError, match=words):
         load_experiment(path)
-
-
-def test_what_trains_in_blocks_has_real_ranks():
     settings = {"parallel": {"transport": "simulated"}, "search": {"space": {"train.batch_size": [1]}}}
     with pytest.raises(UserError, match="simulated is not supported by --executor mpi"):
         allocation_size(Experiment.model_validate(settings), 3)

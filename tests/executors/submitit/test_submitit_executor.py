@@ -32,9 +32,10 @@ RUN = Run.model_validate(
 
 
 class Silence:
-    """Stand-in for the signal recorder of a driver that receives no signal."""
+    """Stand-in for the signal recorder of a driver."""
 
-    first = ""
+    def __init__(self) -> None:
+        self.first = ""
 
 
 @pytest.fixture
@@ -121,31 +122,19 @@ def test_a_slurm_that_does_not_answer_neither_ends_nor_finds_a_job(slurm: Path, 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("said", "error", "words"),
     [
-        ("Unable to contact slurm controller", "controller"),
-        ("QOSMaxSubmitJobPerUserLimit", "SubmitJobPerUser"),
+        ("Unable to contact slurm controller", TransientRefusalError, "controller"),
+        ("QOSMaxSubmitJobPerUserLimit", TransientRefusalError, "SubmitJobPerUser"),
+        ("Invalid account", UserError, "set resources.account"),
+        ("invalid partition specified: p", UserError, "set resources.partition"),
     ],
 )
-def test_a_submission_that_slurm_may_accept_later_is_no_error(
-    slurm: Path, tmp_path: Path, said: str, sentence: str
+def test_a_refused_submission_is_tried_again_later_or_names_the_key_to_set(
+    slurm: Path, tmp_path: Path, said: str, error: type[Exception], words: str
 ) -> None:
     stand_in(slurm, "sbatch", f"echo 'sbatch: error: {said}' >&2; exit 1")
-    with pytest.raises(TransientRefusalError, match=sentence):
-        queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("said", "error"),
-    [
-        ("Invalid account", "set resources.account"),
-        ("invalid partition specified: p", "set resources.partition"),
-    ],
-)
-def test_a_mistake_is_named_with_its_key(slurm: Path, tmp_path: Path, said: str, error: str) -> None:
-    stand_in(slurm, "sbatch", f"echo '{said}' >&2; exit 1")
-    with pytest.raises(UserError, match=error):
+    with pytest.raises(error, match=words):
         queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1)
 
 
@@ -219,15 +208,28 @@ class Place:
         return "left"
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return the folder of a search that has decided on one fold task."""
-    experiment = Experiment.model_validate(
-        {"name": "x", "resources": {"mem_mb": 1000}, "search": {"space": {"train.optimizer.lr": [0.1, 0.2]}}}
-    )
-    (tmp_path / "config.json").write_text(json.dumps(experiment.model_dump(mode="json")))
-    write_trial(tmp_path, Trial(0, {"train.optimizer.lr": 0.1}, (SchedulingDecision(0, LEAF, ()),)))
-    return tmp_path
+class Driver(SubmititExecutor):
+    """Executor of a driver with virtual time, of a search that has decided on the fold task LEAF."""
+
+    def __init__(self, folder: Path, place: Place) -> None:
+        super().__init__(folder, "mpiexec", Silence())
+        self.folder, self.place, self.now = folder, place, 0
+        self._deferred._clock = lambda: self.now
+
+    def end_job(self, *reasons: str | None) -> None:
+        """End the job once for each reason of its recorded attempt (None: no attempt), and detect the end."""
+        state = LEAF.run_folder(self.folder) / "state"
+        for reason in reasons:
+            if reason:
+                state.mkdir(exist_ok=True)
+                append_attempt(state, Attempt(1, "", "", 1.0, "n1", "7", reason, reason, 0, 5, 5, 2))
+            self.place.living.clear()
+            self._check_jobs()
+            self._check_jobs()
+
+    def start_due(self, now: int) -> None:
+        self.now = now
+        self._deferred.start_due()
 
 
 @pytest.fixture
@@ -237,131 +239,99 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     return place
 
 
-def step(submitit: SubmititExecutor, place: Place, folder: Path, reason: str | None) -> None:
-    """End the job and let the driver detect it.
-
-    Args:
-        submitit: the executor of the driver.
-        place: the queue.
-        folder: folder of the search.
-        reason: reason of the attempt that is recorded first; None: no attempt.
-    """
-    if reason:
-        state = LEAF.run_folder(folder) / "state"
-        state.mkdir(exist_ok=True)
-        append_attempt(state, Attempt(1, "", "", 1.0, "n1", "7", reason, reason, 0, 5, 5, 2))
-    place.living.clear()
-    submitit._check_jobs()
-    submitit._check_jobs()
+@pytest.fixture
+def driver(tmp_path: Path, place: Place) -> Driver:
+    experiment = Experiment.model_validate(
+        {"name": "x", "resources": {"mem_mb": 1000}, "search": {"space": {"train.optimizer.lr": [0.1, 0.2]}}}
+    )
+    (tmp_path / "config.json").write_text(json.dumps(experiment.model_dump(mode="json")))
+    write_trial(tmp_path, Trial(0, {"train.optimizer.lr": 0.1}, (SchedulingDecision(0, LEAF, ()),)))
+    return Driver(tmp_path, place)
 
 
-def test_a_fold_task_short_of_memory_gets_more_and_another_does_not(folder: Path, place: Place) -> None:
-    submitit = SubmititExecutor(folder, "mpiexec", Silence())
-    submitit.start(LEAF)
-    for reason in ("killed", "out of memory", "time limit", "out of memory"):
-        step(submitit, place, folder, reason)
+def test_a_fold_task_short_of_memory_gets_more_and_another_does_not(driver: Driver, place: Place) -> None:
+    driver.start(LEAF)
+    driver.end_job("killed", "out of memory", "time limit", "out of memory")
     assert place.memory == [1000, 1000, 1500, 1500, 2250]
     assert place.attempts == [1, 2, 3, 4, 5]
 
 
-def test_jobs_that_never_begin_to_train_end_the_search(folder: Path, place: Place) -> None:
-    submitit = SubmititExecutor(folder, "mpiexec", Silence())
-    submitit.start(LEAF)
-    for reason in (None, None, "killed", None, None):
-        step(submitit, place, folder, reason)
+def test_jobs_that_never_begin_to_train_end_the_search(driver: Driver, place: Place) -> None:
+    driver.start(LEAF)
+    driver.end_job(None, None, "killed", None, None)
     with pytest.raises(
         UserError, match=r"3 consecutive starts: the log is empty or missing; see .*submitit/6_0_log\.out"
     ):
-        step(submitit, place, folder, None)
+        driver.end_job(None)
     assert len(place.memory) == 6
 
 
-def test_a_cancelled_job_is_not_undone(folder: Path, place: Place) -> None:
-    submitit, place.cancelled = SubmititExecutor(folder, "mpiexec", Silence()), True
-    submitit.start(LEAF)
+def test_a_canceled_job_is_not_submitted_again(driver: Driver, place: Place) -> None:
+    place.cancelled = True
+    driver.start(LEAF)
     with pytest.raises(UserError, match=r"job 1 \(trial 0, fold 0\) was canceled"):
-        step(submitit, place, folder, "preempted")
+        driver.end_job("preempted")
     assert len(place.memory) == 1
 
 
-def test_the_next_driver_submits_nothing_twice_and_sees_the_result(folder: Path, place: Place) -> None:
-    SubmititExecutor(folder, "mpiexec", Silence()).start(LEAF)
-    second = SubmititExecutor(folder, "mpiexec", Silence())
+def test_a_cancellation_that_only_the_job_recorded_is_not_submitted_again(
+    driver: Driver, place: Place
+) -> None:
+    driver.start(LEAF)
+    place.living[LEAF] = driver._jobs[LEAF] = JobRecord("place", "7")
+    with pytest.raises(UserError, match="was canceled"):
+        driver.end_job("canceled")
+
+
+def test_the_next_driver_submits_nothing_twice_and_reads_the_result(driver: Driver, place: Place) -> None:
+    driver.start(LEAF)
+    second = Driver(driver.folder, place)
     second.start(LEAF)
     assert len(place.memory) == 1
-    Result(LEAF, "finished").write(folder)
+    Result(LEAF, "finished").write(driver.folder)
     place.living.clear()
     assert second.wait()
     assert len(place.memory) == 1
-    second._signals.first = "SIGINT"
-    assert not second.wait()
 
 
-def test_jobs_are_left_to_their_queue_when_a_driver_stops(folder: Path, place: Place) -> None:
-    submitit = SubmititExecutor(folder, "mpiexec", Silence())
-    submitit.start(LEAF)
-    submitit._signals.first = "SIGINT"
-    assert not submitit.wait()
+def test_jobs_are_left_to_their_queue_when_a_driver_stops(driver: Driver, place: Place) -> None:
+    driver.start(LEAF)
+    driver._signals.first = "SIGINT"
+    assert not driver.wait()
     assert place.left
 
 
-def test_a_job_preempted_before_it_trains_counts_as_no_failed_start(folder: Path, place: Place) -> None:
-    submitit, place.preempted = SubmititExecutor(folder, "mpiexec", Silence()), True
-    submitit.start(LEAF)
-    for _ in range(5):
-        step(submitit, place, folder, None)
+def test_a_job_preempted_before_it_trains_counts_as_no_failed_start(driver: Driver, place: Place) -> None:
+    place.preempted = True
+    driver.start(LEAF)
+    driver.end_job(*[None] * 5)
     assert len(place.memory) == 6
 
 
-def test_a_cancellation_that_only_the_job_recorded_is_not_undone(folder: Path, place: Place) -> None:
-    submitit = SubmititExecutor(folder, "mpiexec", Silence())
-    submitit.start(LEAF)
-    place.living[LEAF] = submitit._jobs[LEAF] = JobRecord("place", "7")
-    with pytest.raises(UserError, match="was canceled"):
-        step(submitit, place, folder, "canceled")
-
-
-def test_refused_submissions_wait_and_cost_no_start(folder: Path, place: Place) -> None:
-    submitit, clock = SubmititExecutor(folder, "mpiexec", Silence()), Clock()
-    submitit._deferred._clock = clock
+def test_refused_submissions_wait_and_cost_no_start(driver: Driver, place: Place) -> None:
     place.refusals = 2
-    submitit.start(LEAF)
-    for clock.now in range(31):
-        submitit._deferred.start_due()
-        assert len(place.memory) == (clock.now >= 30), "10 s after the first refusal, 20 s after the second"
+    driver.start(LEAF)
+    for now in range(31):
+        driver.start_due(now)
+        assert len(place.memory) == (now >= 30), "10 s after the first refusal, 20 s after the second"
     assert place.attempts == [1]
 
 
-def test_all_fold_tasks_wait_for_the_first_and_keep_their_order(folder: Path, place: Place) -> None:
-    submitit, clock = SubmititExecutor(folder, "mpiexec", Silence()), Clock()
-    submitit._deferred._clock = clock
+def test_all_fold_tasks_wait_for_the_first_and_keep_their_order(driver: Driver, place: Place) -> None:
     tasks = [LEAF, FoldTask(0, 1, 3), FoldTask(0, 2, 3)]
     place.refusals = 1
     for task in tasks:
-        submitit.start(task)
+        driver.start(task)
     assert not place.memory
-    clock.now = 10
-    submitit._deferred.start_due()
+    driver.start_due(10)
     assert list(place.living) == tasks
 
 
-def test_a_job_is_not_submitted_while_the_queue_cannot_say_whether_there_is_one(
-    folder: Path, place: Place
+def test_a_job_is_not_submitted_while_slurm_does_not_say_whether_there_is_one(
+    driver: Driver, place: Place
 ) -> None:
-    submitit, clock = SubmititExecutor(folder, "mpiexec", Silence()), Clock()
-    submitit._deferred._clock = clock
     place.silences, place.living[LEAF] = 1, JobRecord("place", "7")
-    submitit.start(LEAF)
-    clock.now = 10
-    submitit._deferred.start_due()
-    assert submitit._jobs == {LEAF: JobRecord("place", "7")}
+    driver.start(LEAF)
+    driver.start_due(10)
+    assert driver._jobs == {LEAF: JobRecord("place", "7")}
     assert not place.memory
-
-
-class Clock:
-    """Virtual time."""
-
-    now = 0
-
-    def __call__(self) -> float:
-        return self.now

@@ -167,38 +167,21 @@ def huber(outputs: Tensor, labels: Tensor, delta: float) -> Tensor:
 # Other references
 
 
-def log_loss(outputs: Any, labels: Any) -> float:
-    """Return scikit-learn's log_loss of scores."""
-    return float(metrics.log_loss(labels, special.softmax(outputs, 1), labels=range(CLASSES)))
+def log_loss(probabilities: Callable[[Any], Any], classes: int = 2) -> Callable[[Any, Any], float]:
+    """Return scikit-learn's log_loss of outputs turned into probabilities, those of 2 classes in one column each."""
+
+    def mean(outputs: Any, labels: Any) -> float:
+        found = probabilities(outputs)
+        found = found if classes > 2 else found.ravel()
+        return float(metrics.log_loss(labels.ravel(), found, labels=range(classes)))
+
+    return mean
 
 
-def log_loss_of_shares(outputs: Any, labels: Any) -> float:
-    """Return scikit-learn's log_loss of probabilities."""
-    return float(metrics.log_loss(labels, outputs, labels=range(CLASSES)))
-
-
-def log_loss_of_one(outputs: Any, labels: Any) -> float:
-    """Return scikit-learn's log_loss of one score."""
-    return float(metrics.log_loss(labels.ravel(), special.expit(outputs[:, 0]), labels=[0, 1]))
-
-
-def log_loss_of_decisions(outputs: Any, labels: Any) -> float:
-    """Return scikit-learn's log_loss of all binary decisions."""
-    return float(metrics.log_loss(labels.ravel(), special.expit(outputs.ravel()), labels=[0, 1]))
-
-
-def log_loss_of_chances(outputs: Any, labels: Any) -> float:
-    """Return scikit-learn's log_loss of all binary decisions by probabilities."""
-    return float(metrics.log_loss(labels.ravel(), outputs.ravel(), labels=[0, 1]))
-
-
-def hinge_of_one(outputs: Any, labels: Any) -> float:
-    """Return scikit-learn's hinge_loss of one score."""
-    return float(metrics.hinge_loss(labels, outputs[:, 0], labels=[0, 1]))
-
-
-def hinge_of_classes(outputs: Any, labels: Any) -> float:
+def hinge_loss(outputs: Any, labels: Any) -> float:
     """Return scikit-learn's hinge_loss, which equals Keras' if one of the other scores is positive."""
+    if outputs.shape[1] == 1:
+        return float(metrics.hinge_loss(labels, outputs[:, 0], labels=[0, 1]))
     return float(metrics.hinge_loss(labels, outputs, labels=range(CLASSES)))
 
 
@@ -229,6 +212,8 @@ mean_squared, mean_absolute = (
     of_sklearn(metrics.mean_squared_error),
     of_sklearn(metrics.mean_absolute_error),
 )
+of_scores, of_shares = log_loss(partial(special.softmax, axis=1), CLASSES), log_loss(np.asarray, CLASSES)
+of_decisions, of_chances = log_loss(special.expit), log_loss(np.asarray)
 
 
 def positive_scores(drawn: np.random.Generator, count: int) -> Any:
@@ -237,26 +222,26 @@ def positive_scores(drawn: np.random.Generator, count: int) -> Any:
 
 
 LOSS_ORACLES = {
-    "cross_entropy": LossOracle(CLASSIFICATION, "cross_entropy", pairs(scores, classes), entropy, LOG_LOSS, log_loss),
+    "cross_entropy": LossOracle(CLASSIFICATION, "cross_entropy", pairs(scores, classes), entropy, LOG_LOSS, of_scores),
     "cross_entropy, smoothed": LossOracle(SMOOTH, "cross_entropy", pairs(scores, classes), partial(entropy, smoothing=0.1)),
     "cross_entropy, rows": LossOracle(CLASSIFICATION, "cross_entropy", pairs(scores, shares), entropy),
     "cross_entropy, smoothed rows": LossOracle(SMOOTH, "cross_entropy", pairs(scores, shares), partial(entropy, smoothing=0.1)),
     "cross_entropy, probabilities": LossOracle(
-        CHANCES, "cross_entropy", pairs(shares, classes), entropy_of_shares, LOG_LOSS, log_loss_of_shares
+        CHANCES, "cross_entropy", pairs(shares, classes), entropy_of_shares, LOG_LOSS, of_shares
     ),
     "cross_entropy, not scaled": LossOracle(CHANCES, "cross_entropy", pairs(between, classes), entropy_of_shares),
     "cross_entropy, smoothed probabilities": LossOracle(
         SMOOTHER_CHANCES, "cross_entropy", pairs(shares, classes), partial(entropy_of_shares, smoothing=0.3)
     ),
     "cross_entropy, one output": LossOracle(
-        CLASSIFICATION, "cross_entropy", pairs(scores, binary, **one), entropy, LOG_LOSS, log_loss_of_one
+        CLASSIFICATION, "cross_entropy", pairs(scores, binary, **one), entropy, LOG_LOSS, of_decisions
     ),
     "cross_entropy, smoothed one output": LossOracle(
         SMOOTH, "cross_entropy", pairs(scores, binary, **one), partial(entropy, smoothing=0.1)
     ),
     "cross_entropy, one output, shares": LossOracle(CLASSIFICATION, "cross_entropy", pairs(scores, one_between, **one), entropy),
     "cross_entropy, one probability": LossOracle(
-        CHANCES, "cross_entropy", pairs(between, binary, **one), entropy_of_shares, LOG_LOSS, log_loss_of_chances
+        CHANCES, "cross_entropy", pairs(between, binary, **one), entropy_of_shares, LOG_LOSS, of_chances
     ),
     "cross_entropy, one probability, shares": LossOracle(
         CHANCES, "cross_entropy", pairs(between, one_between, **one), entropy_of_shares
@@ -265,23 +250,23 @@ LOSS_ORACLES = {
     "nll, log-probabilities": LossOracle(
         CLASSIFICATION, "nll", pairs(lambda drawn, count: np.log(shares(drawn, count)), classes),
         lambda outputs, labels: -(hot(outputs, labels) * outputs).sum(1),
-        LOG_LOSS, lambda outputs, labels: log_loss_of_shares(np.exp(outputs), labels),
+        LOG_LOSS, log_loss(np.exp, CLASSES),
     ),
     "binary_cross_entropy, one output": LossOracle(
-        CLASSIFICATION, "binary_cross_entropy", pairs(scores, binary, **one), entropy_of_decisions, LOG_LOSS, log_loss_of_one
+        CLASSIFICATION, "binary_cross_entropy", pairs(scores, binary, **one), entropy_of_decisions, LOG_LOSS, of_decisions
     ),
     "binary_cross_entropy, classes": LossOracle(CLASSIFICATION, "binary_cross_entropy", pairs(scores, classes), entropy_of_decisions),
     "binary_cross_entropy, switches": LossOracle(
-        CLASSIFICATION, "binary_cross_entropy", pairs(scores, switches), entropy_of_decisions, LOG_LOSS, log_loss_of_decisions
+        CLASSIFICATION, "binary_cross_entropy", pairs(scores, switches), entropy_of_decisions, LOG_LOSS, of_decisions
     ),
     "binary_cross_entropy, probabilities": LossOracle(
-        CHANCES, "binary_cross_entropy", pairs(between, switches), entropy_of_chances, LOG_LOSS, log_loss_of_chances
+        CHANCES, "binary_cross_entropy", pairs(between, switches), entropy_of_chances, LOG_LOSS, of_chances
     ),
     "hinge": LossOracle(CLASSIFICATION, "hinge", pairs(scores, classes), categorical_hinge),
     "hinge, positive scores": LossOracle(
-        CLASSIFICATION, "hinge", pairs(positive_scores, classes), categorical_hinge, HINGE_LOSS, hinge_of_classes
+        CLASSIFICATION, "hinge", pairs(positive_scores, classes), categorical_hinge, HINGE_LOSS, hinge_loss
     ),
-    "hinge, one output": LossOracle(CLASSIFICATION, "hinge", pairs(scores, binary, **one), margin, HINGE_LOSS, hinge_of_one),
+    "hinge, one output": LossOracle(CLASSIFICATION, "hinge", pairs(scores, binary, **one), margin, HINGE_LOSS, hinge_loss),
     "mse of classes": LossOracle(CLASSIFICATION, "mse", pairs(scores, classes), squares, SQUARED, mean_squared),
     "mae of classes": LossOracle(CLASSIFICATION, "mae", pairs(scores, classes), distances, ABSOLUTE, mean_absolute),
     "mse": LossOracle(REGRESSION, "mse", pairs(scores, scores), squares, SQUARED, mean_squared),
@@ -297,17 +282,18 @@ LOSS_ORACLES = {
     ),
     "binary_cross_entropy of densities": LossOracle(REGRESSION, "binary_cross_entropy", pairs(scores, between), entropy_of_decisions),
     "binary_cross_entropy of probabilities": LossOracle(
-        DENSITY, "binary_cross_entropy", pairs(between, one_switch, **one), entropy_of_chances, LOG_LOSS, log_loss_of_chances
+        DENSITY, "binary_cross_entropy", pairs(between, one_switch, **one), entropy_of_chances, LOG_LOSS, of_chances
     ),
 }  # fmt: skip
 
 
 def references() -> Iterator[tuple[str, str, str]]:
     """Yield (problem, loss, references) of each loss."""
-    keys = dict.fromkeys((oracle.problem["name"], oracle.loss) for oracle in LOSS_ORACLES.values())
-    for problem, loss in keys:
-        mine = [
-            each for each in LOSS_ORACLES.values() if (each.problem["name"], each.loss) == (problem, loss)
-        ]
-        others = dict.fromkeys(each.reference for each in mine if each.reference)
-        yield problem, loss, ", ".join(["formula in torch and its gradient", *others])
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for each in LOSS_ORACLES.values():
+        mine = found.setdefault(
+            (each.problem["name"], each.loss), {"formula in torch and its gradient": None}
+        )
+        mine |= {each.reference: None} if each.reference else {}
+    for names, references_of_loss in found.items():
+        yield *names, ", ".join(references_of_loss)

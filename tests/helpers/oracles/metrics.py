@@ -185,12 +185,8 @@ METRIC_ORACLES = {
 
 def references() -> Iterator[tuple[str, str, str]]:
     """Yield (problem, metric, references) of each metric."""
-    for problem, metric in dict.fromkeys(
-        (oracle.problem["name"], oracle.metric) for oracle in METRIC_ORACLES.values()
-    ):
-        mine = [
-            each
-            for each in METRIC_ORACLES.values()
-            if (each.problem["name"], each.metric) == (problem, metric)
-        ]
-        yield problem, metric, "; ".join(dict.fromkeys(each.reference for each in mine))
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for each in METRIC_ORACLES.values():
+        found.setdefault((each.problem["name"], each.metric), {})[each.reference] = None
+    for names, references_of_metric in found.items():
+        yield *names, "; ".join(references_of_metric)

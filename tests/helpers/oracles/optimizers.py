@@ -57,21 +57,16 @@ def of_torch(rule: BaseOptimizerConfig, kind: type[optim.Optimizer], **options: 
     return OptimizerOracle(rule, f"torch.optim.{kind.__name__}", follow)
 
 
-def of_paper(rule: Any, reference: str, layer: Callable[..., np.ndarray]) -> OptimizerOracle:
-    """Return the oracle by formulas that update one layer."""
+def of_formula(rule: Any, reference: str, layer: Callable[..., np.ndarray]) -> OptimizerOracle:
+    """Return the oracle by formulas that update one layer; those of papers treat vectors apart, if the rule says so."""
 
     def follow(values: list[Tensor], steps: Steps) -> list[Tensor]:
-        return [
-            torch.from_numpy(
-                layer(
-                    rule,
-                    value.numpy(),
-                    [(rate, gradients[place].numpy()) for rate, gradients in steps],
-                    adapts=value.dim() > 1 or not rule.exclude_vectors,
-                )
-            )
-            for place, value in enumerate(values)
-        ]
+        found = []
+        for place, value in enumerate(values):
+            options = {"adapts": value.dim() > 1 or not rule.exclude_vectors} if layer in (lars, lamb) else {}
+            own = [(rate, gradients[place].numpy()) for rate, gradients in steps]
+            found.append(torch.from_numpy(layer(rule, value.numpy(), own, **options)))
+        return found
 
     return OptimizerOracle(rule, reference, follow)
 
@@ -115,20 +110,6 @@ def lamb(rule: LAMBConfig, w: Any, steps: Any, adapts: bool) -> Any:
     return w
 
 
-def of_formula(rule: Any, reference: str, layer: Callable[..., np.ndarray]) -> OptimizerOracle:
-    """Return the oracle by formulas that treat all layers alike."""
-
-    def follow(values: list[Tensor], steps: Steps) -> list[Tensor]:
-        return [
-            torch.from_numpy(
-                layer(rule, value.numpy(), [(rate, gradients[place].numpy()) for rate, gradients in steps])
-            )
-            for place, value in enumerate(values)
-        ]
-
-    return OptimizerOracle(rule, reference, follow)
-
-
 def decoupled_sgd(rule: SGDConfig, w: Any, steps: Any) -> Any:
     """Return one layer by PyDTNN's rule: w -= lr (decay w + v), or with Nesterov's lr (decay w + g + momentum v)."""
     v = np.zeros_like(w)
@@ -139,20 +120,15 @@ def decoupled_sgd(rule: SGDConfig, w: Any, steps: Any) -> Any:
 
 
 def decoupled_rmsprop(rule: RMSpropConfig, w: Any, steps: Any) -> Any:
-    """Return one layer by w -= lr (decay w + g / (sqrt(c) + epsilon)), c the decaying mean of g^2."""
+    """Return one layer by w -= lr (decay w + g / (sqrt(c) + epsilon)), c the decaying mean of g^2.
+
+    With `epsilon_inside_root`, the divisor is PyDTNN's sqrt(c + epsilon).
+    """
     c = np.zeros_like(w)
     for rate, g in steps:
         c = rule.rho * c + (1 - rule.rho) * g**2
-        w = w - rate * (rule.weight_decay * w + g / (np.sqrt(c) + rule.epsilon))
-    return w
-
-
-def pydtnn_rmsprop(rule: RMSpropConfig, w: Any, steps: Any) -> Any:
-    """Return one layer by PyDTNN's rule: w -= lr (decay w + g / sqrt(c + epsilon))."""
-    c = np.zeros_like(w)
-    for rate, g in steps:
-        c = rule.rho * c + (1 - rule.rho) * g**2
-        w = w - rate * (rule.weight_decay * w + g / np.sqrt(c + rule.epsilon))
+        root = np.sqrt(c + rule.epsilon) if rule.epsilon_inside_root else np.sqrt(c) + rule.epsilon
+        w = w - rate * (rule.weight_decay * w + g / root)
     return w
 
 
@@ -168,98 +144,61 @@ def pydtnn_adam(rule: AdamConfig | AdamWConfig, w: Any, steps: Any) -> Any:
     return w
 
 
-INSIDE: dict[str, Any] = {"epsilon": 0.01, "epsilon_inside_root": True}
-FORMULA_CASES: dict[str, OptimizerOracle] = {
-    name: of_formula(
-        rule,
-        "with `epsilon_inside_root`: rules of PyDTNN, in NumPy"
-        if "inside" in name
-        else "with `decoupled`: w <- w - lr (decay w + step), in NumPy",
-        layer,
-    )
-    for name, rule, layer in (
-        ("sgd, decoupled", SGDConfig(momentum=0.8, weight_decay=0.2, decoupled=True), decoupled_sgd),
-        (
-            "sgd, decoupled, nesterov",
-            SGDConfig(lr=0.1, momentum=0.5, nesterov=True, weight_decay=0.3, decoupled=True),
-            decoupled_sgd,
-        ),
-        ("rmsprop, decoupled", RMSpropConfig(lr=0.01, weight_decay=0.2, decoupled=True), decoupled_rmsprop),
-        (
-            "rmsprop, inside the root",
-            RMSpropConfig(lr=0.01, weight_decay=0.2, decoupled=True, **INSIDE),
-            pydtnn_rmsprop,
-        ),
-        ("adam, inside the root", AdamConfig(lr=0.01, weight_decay=0.2, **INSIDE), pydtnn_adam),
-        ("adamw, inside the root", AdamWConfig(lr=0.01, weight_decay=0.2, **INSIDE), pydtnn_adam),
-    )
-}
+INSIDE: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.2, "epsilon": 0.01, "epsilon_inside_root": True}
+DECOUPLED = "with `decoupled`: w <- w - lr (decay w + step), in NumPy"
+PYDTNN = "with `epsilon_inside_root`: rules of PyDTNN, in NumPy"
+NESTEROV = SGDConfig(lr=0.1, momentum=0.5, nesterov=True, weight_decay=0.3, decoupled=True)
+FORMULAS: dict[str, tuple[BaseOptimizerConfig, str, Callable[..., np.ndarray]]] = {
+    "sgd, decoupled": (SGDConfig(momentum=0.8, weight_decay=0.2, decoupled=True), DECOUPLED, decoupled_sgd),
+    "sgd, decoupled, nesterov": (NESTEROV, DECOUPLED, decoupled_sgd),
+    "rmsprop, decoupled": (RMSpropConfig(lr=0.01, weight_decay=0.2, decoupled=True), DECOUPLED, decoupled_rmsprop),
+    "rmsprop, inside the root": (RMSpropConfig(decoupled=True, **INSIDE), PYDTNN, decoupled_rmsprop),
+    "adam, inside the root": (AdamConfig(**INSIDE), PYDTNN, pydtnn_adam),
+    "adamw, inside the root": (AdamWConfig(**INSIDE), PYDTNN, pydtnn_adam),
+}  # fmt: skip
 PAPERS = {
     "lars": ("You, Gitman and Ginsburg 2017, algorithm 1, in NumPy", lars),
     "lamb": ("You et al. 2020, algorithm 2, in NumPy", lamb),
 }
 BETAS = {"beta1": 0.8, "beta2": 0.99}
 ADAM = {"betas": (0.8, 0.99), "eps": 1e-6}
+DECAY, SMALL = {"weight_decay": 0.1}, {"epsilon": 1e-6, **BETAS}
 TORCH_CASES: dict[str, tuple[BaseOptimizerConfig, type[optim.Optimizer], dict[str, Any]]] = {
     "sgd": (SGDConfig(lr=0.1), optim.SGD, {"lr": 0.1}),
-    "sgd, momentum": (
-        SGDConfig(momentum=0.8, weight_decay=0.2),
-        optim.SGD,
-        {"momentum": 0.8, "weight_decay": 0.2},
-    ),
+    "sgd, momentum": (SGDConfig(momentum=0.8, **DECAY), optim.SGD, {"momentum": 0.8, **DECAY}),
     "sgd, nesterov": (
-        SGDConfig(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
-        optim.SGD,
+        SGDConfig(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01), optim.SGD,
         {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
     ),
-    "adam": (
-        AdamConfig(lr=0.01, epsilon=1e-6, weight_decay=0.1, **BETAS),
-        optim.Adam,
-        {"weight_decay": 0.1, **ADAM},
-    ),
-    "adam, amsgrad": (AdamConfig(epsilon=1e-6, amsgrad=True, **BETAS), optim.Adam, {"amsgrad": True, **ADAM}),
+    "adam": (AdamConfig(lr=0.01, **SMALL, **DECAY), optim.Adam, ADAM | DECAY),
+    "adam, amsgrad": (AdamConfig(amsgrad=True, **SMALL), optim.Adam, {"amsgrad": True, **ADAM}),
     "adam, defaults": (AdamConfig(), optim.Adam, {}),
-    "adamw": (AdamWConfig(epsilon=1e-6, **BETAS), optim.AdamW, {"weight_decay": 0.01, **ADAM}),
-    "adamw, amsgrad": (
-        AdamWConfig(lr=0.02, amsgrad=True, weight_decay=0.3),
-        optim.AdamW,
-        {"amsgrad": True, "weight_decay": 0.3},
-    ),
+    "adamw": (AdamWConfig(**SMALL), optim.AdamW, {"weight_decay": 0.01, **ADAM}),
+    "adamw, amsgrad": (AdamWConfig(lr=0.02, amsgrad=True, **DECAY), optim.AdamW, {"amsgrad": True, **DECAY}),
     "nadam": (
-        NAdamConfig(epsilon=1e-6, momentum_decay=0.01, weight_decay=0.1, **BETAS),
-        optim.NAdam,
-        {"momentum_decay": 0.01, "weight_decay": 0.1, **ADAM},
+        NAdamConfig(momentum_decay=0.01, **SMALL, **DECAY), optim.NAdam, {"momentum_decay": 0.01, **ADAM, **DECAY},
     ),
     "nadam, decoupled": (
-        NAdamConfig(lr=0.01, decoupled=True, weight_decay=0.2),
-        optim.NAdam,
-        {"decoupled_weight_decay": True, "weight_decay": 0.2},
+        NAdamConfig(lr=0.01, decoupled=True, **DECAY), optim.NAdam, {"decoupled_weight_decay": True, **DECAY},
     ),
-    "adamax": (AdamaxConfig(epsilon=1e-6, **BETAS), optim.Adamax, ADAM),
-    "adamax, decay": (AdamaxConfig(lr=0.02, weight_decay=0.1), optim.Adamax, {"weight_decay": 0.1}),
+    "adamax": (AdamaxConfig(**SMALL), optim.Adamax, ADAM),
+    "adamax, decay": (AdamaxConfig(lr=0.02, **DECAY), optim.Adamax, DECAY),
     "rmsprop": (
-        RMSpropConfig(lr=0.01, rho=0.8, momentum=0.5, weight_decay=0.1),
-        optim.RMSprop,
-        {"alpha": 0.8, "momentum": 0.5, "weight_decay": 0.1},
+        RMSpropConfig(lr=0.01, rho=0.8, momentum=0.5, **DECAY), optim.RMSprop, {"alpha": 0.8, "momentum": 0.5, **DECAY},
     ),
     "rmsprop, centered": (
-        RMSpropConfig(centered=True, epsilon=1e-4),
-        optim.RMSprop,
-        {"alpha": 0.9, "centered": True, "eps": 1e-4},
+        RMSpropConfig(centered=True, epsilon=1e-4), optim.RMSprop, {"alpha": 0.9, "centered": True, "eps": 1e-4},
     ),
     "adadelta": (AdadeltaConfig(rho=0.9), optim.Adadelta, {"rho": 0.9}),
     "adadelta, decay": (
-        AdadeltaConfig(lr=0.5, epsilon=1e-4, weight_decay=0.1),
-        optim.Adadelta,
-        {"rho": 0.95, "eps": 1e-4, "weight_decay": 0.1},
+        AdadeltaConfig(lr=0.5, epsilon=1e-4, **DECAY), optim.Adadelta, {"rho": 0.95, "eps": 1e-4, **DECAY},
     ),
     "adagrad": (
-        AdagradConfig(lr=0.1, lr_decay=0.1, initial=0.2, weight_decay=0.1),
-        optim.Adagrad,
-        {"lr_decay": 0.1, "initial_accumulator_value": 0.2, "weight_decay": 0.1},
+        AdagradConfig(lr=0.1, lr_decay=0.1, initial=0.2, **DECAY), optim.Adagrad,
+        {"lr_decay": 0.1, "initial_accumulator_value": 0.2, **DECAY},
     ),
     "adagrad, plain": (AdagradConfig(epsilon=1e-3), optim.Adagrad, {"eps": 1e-3}),
-}
+}  # fmt: skip
 PAPER_CASES: dict[str, BaseOptimizerConfig] = {
     "lars": LARSConfig(weight_decay=0.1),
     "lars, matrices": LARSConfig(lr=2.0, exclude_vectors=True, weight_decay=0.1),
@@ -268,7 +207,8 @@ PAPER_CASES: dict[str, BaseOptimizerConfig] = {
     "lamb, all": LAMBConfig(epsilon=1e-3, weight_decay=0.2, exclude_vectors=False, **BETAS),
 }
 OPTIMIZERS = {name: of_torch(rule, kind, **options) for name, (rule, kind, options) in TORCH_CASES.items()}
-OPTIMIZERS |= {name: of_paper(rule, *PAPERS[rule.name]) for name, rule in PAPER_CASES.items()} | FORMULA_CASES
+OPTIMIZERS |= {name: of_formula(rule, *PAPERS[rule.name]) for name, rule in PAPER_CASES.items()}
+OPTIMIZERS |= {name: of_formula(*each) for name, each in FORMULAS.items()}
 RULES = {name: oracle.rule for name, oracle in OPTIMIZERS.items()}
 
 
@@ -306,10 +246,10 @@ def random_oracle(number: int) -> OptimizerOracle:
             AdagradConfig(lr_decay=share, initial=momentum, **ours),
             optim.Adagrad, lr_decay=share, initial_accumulator_value=momentum, eps=epsilon, **shared,
         ),
-        lambda: of_paper(
+        lambda: of_formula(
             LARSConfig(momentum=momentum, trust=share or 0.001, exclude_vectors=flag, **ours), *PAPERS["lars"]
         ),
-        lambda: of_paper(LAMBConfig(exclude_vectors=other, **two, **ours), *PAPERS["lamb"]),
+        lambda: of_formula(LAMBConfig(exclude_vectors=other, **two, **ours), *PAPERS["lamb"]),
     ]  # fmt: skip
     return kinds[number % len(kinds)]()
 

@@ -106,98 +106,63 @@ def diminishing(mu: float) -> Rates:
 
 def one_cycle(rise: float, start: float, final: float, count: int = TOTAL) -> Rates:
     """Return the rates of torch's OneCycleLR."""
-    return torchs(
-        lr_scheduler.OneCycleLR,
-        count=count,
-        max_lr=LR,
-        total_steps=count,
-        pct_start=rise,
-        div_factor=1 / start,
-        final_div_factor=start / final if final else 1e300,
-        cycle_momentum=False,
-    )
+    division = {"div_factor": 1 / start, "final_div_factor": start / final if final else 1e300}
+    options = {"max_lr": LR, "total_steps": count, "pct_start": rise, "cycle_momentum": False, **division}
+    return torchs(lr_scheduler.OneCycleLR, count=count, **options)
 
 
-ONE_CYCLE = "torch.optim.lr_scheduler.OneCycleLR"
 PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau with `patience - 1`; Keras' ReduceLROnPlateau"
 SCHEDULES = {
     "constant": of_torch({"name": "constant"}, lr_scheduler.ConstantLR, factor=1.0, total_iters=1),
     "step": of_torch({"name": "step", "every": 3}, lr_scheduler.StepLR, PER_EPOCH, step_size=3),
     "step, steps": of_torch(
-        {"name": "step", "every": 7, "factor": 0.5, "unit": "steps"},
-        lr_scheduler.StepLR,
-        step_size=7,
-        gamma=0.5,
+        {"name": "step", "every": 7, "factor": 0.5, "unit": "steps"}, lr_scheduler.StepLR, step_size=7, gamma=0.5
     ),
     "step, minimum": of_formula(
         {"name": "step", "every": 7, "factor": 0.5, "unit": "steps", "min_lr": LR / 5},
-        "max(lr factor^k, min_lr)",
-        lambda step: max(LR * 0.5 ** (step // 7), LR / 5),
+        "max(lr factor^k, min_lr)", lambda step: max(LR * 0.5 ** (step // 7), LR / 5),
     ),
     "multi_step": of_torch(
-        {"name": "multi_step", "milestones": [2, 3, 9]},
-        lr_scheduler.MultiStepLR,
-        PER_EPOCH,
-        milestones=[2, 3, 9],
+        {"name": "multi_step", "milestones": [2, 3, 9]}, lr_scheduler.MultiStepLR, PER_EPOCH, milestones=[2, 3, 9]
     ),
     "multi_step, steps": of_torch(
         {"name": "multi_step", "milestones": [1, 33], "factor": 0.3, "unit": "steps"},
-        lr_scheduler.MultiStepLR,
-        milestones=[1, 33],
-        gamma=0.3,
+        lr_scheduler.MultiStepLR, milestones=[1, 33], gamma=0.3,
     ),
     "exponential": of_torch({"name": "exponential"}, lr_scheduler.ExponentialLR, PER_EPOCH, gamma=0.95),
     "exponential, steps": of_torch(
         {"name": "exponential", "factor": 0.9, "unit": "steps"}, lr_scheduler.ExponentialLR, gamma=0.9
     ),
     "linear": of_torch(
-        {"name": "linear", "final": 0.1},
-        lr_scheduler.LinearLR,
-        start_factor=1.0,
-        end_factor=0.25,
-        total_iters=LAST,
+        {"name": "linear", "final": 0.1}, lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.25, total_iters=LAST
     ),
-    "linear, rising": of_formula(
-        {"name": "linear", "final": 0.9}, "closed form", lambda step: LR + 0.5 * step / LAST
-    ),
+    "linear, rising": of_formula({"name": "linear", "final": 0.9}, "closed form", lambda step: LR + 0.5 * step / LAST),
     "log": of_torch({"name": "log", "final": 0.1}, lr_scheduler.ExponentialLR, gamma=0.25 ** (1 / LAST)),
-    "log, rising": of_formula(
-        {"name": "log", "final": 0.8}, "closed form", lambda step: LR * 2.0 ** (step / LAST)
-    ),
-    "diminishing": ScheduleOracle(
-        {"schedule": {"name": "diminishing", "mu": 0.1}}, "lr <- lr (1 - mu lr)", lambda: diminishing(0.1)
-    ),
-    "diminishing, fast": ScheduleOracle(
-        {"schedule": {"name": "diminishing", "mu": 2.4}}, "lr <- lr (1 - mu lr)", lambda: diminishing(2.4)
-    ),
-    "cosine": of_torch(
-        {"name": "cosine", "final": 0.01}, lr_scheduler.CosineAnnealingLR, T_max=LAST, eta_min=0.01
-    ),
+    "log, rising": of_formula({"name": "log", "final": 0.8}, "closed form", lambda step: LR * 2.0 ** (step / LAST)),
+    **{
+        name: ScheduleOracle(
+            {"schedule": {"name": "diminishing", "mu": mu}}, "lr <- lr (1 - mu lr)", lambda mu=mu: diminishing(mu)
+        )
+        for name, mu in (("diminishing", 0.1), ("diminishing, fast", 2.4))
+    },
+    "cosine": of_torch({"name": "cosine", "final": 0.01}, lr_scheduler.CosineAnnealingLR, T_max=LAST, eta_min=0.01),
     "cosine, restarts": of_torch(
         {"name": "cosine", "restart": 8, "unit": "steps"}, lr_scheduler.CosineAnnealingWarmRestarts, T_0=8
     ),
     "cosine, longer": of_torch(
         {"name": "cosine", "restart": 1, "stretch": 2, "final": 0.1},
-        lr_scheduler.CosineAnnealingWarmRestarts,
-        T_0=PER_EPOCH,
-        T_mult=2,
-        eta_min=0.1,
+        lr_scheduler.CosineAnnealingWarmRestarts, T_0=PER_EPOCH, T_mult=2, eta_min=0.1,
     ),
-    "polynomial": of_torch(
-        {"name": "polynomial"}, lr_scheduler.PolynomialLR, total_iters=LAST, power=2.0
-    ),
+    "polynomial": of_torch({"name": "polynomial"}, lr_scheduler.PolynomialLR, total_iters=LAST, power=2.0),
     "polynomial, final": of_formula(
-        {"name": "polynomial", "power": 0.5, "final": 0.1},
-        "closed form",
-        lambda step: 0.1 + 0.3 * (1 - step / LAST) ** 0.5,
+        {"name": "polynomial", "power": 0.5, "final": 0.1}, "closed form", lambda step: 0.1 + 0.3 * (1 - step / LAST) ** 0.5
     ),
     "one_cycle": of_torch(
         {"name": "one_cycle"}, lr_scheduler.OneCycleLR, max_lr=LR, total_steps=TOTAL, cycle_momentum=False
     ),
     "one_cycle, late peak": ScheduleOracle(
         {"schedule": {"name": "one_cycle", "rise": 0.99, "start": 0.5, "final": 0.1}},
-        ONE_CYCLE,
-        lambda: one_cycle(0.99, 0.5, 0.1),
+        "torch.optim.lr_scheduler.OneCycleLR", lambda: one_cycle(0.99, 0.5, 0.1),
     ),
     "warm_up, steps": of_torch(
         {"steps": 10, "start": 0.25}, lr_scheduler.LinearLR, key="warm_up", start_factor=0.25, total_iters=10

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 TICK = 0.02  # interval between checks, in seconds
+TERMINATE_INTERVAL_S = 10  # LSF's JOB_TERMINATE_INTERVAL
 
 
 class Job:
@@ -35,7 +36,7 @@ class Job:
     @property
     def state(self) -> str:
         """PEND, RUN, SSUSP (suspended by the system), USUSP (suspended by the owner), DONE or EXIT."""
-        return (self.folder / "state").read_text().strip()
+        return self._read("state")
 
     @state.setter
     def state(self, state: str) -> None:
@@ -44,12 +45,20 @@ class Job:
     @property
     def exit_reason(self) -> str:
         """Why LSF or a person ended the last run of the job; an empty string if the job ended by itself."""
-        path = self.folder / "exit_reason"
-        return path.read_text().strip() if path.exists() else ""
+        return self._read("exit_reason")
 
     @exit_reason.setter
     def exit_reason(self, reason: str) -> None:
         self._write("exit_reason", reason)
+
+    @property
+    def session(self) -> str:
+        """Session of the job's command while it runs, else an empty string."""
+        return self._read("session")
+
+    @session.setter
+    def session(self, number: str) -> None:
+        self._write("session", number)
 
     @property
     def is_purged(self) -> bool:
@@ -68,8 +77,7 @@ class Job:
     @property
     def minutes_passed(self) -> float:
         """Simulated minutes of run time, added by `pass_minutes`."""
-        path = self.folder / "minutes"
-        return float(path.read_text()) if path.exists() else 0.0
+        return float(self._read("minutes") or 0)
 
     def pass_minutes(self, minutes: float) -> None:
         """Advance the job's clock, which determines its warning and its time limit."""
@@ -93,16 +101,6 @@ class Job:
             its_session == session or f"LSB_JOBID={self.number}".encode() in variables
         )
 
-    @property
-    def session(self) -> str:
-        """Session of the job's command while it runs, else an empty string."""
-        path = self.folder / "session"
-        return path.read_text().strip() if path.exists() else ""
-
-    @session.setter
-    def session(self, number: str) -> None:
-        self._write("session", number)
-
     def send(self, number: int) -> None:
         """Send a signal to every process of the job."""
         for pid in self.processes():
@@ -118,15 +116,27 @@ class Job:
 
     def resume(self) -> None:
         """Resume the job's processes."""
+        self.state = "RUN"  # first: a job that ends at once must not be left in this state
         self.send(signal.SIGCONT)
-        self.state = "RUN"
 
     def end(self, reason: str) -> None:
         """Kill the job's processes for a reason that bjobs shows; after TERM_REQUEUE_OWNER, the job runs again."""
+        self._wait_for_start()
         self.exit_reason = reason
         (self.folder / "is_killed").touch()  # a new run waits, or would be killed too
         self._kill()
         (self.folder / "is_killed").unlink()
+
+    def cancel(self) -> None:
+        """Send SIGINT, SIGTERM and SIGKILL, ten seconds apart, until the job ends; a suspended job continues for that."""
+        self._wait_for_start()
+        self.exit_reason = "TERM_OWNER: job killed by owner"
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            self.send(signal.SIGCONT)
+            self.send(number)
+            end = time.monotonic() + TERMINATE_INTERVAL_S
+            while self.processes() and time.monotonic() < end:
+                time.sleep(TICK)
 
     def lose_host(self) -> None:
         """Simulate the loss of the job's host: kill its processes, then mark the host as dead for LSF."""
@@ -134,15 +144,25 @@ class Job:
         self._kill()
         (self.folder / "host_is_dying").rename(self.folder / "host_is_dead")
 
+    def _wait_for_start(self) -> None:
+        """Wait until a pending job, which has no process yet, runs; it would start after its kill."""
+        while self.state == "PEND":
+            time.sleep(TICK)
+
     def _kill(self) -> None:
         while self.processes():
             self.send(signal.SIGKILL)
             time.sleep(TICK)
 
+    def _read(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text().strip() if path.exists() else ""
+
     def _write(self, name: str, text: str) -> None:
         """Write a file atomically, because another process may read it at any time."""
-        (self.folder / f"{name}.part").write_text(f"{text}\n")
-        (self.folder / f"{name}.part").rename(self.folder / name)
+        part = self.folder / f".{name}.{os.getpid()}"
+        part.write_text(f"{text}\n")
+        part.rename(self.folder / name)
 
 
 def is_running(pid: int) -> bool:

@@ -1,6 +1,5 @@
 """Networks in the JSON format of Keras 1, 2 and 3, loaded and trained as torch modules."""
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 import torch
 from helpers.requires import optional
 from helpers.training_process import training, under_way
-from safetensors.torch import load
 from torch.nn import functional
 
 from nnlo_lib.core.errors import UserError
@@ -85,20 +83,6 @@ def test_a_replica_holds_all_that_is_trained():
     assert replica.buffers.abs().sum() > 0  # the forward pass has written the statistics of the batch
 
 
-def test_gradients_are_those_of_finite_differences():
-    module = network("digits_keras2", (1, 8, 8), "softmax").eval().double()
-    images, labels = torch.rand(3, 1, 8, 8, dtype=torch.float64), torch.arange(3)
-    kernel = dict(module.named_parameters())["dense_1/kernel"]
-    loss = functional.cross_entropy(module(images), labels)
-    (gradient,) = torch.autograd.grad(loss, kernel)
-    with torch.no_grad():
-        kernel[5, 3] += 1e-4
-        above = functional.cross_entropy(module(images), labels)
-        kernel[5, 3] -= 2e-4
-        below = functional.cross_entropy(module(images), labels)
-    assert gradient[5, 3].item() == pytest.approx((above - below).item() / 2e-4, rel=1e-2, abs=1e-5)
-
-
 def test_draws_come_from_torch_s_generator():
     """Dropout layers with their own seed use torch's generator, too, so that a resumed run draws the same numbers."""
     module, images = network("digits_keras2", (1, 8, 8)).train(), torch.rand(2, 1, 8, 8)
@@ -145,55 +129,33 @@ def test_weights_that_keras_wrote(tmp_path, name):
 
 REFUSED = {
     "other images": (
-        "mnist_keras2",
         (3, 32, 32),
         None,
         r"takes samples of shape \(28, 28, 1\).*the samples are \(3, 32, 32\)",
     ),
-    "another end": (
-        "mnist_keras2",
-        (1, 28, 28),
-        "sigmoid",
-        "ends in softmax.*problem.outputs: probabilities",
-    ),
+    "another end": ((1, 28, 28), "sigmoid", "ends in softmax.*problem.outputs: probabilities"),
 }
 
 
-@pytest.mark.parametrize(("file", "shape", "undone", "told"), REFUSED.values(), ids=REFUSED)
-def test_refused(file, shape, undone, told):
-    with pytest.raises(UserError, match=told):
-        network(file, shape, undone)
+@pytest.mark.parametrize(("shape", "undone", "message"), REFUSED.values(), ids=REFUSED)
+def test_refused(shape, undone, message):
+    with pytest.raises(UserError, match=message):
+        network("mnist_keras2", shape, undone)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "[]",
-        "{}",
-        '{"class_name": "Sequential"}',
-        '{"class_name": ["Sequential"], "config": {}}',
+        "[]", "{}", '{"class_name": "Sequential"}', '{"class_name": ["Sequential"], "config": {}}',
         '{"class_name": "Sequential", "config": {"layers": [3]}}',
         '{"class_name": "Sequential", "config": {"layers": [{"class_name": "Dense"}]}}',
     ],
-)
-def test_what_keras_did_not_write(tmp_path, text):
+)  # fmt: skip
+def test_json_that_keras_did_not_write_is_refused(tmp_path, text):
     (tmp_path / "net.json").write_text(text)
     with pytest.raises(
         UserError, match=r"^ValueError: the file is not a network saved with model.to_json\(\) of Keras"
     ):
-        build_model(str(tmp_path / "net.json"), {}, (4,), 2, 0)
-
-
-def test_code_in_a_file_is_not_run(tmp_path):
-    """A Lambda layer contains serialized code."""
-    layer = {
-        "class_name": "Lambda",
-        "config": {"name": "l", "function": ["4wAAAA==", None, None], "function_type": "lambda"},
-    }
-    (tmp_path / "net.json").write_text(
-        json.dumps({"class_name": "Sequential", "config": {"layers": [layer]}})
-    )
-    with pytest.raises(UserError, match="net"):
         build_model(str(tmp_path / "net.json"), {}, (4,), 2, 0)
 
 
@@ -205,10 +167,8 @@ def test_samples_of_one_channel_in_any_shape(tmp_path, shape):
         layers = [keras.layers.Input(own), keras.layers.Flatten(), keras.layers.Dense(10)]
         (tmp_path / "net.json").write_text(keras.Sequential(layers).to_json())
         if own == (64,) or len(shape) > 1:
-            assert build_model(str(tmp_path / "net.json"), {}, shape, 10, 0)(torch.rand(2, *shape)).shape == (
-                2,
-                10,
-            )
+            module = build_model(str(tmp_path / "net.json"), {}, shape, 10, 0)
+            assert module(torch.rand(2, *shape)).shape == (2, 10)
 
 
 def test_a_softmax_layer_of_its_own_is_left_out(tmp_path):
@@ -222,12 +182,10 @@ def test_a_softmax_layer_of_its_own_is_left_out(tmp_path):
     torch.testing.assert_close(scores.softmax(1), probabilities)
 
 
-@pytest.mark.slow
-def test_it_trains_and_resumes_to_the_bit(tmp_path):
-    """An interrupted training on two MPI ranks equals an undisturbed one on simulated ranks.
-
-    The network has batch normalization, seeded dropout and noise.
-    """
+@pytest.mark.exhaustive
+@pytest.mark.processes
+def test_a_resumed_training_equals_an_undisturbed_one_on_simulated_ranks(tmp_path):
+    """The network has batch normalization, seeded dropout and noise."""
     settings = {
         "model": {"name": str(FILES / "digits_keras2.json")},
         "train": {"epochs": 4, "batch_size": 16},
@@ -237,36 +195,9 @@ def test_it_trains_and_resumes_to_the_bit(tmp_path):
     with under_way(stopped, 1) as process:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=200)
-    said = stopped.finish()
+    stopped.finish()
     virtual.finish()
+    assert "resumed" in (stopped.job / "log.txt").read_text()
     assert stopped.weights == virtual.weights
     assert stopped.history == virtual.history
-    accuracies = [row["val_accuracy"] for row in stopped.history]
-    assert accuracies[-1] > max(0.8, accuracies[0])
-    assert "conv2d_1/kernel" in load(stopped.weights)
-    assert "resumed" in said or any(
-        "resumed" in line for line in (stopped.job / "log.txt").read_text().splitlines()
-    )
-
-
-REAL = {
-    "mnist_keras2": ({"dataset": "mnist"}, "mnist", 600_810, 1.0),
-    "cifar10_keras2": (
-        {"dataset": "cifar10-small", "reader": {"name": "cifar"}},
-        "cifar10/cifar-10-binary.tar.gz", 1_916_266, 2.2,
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-@pytest.mark.parametrize("file", REAL)
-def test_nnlo_s_networks_learn_real_images(shared_data, tmp_path, file):
-    data, source, parameters, loss = REAL[file]
-    run = training(
-        tmp_path, model={"name": str(FILES / f"{file}.json")}, data=data | {"source": str(shared_data / source)},
-        train={"epochs": 1, "steps_per_epoch": 100, "optimizer": {"name": "adam", "lr": 0.001}},
-    )  # fmt: skip
-    run.finish()
-    assert json.loads((run.job / "summary.json").read_text())["model"]["parameters"] == parameters
-    assert run.rows[0]["val_loss"] < loss  # a random guess has a loss of 2.3
+    assert stopped.history[-1]["val_accuracy"] > 0.8

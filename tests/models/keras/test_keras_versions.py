@@ -19,7 +19,7 @@ from helpers.keras_layers import (
     recurrent_1,
     recurrent_2,
     sequential,
-)
+)  # fmt: skip
 from helpers.requires import optional
 
 from nnlo_lib.config import Run
@@ -236,8 +236,3 @@ def test_mpi_learn_s_builder_passes_custom_objects():
     assert isinstance(model.layers[0], Doubled)
     with pytest.raises(ValueError, match=r"^layer q \(Doubled\): Keras 3 has no class"):
         ModelFromJson(json_str=text).build_model()
-
-
-def test_the_files_are_json_of_their_versions():
-    versions = {json.loads(file.text)["keras_version"] for file in KERAS_FILES.values()}
-    assert {"1.0.8", "1.2.2", "2.0.6", "2.2.4", "2.2.4-tf", "2.4.0", "2.15.0"} <= versions

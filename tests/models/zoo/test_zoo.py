@@ -67,41 +67,29 @@ def on_meta(name, sample, **arguments):
         return build_model(name, arguments, shape, classes, seed=0)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "sample", "parameters"),
-    [
-        *(
-            (name, INCEPTION if "inception" in name else IMAGENET, found)
-            for name, found in TORCHVISION.items()
-        ),
-        *SEEDS,
-        *((name, CIFAR, parameters) for name, parameters in SMALL.items()),
-    ],
-)
-def test_parameters(name, sample, parameters):
-    assert count(on_meta(name, sample)) == parameters
+COUNTS = [
+    *((name, {}, INCEPTION if "inception" in name else IMAGENET, found) for name, found in TORCHVISION.items()),
+    *((name, {}, sample, parameters) for name, sample, parameters in SEEDS),
+    *((name, {}, CIFAR, parameters) for name, parameters in SMALL.items()),
+    ("googlenet", {"auxiliary": True}, IMAGENET, 13_004_888),
+    ("inception_v3", {"auxiliary": True}, INCEPTION, 27_161_264),
+    # count of PyDTNN
+    ("alexnet_2012", {"groups": 1, "normalize": False}, ((3, 227, 227), 1000), 62_378_344),
+    ("simplecnn", {"padding": 0}, MNIST, 149_210),
+    ("wide_resnet", {"depth": 40, "widen": 4}, CIFAR, 8_949_210),
+    ("wide_resnet", {"depth": 16, "widen": 8}, CIFAR, 10_961_370),
+    # OpenAI's smallest model of 2019
+    ("gpt", {"width": 768, "layers": 12, "heads": 12}, ((1024,), 50_257), 124_439_808),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "sample", "parameters"),
-    [
-        ("googlenet", {"auxiliary": True}, IMAGENET, 13_004_888),
-        ("inception_v3", {"auxiliary": True}, INCEPTION, 27_161_264),
-        # count of PyDTNN
-        ("alexnet_2012", {"groups": 1, "normalize": False}, ((3, 227, 227), 1000), 62_378_344),
-        ("simplecnn", {"padding": 0}, MNIST, 149_210),
-        ("wide_resnet", {"depth": 40, "widen": 4}, CIFAR, 8_949_210),
-        ("wide_resnet", {"depth": 16, "widen": 8}, CIFAR, 10_961_370),
-    ],
-)
-def test_parameters_with_arguments(name, arguments, sample, parameters):
+@pytest.mark.parametrize(("name", "arguments", "sample", "parameters"), COUNTS)
+def test_parameters(name, arguments, sample, parameters):
     assert count(on_meta(name, sample, **arguments)) == parameters
 
 
 def test_every_model_is_counted():
-    told = {*TORCHVISION, *SMALL, *(name for name, _, _ in SEEDS)}
-    assert told == {*MODELS} - {*GANS}
+    assert {name for name, *_ in COUNTS} == {*MODELS} - {*GANS}
 
 
 @pytest.mark.parametrize("name", ["alexnet_2012", "vgg16_bn", "resnet50", "densenet121", "mobilenet_v1"])
@@ -133,11 +121,6 @@ CHEAP = [  # deep networks are reduced to few layers
     ("lstm", ((9,), 2), {}), ("simplecnn", ((2, 7, 9), 3), {"padding": 0}), ("vgg2", ((1, 9, 6), 4), {}),
     ("vgg3dobn", ((3, 8, 17), 4), {"hidden": 5}),
 ]  # fmt: skip
-
-
-def test_gpt_has_the_parameters_of_gpt2():
-    """124,439,808 is the number that OpenAI's smallest model of 2019 has."""
-    assert count(on_meta("gpt", ((1024,), 50_257), width=768, layers=12, heads=12)) == 124_439_808
 
 
 def test_gpt_sees_no_later_token():
@@ -173,20 +156,12 @@ def test_scores_and_gradients(name, sample, arguments):
     scores.square().sum().backward()
     moved = [parameter.grad.abs().max() > 0 for parameter in model.parameters()]
     assert sum(moved) > 0.8 * len(moved)  # the bias of a convolution before normalization has no gradient
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "sample", "arguments"), CHEAP)
-def test_many_replicas_as_one(name, sample, arguments):
-    """The batched simulator stacks the layers of every model instead of running nodes one by one."""
-    shape, classes = sample
-    model = build_model(name, arguments, shape, classes, seed=0)
-    twin = stack_network(model, (samples_of(name, shape),))
-    assert not isinstance(twin.module, PerNodeLayer)
+    # The batched simulator stacks the layers of every model instead of running nodes one by one.
+    assert not isinstance(stack_network(model, (samples_of(name, shape),)).module, PerNodeLayer)
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "arguments", "sentence"),
+    ("name", "shape", "arguments", "message"),
     [
         ("vgg16", (1, 28, 28), {}, "images .* of at least 32 x 32 pixels"),
         ("inception_v3", (3, 64, 64), {}, "at least 75 x 75 pixels"),
@@ -202,8 +177,8 @@ def test_many_replicas_as_one(name, sample, arguments):
         ("unet", (1, 28, 28), {}, "sides that are multiples of 16"),
     ],
 )
-def test_refusals(name, shape, arguments, sentence):
-    with pytest.raises(UserError, match=sentence):
+def test_refusals(name, shape, arguments, message):
+    with pytest.raises(UserError, match=message):
         build_model(name, arguments, shape, 10, seed=0)
 
 

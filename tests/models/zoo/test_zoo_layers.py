@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import max_pool2d
 
 from nnlo_lib.models.blocks import Branches
+from nnlo_lib.models.pooling import PairPool
 from nnlo_lib.models.zoo.calorimeter_gan import Heads
 from nnlo_lib.models.zoo.coordinate_networks import Sine
 from nnlo_lib.models.zoo.densenet import Dense
@@ -119,3 +121,17 @@ def test_subsample():
     images = torch.arange(2.0 * 9).reshape(1, 2, 3, 3)
     found = Subsample(1)(images)
     assert torch.equal(found[0], torch.tensor([[[0, 2], [6, 8]], [[9, 11], [15, 17]], [[0, 0], [0, 0.0]]]))
+
+
+@pytest.mark.parametrize("size", [(2, 3, 24, 24), (1, 1, 5, 7), (4, 2, 2, 2)])
+@pytest.mark.parametrize("values", [3, 1000])  # few values give many ties
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_pair_pool_equals_max_pooling(size, values, layout):
+    torch.manual_seed(values)
+    images = torch.randint(values, size).float().contiguous(memory_format=layout).requires_grad_()
+    wanted = max_pool2d(images, 2)
+    weights = torch.randn_like(wanted)
+    found = PairPool()(images)
+    assert torch.equal(found, wanted)
+    (expected,), (gradient,) = (torch.autograd.grad(output, images, weights) for output in (wanted, found))
+    assert torch.equal(gradient, expected)

@@ -10,75 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from helpers.nnlo_command import nnlo, nnlo_process
+from helpers.synthetic_search import MadeUp
+from helpers.trainings_in_process import write_tables
 
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.content_checksum import with_checksum
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.identity.file_checksum import file_sha256
+from nnlo_lib.reliability.verify.experiment_files import check_experiment_file
 from nnlo_lib.reliability.verify.verify_runs import verify_runs
+from nnlo_lib.search.results.trials_csv import write_table
+from nnlo_lib.search.study.storage import load_study
 from nnlo_lib.state.jsonl_table import JsonlTable, read_rows
 
-pytestmark = [pytest.mark.processes, pytest.mark.long]
-
-EXPERIMENT = {
-    "name": "t",
-    "model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}},
-    "train": {"epochs": 2, "batch_size": 50, "validate_every": 5},
-    "parallel": {"ranks": 3, "transport": "simulated"},
-    "runs": {
-        "allreduce": {},
-        "downpour": {"algorithm": {"name": "downpour"}},
-        "dsgd": {"algorithm": {"name": "dsgd"}, "topology": {"name": "cycle"}},
-    },
-}
-SEARCH = {
-    "space": {"train.optimizer.lr": {"log_uniform": [0.001, 0.1]}},
-    "method": {"name": "sobol"},
-    "trials": 2,
-    "order": "fixed",
-}
-JOBS = [f"results/t/{run}/seed-0" for run in EXPERIMENT["runs"]]
-
+ALLREDUCE, DSGD, DOWNPOUR = (f"results/t/{run}/seed-0" for run in ("allreduce", "dsgd", "downpour"))
 # Numbers that no other file holds or determines. Only the checksum in summary.json shows their change: if the
 # checksum is changed too, nothing does.
 ONLY_BY_CHECKSUM = (
     r"config\.(resources|checkpoint|observe)\.",  # do not affect the result, and are not part of config_hash
     r"legs\.\d+\.step", r"model\.flops\.", r"model\.layers\.", r"seconds_by_rank\.\d+\.", r"bytes_sent\.",
-    r"messages_sent\.", r"edges\.", r"histograms\.", r"restarts",
-    r"hardware\.", r"folds",
+    r"messages_sent\.", r"edges\.", r"histograms\.", r"restarts", r"hardware\.", r"folds",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def workspace(tmp_path_factory) -> Path:
-    """Return a folder with three trained runs, their summary and page, and a search."""
-    folder = tmp_path_factory.mktemp("workspace")
-    (folder / "t.yaml").write_text(yaml.safe_dump(EXPERIMENT))
-    search = EXPERIMENT | {"name": "s", "runs": {}, "search": SEARCH}
-    (folder / "s.yaml").write_text(yaml.safe_dump(search))
-    for run in EXPERIMENT["runs"]:
-        assert nnlo_process("run", "t.yaml", "--run", run, folder=folder).returncode == 0
-    assert nnlo_process("search", "s.yaml", folder=folder).returncode == 0
-    write_tables(folder)
-    return folder
-
-
-def write_tables(folder: Path) -> None:
-    summary = ("--output", "results/t/summary.csv")
-    assert nnlo("task", "aggregate", *summary, *JOBS, folder=folder).returncode in (None, 0)
-    files = ("--experiment-file", "t.yaml", "--summary", "results/t/summary.csv")
-    page = nnlo("task", "report", "--output", "results/t/report.html", *files, *JOBS, folder=folder)
-    assert page.returncode in (None, 0), page.stderr
-
-
-@pytest.fixture
-def copy(workspace, tmp_path, monkeypatch) -> Path:
-    """Copy the workspace, in which tests modify files; it is the working directory."""
-    shutil.copytree(workspace, tmp_path / "w")
-    monkeypatch.chdir(tmp_path / "w")
-    return tmp_path / "w"
 
 
 def numbers(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -92,8 +44,7 @@ def numbers(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 def change(content: Any, path: tuple[Any, ...]) -> Any:
     """Return a copy of a JSON value with another number at a path."""
-    changed = json.loads(json.dumps(content))
-    place = changed
+    changed = place = json.loads(json.dumps(content))
     for key in path[:-1]:
         place = place[key]
     number = place[path[-1]]
@@ -101,17 +52,21 @@ def change(content: Any, path: tuple[Any, ...]) -> Any:
     return changed
 
 
-def unnoticed(
-    file: Path, verified: str, capsys, seal: Callable[[dict[str, Any]], dict[str, Any]] = dict
-) -> list[str]:
-    """Change each number of a JSON file, one at a time; return the paths of the changes that `nnlo verify` accepts."""
+def unnoticed(file: Path, capsys, seal: Callable[[dict[str, Any]], dict[str, Any]] = dict) -> list[str]:
+    """Change each number of a JSON file, one at a time; return the paths of the changes that `nnlo verify` accepts.
+
+    Of the numbers under one key of the file, those that `seal` cannot hide are sampled: at most three.
+    """
     before = file.read_text()
-    content, accepted = json.loads(before), []
+    content, accepted, tried = json.loads(before), [], {}
     for path in numbers(content):
+        tried[path[0]] = tried.get(path[0], 0) + 1
+        if seal is dict and tried[path[0]] > 3:
+            continue
         file.write_text(json.dumps(seal(change(content, path))))
         # A number that the settings do not allow ends the check with a UserError, which is a notice, too.
         with suppress(UserError):
-            if verify_runs([verified], False) == 0:
+            if verify_runs([str(file.parent)], False) == 0:
                 accepted.append(".".join(map(str, path)))
     file.write_text(before)
     capsys.readouterr()
@@ -119,129 +74,131 @@ def unnoticed(
 
 
 def test_unchanged_files_are_accepted(copy, capsys):
-    assert verify_runs(["results"], True, True) == 0, capsys.readouterr().out
+    status = verify_runs(["results"], True, True)
     said = capsys.readouterr().out
-    assert said.count("the model, evaluated again, gives the same numbers") == 3
-    assert "summary.csv: each of 3 rows agrees" in said
-    assert "trials.csv: each of 2 rows agrees" in said
-    assert "report.html: the page and its 10 input files match" in said
+    assert status == 0, said
+    assert said.count("the model, evaluated again, gives the same numbers") == 6
+    assert "summary.csv: each of 6 rows agrees" in said
+    assert "report.html: the page and its 19 input files match" in said
 
 
-@pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("name", ["summary.json", "evaluation.json"])
-def test_each_number_of_the_results_of_a_training(copy, job, name, capsys):
-    assert unnoticed(copy / job / name, job, capsys) == []
+def test_the_checksum_shows_each_changed_number(copy, name, capsys):
+    assert unnoticed(copy / DSGD / name, capsys) == []
 
 
-@pytest.mark.parametrize("job", JOBS)
-def test_each_number_of_a_summary_with_a_new_checksum(copy, job, capsys):
+@pytest.mark.parametrize(
+    "job", [DSGD, *(pytest.param(job, marks=pytest.mark.exhaustive) for job in (ALLREDUCE, DOWNPOUR))]
+)
+def test_each_number_of_a_summary_with_a_new_checksum_is_compared(copy, job, verified, capsys):
     file = copy / job / "summary.json"
-    accepted = unnoticed(file, job, capsys, with_checksum)
-    left = [key for key in accepted if not is_listed(key)]
+    accepted = unnoticed(file, capsys, with_checksum)
+    left = [key for key in accepted if not any(re.match(pattern, key) for pattern in ONLY_BY_CHECKSUM)]
     # Where nodes keep models of their own, the metrics of their mean follow from an evaluation only, and verify says so.
-    assert left == (["final.val_loss", "final.val_accuracy"] if "dsgd" in job else [])
-    assert [key for key in left if not evaluation_finds(file, key, job, capsys)] == []
+    assert left == (["final.val_loss", "final.val_accuracy"] if job == DSGD else [])
+    before = json.loads(file.read_text())
+    for key in left:
+        file.write_text(json.dumps(with_checksum(change(before, tuple(key.split("."))))))
+        status, found = verified(job)
+        assert status == 0
+        assert any(
+            "do not follow from the metrics of the nodes; add --evaluate" in line for line in found["note"]
+        )
+        status, found = verified(job, evaluate=True)
+        assert status == 1
+        assert any(line.startswith(f"summary.json: {key} is") for line in found["FAILED"])
 
 
-def evaluation_finds(file: Path, key: str, job: str, capsys) -> bool:
-    """Return True if `nnlo verify --evaluate` finds a changed number with a new checksum, which it names."""
-    before = file.read_text()
-    file.write_text(json.dumps(with_checksum(change(json.loads(before), tuple(key.split("."))))))
-    assert verify_runs([job], False) == 0
-    assert "do not follow from the metrics of the nodes; add --evaluate" in capsys.readouterr().out
-    status = verify_runs([job], False, evaluate=True)
-    file.write_text(before)
-    return status == 1 and f"FAILED  summary.json: {key} is" in capsys.readouterr().out
+def test_each_number_of_an_evaluation_with_a_new_checksum_is_compared(copy, verified, capsys):
+    """Without a new evaluation, only the loss is not determined by another number; with one, all are."""
+    file = copy / ALLREDUCE / "evaluation.json"
+    assert unnoticed(file, capsys, with_checksum) == ["loss"]
+    before = json.loads(file.read_text())
+    for key in ("loss", "accuracy"):
+        content = before | {key: before[key] * 1.01}
+        content.pop("confusion")
+        file.write_text(json.dumps(with_checksum(content)))
+        assert verified(ALLREDUCE)[0] == 0
+        status, found = verified(ALLREDUCE, evaluate=True)
+        assert status == 1
+        assert any(f"evaluated again, gives other numbers: {key} is" in line for line in found["FAILED"])
 
 
-@pytest.mark.parametrize("job", JOBS)
-@pytest.mark.parametrize("key", ["val_loss", "val_accuracy"])
-def test_history_and_summary_changed_alike_differ_from_the_model(copy, job, key, capsys):
-    # The same change in the summary, the tables and their checksums: only the model tells.
-    paths = RunPaths(copy / job)
-    summary, rows = json.loads(paths.summary.read_text()), read_rows(paths.state.history)
-    summary["final"][key] = rows[-1][key] = 0.5 * summary["final"][key]
-    table = JsonlTable(paths.state.history)
-    table.restore(rows)
-    table.publish(paths.history)
-    summary["outputs"][paths.history.name] = file_sha256(paths.history)
-    paths.summary.write_text(json.dumps(with_checksum(summary)))
-    verify_runs([job], False, evaluate=True)
-    assert f"FAILED  summary.json: final.{key} is" in capsys.readouterr().out
-
-
-def test_a_history_that_does_not_follow_from_the_nodes(copy, capsys):
-    paths = RunPaths(copy / JOBS[2])
-    rows = read_rows(paths.state.history)
-    rows[0]["val_accuracy_max"] += 0.1
+def publish(paths: RunPaths, rows, **final) -> None:
+    """Write a history, and values of `final`, with all their checksums."""
     table = JsonlTable(paths.state.history)
     table.restore(rows)
     table.publish(paths.history)
     summary = json.loads(paths.summary.read_text())
+    summary["final"] |= final
     summary["outputs"][paths.history.name] = file_sha256(paths.history)
     paths.summary.write_text(json.dumps(with_checksum(summary)))
-    assert verify_runs([JOBS[2]], False) == 1
-    said = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
-    assert len(said) == 1
-    assert re.search("FAILED  history: val_accuracy_max at step .* but nodes.csv gives", said[0]), said
 
 
-def is_listed(key: str) -> bool:
-    return any(re.match(pattern, key) for pattern in ONLY_BY_CHECKSUM)
+@pytest.mark.parametrize("job", [ALLREDUCE, DSGD])
+@pytest.mark.parametrize("key", ["val_loss", "val_accuracy"])
+def test_history_and_summary_changed_alike_differ_from_the_model(copy, job, key, verified):
+    """The same change in the summary, the tables and their checksums: only the model tells."""
+    paths = RunPaths(copy / job)
+    rows = read_rows(paths.state.history)
+    rows[-1][key] = 0.5 * json.loads(paths.summary.read_text())["final"][key]
+    publish(paths, rows, **{key: rows[-1][key]})
+    found = verified(job, evaluate=True)[1]["FAILED"]
+    assert any(line.startswith(f"summary.json: final.{key} is") for line in found)
 
 
-def test_each_number_of_an_evaluation_with_a_new_checksum(copy, capsys):
-    # Without a new evaluation, only the loss is not determined by another number.
-    accepted = unnoticed(copy / JOBS[0] / "evaluation.json", JOBS[0], capsys, with_checksum)
-    assert accepted == ["loss"]
+def test_a_history_that_does_not_follow_from_the_nodes_is_named(copy, verified):
+    paths = RunPaths(copy / DSGD)
+    rows = read_rows(paths.state.history)
+    rows[0]["val_accuracy_max"] += 0.1
+    publish(paths, rows)
+    [found] = verified(DSGD)[1]["FAILED"]
+    assert re.match("history: val_accuracy_max at step .* but nodes.csv gives", found)
 
 
-@pytest.mark.parametrize("key", ["loss", "accuracy"])
-def test_the_model_evaluated_again_shows_another_number(copy, key, capsys):
-    file = copy / JOBS[0] / "evaluation.json"
-    content = json.loads(file.read_text())
-    content[key] *= 1.01
-    content.pop("confusion")
-    file.write_text(json.dumps(with_checksum(content)))
-    assert verify_runs([JOBS[0]], False) == 0
-    assert verify_runs([JOBS[0]], False, evaluate=True) == 1
-    assert f"evaluated again, gives other numbers: {key} is" in capsys.readouterr().out
+def table_of_runs(folder):
+    return folder / "results/t/summary.csv"
 
 
-@pytest.mark.parametrize("table", ["results/t/summary.csv", "results/s/search/trials.csv"])
-def test_each_number_of_a_table(copy, table, capsys):
-    path = copy / table
+def table_of_trials(folder):
+    made = MadeUp(folder, folds={"k": 2}).trial().trial()
+    write_table(made.folder / "trials.csv", load_study(made.folder))
+    return made.folder / "trials.csv"
+
+
+@pytest.mark.parametrize("written", [table_of_runs, table_of_trials], ids=lambda written: written.__name__)
+def test_each_number_of_a_table_is_compared(copy, written):
+    path = written(copy)
+    assert [finding.status for finding in check_experiment_file(path)] == ["ok"]
     header, *rows = list(csv.reader(path.read_text().splitlines()))
-    places = [(row, column) for row in range(len(rows)) for column in range(len(header))]
-    tried = [(row, column) for row, column in places if is_number(rows[row][column])]
-    assert len(tried) >= 10
-    for row, column in tried:
-        changed = [list(each) for each in rows]
-        changed[row][column] = str(float(rows[row][column]) + 1).removesuffix(".0")
-        path.write_text("".join(",".join(each) + "\n" for each in [header, *changed]))
-        assert verify_runs([str(path.parent)], False) == 1, header[column]
-        assert "FAILED" in capsys.readouterr().out
-
-
-def is_number(text: str) -> bool:
-    return bool(re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", text))
+    tried = 0
+    for row, column in ((row, column) for row in range(2) for column in range(len(header))):
+        if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", rows[row][column]):
+            changed = [list(each) for each in rows]
+            changed[row][column] = str(float(rows[row][column]) + 1).removesuffix(".0")
+            path.write_text("".join(",".join(each) + "\n" for each in [header, *changed]))
+            assert "FAILED" in {finding.status for finding in check_experiment_file(path)}, header[column]
+            tried += 1
+    assert tried >= 10
 
 
 @pytest.mark.parametrize("table", ["history", "nodes", "validations"])
 @pytest.mark.parametrize("where", ["state/{}.jsonl", "{}.csv"])
-def test_a_number_of_a_table_of_a_training(copy, table, where, capsys):
-    path = copy / "results/t/dsgd/seed-0" / where.format(table)
+def test_each_column_of_a_table_of_a_training_is_compared(copy, table, where, capsys):
+    path = copy / DSGD / where.format(table)
     text = path.read_text()
-    for found in list(re.finditer(r"(?<=[:,] )?\d+\.\d+", text)):
-        path.write_text(f"{text[: found.start()]}7{text[found.start() :]}")
-        assert verify_runs([str(copy / "results/t/dsgd")], False) == 1, found[0]
+    line = text.rindex("\n", 0, -1)  # the last row
+    for found in re.finditer(r"\d+\.\d+", text[line:]):
+        place = line + found.start()
+        path.write_text(f"{text[:place]}7{text[place:]}")
+        assert verify_runs([DSGD], False) == 1, found[0]
     capsys.readouterr()
 
 
 @pytest.mark.parametrize("table", ["attempts", "ledger"])
-def test_a_number_of_a_table_of_attempts_or_samples(copy, table, capsys):
-    # The page shows the attempts and records their checksum; the sample counts follow from the partition.
-    path = copy / JOBS[0] / f"state/{table}.jsonl"
+def test_each_number_of_an_attempt_and_of_an_epoch_of_the_ledger_is_compared(copy, table, capsys):
+    """The page shows the attempts and records their checksum; the sample counts follow from the partition."""
+    path = copy / ALLREDUCE / f"state/{table}.jsonl"
     lines = path.read_text().splitlines()
     content = json.loads(lines[-1])
     for place in numbers(content):
@@ -250,58 +207,57 @@ def test_a_number_of_a_table_of_attempts_or_samples(copy, table, capsys):
     capsys.readouterr()
 
 
-def test_a_number_changed_in_the_page(copy, capsys):
-    page = copy / "results/t/report.html"
+def test_a_page_that_was_edited_or_is_older_than_its_inputs_is_named(copy, verified):
+    page, file = copy / "results/t/report.html", copy / ALLREDUCE / "evaluation.json"
     text = page.read_text()
     accuracy = re.search(r"\d+\.\d+ ?%", text.partition('<section id="comparison">')[2])[0]
     page.write_text(text.replace(accuracy, "99.99 %"))
-    assert verify_runs(["results/t"], False) == 1
-    assert "report.html was modified" in capsys.readouterr().out
-
-
-def test_a_page_that_is_older_than_its_inputs(copy, capsys):
-    file = copy / JOBS[0] / "evaluation.json"
+    status, found = verified("results/t")
+    assert status == 1
+    assert any("report.html was modified" in line for line in found["FAILED"])
+    page.write_text(text)
     content = json.loads(file.read_text())
-    content["loss"] += 1
-    file.write_text(json.dumps(with_checksum(content)))
-    assert verify_runs(["results/t"], False) == 1
-    said = capsys.readouterr().out
-    assert "report.html: allreduce/seed-0/evaluation.json changed after the page was written" in said
-    assert "summary.csv: row 1: loss is" in said
+    file.write_text(json.dumps(with_checksum(content | {"loss": content["loss"] + 1})))
+    found = verified("results/t")[1]["FAILED"]
+    assert any(
+        "report.html: allreduce/seed-0/evaluation.json changed after the page was written" in line
+        for line in found
+    )
+    assert any("summary.csv: row 1: loss is" in line for line in found)
     write_tables(copy)
-    assert verify_runs(["results/t"], False) == 0
+    assert verified("results/t")[0] == 0
+    shutil.rmtree(copy / DOWNPOUR)
+    found = verified("results/t")[1]["FAILED"]
+    assert any("the row of results/t/downpour/seed-0 has no results" in line for line in found)
+    assert any(
+        "report.html: downpour/seed-0/summary.json was removed after the page was written" in line
+        for line in found
+    )
 
 
-@pytest.mark.parametrize("file", [f"{JOBS[0]}/model.safetensors", f"{JOBS[0]}/evaluation.json", "data"])
-def test_a_damaged_file_is_a_finding_and_no_traceback(copy, file, capsys):
-    if file == "data":
-        (manifest,) = copy.glob("data/digits/*/manifest.json")
-        manifest.write_text("{}")
-    elif file.endswith("json"):
-        (copy / file).write_text('{"samples": 355, "confusion": [[1], 2]}')
-    else:
-        (copy / file).unlink()
-    assert verify_runs(["results/t"], False, evaluate=True) == 1
-    assert "FAILED" in capsys.readouterr().out
+DAMAGE = {
+    "no model": lambda job: (job / "model.safetensors").unlink(),
+    "evaluation": lambda job: (job / "evaluation.json").write_text('{"samples": 355, "confusion": [[1], 2]}'),
+    "data": lambda job: next(job.parents[3].glob("data/digits/*/manifest.json")).write_text("{}"),
+}
 
 
-def test_a_row_without_results(copy, capsys):
-    shutil.rmtree(copy / JOBS[1])
-    assert verify_runs(["results/t"], False) == 1
-    said = capsys.readouterr().out
-    assert "the row of results/t/downpour/seed-0 has no results" in said
-    assert "report.html: downpour/seed-0/summary.json was removed after the page was written" in said
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_file_is_a_finding_and_no_traceback(job, damage, verified):
+    damage(job)
+    status, found = verified("results/t", evaluate=True)
+    assert status == 1
+    assert found["FAILED"]
 
 
-def test_code_that_the_results_name_is_evaluated_only_if_told(copy, capsys):
+def test_code_that_the_results_name_is_evaluated_only_if_the_user_trusts_it(copy, job, verified):
     (copy / "evil.py").write_text("open('mark', 'w')")
-    file = copy / JOBS[0] / "summary.json"
-    content = json.loads(file.read_text())
+    content = json.loads((job / "summary.json").read_text())
     content["config"]["model"] = {"name": "evil.py:net"}
-    file.write_text(json.dumps(with_checksum(content)))
-    verify_runs([JOBS[0]], False, evaluate=True)
-    told = "the model was not evaluated again, because that runs evil.py; add --trust"
-    assert told in capsys.readouterr().out
+    (job / "summary.json").write_text(json.dumps(with_checksum(content)))
+    said = "the model was not evaluated again, because that runs evil.py; add --trust"
+    assert any(said in line for lines in verified(job, evaluate=True)[1].values() for line in lines)
     assert not (copy / "mark").exists()
-    verify_runs([JOBS[0]], False, evaluate=True, trust=True)
-    assert told not in capsys.readouterr().out
+    assert not any(
+        said in line for lines in verified(job, evaluate=True, trust=True)[1].values() for line in lines
+    )

@@ -1,11 +1,12 @@
 """Trainings that end at guessing level are named: on the last line of the training and on the page."""
 
-import json
-
 import numpy as np
 import pytest
 from helpers.html_page import check
+from helpers.nnlo_command import nnlo
+from helpers.synthetic_runs import change_json
 from helpers.training_process import training
+from helpers.trainings_in_process import attempt_here
 
 from nnlo_lib.report.finished_job import load_jobs
 from nnlo_lib.report.statistics.guessing import guessing_level, guessing_sentence
@@ -45,10 +46,7 @@ def test_without_classes_there_is_no_level():
 
 def test_the_page_names_them(fake, report):
     fake.job("good")
-    bad = fake.job("bad", seed=2)
-    path = bad / "evaluation.json"
-    found = evaluation(TRUTH, np.full(355, 3))
-    path.write_text(json.dumps(json.loads(path.read_text()) | found))
+    change_json(fake.job("bad", seed=2) / "evaluation.json", **evaluation(TRUTH, np.full(355, 3)))
     said = guessing_sentence(load_jobs(fake.folders))
     assert said.startswith(
         "At guessing level, not better than always naming the most frequent class: bad seed 2 ("
@@ -57,11 +55,10 @@ def test_the_page_names_them(fake, report):
     assert "At guessing level" in check(report(fake)).text
 
 
-@pytest.mark.processes
-def test_the_last_line_of_a_training_says_so(tmp_path):
-    run = training(
-        tmp_path, train={"epochs": 1, "optimizer": {"name": "sgd", "lr": 1e-6, "momentum": 0.0}},
-        parallel={"ranks": 2, "transport": "simulated"},
-    )  # fmt: skip
-    assert "warning: guessing level: " in run.finish().strip().splitlines()[-1]
-    assert "guessing" not in training(tmp_path / "good", parallel={"ranks": 1}).finish()
+def test_the_last_line_of_a_training_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("nnlo_lib.workflow.single_run.train_task", lambda task, options: attempt_here(task))
+    for rate, named in ((1e-6, True), (0.02, False)):
+        train = {"epochs": 1, "optimizer": {"name": "sgd", "lr": rate, "momentum": 0.9 * (not named)}}
+        run = training(tmp_path / str(rate), train=train, parallel={"ranks": 1, "transport": "simulated"})
+        said = nnlo("run", "t.yaml", folder=run.folder).stderr
+        assert ("warning: guessing level: " in said.strip().splitlines()[-1]) == named, said

@@ -65,13 +65,6 @@ def test_runs_with_other_test_data_are_not_paired():
     assert math.isnan(found.p_holm)
 
 
-def test_a_single_seed_is_compared_by_test_samples():
-    good, poor = np.ones(300), np.r_[np.zeros(20), np.ones(280)]
-    [found] = compare(summary({"a": [1.0], "b": [280 / 300]}), samples={"a": good, "b": poor})
-    assert (found.method, found.better) == ("samples", "a")
-    assert found.test.p_value == pytest.approx(2 * 0.5**20)
-
-
 def test_a_lost_seed_creates_no_verdict():
     """Oracle of an audit: of two seeds, one diverged; the other was compared by its samples, as if it were the only one."""
     table = summary({"a": [1.0, 1.0], "b": [0.5, math.nan]}, loss=[0.1, 0.2, 0.3, math.nan])
@@ -97,15 +90,6 @@ def test_seeds_without_effect_are_one_seed():
     assert found.better is None
 
 
-def test_p_values_are_corrected_for_all_pairs():
-    rng = np.random.default_rng(3)
-    values = {run: 0.9 + 0.01 * rng.normal(size=4) + gain for run, gain in (("a", 0), ("b", 0), ("c", 0.02))}
-    found = compare(summary(values))
-    raw = [stats.ttest_rel(values[each.run], values[each.other]).pvalue for each in found]
-    assert [each.test.p_value for each in found] == pytest.approx(raw)
-    assert min(each.p_holm for each in found) == pytest.approx(3 * min(raw))
-
-
 def test_the_best_run_is_better_than_each_other_run():
     clear = summary({"a": [0.9, 0.91, 0.9], "b": [0.7, 0.72, 0.7], "c": [0.5, 0.52, 0.5]})
     assert best_run(compare(clear)) == "a"
@@ -119,24 +103,6 @@ def test_speeds_are_compared_by_their_ratio():
     [found] = compare(table, SPEEDS[1])
     assert math.exp(found.test.difference) == pytest.approx(2.0, rel=1e-3)
     assert found.better == "a"
-
-
-def test_folds_are_compared_on_the_validation_folds():
-    rows = [
-        {"run": run, "seed": 1, "fold": fold, "accuracy": 0.9, "val_accuracy": value}
-        for run, folds in {"a": [0.8, 0.82, 0.85, 0.81], "b": [0.79, 0.8, 0.86, 0.8]}.items()
-        for fold, value in enumerate(folds)
-    ]
-    known = {"loss": 1.0, "problem": "classification", "loss_function": "ce", "data": "d", "split": "test",
-             "samples": 99, "training_samples": 300, "validation_samples": 100}  # fmt: skip
-    table = pd.DataFrame(rows).assign(**known).astype({"fold": "Int64"})
-    metric = ranking_metric(table)
-    assert metric.column == "val_accuracy"
-    [found] = compare(table, metric)
-    differences = np.array([0.01, 0.02, -0.01, 0.01])
-    t = differences.mean() / math.sqrt((1 / 4 + 100 / 300) * differences.var(ddof=1))
-    assert found.test.p_value == pytest.approx(2 * stats.t.sf(t, 3), rel=1e-2)
-    assert found.method == "folds"
 
 
 def test_losses_of_different_functions_are_not_compared():

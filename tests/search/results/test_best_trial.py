@@ -32,6 +32,12 @@ def search(tmp_path):
     return lambda **settings: MadeUp(tmp_path, **settings)
 
 
+def result(made, trial, fold, losses):
+    """Write the result of a fold with these validation losses by epoch."""
+    rows = tuple({"epoch": e, "seconds": e, "val_loss": loss} for e, loss in enumerate(losses, 1))
+    Result(FoldTask(trial, fold, 9), "finished", rows, started=0, ended=9).write(made.folder)
+
+
 def table(made):
     with (made.folder / "trials.csv").open() as file:
         return list(csv.DictReader(file))
@@ -40,20 +46,19 @@ def table(made):
 def test_the_best_trial_is_trained_for_the_epochs_that_its_folds_chose(search):
     made = search(folds={"k": 2}).trial(point(0.09)).trial(point(0.01, **{"train.batch_size": 32}))
     for fold, best in ((0, 3), (1, 6)):  # lowest val_loss
-        rows = tuple({"epoch": e, "seconds": e, "val_loss": 0.01 * abs(e - best)} for e in range(1, 10))
-        Result(FoldTask(1, fold, 9), "finished", rows, started=0, ended=9).write(made.folder)
+        result(made, 1, fold, [0.01 * abs(epoch - best) for epoch in range(1, 10)])
     run = best_run(made.folder)
     assert run.train.epochs == 5  # mean of 3 and 6, rounded up
     assert (run.train.optimizer.lr, run.train.batch_size) == (0.01, 32)
     assert run.data.validation == 0
 
 
-def test_the_last_epoch_counts_where_it_is_asked_for(search):
+def test_an_objective_of_the_last_epoch_trains_all_epochs(search):
     made = search(objective={"epoch": "last"}).trial(point(0.09)).trial(point(0.01), rungs=[1, 3])
     assert best_run(made.folder).train.epochs == 9
 
 
-def test_a_row_for_each_trial(search):
+def test_the_table_has_a_row_for_each_trial(search):
     made = search(folds={"k": 3}, objective={"metric": "val_accuracy"})
     made.trial(worth=[0.1, 0.2, 0.4]).trial(status="failed", error="boom").trial(done=False)
     write_outcome(made.folder)
@@ -68,7 +73,7 @@ def test_a_row_for_each_trial(search):
     assert (running["status"], running["objective"], running["fold_0"]) == ("running", "", "")
 
 
-def test_the_file_of_the_best_is_an_experiment_that_says_no_more_than_it_must(search):
+def test_the_file_of_the_best_is_an_experiment_without_default_settings(search):
     base = {
         "model": {"name": "simplecnn", "args": {"dropout": 0.5}},
         "seeds": [4, 5],
@@ -117,7 +122,7 @@ def test_what_is_written_is_read_back_the_same(settings):
     assert Experiment.model_validate(non_default_settings(experiment)) == experiment
 
 
-def test_where_every_trial_failed_the_most_frequent_error_is_told(search):
+def test_a_search_of_failed_trials_names_the_most_frequent_error(search):
     made = search().trial(status="failed", error="rare")
     made.trial(status="failed", error="out of memory").trial(status="failed", error="out of memory")
     with pytest.raises(UserError, match=r"none of 3 trials has a valid result; 2 of them: out of memory"):
@@ -138,18 +143,14 @@ def test_a_failed_trial_is_not_the_best_however_good_it_looked(search):
 
 WATCHED = {
     "train": {
-        "early_stopping": "val_loss,<,4",
-        "target": "train_acc,>,0.9",
-        "restore_best": "val_loss",
-        "validate_every": 5,
-        "evaluate_before": True,
-        "epochs": 9,
+        "early_stopping": "val_loss,<,4", "target": "train_acc,>,0.9", "restore_best": "val_loss", "validate_every": 5,
+        "evaluate_before": True, "epochs": 9,
     }
-}
+}  # fmt: skip
 PLATEAU = {"train": {"schedule": {"name": "plateau"}, "early_stopping": "val_loss,<,4", "epochs": 9}}
 
 
-def test_what_watches_validation_goes_with_it(search):
+def test_settings_that_watch_validation_are_removed_with_the_validation_samples(search):
     made = search(base=WATCHED).trial(point(0.01))
     write_outcome(made.folder)
     best = load_experiment(made.folder / "best.yaml")
@@ -160,7 +161,7 @@ def test_what_watches_validation_goes_with_it(search):
 
 
 @pytest.mark.parametrize(("validation", "held"), [(0.2, 0.2), (0, 0.5)])
-def test_a_learning_rate_that_follows_validation_keeps_it(search, validation, held):
+def test_a_learning_rate_that_follows_validation_keeps_validation_samples(search, validation, held):
     made = search(base=PLATEAU | {"data": {"validation": validation}}, folds={"k": 2}).trial(point(0.01))
     write_outcome(made.folder)
     best = load_experiment(made.folder / "best.yaml")
@@ -172,8 +173,7 @@ def test_a_learning_rate_that_follows_validation_keeps_it(search, validation, he
 def test_a_trial_that_ended_by_itself_is_trained_as_long_where_the_last_epoch_counts(search):
     made = search(base=WATCHED, objective={"epoch": "last"}, folds={"k": 2}).trial(point(0.01))
     for fold, epochs in ((0, 4), (1, 6)):
-        rows = tuple({"epoch": e, "seconds": e, "val_loss": 1 / e} for e in range(1, epochs + 1))
-        Result(FoldTask(0, fold, 9), "finished", rows, started=0, ended=9).write(made.folder)
+        result(made, 0, fold, [1 / epoch for epoch in range(1, epochs + 1)])
     assert best_run(made.folder).train.epochs == 5
     write_outcome(made.folder)
     assert "5 epochs: mean number of epochs of its folds (4, 6)." in (made.folder / "best.yaml").read_text()
@@ -183,8 +183,7 @@ def test_a_fold_keeps_its_column_while_an_earlier_one_is_missing(search):
     made = search(folds={"k": 3}).trial(point(0.01), done=False)
     values = {0: 0.5, 2: 0.25}  # fold 1 still trains
     for fold, value in values.items():
-        rows = tuple({"epoch": epoch, "seconds": epoch, "val_loss": value} for epoch in range(1, 10))
-        Result(FoldTask(0, fold, 9), "finished", rows, started=0, ended=9).write(made.folder)
+        result(made, 0, fold, [value] * 9)
     write_table(made.folder / "trials.csv", load_study(made.folder))
     [row] = table(made)
     assert row["status"] == "running"
@@ -196,6 +195,5 @@ def test_trials_are_compared_on_the_same_folds_only(search):
     made = search(folds={"k": 3}).trial(point(0.01), done=False).trial(point(0.09), done=False)
     for trial, folds in enumerate([(0, 1), (0, 2)]):
         for fold in folds:
-            rows = tuple({"epoch": epoch, "seconds": epoch, "val_loss": 0.1 + fold} for epoch in range(1, 10))
-            Result(FoldTask(trial, fold, 9), "finished", rows, started=0, ended=9).write(made.folder)
+            result(made, trial, fold, [0.1 + fold] * 9)
     assert compare_trials(StudyData(load_study(made.folder))) == []

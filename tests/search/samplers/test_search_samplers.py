@@ -50,14 +50,7 @@ def searching(
 def known(
     search: SearchConfig, points: Iterable[SearchPoint], values: Iterable[float | None], epochs: int = 9
 ) -> StudySnapshot:
-    """Return a study with the given trials.
-
-    Args:
-        search: configuration of the search.
-        points: point of each trial.
-        values: loss of each trial; NaN for a failure, None for a pending result.
-        epochs: epochs of each fold task.
-    """
+    """Return a study with trials of some epochs; a loss is NaN for a failure, None for a pending result."""
     trials, results = [], {}
     for number, (point, value) in enumerate(zip(points, values, strict=True)):
         fold_task = FoldTask(number, 0, epochs)
@@ -71,14 +64,7 @@ def known(
 def run(
     search: SearchConfig, value: Callable[[SearchPoint], float], trials: int, pending: int = 0
 ) -> list[SearchPoint]:
-    """Return the proposals of a search; stop early if no point is left.
-
-    Args:
-        search: configuration of the search.
-        value: returns the loss of a point.
-        trials: maximum number of proposals.
-        pending: number of latest proposals without a known value.
-    """
+    """Return the proposals of a search until no point is left; the losses of the `pending` latest are unknown."""
     propose = build_sampler(search)
     points: list[SearchPoint] = []
     for number in range(trials):
@@ -101,37 +87,34 @@ def bowl(point: SearchPoint) -> float:
 
 def replay() -> str:
     """Return the proposals of all methods as JSON."""
-    return json.dumps({name: run(searching(name, MIXED, seed=3), loss, 20, pending=3) for name in METHODS})
+    short = {"forest": {"initial": 4, "trees": 20}, "gp": {"initial": 4}, "genetic": {"population": 4}}
+    searches = {name: searching(name, MIXED, seed=3, **short.get(name, {})) for name in METHODS}
+    return json.dumps({name: run(search, loss, 9, pending=2) for name, search in searches.items()})
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("hash_seed", ["0", "7"])
-def test_another_process_proposes_the_same(hash_seed: str) -> None:
-    environment = os.environ | {
-        "PYTHONHASHSEED": hash_seed,
-        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
-    }
-    environment |= {"OMP_NUM_THREADS": "1" if hash_seed == "0" else "2"}
-    code = "import test_search_samplers; print(test_search_samplers.replay())"
-    command = [sys.executable, "-c", code]
+def test_another_process_proposes_the_same() -> None:
+    """The hash seed and the number of threads of a process do not matter."""
+    path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
+    environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": path, "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", "import test_search_samplers; print(test_search_samplers.replay())"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.strip() == replay()
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_all_of_a_finite_space_once_and_then_nothing(name: str) -> None:
+def test_each_point_of_a_finite_space_is_proposed_once(name: str) -> None:
     search = searching(name, FINITE)
     points = run(search, lambda point: len(repr(point)), 20, pending=4)
     assert sorted(map(repr, points)) == sorted(map(repr, SearchSpace(search.space).points()))
     assert len(points) == 14
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_every_proposal_is_a_point_that_json_keeps(name: str) -> None:
     search = searching(name, MIXED, seed=1)
-    points = run(search, loss, 25, pending=8)
-    assert len(set(map(repr, points))) == 25
+    points = run(search, loss, 15, pending=4)
+    assert len(set(map(repr, points))) == 15
     assert all(point in SearchSpace(search.space) for point in points)
     assert repr(json.loads(json.dumps(points))) == repr(points)
 
@@ -142,29 +125,15 @@ def test_seeds_differ(name: str) -> None:
     assert (one == other) == (name == "grid")
 
 
-@pytest.mark.long
+def lowest(name: str, seed: int) -> float:
+    return min(map(bowl, run(searching(name, PLANE, seed=seed), bowl, 25)))
+
+
 @pytest.mark.parametrize("name", ["forest", "gp"])
 def test_models_find_the_bottom_of_a_bowl(name: str) -> None:
-    by_model, by_chance = (
-        statistics.median(
-            min(map(bowl, run(searching(each, PLANE, seed=seed), bowl, 30))) for seed in range(3)
-        )
-        for each in (name, "random")
-    )
-    assert by_model < by_chance / 3
+    assert lowest(name, 0) < statistics.median(lowest("random", seed) for seed in range(3)) / 3
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", LEARNING)
-def test_methods_learn_names_and_ranges(name: str) -> None:
-    """The last 10 of 40 proposals mostly have the best optimizer, and better learning rates than by chance."""
-    searches = [run(searching(name, MIXED, seed=seed), loss, 40)[30:] for seed in range(3)]
-    points = [point for points in searches for point in points]
-    assert sum(point["optimizer"] == "adam" for point in points) > 15  # chance level: 10
-    assert statistics.median(abs(math.log10(point["lr"]) + 2) for point in points) < 1  # chance level: 1.25
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("name", LEARNING)
 def test_failures_repel(name: str) -> None:
     """If all trials in one half of the plane fail, less than a third of the last proposals are in that half."""
@@ -177,7 +146,6 @@ def test_only_failures(name: str) -> None:
     assert len(run(searching(name, MIXED), lambda point: math.nan, 15)) == 15
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", ["forest", "gp"])
 def test_pending_points_keep_others_away(name: str) -> None:
     """Eight proposals are farther apart if the sampler knows the pending ones than if it does not."""
@@ -199,7 +167,6 @@ def spread(points: list[SearchPoint]) -> float:
     return float(distances.min(axis=1).mean())
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_a_proposal_after_500_trials_takes_a_moment(name: str) -> None:
     search = searching(name, MIXED, trials=1000)
@@ -210,7 +177,7 @@ def test_a_proposal_after_500_trials_takes_a_moment(name: str) -> None:
     propose(508, knowledge)  # the first call also imports modules and is not measured
     started = time.process_time()
     propose(508, knowledge)
-    assert time.process_time() - started < 1  # CPU seconds, independent of other processes
+    assert time.process_time() - started < 5  # CPU seconds; 0.1 on a quiet machine
 
 
 def test_sobol_has_one_point_in_every_slice() -> None:
@@ -262,13 +229,8 @@ def at_rungs(search: SearchConfig, values: list[dict[int, float | None]]) -> Stu
     trials, results = [], {}
     for number, rungs in enumerate(values):
         fold_tasks = [FoldTask(number, 0, epochs) for epochs in rungs]
-        trials.append(
-            Trial(
-                number,
-                {"x": number / 20, "y": 0.5},
-                tuple(SchedulingDecision(0, fold_task, ()) for fold_task in fold_tasks),
-            )
-        )
+        decisions = tuple(SchedulingDecision(0, fold_task, ()) for fold_task in fold_tasks)
+        trials.append(Trial(number, {"x": number / 20, "y": 0.5}, decisions))
         for fold_task, value in zip(fold_tasks, rungs.values(), strict=True):
             if value is not None:
                 status = "finished" if math.isfinite(value) else "failed"
@@ -276,33 +238,24 @@ def at_rungs(search: SearchConfig, values: list[dict[int, float | None]]) -> Stu
     return StudySnapshot(search, 9, trials, results)
 
 
-@pytest.mark.parametrize(
-    ("values", "told", "pending"),
-    [
-        ([{1: 5.0}, {1: 4.0}, {1: None}], {0: 5.0, 1: 4.0}, {2}),
-        ([{1: 5.0}, {1: 4.0, 3: 3.0}, {1: 3.0, 3: None}], {0: 5.0, 1: 4.0, 2: 3.0}, set()),
-        ([{1: 9.0, 3: float(i)} for i in range(4)] + [{1: 1.0}] * 5, {i: float(i) for i in range(4)}, set()),
-        ([{1: 9.0, 3: float(i)} for i in range(3)] + [{1: 1.0}], {0: 9.0, 1: 9.0, 2: 9.0, 3: 1.0}, set()),
-        ([{1: 5.0}, {1: math.nan}, {1: 7.0}, {1: None}], {0: 5.0, 1: 7.0, 2: 7.0}, {3}),
-        ([{1: 5.0, 3: 4.0}] * 4 + [{1: 3.0, 3: math.nan}], dict.fromkeys(range(5), 4.0), set()),
-        ([{1: math.nan}, {1: None}], {}, {1}),
-    ],
-    ids=[
-        "one rung",
-        "few at the upper",
-        "d + 2 at the upper",
-        "d + 1",
-        "failed",
-        "failed late",
-        "only failed",
-    ],
-)
-def test_what_a_model_learns_from(
-    values: list[dict[int, float | None]], told: dict[int, float], pending: set[int]
-) -> None:
+HIGH = [{1: 9.0, 3: float(i)} for i in range(4)]
+OBSERVED = {  # trials with their losses by rung; the losses from which a model learns; pending trials
+    "one rung": ([{1: 5.0}, {1: 4.0}, {1: None}], {0: 5.0, 1: 4.0}, {2}),
+    "few at the upper": ([{1: 5.0}, {1: 4.0, 3: 3.0}, {1: 3.0, 3: None}], {0: 5.0, 1: 4.0, 2: 3.0}, set()),
+    "d + 2 at the upper": (HIGH + [{1: 1.0}] * 5, {i: float(i) for i in range(4)}, set()),
+    "d + 1": ([*HIGH[:3], {1: 1.0}], {0: 9.0, 1: 9.0, 2: 9.0, 3: 1.0}, set()),
+    "failed": ([{1: 5.0}, {1: math.nan}, {1: 7.0}, {1: None}], {0: 5.0, 1: 7.0, 2: 7.0}, {3}),
+    "failed late": ([{1: 5.0, 3: 4.0}] * 4 + [{1: 3.0, 3: math.nan}], dict.fromkeys(range(5), 4.0), set()),
+    "only failed": ([{1: math.nan}, {1: None}], {}, {1}),
+}
+
+
+@pytest.mark.parametrize("case", OBSERVED)
+def test_what_a_model_learns_from(case: str) -> None:
+    values, learned, pending = OBSERVED[case]
     search = searching("gp", PLANE)
     observed = observe(SearchSpace(search.space), at_rungs(search, values))
-    assert {round(20 * point["x"]): value for point, value in observed.evaluated} == told
+    assert {round(20 * point["x"]): value for point, value in observed.evaluated} == learned
     assert {round(20 * point["x"]) for point in observed.pending} == pending
     assert len(observed.tried_keys) == len(values)
 

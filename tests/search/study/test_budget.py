@@ -85,14 +85,16 @@ def test_target_is_that_of_the_best_with_all_folds() -> None:
     assert reason_target_reached(made_up(late, {(0, 3): [0.1, 0.1], (1, 9): [0.4, 0.4]})) is None, (
         "0 is not the best"
     )
+    assert reason_target_reached(made_up(wanted, {(0, 3): [0.1, 0.1], (1, 9): [0.4, 0.4]})), "at its rung"
     assert reason_target_reached(made_up(wanted, {(0, 9): [math.inf, 0.1]})) is None
     upwards = search(objective={"target": 0.2, "direction": "maximize"})
     assert reason_target_reached(made_up(upwards, {(0, 9): [0.1]})) is None
     assert reason_target_reached(made_up(upwards, {(0, 9): [0.3]})) == "trial 0 has reached val_loss 0.3"
 
 
-@pytest.mark.parametrize("order", ["fixed", "as_finished"])
-@pytest.mark.parametrize("fidelity", ["full", "asha", "median"])
+@pytest.mark.parametrize(
+    ("order", "fidelity"), [("fixed", "full"), ("as_finished", "asha"), ("fixed", "median")]
+)
 def test_a_target_ends_a_search_and_a_harder_one_goes_on(order: str, fidelity: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"order": order, "trials": 300, "fidelity": {"name": fidelity}}
     trials, left = [], []
@@ -113,34 +115,23 @@ def test_a_target_ends_a_search_and_a_harder_one_goes_on(order: str, fidelity: s
     assert trials[0] < trials[-1]
 
 
-FIDELITIES = [{"name": "full"}, {"name": "asha", "factor": 2}, {"name": "hyperband"}, {"name": "median"}]
+IN_TURN = {"k": 3, "in_turn": True}
+SPENT = [("full", {}), ("asha", IN_TURN), ("hyperband", {}), ("median", IN_TURN)]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("fidelity", FIDELITIES, ids=lambda each: each["name"])
-@pytest.mark.parametrize("folds", [{}, {"k": 3, "in_turn": True}], ids=["no folds", "in turn"])
-def test_a_spent_budget_begins_nothing(
-    fidelity: dict[str, Any], folds: dict[str, Any], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("fidelity", "folds"), SPENT, ids=[name for name, _ in SPENT])
+def test_a_spent_budget_begins_nothing(fidelity: str, folds: dict[str, Any], tmp_path: Path) -> None:
     """No trial, promotion or fold begins after the result that used up the budget."""
-    wanted = search(trials=1000, parallel=8, fidelity=fidelity, folds=folds, budget={"core_hours": 5})
+    settings = {"trials": 1000, "parallel": 8, "fidelity": {"name": fidelity}, "folds": folds}
+    wanted = search(**settings, budget={"core_hours": 5})
     run(tmp_path, wanted, Cluster(tmp_path, 8, jitter=0.5))
     found = [read_result(tmp_path, decision.task) for decision in decisions_in_order(read_trials(tmp_path))]
     results = sorted((each for each in found if each), key=lambda each: each.ended)
     used = list(accumulate(2 * each.seconds / 3600 for each in results))
     spent = next(each.ended for each, hours in zip(results, used, strict=True) if hours >= 5)
     assert [each for each in results if each.started >= spent] == []
-    larger = search(**{**wanted.model_dump(), "budget": {"core_hours": 20}})
+    larger = search(**settings, budget={"core_hours": 20})
     assert run(tmp_path, larger, Cluster(tmp_path, 8, now=spent)).started, "a larger one goes on"
-
-
-def test_target_is_asked_of_every_rung_where_the_best_epoch_counts() -> None:
-    values: Any = {(0, 3): [0.1], (1, 9): [0.4]}
-    best, last = (search(objective={"target": 0.2, "epoch": epoch}) for epoch in ("best", "last"))
-    assert reason_target_reached(made_up(best, values)) == "trial 0 has reached val_loss 0.1"
-    assert made_up(best, values).best_trial() == 0, "what ended the search is its result"
-    assert reason_target_reached(made_up(last, values)) is None
-    assert made_up(last, values).best_trial() == 1
 
 
 def test_what_the_best_was_chosen_among() -> None:

@@ -9,7 +9,7 @@ from helpers.simulated_search import Cluster, draw, epochs_trained, made_up, run
 from nnlo_lib.search.pruners.factory import build_pruner
 from nnlo_lib.search.study.folds import next_fold, pruned
 from nnlo_lib.search.study.study import Study
-from nnlo_lib.search.study.trial import FoldTask, decisions_in_order, read_trials
+from nnlo_lib.search.study.trial import FoldTask
 
 IN_TURN = {"k": 5, "in_turn": True, "prune": 0.05}
 GOOD = [0.1, 0.2, 0.3, 0.2, 0.1]
@@ -79,17 +79,6 @@ def test_pruning_saves_folds_and_finds_the_same_best(tmp_path: Path) -> None:
     assert best[0] == best[1]
     assert spent[0] == 40 * 5 * 9
     assert spent[1] < 0.7 * spent[0]
-
-
-def test_in_turn_means_one_fold_of_a_trial_at_a_time(tmp_path: Path) -> None:
-    run(tmp_path, search(trials=12, folds=IN_TURN))
-    for decision in decisions_in_order(read_trials(tmp_path)):
-        pending = {
-            each.task.trial
-            for each in decisions_in_order(read_trials(tmp_path))
-            if each.number in decision.pending
-        }
-        assert decision.task.trial not in pending
 
 
 def test_equal_folds_prune_nothing() -> None:

@@ -51,11 +51,11 @@ def test_value(objective: Any, losses: list[float], worth: float) -> None:
 
 
 @pytest.mark.parametrize("status", ["failed", "unwanted"])
-def test_what_did_not_finish_is_worth_nothing(status: str) -> None:
+def test_an_unfinished_fold_has_no_value(status: str) -> None:
     assert fold_value(ObjectiveConfig(), result(0.1, 0.2, status=status)) == math.inf
 
 
-def test_a_metric_that_is_not_measured_is_told() -> None:
+def test_a_metric_that_is_not_measured_is_named() -> None:
     with pytest.raises(
         UserError,
         match=r"trial 4 has no val_auc; its history has the columns epoch, val_loss, val_accuracy, sec",

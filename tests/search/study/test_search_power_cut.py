@@ -10,7 +10,7 @@ from nnlo_lib.search.study.loop import run_study
 from nnlo_lib.search.study.replay import replay
 from nnlo_lib.search.study.study import Study
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.exhaustive
 WANTED = search(
     trials=5, parallel=2, order="fixed", folds={"k": 2}, fidelity={"name": "asha", "first": 1, "factor": 3}
 )
@@ -29,7 +29,6 @@ def test_the_search_ends_with_the_same_trials(tmp_path):
         run(whole / "search")
     expected = trial_files(whole / "search")
     assert len(expected) == 5
-    print(f"{recorder.moments} moments, {len(recorder.states)} different states")
     for number, state in enumerate(recorder.states):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -6,7 +6,6 @@ The tests do not check the computation on a GPU.
 
 import json
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,18 +21,14 @@ from nnlo_lib.problems.factory import build_problem
 from nnlo_lib.train.evaluation import evaluate
 from nnlo_lib.train.evaluation.published_model import EVALUATION_BATCH_SIZE, load_published_model
 from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.device import evaluation_device
 from nnlo_lib.train.task import Task
 
-MANIFEST = Path("data/digits/hdf5/manifest.json")
-
 
 @pytest.fixture
-def task(tmp_path, monkeypatch):
-    """Return a finished training on the digits, in the working directory."""
-    monkeypatch.chdir(tmp_path)
+def task(tmp_path, manifest):
+    """Return a finished training on the digits."""
     run = Experiment.model_validate(
         {
             "model": {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}},
@@ -41,8 +36,7 @@ def task(tmp_path, monkeypatch):
             "parallel": {"ranks": 1, "transport": "simulated"},
         }
     )
-    prepare_dataset(run.data, MANIFEST.parent)
-    task = Task("t", "t", run, 0, None, 1, MANIFEST, Path("results/t"))
+    task = Task("t", "t", run, 0, None, 1, manifest, tmp_path / "results")
     assert train_simulated(task, StopFlag())
     return task
 
@@ -81,18 +75,14 @@ def test_batches_are_halved_until_they_fit_the_memory():
 
     def measure(size):
         tried.append(size)
-        if size > 100:
+        if size > largest:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return size
 
+    largest = 100
     assert evaluate.within_memory(measure) == 62
     assert tried == [EVALUATION_BATCH_SIZE, 250, 125, 62]
-
-
-def test_too_little_memory_for_one_sample_is_a_sentence():
-    def measure(size):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
+    largest = 0
     with pytest.raises(UserError, match="the memory of the GPU is too small to evaluate one sample"):
         evaluate.within_memory(measure)
 
@@ -105,12 +95,12 @@ def test_reading_ahead_in_a_thread_changes_no_bit(task, monkeypatch):
         return take(split, samples)
 
     monkeypatch.setattr(Split, "take", observed)
-    evaluate.evaluate_model(task.run, MANIFEST, task.paths.model, task.paths.evaluation)
+    evaluate.evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
     assert threads == {"prefetch"}
     report = json.loads(task.paths.evaluation.read_text())
 
     # The same samples, read one batch after the other without a thread.
-    data = DataManifest.load(MANIFEST)
+    data = DataManifest.load(task.manifest)
     module, tensors = load_published_model(task.run, data, task.paths.model)
     split = Split(data, "test")
     batches = evaluate.evaluation_batches(module, split, np.arange(len(split)), tensors)

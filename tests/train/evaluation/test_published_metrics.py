@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.training_process import training
+from helpers.training_here import training_here
 from safetensors.torch import load_file
 
 from nnlo_lib.data.partition.partition_file import load_partition
@@ -15,8 +15,6 @@ from nnlo_lib.problems.factory import build_problem
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.evaluation.evaluate import evaluation_batches, evaluation_sums
 from nnlo_lib.train.evaluation.published_model import load_published_model
-
-pytestmark = pytest.mark.processes
 
 # An algorithm whose nodes agree, and settings in which nodes differ much from their mean.
 TRAININGS = {
@@ -44,8 +42,12 @@ def measured(run):
 @pytest.mark.parametrize("name", TRAININGS)
 def test_final_metrics_are_those_of_the_published_weights(tmp_path, name):
     settings = dict(TRAININGS[name])
-    train = {"epochs": 4, **({"restore_best": best} if (best := settings.pop("restore_best", "")) else {})}
-    run = training(tmp_path, train=train, parallel={"ranks": 4, "transport": "simulated"}, **settings)
+    train = {
+        "epochs": 2,
+        "batch_size": 64,
+        **({"restore_best": best} if (best := settings.pop("restore_best", "")) else {}),
+    }
+    run = training_here(tmp_path, ranks=4, train=train, **settings)
     run.finish()
     final = json.loads((run.job / "summary.json").read_text())["final"]
     for metric, value in measured(run).items():

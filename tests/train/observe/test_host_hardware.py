@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
 
 from nnlo_lib.train.observe.host_hardware import hardware_by_host, rank_hardware
 from nnlo_lib.train.preemption import StopFlag
@@ -45,11 +45,9 @@ def test_a_rank_reports_its_own_host():
     assert found["gpu"] is None
 
 
-def test_a_summary_has_hardware_flops_and_the_published_step(tmp_path):
+def test_a_summary_has_hardware_flops_and_the_published_step(tmp_path, small_store):
     """Two simulated ranks on this host; the page reads these keys."""
-    task = watched(
-        tmp_path / "job", store(tmp_path / "store"), {}, ranks=2, train={"restore_best": "train_loss"}
-    )
+    task = watched(tmp_path / "job", small_store, {}, ranks=2, train={"restore_best": "train_loss"})
     assert train_simulated(task, StopFlag())
     summary = json.loads((task.folder / "summary.json").read_text())
     (host,) = summary["hardware"]

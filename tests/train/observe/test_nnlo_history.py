@@ -4,15 +4,15 @@ import csv
 import json
 
 import pytest
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
 
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 
 
-def test_the_history_has_the_form_of_nnlo(tmp_path):
+def test_the_history_has_the_form_of_nnlo(tmp_path, small_store):
     data = {"validation": 0.2}
-    task = watched(tmp_path / "run", store(tmp_path / "store"), {"nnlo_history": True}, data=data)
+    task = watched(tmp_path / "run", small_store, {"nnlo_history": True}, data=data)
     assert train_simulated(task, StopFlag())
     found = json.loads((tmp_path / "run/nnlo_history.json").read_text())
     with (tmp_path / "run/history.csv").open(newline="") as file:
@@ -32,8 +32,8 @@ def test_the_history_has_the_form_of_nnlo(tmp_path):
     assert "nnlo_history.json" in json.loads((tmp_path / "run/summary.json").read_text())["outputs"]
 
 
-def test_without_the_setting_no_file_is_left(tmp_path):
+def test_without_the_setting_no_file_is_left(tmp_path, small_store):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/nnlo_history.json").write_text("of an earlier experiment")
-    assert train_simulated(watched(tmp_path / "run", store(tmp_path / "store"), {}), StopFlag())
+    assert train_simulated(watched(tmp_path / "run", small_store, {}), StopFlag())
     assert not (tmp_path / "run/nnlo_history.json").exists()

@@ -4,7 +4,7 @@ import json
 import pstats
 
 import pytest
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
 from helpers.training_process import StopAfter
 
 from nnlo_lib.config import Run
@@ -12,13 +12,8 @@ from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 
 
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    return store(tmp_path_factory.mktemp("store"))
-
-
-def profiled(folder, manifest, profile: object, **settings: object) -> list[str]:
-    task = watched(folder, manifest, {"profile": profile}, **settings)
+def profiled(folder, small_store, profile: object, **settings: object) -> list[str]:
+    task = watched(folder, small_store, {"profile": profile}, **settings)
     assert train_simulated(task, StopFlag())
     found = sorted(path.name for path in task.folder.glob("profile-*"))
     assert set(found) <= json.loads((task.folder / "summary.json").read_text())["outputs"].keys()
@@ -32,29 +27,32 @@ def calls(path, function: str) -> int:
 
 
 @pytest.mark.parametrize(("first", "steps", "done"), [(3, 4, 4), (25, 10, 3)])
-def test_cprofile_covers_the_steps_asked_for(tmp_path, manifest, first, steps, done):
+def test_cprofile_covers_the_steps_asked_for(tmp_path, small_store, first, steps, done):
     """The training has 27 steps, so a profile of 10 steps from step 25 ends at step 27."""
     wish = {"tool": "cprofile", "first": first, "steps": steps}
     stem = f"profile-cprofile-rank-0-steps-{first}-{first + done - 1}"
-    assert profiled(tmp_path, manifest, wish) == [f"{stem}.prof", f"{stem}.txt"]
+    assert profiled(tmp_path, small_store, wish) == [f"{stem}.prof", f"{stem}.txt"]
     assert calls(tmp_path / f"{stem}.prof", "_step") == done
     assert calls(tmp_path / f"{stem}.prof", "backward") >= done
     assert "backward" in (tmp_path / f"{stem}.txt").read_text()
 
 
-def test_torch_counts_the_operators_of_the_steps(tmp_path, manifest):
+def test_torch_counts_the_operators_of_the_steps(tmp_path, small_store):
     wish = {"tool": "torch", "first": 11, "steps": 6}
     stem = "profile-torch-rank-0-steps-11-16"
-    assert profiled(tmp_path, manifest, wish, model={"name": "simplemlp"}) == [f"{stem}.json", f"{stem}.txt"]
+    assert profiled(tmp_path, small_store, wish, model={"name": "simplemlp"}) == [
+        f"{stem}.json",
+        f"{stem}.txt",
+    ]
     events = json.loads((tmp_path / f"{stem}.json").read_text())["traceEvents"]
     products = [each for each in events if each.get("name") == "aten::linear"]
     assert len(products) == 6 * 4  # simplemlp has 4 linear layers
     assert "aten::addmm" in (tmp_path / f"{stem}.txt").read_text()
 
 
-def test_a_stop_in_between_leaves_two_parts(tmp_path, manifest):
+def test_a_stop_in_between_leaves_two_parts(tmp_path, small_store):
     wish = {"profile": {"tool": "cprofile", "first": 2, "steps": 20}}
-    task = watched(tmp_path, manifest, wish, checkpoint={"every": "1 step"})
+    task = watched(tmp_path, small_store, wish, checkpoint={"every": "1 step"})
     assert not train_simulated(task, StopAfter(12))
     assert train_simulated(task, StopFlag())
     found = sorted(path.stem for path in tmp_path.glob("profile-*.prof"))

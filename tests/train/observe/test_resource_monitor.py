@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import psutil
 import pytest
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
 
 from nnlo_lib.train.observe import resource_monitor as monitor
 from nnlo_lib.train.observe.resource_monitor import (
@@ -56,8 +56,8 @@ def test_a_busy_process_uses_cpu_time_and_an_idle_one_does_not(tmp_path):
     assert idle_seconds < 0.3
 
 
-def test_a_training_is_watched_and_its_summary_tells(tmp_path):
-    task = watched(tmp_path / "job", store(tmp_path / "store"), {"monitor": 0.05}, ranks=2)
+def test_a_training_is_watched_and_its_summary_tells(tmp_path, small_store):
+    task = watched(tmp_path / "job", small_store, {"monitor": 0.05}, ranks=2)
     assert train_simulated(task, StopFlag())
     rows = table(task.folder / "monitor.csv")
     assert tuple(rows[0]) == COLUMNS

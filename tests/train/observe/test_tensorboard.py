@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
 from helpers.requires import absent
 from helpers.training_process import StopAfter
 
@@ -23,39 +23,34 @@ except ImportError:
     absent("tensorboardX is not installed")
 
 
-def varint(data: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[place]
-        value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
-        if byte < 128:
-            return value, place
-
-
 def fields(data: bytes) -> dict[int, list]:
     """Decode a protocol-buffer message to a dict from field number to values (protobuf.dev/programming-guides/encoding)."""
     found, place = defaultdict(list), 0
+
+    def varint() -> int:
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = data[place]
+            value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
+            if byte < 128:
+                return value
+
     while place < len(data):
-        key, place = varint(data, place)
-        match key & 7:
-            case 0:
-                value, place = varint(data, place)
-            case 1:
-                value, place = struct.unpack_from("<d", data, place)[0], place + 8
-            case 5:
-                value, place = struct.unpack_from("<f", data, place)[0], place + 4
-            case _:
-                size, place = varint(data, place)
-                value, place = data[place : place + size], place + size
-        found[key >> 3].append(value)
+        key = varint()
+        kind = {1: "<d", 5: "<f"}.get(key & 7)
+        size = struct.calcsize(kind) if kind else varint()
+        if key & 7 == 0:
+            found[key >> 3].append(size)
+            continue
+        piece = data[place : place + size]
+        found[key >> 3].append(struct.unpack(kind, piece)[0] if kind else piece)
+        place += size
     return found
 
 
 def records(path: Path) -> list[bytes]:
-    """Return the records of a TFRecord file.
-
-    A record consists of the length, the checksum of the length, the data and the checksum of the data.
-    """
+    """Return the records of a TFRecord file: length, checksum of the length, data, checksum of the data."""
     data, place, found = path.read_bytes(), 0, []
     while place < len(data):
         (size,) = struct.unpack_from("<Q", data, place)
@@ -77,11 +72,6 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    return store(tmp_path_factory.mktemp("store"))
-
-
 def history(task) -> list[dict]:
     return read_rows(task.paths.state.history)
 
@@ -101,15 +91,15 @@ def check(task) -> None:
     assert not {"epoch", "step", "samples", "seconds"} & found.keys()
 
 
-def test_the_history_is_in_the_event_file(tmp_path, manifest):
-    task = watched(tmp_path, manifest, {"tensorboard": True}, ranks=2)
+def test_the_history_is_in_the_event_file(tmp_path, small_store):
+    task = watched(tmp_path, small_store, {"tensorboard": True}, ranks=2)
     assert train_simulated(task, StopFlag())
     check(task)
 
 
-def test_a_resumed_run_writes_no_row_twice(tmp_path, manifest):
+def test_a_resumed_run_writes_no_row_twice(tmp_path, small_store):
     task = watched(
-        tmp_path, manifest, {"tensorboard": True}, train={"epochs": 6}, checkpoint={"every": "4 epochs"}
+        tmp_path, small_store, {"tensorboard": True}, train={"epochs": 6}, checkpoint={"every": "4 epochs"}
     )
     stops = 0
     while not train_simulated(task, StopAfter(25)):
@@ -129,11 +119,8 @@ def test_rows_after_the_checkpoint_are_written_anew(tmp_path):
     board.rewrite(rows[:2])
     board.add(rows[2] | {"val_loss": 9.0})
     board.close()
-    assert [(step, value) for step, _, value in scalars(tmp_path)["val/loss"]] == [
-        (10, 1.0),
-        (20, 0.5),
-        (30, 9.0),
-    ]
+    found = [(step, value) for step, _, value in scalars(tmp_path)["val/loss"]]
+    assert found == [(10, 1.0), (20, 0.5), (30, 9.0)]
 
 
 def test_a_disk_that_refuses_stops_nothing(tmp_path):

@@ -2,28 +2,24 @@
 
 import itertools
 import json
-import os
 import pstats
-import signal
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from helpers.observed_training import store, watched
-from helpers.training_process import training, under_way
+from helpers.observed_training import watched
+from helpers.training_here import train_with_mpi
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
 from nnlo_lib.state.chrome_trace import MAX_DETAIL_SPANS, TraceHeader, TraceWriter, write_chrome_trace
+from nnlo_lib.state.jsonl_table import read_rows
 from nnlo_lib.train.observe import clock_offset as clocks
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 
-OBSERVE = {
-    "trace": True,
-    "monitor": 0.1,
-    "tensorboard": True,
-    "profile": {"tool": "cprofile", "first": 2, "steps": 3},
-}
+PROFILE = {"tool": "cprofile", "first": 2, "steps": 3}
+OBSERVE = {"trace": True, "monitor": 0.1, "tensorboard": True, "profile": PROFILE}
 SERVED = {"trace": True, "profile": {"tool": "cprofile", "rank": 0}}
 PHASES = {"startup", "compute", "communication", "wait", "data", "evaluate", "checkpoint"}
 STEP = {"step", "data", "forward", "backward", "optimizer", "on_gradient"}
@@ -55,34 +51,38 @@ def outermost(found: list[dict]) -> list[dict]:
     return outer
 
 
-@pytest.fixture(scope="module")
-def observed(tmp_path_factory):
-    run = training(tmp_path_factory.mktemp("observed"), ranks=2, observe=OBSERVE)
-    run.finish()
-    return run
+def on_mpi(folder, store, observe, *calls, algorithm="allreduce"):
+    """Train on two MPI ranks, with a stop after each number of calls of the stop flag; return the task."""
+    parallel = {"ranks": 2, "transport": "mpi"}
+    job = watched(folder / "job", store, observe, parallel=parallel, algorithm={"name": algorithm})
+    for left in calls:
+        assert not train_with_mpi(job, left)
+    assert train_with_mpi(job)
+    return job
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    run = training(tmp_path_factory.mktemp("served"), "downpour", ranks=2, observe=SERVED)
-    run.finish()
-    return run
+def observed(tmp_path_factory, small_store):
+    return on_mpi(tmp_path_factory.mktemp("observed"), small_store, OBSERVE)
 
 
-@pytest.mark.processes
-def test_observers_do_not_change_a_bit(observed, tmp_path):
-    plain = training(tmp_path, ranks=2)
-    plain.finish()
-    assert observed.weights == plain.weights
-    assert observed.history == plain.history
-    assert observed.bytes_sent == plain.bytes_sent
-    hashes = [json.loads((run.job / "summary.json").read_text())["config_hash"] for run in (observed, plain)]
-    assert hashes[0] == hashes[1]
+@pytest.fixture(scope="module")
+def served(tmp_path_factory, small_store):
+    return on_mpi(tmp_path_factory.mktemp("served"), small_store, SERVED, algorithm="downpour")
 
 
-@pytest.mark.processes
+@pytest.mark.mpi
+def test_observers_do_not_change_a_bit(observed, tmp_path, small_store):
+    plain = on_mpi(tmp_path, small_store, {})
+    assert find_differences(observed.folder, plain.folder) == []
+    sent = [[row["bytes"] for row in read_rows(job.paths.state.history)] for job in (observed, plain)]
+    assert sent[0] == sent[1]
+    assert observed.run.hash == plain.run.hash
+
+
+@pytest.mark.mpi
 def test_a_trace_is_what_viewers_read(observed):
-    trace = json.loads((observed.job / "trace.json").read_text())
+    trace = json.loads((observed.folder / "trace.json").read_text())
     assert trace["displayTimeUnit"] == "ms"
     for each in trace["traceEvents"]:
         assert isinstance(each["pid"], int)
@@ -92,36 +92,30 @@ def test_a_trace_is_what_viewers_read(observed):
             assert each["cat"] in PHASES
         else:
             assert (each["ph"], set(each["args"])) in (("M", {"name"}), ("M", {"sort_index"}))
-    names = {
-        each["pid"]: each["args"]["name"] for each in trace["traceEvents"] if each["name"] == "process_name"
-    }
-    assert [names[rank].split(" on ")[0] for rank in (0, 1)] == ["rank 0, worker", "rank 1, worker"]
+    processes = [each for each in trace["traceEvents"] if each["name"] == "process_name"]
+    names = {each["pid"]: each["args"]["name"].split(" on ")[0] for each in processes}
+    assert names == {0: "rank 0, worker", 1: "rank 1, worker"}
 
 
-@pytest.mark.processes
-def test_every_step_of_every_rank_is_told(observed):
-    steps = observed.rows[-1]["step"]
+@pytest.mark.mpi
+def test_the_trace_has_every_step_of_every_rank(observed):
+    steps = read_rows(observed.paths.state.history)[-1]["step"]
     for rank in (0, 1):
-        found = spans(observed.job, rank)
+        found = spans(observed.folder, rank)
         for name in STEP:
             assert sum(each["name"] == name for each in found) == pytest.approx(steps, abs=3), name
         assert sum(each["name"] == "all-reduce" for each in found) >= 0.9 * steps
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("run", ["observed", "served"])
-def test_spans_nest(run, request):
-    top = outermost(spans(request.getfixturevalue(run).job))
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["observed", "served"])
+def test_sums_agree_with_the_stopwatch(name, request):
+    job = request.getfixturevalue(name)
+    top = outermost(spans(job.folder))
     assert {"train", "evaluate", "checkpoint"} <= {each["name"] for each in top}
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("run", ["observed", "served"])
-def test_sums_agree_with_the_stopwatch(run, request):
-    run = request.getfixturevalue(run)
-    summary = json.loads((run.job / "summary.json").read_text())
+    summary = json.loads((job.folder / "summary.json").read_text())
     for rank, seconds in enumerate(summary["seconds_by_rank"]):
-        found = spans(run.job, rank)
+        found = spans(job.folder, rank)
         apart = [each for each in found if each["cat"] in ("startup", "evaluate", "checkpoint")]
         rest = [
             each
@@ -136,54 +130,46 @@ def test_sums_agree_with_the_stopwatch(run, request):
         exchange = total(rest, "communication") - total(rest, "wait")
         # a rank that polls has many spans that are too short for the trace
         assert seconds["communication"] / 2 - 0.05 <= exchange <= seconds["communication"] + 0.05
-        train = sum(each["dur"] for each in rest if each["name"] == "train") / 1e6
-        assert train >= seconds["compute"]
+        assert sum(each["dur"] for each in rest if each["name"] == "train") / 1e6 >= seconds["compute"]
 
 
-@pytest.mark.processes
-def test_the_server_is_told_of(served):
-    names = {each["name"] for each in spans(served.job, 0)}
+@pytest.mark.mpi
+def test_the_server_is_traced_and_profiled_while_it_serves(served):
+    names = {each["name"] for each in spans(served.folder, 0)}
     assert {"probe", "receive", "update", "optimizer", "send", "wait for a message"} <= names
     assert not {"forward", "step"} & names
-
-
-@pytest.mark.processes
-def test_the_server_is_profiled_while_it_serves(served):
-    stats = pstats.Stats(str(served.job / "profile-cprofile-rank-0-serving.prof")).stats
+    stats = pstats.Stats(str(served.folder / "profile-cprofile-rank-0-serving.prof")).stats
     calls = {name: count for (_, _, name), (_, count, *_) in stats.items()}
     assert calls["serve"] == 1
-    assert calls["update"] == served.rows[0]["step"]
+    assert calls["update"] == read_rows(served.paths.state.history)[0]["step"]
 
 
-@pytest.mark.processes
+@pytest.mark.mpi
 def test_ranks_of_one_machine_agree_on_the_time(observed):
-    """Evaluations end on both ranks within 0.1 s, because their all-reduce waits for all ranks."""
-    ends = [
-        [each["ts"] + each["dur"] for each in spans(observed.job, rank) if each["name"] == "evaluate"]
-        for rank in (0, 1)
+    """The all-reduce of an evaluation waits for all ranks: all are in the evaluation at one moment."""
+    each_rank = [
+        [each for each in spans(observed.folder, rank) if each["name"] == "evaluate"] for rank in (0, 1)
     ]
-    assert len(ends[0]) == len(ends[1]) == 3
-    assert all(abs(a - b) < 0.1e6 for a, b in zip(*ends, strict=True))
+    assert [len(found) for found in each_rank] == [3, 3]
+    for both in zip(*each_rank, strict=True):
+        assert max(each["ts"] for each in both) < min(each["ts"] + each["dur"] for each in both)
 
 
-@pytest.mark.processes
-def test_each_attempt_has_its_part(tmp_path):
-    run = training(tmp_path, ranks=2, train={"epochs": 5}, observe={"trace": True})
-    with under_way(run, 1) as process:
-        os.kill(run.pid(1), signal.SIGKILL)
-        process.communicate(timeout=200)
-    run.finish()
-    parts = [[each for each in spans(run.job) if each["tid"] == attempt] for attempt in (1, 2)]
+@pytest.mark.mpi
+def test_each_attempt_has_its_part(tmp_path, small_store):
+    job = on_mpi(tmp_path, small_store, {"trace": True}, 7)
+    parts = [[each for each in spans(job.folder) if each["tid"] == attempt] for attempt in (1, 2)]
     assert all({each["pid"] for each in part} == {0, 1} for part in parts)
-    first, second = (
-        (min(each["ts"] for each in part), max(each["ts"] + each["dur"] for each in part)) for part in parts
+    begins, ends = (
+        [when(each["ts"] + each["dur"] * (when is max) for each in part) for part in parts]
+        for when in (min, max)
     )
-    assert 0 <= first[0] < first[1] < second[0]
-    outermost(spans(run.job))
+    assert 0 <= begins[0] < ends[0] < begins[1]
+    outermost(spans(job.folder))
 
 
-def test_simulated_ranks_are_told_in_virtual_time(tmp_path):
-    task = watched(tmp_path / "job", store(tmp_path / "store"), {"trace": True}, ranks=3)
+def test_simulated_ranks_are_traced_in_virtual_time(tmp_path, small_store):
+    task = watched(tmp_path / "job", small_store, {"trace": True}, ranks=3)
     assert train_simulated(task, StopFlag())
     found = spans(task.folder)
     outermost(found)
@@ -192,22 +178,31 @@ def test_simulated_ranks_are_told_in_virtual_time(tmp_path):
     assert total(spans(task.folder, 1), "wait") == pytest.approx(seconds["wait"], rel=0.2)
 
 
-def test_without_a_wish_only_coarse_spans_are_told(tmp_path):
-    task = watched(tmp_path / "job", store(tmp_path / "store"), {})
+def test_without_a_request_only_coarse_spans_are_traced(tmp_path, small_store):
+    task = watched(tmp_path / "job", small_store, {})
     assert train_simulated(task, StopFlag())
     assert {each["name"] for each in spans(task.folder)} == {"startup", "train", "evaluate", "checkpoint"}
     assert not {"monitor.csv", "tensorboard"} & {path.name for path in task.folder.glob("*")}
 
 
+PART = {
+    "rank": 0,
+    "attempt": 1,
+    "role": "worker",
+    "host": "h",
+    "start": 0.0,
+    "shift": 100.0,
+    "virtual": False,
+}
+
+
 def part(**changes: object) -> TraceHeader:
-    return TraceHeader(**{**{"rank": 0, "attempt": 1, "role": "worker", "host": "h", "start": 0.0, "shift": 100.0,
-                      "virtual": False}, **changes})  # fmt: skip
+    return TraceHeader(**PART | changes)
 
 
 def joined(folder) -> list[dict]:
     write_chrome_trace(folder, folder / "trace.json")
-    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
-    return [each for each in events if each["ph"] == "X"]
+    return spans(folder)
 
 
 def test_times_are_those_of_the_first_ranks_clock_and_torn_lines_are_left_out(tmp_path):
@@ -240,7 +235,7 @@ def test_memory_and_disk_are_bounded(tmp_path):
     assert "no more detail spans" in lines[-2]
 
 
-def test_a_disk_that_refuses_stops_nothing(tmp_path):
+def test_a_disk_that_refuses_the_trace_stops_nothing(tmp_path):
     (tmp_path / "observed").write_text("a file where a folder should be")
     trace = TraceWriter(tmp_path / "observed", part(), fine=True)
     trace.span("train", "compute", 0.0, 1.0)
@@ -252,8 +247,8 @@ def test_clocks_of_different_machines_are_compared(monkeypatch):
     monkeypatch.setattr(clocks, "_machine", lambda: str(next(machines)))
 
     def program(comm):
-        told = comm.now
-        comm.now = lambda: told() + 5.0 * comm.rank
+        now = comm.now
+        comm.now = lambda: now() + 5.0 * comm.rank
         return clocks.clock_offset_to_rank_0(comm)
 
     assert SimulatedWorld(3).run(program) == pytest.approx([0.0, 5.0, 10.0])

@@ -5,7 +5,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
 from helpers.training_process import StopAfter
 from scipy.spatial.distance import cdist
 
@@ -63,18 +63,13 @@ def spied(task) -> list[Spy]:
     return SimulatedWorld(task.run.parallel.ranks, task.run.parallel.simulation, 0).run(rank)
 
 
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    return store(tmp_path_factory.mktemp("observed") / "store")
-
-
 ALL = {"consensus_matrix": True, "sample_metrics": True, "loss_average": 0.8}
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory, manifest):
+def nodes(tmp_path_factory, small_store):
     """Return the run of four nodes with their own models, and what they did."""
-    task = watched(tmp_path_factory.mktemp("nodes"), manifest, ALL, ranks=4, **NODES, **SGD)
+    task = watched(tmp_path_factory.mktemp("nodes"), small_store, ALL, ranks=4, **NODES, **SGD)
     return FinishedRun(task.folder), spied(task)
 
 
@@ -104,8 +99,8 @@ def test_metrics_of_samples_have_the_means_of_each_node(nodes):
             assert set(np.unique(found[f"accuracy_{step}"])) <= {0, 1}
 
 
-def test_a_common_model_has_one_row_of_samples(tmp_path, manifest):
-    task = watched(tmp_path / "equal", manifest, {"sample_metrics": True}, ranks=2, **SGD)
+def test_a_common_model_has_one_row_of_samples(tmp_path, small_store):
+    task = watched(tmp_path / "equal", small_store, {"sample_metrics": True}, ranks=2, **SGD)
     assert train_simulated(task, StopFlag())
     run = FinishedRun(task.folder)
     with np.load(run.paths.validation_metrics) as found:
@@ -123,9 +118,9 @@ def test_average_of_the_loss_is_that_of_pandas(nodes):
         assert run.history["train_loss_average"][epoch] == pytest.approx(np.mean(wanted), rel=1e-6)
 
 
-def test_results_have_the_same_bits_with_and_without(tmp_path, manifest, nodes):
+def test_results_have_the_same_bits_with_and_without(tmp_path, small_store, nodes):
     run, _ = nodes
-    plain = watched(tmp_path / "plain", manifest, {}, ranks=4, **NODES, **SGD)
+    plain = watched(tmp_path / "plain", small_store, {}, ranks=4, **NODES, **SGD)
     assert train_simulated(plain, StopFlag())
     without = FinishedRun(plain.folder)
     assert without.paths.model.read_bytes() == run.paths.model.read_bytes()
@@ -134,9 +129,9 @@ def test_results_have_the_same_bits_with_and_without(tmp_path, manifest, nodes):
     assert not without.paths.consensus.exists()
 
 
-def test_a_restart_repeats_the_arrays_and_continues_the_average(tmp_path, manifest, nodes):
+def test_a_restart_repeats_the_arrays_and_continues_the_average(tmp_path, small_store, nodes):
     run, _ = nodes
-    task = watched(tmp_path / "stopped", manifest, ALL, ranks=4, **NODES, **SGD)
+    task = watched(tmp_path / "stopped", small_store, ALL, ranks=4, **NODES, **SGD)
     assert not train_simulated(task, StopAfter(14))
     # A later step of an attempt that was taken back; it must not be published.
     (task.observe_folder / "consensus-999.npz").write_bytes(b"damaged")
@@ -147,13 +142,16 @@ def test_a_restart_repeats_the_arrays_and_continues_the_average(tmp_path, manife
     pd.testing.assert_series_equal(again, run.history["train_loss_average"])
 
 
-def test_a_column_that_starts_at_a_restart_is_empty_before(tmp_path, manifest):
+def test_a_column_that_starts_at_a_restart_is_empty_before(tmp_path, small_store):
     folder = tmp_path / "later"
-    assert not train_simulated(watched(folder, manifest, {}, **SGD), StopAfter(12))
-    assert train_simulated(watched(folder, manifest, {"loss_average": 0.5}, **SGD), StopFlag())
+    assert not train_simulated(watched(folder, small_store, {}, **SGD), StopAfter(12))
+    assert train_simulated(watched(folder, small_store, {"loss_average": 0.5}, **SGD), StopFlag())
     run = FinishedRun(folder)
     assert run.history["train_loss_average"].isna().tolist() == [True, False, False]
     assert {finding.status for finding in check_history(run)} == {"ok"}
+
+
+GAN = "problem: {name: gan, weight_clip: 0.01}\nmodel: {name: wgan}"
 
 
 @pytest.mark.parametrize(
@@ -161,10 +159,7 @@ def test_a_column_that_starts_at_a_restart_is_empty_before(tmp_path, manifest):
     [
         ("observe: {consensus_matrix: true}", "observe.consensus_matrix: allreduce has one common model"),
         ("observe: {sample_metrics: true}\ndata: {validation: 0}", "the run has no validation samples"),
-        (
-            "observe: {sample_metrics: true}\nproblem: {name: gan, weight_clip: 0.01}\nmodel: {name: wgan}",
-            "no metrics of single samples",
-        ),
+        (f"observe: {{sample_metrics: true}}\n{GAN}", "no metrics of single samples"),
         ("observe: {loss_average: 1}", "observe.loss_average"),
     ],
 )

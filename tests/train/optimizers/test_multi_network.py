@@ -79,20 +79,19 @@ def test_a_network_without_a_gradient_rests_to_the_bit():
         assert torch.equal(each, before[1][name]) == ("critic" not in name and name != "theta"), name
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        SGD,
-        ADAM,
-        RMSpropConfig(lr=0.01),
-        AdadeltaConfig(),
-        AdagradConfig(),
-        NAdamConfig(),
-        LARSConfig(),
-        LAMBConfig(),
-    ],
-    ids=lambda rule: rule.name,
+RULES = (
+    SGD,
+    ADAM,
+    RMSpropConfig(lr=0.01),
+    AdadeltaConfig(),
+    AdagradConfig(),
+    NAdamConfig(),
+    LARSConfig(),
+    LAMBConfig(),
 )
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_what_is_saved_goes_on_to_the_same_bits(rule):
     through, cut, resumed = (replica(rule, generator_optimizer=ADAM, weight_clip=0.2) for _ in range(3))
     steps(through, range(12))
@@ -112,13 +111,8 @@ def test_the_critics_weights_are_bounded():
 
 
 def test_one_learning_rate_scales_all():
-    ours, halves = (
-        replica(generator_optimizer=SGD),
-        replica(
-            rule=ADAM.model_copy(update={"lr": 0.005}),
-            generator_optimizer=SGD.model_copy(update={"lr": 0.05}),
-        ),
-    )
+    half = ADAM.model_copy(update={"lr": 0.005}), SGD.model_copy(update={"lr": 0.05})
+    ours, halves = replica(generator_optimizer=SGD), replica(half[0], generator_optimizer=half[1])
     assert ours.lr == 0.01
     steps(ours, range(6), lr=0.005)
     steps(halves, range(6))

@@ -111,7 +111,6 @@ def test_each_setting_of_each_optimizer_has_two_values_with_an_oracle():
     for oracle in OPTIMIZERS.values():
         for key, value in oracle.rule:
             values[type(oracle.rule), key].add(value)
-    known = {
-        (block, key) for block in block_types(OptimizerConfig) for key in block.model_fields if key != "name"
-    }
+    blocks = block_types(OptimizerConfig)
+    known = {(block, key) for block in blocks for key in block.model_fields if key != "name"}
     assert {each for each in known if len(values[each]) < 2} == set()

@@ -1,12 +1,11 @@
 """Learning rates compared with torch's schedulers and the plateau rules of Keras and PyDTNN, also after a resume."""
 
-import dataclasses
 import math
 from itertools import pairwise
 
 import pytest
 import torch
-from helpers.algorithm_trainings import STEPS, manifest, rows, task
+from helpers.algorithm_trainings import STEPS, rows, task
 from helpers.oracles.schedules import (
     LR,
     PER_EPOCH,
@@ -17,35 +16,25 @@ from helpers.oracles.schedules import (
     rates_of,
     references,
 )
-from helpers.training_process import TIMINGS, StopAfter
+from helpers.training_process import StopAfter
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from torch.optim import lr_scheduler
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
-from nnlo_lib.config import Run, merge_settings
+from nnlo_lib.config import Run
 from nnlo_lib.config.base import block_types
 from nnlo_lib.config.optimizer import SGDConfig
-from nnlo_lib.config.schedule import (
-    CosineScheduleConfig,
-    DiminishingScheduleConfig,
-    ExponentialScheduleConfig,
-    LogScheduleConfig,
-    MultiStepScheduleConfig,
-    PlateauScheduleConfig,
-    PolynomialScheduleConfig,
-    ScheduleConfig,
-    StepScheduleConfig,
-)
+from nnlo_lib.config.schedule import PlateauScheduleConfig, ScheduleConfig
 from nnlo_lib.config.train import TrainConfig
+from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
 from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
 from nnlo_lib.train.optimizers.schedules import num_plateau_drops
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
 
-__all__ = ["manifest"]
 ScheduleAdapter: TypeAdapter[ScheduleConfig] = TypeAdapter(ScheduleConfig)
 SETTINGS = {
     name: oracle.train["schedule"] for name, oracle in SCHEDULES.items() if "schedule" in oracle.train
@@ -57,7 +46,7 @@ def test_schedules_follow_their_references(oracle):
     assert rates_of(**oracle.train) == pytest.approx(oracle.rates(), rel=TOLERANCE, abs=1e-12)
 
 
-@pytest.mark.parametrize("number", range(270))
+@pytest.mark.parametrize("number", range(90))
 def test_schedules_with_random_settings_follow_their_references(number):
     train, expected = random_oracle(number)
     assert rates_of(**train) == pytest.approx(expected, rel=TOLERANCE, abs=1e-12)
@@ -77,11 +66,6 @@ def test_a_round_has_the_rate_of_its_first_step_or_of_a_training_of_rounds(name,
     assert found == [rate for rate in expected for _ in range(size)][:TOTAL]
 
 
-def test_polynomial_ends_where_it_shall():
-    rates = rates_of(schedule={"name": "polynomial", "power": 1, "final": 0.1})
-    assert rates == pytest.approx(rates_of(schedule={"name": "linear", "final": 0.1}))
-
-
 def test_a_finished_training_has_a_rate():
     """A training that resumes after its last step requests the rate of the following step."""
     for schedule in SETTINGS.values():
@@ -97,24 +81,28 @@ def test_all_schedules_are_tested():
     }
 
 
+def falling(name, **options):
+    return st.fixed_dictionaries({"name": st.just(name), **options})
+
+
 FALLING = st.one_of(
-    st.builds(StepScheduleConfig, every=st.integers(1, 5), factor=st.floats(0.01, 1), unit=st.sampled_from(["epochs", "steps"])),
-    st.builds(MultiStepScheduleConfig, milestones=st.sets(st.integers(1, 30), min_size=1).map(lambda all: tuple(sorted(all)))),
-    st.builds(ExponentialScheduleConfig, factor=st.floats(0.01, 1)),
-    st.builds(CosineScheduleConfig, final=st.floats(0, LR)),
-    st.builds(PolynomialScheduleConfig, power=st.floats(0.1, 5), final=st.floats(0, LR)),
-    st.builds(LogScheduleConfig, final=st.floats(1e-9, LR)),
-    st.builds(DiminishingScheduleConfig, mu=st.floats(0.001, 1)),
+    falling("step", every=st.integers(1, 5), factor=st.floats(0.01, 1), unit=st.sampled_from(["epochs", "steps"])),
+    falling("multi_step", milestones=st.sets(st.integers(1, 30), min_size=1).map(sorted)),
+    falling("exponential", factor=st.floats(0.01, 1)),
+    falling("cosine", final=st.floats(0, LR)),
+    falling("polynomial", power=st.floats(0.1, 5), final=st.floats(0, LR)),
+    falling("log", final=st.floats(1e-9, LR)),
+    falling("diminishing", mu=st.floats(0.001, 1)),
 )  # fmt: skip
 
 
 @given(FALLING, st.integers(1, 8), st.integers(1, 7), st.integers(1, 4))
 def test_rates_fall_and_stay_within_bounds(schedule, epochs, per_epoch, a_round):
-    rates = rates_of(epochs, per_epoch, a_round=a_round, schedule=schedule.model_dump())
+    rates = rates_of(epochs, per_epoch, a_round=a_round, schedule=schedule)
     slack = 1e-12
     assert all(after <= rate + slack for rate, after in pairwise(rates))
     assert LR + slack >= rates[0]
-    assert rates[-1] >= getattr(schedule, "final", 0) - slack
+    assert rates[-1] >= schedule.get("final", 0) - slack
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.01, 1), st.integers(1, 60))
@@ -138,13 +126,12 @@ def fallen(schedule, values, metric="val_loss"):
 
     def program(comm):
         rates = LearningRateSchedule(settings, 1, 1)
-        told = [rates(0, 1)]
+        found = [rates(0, 1)]
         for count in range(1, len(values) + 1):
-            rates.update_plateau(
-                comm, [{metric: value} for value in values[:count]] if comm.rank == 0 else []
-            )
-            told.append(rates(count, 1))
-        return told
+            history = [{metric: value} for value in values[:count]]
+            rates.update_plateau(comm, history if comm.rank == 0 else [])
+            found.append(rates(count, 1))
+        return found
 
     one, other = SimulatedWorld(2).run(program)
     assert one == other
@@ -192,9 +179,8 @@ def test_plateau_is_kerass(values, patience, min_delta):
 def test_plateau_by_hand():
     schedule = PlateauScheduleConfig(metric="val_accuracy", patience=2)
     values = [0.5, 0.6, 0.6, 0.55, 0.59, 0.6, 0.61]
-    assert [num_plateau_drops(schedule, [{"val_accuracy": value} for value in values[:n]]) for n in range(8)] == [
-        0, 0, 0, 0, 1, 1, 2, 2,
-    ]  # fmt: skip
+    rows = [{"val_accuracy": value} for value in values]
+    assert [num_plateau_drops(schedule, rows[:n]) for n in range(8)] == [0, 0, 0, 0, 1, 1, 2, 2]
 
 
 def test_plateau_never_raises_a_rate():
@@ -206,8 +192,8 @@ def test_plateau_never_raises_a_rate():
 
 @given(FALLING, st.integers(1, 70), st.floats(0, 1))
 def test_warm_up_goes_over_into_any_schedule(schedule, steps, start):
-    plain = rates_of(schedule=schedule.model_dump())
-    warmed = rates_of(schedule=schedule.model_dump(), warm_up={"steps": steps, "start": start})
+    plain = rates_of(schedule=schedule)
+    warmed = rates_of(schedule=schedule, warm_up={"steps": steps, "start": start})
     assert warmed[steps:] == plain[steps:]
     assert warmed[0] == pytest.approx(start * plain[0])
     assert all(rate <= other * (1 + 1e-12) for rate, other in zip(warmed, plain, strict=True))
@@ -232,33 +218,25 @@ def test_scale():
 
 # Refused settings, and the fingerprint that checkpoints must match
 
+LENGTH = "set either `train.warm_up.steps` or `train.warm_up.epochs`"
+SGD = {"name": "sgd", "lr": 1.0}
 REFUSED = {
     "milestones": ({"schedule": {"name": "multi_step", "milestones": [3, 3]}}, "not in increasing order"),
     "stretch": ({"schedule": {"name": "cosine", "stretch": 2}}, "requires `restart`"),
-    "two lengths": (
-        {"warm_up": {"steps": 1, "epochs": 1}},
-        "set either `train.warm_up.steps` or `train.warm_up.epochs`",
-    ),
-    "no length": ({"warm_up": {}}, "set either `train.warm_up.steps` or `train.warm_up.epochs`"),
-    "two warm-ups": (
-        {"schedule": {"name": "one_cycle"}, "warm_up": {"steps": 1}},
-        "one_cycle, which includes a warm-up",
-    ),
+    "two lengths": ({"warm_up": {"steps": 1, "epochs": 1}}, LENGTH),
+    "no length": ({"warm_up": {}}, LENGTH),
+    "two warm-ups": ({"schedule": {"name": "one_cycle"}, "warm_up": {"steps": 1}}, "one_cycle, which includes a warm-up"),
     "not measured": ({"schedule": {"name": "plateau", "metric": "val_mae"}}, "'val_mae' is not measured"),
     "mu": (
-        {"schedule": {"name": "diminishing", "mu": 2}, "optimizer": {"name": "sgd", "lr": 0.5}},
-        r"mu times the learning rate is 1, .* set `train.schedule.mu` below 2, or lower",
+        {"schedule": {"name": "diminishing", "mu": 1}, "optimizer": SGD},
+        r"mu times the learning rate is 1, .* set `train.schedule.mu` below 1, or lower",
     ),
     "mu of several workers": (
-        {
-            "schedule": {"name": "diminishing", "mu": 0.8},
-            "optimizer": {"name": "sgd", "lr": 1.0},
-            "scale_lr": "linear",
-        },
+        {"schedule": {"name": "diminishing", "mu": 0.8}, "optimizer": SGD, "scale_lr": "linear"},
         "mu times the learning rate is 1.6",
     ),
     "growth": ({"schedule": {"name": "step", "every": 1, "factor": 1.5}}, "less than or equal to 1"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("train", "said"), REFUSED.values(), ids=REFUSED)
@@ -292,35 +270,24 @@ def test_more_epochs_go_on_if_they_change_no_rate(tmp_path, schedule):
 PLATEAU = {"name": "plateau", "metric": "val_loss", "factor": 0.5, "patience": 1, "min_delta": 0.4}
 WARM = {"steps": STEPS + 2}
 TRAININGS = {
-    "allreduce": {},
-    "dsgd": {},
     "average": {"algorithm": {"name": "average", "sync_every": 2}, "parallel": {"processes_per_worker": 2}},
     "easgd": {"algorithm": {"name": "easgd", "sync_every": 2, "synchronous": True}},
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_plateau_survives_interruptions_to_the_bit(tmp_path, manifest, name):
     train = {"schedule": PLATEAU, "warm_up": WARM, "scale_lr": "sqrt"}
-    jobs = []
-    for folder in ("whole", "parts"):
-        job = task(tmp_path / folder, manifest, name, TRAININGS[name] | {"train": train})
-        run = Run.model_validate(merge_settings(job.run.model_dump(), {"train": {"epochs": 4}}))
-        jobs.append(dataclasses.replace(job, run=run))
-    whole, parts = jobs
-    assert train_simulated(whole, StopFlag())
-    while not train_simulated(parts, StopAfter(25)):
-        pass
-    one, other = (
-        [{key: value for key, value in row.items() if key not in TIMINGS} for row in rows(job)]
-        for job in jobs
+    whole, parts = (
+        task(tmp_path / folder, manifest, name, TRAININGS[name] | {"train": train | {"epochs": 4}})
+        for folder in ("whole", "parts")
     )
-    assert one == other
-    assert (whole.folder / "model.safetensors").read_bytes() == (
-        parts.folder / "model.safetensors"
-    ).read_bytes()
-    scale = math.sqrt({"easgd": 3, "average": 2}.get(name, 4))  # two processes are one worker of `average`
+    assert train_simulated(whole, StopFlag())
+    while not train_simulated(parts, StopAfter(50)):
+        pass
+    assert find_differences(parts.folder, whole.folder) == []
+    one = rows(whole)
+    scale = math.sqrt({"easgd": 3, "average": 2}[name])  # two processes are one worker of `average`
     seen = [row["learning_rate"] / (0.02 * scale) for row in one]
     falling = [
         0.5 ** num_plateau_drops(PlateauScheduleConfig.model_validate(PLATEAU), one[:epoch])

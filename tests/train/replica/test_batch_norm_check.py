@@ -1,21 +1,17 @@
-"""Batches of one sample that batch normalization cannot normalize are refused before the first step."""
+"""Batches of one sample that batch normalization cannot normalize are refused before the first step.
+
+test_refused_trainings.py has a training.
+"""
 
 import numpy as np
 import pytest
 import torch
-from helpers.training_process import training
 from torch import nn
 
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.problems.factory import build_problem
 from nnlo_lib.train.replica.batch_norm_check import check_batch_norm_batches, explain_batch_norm_error
-
-NETWORK = """
-from torch import nn
-def network(shape, classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4), nn.Linear(4, classes))
-"""
 
 
 class Steps:
@@ -70,15 +66,3 @@ def test_what_can_be_normalized():
 def test_other_errors_stay():
     with pytest.raises(ValueError, match="another"), explain_batch_norm_error("here"):
         raise ValueError("another")
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("compute", ["exact", "batched"])
-def test_a_training_ends_before_its_first_step(tmp_path, compute):
-    (tmp_path / "network.py").write_text(NETWORK)
-    parallel = {"ranks": 2, "transport": "simulated", "simulation": {"compute": compute}}
-    run = training(
-        tmp_path, parallel=parallel, model={"name": "network.py:network"}, train={"batch_size": 324}
-    )
-    assert "in step 3 of each epoch, on rank 0: batch normalization cannot normalize" in run.finish(expect=2)
-    assert not run.epochs_done()

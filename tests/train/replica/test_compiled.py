@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers.algorithm_trainings import interrupt, manifest, measured, task
+from helpers.algorithm_trainings import interrupt, measured, task
 from pydantic import ValidationError
 from torch import nn
 
@@ -12,8 +12,6 @@ from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.compiled import compile_module
 from nnlo_lib.train.replica.replica import Replica
-
-__all__ = ["manifest"]
 
 
 def test_without_a_compiler_a_sentence_says_so(monkeypatch):
@@ -29,7 +27,7 @@ def test_not_with_normalization_over_ranks():
         Experiment.model_validate(run)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_gradients_land_in_the_flat_vector():
     torch.manual_seed(0)
     layers = [nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)]
@@ -53,7 +51,7 @@ def test_gradients_land_in_the_flat_vector():
                for each in replica.module.parameters())  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, monkeypatch):
     """A training that resumes within an epoch compiles again and sees the batch shapes in another order.
 

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import gpu_reduce_programs as gpu_programs
 from helpers.run_on_ranks import on_ranks
 from pydantic import ValidationError
 
+from nnlo_lib.comm.gpu.cuda_aware import CudaAwareAllreduce, is_cuda_aware
+from nnlo_lib.comm.gpu.nccl import NcclAllreduce
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.parallel import ParallelConfig
@@ -42,14 +43,7 @@ def machine(monkeypatch):
 
 
 def devices(ranks, hosts=None, servers=0, **parallel):
-    """Return the device of each rank.
-
-    Args:
-        ranks: number of ranks.
-        hosts: host name of each rank; None places all ranks on one host.
-        servers: number of server ranks; they come first.
-        **parallel: other settings of the section `parallel`.
-    """
+    """Return the device of each rank; `hosts`: of each rank, by default one; `servers`: number of first ranks."""
     settings = ParallelConfig(ranks=ranks, gpus_per_rank=1, **parallel)
     names = hosts or ["here"] * ranks
 
@@ -78,29 +72,20 @@ class _Elsewhere:
         return [[name, has_gpu] for name, (_, has_gpu) in zip(self.names, everyone, strict=True)]
 
 
-def test_ranks_take_the_gpus_of_their_host_in_turn(machine):
-    machine(2)
-    assert devices(4, ["a", "b", "a", "b"]) == ["cuda:0", "cuda:0", "cuda:1", "cuda:1"]
+DEVICES = {
+    "GPUs of a host in turn": (2, {"ranks": 4, "hosts": ["a", "b", "a", "b"]}, [0, 0, 1, 1]),
+    "several ranks of a GPU": (2, {"ranks": 6, "ranks_per_gpu": 3}, [0, 0, 0, 1, 1, 1]),
+    "a server without": (2, {"ranks": 3, "servers": 1, "master_gpu": False}, [None, 0, 1]),
+    "a server with": (3, {"ranks": 3, "servers": 1}, [0, 1, 2]),
+    "simulated ranks": (2, {"ranks": 4, "transport": "simulated"}, [0] * 4),
+}
 
 
-def test_several_ranks_share_a_gpu(machine):
-    machine(2)
-    assert devices(6, ranks_per_gpu=3) == ["cuda:0"] * 3 + ["cuda:1"] * 3
-
-
-def test_a_server_may_do_without(machine):
-    machine(2)
-    assert devices(3, servers=1, master_gpu=False) == ["cpu", "cuda:0", "cuda:1"]
-    machine(3)
-    assert devices(3, servers=1) == ["cuda:0", "cuda:1", "cuda:2"]
-
-
-def test_too_few_are_refused(machine):
-    machine(2)
-    with pytest.raises(
-        UserError, match=r"rank 2 on here needs GPU 2, but 2 are visible \(counted from 0\); increase"
-    ):
-        devices(3)
+@pytest.mark.parametrize("case", DEVICES)
+def test_device_of_each_rank(machine, case):
+    gpus, settings, wanted = DEVICES[case]
+    machine(gpus)
+    assert devices(**settings) == ["cpu" if number is None else f"cuda:{number}" for number in wanted]
 
 
 def test_a_rank_that_is_shown_one_gpu_takes_it(machine):
@@ -108,9 +93,12 @@ def test_a_rank_that_is_shown_one_gpu_takes_it(machine):
     assert devices(4) == ["cuda:0"] * 4
 
 
-def test_simulated_ranks_share_the_first(machine):
+def test_too_few_gpus_are_refused(machine):
     machine(2)
-    assert devices(4, transport="simulated") == ["cuda:0"] * 4
+    with pytest.raises(
+        UserError, match=r"rank 2 on here needs GPU 2, but 2 are visible \(counted from 0\); increase"
+    ):
+        devices(3)
 
 
 def test_without_gpus_nobody_is_asked():
@@ -155,35 +143,93 @@ def run_of(algorithm="allreduce", ranks=4, **parallel):
     ],
 )
 def test_what_the_scheduler_is_asked_for(run, wanted):
-    described = run_of(**run)
-    resources = RunResources(described)
+    resources = RunResources(run_of(**run))
     assert (resources.gpus, resources.tasks_per_gpu) == wanted
+
+
+# Sums of vectors on GPUs, by gloo in place of NCCL and by MPI
+
+
+def vector(rank, dtype="float32", size=1003):
+    """Return a rank's vector; the scale grows with the rank, so the last bits of a sum depend on the order."""
+    draw = torch.Generator().manual_seed(rank)
+    return torch.randn(size, generator=draw, dtype=getattr(torch, dtype)) * 10.0**rank
+
+
+def gpu_allreduce(comm, way):
+    return NcclAllreduce(comm, 200, backend="gloo") if way == "nccl" else CudaAwareAllreduce(comm.duplicate())
+
+
+def finish(begun, comm):
+    begun(lambda done: comm._progress.poll(done, "an all-reduce", 1e-3))
+
+
+def sums(comm, way):
+    """Return, for each vector, whether the overlapping GPU all-reduces equal those through host memory bit for bit."""
+    how, same = gpu_allreduce(comm, way), []
+    for dtype in ("float32", "float64"):
+        ours = [vector(comm.rank + 10 * turn, dtype, size) for turn, size in enumerate((1003, 2, 5000))]
+        reference = [each.clone() for each in ours]
+        for begun in [how.begin(each) for each in ours]:
+            finish(begun, comm)
+        for each in reference:
+            comm.allreduce(each)
+        same += [torch.equal(*pair) for pair in zip(ours, reference, strict=True)]
+    return same
+
+
+class OnGpu(torch.Tensor):
+    """A vector in host memory with `is_cuda` set."""
+
+    is_cuda = True
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+def allreduced(comm, way):
+    """Return whether `comm.allreduce` of an OnGpu vector gives the same bits and counts the expected bytes."""
+    comm._gpu_allreduce = gpu_allreduce(comm, way)
+    ours, reference = vector(comm.rank).as_subclass(OnGpu), vector(comm.rank)
+    before = comm.bytes_sent["gradient"]
+    comm.allreduce(ours)
+    counted = comm.bytes_sent["gradient"] - before
+    comm.allreduce(reference)
+    same = bool((ours.as_subclass(torch.Tensor) == reference).all())
+    return [same, counted == 2 * reference.nbytes * (comm.size - 1) // comm.size]
+
+
+def again(comm):
+    """Return the sum of NCCL's own all-reduce in a second process group, as in a later trial, and `is_cuda_aware()`."""
+    NcclAllreduce(comm, 200, backend="gloo")
+    fastest = NcclAllreduce(comm, 200, fastest=True, backend="gloo")
+    ours = torch.full((7,), float(comm.rank + 1))
+    finish(fastest.begin(ours), comm)
+    return [ours.tolist(), is_cuda_aware()]
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("way", ["nccl", "cuda_aware"])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_sums_have_the_bits_of_those_through_host_memory(way, ranks):
-    for same in on_ranks(gpu_programs.sums, "mpi", ranks, way):
+    for same in on_ranks(sums, "mpi", ranks, way):
         assert same == [True] * 6
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("way", ["nccl", "cuda_aware"])
 def test_a_communicator_takes_that_way_for_what_is_on_gpus(way):
-    assert on_ranks(gpu_programs.allreduced, "mpi", 2, way) == [[True, True]] * 2
+    assert on_ranks(allreduced, "mpi", 2, way) == [[True, True]] * 2
 
 
 @pytest.mark.mpi
 def test_a_later_trial_makes_a_group_of_its_own():
-    assert on_ranks(gpu_programs.again, "mpi", 3) == [[[6.0] * 7, False]] * 3
+    assert on_ranks(again, "mpi", 3) == [[[6.0] * 7, False]] * 3
 
 
 @pytest.fixture
-def ways(monkeypatch):
-    """Return a function that sets the GPU of each rank, the availability of NCCL and whether MPI is CUDA-aware."""
+def exchanged(monkeypatch):
+    """Return a function from GPU of each rank, NCCL, CUDA-aware MPI and setting to the chosen way and its text."""
 
-    def make(names, nccl, aware):
+    def choose(names, nccl, aware, **setting):
         chosen = []
         monkeypatch.setattr(exchange, "unique_gpu_name", lambda device: device)
         monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: nccl)
@@ -194,47 +240,43 @@ def ways(monkeypatch):
             gather=lambda item: [[name, *item[1:]] for name in names],
             use_gpu_reduction=lambda way, timeout, fastest: chosen.append(way),
         )
-        return comm, chosen
+        text = exchange.select_gpu_transport(comm, run_of(ranks=2, **setting), "x")
+        return chosen, text
 
-    return make
-
-
-CHOICES = {
-    "a gpu each": (["a 0", "a 1"], True, True, "nccl"),
-    "no nccl": (["a 0", "a 1"], False, True, "cuda_aware"),
-    "neither": (["a 0", "a 1"], False, False, "host"),
-    "shared": (["a 0", "a 0"], True, True, "cuda_aware"),
-    "server without": (["", "a 0"], True, True, "host"),
-}
+    return choose
 
 
-@pytest.mark.parametrize("case", CHOICES)
-def test_the_best_way_is_taken(ways, case):
-    names, nccl, aware, wanted = CHOICES[case]
-    comm, chosen = ways(names, nccl, aware)
-    assert exchange.select_gpu_transport(comm, run_of(ranks=2), "x") == exchange.TRANSPORT_TEXT[wanted]
-    assert chosen == [wanted]
+@pytest.mark.parametrize(
+    ("names", "nccl", "aware", "wanted"),
+    [
+        (["a 0", "a 1"], True, True, "nccl"),
+        (["a 0", "a 1"], False, True, "cuda_aware"),
+        (["a 0", "a 1"], False, False, "host"),
+        (["a 0", "a 0"], True, True, "cuda_aware"),  # a shared GPU
+        (["", "a 0"], True, True, "host"),  # a server without GPU
+    ],
+)
+def test_the_best_way_is_taken(exchanged, names, nccl, aware, wanted):
+    assert exchanged(names, nccl, aware) == ([wanted], exchange.TRANSPORT_TEXT[wanted])
 
 
 @pytest.mark.parametrize(("way", "reason"), [("nccl", "torch has no NCCL"), ("cuda_aware", "neither MPI")])
-def test_a_way_that_is_not_there_is_refused(ways, way, reason):
-    comm, _ = ways(["a 0", "a 1"], False, False)
+def test_a_way_that_is_not_there_is_refused(exchanged, way, reason):
     with pytest.raises(UserError, match=f"gpu_exchange: {way}: {reason}"):
-        exchange.select_gpu_transport(comm, run_of(ranks=2, gpu_exchange=way), "x")
+        exchanged(["a 0", "a 1"], False, False, gpu_exchange=way)
 
 
 def test_without_gpus_there_is_nothing_to_choose():
     assert exchange.select_gpu_transport(None, run_of(gpus_per_rank=0), "cpu") == ""
 
 
-REFUSED = {
-    "shared": ({"ranks_per_gpu": 2, "gpu_exchange": "nccl"}, "nccl requires one GPU per rank"),
-    "none": ({"gpus_per_rank": 0, "gpu_exchange": "cuda_aware"}, "cuda_aware requires GPUs"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_is_refused(case):
-    settings, reason = REFUSED[case]
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"ranks_per_gpu": 2, "gpu_exchange": "nccl"}, "nccl requires one GPU per rank"),
+        ({"gpus_per_rank": 0, "gpu_exchange": "cuda_aware"}, "cuda_aware requires GPUs"),
+    ],
+)
+def test_a_way_that_does_not_fit_the_settings_is_refused(settings, reason):
     with pytest.raises(ValidationError, match=reason):
         run_of(**settings)

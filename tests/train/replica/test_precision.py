@@ -5,8 +5,8 @@ import math
 
 import pytest
 import torch
-from helpers.algorithm_trainings import ASYNCHRONOUS, SYNCHRONOUS, interrupt, manifest, measured, rows, task
-from helpers.training_process import training
+from helpers.algorithm_trainings import ASYNCHRONOUS, SYNCHRONOUS, interrupt, measured, rows, task
+from helpers.training_here import training_here
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from torch import nn
@@ -16,75 +16,26 @@ from nnlo_lib.core.errors import DivergedError
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica import precision
+from nnlo_lib.train.replica.gradients import LocalGradients
 from nnlo_lib.train.replica.precision import LossScale, Precision
 from nnlo_lib.train.replica.replica import Replica
 
-__all__ = ["manifest"]
-OPTIMIZER = {"name": "sgd", "lr": 0.02, "momentum": 0.9}
 ONCE = {name.partition(",")[0]: name for name in (*SYNCHRONOUS, *ASYNCHRONOUS)}.values()
 
 
-def in_numbers(kind, case, settings):
-    """Return the settings of a case with precision `kind`."""
-    return settings | {"train": settings.get("train", {}) | {"precision": kind}}
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("case", ONCE)
 def test_all_that_a_rank_keeps_is_double(tmp_path, manifest, case):
-    settings = in_numbers("float64", case, (SYNCHRONOUS | ASYNCHRONOUS)[case])
-    job = task(tmp_path / "double", manifest, case, settings)
+    settings = (SYNCHRONOUS | ASYNCHRONOUS)[case]
+    train = settings.get("train", {}) | {"precision": "float64", "epochs": 1}
+    job = task(tmp_path / "double", manifest, case, settings | {"train": train})
     assert train_simulated(job, StopFlag())
-    assert {tensor.dtype for tensor in published(job).values()} == {torch.float64, torch.int64}
+    published = load_file(job.folder / "model.safetensors")
+    assert {tensor.dtype for tensor in published.values()} == {torch.float64, torch.int64}
     (*_, newest) = sorted((job.state / "checkpoints").iterdir())
     parts = [load_file(path) for path in newest.glob("*.safetensors")]
     found = {name: tensor.dtype for part in parts for name, tensor in part.items()}
     assert torch.float32 not in {kind for name, kind in found.items() if name != "optimizer.step"}
     assert rows(job)[-1]["invariant"] < 1e-12 if "invariant" in rows(job)[-1] else True
-
-
-def published(job):
-    return load_file(job.folder / "model.safetensors")
-
-
-def test_in_double_precision_two_ranks_are_one_to_the_last_digits(tmp_path, manifest):
-    """An exchange or a sum in float32 would leave differences of about 1e-8."""
-    plain = {"model": {"name": "simplecnn", "args": {"dropout": 0.0}}}
-    weights = []
-    for ranks in (1, 2):
-        train = {"precision": "float64", "optimizer": OPTIMIZER, "epochs": 2, "batch_size": 60 // ranks}
-        run = {"parallel": {"ranks": ranks, "transport": "simulated"}, "train": train, **plain}
-        job = job_of(tmp_path / f"{ranks}", manifest, run)
-        assert train_simulated(job, StopFlag())
-        weights.append(published(job))
-    for name, one in weights[0].items():
-        torch.testing.assert_close(weights[1][name], one, rtol=0, atol=1e-12)
-
-
-def job_of(folder, manifest, run):
-    """Return the task of an experiment with the given settings."""
-    from nnlo_lib.train.task import Task
-    from nnlo_lib.workflow.plan import Plan
-
-    run = Plan.of(Experiment.model_validate({"data": {"validation": 0.5}, **run})).run("allreduce")
-    return Task("t", "allreduce", run, 0, None, 1, manifest, folder)
-
-
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("bf16", "fp16")]
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("kind", ["float64", *SLOW])
-def test_simulated_equals_mpi(tmp_path, kind):
-    runs = []
-    for transport in ("mpi", "simulated"):
-        train = {"precision": kind, "epochs": 1}
-        parallel = {"ranks": 2, "transport": transport}
-        runs.append(training(tmp_path / transport, "allreduce", parallel=parallel, train=train))
-        runs[-1].finish()
-    assert runs[0].weights == runs[1].weights
-    assert runs[0].history == runs[1].history
-    assert runs[0].bytes_sent == runs[1].bytes_sent
 
 
 @pytest.mark.parametrize("kind", ["bf16", "fp16"])
@@ -159,17 +110,15 @@ def test_a_loss_that_is_no_number_ends_all_but_fp16():
     assert Precision("float32", "cpu").loss_factor(2.0, "in epoch 1") == 1
 
 
-HALF = {"allreduce": {}, "allreduce, buckets": SYNCHRONOUS["allreduce, buckets"], "average": SYNCHRONOUS["average"],
-        "average, groups": SYNCHRONOUS["average, groups"], "dsgd": {}, "easgd, synchronous": SYNCHRONOUS["easgd, synchronous"]}  # fmt: skip
+HALF = ("allreduce, buckets", "average, groups", "easgd, synchronous")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("case", HALF)
 def test_skipped_steps_resume_to_the_same_bits(tmp_path, manifest, case, monkeypatch):
     """The loss scale starts so high and grows so fast that steps keep overflowing."""
     monkeypatch.setattr(precision, "INITIAL_SCALE_EXPONENT", 30)
     monkeypatch.setattr(precision, "GROWTH_INTERVAL", 2)
-    settings = in_numbers("fp16", case, HALF[case])
+    settings = SYNCHRONOUS[case] | {"train": {"precision": "fp16"}}
     whole, parts = (task(tmp_path / name, manifest, case, settings) for name in ("whole", "parts"))
     assert train_simulated(whole, StopFlag())
     interrupt(parts)
@@ -190,8 +139,6 @@ def scales(job):
 
 def test_ranks_skip_together_what_one_of_them_overflowed(tmp_path, manifest, monkeypatch):
     """If the gradient of one rank overflows, all ranks skip the step: replicas (the invariant) and scales stay bit-identical."""
-    from nnlo_lib.train.replica.gradients import LocalGradients
-
     overflowing, seen = LocalGradients.__call__, []
 
     def on_one(self, batch, seed, where, step):
@@ -230,9 +177,8 @@ def test_what_fp16_cannot_do_is_refused(case):
         Experiment.model_validate({**settings, "train": {"precision": "fp16"}})
 
 
-@pytest.mark.processes
 def test_evaluation_is_in_double_precision_too(tmp_path):
-    run = training(tmp_path, train={"precision": "float64", "epochs": 1}, parallel={"transport": "simulated"})
+    run = training_here(tmp_path, train={"precision": "float64", "epochs": 1, "batch_size": 200})
     assert ", float64\n" in run.finish()
     assert json.loads((run.job / "summary.json").read_text())["config"]["train"]["precision"] == "float64"
 

@@ -49,9 +49,8 @@ def test_own_numbers_are_in_units_of_one(store):
 def test_a_constant_channel_stays_finite(tmp_path):
     column = ArraySpec("features", (1, 2, 2), "uint8", (7.0,), (0.0,))
     store = handmade(tmp_path, {"train": (np.full((4, 1, 2, 2), 7, np.uint8), LABELS[:4])}, inputs=(column,))
-    (values,), _ = Preprocessor(store, DataConfig(normalize="standard"), "cpu")(
-        (np.full((4, 1, 2, 2), 7, np.uint8),), LABELS[:4]
-    )
+    standard = Preprocessor(store, DataConfig(normalize="standard"), "cpu")
+    (values,), _ = standard((np.full((4, 1, 2, 2), 7, np.uint8),), LABELS[:4])
     assert values.abs().max() == 0
 
 
@@ -66,7 +65,7 @@ def test_images_are_cropped_at_the_centre(store):
         ({"crop": 7}, r"data\.crop: 7 needs .* shape \(3, 6, 8\)"),
         (
             {"normalize": {"mean": [0.5], "std": [0.5]}},
-            r"data\.normalize: 1 values are configured, but features .* has 3 channels",
+            r"data\.normalize: 1 values .* features .* has 3 channels",
         ),
     ],
 )

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from helpers.observed_training import store, watched
+from helpers.observed_training import watched
+from helpers.training_process import TIMINGS
 from safetensors.torch import load_file
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.state.jsonl_table import read_rows
 from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
@@ -54,18 +54,6 @@ RUNS = {
 }
 
 
-TIMINGS = ("seconds", "samples_per_second")
-
-
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory):
-    """Return the manifest of the converted digits data set."""
-    path = tmp_path_factory.mktemp("digits") / "hdf5" / "manifest.json"
-    prepare_dataset(Experiment().data, path.parent)
-    return path
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("case", RUNS)
 def test_batched_equals_exact(tmp_path, manifest, case):
     algorithm, model, data = RUNS[case]
@@ -95,14 +83,13 @@ def history(folder):
 
 
 @pytest.mark.parametrize("batch_size", [5, 12])
-def test_batched_gradients_in_float64_have_the_digits_of_float64(tmp_path, batch_size):
-    manifest = store(tmp_path / "store")
+def test_batched_gradients_in_float64_have_the_digits_of_float64(tmp_path, small_store, batch_size):
     weights = []
     for compute in ("exact", "batched"):
         train = {"batch_size": batch_size, "precision": "float64", "optimizer": SGD, "epochs": 1}
         parallel = {"ranks": 3, "transport": "simulated", "simulation": {"compute": compute}}
         settings = {"train": train, "parallel": parallel, "model": {"name": "simplemlp"}}
-        assert train_simulated(watched(tmp_path / compute, manifest, {}, **settings), StopFlag())
+        assert train_simulated(watched(tmp_path / compute, small_store, {}, **settings), StopFlag())
         weights.append(load_file(tmp_path / compute / "model.safetensors"))
     for name, exact in weights[0].items():
         torch.testing.assert_close(weights[1][name], exact, rtol=1e-12, atol=1e-14)

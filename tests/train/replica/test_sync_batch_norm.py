@@ -1,15 +1,23 @@
-"""Synchronized batch normalization over all ranks equals normalization in one process with all samples."""
+"""Synchronized batch normalization over all ranks equals normalization in one process with all samples.
+
+test_bit_reproducibility.py has whole trainings on one and several ranks, of MPI and simulated.
+"""
 
 import functools
+from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import sync_batch_norm_programs as programs
+from helpers.algorithm_trainings import interrupt, measured, rows, task
 from helpers.run_on_ranks import IDS, TRANSPORTS, on_ranks
+from pydantic import ValidationError
 from torch import nn
 
 from nnlo_lib.comm.midpass import PassCollectives
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+from nnlo_lib.config import Experiment
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.sync_batch_norm import (
     SyncBatchNorm,
     convert_sync_batch_norm,
@@ -17,18 +25,70 @@ from nnlo_lib.train.replica.sync_batch_norm import (
     local_sums,
 )
 
+STEPS, CLASSES = 3, 3
+COUNTS = {1: (9,), 2: (5, 4), 4: (4, 0, 2, 3)}  # samples of each rank in a step, by number of ranks
+ALONE = SimpleNamespace(weight=1.0, allreduce=lambda vector: None)  # collectives of a single rank
+
+
+def network(kind):
+    """Return a small network with two batch normalizations."""
+    torch.manual_seed(1)
+    if kind == "vectors":
+        inner = [nn.BatchNorm1d(5), nn.Tanh(), nn.BatchNorm1d(5, affine=False, momentum=None)]
+        return nn.Sequential(nn.Linear(6, 5), *inner, nn.Linear(5, CLASSES)).double()
+    layers = (
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.Tanh(),
+        nn.Conv2d(4, 3, 3, stride=2),
+        nn.BatchNorm2d(3),
+    )
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * 4, CLASSES)).double()
+
+
+def samples(kind, step):
+    """Return the global batch of a step."""
+    draw = torch.Generator().manual_seed(step)
+    shape = (6,) if kind == "vectors" else (2, 5, 5)
+    inputs = torch.randn(9, *shape, generator=draw, dtype=torch.float64) * 2 + 100
+    return inputs, torch.randint(CLASSES, (9,), generator=draw)
+
+
+def backward(module, inputs, labels):
+    module.zero_grad()
+    nn.functional.cross_entropy(module(inputs), labels).backward()
+
+
+def on_all(comm, kind):
+    """Train with the samples distributed over ranks; return weights and statistics after each step."""
+    peers, counts = comm.pass_collectives(), COUNTS[comm.size]
+    start, mine = sum(counts[: comm.rank]), counts[comm.rank]
+    module, path = convert_sync_batch_norm(network(kind), peers), []
+    for step in range(STEPS):
+        inputs, labels = (each[start : start + mine] for each in samples(kind, step))
+        peers.weight = mine / 9
+        peers.run(lambda inputs=inputs, labels=labels: backward(module, inputs, labels))
+        for parameter in module.parameters():
+            vector = torch.zeros_like(parameter.grad).copy_(parameter.grad).mul_(mine / 9).view(-1)
+            comm.allreduce(vector)
+            parameter.data.sub_(vector.view_as(parameter), alpha=0.1)
+        path.append({name: tensor.tolist() for name, tensor in module.state_dict().items()})
+    return path
+
 
 @functools.cache
 def outcome(transport, size, kind):
-    return on_ranks(programs.on_all, transport, size, kind)
+    return on_ranks(on_all, transport, size, kind)
 
 
 @functools.cache
 def alone(kind):
     """Return the state of torch's own layers after each step with the combined batch."""
-    module, path = programs.network(kind), []
-    for step in range(programs.STEPS):
-        programs.learn(module, *programs.samples(kind, step), lambda grad: None)
+    module, path = network(kind), []
+    for step in range(STEPS):
+        backward(module, *samples(kind, step))
+        for parameter in module.parameters():
+            parameter.data.sub_(parameter.grad, alpha=0.1)
         path.append({name: tensor.clone() for name, tensor in module.state_dict().items()})
     return path
 
@@ -42,52 +102,54 @@ def test_it_is_one_process_with_all_samples(transport, size, kind):
             for name, tensor in reference.items():
                 found = torch.tensor(ours[name], dtype=tensor.dtype)
                 torch.testing.assert_close(found, tensor, rtol=1e-9, atol=1e-9, msg=name)
+    assert outcome(transport, size, kind) == outcome("simulated", size, kind), "the bits of simulated ranks"
 
 
-@pytest.mark.mpi
-@pytest.mark.parametrize("size", [2, 4])
-def test_simulated_ranks_have_the_bits_of_real_ones(size):
-    assert outcome("simulated", size, "images") == outcome("mpi", size, "images")
+def dropped(comm):
+    """Return the dropout masks after a batch normalization, in two steps with the seed set to the rank."""
+    peers = comm.pass_collectives()
+    module = nn.Sequential(convert_sync_batch_norm(nn.BatchNorm1d(4), peers), nn.Dropout(0.5))
+
+    def work():
+        torch.manual_seed(comm.rank)
+        return (module(torch.arange(32.0).view(8, 4)) != 0).tolist()
+
+    return [peers.run(work) for _ in range(2)]
 
 
 def test_each_rank_goes_on_in_its_own_random_stream():
-    simulated = SimulatedWorld(3).run(programs.drawn)
-    alone = [
-        SimulatedWorld(1).run(lambda _, rank=rank: programs.drawn(_Ranked(rank)))[0] for rank in range(3)
+    """The statistics of one rank equal those of all, because the samples of all ranks are equal."""
+
+    def of_rank(rank):
+        collectives = lambda: PassCollectives(lambda vector, purpose: None)  # noqa: E731
+        return dropped(SimpleNamespace(rank=rank, pass_collectives=collectives))
+
+    assert SimulatedWorld(3).run(dropped) == [
+        SimulatedWorld(1).run(lambda _, rank=rank: of_rank(rank))[0] for rank in range(3)
     ]
-    assert simulated == alone
-
-
-class _Ranked:
-    """World of one rank with a given rank number.
-
-    Its statistics equal the global statistics, because the samples of all ranks are equal.
-    """
-
-    def __init__(self, rank):
-        self.rank, self.size = rank, 1
-
-    def allreduce(self, vector, purpose):
-        pass
-
-    def pass_collectives(self):
-        return PassCollectives(self.allreduce)
 
 
 def test_a_failure_comes_out_of_its_thread():
-    assert SimulatedWorld(2).run(programs.fails) == ["no good", "no good"]
+    def work():
+        raise ValueError("no good")
+
+    def program(comm):
+        with pytest.raises(ValueError, match="no good"):
+            comm.pass_collectives().run(work)
+
+    SimulatedWorld(2).run(program)
 
 
 def test_gradients_are_those_of_finite_differences():
-    def run(comm):
-        peers = comm.pass_collectives()
-        return peers.run(lambda: check_with(peers))
-
-    def check_with(peers):
+    def check(peers):
         layer = convert_sync_batch_norm(nn.BatchNorm1d(3).double(), peers)
         return torch.autograd.gradcheck(layer, torch.randn(5, 3, dtype=torch.float64, requires_grad=True))
 
-    assert SimulatedWorld(1).run(run) == [True]
+    def program(comm):
+        peers = comm.pass_collectives()
+        return peers.run(lambda: check(peers))
+
+    assert SimulatedWorld(1).run(program) == [True]
 
 
 def test_variance_survives_a_large_mean_in_float32():
@@ -98,30 +160,18 @@ def test_variance_survives_a_large_mean_in_float32():
 
 
 def test_half_precision_is_normalized_in_single():
-    layer = SimulatedWorld(1).run(
-        lambda comm: convert_sync_batch_norm(nn.BatchNorm1d(3), comm.pass_collectives())
-    )[0]
-    assert isinstance(layer, SyncBatchNorm)
-    layer._together = _Alone()
     values = torch.randn(100, 3, dtype=torch.bfloat16)
-    found, wanted = layer(values), nn.BatchNorm1d(3)(values.float())
+    found, wanted = SyncBatchNorm(nn.BatchNorm1d(3), ALONE)(values), nn.BatchNorm1d(3)(values.float())
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), wanted, rtol=1e-2, atol=1e-2)
 
 
-class _Alone:
-    weight = 1.0
-
-    def allreduce(self, vector):
-        pass
-
-
 def test_names_parameters_and_evaluation_stay():
-    plain = programs.network("images")
+    plain = network("images")
     names, parameters = list(plain.state_dict()), list(plain.parameters())
-    inputs = programs.samples("images", 0)[0]
+    inputs = samples("images", 0)[0]
     wanted = plain.eval()(inputs)
-    ours = convert_sync_batch_norm(plain, _Alone())
+    ours = convert_sync_batch_norm(plain, ALONE)
     assert list(ours.state_dict()) == names
     assert all(one is other for one, other in zip(ours.parameters(), parameters, strict=True))
     assert torch.equal(ours.eval()(inputs), wanted)
@@ -129,8 +179,34 @@ def test_names_parameters_and_evaluation_stay():
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_statistics_of_hardly_any_samples_stay_numbers(count):
-    layer = SyncBatchNorm(nn.BatchNorm1d(3), _Alone())
+    layer = SyncBatchNorm(nn.BatchNorm1d(3), ALONE)
     layer(torch.randn(count, 3)).sum().backward()
     assert all(tensor.isfinite().all() for tensor in layer.state_dict().values())
     assert layer.weight.grad.isfinite().all()
     assert int(layer.num_batches_tracked) == count
+
+
+SETTINGS = {
+    "buckets, parts": {"algorithm": {"name": "allreduce", "bucket_mb": 0.001}, "train": {"accumulate": 3}},
+    "fp16": {"train": {"precision": "fp16"}},
+    "sign": {"compression": {"name": "sign"}},
+}
+
+
+@pytest.mark.parametrize("case", SETTINGS)
+def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, case):
+    settings = SETTINGS[case] | {"parallel": {"ranks": 3, "sync_batch_norm": True}}
+    whole, parts = (task(tmp_path / name, manifest, "allreduce", settings) for name in ("whole", "parts"))
+    assert train_simulated(whole, StopFlag())
+    interrupt(parts)
+    assert measured(parts) == measured(whole)
+    assert [row["invariant"] for row in rows(whole)] == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["average", "downpour", "dsgd"])
+def test_only_ranks_that_step_together_normalize_together(name):
+    run = {"algorithm": {"name": name}, "parallel": {"sync_batch_norm": True}}
+    with pytest.raises(
+        ValidationError, match=f"the ranks of {name} do not compute the gradient of a step together"
+    ):
+        Experiment.model_validate(run)

@@ -1,0 +1,116 @@
+"""Check the marks of the tests, which assign them to lanes, and that tests wait for conditions, not for seconds."""
+
+import ast
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+
+from helpers.source_tree import REPOSITORY, tree
+
+TESTS = REPOSITORY / "tests"
+FILES = sorted(TESTS.rglob("*.py"))
+LANES = {"real", "exhaustive", "long"}
+NEEDS = {"slurm", "browser", "snakemake", "mpi", "processes"}
+OF_PYTEST = {"timeout", "parametrize", "usefixtures", "filterwarnings", "skipif", "skip"}
+MAX_REAL_TESTS = 40
+# Waits for seconds, by file, with their reasons.
+SLEEPS = {
+    "train/observe/test_resource_monitor.py": "the CPU time of an idle process is measured",
+}
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(TESTS))
+
+
+def _is_mark(node: ast.AST, name: str = "") -> bool:
+    """Return True if a node is `pytest.mark.<name>`, or any mark without a name."""
+    is_mark = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pytest.mark"
+    return is_mark and name in ("", node.attr)
+
+
+def test_only_known_marks():
+    unknown = [
+        f"{_name(path)}:{node.lineno}: {node.attr}"
+        for path in FILES
+        for node in ast.walk(tree(path))
+        if _is_mark(node) and node.attr not in LANES | NEEDS | OF_PYTEST
+    ]
+    assert unknown == []
+
+
+def test_every_mark_long_has_a_reason():
+    with_reason, marks = set(), {}
+    for path in FILES:
+        for node in ast.walk(tree(path)):
+            if _is_mark(node, "long"):
+                marks[id(node)] = f"{_name(path)}:{node.lineno}"
+            if isinstance(node, ast.Call) and _is_mark(node.func, "long") and len(node.args) == 1:
+                reason = node.args[0]
+                if isinstance(reason, ast.Constant) and len(str(reason.value).split()) > 2:
+                    with_reason.add(id(node.func))
+    assert [place for key, place in marks.items() if key not in with_reason] == []
+
+
+def _functions(path: Path) -> list[ast.FunctionDef]:
+    nodes = ast.walk(tree(path))
+    return [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+
+
+def _cases(function: ast.FunctionDef) -> int:
+    """Return the number of cases of a test; parameters that are no literal list count as one."""
+    return prod(
+        len(call.args[1].elts)
+        for call in function.decorator_list
+        if isinstance(call, ast.Call) and _is_mark(call.func, "parametrize")
+        if len(call.args) > 1 and isinstance(call.args[1], ast.List | ast.Tuple)
+    )
+
+
+def _has_mark(node: ast.AST, name: str) -> bool:
+    return any(_is_mark(each, name) for each in ast.walk(node))
+
+
+def _real_tests(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the tests of a file that are marked `real`, with the number of their cases."""
+    of_file = any(
+        _has_mark(node.value, "real")
+        for node in tree(path).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+    )
+    for function in _functions(path):
+        whole = any(_is_mark(getattr(each, "func", each), "real") for each in function.decorator_list)
+        params = [
+            node
+            for each in function.decorator_list
+            for node in ast.walk(each)
+            if isinstance(node, ast.keyword) and node.arg == "marks" and _has_mark(node.value, "real")
+        ]
+        if whole or of_file or params:
+            yield f"{_name(path)}::{function.name}", _cases(function) if whole or of_file else len(params)
+
+
+def test_few_tests_are_real():
+    real = dict(each for path in FILES for each in _real_tests(path))
+    assert sum(real.values()) <= MAX_REAL_TESTS, real
+
+
+def _sleeps(node: ast.AST, in_loop: bool = False) -> Iterator[int]:
+    """Yield the lines of `time.sleep` outside of loops `while`, which poll a condition."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep") and not in_loop:
+        yield node.lineno
+    for child in ast.iter_child_nodes(node):
+        yield from _sleeps(child, in_loop or isinstance(node, ast.While))
+
+
+def test_tests_wait_for_conditions():
+    """Programs of ranks are texts, and stand-ins for other programs are not tests."""
+    found = {
+        f"{_name(path)}:{line}"
+        for path in FILES
+        if "stand_in" not in _name(path) and _name(path) not in SLEEPS
+        for line in _sleeps(tree(path))
+    }
+    assert sorted(found) == []
+    assert len(SLEEPS) <= 5
+    assert all(list(_sleeps(tree(TESTS / name))) for name in SLEEPS), "remove an exception that is none"

@@ -1,0 +1,219 @@
+"""Batch jobs, with scripts in place of the commands of Slurm and LSF: time left, why a job ends, requeues."""
+
+import pytest
+
+from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.core.batch_system.stop_decision import StopDecision
+
+pytestmark = pytest.mark.processes
+
+JOB, LSF_JOB = BatchJob("slurm", "7"), BatchJob("lsf", "7")
+END = "EndTime=2026-11-23T07:52:52"
+# As Slurm 22.05 prints a job: shortened.
+LINE = (
+    "JobId=7 JobName=my JobState={state} Reason={reason} Dependency=(null) Requeue=1 Restarts={restarts}"
+    " BatchFlag=1 {end} PreemptTime={preempted} Comment=x StdErr=/logs/my job/7.log StdIn=/dev/null"
+    " StdOut=/logs/my job/7.log Power="
+)
+
+
+def line(state, preempted="None", end=END, reason="None", restarts=0):
+    return LINE.format(state=state, preempted=preempted, end=end, reason=reason, restarts=restarts)
+
+
+@pytest.fixture
+def answers(tmp_path, monkeypatch):
+    """Return a function that replaces a scheduler command by a script with given output and exit status."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    def answer(name, *lines, status=0, script=""):
+        text = script or "".join(f"echo '{line}'\n" for line in lines) + f"exit {status}"
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+
+    for name in ("scontrol", "sacct", "squeue", "bjobs"):  # commands of this machine must not answer
+        answer(name, status=1)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("job", "command", "output", "minutes"),
+    [
+        (JOB, "squeue", "1-02:30:00", 1590),
+        (JOB, "squeue", "2:00:30", 120.5),
+        (JOB, "squeue", "9:30", 9.5),
+        (JOB, "squeue", "UNLIMITED", None),
+        (JOB, "squeue", "INVALID", None),
+        (JOB, "squeue", "", None),
+        (LSF_JOB, "bjobs", "1:30 L", 90),
+        (LSF_JOB, "bjobs", "0:05 L", 5),
+        (LSF_JOB, "bjobs", "-", None),
+    ],
+)
+def test_the_time_that_a_scheduler_leaves(answers, job, command, output, minutes):
+    answers(command, output)
+    assert job.minutes_left() == minutes
+
+
+@pytest.mark.parametrize(
+    ("job", "command", "output", "reason"),
+    [
+        (JOB, "sacct", ["OUT_OF_MEMORY"], "out of memory"),
+        (JOB, "sacct", ["NODE_FAIL", "RUNNING"], "node failure"),
+        (JOB, "sacct", ["PREEMPTED", "TIMEOUT"], "time limit"),
+        (JOB, "sacct", ["PREEMPTED", "CANCELLED by 0"], "canceled"),
+        (JOB, "sacct", ["CANCELLED", "COMPLETED"], "killed"),
+        (JOB, "sacct", ["PREEMPTED", "FAILED"], "killed"),
+        (JOB, "sacct", [], "killed"),
+        (LSF_JOB, "bjobs", ["TERM_MEMLIMIT: job killed after ..."], "out of memory"),
+        (LSF_JOB, "bjobs", ["TERM_OWNER: job killed by owner"], "canceled"),
+        (LSF_JOB, "bjobs", ["-"], "killed"),
+    ],
+)
+def test_why_a_scheduler_ended_a_job(answers, job, command, output, reason):
+    answers(command, *output)
+    assert job.exit_reason() == reason
+    assert job.was_cancelled() == (reason == "canceled")
+
+
+def test_the_reason_of_a_refused_requeue_is_returned(answers):
+    answers("scontrol", status=0)
+    assert JOB.requeue() == ""
+    answers("scontrol", script="echo 'Access denied' >&2; exit 1")
+    assert JOB.requeue() == "Access denied"
+
+
+def test_an_absent_scheduler_knows_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert (JOB.minutes_left(), JOB.exit_reason()) == (None, "killed")
+    assert "scontrol" in JOB.requeue()
+
+
+@pytest.mark.parametrize(
+    ("variables", "job"),
+    [({}, None), ({"SLURM_JOB_ID": "7"}, JOB), ({"LSB_JOBID": "7"}, LSF_JOB)],
+)
+def test_the_job_of_this_process(monkeypatch, variables, job):
+    for name in ("SLURM_JOB_ID", "LSB_JOBID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert BatchJob.current() == job
+
+
+SELECTED = "2026-11-23T07:52:50"
+
+
+@pytest.mark.parametrize(
+    ("record", "accounted", "decision"),
+    [
+        # Grace time of a preemption: slurmctld has not ended the job.
+        (line("RUNNING", SELECTED), "RUNNING", StopDecision("preempted", True)),
+        # `scancel --signal=TERM`.
+        (line("RUNNING"), "RUNNING", StopDecision("canceled")),
+        # Preempted with PreemptMode=REQUEUE, or `scontrol requeue`: a queued job has no end.
+        (line("COMPLETING", end="EndTime=Unknown", restarts=1), "PREEMPTED", StopDecision("preempted")),
+        (line("COMPLETING", end="EndTime=Unknown", restarts=1), None, StopDecision("preempted")),
+        # Backfill has planned the next start.
+        (line("COMPLETING", end="EndTime=2999-01-01T00:00:00", restarts=1), None, StopDecision("preempted")),
+        (line("PENDING", end="EndTime=Unknown", restarts=1), None, StopDecision("preempted")),
+        (line("REQUEUED"), None, StopDecision("preempted")),
+        # Preempted with PreemptMode=CANCEL, or without permission to be queued again.
+        (line("COMPLETING", SELECTED), "PREEMPTED", StopDecision("preempted")),
+        (line("COMPLETING", SELECTED), None, StopDecision("preempted")),
+        (line("PREEMPTED", SELECTED), None, StopDecision("preempted")),
+        # `scancel`, also in the grace time of a preemption.
+        (line("COMPLETING"), "CANCELLED by 0", StopDecision("canceled")),
+        (line("COMPLETING"), None, StopDecision("canceled")),
+        (line("CANCELLED"), None, StopDecision("canceled")),
+        (line("COMPLETING", SELECTED), "CANCELLED by 0", StopDecision("canceled")),
+        (line("COMPLETING", reason="TimeLimit"), "TIMEOUT", StopDecision("time limit")),
+        (line("TIMEOUT"), None, StopDecision("time limit")),
+        (line("NODE_FAIL"), None, StopDecision("preempted")),
+        # slurmctld does not respond.
+        (None, "CANCELLED by 0", StopDecision("preempted")),
+    ],
+)
+def test_why_slurm_stops_a_job_that_runs(answers, record, accounted, decision):
+    answers("scontrol", *([record] if record else []), status=0 if record else 1)
+    if accounted:
+        answers("sacct", accounted)
+    assert JOB.stop_decision() == decision
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (line("CANCELLED"), "canceled"),
+        (line("PREEMPTED", SELECTED), "preempted"),
+        (line("NODE_FAIL"), "node failure"),
+        (line("OUT_OF_MEMORY"), "out of memory"),
+        (line("TIMEOUT"), "time limit"),
+        (line("FAILED"), "killed"),
+        # The job runs again, or waits: Slurm has ended an earlier run of it.
+        (line("RUNNING", restarts=1), "preempted"),
+        (line("PENDING", end="EndTime=Unknown", restarts=2), "preempted"),
+        (line("COMPLETING", end="EndTime=Unknown", restarts=1), "preempted"),
+        (line("RUNNING"), "killed"),
+        (None, "killed"),
+    ],
+)
+def test_why_slurm_ended_a_job_without_accounting(answers, record, reason):
+    answers("scontrol", *([record] if record else []), status=0 if record else 1)
+    assert JOB.exit_reason() == reason
+    assert JOB.was_cancelled() == (reason == "canceled")
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        # Slurm's own killer with jobacct_gather: FAILED with signal 9.
+        (["FAILED|0:9|0:0|1000M||1", "FAILED|0:9||||1", "COMPLETED|0:0|||970M|1"], "out of memory"),
+        # The task was killed, and the command of the job exited with status 1.
+        (["FAILED|1:0|0:9|2000M||2", "FAILED|0:9|||999000K|2"], "out of memory"),
+        (["FAILED|1:0|0:0|1000Mn||2", "FAILED|0:9|||990000K|2"], "out of memory"),
+        # The control group of a step was exceeded.
+        (["FAILED|1:0|0:0|1000M||1", "OUT_OF_MEMORY|0:125|||100K|1"], "out of memory"),
+        # A person has killed a rank with `kill -9`.
+        (["FAILED|1:0|0:9|1000M||1", "FAILED|0:9|||300000K|1"], "killed"),
+        # An error of the code that needed much memory.
+        (["FAILED|1:0|1:0|1000M||1", "FAILED|1:0|||1000000K|1"], "killed"),
+        (["FAILED|0:9|0:0|?||1"], "killed"),
+        ([], "killed"),
+    ],
+)
+def test_a_kill_for_memory_differs_from_other_kills(answers, rows, reason):
+    echo = "; ".join(f"echo '{row}'" for row in rows) or "true"
+    answers("sacct", script=f'case "$*" in *-X*) echo FAILED ;; *) {echo} ;; esac')
+    assert JOB.exit_reason() == reason
+
+
+@pytest.mark.parametrize(
+    ("record", "ended"),
+    [
+        (line("RUNNING"), False),
+        (line("COMPLETING"), False),
+        (line("PENDING", end="EndTime=Unknown"), False),
+        (line("FAILED"), True),
+        (line("CANCELLED"), True),
+        (None, False),
+    ],
+)
+def test_whether_a_job_has_ended(answers, record, ended):
+    answers("scontrol", *([record] if record else []), status=0 if record else 1)
+    assert JOB.has_ended() == ended
+
+
+def test_the_name_of_a_log_may_have_spaces(answers):
+    answers("scontrol", line("RUNNING"))
+    assert str(JOB.output_file()) == "/logs/my job/7.log"
+    assert LSF_JOB.output_file() is None
+
+
+def test_the_batch_system_is_found_by_its_commands(answers, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert BatchJob.of_this_site("7") == JOB
+    (tmp_path / "scontrol").unlink()
+    assert BatchJob.of_this_site("7") == LSF_JOB
+    (tmp_path / "bjobs").unlink()
+    assert BatchJob.of_this_site("7") is None

@@ -1,1 +1,0 @@
-"""Recomputation of time, memory, messages, attempts and operations."""

@@ -1,1 +1,0 @@
-"""Recomputation of each figure of the page of a search."""

@@ -1,1 +1,0 @@
-"""Recomputation of the statistical comparison of the runs."""

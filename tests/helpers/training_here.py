@@ -1,0 +1,116 @@
+"""Trainings that start no process: `nnlo run` with simulated ranks in this process, and tasks on the pool of MPI ranks."""
+
+import atexit
+import functools
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+from threading import Event
+from unittest.mock import patch
+
+from helpers.nnlo_command import nnlo
+from helpers.run_on_ranks import on_ranks
+from helpers.store_folder import store_folder
+from helpers.training_process import StopAfter, Training, training
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.config import Experiment
+from nnlo_lib.launch.attempt import run_attempt
+from nnlo_lib.launch.diagnosis import diagnose_exit
+from nnlo_lib.launch.exit_facts import ExitFacts
+from nnlo_lib.launch.signals import SignalSource
+from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.state.outcome import AttemptOutcome
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.rank import train_rank, train_simulated
+from nnlo_lib.train.rank_status import report_end, report_failure
+from nnlo_lib.train.task import Task
+
+
+@functools.cache
+def digits() -> Path:
+    """Convert the embedded digits, once per test process; return the manifest of the store."""
+    folder = Path(tempfile.mkdtemp(prefix="nnlo-digits-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    prepare_dataset(Experiment().data, folder / store_folder())
+    return folder / store_folder() / "manifest.json"
+
+
+@dataclass(frozen=True)
+class TrainingHere(Training):
+    """`nnlo run` of an experiment in this process; the launcher calls the training instead of starting it."""
+
+    def finish(self, *options: str, expect: int = 0, calls: int | None = None) -> str:
+        """Run the command as `run_here` does; return its output. `expect`: the exit status."""
+        done = run_here("t.yaml", *options, folder=self.folder, calls=calls)
+        said = done.stdout + done.stderr
+        assert (done.returncode or 0) == expect, said
+        return said
+
+
+def run_here(*arguments: str, folder: Path, calls: int | None = None) -> "CompletedProcess[str]":
+    """Run `nnlo run` with simulated ranks in this process.
+
+    Args:
+        *arguments: arguments of the command.
+        folder: working directory.
+        calls: calls of the stop flag, summed over ranks, after which the training saves and stops.
+    """
+
+    def launch(task: Task, _: str, limit: TimeLimit, signals: SignalSource, lost: Event) -> AttemptOutcome:
+        for status_folder in task.paths.state.rank_status:
+            shutil.rmtree(status_folder, ignore_errors=True)
+        try:
+            done = train_simulated(task, stop_flag(calls))
+            status = report_end(task.state, 0, done, None if done else "SIGTERM")
+        except BaseException as error:
+            status = report_failure(task.state, 0, error)
+        return diagnose_exit(task, ExitFacts(status, {}, [], "", False, limit))
+
+    with patch.object(run_attempt, "__defaults__", (launch,)):
+        return nnlo("run", *arguments, folder=folder)
+
+
+def training_here(
+    folder: Path, algorithm: str | dict = "allreduce", ranks: int = 2, **changes: object
+) -> TrainingHere:
+    """Write the experiment of one training on simulated ranks, beside a store that other trainings share.
+
+    Args:
+        folder: folder of the experiment.
+        algorithm: name or `algorithm` section.
+        ranks: number of ranks.
+        **changes: settings merged into those of `training`.
+    """
+    parallel = {"transport": "simulated", **changes.pop("parallel", {})}
+    run = training(folder, algorithm, ranks, parallel=parallel, **changes)
+    share_store(folder)
+    return TrainingHere(folder, run.run)
+
+
+def share_store(folder: Path) -> None:
+    """Link `data` in a folder to the converted digits that all trainings of this test process share."""
+    if not (folder / "data").exists():
+        (folder / "data").symlink_to(digits().parents[len(store_folder().parts) - 1])
+
+
+def stop_flag(calls: int | None) -> StopFlag:
+    """Return a flag that requests a stop after some calls, or never."""
+    return StopFlag() if calls is None else StopAfter(calls)
+
+
+def train_with_mpi(task: Task, calls: int | None = None) -> bool:
+    """Train on MPI ranks of the pool; return True if done, False if stopped and saved.
+
+    Args:
+        task: the task.
+        calls: calls of the stop flag of each rank after which it requests a stop.
+    """
+    return all(on_ranks(train_on_rank, "mpi", task.run.parallel.ranks, task.text, calls))
+
+
+def train_on_rank(comm: Communicator, text: str, calls: int | None) -> bool:
+    """Train a task on this rank of the pool."""
+    return train_rank(Task.parse(text), comm, stop_flag(calls))

@@ -1,0 +1,364 @@
+"""No event on Slurm clusters with different rules makes a training hang, lose work, or try again what cannot succeed."""
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import psutil
+import pytest
+from helpers.repository_copy import environment
+from helpers.slurm_clients import fail_calls, failures_left
+from helpers.slurm_cluster import (
+    cluster,
+    kill_controller,
+    kill_node,
+    kill_slurmd,
+    start_controller,
+    start_node,
+)
+from helpers.slurm_options import ACCOUNTING, CANCEL, PLAIN, ClusterOptions
+from helpers.slurm_stories import (
+    EPOCHS,
+    NNLO,
+    RESOURCES,
+    SNAKEMAKE,
+    TRAINING,
+    Prepared,
+    Submitted,
+    assert_trained_once,
+    edit,
+    held,
+    preempt,
+)
+
+# The first test of a site waits for the cluster, and a story that runs alone for all others.
+pytestmark = [pytest.mark.exhaustive, pytest.mark.slurm, pytest.mark.timeout(3600)]
+
+
+# The ranks of a job fail; the checks before the start build the model outside of a rank. Slurm's PMI2 sets PMI_RANK.
+FAILING_NET = """
+import os
+
+from torch import nn
+
+def net(shape, classes):
+    if {"PMI_RANK", "SLURM_STEP_ID"} & os.environ.keys():
+        raise RuntimeError("the layer has no width")
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+"""
+
+
+def preempted(run: Submitted) -> None:
+    with run.interrupted() as ranks:
+        preempt(run, ranks)
+
+
+def preempted_with_grace_time(run: Submitted) -> None:
+    """The job leaves its nodes as soon as it has saved, not at the end of the grace time, which may be 25 minutes."""
+    preempted(run)
+
+
+def preempted_without_requeue(run: Submitted) -> None:
+    """Slurm may not requeue this job, although its cluster requeues others."""
+    with run.interrupted() as ranks:
+        run.slurm.run("scontrol", "update", f"JobId={run.job}", "Requeue=0")
+        preempt(run, ranks)
+
+
+def requeued_by_user(run: Submitted) -> None:
+    with run.interrupted() as ranks:
+        run.slurm.run("scontrol", "requeue", run.job)
+        run.wait_for_signal(ranks)
+
+
+def time_limit(run: Submitted) -> None:
+    """With a limit of three minutes the training reserves half of it for saving, unless Slurm sends a warning earlier."""
+    with run.interrupted():
+        run.slurm.wait("it is time to save", lambda: run.age > 105)
+
+
+def canceled(run: Submitted) -> None:
+    """A training that a user cancels is not submitted again; the other one finishes, and the same command resumes."""
+    both = ("--until", "train")
+    with run.interrupted(*both, status=1) as ranks:
+        run.slurm.run("scancel", run.job)
+        run.wait_for_signal(ranks)
+    assert "canceled; run the same command again to resume" in run.terminal
+    assert run.reasons == ["canceled"]
+    assert (replace(run, seed=2).folder / "summary.json").exists()
+    assert run.submissions == 2
+    run.start(*both)
+    run.finish()
+
+
+def snakemake_is_killed(run: Submitted) -> None:
+    """After Snakemake is killed, a new Snakemake watches the job that still trains."""
+    first = run.start(run.target)
+    with held(run):
+        first.kill()
+        first.wait()
+        run.start(run.target)
+        run.slurm.wait("the job is found", lambda: f"nnlo: job {run.job} (train" in run.terminal)
+    run.finish()
+    assert run.submissions == 1
+
+
+def snakemake_is_requeued(run: Submitted) -> None:
+    """Snakemake, itself a job, is requeued and finds its running training again."""
+    # Without `exec`, the shell ends first, and Slurm, without cgroups here, loses sight of its child.
+    command = ["exec", str(SNAKEMAKE), "--profile", "slurm", run.target, "--configfile", f"{run.name}.yaml"]
+    folder = run.checkout.folder
+    driver = run.slurm.run(
+        "sbatch", "--parsable", "--requeue", "--mem=1000", "--open-mode=append", f"--chdir={folder}",
+        f"--output={folder}/snakemake.log", f"--wrap={' '.join(command)}",
+    )  # fmt: skip
+
+    def state() -> str:
+        return run.slurm.run("squeue", "--noheader", "--states=all", f"--jobs={driver}", "--format=%T")
+
+    with held(run):
+        job = run.job
+        run.slurm.run("scontrol", "requeue", driver)
+        run.slurm.wait("Snakemake watches the training", lambda: "earlier Snakemake" in run.terminal)
+        assert run.job == job
+    run.slurm.wait("Snakemake ends", lambda: state() in ("COMPLETED", "FAILED"))
+    assert state() == "COMPLETED", run.terminal[-3000:]
+
+
+def failing_commands(run: Submitted) -> None:
+    """Submissions and queries that time out are repeated; the upstream plugin calls squeue up to five times for a look."""
+    for client in ("sbatch", "squeue"):
+        fail_calls(run.checkout.folder, client, 2)
+    with run.interrupted():
+        assert not failures_left(run.checkout.folder, "sbatch")
+        fail_calls(run.checkout.folder, "squeue", 5)
+        run.slurm.wait("squeue fails", lambda: failures_left(run.checkout.folder, "squeue") < 5)
+
+
+def controller_is_down(run: Submitted) -> None:
+    """The job ends while slurmctld is down for longer than all queries of one look."""
+    run.start(run.target)
+    with held(run):
+        # slurmctld saves changes after five seconds, and would start the job twice without this record.
+        run.slurm.wait("the controller has saved that the job runs", lambda: run.age > 12)
+        kill_controller(run.slurm)
+        end = run.age + 75
+        run.slurm.wait("slurmctld was down for a while", lambda: run.age > end)
+    run.slurm.wait("the training is over", lambda: run.epochs_done == EPOCHS)
+    start_controller(run.slurm)
+    run.finish()
+
+
+def forgotten_between_two_looks(run: Submitted) -> None:
+    """The job ends, and Slurm forgets it, while Snakemake does not look."""
+    process = run.start(run.target)
+    with held(run):
+        show = ("scontrol", "show", "job", run.job)
+        process.send_signal(signal.SIGSTOP)
+    try:
+        run.slurm.wait("Slurm forgets the job", lambda: not run.slurm.succeeds(*show))
+    finally:
+        process.send_signal(signal.SIGCONT)
+    run.finish()
+
+
+def node_failure(run: Submitted) -> None:
+    """The node of the launcher is lost, while its processes are suspended and continue later; then a node dies."""
+    run.start(run.target)
+    with held(run, launcher=True):
+        lost, earlier, before = run.shown("%B"), run.launcher, run.epochs_done
+        kill_slurmd(run.slurm, lost)
+        _mark_down(run, lost)
+        run.slurm.wait("the next attempt trains", lambda: run.epochs_done > before)
+    with held(run, epochs=before + 2):
+        dead = run.shown("%B")
+        assert dead != lost
+        start_node(run.slurm, lost)
+        kill_node(run.slurm, dead)
+        _mark_down(run, dead)
+    run.finish()
+    start_node(run.slurm, dead)
+    assert not psutil.pid_exists(earlier), "shut out of the folder, it ends itself"
+
+
+def _mark_down(run: Submitted, node: str) -> None:
+    """Say at once what slurmctld notices after minutes of silence."""
+    run.slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=silent")
+    run.slurm.wait("the job has lost its node", lambda: not run.is_running)
+
+
+def submit_limit(run: Submitted) -> None:
+    """Four trainings of a user who may have two jobs in the queue all finish, and no try is counted."""
+    run.start("--until", "train", SBATCH_ACCOUNT="limited")
+    run.finish()
+    for seed in (2, 3, 4):
+        assert replace(run, seed=seed).reasons == ["finished"]
+
+
+def pending_for_ever(run: Submitted) -> None:
+    """The terminal names the job, the reason and the remedy once; the user applies the remedy."""
+    short = run.slurm.options.short
+    run.slurm.run("scontrol", "update", f"PartitionName={short}", "State=DOWN")
+    run.start(run.target, SBATCH_PARTITION=short)
+    run.slurm.wait("the job is submitted", lambda: bool(run.queued))
+    (job,) = run.queued
+    run.slurm.run("scontrol", "update", f"PartitionName={short}", "State=UP", "MaxTime=5")
+    run.slurm.wait("the terminal names the reason", lambda: "PartitionTimeLimit" in run.terminal)
+    (line,) = [line for line in run.terminal.splitlines() if "PartitionTimeLimit" in line]
+    assert all(word in line for word in (job, "train allreduce", "resources.runtime")), line
+    run.slurm.run("scontrol", "update", f"JobId={job}", "TimeLimit=5")
+    run.finish()
+
+
+def memory_limit(run: Submitted) -> None:
+    """A training that Slurm kills for its memory gets more memory."""
+    run.start(run.target)
+    run.finish()
+
+
+def unknown_partition(run: Submitted) -> None:
+    _refused(run, "nowhere", run.slurm.options.low, SBATCH_PARTITION="nowhere")
+
+
+def unknown_account(run: Submitted) -> None:
+    _refused(run, "strangers", run.slurm.options.account, SBATCH_ACCOUNT="strangers")
+
+
+def _refused(run: Submitted, wrong: str, right: str, **variables: str) -> None:
+    """Start Snakemake with a value that Slurm does not know; one line says so and names a known value."""
+    run.start(run.target, **variables)
+    run.finish(status=1)
+    assert run.submissions <= 1
+    lines = [line for line in run.terminal.splitlines() if wrong in line and "sbatch call" not in line]
+    assert any(right in line and next(iter(variables)) in line for line in lines), run.terminal
+    assert len(run.terminal) < 20_000, "a reason is not buried under repetitions"
+
+
+def error_in_the_model(run: Submitted) -> None:
+    """An error in the user's code ends the training after one try."""
+    (run.checkout.folder / "net.py").write_text(FAILING_NET)
+    run.start(run.target)
+    run.finish(status=1)
+    assert run.submissions == 1
+    assert run.reasons == ["bad input"]
+    assert "net.py:8 in net: RuntimeError: the layer has no width" in run.terminal
+
+
+@dataclass(frozen=True)
+class Story:
+    """A story and its end.
+
+    Attributes:
+        tell: the story.
+        before: reason of each attempt before the last, which finishes; empty if the first attempt finishes.
+        one_job: all attempts are of one job, which Slurm requeued; otherwise Snakemake submits again.
+        alone: the story disturbs other jobs of the cluster, so it runs after them.
+        settings: changes of the experiment.
+        logged: words in the log of the job.
+    """
+
+    tell: Callable[[Submitted], None]
+    before: str = ""
+    one_job: bool = True
+    alone: bool = False
+    settings: dict[str, object] = field(default_factory=dict)
+    logged: tuple[str, ...] = ()
+
+
+def asking(**resources: object) -> dict[str, object]:
+    """Return the settings of a training that asks for other resources."""
+    return {"resources": RESOURCES | resources}
+
+
+GRACEFUL = asking(partition=ClusterOptions().graceful)
+BROKEN = {"model": {"name": "net.py:net", "args": {}}}
+SITES: dict[str, tuple[ClusterOptions, list[Story]]] = {
+    "requeuing": (ClusterOptions(), [
+        Story(time_limit, "time limit", settings=asking(runtime=3)),
+        Story(snakemake_is_killed),
+        Story(requeued_by_user, "preempted"),
+        Story(preempted_with_grace_time, "preempted", True, True, GRACEFUL, ("is queued again", "attempt 1 ended")),
+        Story(node_failure, "node failure", alone=True),
+    ]),
+    "without accounting": (PLAIN, [
+        Story(forgotten_between_two_looks),
+        Story(canceled, "canceled", False, settings={"seeds": [1, 2]}),
+        Story(failing_commands),
+        Story(controller_is_down, alone=True),
+        Story(preempted_without_requeue, "preempted", False, True),
+    ]),
+    "canceling": (CANCEL, [
+        Story(preempted, "preempted", False, True),
+        Story(preempted_with_grace_time, "preempted", False, True, GRACEFUL),
+    ]),
+    "limiting": (ACCOUNTING, [
+        Story(submit_limit, settings={"seeds": [1, 2, 3, 4]}),
+        Story(memory_limit, "out of memory", False, settings=asking(mem_mb=160)),
+        Story(snakemake_is_requeued),
+        Story(pending_for_ever),
+        Story(unknown_partition, "refused"),
+        Story(unknown_account, "refused"),
+        Story(error_in_the_model, "refused", settings=BROKEN),
+    ]),
+}  # fmt: skip
+STORIES = [(site, story.tell.__name__) for site, (_, told_there) in SITES.items() for story in told_there]
+
+
+@pytest.fixture(scope="module")
+def told(
+    request: pytest.FixtureRequest, prepared: Prepared, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Submitted | Exception]]:
+    """Run the stories of a site that the collected tests request; return each training, or why its story failed."""
+    options, table = SITES[request.param]
+    mine = [test.callspec.params for test in request.session.items if test.module is request.module]
+    requested = {each["story"] for each in mine if each["told"] == request.param}
+    wanted = [story for story in table if story.tell.__name__ in requested]
+    folder = tmp_path_factory.mktemp("site")
+
+    def tell(story: Story) -> Submitted | Exception:
+        name = story.tell.__name__
+        run = Submitted(site, prepared.copy(folder / name), name)
+        edit(run.checkout, name, **TRAINING | {"resources": RESOURCES} | story.settings)
+        try:
+            story.tell(run)
+        except Exception as error:
+            return error
+        finally:
+            run.abandon()
+        return run
+
+    with cluster(folder / "slurm", options) as site:
+        with ThreadPoolExecutor(3) as pool:
+            futures = [pool.submit(tell, story) for story in wanted if not story.alone]
+        ended = [future.result() for future in futures] + [tell(story) for story in wanted if story.alone]
+        yield {story.tell.__name__: ended.pop(0) for story in sorted(wanted, key=lambda each: each.alone)}
+
+
+@pytest.mark.parametrize(("told", "story"), STORIES, indirect=["told"], scope="module")
+def test_a_disturbed_training_ends_as_if_undisturbed(
+    request: pytest.FixtureRequest,
+    told: dict[str, Submitted | Exception],
+    story: str,
+    prepared: Prepared,
+) -> None:
+    if isinstance(run := told[story], Exception):
+        raise run
+    site = request.node.callspec.params["told"]
+    (expected,) = (each for each in SITES[site][1] if each.tell.__name__ == story)
+    if expected.before == "refused":  # the story has looked at the sentence
+        return
+    assert_trained_once(run, prepared.weights)
+    *before, last = run.reasons_of_training
+    # On a busy machine there may be more than one attempt before the last.
+    assert (set(before), last) == ({expected.before} - {""}, "finished")
+    assert run.retries == 0 or expected.before == "out of memory"
+    assert not expected.one_job or len(set(run.jobs)) == 1
+    assert all(words in run.log for words in expected.logged)
+    done = subprocess.run(
+        [NNLO, "verify", run.folder], cwd=run.checkout.folder, env=environment(), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAILED" not in done.stdout
