@@ -19,7 +19,9 @@ def test_a_job_in_the_queue_is_watched_and_not_submitted_again(tmp_path, monkeyp
     executor.run_until_done([ScriptedTask("a", ("a/out",))], LIMIT)
     assert (executor.done, len(slurm.jobs)) == (["a"], 1)
     assert not any("was not submitted" in line for line in executor.lines)
-    assert any("job 1 (a) was submitted, although the answer did not say so" in line for line in executor.lines)
+    assert any(
+        "job 1 (a) was submitted, although the answer did not say so" in line for line in executor.lines
+    )
 
 
 def test_an_unknown_refusal_ends_after_three_submissions(tmp_path, monkeypatch):
@@ -42,7 +44,13 @@ def test_an_unknown_refusal_ends_after_three_submissions(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "output",
-    ["77\n", "77;cluster\n", "Project 4711: 1200 of 5000 used\n77\n", "77\nYour last job 900 used 12 core hours\n", "\n 77 \n"],
+    [
+        "77\n",
+        "77;cluster\n",
+        "Project 4711: 1200 of 5000 used\n77\n",
+        "77\nYour last job 900 used 12 core hours\n",
+        "\n 77 \n",
+    ],
 )
 def test_the_number_of_a_job_beside_a_notice_of_the_site(output):
     assert submitted_number(output) == "77"
@@ -59,7 +67,13 @@ def test_variables_that_change_answers_do_not_reach_the_batch_system():
         "SQUEUE_PARTITION": "other", "SQUEUE_FORMAT": "%i", "SQUEUE_ACCOUNT": "x", "SACCT_FORMAT": "x", "SCANCEL_STATE": "PENDING",
         "SLURM_TIME_FORMAT": "relative", "SBATCH_ARRAY_INX": "1-5", "SBATCH_WAIT": "1", "LSB_BJOBS_FORMAT": "jobid",
     }  # fmt: skip
-    kept = {"SLURM_CONF": "/etc/slurm.conf", "SBATCH_ACCOUNT": "mine", "SBATCH_PARTITION": "low", "PATH": "/bin", "SLURM_JOB_ID": "7"}
+    kept = {
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SBATCH_ACCOUNT": "mine",
+        "SBATCH_PARTITION": "low",
+        "PATH": "/bin",
+        "SLURM_JOB_ID": "7",
+    }
     everywhere = {"SQUEUE_ALL": "1", "SINFO_ALL": "1", "SCONTROL_ALL": "1"}  # also hidden partitions
     assert scheduler_environment(given | kept) == kept | everywhere
 

@@ -116,7 +116,11 @@ class ScriptedExecutor(WatchedExecutor, PluginExecutor):
         if self.slurm.is_down:
             return None
         known = {info.external_jobid for info in self.active}
-        return [each.number for each in self.slurm.jobs.values() if each.task == job.name and each.number not in known]
+        return [
+            each.number
+            for each in self.slurm.jobs.values()
+            if each.task == job.name and each.number not in known
+        ]
 
     def _submitted_info(self, job: ScriptedTask, number: str) -> JobInfo:
         return JobInfo(job, number, {"status_file": str(self.slurm.jobs[number].status.path)})
