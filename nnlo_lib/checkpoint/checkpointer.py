@@ -155,6 +155,10 @@ class Checkpointer:
                 self._abort_event.set()
             error, self._commit_task = self._commit_task.wait_for_error(), None
             self._abort_event.clear()
+            if error:
+                # A rank that was late has created the folder again after rank 0 had given up and removed it.
+                for unfinished in self.folder.glob("unfinished-*"):
+                    shutil.rmtree(unfinished, ignore_errors=True)
         # Only rank 0, which publishes, knows whether the checkpoint is complete.
         return not self._comm.gather(error)[0]
 

@@ -14,7 +14,7 @@ from helpers.least_squares import (
     rows,
     train,
     uneven,
-)  # fmt: skip
+)
 from helpers.reference_compressors import BYTES, SETTINGS, Sender
 from helpers.run_on_ranks import on_ranks
 

@@ -313,7 +313,7 @@ def test_an_aborted_checkpoint_is_not_published(tmp_path, monkeypatch):
         checkpoints.abort()
 
     together(tmp_path, work, patience=3600)
-    assert names(tmp_path) == []
+    assert set(names(tmp_path)) <= {"unfinished-00000001"}  # removed at the next start
 
 
 def test_a_launcher_without_the_lease_names_no_checkpoint(tmp_path, capsys):

@@ -9,10 +9,11 @@ import pytest
 from helpers.nnlo_command import REPOSITORY, nnlo, nnlo_process, refused
 from helpers.requires import absent
 
+pytestmark = pytest.mark.processes  # where Slurm is installed, `nnlo check` runs sinfo
+
 HEAVY = {"torch", "pydantic", "numpy", "yaml", "h5py", "mpi4py", "sklearn", "pandas"}
 
 
-@pytest.mark.processes
 def test_the_installed_command_prints_help_without_heavy_imports(tmp_path):
     command = Path(sys.executable).parent / "nnlo"
     if not command.exists():
@@ -37,7 +38,6 @@ def test_check_of_the_default_experiment():
     )
 
 
-@pytest.mark.processes
 def test_check_of_a_wrong_experiment_does_not_need_torch(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')")
     (tmp_path / "mine.yaml").write_text("epochs: 3\n")
@@ -86,7 +86,6 @@ def test_a_launcher_with_an_open_quotation():
     assert done.stderr.splitlines()[-1].endswith(told)
 
 
-@pytest.mark.processes
 def test_a_closed_pipe_ends_the_command_without_an_error(tmp_path):
     """`nnlo plan` exits with status 141 and no error text if the reader closes the pipe, as in `| head`."""
     (tmp_path / "mine.yaml").write_text("search: {space: {train.batch_size: [8, 9]}}\n")

@@ -75,8 +75,6 @@ def test_the_table_has_a_row_for_each_algorithm_and_none_for_an_alias():
 
 
 class ServedAloneConfig(BaseAlgorithmConfig):
-    """An algorithm that this test adds."""
-
     name: Literal["served_alone"] = "served_alone"
     implementation = f"{__name__}:ServedAlone"
     capabilities = Capabilities(min_ranks=3)
@@ -88,7 +86,7 @@ class ServedAloneConfig(BaseAlgorithmConfig):
 
 
 class ServedAlone(Individual):
-    """Algorithm that stores its settings and the values derived from the run."""
+    """Keeps its settings and the values derived from the run."""
 
     @classmethod
     def from_config(cls, config, context):
@@ -115,8 +113,6 @@ def test_an_algorithm_is_added_by_its_settings_and_its_class(group):
 
 
 class HalvesConfig(BaseCompressionConfig):
-    """A compressor that this test adds."""
-
     name: Literal["halves"] = "halves"
     implementation = f"{__name__}:Halves"
     fraction: float = 0.5
@@ -135,15 +131,13 @@ def test_a_compressor_is_added_by_its_settings_and_its_class():
 
 
 class FirstConfig(ImplementedConfig):
-    """A sampler that this test adds."""
-
     name: Literal["first"] = "first"
     implementation = f"{__name__}:First"
 
 
 @dataclass(frozen=True)
 class First(Sampler):
-    """Propose the first points of the space."""
+    """Proposes the first point of the space."""
 
     space: object
 
@@ -155,14 +149,7 @@ class First(Sampler):
         return self.space.points()
 
 
-def test_a_sampler_is_added_by_its_settings_and_its_class():
-    search = SearchConfig(space={"x": [3, 4]}).model_copy(update={"method": FirstConfig()})
-    assert build_sampler(search)(0, StudySnapshot(search, 1, [], {})) == {"x": 3}
-
-
 class AtOnceConfig(ImplementedConfig):
-    """A pruner that this test adds."""
-
     name: Literal["at_once"] = "at_once"
     implementation = f"{__name__}:AtOnce"
     epochs: int = 2
@@ -170,7 +157,7 @@ class AtOnceConfig(ImplementedConfig):
 
 @dataclass(frozen=True)
 class AtOnce(Pruner):
-    """Stop every trial after `epochs` epochs."""
+    """Stops every trial after `epochs` epochs."""
 
     epochs: int
 
@@ -181,5 +168,7 @@ class AtOnce(Pruner):
         return None
 
 
-def test_a_pruner_is_added_by_its_settings_and_its_class():
+def test_a_sampler_and_a_pruner_are_added_by_their_settings_and_classes():
+    search = SearchConfig(space={"x": [3, 4]}).model_copy(update={"method": FirstConfig()})
+    assert build_sampler(search)(0, StudySnapshot(search, 1, [], {})) == {"x": 3}
     assert build_pruner(AtOnceConfig(epochs=4)).rungs(0, 9) == (4, 9)

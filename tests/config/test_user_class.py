@@ -66,18 +66,12 @@ def section(**keys):
         (section(name="mine.py:Measured"), r"algorithm\.name: mine\.py:Measured is not a subclass of .*Algorithm"),
         (section(args={"perod": 2}), r"algorithm\.args: mine\.py:Mine: .*'perod'"),
         (section(name="mine.py:Partial"), r"algorithm\.name: mine\.py:Partial does not define before_evaluation"),
-        (
-            {"search": {"space": {"train.optimizer.lr": [0.1, 1]}, "fidelity": {"name": "mine.py:Needing"}}},
-            r"search\.fidelity\.args: mine\.py:Needing: missing a required argument: 'epochs'",
-        ),
+        ({"search": {"space": {"train.optimizer.lr": [0.1, 1]}, "fidelity": {"name": "mine.py:Needing"}}}, r"search\.fidelity\.args: mine\.py:Needing: missing a required argument: 'epochs'"),
         (section(period=2), r"algorithm\.period: unknown key 'period'"),
         ({"algorithm": {"name": "mine.py:Mine"}, "parallel": {"ranks": 1}}, r"parallel\.ranks: mine\.py:Mine requires at least 2 ranks"),
         ({"problem": {"name": "mine.py:Unnamed"}}, r"problem\.name: mine\.py:Unnamed needs a class attribute names"),
         ({"problem": {"name": "mine.py:Measured"}, "metrics": ["mae"]}, r"metrics: mine\.py:Measured defines its loss and metrics"),
-        (
-            {"data": {"dataset": "own", "source": "x", "reader": {"name": "mine.py:reader"}}},
-            r"data\.reader\.args: mine\.py:reader: missing a required argument: 'file'",
-        ),
+        ({"data": {"dataset": "own", "source": "x", "reader": {"name": "mine.py:reader"}}}, r"data\.reader\.args: mine\.py:reader: missing a required argument: 'file'"),
         ({"compression": {"name": "mine.py:Mine"}}, r"compression\.name: .*not a subclass of .*Compressor"),
     ],
 )  # fmt: skip

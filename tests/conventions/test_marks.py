@@ -1,8 +1,10 @@
-"""Check the marks of the tests, which assign them to lanes, and that tests wait for conditions, not for seconds."""
+"""Check the marks of the tests, which assign them to lanes, and that tests wait for conditions, not for seconds.
+
+helpers/lanes.py counts the tests that are marked `real`.
+"""
 
 import ast
 from collections.abc import Iterator
-from math import prod
 from pathlib import Path
 
 from helpers.source_tree import REPOSITORY, tree
@@ -12,7 +14,6 @@ FILES = sorted(TESTS.rglob("*.py"))
 LANES = {"real", "exhaustive", "long"}
 NEEDS = {"slurm", "browser", "snakemake", "mpi", "processes"}
 OF_PYTEST = {"timeout", "parametrize", "usefixtures", "filterwarnings", "skipif", "skip"}
-MAX_REAL_TESTS = 40
 # Waits for seconds, by file, with their reasons.
 SLEEPS = {
     "train/observe/test_resource_monitor.py": "the CPU time of an idle process is measured",
@@ -50,49 +51,6 @@ def test_every_mark_long_has_a_reason():
                 if isinstance(reason, ast.Constant) and len(str(reason.value).split()) > 2:
                     with_reason.add(id(node.func))
     assert [place for key, place in marks.items() if key not in with_reason] == []
-
-
-def _functions(path: Path) -> list[ast.FunctionDef]:
-    nodes = ast.walk(tree(path))
-    return [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
-
-
-def _cases(function: ast.FunctionDef) -> int:
-    """Return the number of cases of a test; parameters that are no literal list count as one."""
-    return prod(
-        len(call.args[1].elts)
-        for call in function.decorator_list
-        if isinstance(call, ast.Call) and _is_mark(call.func, "parametrize")
-        if len(call.args) > 1 and isinstance(call.args[1], ast.List | ast.Tuple)
-    )
-
-
-def _has_mark(node: ast.AST, name: str) -> bool:
-    return any(_is_mark(each, name) for each in ast.walk(node))
-
-
-def _real_tests(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield the tests of a file that are marked `real`, with the number of their cases."""
-    of_file = any(
-        _has_mark(node.value, "real")
-        for node in tree(path).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
-    )
-    for function in _functions(path):
-        whole = any(_is_mark(getattr(each, "func", each), "real") for each in function.decorator_list)
-        params = [
-            node
-            for each in function.decorator_list
-            for node in ast.walk(each)
-            if isinstance(node, ast.keyword) and node.arg == "marks" and _has_mark(node.value, "real")
-        ]
-        if whole or of_file or params:
-            yield f"{_name(path)}::{function.name}", _cases(function) if whole or of_file else len(params)
-
-
-def test_few_tests_are_real():
-    real = dict(each for path in FILES for each in _real_tests(path))
-    assert sum(real.values()) <= MAX_REAL_TESTS, real
 
 
 def _sleeps(node: ast.AST, in_loop: bool = False) -> Iterator[int]:

@@ -42,14 +42,8 @@ def test_every_reason_has_a_row_with_its_status():
 def test_statuses_of_commands():
     page = _page("exit_statuses.md").partition("## Reasons")[0]
     rows = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
-    assert [int(row) for row in rows] == [
-        0,
-        1,
-        EXIT_USER_ERROR,
-        EXIT_PARTIAL_IMPORT,
-        EXIT_PREEMPTED,
-        EXIT_BROKEN_PIPE,
-    ]
+    ends = [0, 1, EXIT_USER_ERROR, EXIT_PARTIAL_IMPORT, EXIT_PREEMPTED, EXIT_BROKEN_PIPE]
+    assert [int(row) for row in rows] == ends
 
 
 def _constants() -> dict[tuple[str, str], object]:
@@ -59,9 +53,8 @@ def _constants() -> dict[tuple[str, str], object]:
         for node in tree(path).body:
             target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
             if isinstance(target, ast.Name) and TIME.search(target.id):
-                value = eval(
-                    compile(ast.Expression(node.value), path.name, "eval"), {}
-                )  # a literal or a product
+                # The value is a literal or a product.
+                value = eval(compile(ast.Expression(node.value), path.name, "eval"), {})
                 found[target.id, str(path.relative_to(PACKAGE.parent))] = value
     return found
 
@@ -98,12 +91,9 @@ def test_glossary_is_sorted_and_names_existing_keys():
     terms = [term for term, _ in rows if not term.startswith("---")]
     assert terms == sorted(terms)
     assert len(terms) > 45
-    keys = {f"{name}.{key}" for block, name in _blocks() for key in fields(block)} | set(
-        fields(EXPERIMENT_SCHEMA)
-    )
-    keys |= {name for _, name in _blocks()}
-    named = [
-        key for _, cell in rows for key in re.findall(r"(?:^|, )`([a-z_]+(?:\.[a-z_]+)*)(?::[^`]*)?`", cell)
-    ]
+    keys = {*fields(EXPERIMENT_SCHEMA), *(name for _, name in _blocks())}
+    keys |= {f"{name}.{key}" for block, name in _blocks() for key in fields(block)}
+    pattern = re.compile(r"(?:^|, )`([a-z_]+(?:\.[a-z_]+)*)(?::[^`]*)?`")
+    named = [key for _, cell in rows for key in pattern.findall(cell)]
     assert len(named) > 25
     assert [key for key in named if key not in keys] == []

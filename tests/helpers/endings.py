@@ -1,10 +1,7 @@
-"""The table of all endings of a training; `PYTHONPATH=tests python -m helpers.endings` writes its page."""
+"""The table of all endings of a training."""
 
 import signal
-import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from helpers import ways_to_end as ways
 from helpers.repository_copy import REPOSITORY
@@ -17,7 +14,7 @@ Each row is a test: `nnlo run` on two MPI ranks (unless the row says otherwise) 
 reason in `state/attempts.jsonl`, and whether Snakemake or a requeue makes another attempt. A person who runs the command again always gets an attempt.
 `<pid>`, `<host>`, `<n>` and `<folder>` stand for values that differ. [Exit statuses](exit_statuses.md) explains the reasons. The ways in which Slurm ends a job are tested in a
 cluster ([test_slurm_stories.py](../../tests/slurm/test_slurm_stories.py)).
-`PYTHONPATH=tests python -m helpers.endings` writes this page.
+`NNLO_WRITE_OUTPUT=1 pytest tests/docs/test_endings_page.py` writes this page.
 """
 HEAD = "| the end | last line | status | reason | next attempt |\n| --- | --- | ---: | --- | --- |"
 ONE_RANK = {"ranks": 1}
@@ -111,29 +108,15 @@ GROUPS = {
 ENDINGS = {ending.title: ending for group in GROUPS.values() for ending in group}
 
 
+def rows() -> dict[str, str]:
+    """Return the rows of the page by title."""
+    return {line.split(" | ")[0].removeprefix("| "): line for line in PAGE.read_text().splitlines()}
+
+
 def page(rows: dict[str, str]) -> str:
     """Return the page with the row of each title."""
     tables = [
-        f"## {group}\n\n{HEAD}\n" + "\n".join(rows[each.title] for each in endings)
+        f"## {group}\n\n{HEAD}\n" + "\n".join(rows.get(each.title, "") for each in endings)
         for group, endings in GROUPS.items()
     ]
     return "\n\n".join([INTRODUCTION.strip(), *tables]) + "\n"
-
-
-def main() -> None:
-    """Bring about all endings, or those with the words of the command line, and write the page."""
-    before = (
-        {line.split(" | ")[0].removeprefix("| "): line for line in PAGE.read_text().splitlines()}
-        if PAGE.exists()
-        else {}
-    )
-    for title, ending in ENDINGS.items():
-        if title not in before or not sys.argv[1:] or any(word in title for word in sys.argv[1:]):
-            with tempfile.TemporaryDirectory() as folder:
-                before[title] = ending.row(ending.way(Path(folder)))
-            print(before[title], flush=True)
-    PAGE.write_text(page(before))
-
-
-if __name__ == "__main__":
-    main()

@@ -20,7 +20,7 @@ from helpers.keras_layers import (
     weights_1,
     weights_2,
     with_modules,
-)  # fmt: skip
+)
 
 
 class KerasFile(NamedTuple):

@@ -10,8 +10,9 @@ from pathlib import Path
 import yaml
 
 REPOSITORY = Path(__file__).parents[2]
-LEFT_OUT = (".git", ".venv", ".snakemake", "*.egg-info", ".*_cache", "__pycache__")
-WRITTEN = {"data", "results", "logs"}  # folders of the repository; packages have the same names
+# Other processes may write to these while the repository is copied.
+LEFT_OUT = (".git", ".venv", ".snakemake", "*.egg-info", ".*_cache", ".hypothesis", "__pycache__")
+WRITTEN = {"data", "results", "logs", "site"}  # folders of the repository; packages have the same names
 
 TINY = {
     "name": "tiny",

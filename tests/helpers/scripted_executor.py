@@ -9,7 +9,7 @@ from typing import Any
 
 from helpers.scripted_slurm import ScriptedSlurm
 from nnlo_lib.cluster.slurm.slurm_queue import SlurmQueue
-from nnlo_lib.cluster.submission.refusal import Refusal, classify_refusal
+from nnlo_lib.cluster.submission.refusal import classify_refusal
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
 
 
@@ -26,13 +26,8 @@ class ScriptedTask:
     params: tuple[str, ...] = ()
     input: tuple[str, ...] = ()
 
-    @property
-    def jobid(self) -> str:
-        return self.name
-
-    @property
-    def rule(self) -> SimpleNamespace:
-        return SimpleNamespace(name=self.name)
+    def __post_init__(self) -> None:
+        self.jobid, self.rule = self.name, SimpleNamespace(name=self.name)
 
     def is_group(self) -> bool:
         return False
@@ -109,6 +104,8 @@ class ScriptedExecutor(WatchedExecutor, PluginExecutor):
             looked_at, self.active = self.active, []
             self.active += self._still_active(looked_at) if looked_at else []
 
+    _info_class, _refusal = JobInfo, staticmethod(classify_refusal)
+
     def _new_queue(self) -> SlurmQueue:
         return SlurmQueue(self.slurm.run)
 
@@ -125,17 +122,11 @@ class ScriptedExecutor(WatchedExecutor, PluginExecutor):
     def _submitted_info(self, job: ScriptedTask, number: str) -> JobInfo:
         return JobInfo(job, number, {"status_file": str(self.slurm.jobs[number].status.path)})
 
-    def _refusal(self, text: str) -> Refusal:
-        return classify_refusal(text)
-
     def _log_of(self, info: JobInfo) -> str:
         return ""
 
     def _log_entry(self, log: str) -> dict[str, Any]:
         return {}
-
-    def _info_class(self, job: ScriptedTask, **options: Any) -> JobInfo:
-        return JobInfo(job, **options)
 
     def _after(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
         self.slurm.at(self.slurm.now + seconds, lambda: function(*arguments))

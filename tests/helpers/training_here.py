@@ -96,6 +96,19 @@ def share_store(folder: Path) -> None:
         (folder / "data").symlink_to(digits().parents[len(store_folder().parts) - 1])
 
 
+def simulate(task: Task, *stops: int) -> Task:
+    """Train on simulated ranks in this process, and return the task.
+
+    Args:
+        task: the task.
+        *stops: for each stop before the end, the calls of the stop flag, summed over ranks.
+    """
+    for calls in stops:
+        assert not train_simulated(task, StopAfter(calls))
+    assert train_simulated(task, StopFlag())
+    return task
+
+
 def stop_flag(calls: int | None) -> StopFlag:
     """Return a flag that requests a stop after some calls, or never."""
     return StopFlag() if calls is None else StopAfter(calls)

@@ -3,38 +3,21 @@
 Python and the repository may be in a folder that only root can enter, such as /root. Therefore each command has its own
 table of mounts, in which this folder is empty except for what the command needs. Nothing of the machine is changed.
 
-As a script: python -m helpers.user_login PLAN, where PLAN is JSON with the fields of `_Plan`.
+As a script: user_login.py USER HOME COMMAND...
 """
 
 import ctypes
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from helpers.repository_copy import environment
 
 REPOSITORY = Path(__file__).parents[2]
 CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 4096, 16384, 1 << 18
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """A command of a user.
-
-    Attributes:
-        user: number of the user and of the user's group.
-        home: home and working folder of the user.
-        command: program and arguments.
-    """
-
-    user: int
-    home: str
-    command: list[str]
 
 
 def start_as(user: int, home: Path, command: Sequence[str], **variables: str) -> "subprocess.Popen[str]":
@@ -46,30 +29,26 @@ def start_as(user: int, home: Path, command: Sequence[str], **variables: str) ->
         command: program and arguments.
         **variables: further environment variables.
     """
-    plan = json.dumps(asdict(_Plan(user, str(home), list(command))))
     return subprocess.Popen(
-        [sys.executable, __file__, plan],
+        [sys.executable, __file__, str(user), str(home), *command],
         env=environment() | {"PYTHONPATH": str(REPOSITORY / "tests"), "HOME": str(home)} | variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
 
 
 def main() -> None:
     """Become the user and run the command."""
-    plan = _Plan(**json.loads(sys.argv[1]))
+    user, home, command = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
     _call("unshare", CLONE_NEWNS)
     _mount("none", "/", "", MS_REC | MS_PRIVATE)
-    _add_to_users(plan)
-    _open(_needed(), str(Path(plan.home).parent))
+    _add_to_users(user, home)
+    _open(_needed(), str(home.parent))
     os.setgroups([])
-    os.setgid(plan.user)
-    os.setuid(plan.user)
-    os.chdir(plan.home)
+    os.setgid(user)
+    os.setuid(user)
+    os.chdir(home)
     del os.environ["PYTHONPATH"]
-    os.execv(plan.command[0], plan.command)
+    os.execv(command[0], command)
 
 
 def _needed() -> list[Path]:
@@ -101,10 +80,10 @@ def _blocked(path: Path) -> Path | None:
     return next((folder for folder in folders if not folder.stat().st_mode & 0o001), None)
 
 
-def _add_to_users(plan: _Plan) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=Path(plan.home).parent, delete=False) as table:
+def _add_to_users(user: int, home: Path) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=home.parent, delete=False) as table:
         table.write(Path("/etc/passwd").read_text())
-        table.write(f"user{plan.user}:x:{plan.user}:{plan.user}::{plan.home}:/bin/sh\n")
+        table.write(f"user{user}:x:{user}:{user}::{home}:/bin/sh\n")
     Path(table.name).chmod(0o644)
     _mount(table.name, "/etc/passwd", "", MS_BIND)
     Path(table.name).unlink()

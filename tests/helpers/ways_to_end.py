@@ -14,6 +14,7 @@ from pathlib import Path
 
 from helpers.repository_copy import environment
 from helpers.requires import absent
+from helpers.small_disk import fill
 from helpers.training_process import Training, processes_of, under_way, wait
 from helpers.training_process import started as training
 from nnlo_lib.state.attempts import Attempt, read_attempts
@@ -278,46 +279,32 @@ def near_time_limit(folder: Path) -> EndedTraining:
 
 
 @contextmanager
-def mounted(folder: Path, megabytes: int) -> Iterator[None]:
-    """Mount a small disk on a folder."""
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+def results_on_small_disk(folder: Path) -> Iterator[Path]:
+    """Mount a disk of 3 MB for the results."""
+    disk = folder / "disk"
+    disk.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         absent("only root may mount the small disk that this test fills")
     try:
-        yield
+        (disk / "results").mkdir()
+        (folder / "results").symlink_to(disk / "results")
+        yield disk
     finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def on_full_disk(folder: Path) -> EndedTraining:
     """Fill the disk of the results after the first epoch; no unfinished checkpoint frees space again."""
-    disk = folder / "disk"
-    disk.mkdir(parents=True)
-    with mounted(disk, megabytes=3):
-        (disk / "results").mkdir()
-        (folder / "results").symlink_to(disk / "results")
-        return disturbed(lambda *_: fill(disk), epochs=30, checkpoint={"every": "100 epochs"})(folder)
+    with results_on_small_disk(folder) as disk:
+        return disturbed(lambda *_: fill(disk, "ab"), epochs=30, checkpoint={"every": "100 epochs"})(folder)
 
 
 def on_read_only_disk(folder: Path) -> EndedTraining:
     """Make the disk of the results read-only before the start."""
-    disk = folder / "disk"
-    disk.mkdir(parents=True)
-    with mounted(disk, megabytes=3):
-        (disk / "results").mkdir()
-        (folder / "results").symlink_to(disk / "results")
+    with results_on_small_disk(folder) as disk:
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         return untouched()(folder)
-
-
-def fill(disk: Path) -> None:
-    """Write to a disk until it is full."""
-    with (disk / "ballast").open("ab", buffering=0) as ballast:
-        try:
-            while True:
-                ballast.write(bytes(1 << 12))
-        except OSError:
-            pass
 
 
 def with_small_shared_memory(folder: Path) -> EndedTraining:

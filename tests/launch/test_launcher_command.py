@@ -32,29 +32,31 @@ def launcher_of(folder: Path, version: str) -> str:
     return str(path)
 
 
-def test_by_default_only_the_number_of_ranks_is_added():
-    assert words("mpiexec -x") == "mpiexec -x -n 4"
-    assert words("srun --mpi=pmi2", threads_per_rank=3) == "srun --mpi=pmi2 --cpus-per-task=3 -n 4"
+JSRUN = "/opt/jsm/bin/jsrun"
+ONE_PROCESS = {"ranks": 8, "transport": "simulated"}
 
 
 @pytest.mark.parametrize(
-    ("parallel", "expected"),
+    ("launcher", "parallel", "options"),
     [
-        ({}, "-n 4 -a 1 -c 1 -g 0 -b packed:1"),
-        ({"threads_per_rank": 7}, "-n 4 -a 1 -c 7 -g 0 -b packed:7"),
-        ({"gpus_per_rank": 1, "threads_per_rank": 7}, "-n 4 -a 1 -c 7 -g 1 -b packed:7"),
-        ({"gpus_per_rank": 1, "ranks_per_gpu": 2, "bind": "core"}, "-n 2 -a 2 -c 2 -g 1 -b packed:1"),
-        ({"bind": "none"}, "-n 4 -a 1 -c 1 -g 0 -b none"),
-        ({"ranks": 1, "gpus_per_rank": 1}, "-n 1 -a 1 -c 1 -g 1 -b packed:1"),
-        ({"ranks": 8, "transport": "simulated", "gpus_per_rank": 1}, "-n 1 -a 1 -c 1 -g 1 -b packed:1"),
+        ("mpiexec -x", {}, "-n 4"),
+        ("srun --mpi=pmi2", {"threads_per_rank": 3}, "--cpus-per-task=3 -n 4"),
+        ("srun", {"bind": "none"}, "--cpus-per-task=1 --cpu-bind=none -n 4"),
+        ("srun", {"bind": "core"}, "--cpus-per-task=1 --cpu-bind=cores -n 4"),
+        ("srun", {"bind": "socket"}, "--cpus-per-task=1 --cpu-bind=sockets -n 4"),
+        ("srun", {"bind": "numa"}, "--cpus-per-task=1 --cpu-bind=ldoms -n 4"),
+        (JSRUN, {}, "-n 4 -a 1 -c 1 -g 0 -b packed:1"),
+        (JSRUN, {"threads_per_rank": 7}, "-n 4 -a 1 -c 7 -g 0 -b packed:7"),
+        (JSRUN, {"gpus_per_rank": 1, "threads_per_rank": 7}, "-n 4 -a 1 -c 7 -g 1 -b packed:7"),
+        (JSRUN, {"gpus_per_rank": 1, "ranks_per_gpu": 2, "bind": "core"}, "-n 2 -a 2 -c 2 -g 1 -b packed:1"),
+        (JSRUN, {"bind": "none"}, "-n 4 -a 1 -c 1 -g 0 -b none"),
+        (JSRUN, {"ranks": 1, "gpus_per_rank": 1}, "-n 1 -a 1 -c 1 -g 1 -b packed:1"),
+        (JSRUN, {"gpus_per_rank": 1, **ONE_PROCESS}, "-n 1 -a 1 -c 1 -g 1 -b packed:1"),
+        ("jsrun -b rs", {}, "-n 4 -a 1 -c 1 -g 0"),
     ],
 )
-def test_resource_sets_of_jsrun(parallel, expected):
-    assert words("/opt/jsm/bin/jsrun", **parallel) == f"/opt/jsm/bin/jsrun {expected}"
-
-
-def test_a_binding_in_the_command_of_jsrun_stays():
-    assert words("jsrun -b rs") == "jsrun -b rs -n 4 -a 1 -c 1 -g 0"
+def test_options_of_launchers(launcher, parallel, options):
+    assert words(launcher, **parallel) == f"{launcher} {options}"
 
 
 @pytest.mark.parametrize(
@@ -80,13 +82,6 @@ def test_jsrun_refuses_servers_without_gpu_as_its_sets_are_equal():
     )
     with pytest.raises(UserError, match="3 ranks share 2 GPUs"):
         assert LauncherCommand("jsrun", run, {}).words
-
-
-@pytest.mark.parametrize(
-    ("bind", "srun"), [("none", "none"), ("core", "cores"), ("socket", "sockets"), ("numa", "ldoms")]
-)
-def test_binding_by_srun(bind, srun):
-    assert words("srun", bind=bind) == f"srun --cpus-per-task=1 --cpu-bind={srun} -n 4"
 
 
 @pytest.mark.processes
@@ -131,10 +126,8 @@ def test_one_rank_needs_the_launchers_that_reach_another_host():
 
 @pytest.mark.parametrize("parallel", [{"ranks": 1}, {"ranks": 4, "transport": "simulated"}])
 def test_binding_without_a_launcher_is_refused(parallel):
-    settings = {"parallel": {"bind": "core", **parallel}}
-    with pytest.raises(
-        UserError, match=r"parallel\.bind: no command starts the only process of this run; remove"
-    ):
-        experiment_from_settings(settings)
+    message = r"parallel\.bind: no command starts the only process of this run; remove"
+    with pytest.raises(UserError, match=message):
+        experiment_from_settings({"parallel": {"bind": "core", **parallel}})
     runs = {"one": {"parallel": parallel}, "two": {"parallel": {"ranks": 2}}}
     experiment_from_settings({"parallel": {"bind": "core"}, "runs": runs})

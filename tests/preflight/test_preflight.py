@@ -1,5 +1,6 @@
 """What the checks accept, what they only warn about, and what they find after the conversion."""
 
+import itertools
 import os
 import shutil
 
@@ -62,16 +63,27 @@ def test_large_models_need_no_weights(model, tmp_path, monkeypatch):
     assert trial.passes_on_meta()
 
 
-def test_what_meta_does_not_support_is_tried_on_the_cpu(folder):
-    (folder / "net.py").write_text(
-        NET.lstrip().replace("return self.layers(x", "print(x.sum().item())\n        return self.layers(x")
-    )
+def changed_net(folder, **changes):
+    """Write net.py with other texts in the place of `forward` (the return), `features` or `last` (the last layer)."""
+    places = {
+        "forward": "return self.layers(x.flatten(1))", "features": "return Net(classes, features)", "last": "(32, classes)",
+    }  # fmt: skip
+    net = NET.lstrip()
+    for place, text in changes.items():
+        assert places[place] in net
+        net = net.replace(places[place], text)
+    (folder / "net.py").write_text(net + "\ndef needs(shape, classes, width):\n    return Net(classes)\n")
+
+
+def test_a_model_that_meta_does_not_support_is_tried_on_the_cpu(folder):
+    changed_net(folder, forward="print(x.sum().item())\n        return self.layers(x.flatten(1))")
     assert (
         check(folder, "model: {name: net.py:build}\nparallel: {ranks: 1}\nalgorithm: {name: individual}")
         == ""
     )
 
 
+OUTPUTS = "h = self.layers(x.flatten(1))\n        return {'a': h, 'b': h}"
 GOOD = {
     "gan": "problem: {name: gan, gradient_penalty: 10}\nmodel: {name: lsgan}\ndata: {dataset: mnist}",
     "regression": "problem: regression\nmodel: {name: simplemlp}\ndata: {dataset: diabetes}",
@@ -82,29 +94,20 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("text", GOOD.values(), ids=GOOD)
-def test_accepted(folder, text):
-    net = NET.lstrip().replace(
-        "features=64):\n    return Net(classes, features)",
-        "features=64):\n    return Net(classes, shape[-1] ** 2)",
-    )
-    net += "\ndef needs(shape, classes, width):\n    return Net(classes)\n"
-    if "several" in text or "a: cross" in text:
-        net = net.replace(
-            "return self.layers(x.flatten(1))",
-            "h = self.layers(x.flatten(1))\n        return {'a': h, 'b': h}",
-        )
-    (folder / "net.py").write_text(net)
+@pytest.mark.parametrize(("title", "text"), GOOD.items(), ids=GOOD)
+def test_accepted(folder, title, text):
+    outputs = {"forward": OUTPUTS} if title == "several outputs" else {}
+    changed_net(folder, features="return Net(classes, shape[-1] ** 2)", **outputs)
     check(folder, text)
 
 
 def test_softmax_before_cross_entropy_is_a_warning(folder):
-    (folder / "net.py").write_text(NET.lstrip().replace("(32, classes)", "(32, classes), nn.Softmax(1)"))
-    assert "sum to 1 as after softmax, which cross_entropy applies itself" in check(
-        folder, "model: {name: net.py:build}"
+    changed_net(folder, last="(32, classes), nn.Softmax(1)")
+    text = "model: {name: net.py:build}"
+    assert "sum to 1 as after softmax, which cross_entropy applies itself" in check(folder, text)
+    assert "softmax" not in check(
+        folder, f"{text}\nproblem: {{name: classification, outputs: probabilities}}"
     )
-    probabilities = "model: {name: net.py:build}\nproblem: {name: classification, outputs: probabilities}"
-    assert "softmax" not in check(folder, probabilities)
 
 
 def test_classes_with_fewer_samples_than_folds(folder):
@@ -112,40 +115,29 @@ def test_classes_with_fewer_samples_than_folds(folder):
     np.savez(folder / "few.npz", features=np.zeros((60, 1, 8, 8), np.float32), labels=np.arange(60) % 30)
     data = "data: {dataset: few, source: ., reader: {name: arrays, train: few.npz}}\n"
     text = f"model: {{name: net.py:build}}\nfolds: 5\n{data}"
-    (folder / "net.py").write_text(NET.lstrip().replace("(32, classes)", "(32, 30)"))
+    changed_net(folder, last="(32, 30)")
     check(folder, text)
-    prepare_store(store_of(load_experiment("x.yaml"), leads=True))
-    said = refused(nnlo("check", "x.yaml", folder=folder))
-    assert (
-        "x.yaml:2: folds: 5 folds of the same proportions need a class of at least 5 samples, but the largest has 2"
-        in said
+    converted(folder, text)
+    sentence = (
+        "folds: 5 folds of the same proportions need a class of at least 5 samples, but the largest has 2"
     )
+    assert f"x.yaml:2: {sentence}" in refusal(folder, text)
     check(folder, text.replace("source", "stratify: false, source"))
 
 
-def _images(folder):
-    for split in ("train", "test"):
-        for name in ("cat", "dog"):
-            (folder / "images" / split / name).mkdir(parents=True)
-            for number in range(6):
-                Image.new("RGB", (9, 9), (20 * number, 0, 0)).save(
-                    folder / "images" / split / name / f"{number}.png"
-                )
-
-
-def test_shape_known_after_the_conversion(folder):
-    _images(folder)
-    text = "name: t\ndata: {dataset: pets, source: images, reader: {name: folder, size: 8}, validation: 0.2}\nmodel: {name: net.py:build}\n"
+def test_a_shape_that_is_known_after_the_conversion_is_checked_before_the_ranks_start(folder):
+    for split, name, number in itertools.product(("train", "test"), ("cat", "dog"), range(6)):
+        path = folder / "images" / split / name / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9, 9), (20 * number, 0, 0)).save(path)
+    data = "data: {dataset: pets, source: images, reader: {name: folder, size: 8}, validation: 0.2}"
+    text = f"name: t\n{data}\nmodel: {{name: net.py:build}}\n"
     assert "pets: the model is checked after the conversion" in check(folder, text)
     done = nnlo("run", "x.yaml", folder=folder)
-    said = done.stderr
-    assert done.returncode == 2
-    assert "Traceback" not in said
-    assert (
-        "model.name: net.py:10 in forward: RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x192 and 64x32)"
-        in said
-    )
-    assert "samples are 3 x 8 x 8" in said
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    sentence = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x192 and 64x32)"
+    assert f"model.name: net.py:10 in forward: {sentence}" in done.stderr
+    assert "samples are 3 x 8 x 8" in done.stderr
     assert not list(folder.glob("results/**/state")), "no rank was started"
 
 
@@ -293,7 +285,9 @@ def test_whole_shards_are_counted_as_they_are_split(folder):
     text = f"{ARRAYS.replace('train.npz', 'train.npz, test: test.npz')}  shard_size: 10\n  split_by: shard\n  validation: test\n"
     converted(folder, text)
     check(folder, f"{text}folds: 4\n")
-    assert "shards are divided, not samples: 5 folds need at least 5 samples, not 4" in refusal(folder, f"{text}folds: 5\n")
+    assert "shards are divided, not samples: 5 folds need at least 5 samples, not 4" in refusal(
+        folder, f"{text}folds: 5\n"
+    )
 
 
 def test_a_default_batch_may_exceed_the_samples(folder):
@@ -362,6 +356,7 @@ def test_gpus_are_held_against_this_machine(monkeypatch):
     ]
 
 
+@pytest.mark.processes
 def test_a_slurm_that_does_not_answer_costs_no_warning(slurm_partitions, tmp_path):
     (tmp_path / "bin/sinfo").write_text(
         "#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2\nexit 1\n"

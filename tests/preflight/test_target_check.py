@@ -40,14 +40,7 @@ def experiment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def write(wrong, line=LOSS, validation="validation", splits=SPLITS):
-        """Write splits of 20 samples.
-
-        Args:
-            wrong: value of sample 19, by split.
-            line: the loss or the metrics of the experiment.
-            validation: `data.validation`.
-            splits: the splits.
-        """
+        """Write splits of 20 samples; `wrong` has the value of sample 19 by split, `line` the loss or the metrics."""
         for split in splits:
             targets = np.append(np.linspace(0, 1, 19), wrong.get(split, 1.0))
             np.savez(f"{split}.npz", features=np.zeros((20, 3), np.float32), labels=targets)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from helpers.headless_browser import find_chromium, started_browser
 from helpers.requires import absent
 from helpers.synthetic_runs import Fake
 
@@ -34,6 +33,8 @@ def report():
 @pytest.fixture(scope="module")
 def browser():
     """Start a headless chromium; skip the tests without chromium, or fail if NNLO_REQUIRE_ALL=1."""
+    from helpers.headless_browser import find_chromium, started_browser  # imports playwright
+
     if find_chromium() is None:
         absent("no chromium on this machine")
     with started_browser() as started:

@@ -31,7 +31,7 @@ ALIKE = (
     "models", "layer_headings", "packages", "commands", "experiment", "experiment_file", "times", "phases", "volumes",
     "purposes", "attempt_headings",
 )  # fmt: skip
-WIDTH = 140  # characters of a line of a record
+WIDTH = 160  # characters of a line of a record
 
 
 def classification(fake):
@@ -196,8 +196,14 @@ def test_the_values_of_a_page_equal_their_record(kind, fake, report, monkeypatch
         report(fake, failed=failed)
     for name in ["css", *([] if kind is classification else ALIKE)]:
         seen.pop(name, None)
-    found = json.loads(json.dumps(digest(seen, fake.root)))
+    if kind is not classification:  # lines are drawn alike on all pages
+        seen["panels"] = [
+            (each.title, each.against, [c.run for c in each.curves]) for each in seen.pop("panels", [])
+        ]
+    found = lines(digest(seen, fake.root)).splitlines()
     record = RECORDS / f"{kind.__name__}.json"
     if os.environ.get("NNLO_RECORD"):
-        record.write_text(lines(found) + "\n")
-    assert found == json.loads(record.read_text()), f"see {Path(__file__).name} on how to renew {record.name}"
+        record.write_text("\n".join([*found, ""]))
+    assert found == record.read_text().splitlines(), (
+        f"see {Path(__file__).name} on how to renew {record.name}"
+    )

@@ -2,7 +2,7 @@
 
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +11,7 @@ import pytest
 from helpers.repository_copy import environment
 from helpers.slurm_clients import fail_calls, failures_left
 from helpers.slurm_cluster import (
+    Slurm,
     cluster,
     kill_controller,
     kill_node,
@@ -33,7 +34,7 @@ from helpers.slurm_stories import (
     preempt,
 )
 
-# The first test of a site waits for the cluster, and a story that runs alone for all others.
+# The first test of a site waits for all stories of the site.
 pytestmark = [pytest.mark.exhaustive, pytest.mark.slurm, pytest.mark.timeout(3600)]
 
 
@@ -303,59 +304,64 @@ SITES: dict[str, tuple[ClusterOptions, list[Story]]] = {
         Story(error_in_the_model, "refused", settings=BROKEN),
     ]),
 }  # fmt: skip
-STORIES = [(site, story.tell.__name__) for site, (_, told_there) in SITES.items() for story in told_there]
+STORIES = [(site, story) for site, (_, stories) in SITES.items() for story in stories]
 
 
 @pytest.fixture(scope="module")
-def told(
+def outcome(
     request: pytest.FixtureRequest, prepared: Prepared, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Submitted | Exception]]:
-    """Run the stories of a site that the collected tests request; return each training, or why its story failed."""
-    options, table = SITES[request.param]
-    mine = [test.callspec.params for test in request.session.items if test.module is request.module]
-    requested = {each["story"] for each in mine if each["told"] == request.param}
-    wanted = [story for story in table if story.tell.__name__ in requested]
-    folder = tmp_path_factory.mktemp("site")
+) -> Callable[[str, Story], Submitted | Exception]:
+    """Return a function that runs all requested stories of a site when it is first asked for one of them.
 
-    def tell(story: Story) -> Submitted | Exception:
+    It returns the training of the story, or the error with which the story ended.
+    """
+    tests = [test.callspec.params for test in request.session.items if test.module is request.module]
+    ended: dict[tuple[str, str], Submitted | Exception] = {}
+
+    def tell(site: str, slurm: Slurm, story: Story) -> None:
         name = story.tell.__name__
-        run = Submitted(site, prepared.copy(folder / name), name)
+        run = Submitted(slurm, prepared.copy(slurm.folder.parent / name), name)
         edit(run.checkout, name, **TRAINING | {"resources": RESOURCES} | story.settings)
         try:
             story.tell(run)
+            ended[site, name] = run
         except Exception as error:
-            return error
+            ended[site, name] = error
         finally:
             run.abandon()
-        return run
 
-    with cluster(folder / "slurm", options) as site:
-        with ThreadPoolExecutor(3) as pool:
-            futures = [pool.submit(tell, story) for story in wanted if not story.alone]
-        ended = [future.result() for future in futures] + [tell(story) for story in wanted if story.alone]
-        yield {story.tell.__name__: ended.pop(0) for story in sorted(wanted, key=lambda each: each.alone)}
+    def outcome(site: str, story: Story) -> Submitted | Exception:
+        requested = [each["story"] for each in tests if each["site"] == site]
+        if (site, story.tell.__name__) not in ended:
+            with cluster(tmp_path_factory.mktemp("site") / "slurm", SITES[site][0]) as slurm:
+                with ThreadPoolExecutor(3) as pool:
+                    calm = [each for each in requested if not each.alone]
+                    list(pool.map(lambda each: tell(site, slurm, each), calm))
+                for each in requested:
+                    if each.alone:
+                        tell(site, slurm, each)
+        return ended[site, story.tell.__name__]
+
+    return outcome
 
 
-@pytest.mark.parametrize(("told", "story"), STORIES, indirect=["told"], scope="module")
+@pytest.mark.parametrize(
+    ("site", "story"), STORIES, ids=[f"{site}, {story.tell.__name__}" for site, story in STORIES]
+)
 def test_a_disturbed_training_ends_as_if_undisturbed(
-    request: pytest.FixtureRequest,
-    told: dict[str, Submitted | Exception],
-    story: str,
-    prepared: Prepared,
+    site: str, story: Story, outcome: Callable[[str, Story], Submitted | Exception], prepared: Prepared
 ) -> None:
-    if isinstance(run := told[story], Exception):
+    if isinstance(run := outcome(site, story), Exception):
         raise run
-    site = request.node.callspec.params["told"]
-    (expected,) = (each for each in SITES[site][1] if each.tell.__name__ == story)
-    if expected.before == "refused":  # the story has looked at the sentence
+    if story.before == "refused":  # the story has looked at the sentence
         return
     assert_trained_once(run, prepared.weights)
     *before, last = run.reasons_of_training
     # On a busy machine there may be more than one attempt before the last.
-    assert (set(before), last) == ({expected.before} - {""}, "finished")
-    assert run.retries == 0 or expected.before == "out of memory"
-    assert not expected.one_job or len(set(run.jobs)) == 1
-    assert all(words in run.log for words in expected.logged)
+    assert (set(before), last) == ({story.before} - {""}, "finished")
+    assert run.retries == 0 or story.before == "out of memory"
+    assert not story.one_job or len(set(run.jobs)) == 1
+    assert all(words in run.log for words in story.logged)
     done = subprocess.run(
         [NNLO, "verify", run.folder], cwd=run.checkout.folder, env=environment(), capture_output=True, text=True,
         check=False,

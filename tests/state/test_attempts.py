@@ -106,27 +106,19 @@ def test_seconds_of_what_was_interrupted_since_the_run_last_finished():
         (after(*4 * ["out of memory"]), "out of memory even after"),
     ],
 )
-def test_a_vain_attempt_is_foreseen(history, sentence):
+def test_the_reason_for_no_further_attempt(history, sentence):
     assert sentence in reason_not_to_retry(history, 60).error
 
 
 @pytest.mark.parametrize(
     "history",
     [
-        [],
-        after("finished"),
-        after("killed"),
-        after("disk full", "disk full"),
-        after(*9 * ["preempted"], start=5),
-        after(*9 * ["time limit"]),
-        after("time limit", "preempted", start=5),
-        [attempt(reached=10), attempt(reached=11)],
-        [attempt(saved=5), attempt(saved=6)],
-        after("killed", "preempted"),
-        after(*3 * ["out of memory"]),
-        after(*4 * ["out of memory"], "finished", "killed"),
+        [], after("finished"), after("killed"), after("disk full", "disk full"), after(*9 * ["preempted"], start=5),
+        after(*9 * ["time limit"]), after("time limit", "preempted", start=5), after("killed", "preempted"),
+        [attempt(reached=10), attempt(reached=11)], [attempt(saved=5), attempt(saved=6)],
+        after(*3 * ["out of memory"]), after(*4 * ["out of memory"], "finished", "killed"),
     ],
-)
+)  # fmt: skip
 def test_an_attempt_that_may_succeed_is_made(history):
     assert reason_not_to_retry(history, 60) is None
 
@@ -134,44 +126,43 @@ def test_an_attempt_that_may_succeed_is_made(history):
 @pytest.mark.parametrize(
     ("history", "status"), [(after("code error"), 1), (after("bad input"), 2), (after("diverged"), 2)]
 )
-def test_it_ends_as_it_did(history, status):
+def test_the_exit_status_is_that_of_the_last_attempt(history, status):
     assert reason_not_to_retry(history, 60).exit_status == status
 
 
 @pytest.mark.parametrize(("times", "memory"), [(0, 1000), (1, 1500), (2, 2250), (3, 3375), (7, 3375)])
-def test_memory_is_raised_by_half_for_each_want_of_it(times, memory):
+def test_memory_is_raised_by_half_after_each_lack_of_memory(times, memory):
     history = after("killed", *times * ["out of memory"], "preempted")
     assert memory_for_next_attempt(1000, history) == memory
     assert count_out_of_memory([*history, attempt("finished")]) == 0
 
 
-def memory_of(plan, job, attempt):
-    wildcards = SimpleNamespace(run="r", job=job)
-    return plan.training_resources.resources["mem_mb"](wildcards, attempt)
-
-
-def test_the_plan_raises_the_memory_of_one_job(tmp_path, monkeypatch):
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """Return the folder of the second of two jobs, and a function that returns the memory of the next attempt at a job."""
     monkeypatch.chdir(tmp_path)
     plan = Plan.of(Experiment.model_validate({"name": "e", "runs": {"r": {"resources": {"mem_mb": 100}}}}))
     state = tmp_path / "results/e/r/seed-1/state"
     state.mkdir(parents=True)
+    resources = plan.training_resources.resources["mem_mb"]
+    return state, lambda job, attempt: resources(SimpleNamespace(run="r", job=job), attempt)
+
+
+def test_the_plan_raises_the_memory_of_one_job(memory):
+    state, memory_of = memory
     append_attempt(state, attempt("out of memory"))
-    assert memory_of(plan, "seed-1", 2) == 150
-    assert memory_of(plan, "seed-0", 2) == 100
+    assert (memory_of("seed-1", 2), memory_of("seed-0", 2)) == (150, 100)
 
 
 @pytest.mark.processes
-def test_the_plan_counts_a_job_that_was_killed_whole_for_want_of_memory(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_plan_counts_a_job_that_the_scheduler_killed_for_its_memory(memory, tmp_path, monkeypatch):
+    state, memory_of = memory
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     (tmp_path / "sacct").write_text("#!/bin/sh\necho OUT_OF_MEMORY\n")
     (tmp_path / "sacct").chmod(0o755)
-    plan = Plan.of(Experiment.model_validate({"name": "e", "runs": {"r": {"resources": {"mem_mb": 100}}}}))
-    state = tmp_path / "results/e/r/seed-1/state"
-    state.mkdir(parents=True)
     replace(LeaseOwner.for_this_process(), scheduler="slurm", job="7").write(state / "lease.json")
-    assert memory_of(plan, "seed-1", 2) == 150
-    assert memory_of(plan, "seed-1", 1) == 100  # at attempt 1, Snakemake has not seen this job end
+    assert memory_of("seed-1", 2) == 150
+    assert memory_of("seed-1", 1) == 100  # at attempt 1, Snakemake has not seen this job end
 
 
 def trained(number, reason, start, reached, training="a"):

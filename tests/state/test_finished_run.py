@@ -9,15 +9,9 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.state.finished_run import FinishedRun, finished_runs
 
 SUMMARY = {
-    "run": "four",
-    "seed": 1,
-    "config": Run().model_dump(mode="json"),
-    "seconds": {"total": 6.0},
-    "samples_per_second": 1.0,
-    "bytes_sent": {},
-    "ranks": 2,
-    "epochs": 3,
-}
+    "run": "four", "seed": 1, "config": Run().model_dump(mode="json"), "seconds": {"total": 6.0}, "bytes_sent": {},
+    "samples_per_second": 1.0, "ranks": 2, "epochs": 3,
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Barrier
 from types import SimpleNamespace
 
 import pytest
@@ -179,22 +179,24 @@ def test_the_scheduler_is_asked_once_for_the_job_of_a_silent_owner(
     assert queries == asked
 
 
-@pytest.mark.processes
-def test_one_of_several_launchers_takes_over_from_a_dead_owner(tmp_path):
-    program = (
-        "import sys; from pathlib import Path; from nnlo_lib.state.lease import *\n"
-        f"own = Lease(Path(sys.argv[1]), {BEAT}, {ENDLESS})\n"
-        "try: own.acquire(False, lambda: False)\n"
-        "except UserError: sys.exit(2)\n"
-        "sys.stdin.read(); sys.exit(own.lost.is_set())"
-    )
+def test_one_of_several_launchers_takes_over_from_a_dead_owner(tmp_path, lease):
     claim_of(tmp_path, host=socket.gethostname(), pid=DEAD_PID)
-    command = [sys.executable, "-c", program, tmp_path]
-    rivals = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(3)]
-    wait("two rivals give up", lambda: sum(rival.poll() is not None for rival in rivals) >= 2)
-    for rival in rivals:
-        rival.communicate(timeout=250)  # closes the input, for which the owner waits
-    assert sorted(rival.returncode for rival in rivals) == [0, 2, 2]
+    start = Barrier(4)
+
+    def launch(own):
+        start.wait()
+        try:
+            own.acquire(False, never)
+            return True
+        except UserError:
+            return False
+
+    launchers = [lease(tmp_path) for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        owners = list(threads.map(launch, launchers))
+    assert sum(owners) == 1
+    assert holder(tmp_path) == launchers[owners.index(True)]._this_owner
+    assert not any(each.lost.is_set() for each in launchers)
 
 
 def test_the_next_run_of_a_job_takes_over_from_the_run_on_a_lost_node(

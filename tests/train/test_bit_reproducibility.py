@@ -6,15 +6,13 @@ import pytest
 import torch
 from helpers.algorithm_trainings import SYNCHRONOUS, rows, task
 from helpers.observed_training import watched
-from helpers.training_here import train_with_mpi
+from helpers.training_here import simulate, train_with_mpi
 from PIL import Image
 from safetensors.torch import load_file
 
 from nnlo_lib.config import merge_settings
 from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 
 AUGMENTED = {"augment": {"flip": 0.5, "pad": 1, "window": 6}, "normalize": "standard"}
 FEW = {"partition": {"name": "dirichlet", "alpha": 0.1}}
@@ -48,7 +46,7 @@ def test_mpi_ranks_give_the_bits_of_simulated_ones(tmp_path, manifest, case):
     simulated = task(tmp_path / "simulated", manifest, case, CASES[case])
     mpi = merge_settings(CASES[case], {"parallel": {"transport": "mpi"}})
     mpi = task(tmp_path / "mpi", manifest, case, mpi)
-    assert train_simulated(simulated, StopFlag())
+    simulate(simulated)
     if (calls := STOPS.get(case)) is not None:
         assert not train_with_mpi(mpi, calls)
     assert train_with_mpi(mpi)
@@ -70,7 +68,7 @@ def test_a_gan_has_the_bits_and_samples_of_simulated_ranks_on_mpi(tmp_path, smal
         watched(tmp_path / each, small_store, {}, parallel={"ranks": 2, "transport": each}, **GAN)
         for each in ("simulated", "mpi")
     )
-    assert train_simulated(virtual, StopFlag())
+    simulate(virtual)
     assert not train_with_mpi(real, 7)
     assert train_with_mpi(real)
     assert find_differences(real.folder, virtual.folder) == []
@@ -118,7 +116,7 @@ def test_allreduce_equals_one_process_with_the_combined_batch(tmp_path, manifest
             "train": {"precision": "float64", "batch_size": 144 // number},
             "parallel": {"ranks": number, "sync_batch_norm": normalized and number > 1},
         })  # fmt: skip
-        assert train_simulated(made, StopFlag())
+        simulate(made)
         weights.append(load_file(made.folder / "model.safetensors"))
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, rtol=0, atol=1e-10, msg=name)

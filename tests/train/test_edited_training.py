@@ -7,15 +7,13 @@ from dataclasses import replace
 import pytest
 from helpers.nnlo_command import nnlo
 from helpers.observed_training import watched
-from helpers.training_here import training_here
+from helpers.training_here import simulate, training_here
 
 import nnlo_lib
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.launch.earlier_training import refuse_shorter_training
 from nnlo_lib.state.finished_run import FinishedRun
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 
 SMALL = {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}
 JOB = "results/t/allreduce/seed-0"
@@ -133,7 +131,7 @@ def test_an_unfinished_longer_training_is_not_overwritten(tmp_path, small_store)
     def of(epochs, **train):
         return watched(tmp_path / "job", small_store, {}, train={"epochs": epochs, **train})
 
-    assert train_simulated(replace(of(3), until=2), StopFlag())
+    simulate(replace(of(3), until=2))
     for epochs in (2, 3, 4):
         refuse_shorter_training(of(epochs))
     with pytest.raises(UserError, match=r"train\.epochs: .* has an unfinished training beyond epoch 1"):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers.observed_training import watched
-from helpers.training_here import training_here
+from helpers.training_here import simulate, training_here
 from helpers.training_process import StopAfter
 from safetensors.torch import load_file
 
@@ -91,7 +91,7 @@ def test_ranks_come_and_go_and_each_sample_is_used_once(tmp_path, manifest, case
 def test_allreduce_takes_the_steps_of_one_process_that_changes_its_batch(tmp_path, manifest):
     first, second = (task(tmp_path, manifest, ranks, "allreduce") for ranks in (2, 5))
     assert not train_simulated(first, StopAfter(13))
-    assert train_simulated(second, StopFlag())
+    simulate(second)
     trained = load_file(tmp_path / "model.safetensors")
     taken = 2 * BATCH * steps_before(tmp_path)
     assert taken % (5 * BATCH)  # the first step after the change of ranks is shorter
@@ -237,4 +237,4 @@ def test_a_lone_sample_after_a_change_of_ranks_is_refused_before_the_first_step(
     assert taken % 10 == 2  # 8 samples are left of a step of 5 ranks: 2, 2, 2, 1, 1
     with pytest.raises(UserError, match=rf"in epoch 1, step {taken // 10 + 1}, on rank [34]: batch norm"):
         train_simulated(resized(5), StopFlag())
-    assert train_simulated(resized(4), StopFlag())
+    simulate(resized(4))

@@ -4,17 +4,15 @@ from collections import Counter
 
 import pytest
 from helpers.observed_training import watched
+from helpers.training_here import simulate
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
-from nnlo_lib.config import Run, merge_settings
+from nnlo_lib.config import Run
 from nnlo_lib.config.algorithm import ALGORITHMS
-from nnlo_lib.config.rules import combinations
 from nnlo_lib.train.evaluation.evaluator import Evaluator
 from nnlo_lib.train.optimizers.multi_network import NetworkOptimizer
 from nnlo_lib.train.optimizers.parameter_layout import layout_of_prefix
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.trainer import Trainer
 
 BOUND, CRITIC_STEPS = 0.01, 3
@@ -104,7 +102,7 @@ def test_bound_of_the_critic_and_steps_of_the_generator_are_kept(tmp_path, small
     wanted = {} if breaks_bound(case) else {"weight_clip": BOUND}
     wanted |= {} if breaks_steps(case) else {"critic_steps": CRITIC_STEPS}
     largest, moves = bounds(monkeypatch), generator_moves(monkeypatch)
-    assert train_simulated(watched(tmp_path, small_store, {}, **settings(case, **wanted)), StopFlag())
+    simulate(watched(tmp_path, small_store, {}, **settings(case, **wanted)))
     published = load_file(tmp_path / "model.safetensors")
     largest += [float(value.abs().max()) for name, value in published.items() if name.startswith("critic")]
     if "weight_clip" in wanted:
@@ -113,65 +111,6 @@ def test_bound_of_the_critic_and_steps_of_the_generator_are_kept(tmp_path, small
     if "critic_steps" in wanted and not ALGORITHMS[case.partition(",")[0]].supports_server_tree:
         for (replica, network), count in moves.items():
             assert network == "critic." or count == moves[replica, "critic."] // CRITIC_STEPS > 0
-
-
-# Settings that show a broken guarantee where the common ones do not.
-SHOWN_BY = {
-    # The answer of a passive node arrives after further steps of the active node.
-    "adpsgd": {"train": {"epochs": 4}, "parallel": {"simulation": {"latency": 1e-3}}},
-    "adpsgd, fp16": {"train": {"epochs": 4}, "parallel": {"simulation": {"latency": 1e-3}}},
-    "easgd, masters": {"train": {"epochs": 4}, "parallel": {"ranks": 8, "simulation": {"latency": 1e-3}}},
-    # Weights near the bound, but not at it.
-    "sgp, fp16": {"train": {"optimizer": {"lr": 5e-4}}},
-    # Large enough for values of both networks.
-    "allreduce, top_k": {"compression": {"fraction": 0.5}},
-    "downpour, top_k": {"compression": {"fraction": 0.5}},
-}
-
-
-def unchecked_training(folder, small_store, monkeypatch, case, **problem):
-    """Train with a refused setting, without the check."""
-    monkeypatch.setattr(combinations, "_faults", lambda *_: iter(()))
-    given = merge_settings(settings(case, **problem), SHOWN_BY.get(case, {}))
-    assert train_simulated(watched(folder, small_store, {}, **given), StopFlag())
-
-
-@pytest.mark.parametrize("case", marked([each for each in CASES if breaks_bound(each)]))
-def test_without_the_refusal_weights_leave_the_bound(tmp_path, small_store, monkeypatch, case):
-    largest = bounds(monkeypatch)
-    unchecked_training(tmp_path, small_store, monkeypatch, case, weight_clip=BOUND)
-    published = load_file(tmp_path / "model.safetensors")
-    largest += [float(value.abs().max()) for name, value in published.items() if name.startswith("critic")]
-    assert max(largest) > BOUND * (1 + 1e-5)
-
-
-@pytest.mark.parametrize("case", marked([each for each in CASES if breaks_steps(each)]))
-def test_without_the_refusal_the_generator_moves_in_steps_of_the_critic(
-    tmp_path, small_store, monkeypatch, case
-):
-    moves, duals = generator_moves(monkeypatch), generator_duals(monkeypatch)
-    unchecked_training(tmp_path, small_store, monkeypatch, case, critic_steps=CRITIC_STEPS)
-    # prox_pda has no optimizer: it adds its duals in every step.
-    if "prox_pda" in case:
-        assert any(duals)
-        return
-    # With `sync_every: 1`, each step of a server has the gradient of one batch.
-    replicas = {replica for replica, _ in moves}
-    assert any(moves[each, "generator."] > moves[each, "critic."] // CRITIC_STEPS for each in replicas)
-
-
-def generator_duals(monkeypatch):
-    """Return, for each rank and end of an epoch, whether the algorithm has duals of the generator that are not zero."""
-    found, end = [], Evaluator.end_epoch
-
-    def ended(self, cut=False):
-        generator, _ = layout_of_prefix(self._context.replica.layout, "generator.")
-        dual = getattr(self._state.algorithm, "_dual", None)
-        found.append(dual is not None and bool(dual[generator].any()))
-        end(self, cut)
-
-    monkeypatch.setattr(Evaluator, "end_epoch", ended)
-    return found
 
 
 def bounds(monkeypatch):
@@ -214,7 +153,7 @@ def generator_moves(monkeypatch):
 def test_half_steps_move_one_network_at_a_time(tmp_path, small_store, monkeypatch, case):
     moves = generator_moves(monkeypatch)
     problem = {"half_steps": True, "generator_batches": 2, "label_flips": 0.1}
-    assert train_simulated(watched(tmp_path, small_store, {}, **settings(case, **problem)), StopFlag())
+    simulate(watched(tmp_path, small_store, {}, **settings(case, **problem)))
     # 7 steps of a cycle of 4: critic, critic, generator, generator.
     assert set(moves.values()) == {3, 4}
     assert all(count == (4 if network == "critic." else 3) for (_, network), count in moves.items())

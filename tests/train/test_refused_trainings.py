@@ -1,4 +1,4 @@
-"""Trainings that are refused: models, data and losses with which no training is possible, and settings that would train wrongly.
+"""Trainings that are refused: models, data and losses with which no training is possible.
 
 test_gan_guarantees.py has the settings of GANs, test_elastic.py other numbers of ranks.
 """
@@ -8,17 +8,8 @@ import os
 import shutil
 
 import pytest
-from helpers.observed_training import watched
 from helpers.store_folder import store_folder
 from helpers.training_here import digits, training_here
-from pydantic import ValidationError
-
-from nnlo_lib.algorithms.parameter_server.downpour import Downpour
-from nnlo_lib.config import Run, merge_settings
-from nnlo_lib.config.rules import combinations
-from nnlo_lib.core.errors import DivergedError
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 
 OUTPUTS = ("model.safetensors", "history.csv", "summary.json", "trace.json", "log.txt", "evaluation.json")
 NORMALIZED = "return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 10))"
@@ -65,50 +56,3 @@ def test_an_unreadable_shard(tmp_path):
     said = training_here(tmp_path).finish(expect=2)
     assert shard.name in said
     assert f"rm -f {shard.relative_to(tmp_path)}" in said
-
-
-# Settings that the check refuses train wrongly without the check
-
-SETTINGS = {
-    "model": {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}},
-    "train": {"epochs": 2, "batch_size": 6, "optimizer": {"name": "sgd", "lr": 0.05}},
-    "algorithm": {"name": "downpour"},
-    "parallel": {"ranks": 3, "transport": "simulated"},
-}
-
-
-def unchecked(folder, manifest, monkeypatch, changes):
-    """Train with settings that the check refuses."""
-    given = merge_settings(SETTINGS, changes)
-    with pytest.raises(ValidationError):
-        Run.model_validate(given)
-    monkeypatch.setattr(combinations, "_faults", lambda *_: iter(()))
-    assert train_simulated(watched(folder, manifest, {}, **given), StopFlag())
-
-
-@pytest.mark.parametrize("sync_every", [1, 4])
-def test_fp16_diverges_because_the_server_applies_scaled_gradients(
-    tmp_path, small_store, monkeypatch, sync_every
-):
-    changes = {"algorithm": {"sync_every": sync_every}}
-    plain = merge_settings(SETTINGS, merge_settings(changes, {"train": {"precision": "bf16"}}))
-    assert train_simulated(watched(tmp_path / "bf16", small_store, {}, **plain), StopFlag())
-    with pytest.raises(DivergedError):
-        unchecked(tmp_path, small_store, monkeypatch, changes | {"train": {"precision": "fp16"}})
-
-
-@pytest.mark.parametrize(
-    "changes", [{"schedule": {"name": "linear", "final": 0.001}}, {"warm_up": {"steps": 5}}], ids=str
-)
-def test_the_rate_of_the_server_ignores_the_steps_of_a_schedule(tmp_path, small_store, monkeypatch, changes):
-    rates, update = [], Downpour.update
-
-    def noted(self, replica, number):
-        rates.append(replica.lr)
-        return update(self, replica, number)
-
-    monkeypatch.setattr(Downpour, "update", noted)
-    unchecked(tmp_path, small_store, monkeypatch, {"train": changes})
-    # The rate changes between epochs only; a schedule changes it after each step.
-    assert len(rates) > 10
-    assert len(set(rates)) <= SETTINGS["train"]["epochs"]

@@ -16,15 +16,20 @@ import pytest
 from helpers.algorithm_trainings import (
     ASYNCHRONOUS,
     CALLS,
+    EPOCHS,
     ROUNDS,
+    SIMULATED_ASYNCHRONOUS,
     STEPS,
     SYNCHRONOUS,
     UNEQUAL,
     first_steps,
+    interrupt,
+    measured,
     rows,
     task,
 )
 from helpers.power_cut import CrashState, Disk
+from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 
 from nnlo_lib.config.algorithm import ALGORITHMS
@@ -94,7 +99,7 @@ def undisturbed(tmp_path_factory, manifest):
             made = job(tmp_path_factory.mktemp("whole") / "job", manifest, case, compute)
             snapshots = Snapshots(made.folder, case)
             with patch.object(failpoints, "_handlers", [snapshots]):
-                assert train_simulated(made, StopFlag())
+                simulate(made)
             assert snapshots.files.keys() == set(MOMENTS)
             trained[case, compute] = made, snapshots.files
         return trained[case, compute]
@@ -179,7 +184,7 @@ def test_a_damaged_checkpoint_is_skipped_for_the_one_before(undisturbed, damage)
     *_, before, newest = sorted((ended.state / "checkpoints").glob("[0-9]*"))
     DAMAGES[damage](newest)
     (ended.state / "checkpoints/unfinished-00000009").mkdir()
-    assert train_simulated(ended, StopFlag())
+    simulate(ended)
     check(ended, whole, "allreduce")
     log = (ended.state / "log.txt").read_text()
     assert "is skipped" in log or "manifest" in damage
@@ -201,3 +206,72 @@ def test_a_fault_damages_the_newest_file_of_a_rank_and_rank_0_writes_manifests(t
         FaultInjector(FaultPlan(tmp_path, 0, [fault]), rank, tmp_path).on_failpoint("checkpoint.published")
         assert [path.name for path in folder.iterdir() if path.read_bytes() != bytes(100)] == [name]
         (folder / name).write_bytes(bytes(100))
+
+
+MACHINES = {
+    "unequal": {"speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3},
+    "stragglers": {"stragglers": {"ranks": [1, 2], "slowdown": 3, "probability": 0.5}},
+    "losses": {"loss": 0.2, "retransmit": 0.003},
+    "failures": {"failures": [{"rank": 2, "at": 0.025, "seconds": 0.004}], "mtbf": 0.02, "repair": 0.003},
+    "batched": {"compute": "batched", "speeds": {1: 0.6, 2: 1.7}, "jitter": 0.3},
+}
+
+
+def trained(folder, manifest, case, machine, **checkpoint):
+    """Return the task of a case, trained to its end."""
+    job = task(
+        folder, manifest, case, SIMULATED_ASYNCHRONOUS[case] | {"checkpoint": checkpoint}, **MACHINES[machine]
+    )
+    simulate(job)
+    return job
+
+
+@pytest.mark.parametrize("case", SIMULATED_ASYNCHRONOUS)
+def test_the_interval_of_checkpoints_changes_no_bit(tmp_path, manifest, case):
+    often, never = (
+        trained(tmp_path / every.replace(" ", ""), manifest, case, "unequal", every=every)
+        for every in ("2 steps", "99 h")
+    )
+    assert often.run.hash == never.run.hash
+    assert measured(often) == measured(never)
+
+
+@pytest.mark.parametrize(
+    ("case", "machine"),
+    [
+        pytest.param(case, machine, marks=() if (number + place) % 4 == 0 else pytest.mark.exhaustive)
+        for number, case in enumerate(SIMULATED_ASYNCHRONOUS)
+        for place, machine in enumerate(MACHINES)
+    ],
+)
+def test_a_training_resumed_after_an_epoch_has_the_same_bits(tmp_path, manifest, case, machine):
+    whole = trained(tmp_path / "whole", manifest, case, machine)
+    parts = task(tmp_path / "parts", manifest, case, SIMULATED_ASYNCHRONOUS[case], **MACHINES[machine])
+    for epochs in range(1, EPOCHS + 1):
+        simulate(replace(parts, until=epochs))
+    for ours, reference in zip(measured(parts), measured(whole), strict=True):
+        assert ours == reference
+
+
+def test_a_stop_within_an_epoch_is_recorded(tmp_path, manifest):
+    """Such a stop changes the messages in flight, so that `nnlo verify` must not promise the same bits."""
+    whole = trained(tmp_path / "whole", manifest, "adpsgd", "unequal")
+    parts = task(tmp_path / "parts", manifest, "adpsgd", {}, **MACHINES["unequal"])
+    interrupt(parts)
+    paused = [
+        json.loads((job.folder / "summary.json").read_text())["paused_within_epoch"] for job in (whole, parts)
+    ]
+    assert paused == [False, True]
+
+
+@pytest.mark.parametrize("case", ["gem", "adpsgd"])
+def test_the_version_of_the_code_changes_no_clock(tmp_path, manifest, case, monkeypatch):
+    """The ranks exchange the version; the length of its text moved the clocks, and messages changed places."""
+    histories = []
+    for number, version in enumerate(("0.2.0", "0.2.0 (0123456789ab+)")):
+        monkeypatch.setattr("nnlo_lib.train.resume.code_version", lambda version=version: version)
+        job = simulate(task(tmp_path / str(number), manifest, case, SIMULATED_ASYNCHRONOUS[case]))
+        histories.append([row["seconds"] for row in rows(job)])
+        summaries = json.loads((job.folder / "summary.json").read_text())
+        histories[-1].append(summaries["seconds"]["total"])
+    assert histories[0] == histories[1]

@@ -1,15 +1,15 @@
 """Settings that count the steps of a worker: with dynamic dealing, and after a change of the number of ranks."""
 
-import json
 import math
 from collections import Counter
 
 import pytest
 from helpers.observed_training import watched
+from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 
+from nnlo_lib.state.jsonl_table import read_rows
 from nnlo_lib.train.optimizers.multi_network import NetworkOptimizer
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.replica import Replica
 
@@ -33,28 +33,26 @@ def rates(monkeypatch):
     """Return the learning rates of all steps in the process, by replica."""
     seen: dict[int, list[float]] = {}
     step = Replica.step
-    monkeypatch.setattr(
-        Replica, "step", lambda self: (seen.setdefault(id(self), []).append(self.lr), step(self))[1]
-    )
+
+    def noted(self):
+        seen.setdefault(id(self), []).append(self.lr)
+        return step(self)
+
+    monkeypatch.setattr(Replica, "step", noted)
     return seen
 
 
 @pytest.mark.parametrize("case", STEPS)
 def test_with_dynamic_dealing_a_schedule_counts_the_steps_of_a_worker(tmp_path, small_store, rates, case):
     train = {"batch_size": BATCH, "dealing": "dynamic", "optimizer": SGD, **STEPS[case][0]}
-    assert train_simulated(
-        watched(
-            tmp_path, small_store, {}, WORKERS + 1, train=train, model=MODEL, algorithm={"name": "easgd"}
-        ),
-        StopFlag(),
-    )
+    settings = {"train": train, "model": MODEL, "algorithm": {"name": "easgd"}}
+    job = simulate(watched(tmp_path, small_store, {}, WORKERS + 1, **settings))
     # 3 epochs of 36 batches, 27 of each of the equally fast workers.
     assert {len(each) for each in rates.values()} == {27}
     for each in rates.values():
         assert each[-1] == pytest.approx(LR * STEPS[case][1])
         assert case != "multi_step" or each.count(LR) == 20
-    rows = [json.loads(row) for row in (tmp_path / "state/history.jsonl").read_text().splitlines()]
-    assert rows[-1]["learning_rate"] == pytest.approx(LR * STEPS[case][1])
+    assert read_rows(job.paths.state.history)[-1]["learning_rate"] == pytest.approx(LR * STEPS[case][1])
 
 
 def test_with_dynamic_dealing_a_schedule_of_epochs_follows_the_epochs(tmp_path, small_store, rates):
@@ -62,7 +60,7 @@ def test_with_dynamic_dealing_a_schedule_of_epochs_follows_the_epochs(tmp_path, 
     train |= {"schedule": {"name": "step", "every": 1, "factor": 0.5}}
     slow = {"simulation": {"speeds": {1: 0.2}}, "ranks": 5, "transport": "simulated"}
     settings = {"train": train, "model": MODEL, "algorithm": {"name": "easgd"}, "parallel": slow}
-    assert train_simulated(watched(tmp_path, small_store, {}, **settings), StopFlag())
+    simulate(watched(tmp_path, small_store, {}, **settings))
     for each in rates.values():
         assert set(each) == {LR, LR / 2, LR / 4}
 
@@ -86,7 +84,7 @@ def test_with_dynamic_dealing_every_node_trains_its_generator(tmp_path, small_st
         "algorithm": {"name": "gosgd", "probability": 0.5},
         "parallel": {"ranks": WORKERS, "transport": "simulated", "simulation": {"speeds": speeds}},
     }
-    assert train_simulated(watched(tmp_path, small_store, {}, **run), StopFlag())
+    simulate(watched(tmp_path, small_store, {}, **run))
     for (replica, network), times in trained.items():
         if network == "generator.":
             assert times == trained[replica, "critic."] // 4 > 0
@@ -142,9 +140,8 @@ def test_after_a_change_of_ranks_a_stretched_schedule_has_the_rate_of_the_positi
     settings = {"train": train, "model": MODEL, "algorithm": {"name": "allreduce"}}
     for ranks, calls in ((2, 25), (6, 7), (3, 10**9)):
         rates.clear()
-        finished = train_simulated(
-            watched(tmp_path, small_store, {}, ranks, **settings), StopAfter(calls * ranks)
-        )
+        task = watched(tmp_path, small_store, {}, ranks, **settings)
+        finished = train_simulated(task, StopAfter(calls * ranks))
         found, total = next(iter(rates.values())), 3 * SAMPLES // (BATCH * ranks)
         # The steps that follow each other in a training with this number of ranks, from the position of the change.
         expected = [rate(step / (total - 1)) for step in range(total)]

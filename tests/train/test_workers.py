@@ -1,17 +1,20 @@
-"""Settings that count workers: workers of several processes, servers, and ranks without samples in a step."""
+"""Settings that count workers: workers of several processes, servers, and ranks without samples in a step; optimizers of workers."""
 
 import json
 from collections import Counter
 
 import pytest
 import torch
+import yaml
+from helpers.algorithm_trainings import measured, task
 from helpers.observed_training import watched
+from helpers.training_here import simulate
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from nnlo_lib.config import Run
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.train.replica.replica import Replica
 
 MODEL = {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}
@@ -38,7 +41,7 @@ def test_a_worker_of_two_processes_trains_as_one_of_one(tmp_path, small_store, c
         task = watched(
             folder, small_store, {}, train=train, model=MODEL, algorithm=algorithm, parallel=parallel
         )
-        assert train_simulated(task, StopFlag())
+        simulate(task)
         logs.append((folder / "log.txt").read_text())
     assert all("scaled for 2 workers" in log for log in logs) == (case != "individual")
     assert all("7 steps per epoch" in log for log in logs)
@@ -64,7 +67,7 @@ def test_adpsgd_with_two_processes_per_worker_trains_as_with_one(tmp_path, small
             train={"batch_size": 10, "precision": "float64", "optimizer": SGD, "validate_every": 2},
             topology={"name": "path"}, parallel=parallel | {"transport": "simulated", "simulation": machine},
         )  # fmt: skip
-        assert train_simulated(task, StopFlag())
+        simulate(task)
         state, summary = tmp_path / str(processes) / "state", tmp_path / str(processes) / "summary.json"
         trained.append(load_file(tmp_path / str(processes) / "model.safetensors"))
         rows.append([json.loads(row) for row in (state / "history.jsonl").read_text().splitlines()])
@@ -115,8 +118,7 @@ def test_a_rank_without_samples_does_not_move_by_its_own_optimizer(
     graph |= {"weights": "lazy_metropolis"} if name == "d2" else {}
     train = {"batch_size": 5, "optimizer": RULES[rule]}
     settings = {"train": train, "model": MODEL, "algorithm": {"name": name}, "topology": graph}
-    task = watched(tmp_path, small_store, {}, 7 + servers, **settings)
-    assert train_simulated(task, StopFlag())
+    simulate(watched(tmp_path, small_store, {}, 7 + servers, **settings))
     assert min(steps.values()) == IDLE[name]
     assert Counter(steps.values())[18] == (7 if IDLE[name] == 18 else 5)
     rows = [json.loads(row) for row in (tmp_path / "state/history.jsonl").read_text().splitlines()]
@@ -141,9 +143,74 @@ def test_with_dynamic_dealing_fast_workers_do_the_work_of_slow_ones(tmp_path, sm
             algorithm={"name": name, **DEALT[name]}, train={"batch_size": 4, "dealing": dealing},
             parallel={"ranks": 4, "transport": "simulated", "simulation": slow},
         )  # fmt: skip
-        assert train_simulated(task, StopFlag())
+        simulate(task)
         summary = json.loads((task.folder / "summary.json").read_text())
         seen.append(summary["samples_seen"])
         seconds.append(summary["seconds"]["total"])
     assert seen[0] == seen[1]
     assert seconds[1] < 0.6 * seconds[0]
+
+
+SCHEDULED = {"schedule": {"name": "step", "every": 3, "factor": 0.5, "unit": "steps"}, "scale_lr": "sqrt"}
+RUN = {"algorithm": {"name": "easgd", "momentum": 0.5}, "parallel": {"ranks": 4}}
+
+
+def trained(folder, manifest, algorithm, **train):
+    job = simulate(
+        task(folder, manifest, "easgd", {"algorithm": {"name": "easgd", **algorithm}, "train": train})
+    )
+    history, _, _, weights = measured(job)
+    return history, weights
+
+
+def test_lr_is_sgd_with_this_rate_under_the_schedule(tmp_path, manifest):
+    sgd = {"name": "sgd", "lr": 0.03, "momentum": 0.0}
+    by_key = trained(tmp_path / "key", manifest, {"lr": 0.03}, optimizer={"name": "adam"}, **SCHEDULED)
+    assert by_key == trained(tmp_path / "optimizer", manifest, {}, optimizer=sgd, **SCHEDULED)
+    assert by_key != trained(tmp_path / "other", manifest, {"lr": 0.03})
+
+
+def gan(**problem):
+    bound = {} if "weight_clip" in problem else {"gradient_penalty": 10}
+    return {"problem": {"name": "gan", "critic_steps": 1, **bound, **problem}, "model": {"name": "wgan"}}
+
+
+REFUSED = {
+    "one of them has the momentum": {"parallel": {"ranks": 5, "processes_per_worker": 2}},
+    "in a step that fp16 skips": {"train": {"precision": "fp16"}},
+    "after the step that `problem.weight_clip` changes": gan(weight_clip=0.01),
+    "after the step that `problem.generator_optimizer` changes": gan(generator_optimizer={"name": "sgd"}),
+    "would move the generator in every step": gan(critic_steps=3),
+    "would move the resting network in every step": {
+        "problem": {"name": "gan", "half_steps": True},
+        "model": {"name": "wgan"},
+        "loss": "least_squares",
+    },
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_momentum_would_break_is_refused(tmp_path, reason):
+    path = tmp_path / "x.yaml"
+    path.write_text(yaml.safe_dump(RUN | REFUSED[reason]))
+    with pytest.raises(UserError, match=rf"algorithm.momentum: the .*{reason}"):
+        load_experiment(path)
+    path.write_text(yaml.safe_dump(RUN | REFUSED[reason] | {"algorithm": {"name": "easgd"}}))
+    load_experiment(path)
+
+
+def test_two_momenta_are_a_warning():
+    (doubt,) = Run.model_validate(RUN).algorithm.doubts(Run.model_validate(RUN))
+    assert "easgd multiplies its momentum with the momentum of adam" in doubt
+    plain = Run.model_validate(RUN | {"algorithm": RUN["algorithm"] | {"lr": 0.1}})
+    assert list(plain.algorithm.doubts(plain)) == []
+
+
+def test_an_optimizer_that_lr_replaces_is_refused(tmp_path):
+    path = tmp_path / "x.yaml"
+    settings = RUN | {"algorithm": {"name": "easgd", "lr": 0.1}, "train": {"optimizer": {"name": "adam"}}}
+    path.write_text(yaml.safe_dump(settings))
+    with pytest.raises(
+        UserError, match=r"train.optimizer: easgd with `algorithm.lr` .* remove `train.optimizer` or"
+    ):
+        load_experiment(path)

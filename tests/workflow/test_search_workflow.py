@@ -1,23 +1,13 @@
-"""A search through the DAG on this machine: its end, its extension and edits, a killed Snakemake, and errors."""
+"""A search through the DAG on this machine: its end, its extension and edits, and failed trials.
+
+tests/executors/test_killed_searches.py kills Snakemake.
+"""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 
 import pytest
 import yaml
-from helpers.killed_searches import end
-from helpers.repository_copy import environment
-from helpers.training_process import wait
-
-from nnlo_lib.experiment.load import load_experiment
-from nnlo_lib.search.samplers.factory import build_sampler
-from nnlo_lib.search.study.loop import run_study
-from nnlo_lib.search.study.study import Study
-from nnlo_lib.search.study.trial import Result
 
 pytestmark = pytest.mark.snakemake
 
@@ -49,8 +39,8 @@ def results(clone, name):
     return {file: (stat.st_ino, stat.st_mtime_ns) for file, stat in files.items()}
 
 
-def names(count, folds=1):
-    return {f"{trial:04d}/fold-{fold}/epochs-2.json" for trial in range(count) for fold in range(folds)}
+def names(count):
+    return {f"{trial:04d}/fold-0/epochs-2.json" for trial in range(count)}
 
 
 @pytest.fixture(scope="module")
@@ -119,53 +109,6 @@ def test_the_best_gets_edited_resources_and_seeds_and_the_search_more_trials_aft
 
 
 @pytest.mark.exhaustive
-def test_a_killed_snakemake_goes_on_with_the_same_trials_and_trains_none_twice(clone, tmp_path):
-    target = "results/killed/search/trials.csv"
-    space = {"train.optimizer.lr": {"log_uniform": [1e-3, 1.0]}}
-    plan = clone.run("--dry-run", **settings("killed", space=space, trials=3, folds={"k": 2}))
-    assert "search: at most 3 trials (folds per trial: 2)" in plan
-    assert not clone.results("killed").exists()
-    kill_after(clone, target, 2)
-    before = results(clone, "killed")
-    clone.run(target)
-    after = results(clone, "killed")
-    assert set(after) == names(3, folds=2)
-    assert {file: after[file] for file in before} == before
-    for path in (clone.results("killed") / "search/trials").glob("*/fold-*/state/attempts.jsonl"):
-        assert [json.loads(line)["reason"] for line in path.read_text().splitlines()].count("finished") == 1
-    search = load_experiment(clone.folder / "tiny.yaml").search
-    assert run_study(Study(tmp_path, search, 2, build_sampler(search), search.parallel), AtOnce(tmp_path))
-    undisturbed = {path.name: path.read_text() for path in (tmp_path / "trials").glob("*.json")}
-    assert trials(clone, "killed") == undisturbed
-
-
-class AtOnce:
-    """Executor that finishes each fold task at once."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def start(self, fold_task):
-        Result(fold_task, "finished", ({"epoch": 1, "val_loss": 1.0, "seconds": 1.0},)).write(self.folder)
-
-    def wait(self):
-        return True
-
-
-def kill_after(clone, target, count):
-    """Kill Snakemake and all its child processes after `count` fold tasks have ended, as if the machine failed."""
-    command = [sys.executable, "-m", "snakemake", target, "--profile", "profiles/local", "--cores", "2"]
-    process = subprocess.Popen(
-        [*command, "--configfile", "tiny.yaml"], cwd=clone.folder, env=environment(), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    wait("fold tasks", lambda: len(results(clone, "killed")) >= count or process.poll() is not None, 600)
-    os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait(100) == -signal.SIGKILL
-    end(clone.folder)
-
-
-@pytest.mark.exhaustive
 def test_a_failing_trial_is_a_result_and_changed_settings_are_refused(clone):
     (clone.folder / "model.py").write_text(
         "from torch import nn\n\n"
@@ -175,32 +118,12 @@ def test_a_failing_trial_is_a_result_and_changed_settings_are_refused(clone):
     )
     model = {"model": {"name": "model.py:build", "args": {"hidden": 7}}}
     grid = {"method": {"name": "grid"}, "trials": 9}
-    clone.run(
-        "results/fails/best/config.json",
-        **settings("fails", model, space={"model.args.hidden": [7, 13]}, **grid),
-    )
+    fails = settings("fails", model, space={"model.args.hidden": [7, 13]}, **grid)
+    assert "search: at most " in clone.run("--dry-run", **fails)
+    assert not clone.results("fails").exists()
+    clone.run("results/fails/best/config.json")
     table = {row["model.args.hidden"]: row for row in clone.table("fails/search/trials.csv")}
     assert (table["7"]["status"], table["13"]["status"]) == ("finished", "failed")
     assert "an unlucky number" in table["13"]["error"]
     said = clone.run(status=2, **settings("fails", model, space={"model.args.hidden": [7, 13, 21]}, **grid))
     assert "the search was started with other settings" in said
-
-
-HOLD = (
-    "import sys; from pathlib import Path; from nnlo_lib.state.lease import Lease;"
-    "Lease(Path('results/held/search/state')).acquire(False, lambda: False); print('held', flush=True);"
-    "sys.stdin.read()"
-)
-
-
-@pytest.mark.exhaustive
-def test_a_search_with_another_driver_is_refused(clone):
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD], cwd=clone.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:  # fmt: skip
-        assert other.stdout.readline() == "held\n"
-        said = clone.run(status=1, **settings("held"))
-        other.kill()
-    assert "results/held/search is being written by" in said
-    assert "Traceback" not in said
-    assert not list((clone.results("held") / "search").glob("trials*"))

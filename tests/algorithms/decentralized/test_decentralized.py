@@ -14,7 +14,7 @@ from helpers.least_squares import (
     gradient_of,
     rows,
     train,
-)  # fmt: skip
+)
 from helpers.reference_compressors import BYTES, SETTINGS, top_k
 from helpers.run_on_ranks import on_ranks
 from hypothesis import given, settings

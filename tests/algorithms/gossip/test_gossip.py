@@ -19,7 +19,7 @@ from helpers.least_squares import (
     make_replica,
     train,
     uneven,
-)  # fmt: skip
+)
 from helpers.reference_compressors import BYTES, CASTS, RULES, SETTINGS
 from helpers.run_on_ranks import on_ranks
 from hypothesis import given, settings

@@ -17,7 +17,7 @@ from helpers.least_squares import (
     shorter,
     train,
     uneven,
-)  # fmt: skip
+)
 from helpers.reference_compressors import BYTES, CASTS, SETTINGS, Sender
 from helpers.run_on_ranks import on_ranks
 

@@ -32,15 +32,15 @@ COMMON = {
     "threads": ("parallel.threads_per_rank", 1), "nodes": ("resources.nodes", 1), "runtime": ("resources.runtime", 60),
     "partition": ("resources.partition", None), "account": ("resources.account", None), "container": ("resources.container", None),
 }  # fmt: skip
-# told, untold: parts of the comments that the page has, or has not, below the command; keys: values, `any` if not None.
+# notes, absent: texts that are on the page below the command, or not; keys: values, `any` if not None.
 FIELDS = {
     "input",
     "files",
     "status",
     "says",
     "lost",
-    "told",
-    "untold",
+    "notes",
+    "absent",
     "ranks",
     "keys",
     "runs",
@@ -104,8 +104,8 @@ def test_corpus(row, tmp_path, monkeypatch):
         imported.count_line
     )
     text = body(imported.text)
-    assert [each for each in row.get("told", []) if each not in text] == [], text
-    assert [each for each in row.get("untold", []) if each in text] == [], text
+    assert [each for each in row.get("notes", []) if each not in text] == [], text
+    assert [each for each in row.get("absent", []) if each in text] == [], text
     check_values(row, Experiment.model_validate(with_numbers_of_gpus(settings, 1000)))
 
 

@@ -12,33 +12,32 @@ from nnlo_lib.experiment.yaml_source import parse_yaml
 
 def read(draft: ExperimentDraft) -> tuple[Experiment, list[str]]:
     text = render_yaml(draft, "command")
-    return Experiment.model_validate(parse_yaml(text, str)[0] or {}), [
-        line.strip() for line in text.splitlines()
-    ]
+    lines = [line.strip() for line in text.splitlines()]
+    return Experiment.model_validate(parse_yaml(text, str)[0] or {}), lines
 
 
-def test_what_is_not_there_is_a_comment_with_its_key():
-    draft = ExperimentDraft("title")
+@pytest.fixture
+def draft():
+    return ExperimentDraft("title")
+
+
+def test_a_setting_that_nnlo_lacks_is_a_comment_with_its_key(draft):
     draft.set("train.epochs", 3, "--epochs 3")
-    draft.set("train.telepathy", {"far": True}, "--telepathy", "nobody knows how")
+    draft.set("train.telepathy", {"far": True}, "--telepathy", "it is magic")
     draft.set("model", {"name": "no such model"}, "--model x", "it is not in the zoo")
     experiment, lines = read(draft)
     assert experiment.train.epochs == 3
-    assert (
-        lines[lines.index("# --telepathy: not translated because nobody knows how") + 1]
-        == "# telepathy: {far: true}"
-    )
+    number = lines.index("# --telepathy: not translated because it is magic")
+    assert lines[number + 1] == "# telepathy: {far: true}"
     assert "# model: {name: no such model}" in lines
 
 
-def test_what_is_there_after_all_is_live():
-    draft = ExperimentDraft("title")
+def test_a_setting_that_nnlo_has_is_live_despite_its_reason(draft):
     draft.set("train.epochs", 3, "--epochs 3", "there was a time without epochs")
     assert read(draft)[0].train.epochs == 3
 
 
-def test_only_what_differs_from_the_defaults():
-    draft = ExperimentDraft("title")
+def test_only_settings_that_differ_from_the_defaults_are_live(draft):
     draft.set("train.batch_size", 32, "--batch 32")
     draft.set("train.optimizer", {"name": "adam", "lr": 0.003}, "--optimizer adam")
     draft.set("algorithm", {"name": "easgd", "sync_every": 10, "elastic_force": 0.5}, "--mode easgd")
@@ -50,26 +49,21 @@ def test_only_what_differs_from_the_defaults():
     assert any("--batch 32 (train.batch_size)" in line for line in lines)
 
 
-def test_nothing_is_left_out():
-    draft = ExperimentDraft("title")
+def test_every_option_is_on_the_page(draft):
     table = {
-        "a": OptionSpec(int),
-        "b": flag_option("it is so"),
-        "c": flag_option(missing="nobody did it"),
+        "a": OptionSpec(int), "b": flag_option("it is so"), "c": flag_option(missing="it is magic"),
         "d": OptionSpec(key="name"),
-    }
+    }  # fmt: skip
     draft.translate_options(ParsedOptions("prog", table, ["--a", "3", "--b", "--c", "--d=x"]))
     experiment, lines = read(draft)
     assert experiment.name == "x"
     assert "#   - --a 3" in lines[lines.index("# Options without effect, or equal to the defaults:") :]
     assert "#   - --b: it is so" in lines
-    assert "#   - --c: not translated because nobody did it" in lines
+    assert "#   - --c: not translated because it is magic" in lines
 
 
-def test_what_cannot_be_is_refused():
-    draft = ExperimentDraft("title")
+def test_invalid_settings_are_refused(draft):
     draft.set("train.epochs", 0, "--epochs 0")
-    with pytest.raises(
-        UserError, match=r"the imported experiment is not valid: train.epochs: .* greater than or equal to 1"
-    ):
+    sentence = r"the imported experiment is not valid: train.epochs: .* greater than or equal to 1"
+    with pytest.raises(UserError, match=sentence):
         render_yaml(draft, "command")

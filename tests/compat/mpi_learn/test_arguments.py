@@ -172,15 +172,11 @@ def test_a_monitor_without_a_folder_is_refused():
 
 
 def test_the_manager_s_texts_are_keys_of_an_experiment():
-    settings, _ = arguments(
-        num_processes=2, early_stopping="val_loss,~<,4", target_metric="val_acc,>,0.9", checkpoint="cp"
-    )
+    texts = {"early_stopping": "val_loss,~<,4", "target_metric": "val_acc,>,0.9", "checkpoint": "cp"}
+    settings, _ = arguments(num_processes=2, **texts)
     made = Run.model_validate(settings | {"parallel": {"ranks": 3, "processes_per_worker": 2}})
-    assert (made.train.early_stopping.patience, made.train.target.value, made.checkpoint.epochs) == (
-        4,
-        0.9,
-        5,
-    )
+    train = made.train
+    assert (train.early_stopping.patience, train.target.value, made.checkpoint.epochs) == (4, 0.9, 5)
 
 
 def test_a_text_that_cannot_be_read_is_refused_with_its_key():

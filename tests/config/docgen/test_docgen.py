@@ -109,7 +109,8 @@ def test_the_default_file_shows_every_alternative_as_a_valid_comment(tmp_path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_schema_and_loader_accept_the_files_of_the_repository(path):
+def test_schema_and_loader_accept_the_files_of_the_repository(path, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
     assert list(VALIDATOR.iter_errors(yaml.safe_load(path.read_text()))) == []
     load_experiment(path)
 

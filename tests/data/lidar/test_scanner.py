@@ -4,10 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.interpolate import RectBivariateSpline
-from scipy.ndimage import binary_dilation
 
 from nnlo_lib.data.lidar.floor_plan import floor_plan
 from nnlo_lib.data.lidar.occupancy import Occupancy
@@ -64,28 +61,6 @@ def test_labels_are_those_of_a_slow_simulator():
     assert same.mean() > 0.99
     # Between two pixels, spline and nearest pixel differ by rounding.
     assert (occupied[same] == expected[same, 2]).mean() > 0.9999
-
-
-@settings(max_examples=20)
-@given(
-    seed=st.integers(0, 99), beams=st.integers(1, 9), points=st.integers(2, 9), coarse=st.integers(2, 60),
-    fine=st.integers(2, 5), reach=st.floats(0.01, 0.6),
-)  # fmt: skip
-def test_only_the_last_point_of_a_beam_may_be_in_a_wall_that_the_search_can_see(
-    seed, beams, points, coarse, fine, reach
-):
-    places = random_places(SPACE, 20, np.random.default_rng(seed))
-    found, occupied = Scanner(SPACE, beams, points, reach, coarse, fine).scan(places)
-    assert found.shape == (20 * beams * points, 2)
-    assert not occupied.reshape(-1, points)[:, 0].any(), "a robot is in free space"
-    length = np.hypot(*(found.reshape(-1, points, 2)[:, -1] - np.repeat(places, beams, 0)).T)
-    assert (length <= reach * 400 * (1 + 1e-9)).all()
-    # The step of the search is below the thickness of the walls: no beam passes a wall.
-    if reach * 400 / (coarse - 1) < 5:
-        inner = occupied.reshape(-1, points)[:, :-1]
-        near = binary_dilation(SPACE.walls, iterations=6)
-        where = np.rint(found.reshape(-1, points, 2)[:, :-1][inner > 0]).astype(int)
-        assert near[where[:, 1], where[:, 0]].all()
 
 
 def test_points_outside_of_the_plan_are_in_a_wall():

@@ -67,18 +67,24 @@ def test_types_are_kept_in_native_byte_order(tmp_path, dtype, write):
     assert found.dtype.isnative
 
 
-def test_links_are_followed_and_named_if_they_lead_nowhere(tmp_path):
+def test_links_are_followed_unless_they_lead_nowhere_or_form_a_loop(tmp_path):
     hdf5(tmp_path / "other.h5")
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["here"] = FEATURES
         file["features/soft"] = h5py.SoftLink("/here")
         file["features/outside"] = h5py.ExternalLink("other.h5", "/features")
+        file["round/a"] = FEATURES
+        file["round/back"] = file["round/again"] = file["round"]
         file["dangling/a"] = h5py.SoftLink("/lost")
     outside, soft = find_arrays(tmp_path / "data.h5", "features")
     assert (outside.name, soft.name) == ("features/outside", "features/soft")
     assert np.array_equal(outside.rows(3, 5), FEATURES[3:5])
-    with pytest.raises(UserError, match=r"data\.h5: cannot be read"):
-        find_arrays(tmp_path / "data.h5", "dangling")
+    for name, message in (
+        ("round", "contains the group round/again more than once"),
+        ("dangling", "cannot be read"),
+    ):
+        with pytest.raises(UserError, match=message):
+            find_arrays(tmp_path / "data.h5", name)
 
 
 def damaged(good, damage):

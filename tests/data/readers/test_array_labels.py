@@ -179,6 +179,9 @@ def test_signs_are_two_classes_with_a_note(tmp_path, dtype):
     assert Split(manifest, "test").labels.tolist() == [0]
 
 
+NO_NUMBERS = r"data\.reader\.first_class: the labels are no class numbers"
+
+
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [
@@ -201,6 +204,14 @@ def test_signs_are_two_classes_with_a_note(tmp_path, dtype):
         ({"train": range(3), "test": [0, 1, 3]}, {}, "test: sample 2 is 3 in the test split"),
         ({"train": ["a", "b"], "test": ["c"]}, {}, "test: sample 0 is c in the test split"),
         ({"train": [-1, 1], "test": [1, 0]}, {}, "test: sample 1 is 0 in the test split"),
+        (
+            {"train0": [0, 1], "train1": ["a", "b"]},
+            {},
+            r"train1\.npz: the file has labels \(\) text, .* labels \(\) integers",
+        ),
+        ({"train": ["a", "b"]}, {"first_class": 1, "one_hot": False}, NO_NUMBERS),
+        ({"train": [0.5, 1.5]}, {"first_class": 1, "one_hot": False}, NO_NUMBERS),
+        ({"train": np.eye(2)}, {"first_class": 1}, NO_NUMBERS),
     ],
 )
 def test_a_label_that_does_not_fit_the_others_is_named(tmp_path, labels, options, message):
@@ -218,21 +229,6 @@ def test_a_few_classes_may_have_no_sample(tmp_path):
 def test_integers_of_all_sizes_are_one_type(tmp_path, types):
     save(tmp_path, train0=np.array([0, 1], types[0]), train1=np.array([1, 0], types[1]))
     assert [label for unit in contents(tmp_path).units for label in unit.read().labels] == [0, 1, 1, 0]
-
-
-def test_text_and_numbers_are_two_types(tmp_path):
-    save(tmp_path, train0=np.array([0, 1]), train1=np.array(["a", "b"]))
-    with pytest.raises(
-        UserError, match=r"train1\.npz: the file has labels \(\) text, .* labels \(\) integers"
-    ):
-        contents(tmp_path)
-
-
-@pytest.mark.parametrize("labels", [np.array(["a", "b"]), np.array([0.5, 1.5]), np.eye(2)])
-def test_first_class_is_for_class_numbers(tmp_path, labels):
-    save(tmp_path, train=labels)
-    with pytest.raises(UserError, match=r"data\.reader\.first_class: the labels are no class numbers"):
-        contents(tmp_path, first_class=1, one_hot=labels.ndim == 2)
 
 
 def test_integers_that_are_no_classes_are_numbers_to_learn(tmp_path):

@@ -10,24 +10,15 @@ from nnlo_lib.data.readers import read
 # As in NNLO's examples from physics: one-hot rows are columns -6..-2 of a larger table.
 MODULE = """
 import numpy as np
-def columns(y):
-    return y[:, -6:-1]
-def rounded(y):
-    return y[:, 0] if len(y) <= 2 else y[:, 0].astype(int)
-def halved(y):
-    return y[:, 0] / 2
-def fewer(y):
-    return y[:1] if len(y) > 1 else y[:0]
-def words(y):
-    return np.array(["a"] * len(y))
-def get_train():
-    return ["one.h5", "two.h5"]
-def get_val():
-    return ["three.h5"]
-def get_features():
-    return "tracks", lambda x: x * 2
-def get_labels():
-    return "jets", lambda y: y[:, -6:-1]
+def columns(y): return y[:, -6:-1]
+def rounded(y): return y[:, 0] if len(y) <= 2 else y[:, 0].astype(int)
+def halved(y): return y[:, 0] / 2
+def fewer(y): return y[:1] if len(y) > 1 else y[:0]
+def words(y): return np.array(["a"] * len(y))
+def get_train(): return ["one.h5", "two.h5"]
+def get_val(): return ["three.h5"]
+def get_features(): return "tracks", lambda x: x * 2
+def get_labels(): return "jets", lambda y: y[:, -6:-1]
 """
 CLASSES = {"one.h5": [4, 0, 3, 1], "two.h5": [2, 2, 1], "three.h5": [2, 1]}
 KEYS = {"features": "tracks", "labels": "jets"}

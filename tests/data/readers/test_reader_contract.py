@@ -26,24 +26,14 @@ LABELS = np.arange(SAMPLES) % 2
 
 @dataclass(frozen=True)
 class Case:
-    """A reader with a folder of files.
-
-    Attributes:
-        reader: name of the reader.
-        write: writes SAMPLES training samples and some others.
-        shape: shape of a sample.
-        dtype: type of the samples.
-        file: a file of which some training samples are made; empty: the reader reads none, or any text is right.
-        absent: text of the error for an empty folder; empty: the reader reads none.
-        options: options of the reader.
-    """
+    """A reader with a folder of files that hold SAMPLES training samples."""
 
     reader: str
     write: Callable[[Path], Any]
     shape: tuple[int, ...]
     dtype: str
-    file: str = ""
-    absent: str = ""
+    file: str = ""  # some training samples are made of it; empty: there is none, or any text is right
+    absent: str = ""  # text of the error for an empty folder
     options: dict[str, Any] = field(default_factory=dict)
 
     def contents(self, folder, shard_size=1000):

@@ -15,46 +15,27 @@ import numpy as np
 from functools import partial
 from nnlo_lib import DatasetContents, contents_of_arrays
 from nnlo_lib.data.readers import ConversionUnit, SampleBlock
-def leave(x):
-    sys.exit(0)
-def get_train():
-    raise SystemExit('no files')
-def at_once(folder, shard_size):
-    sys.exit(3)
-def later(folder, shard_size):
-    return DatasetContents((ConversionUnit('train', 'train-00000-of-00001', folder, partial(sys.exit, 'bye')),))
-def failing(folder, shard_size):
-    return [][1]
-def nothing(folder, shard_size):
-    return None
-def words(folder, shard_size):
-    return contents_of_arrays({'train': (np.zeros((2, 1)), np.array(['a', 'b']))}, folder, shard_size)
-def uneven(folder, shard_size):
-    return contents_of_arrays({'train': (np.zeros((3, 1)), np.zeros(2))}, folder, 100)
+def leave(x): sys.exit(0)
+def get_train(): raise SystemExit('no files')
+def at_once(folder, shard_size): sys.exit(3)
+def later(folder, shard_size): return DatasetContents((ConversionUnit('train', 'train-00000-of-00001', folder, partial(sys.exit, 'bye')),))
+def failing(folder, shard_size): return [][1]
+def nothing(folder, shard_size): return None
+def words(folder, shard_size): return contents_of_arrays({'train': (np.zeros((2, 1)), np.array(['a', 'b']))}, folder, shard_size)
+def uneven(folder, shard_size): return contents_of_arrays({'train': (np.zeros((3, 1)), np.zeros(2))}, folder, 100)
 """
 ADAPTORS = """
 import numpy as np
-def scale(x):
-    return x / 2
-def swap(x):
-    a, b = x
-    return b, a.astype(np.float32)
-def as_list(x):
-    return [x[1], x[0]]
-def fail(x):
-    raise ValueError('no such column')
-def drop(x):
-    return x[:-1]
-def twice(x):
-    return x, x
-def words(x):
-    return np.array(['a'] * len(x))
-def single(x):
-    return 3.0
-def nothing(x):
-    return None
-def ragged(x):
-    return np.zeros((len(x), len(x)))
+def scale(x): return x / 2
+def swap(x): return x[1], x[0].astype(np.float32)
+def as_list(x): return [x[1], x[0]]
+def fail(x): raise ValueError('no such column')
+def drop(x): return x[:-1]
+def twice(x): return x, x
+def words(x): return np.array(['a'] * len(x))
+def single(x): return 3.0
+def nothing(x): return None
+def ragged(x): return np.zeros((len(x), len(x)))
 """
 
 
@@ -68,7 +49,7 @@ def code(tmp_path):
 def test_an_adaptor_that_exits_is_named(code, tmp_path):
     reader = {"name": "arrays", "train": "part.npz", "adaptor": f"{code}:leave"}
     job = own_conversion(tmp_path, tmp_path / "store", "npz", 2, reader)
-    with pytest.raises(UserError, match=r"part\.npz: the adaptor .*mine\.py:leave failed: .*mine\.py:7\b"):
+    with pytest.raises(UserError, match=r"part\.npz: the adaptor .*mine\.py:leave failed: .*mine\.py:6\b"):
         convert(job)
 
 
@@ -91,7 +72,7 @@ def test_a_conversion_in_processes_whose_adaptor_exits_fails(code, tmp_path):
 
 
 def test_a_data_module_that_exits_is_named(code, tmp_path):
-    with pytest.raises(UserError, match=r"data\.reader\.train: .*mine\.py failed: .*mine\.py:9\b"):
+    with pytest.raises(UserError, match=r"data\.reader\.train: .*mine\.py failed: .*mine\.py:7\b"):
         read("arrays", tmp_path, 10, {"train": str(code)})
 
 
@@ -149,7 +130,7 @@ def test_an_adaptor_is_given_a_tuple_of_several(adapted, function):
     [
         (
             "fail",
-            r"part0\.h5: the adaptor .*mine\.py:fail failed: .*mine\.py:11 in fail: ValueError: no such column",
+            r"part0\.h5: the adaptor .*mine\.py:fail failed: .*mine\.py:6 in fail: ValueError: no such column",
         ),
         ("none", r"part0\.h5: the adaptor .*mine\.py:none failed: AttributeError"),
         (

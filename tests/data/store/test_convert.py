@@ -1,5 +1,6 @@
 """Conversions: the files of a store, samples that are refused, and conversions that are interrupted or repeated."""
 
+import fcntl
 import gzip
 import os
 import resource
@@ -8,7 +9,6 @@ import signal
 import struct
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,14 @@ import pytest
 from helpers.conversions import conversion_for
 from helpers.nnlo_command import REPOSITORY
 
+from nnlo_lib.core import file_lock
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DIGITS, MNIST, DatasetSpec, find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.identity import source_identity
 from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.store import conversion
+from nnlo_lib.data.store import convert as converting
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.shard import write_shard
@@ -118,12 +120,17 @@ def test_conversion_repeats_to_the_byte_in_any_number_of_processes_and_jobs(digi
     assert replace(convert(job), folder=digits.folder) == digits
 
 
-def test_conversions_to_one_folder_wait_for_each_other(digits_raw, tmp_path):
-    with ThreadPoolExecutor(3) as pool:
-        jobs = [pool.submit(stored, DIGITS, digits_raw, tmp_path, "npz", 100) for _ in range(3)]
-        manifests = [job.result() for job in jobs]
-    assert manifests[0] == manifests[1] == manifests[2]
-    manifests[0].verify()
+def test_a_conversion_waits_for_another_one_to_the_same_folder(digits_raw, tmp_path, monkeypatch):
+    with (tmp_path / converting.LOCK_FILE).open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with monkeypatch.context() as patch:
+            patch.setattr(converting, "LOCK_TIMEOUT_SECONDS", 0.0)
+            with pytest.raises(UserError, match="another process is converting to"):
+                stored(DIGITS, digits_raw, tmp_path, "npz", 400)
+        assert listing(tmp_path) == [".lock"]
+        # The first pause between two attempts to lock ends the other conversion.
+        monkeypatch.setattr(file_lock.time, "sleep", lambda _: fcntl.flock(other, fcntl.LOCK_UN))
+        stored(DIGITS, digits_raw, tmp_path, "npz", 400).verify()
 
 
 def test_files_of_an_earlier_conversion_are_removed(digits_raw, tmp_path):
@@ -329,7 +336,7 @@ def test_a_file_that_changes_in_every_round_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("format", ["hdf5", "npz"])
 def test_a_full_disk_leaves_no_store_that_mixes_two_conversions(digits_raw, tmp_path, format):
-    """The limit on the file size stands for a full disk, which test_full_disk.py fills."""
+    """The limit on the file size stands for a full disk, which test_conversion_resources.py fills."""
     stored(DIGITS, digits_raw, tmp_path, "npz", 100)
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, limits[1]))

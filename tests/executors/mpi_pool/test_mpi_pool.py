@@ -66,6 +66,10 @@ def run_folder(search: Search, trial: int) -> Path:
     return FoldTask(trial, 0, 0).run_folder(search.folder / "results/t/search")
 
 
+def output(search: Search) -> str:
+    return (search.folder / "t.said").read_text()
+
+
 def results(search: Search) -> dict[int, tuple[dict, Result]]:
     """Return point and result of each trial."""
     folder = search.folder / "results/t/search"
@@ -110,7 +114,7 @@ def test_a_training_that_ends_two_rank_groups_has_failed_and_nothing_else_is_los
     """All other trainings finish; without a rank group left, all ranks restart."""
     search = pool_search(tmp_path, {"model.args.ends": ["killed", "well"]}, 1, groups)
     search.run()
-    assert search.said.count("restarting all ranks") == len(lost) - 1
+    assert output(search).count("restarting all ranks") == len(lost) - 1
     table = (tmp_path / "results/t/search/state/blocks.jsonl").read_text().splitlines()
     assert [json.loads(line)["lost"] for line in table] == lost
     ends = {point["model.args.ends"]: result for point, result in results(search).values()}
@@ -125,7 +129,7 @@ def test_a_stopped_leader_is_lost_and_its_training_is_repeated(tmp_path):
     search.run()
     assert re.search(
         r"lost rank group \d, 1 left: rank [12] \(process \d+ on \S+\) is stopped and sent no heartbeat",
-        search.said,
+        output(search),
     )
     assert {result.status for _, result in results(search).values()} == {"finished"}
 

@@ -43,17 +43,12 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Install stand-ins for Slurm's commands and return the folder with the files that they print."""
     folder = tmp_path / "slurm"
     (folder / "bin").mkdir(parents=True)
-    stand_in(
-        folder,
-        "sbatch",
-        f'cp "$2" {folder}/script; cat {folder}/sbatch.txt >&2; echo "Your last job 900 used 12 hours"; echo 7; ',
-    )
+    stand_in(folder, "sbatch", f'cp "$2" {folder}/script; echo Your last job 900 used 12 hours; echo 7')
     stand_in(folder, "squeue", f"cat {folder}/queue")
     stand_in(folder, "scontrol", "echo Slurmctld is UP")
-    stand_in(folder, "sacct", f"cat {folder}/states")
+    stand_in(folder, "sacct", "true")
     stand_in(folder, "srun", "true")
-    for name in ("queue", "states", "sbatch.txt"):
-        (folder / name).touch()
+    (folder / "queue").touch()
     monkeypatch.setenv("PATH", f"{folder}/bin", prepend=os.pathsep)
     return folder
 
@@ -64,17 +59,19 @@ def stand_in(folder: Path, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
-def queue_of(tmp_path: Path) -> SlurmTrialQueue:
+@pytest.fixture
+def queue(tmp_path: Path) -> SlurmTrialQueue:
     return SlurmTrialQueue(tmp_path / "search", "nnlo-x", "mpiexec")
 
 
-def job_of(tmp_path: Path) -> TrialJob:
+@pytest.fixture
+def job(tmp_path: Path) -> TrialJob:
     return TrialJob(tmp_path / "search", LEAF, "mpiexec", 1)
 
 
 @pytest.mark.processes
-def test_a_job_asks_for_what_its_training_wants(slurm: Path, tmp_path: Path) -> None:
-    assert queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1234) == JobRecord("slurm", "7")
+def test_a_job_requests_the_resources_of_its_training(slurm, tmp_path, queue, job):
+    assert queue.submit(job, RUN, 1234) == JobRecord("slurm", "7")
     lines = (slurm / "script").read_text().splitlines()
     asked = dict(shlex.split(line)[1][2:].partition("=")[::2] for line in lines if line.startswith("#SBATCH"))
     assert asked | {"output": ""} == {
@@ -87,13 +84,11 @@ def test_a_job_asks_for_what_its_training_wants(slurm: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.processes
-def test_variables_of_a_job_around_the_driver_do_not_reach_its_jobs(
-    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_of_a_job_around_the_driver_do_not_reach_its_jobs(slurm, queue, job, monkeypatch):
     stand_in(slurm, "sbatch", f"env > {slurm}/env; echo 7")
     monkeypatch.setenv("SLURM_MEM_PER_CPU", "1")
     monkeypatch.setenv("SLURM_CONF", "here")
-    queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1)
+    queue.submit(job, RUN, 1)
     said = (slurm / "env").read_text()
     assert "SLURM_MEM_PER_CPU" not in said
     assert "SLURM_CONF=here" in said
@@ -101,8 +96,8 @@ def test_variables_of_a_job_around_the_driver_do_not_reach_its_jobs(
 
 
 @pytest.mark.processes
-def test_a_job_whose_driver_died_is_found_by_its_comment_or_its_number(slurm: Path, tmp_path: Path) -> None:
-    queue, search = queue_of(tmp_path), tmp_path / "search"
+def test_a_job_whose_driver_died_is_found_by_its_comment_or_its_number(slurm, tmp_path, queue):
+    search = tmp_path / "search"
     assert queue.find(LEAF) is None
     (slurm / "queue").write_text(f"4|something else\n5|{LEAF.result_path(search)}\n6|(null)\n")
     assert queue.find(LEAF) == JobRecord("slurm", "5")
@@ -112,8 +107,7 @@ def test_a_job_whose_driver_died_is_found_by_its_comment_or_its_number(slurm: Pa
 
 
 @pytest.mark.processes
-def test_a_slurm_that_does_not_answer_neither_ends_nor_finds_a_job(slurm: Path, tmp_path: Path) -> None:
-    queue = queue_of(tmp_path)
+def test_a_slurm_that_does_not_answer_neither_ends_nor_finds_a_job(slurm, queue):
     stand_in(slurm, "squeue", "exit 1")
     assert queue.ended({JobRecord("slurm", "5")}) == set()
     with pytest.raises(TransientRefusalError, match="does not respond"):
@@ -131,11 +125,11 @@ def test_a_slurm_that_does_not_answer_neither_ends_nor_finds_a_job(slurm: Path, 
     ],
 )
 def test_a_refused_submission_is_tried_again_later_or_names_the_key_to_set(
-    slurm: Path, tmp_path: Path, said: str, error: type[Exception], words: str
-) -> None:
+    slurm, queue, job, said, error, words
+):
     stand_in(slurm, "sbatch", f"echo 'sbatch: error: {said}' >&2; exit 1")
     with pytest.raises(error, match=words):
-        queue_of(tmp_path).submit(job_of(tmp_path), RUN, 1)
+        queue.submit(job, RUN, 1)
 
 
 @pytest.mark.processes
@@ -147,9 +141,8 @@ def test_without_slurms_configuration_there_is_no_slurm(slurm: Path) -> None:
     assert not slurm_queue.has_slurm()
 
 
-def test_a_pickle_holds_no_state(tmp_path: Path) -> None:
+def test_a_pickle_holds_no_state(tmp_path, job):
     """A requeued job equals the first submission, because the pickle does not depend on the attempts."""
-    job = job_of(tmp_path)
     job.checkpoint().dump(tmp_path / "pickle")
     loaded = DelayedSubmission.load(tmp_path / "pickle")
     assert (loaded.function, loaded.args, loaded.kwargs) == (job, (), {})
@@ -249,6 +242,7 @@ def driver(tmp_path: Path, place: Place) -> Driver:
     return Driver(tmp_path, place)
 
 
+@pytest.mark.processes  # where Slurm is installed, its commands
 def test_a_fold_task_short_of_memory_gets_more_and_another_does_not(driver: Driver, place: Place) -> None:
     driver.start(LEAF)
     driver.end_job("killed", "out of memory", "time limit", "out of memory")
@@ -256,6 +250,7 @@ def test_a_fold_task_short_of_memory_gets_more_and_another_does_not(driver: Driv
     assert place.attempts == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.processes  # where Slurm is installed, its commands
 def test_jobs_that_never_begin_to_train_end_the_search(driver: Driver, place: Place) -> None:
     driver.start(LEAF)
     driver.end_job(None, None, "killed", None, None)

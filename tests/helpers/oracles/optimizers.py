@@ -74,11 +74,7 @@ def of_formula(rule: Any, reference: str, layer: Callable[..., np.ndarray]) -> O
 def lars(rule: LARSConfig, w: Any, steps: Any, adapts: bool) -> Any:
     """Return one layer after all steps of You, Gitman and Ginsburg 2017, algorithm 1; ratio 1 for a norm of 0.
 
-    Args:
-        rule: settings.
-        w: initial parameters of the layer.
-        steps: learning rate and gradient of each step.
-        adapts: scale the step by the trust ratio and apply weight decay.
+    `w`: initial parameters; `steps`: learning rate and gradient of each; `adapts`: with trust ratio and decay.
     """
     v = np.zeros_like(w)
     decay = rule.weight_decay if adapts else 0
@@ -92,14 +88,7 @@ def lars(rule: LARSConfig, w: Any, steps: Any, adapts: bool) -> Any:
 
 
 def lamb(rule: LAMBConfig, w: Any, steps: Any, adapts: bool) -> Any:
-    """Return one layer after all steps of You et al. 2020, algorithm 2; ratio 1 for a norm of 0.
-
-    Args:
-        rule: settings.
-        w: initial parameters of the layer.
-        steps: learning rate and gradient of each step.
-        adapts: scale the step by the trust ratio and apply weight decay.
-    """
+    """Return one layer after all steps of You et al. 2020, algorithm 2; ratio 1 for a norm of 0."""
     m, v = np.zeros_like(w), np.zeros_like(w)
     decay = rule.weight_decay if adapts else 0
     for t, (rate, g) in enumerate(steps, 1):
@@ -179,7 +168,8 @@ TORCH_CASES: dict[str, tuple[BaseOptimizerConfig, type[optim.Optimizer], dict[st
         NAdamConfig(momentum_decay=0.01, **SMALL, **DECAY), optim.NAdam, {"momentum_decay": 0.01, **ADAM, **DECAY},
     ),
     "nadam, decoupled": (
-        NAdamConfig(lr=0.01, decoupled=True, **DECAY), optim.NAdam, {"decoupled_weight_decay": True, **DECAY},
+        NAdamConfig(lr=0.01, decoupled=True, weight_decay=0.2), optim.NAdam,
+        {"decoupled_weight_decay": True, "weight_decay": 0.2},
     ),
     "adamax": (AdamaxConfig(**SMALL), optim.Adamax, ADAM),
     "adamax, decay": (AdamaxConfig(lr=0.02, **DECAY), optim.Adamax, DECAY),

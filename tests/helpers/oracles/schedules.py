@@ -40,30 +40,14 @@ class ScheduleOracle:
 
 
 def rates_of(epochs=EPOCHS, per_epoch=PER_EPOCH, workers=1, a_round=1, lr=LR, **train: Any) -> Rates:
-    """Return the learning rate of every step of a training.
-
-    Args:
-        epochs: number of epochs.
-        per_epoch: steps per epoch.
-        workers: number of workers, for `scale_lr`.
-        a_round: steps per round, within which the rate is constant.
-        lr: base learning rate.
-        **train: other settings of the section `train`.
-    """
+    """Return the learning rate of every step of a training; it is constant within the steps of a round."""
     settings = TrainConfig.model_validate({"epochs": epochs, "optimizer": {"name": "sgd", "lr": lr}, **train})
     rates = LearningRateSchedule(settings, workers, a_round)
     return [rates(step, per_epoch) for step in range(epochs * per_epoch)]
 
 
 def torchs(scheduler: Any, each: int = 1, count: int = TOTAL, **options: Any) -> Rates:
-    """Return the learning rate of every step by one of torch's schedulers.
-
-    Args:
-        scheduler: class of the scheduler.
-        each: number of steps between two steps of the scheduler.
-        count: number of steps.
-        **options: arguments of the scheduler.
-    """
+    """Return the rate of `count` steps by one of torch's schedulers; `each`: steps between two of the scheduler's."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=LR)
     made = scheduler(optimizer, **options)
     rates = []
@@ -78,15 +62,7 @@ def torchs(scheduler: Any, each: int = 1, count: int = TOTAL, **options: Any) ->
 def of_torch(
     settings: dict[str, Any], scheduler: Any, each: int = 1, key: str = "schedule", **options: Any
 ) -> ScheduleOracle:
-    """Return the oracle by one of torch's schedulers.
-
-    Args:
-        settings: settings of the schedule.
-        scheduler: class of torch.
-        each: number of steps between two steps of the scheduler.
-        key: key of the settings in the section `train`.
-        **options: arguments of the scheduler.
-    """
+    """Return the oracle by one of torch's schedulers, as `torchs` does; `key`: of the settings in `train`."""
     reference = f"torch.optim.lr_scheduler.{scheduler.__name__}"
     return ScheduleOracle({key: settings}, reference, lambda: torchs(scheduler, each, **options))
 

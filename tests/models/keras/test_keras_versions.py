@@ -19,7 +19,7 @@ from helpers.keras_layers import (
     recurrent_1,
     recurrent_2,
     sequential,
-)  # fmt: skip
+)
 from helpers.requires import optional
 
 from nnlo_lib.config import Run

@@ -227,13 +227,7 @@ def users_reader(job):
     (job.parents[3] / "mine.py").touch()
     config = recorded_config(job)
     config["data"] |= {"dataset": "mine", "source": "x", "reader": {"name": "mine.py:Reader"}}
-    change(job, config=config)
-
-
-def other_ranks_within_an_epoch_of_few_steps(job):
-    """The ledger then only speaks for itself."""
-    change(job, legs=[{"step": 0, "ranks": ranks, "code": "0.1.0 (0123456789ab)"} for ranks in (5, 3)])
-    edit(job / "state/ledger.jsonl", 0, sha256="0")
+    change_config(job, config)
 
 
 NOTES = {
@@ -257,16 +251,16 @@ def test_what_is_no_fault_is_a_note(job, verified, happened, said):
     happened(job)
     _, found = verified(job)
     assert any(said in line for line in found["note"]), found
-    assert [
-        line for line in found["FAILED"] if "configuration" not in line
-    ] == [] or happened is measured_clock
+    # The clock of a run with other settings does not fit the numbers of this run.
+    assert found["FAILED"] == [] or happened is measured_clock
 
 
 def test_with_other_ranks_within_an_epoch_of_few_steps_the_ledger_is_not_compared_with_the_partition(
     copy, verified
 ):
     job = copy / "results/t/short-parts/seed-0"
-    other_ranks_within_an_epoch_of_few_steps(job)
+    change(job, legs=[{"step": 0, "ranks": ranks, "code": "0.1.0 (0123456789ab)"} for ranks in (5, 3)])
+    edit(job / "state/ledger.jsonl", 0, sha256="0")
     status, found = verified(job)
     assert status == 0
     assert any("not compared with partition.npz" in line for line in found["note"])

@@ -47,17 +47,24 @@ def searching(
     return SearchConfig.model_validate(given)
 
 
+Loss = float | None  # NaN for a failure, None for a pending result
+
+
 def known(
-    search: SearchConfig, points: Iterable[SearchPoint], values: Iterable[float | None], epochs: int = 9
+    search: SearchConfig, points: Iterable[SearchPoint], values: Iterable[Loss | dict[int, Loss]]
 ) -> StudySnapshot:
-    """Return a study with trials of some epochs; a loss is NaN for a failure, None for a pending result."""
+    """Return a study with trials of 9 epochs, or with losses by rung."""
     trials, results = [], {}
     for number, (point, value) in enumerate(zip(points, values, strict=True)):
-        fold_task = FoldTask(number, 0, epochs)
-        trials.append(Trial(number, point, (SchedulingDecision(number, fold_task, ()),)))
-        if value is not None:
-            status = "failed" if math.isnan(value) else "finished"
-            results[fold_task] = Result(fold_task, status, ({"val_loss": value, "seconds": 1.0},))
+        rungs = value if isinstance(value, dict) else {9: value}
+        fold_tasks = [FoldTask(number, 0, epochs) for epochs in rungs]
+        trials.append(
+            Trial(number, point, tuple(SchedulingDecision(number, task, ()) for task in fold_tasks))
+        )
+        for fold_task, loss in zip(fold_tasks, rungs.values(), strict=True):
+            if loss is not None:
+                status = "failed" if math.isnan(loss) else "finished"
+                results[fold_task] = Result(fold_task, status, ({"val_loss": loss, "seconds": 1.0},))
     return StudySnapshot(search, 9, trials, results)
 
 
@@ -224,20 +231,6 @@ def test_children_of_the_best() -> None:
             assert child["y"] == pytest.approx(0.4 + 0.2 * beyond)
 
 
-def at_rungs(search: SearchConfig, values: list[dict[int, float | None]]) -> StudySnapshot:
-    """Return a study in which trial i has the values by rung `values[i]`; None means a pending result."""
-    trials, results = [], {}
-    for number, rungs in enumerate(values):
-        fold_tasks = [FoldTask(number, 0, epochs) for epochs in rungs]
-        decisions = tuple(SchedulingDecision(0, fold_task, ()) for fold_task in fold_tasks)
-        trials.append(Trial(number, {"x": number / 20, "y": 0.5}, decisions))
-        for fold_task, value in zip(fold_tasks, rungs.values(), strict=True):
-            if value is not None:
-                status = "finished" if math.isfinite(value) else "failed"
-                results[fold_task] = Result(fold_task, status, ({"val_loss": value, "seconds": 1.0},))
-    return StudySnapshot(search, 9, trials, results)
-
-
 HIGH = [{1: 9.0, 3: float(i)} for i in range(4)]
 OBSERVED = {  # trials with their losses by rung; the losses from which a model learns; pending trials
     "one rung": ([{1: 5.0}, {1: 4.0}, {1: None}], {0: 5.0, 1: 4.0}, {2}),
@@ -254,7 +247,8 @@ OBSERVED = {  # trials with their losses by rung; the losses from which a model 
 def test_what_a_model_learns_from(case: str) -> None:
     values, learned, pending = OBSERVED[case]
     search = searching("gp", PLANE)
-    observed = observe(SearchSpace(search.space), at_rungs(search, values))
+    points = [{"x": number / 20, "y": 0.5} for number in range(len(values))]
+    observed = observe(SearchSpace(search.space), known(search, points, values))
     assert {round(20 * point["x"]): value for point, value in observed.evaluated} == learned
     assert {round(20 * point["x"]) for point in observed.pending} == pending
     assert len(observed.tried_keys) == len(values)

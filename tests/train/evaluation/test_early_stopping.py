@@ -7,8 +7,8 @@ import pytest
 import yaml
 from helpers.nnlo_command import nnlo
 from helpers.observed_training import watched
-from helpers.training_here import training_here
-from helpers.training_process import TIMINGS, StopAfter
+from helpers.training_here import simulate, training_here
+from helpers.training_process import TIMINGS
 from pydantic import ValidationError
 
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
@@ -20,8 +20,6 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.state.jsonl_table import read_rows
 from nnlo_lib.train.evaluation.early_stopping import is_best, reason_to_stop
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 
 
 def rows(values, metric="val_loss"):
@@ -134,11 +132,7 @@ def history_of(job):
 
 def trained(folder, store, calls=(), ranks=2, **settings):
     """Train to the end with a stop after each number of calls; return the task."""
-    job = watched(folder, store, {}, ranks, **settings)
-    for left in calls:
-        assert not train_simulated(job, StopAfter(left))
-    assert train_simulated(job, StopFlag())
-    return job
+    return simulate(watched(folder, store, {}, ranks, **settings), *calls)
 
 
 def test_a_target_ends_the_run(tmp_path, small_store):
@@ -285,3 +279,14 @@ def test_a_run_that_ends_within_an_epoch_is_whole(tmp_path):
     verified = nnlo("verify", str(run.job), folder=tmp_path)
     assert "repeated steps: 0\n" in verified.stdout
     assert verified.returncode in (0, None)
+
+
+def test_best_weights_from_before_an_interruption_are_published(tmp_path, small_store):
+    settings = {"model": MODEL, "train": LARGE | {"restore_best": "val_loss"}}
+    whole = trained(tmp_path / "whole", small_store, **settings)
+    best, steps = summary_of(whole)["published_step"], history_of(whole)[-1]["step"]
+    assert best <= steps / 2, "the oracle needs a run whose best weights are not those of its end"
+    # Each rank asks once a step and once a pause: the stop comes after more than three quarters of the steps.
+    parts = trained(tmp_path / "parts", small_store, calls=(2 * steps - 2,), **settings)
+    assert summary_of(parts)["published_step"] == best
+    assert parts.paths.model.read_bytes() == whole.paths.model.read_bytes()

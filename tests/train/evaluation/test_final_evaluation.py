@@ -10,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from helpers.training_here import simulate
 from torch import nn
 
 from nnlo_lib.config import Experiment
@@ -20,8 +21,6 @@ from nnlo_lib.data.store.split import Split
 from nnlo_lib.problems.factory import build_problem
 from nnlo_lib.train.evaluation import evaluate
 from nnlo_lib.train.evaluation.published_model import EVALUATION_BATCH_SIZE, load_published_model
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.device import evaluation_device
 from nnlo_lib.train.task import Task
 
@@ -37,7 +36,7 @@ def task(tmp_path, manifest):
         }
     )
     task = Task("t", "t", run, 0, None, 1, manifest, tmp_path / "results")
-    assert train_simulated(task, StopFlag())
+    simulate(task)
     return task
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from helpers.observed_training import watched
 from helpers.run_on_ranks import on_ranks
+from helpers.training_here import simulate
 
 from nnlo_lib.state.attempts import Attempt, append_attempt
 from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_rank, train_simulated
+from nnlo_lib.train.rank import train_rank
 from nnlo_lib.train.task import Task
 
 
@@ -60,7 +61,7 @@ def train_from_start(comm, text):
 def test_each_start_counts_in_virtual_time(tmp_path, small_store):
     for until in (1, 2, None):
         task = replace(watched(tmp_path / "job", small_store, {}, ranks=3), until=until)
-        assert train_simulated(task, StopFlag())
+        simulate(task)
     for rank, seconds in enumerate(summary_of(tmp_path / "job")["seconds_by_rank"]):
         starts = spans(tmp_path / "job", "startup", rank)
         assert len(starts) == 3
@@ -71,15 +72,14 @@ def test_each_start_counts_in_virtual_time(tmp_path, small_store):
 
 @pytest.mark.parametrize("algorithm", ["allreduce", "downpour", "dsgd"])
 def test_a_repeated_publication_changes_no_figure(tmp_path, small_store, algorithm):
-    task = watched(tmp_path / "job", small_store, {}, ranks=3, algorithm={"name": algorithm})
-    assert train_simulated(task, StopFlag())
+    task = simulate(watched(tmp_path / "job", small_store, {}, ranks=3, algorithm={"name": algorithm}))
     before = summary_of(task.folder)
     moment = "2026-01-01T00:00:00+00:00"
     ended = Attempt(
         1, moment, moment, 1.0, "h", None, "finished", None, 0, before["steps"], before["steps"], 3
     )
     append_attempt(task.state, ended)
-    assert train_simulated(task, StopFlag())
+    simulate(task)
     after = summary_of(task.folder)
     kept = "restarts", "bytes_sent", "messages_sent", "training_seconds", "samples_per_second"
     assert {key: after[key] for key in kept} == {key: before[key] for key in kept}
@@ -88,8 +88,7 @@ def test_a_repeated_publication_changes_no_figure(tmp_path, small_store, algorit
 
 
 def test_training_time_axis_and_speed_have_one_clock(tmp_path, small_store):
-    task = watched(tmp_path / "job", small_store, {}, ranks=2)
-    assert train_simulated(task, StopFlag())
+    task = simulate(watched(tmp_path / "job", small_store, {}, ranks=2))
     summary = summary_of(task.folder)
     last = (task.folder / "history.csv").read_text().splitlines()
     row = dict(zip(last[0].split(","), last[-1].split(","), strict=True))

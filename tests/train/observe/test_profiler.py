@@ -5,16 +5,13 @@ import pstats
 
 import pytest
 from helpers.observed_training import watched
-from helpers.training_process import StopAfter
+from helpers.training_here import simulate
 
 from nnlo_lib.config import Run
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 
 
 def profiled(folder, small_store, profile: object, **settings: object) -> list[str]:
-    task = watched(folder, small_store, {"profile": profile}, **settings)
-    assert train_simulated(task, StopFlag())
+    task = simulate(watched(folder, small_store, {"profile": profile}, **settings))
     found = sorted(path.name for path in task.folder.glob("profile-*"))
     assert set(found) <= json.loads((task.folder / "summary.json").read_text())["outputs"].keys()
     return found
@@ -53,8 +50,7 @@ def test_torch_counts_the_operators_of_the_steps(tmp_path, small_store):
 def test_a_stop_in_between_leaves_two_parts(tmp_path, small_store):
     wish = {"profile": {"tool": "cprofile", "first": 2, "steps": 20}}
     task = watched(tmp_path, small_store, wish, checkpoint={"every": "1 step"})
-    assert not train_simulated(task, StopAfter(12))
-    assert train_simulated(task, StopFlag())
+    simulate(task, 12)
     found = sorted(path.stem for path in tmp_path.glob("profile-*.prof"))
     (first, last), (again, end) = sorted([int(step) for step in stem.split("-")[-2:]] for stem in found)
     assert (first, again, end) == (2, last + 1, 21)

@@ -9,6 +9,7 @@ from itertools import pairwise
 import psutil
 import pytest
 from helpers.observed_training import watched
+from helpers.training_here import simulate
 
 from nnlo_lib.train.observe import resource_monitor as monitor
 from nnlo_lib.train.observe.resource_monitor import (
@@ -17,8 +18,6 @@ from nnlo_lib.train.observe.resource_monitor import (
     mean_and_max,
     merge_monitor_files,
 )
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 
 
 def table(path) -> list[dict[str, str]]:
@@ -57,8 +56,7 @@ def test_a_busy_process_uses_cpu_time_and_an_idle_one_does_not(tmp_path):
 
 
 def test_a_training_is_watched_and_its_summary_tells(tmp_path, small_store):
-    task = watched(tmp_path / "job", small_store, {"monitor": 0.05}, ranks=2)
-    assert train_simulated(task, StopFlag())
+    task = simulate(watched(tmp_path / "job", small_store, {"monitor": 0.05}, ranks=2))
     rows = table(task.folder / "monitor.csv")
     assert tuple(rows[0]) == COLUMNS
     # Simulated ranks share one process.

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.observed_training import watched
 from helpers.requires import absent
+from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 
 from nnlo_lib.config.observe import ObserveConfig
@@ -14,7 +15,6 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.state.jsonl_table import read_rows
 from nnlo_lib.train.observe.tensorboard import TensorBoardWriter
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
 
 try:
@@ -92,8 +92,7 @@ def check(task) -> None:
 
 
 def test_the_history_is_in_the_event_file(tmp_path, small_store):
-    task = watched(tmp_path, small_store, {"tensorboard": True}, ranks=2)
-    assert train_simulated(task, StopFlag())
+    task = simulate(watched(tmp_path, small_store, {"tensorboard": True}, ranks=2))
     check(task)
 
 

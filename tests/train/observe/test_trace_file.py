@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 from helpers.observed_training import watched
-from helpers.training_here import train_with_mpi
+from helpers.training_here import simulate, train_with_mpi
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
 from nnlo_lib.state.chrome_trace import MAX_DETAIL_SPANS, TraceHeader, TraceWriter, write_chrome_trace
 from nnlo_lib.state.jsonl_table import read_rows
 from nnlo_lib.train.observe import clock_offset as clocks
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 
 PROFILE = {"tool": "cprofile", "first": 2, "steps": 3}
 OBSERVE = {"trace": True, "monitor": 0.1, "tensorboard": True, "profile": PROFILE}
@@ -169,8 +167,7 @@ def test_each_attempt_has_its_part(tmp_path, small_store):
 
 
 def test_simulated_ranks_are_traced_in_virtual_time(tmp_path, small_store):
-    task = watched(tmp_path / "job", small_store, {"trace": True}, ranks=3)
-    assert train_simulated(task, StopFlag())
+    task = simulate(watched(tmp_path / "job", small_store, {"trace": True}, ranks=3))
     found = spans(task.folder)
     outermost(found)
     assert {each["pid"] for each in found} == {0, 1, 2}
@@ -179,8 +176,7 @@ def test_simulated_ranks_are_traced_in_virtual_time(tmp_path, small_store):
 
 
 def test_without_a_request_only_coarse_spans_are_traced(tmp_path, small_store):
-    task = watched(tmp_path / "job", small_store, {})
-    assert train_simulated(task, StopFlag())
+    task = simulate(watched(tmp_path / "job", small_store, {}))
     assert {each["name"] for each in spans(task.folder)} == {"startup", "train", "evaluate", "checkpoint"}
     assert not {"monitor.csv", "tensorboard"} & {path.name for path in task.folder.glob("*")}
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.observed_training import watched
+from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 from scipy.spatial.distance import cdist
 
@@ -100,8 +101,7 @@ def test_metrics_of_samples_have_the_means_of_each_node(nodes):
 
 
 def test_a_common_model_has_one_row_of_samples(tmp_path, small_store):
-    task = watched(tmp_path / "equal", small_store, {"sample_metrics": True}, ranks=2, **SGD)
-    assert train_simulated(task, StopFlag())
+    task = simulate(watched(tmp_path / "equal", small_store, {"sample_metrics": True}, ranks=2, **SGD))
     run = FinishedRun(task.folder)
     with np.load(run.paths.validation_metrics) as found:
         for step, loss in zip(run.history["step"], run.history["val_loss"], strict=True):
@@ -120,8 +120,7 @@ def test_average_of_the_loss_is_that_of_pandas(nodes):
 
 def test_results_have_the_same_bits_with_and_without(tmp_path, small_store, nodes):
     run, _ = nodes
-    plain = watched(tmp_path / "plain", small_store, {}, ranks=4, **NODES, **SGD)
-    assert train_simulated(plain, StopFlag())
+    plain = simulate(watched(tmp_path / "plain", small_store, {}, ranks=4, **NODES, **SGD))
     without = FinishedRun(plain.folder)
     assert without.paths.model.read_bytes() == run.paths.model.read_bytes()
     assert without.summary["config_hash"] == run.summary["config_hash"]
@@ -135,7 +134,7 @@ def test_a_restart_repeats_the_arrays_and_continues_the_average(tmp_path, small_
     assert not train_simulated(task, StopAfter(14))
     # A later step of an attempt that was taken back; it must not be published.
     (task.observe_folder / "consensus-999.npz").write_bytes(b"damaged")
-    assert train_simulated(task, StopFlag())
+    simulate(task)
     for name in ("consensus.npz", "validation_metrics.npz"):
         assert (task.folder / name).read_bytes() == (run.folder / name).read_bytes()
     again = FinishedRun(task.folder).history["train_loss_average"]
@@ -145,7 +144,7 @@ def test_a_restart_repeats_the_arrays_and_continues_the_average(tmp_path, small_
 def test_a_column_that_starts_at_a_restart_is_empty_before(tmp_path, small_store):
     folder = tmp_path / "later"
     assert not train_simulated(watched(folder, small_store, {}, **SGD), StopAfter(12))
-    assert train_simulated(watched(folder, small_store, {"loss_average": 0.5}, **SGD), StopFlag())
+    simulate(watched(folder, small_store, {"loss_average": 0.5}, **SGD))
     run = FinishedRun(folder)
     assert run.history["train_loss_average"].isna().tolist() == [True, False, False]
     assert {finding.status for finding in check_history(run)} == {"ok"}

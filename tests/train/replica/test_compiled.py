@@ -3,13 +3,12 @@
 import pytest
 import torch
 from helpers.algorithm_trainings import interrupt, measured, task
+from helpers.training_here import simulate
 from pydantic import ValidationError
 from torch import nn
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.compiled import compile_module
 from nnlo_lib.train.replica.replica import Replica
 
@@ -65,11 +64,10 @@ def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, monkeypatch):
     monkeypatch.setattr("nnlo_lib.train.rank_context.compile_module", anew)
     settings = {"train": {"compile": True}}
     whole, parts = (task(tmp_path / name, manifest, "allreduce", settings) for name in ("whole", "parts"))
-    assert train_simulated(whole, StopFlag())
+    simulate(whole)
     interrupt(parts)
     assert measured(parts) == measured(whole)
-    plain = task(tmp_path / "plain", manifest, "allreduce", {})
-    assert train_simulated(plain, StopFlag())
+    plain = simulate(task(tmp_path / "plain", manifest, "allreduce", {}))
     for ours, reference in zip(measured(whole)[0], measured(plain)[0], strict=True):
         # Compiled dropout draws other numbers.
         assert ours["val_loss"] == pytest.approx(reference["val_loss"], rel=1e-2)

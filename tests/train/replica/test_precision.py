@@ -6,15 +6,13 @@ import math
 import pytest
 import torch
 from helpers.algorithm_trainings import ASYNCHRONOUS, SYNCHRONOUS, interrupt, measured, rows, task
-from helpers.training_here import training_here
+from helpers.training_here import simulate, training_here
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from torch import nn
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import DivergedError
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica import precision
 from nnlo_lib.train.replica.gradients import LocalGradients
 from nnlo_lib.train.replica.precision import LossScale, Precision
@@ -27,8 +25,7 @@ ONCE = {name.partition(",")[0]: name for name in (*SYNCHRONOUS, *ASYNCHRONOUS)}.
 def test_all_that_a_rank_keeps_is_double(tmp_path, manifest, case):
     settings = (SYNCHRONOUS | ASYNCHRONOUS)[case]
     train = settings.get("train", {}) | {"precision": "float64", "epochs": 1}
-    job = task(tmp_path / "double", manifest, case, settings | {"train": train})
-    assert train_simulated(job, StopFlag())
+    job = simulate(task(tmp_path / "double", manifest, case, settings | {"train": train}))
     published = load_file(job.folder / "model.safetensors")
     assert {tensor.dtype for tensor in published.values()} == {torch.float64, torch.int64}
     (*_, newest) = sorted((job.state / "checkpoints").iterdir())
@@ -120,7 +117,7 @@ def test_skipped_steps_resume_to_the_same_bits(tmp_path, manifest, case, monkeyp
     monkeypatch.setattr(precision, "GROWTH_INTERVAL", 2)
     settings = SYNCHRONOUS[case] | {"train": {"precision": "fp16"}}
     whole, parts = (task(tmp_path / name, manifest, case, settings) for name in ("whole", "parts"))
-    assert train_simulated(whole, StopFlag())
+    simulate(whole)
     interrupt(parts)
     assert measured(parts) == measured(whole)
     assert all(math.isfinite(value) for value in rows(whole)[-1].values())
@@ -149,8 +146,7 @@ def test_ranks_skip_together_what_one_of_them_overflowed(tmp_path, manifest, mon
         return result
 
     monkeypatch.setattr(LocalGradients, "__call__", on_one)
-    job = task(tmp_path / "one", manifest, "allreduce", {"train": {"precision": "fp16"}})
-    assert train_simulated(job, StopFlag())
+    job = simulate(task(tmp_path / "one", manifest, "allreduce", {"train": {"precision": "fp16"}}))
     assert seen
     assert {tuple(scale) for scale in scales(job)} == {(15, 9)}
     assert [row["invariant"] for row in rows(job)] == [0, 0]

@@ -1,23 +1,27 @@
-"""Synchronized batch normalization over all ranks equals normalization in one process with all samples.
+"""Batch normalization over all ranks equals that in one process with all samples; a batch of one sample is refused.
 
-test_bit_reproducibility.py has whole trainings on one and several ranks, of MPI and simulated.
+test_bit_reproducibility.py has whole trainings on one and several ranks, of MPI and simulated; test_refused_trainings.py a
+training with a batch of one sample.
 """
 
 import functools
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from helpers.algorithm_trainings import interrupt, measured, rows, task
 from helpers.run_on_ranks import IDS, TRANSPORTS, on_ranks
+from helpers.training_here import simulate
 from pydantic import ValidationError
 from torch import nn
 
 from nnlo_lib.comm.midpass import PassCollectives
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
-from nnlo_lib.config import Experiment
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.train.replica.batch_norm_check import check_batch_norm_batches, explain_batch_norm_error
 from nnlo_lib.train.replica.sync_batch_norm import (
     SyncBatchNorm,
     convert_sync_batch_norm,
@@ -197,7 +201,7 @@ SETTINGS = {
 def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, case):
     settings = SETTINGS[case] | {"parallel": {"ranks": 3, "sync_batch_norm": True}}
     whole, parts = (task(tmp_path / name, manifest, "allreduce", settings) for name in ("whole", "parts"))
-    assert train_simulated(whole, StopFlag())
+    simulate(whole)
     interrupt(parts)
     assert measured(parts) == measured(whole)
     assert [row["invariant"] for row in rows(whole)] == [0, 0]
@@ -210,3 +214,57 @@ def test_only_ranks_that_step_together_normalize_together(name):
         ValidationError, match=f"the ranks of {name} do not compute the gradient of a step together"
     ):
         Experiment.model_validate(run)
+
+
+class Steps:
+    """Loader whose steps have the given numbers of samples."""
+
+    def __init__(self, *counts):
+        self.counts, self.steps_per_epoch = counts, len(counts)
+
+    def count(self, epoch, step):
+        return self.counts[step]
+
+    def batch(self, epoch, step):
+        return self
+
+    @property
+    def inputs(self):
+        return (np.ones((2, 3, 4), np.float32),)
+
+    @property
+    def labels(self):
+        return np.zeros(2, np.int64)
+
+
+def tensors(inputs, labels):
+    return tuple(map(torch.from_numpy, inputs)), torch.from_numpy(labels)
+
+
+def refuse(module, *counts, parts=1):
+    check_batch_norm_batches(module, build_problem(Run(metrics=())), tensors, Steps(*counts), parts, 7)
+
+
+def normalized():
+    return nn.Sequential(nn.BatchNorm1d(3), nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5))
+
+
+@pytest.mark.parametrize(("counts", "parts", "step"), [((9, 9, 1), 1, 3), ((5, 9), 4, 1), ((1,), 1, 1), ((8, 3), 4, 2)])  # fmt: skip
+def test_where_it_would_end(counts, parts, step):
+    module = normalized()
+    before = {name: each.clone() for name, each in module.state_dict().items()}
+    with pytest.raises(UserError, match=f"in step {step} of each epoch, on rank 7: .* train.steps_per_epoch"):
+        refuse(module, *counts, parts=parts)
+    assert all(torch.equal(each, before[name]) for name, each in module.state_dict().items())
+
+
+def test_what_can_be_normalized():
+    refuse(normalized(), 9, 2)
+    refuse(normalized(), 8, 0, parts=4)
+    refuse(nn.Sequential(nn.BatchNorm1d(3), nn.Flatten()), 9, 1)  # one sample has four values per channel
+    refuse(nn.Flatten(), 9, 1)
+
+
+def test_other_errors_stay():
+    with pytest.raises(ValueError, match="another"), explain_batch_norm_error("here"):
+        raise ValueError("another")
