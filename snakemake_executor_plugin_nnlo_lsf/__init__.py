@@ -14,7 +14,7 @@ from snakemake_executor_plugin_lsf import common_settings as lsf_settings
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue
+from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue, site_parameters
 from nnlo_lib.cluster.lsf.lsf_request import DEFAULT_GPU_OPTIONS, LsfRequest, slots_per_host
 from nnlo_lib.cluster.submission.job_files import SubmissionRecord
 from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind, classify_refusal, kind_of_known_values
@@ -37,6 +37,11 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
         super().__post_init__()
         # Without a limit, bsub itself waits until LSF accepts the job, and Snakemake waits for bsub.
         os.environ.setdefault("LSB_NTRIES", "1")
+
+    @staticmethod
+    def get_lsf_config() -> dict[str, str]:
+        """Return LSF's parameters; upstream ends with a KeyError on a site where users cannot read all of them."""
+        return site_parameters()
 
     def _submit(self, job: Any) -> None:
         # A refusal, which ends Snakemake in the upstream plugin, delays or ends this job.
@@ -96,12 +101,12 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
             text, self._queue.known_queues() if kind_of_known_values(text) == "queues" else ""
         )
 
-    def _adopt_unreported(self, job: Any) -> bool:
-        for number in self._queue.find_submitted(_job_name(job, self.run_uuid)):
-            if SubmissionRecord.read(number) is None and self._is_active(number):
-                self._report_submission(SubmittedJobInfo(job, number, self._log_entry("")))
-                return True
-        return False
+    def _submitted_numbers(self, job: Any) -> list[str] | None:
+        found = self._queue.find_submitted(_job_name(job, self.run_uuid))
+        return found and [number for number in found if SubmissionRecord.read(number) is None]
+
+    def _submitted_info(self, job: Any, number: str) -> SubmittedJobInfo:
+        return SubmittedJobInfo(job, number, self._log_entry(""))
 
     def _log_of(self, info: SubmittedJobInfo) -> str:
         return str((info.aux or {}).get("lsf_logfile", ""))

@@ -4,22 +4,40 @@ Submission, resources and job steps are inherited from snakemake-executor-plugin
 docs/develop/executors.md.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
+import snakemake_executor_plugin_slurm as upstream
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
 from snakemake_executor_plugin_slurm import ExecutorSettings, common_settings
 from snakemake_executor_plugin_slurm.utils import get_job_wildcards
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from nnlo_lib.cluster.slurm.slurm_queue import SlurmQueue
+from nnlo_lib.cluster.slurm.slurm_queue import SlurmQueue, memory_per_node, submitted_number
 from nnlo_lib.cluster.slurm.slurm_site import JobRequest, SlurmSite
 from nnlo_lib.cluster.submission.refusal import Refusal, classify_refusal, kind_of_known_values
 from nnlo_lib.cluster.submission.shell_paths import SLURM_PATHS
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
+from nnlo_lib.core.batch_system.scheduler_query import MISLEADING_VARIABLE
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
+
+# Upstream takes any number of a site's notice for the job's number, or fails if there are several.
+upstream.validate_or_get_slurm_job_id = lambda _, output: submitted_number(output)
+_upstream_command = upstream.get_submit_command
+
+
+def _submit_command(job: Any, *arguments: Any, **options: Any) -> str:
+    """Return upstream's sbatch command with the memory of each node; `mem_mb` is the memory of the whole job."""
+    command: str = _upstream_command(job, *arguments, **options)
+    memory, nodes = job.resources.get("mem_mb"), int(job.resources.get("nodes") or 1)
+    per_node = f" --mem {memory_per_node(int(memory), nodes)}" if memory else ""
+    return command.replace(f" --mem {memory}", per_node) if memory else command
+
+
+upstream.get_submit_command = _submit_command
 
 
 class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
@@ -28,6 +46,9 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
     _checked_requests = False
 
     def __post_init__(self, *arguments: Any, **options: Any) -> None:
+        # For sbatch and scancel, which upstream calls.
+        for variable in filter(MISLEADING_VARIABLE.fullmatch, list(os.environ)):
+            del os.environ[variable]
         if problem := SLURM_PATHS.problem(self.workflow):
             raise WorkflowError(problem)
         super().__post_init__(*arguments, **options)
@@ -55,16 +76,19 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
         kind = kind_of_known_values(text)
         return classify_refusal(text, SlurmSite.ask().known(kind) if kind else "")
 
-    def _adopt_unreported(self, job: Any) -> bool:
-        wildcards = get_job_wildcards(job)
-        comment = f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+    def _submitted_numbers(self, job: Any) -> list[str] | None:
+        found = self._queue.find_submitted(self.run_uuid, self._comment_of(job))
         known = {info.external_jobid for info in self.active_jobs}
-        for number in self._queue.find_submitted(self.run_uuid, comment):
-            if number not in known and self._is_active(number):
-                log = self.slurm_logdir / f"rule_{job.name}" / wildcards / f"{number}.log"
-                self._report_submission(SubmittedJobInfo(job, number, {"slurm_logfile": log}))
-                return True
-        return False
+        return found and [number for number in found if number not in known]
+
+    def _submitted_info(self, job: Any, number: str) -> SubmittedJobInfo:
+        log = self.slurm_logdir / f"rule_{job.name}" / get_job_wildcards(job) / f"{number}.log"
+        return SubmittedJobInfo(job, number, {"slurm_logfile": log})
+
+    def _comment_of(self, job: Any) -> str:
+        """Return the comment that the upstream plugin gives a job."""
+        wildcards = get_job_wildcards(job)
+        return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
 
     def _report_submission(self, info: SubmittedJobInfo) -> None:
         self._report_job_submission_threadsafe(info)
@@ -86,4 +110,5 @@ def _request(job: Any) -> JobRequest:
         str(ask("slurm_account") or ""),
         ask("runtime") or 0,
         ask("nodes") or 1,
+        ask("mem_mb") or 0,
     )

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from nnlo_lib.config.base import ConfigModel, raise_config_error
+from nnlo_lib.config.duration import Minutes
 
 Rank = Annotated[int, Field(ge=0)]
 Speed = Annotated[float, Field(gt=0)]
@@ -188,8 +189,14 @@ class ParallelConfig(ConfigModel):
 class ResourcesConfig(ConfigModel):
     """Resources that one training requests from the scheduler."""
 
-    runtime: int = Field(60, ge=1, description="Time limit in minutes.")
-    mem_mb: int = Field(4000, ge=1, description="Memory in MB of all processes together.")
+    runtime: Minutes = Field(
+        60, description="Time limit: a number of minutes, or a time such as 2h or 1-12:00:00."
+    )
+    mem_mb: int = Field(
+        4000,
+        ge=1,
+        description="Memory in MB of all processes together; with several nodes, Slurm gives each an equal part.",
+    )
     nodes: int = Field(1, ge=1, description="Number of nodes for the ranks.")
     partition: str | None = Field(
         None, description="Slurm partition or LSF queue; null: the default of the site."

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from nnlo_lib.config.base import ConfigModel, ImplementedConfig, raise_config_error
+from nnlo_lib.config.duration import Hours
 from nnlo_lib.config.metrics import check_accuracy_range
 from nnlo_lib.config.space import SpaceConfig
 from nnlo_lib.config.stopping import better_direction
@@ -216,8 +217,9 @@ class FoldsConfig(ConfigModel):
 class BudgetConfig(ConfigModel):
     """Budget of a search; if a limit is reached, no further training starts."""
 
-    hours: float | None = Field(
-        None, gt=0, description="Hours in which the search trains; pauses do not count; null: no limit."
+    hours: Hours | None = Field(
+        None,
+        description="Hours in which the search trains, or a time such as 90m or 1-12:00:00; pauses do not count; null: no limit.",
     )
     core_hours: float | None = Field(
         None, gt=0, description="Cores times hours of all trainings; null: no limit."

@@ -1,5 +1,6 @@
 """Locks on files that only one process at a time may use."""
 
+import errno
 import fcntl
 import os
 import time
@@ -13,8 +14,29 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.regular_file import open_for_append
 
 POLL_SECONDS = 0.2
+# Errors of flock on file systems without locks: Lustre without the option flock, some NFS, FUSE and object stores.
+NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 logger = get_logger(__name__)
+
+
+def try_lock(file: IO[bytes], path: Path, kind: int = fcntl.LOCK_EX) -> bool:
+    """Acquire the lock of an open file; return False if another process holds it.
+
+    Raises UserError if the file system has no locks.
+    """
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        raise UserError(
+            f"{path.parent}: the file system of this folder has no file locks ({error.strerror}), without which two processes "
+            "could write there at once; work in a folder on another file system, or ask for the mount option flock"
+        ) from error
+    return True
 
 
 @contextmanager
@@ -65,9 +87,7 @@ def _obstacle(path: Path, lock: IO[bytes], doing: str, kind: int) -> str | None:
         doing: work of the process that holds the lock.
         kind: LOCK_EX or LOCK_SH.
     """
-    try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(lock, path, kind):
         return f"another process is {doing}; wait until it has finished, then run the command again"
     # Between open and flock, the previous holder can have renamed or removed the file. A lock on that
     # file would not exclude the next process, which opens the file that is now at `path`.

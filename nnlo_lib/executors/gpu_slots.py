@@ -1,6 +1,5 @@
 """Slots on the GPUs of a machine: simultaneous trainings reserve different GPUs, or wait for a free one."""
 
-import fcntl
 import hashlib
 import os
 import tempfile
@@ -14,6 +13,7 @@ from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_lock import try_lock
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.private_folder import UntrustedPathError, private_folder
 from nnlo_lib.core.regular_file import open_for_append
@@ -155,9 +155,7 @@ def _lock(stack: ExitStack, name: str) -> bool:
         raise UserError(
             f"locks of GPUs: {error}; or set TMPDIR to a folder of this machine that is yours"
         ) from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(file, folder / name):
         file.close()
         return False
     stack.enter_context(file)

@@ -8,13 +8,13 @@ from typing import Any
 import yaml
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.experiment.yaml_limits import MAX_FILE_BYTES, BoundedLoader
+from nnlo_lib.experiment.yaml_limits import MAX_FILE_BYTES, NUMBER_TAGS, BoundedLoader
 
 KeyPath = tuple[str, ...]
 
 
 class ExperimentYamlLoader(BoundedLoader):
-    """YAML 1.1 loader that keeps keys as written text, reads 1e-3 as a number and dates as text."""
+    """YAML 1.1 loader that keeps keys as written text, reads 1e-3 as a number, and dates and 24:00:00 as text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping with each key as written."""
@@ -28,11 +28,28 @@ class ExperimentYamlLoader(BoundedLoader):
         return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
 
 
+# Without YAML 1.1's numbers in base 60 (24:00:00 would be 86400) and base 8 (010 would be 8).
+ExperimentYamlLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in NUMBER_TAGS]
+    for first, resolvers in BoundedLoader.yaml_implicit_resolvers.items()
+}
 ExperimentYamlLoader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
-# PyYAML reads 1e-3 as text, because YAML 1.1 requires a decimal point and a sign of the exponent.
+ExperimentYamlLoader.add_constructor("tag:yaml.org,2002:int", lambda _, node: _integer(node.value))
 ExperimentYamlLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
+    "tag:yaml.org,2002:int",
+    re.compile(r"[-+]?(0b[01_]+|0x[\da-fA-F_]+|\d[\d_]*)$"), list("-+0123456789"),
+)  # fmt: skip
+# YAML 1.1 requires a decimal point and a sign of the exponent, and reads 1e-3 as text.
+ExperimentYamlLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"([-+]?(\d[\d_]*\.[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
+    list("-+.0123456789"),
+)  # fmt: skip
+
+
+def _integer(text: str) -> int:
+    digits = text.replace("_", "")
+    return int(digits, 0) if digits.lstrip("+-")[:2] in ("0b", "0x") else int(digits)
 
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
@@ -48,7 +65,12 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
             )  # of a file without an end, such as /dev/zero, only the start
     except OSError as error:
         raise UserError(f"cannot read the experiment file {path}: {error.strerror}") from error
-    return read_settings(text, lambda line: f"{path}:{line}")
+    values, origins = read_settings(text, lambda line: f"{path}:{line}")
+    if not values:  # a full disk leaves such a file; it must not train the defaults
+        raise UserError(
+            f"{path}: no keys in this file; an experiment has at least a name, such as `name: mine`"
+        )
+    return values, origins
 
 
 def read_settings(

@@ -27,6 +27,7 @@ from nnlo_lib.launch.oom import kernel_oom_kills
 from nnlo_lib.launch.rank_processes import RankProcesses
 from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
 from nnlo_lib.launch.signals import SignalSource
+from nnlo_lib.launch.start_check import refuse_dead_allocation, shared_memory_problem
 from nnlo_lib.launch.time_limit import TimeLimit
 from nnlo_lib.launch.watchdog import EXIT_GRACE_S, Watchdog
 from nnlo_lib.state.outcome import AttemptOutcome
@@ -62,6 +63,8 @@ def launch_ranks(
         outcome = _launch_once(task, launcher, limit, signals, lost)
         if signals.first or lost.is_set() or not _no_rank_started(task, outcome):
             return outcome
+        if problem := shared_memory_problem(task):  # another launch cannot succeed either
+            return AttemptOutcome("bad input", problem, is_user_error=True, details=outcome.details)
     reason = "killed" if outcome.reason == "preempted" else outcome.reason
     return replace(
         outcome, reason=reason, error=f"no rank started in {MAX_START_ATTEMPTS} launches: {outcome.error}"
@@ -143,8 +146,11 @@ def _command(task: Task, launcher: str, limit: TimeLimit, environment: dict[str,
     rank = [*rank_python(task.run), "-m", "nnlo_lib.train.rank", task.text]
     # The limit is an argument, because Snakemake's jobstep plugin removes most SLURM_* variables.
     rank += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
-    words = LauncherCommand(launcher, task.run, environment).words if is_needed(launcher, task.run) else []
-    return [*words, *rank]
+    if not is_needed(launcher, task.run):
+        return rank
+    starter = LauncherCommand(launcher, task.run, environment)
+    refuse_dead_allocation(starter, environment)
+    return [*starter.words, *rank]
 
 
 def rank_environment(parallel: ParallelConfig) -> dict[str, str]:

@@ -61,14 +61,15 @@ def _killed(ranks: Sequence[str], end: ExitFacts, cause: str = UNKNOWN_KILLER) -
 
 
 def _crashed(ranks: Sequence[str], number: signal.Signals) -> str:
-    space = f"; {_shared_memory()}" if number == signal.SIGBUS else ""
+    space = f"; {shared_memory_text()}" if number == signal.SIGBUS else ""
     return (
         f"{', '.join(ranks)} crashed with {number.name} ({CRASH_CAUSES[number]}{space}), and all ranks were stopped; "
         f"state/log.txt has the last output; {RESUME_NOTE}"
     )
 
 
-def _shared_memory() -> str:
+def shared_memory_text() -> str:
+    """Return size and free space of the shared memory of this host."""
     try:
         size, _, free = shutil.disk_usage(SHARED_MEMORY_FOLDER)
     except OSError:

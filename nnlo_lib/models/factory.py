@@ -18,6 +18,7 @@ from nnlo_lib.core.lazy_import import load_implementation
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import error_with_source_line, load_user_function, split_function_reference
 from nnlo_lib.models.libraries.library_names import library_of, missing_library
+from nnlo_lib.models.tensor_check import make_dense
 from nnlo_lib.models.zoo_registry import MODELS
 
 Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # shape of a sample, or one shape per input
@@ -59,7 +60,9 @@ def build_model(
         if Path(name).suffix in NETWORK_SUFFIXES:
             if not trust:
                 _refuse_code(name)
-            return _finished(partial(_network_from_file, name, custom_objects or {}), shape, classes, undone)
+            return make_dense(
+                _finished(partial(_network_from_file, name, custom_objects or {}), shape, classes, undone)
+            )
         model = _made(name, args, shape, classes)
         model = _from_keras(model, shape, undone) if _is_keras(model) else model
     except UserError:
@@ -73,7 +76,7 @@ def build_model(
         ) from error
     if not isinstance(model, nn.Module):
         raise UserError(f"the model {name} returned {type(model).__name__}; it must return a torch.nn.Module")
-    return model
+    return make_dense(model)
 
 
 def module_from_function(
@@ -100,7 +103,7 @@ def module_from_function(
         raise UserError(
             f"build_model() returned {type(model).__name__}; it must return a torch Module or a Keras model"
         )
-    return model
+    return make_dense(model)
 
 
 def input_shapes(shape: Shape) -> tuple[tuple[int, ...], ...]:

@@ -9,7 +9,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.models.pydtnn_weights import read_pydtnn_weights
+
+logger = get_logger(__name__)
 
 KERAS_SUFFIXES = (".h5", ".hdf5")
 PYDTNN_SUFFIX = ".npz"
@@ -42,7 +45,7 @@ def load_weights(
     if Path(path).suffix == PYDTNN_SUFFIX:
         tensors = read_pydtnn_weights(path, module, channels)
     else:
-        tensors = read_weights(path)
+        tensors = _without_wrapper(read_weights(path), module, path)
     found = {name: tensor for name, tensor in tensors.items() if not _begins(name, without)}
     faults = [
         *_fault("missing tensors", wanted.keys() - found.keys()),
@@ -72,14 +75,52 @@ def read_weights(path: str) -> dict[str, Tensor]:
         ) from error
     except Exception as error:  # torch raises exceptions of any type for other formats
         raise UserError(f"model.weights: {path} cannot be read ({type(error).__name__}: {error})") from error
-    # Trainers such as PyTorch Lightning save the state_dict under this key.
-    found = found.get("state_dict", found) if isinstance(found, dict) else found
-    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise UserError(
-            f"model.weights: {path} does not contain a state_dict (tensors by name); save it by "
-            "torch.save(model.state_dict(), path)"
+    if _are_tensors(found):
+        return dict(found)
+    # Trainers save the state_dict beside other state, under a key of their own: state_dict, model, net, ...
+    inside = (
+        {key: value for key, value in found.items() if _are_tensors(value)} if isinstance(found, dict) else {}
+    )
+    if len(inside) == 1:
+        ((key, tensors),) = inside.items()
+        logger.info(f"model.weights: {path}: the weights are the entry '{key}'")
+        return dict(tensors)
+    several = (
+        f": several entries hold tensors by name ({_some({str(key) for key in inside})})" if inside else ""
+    )
+    raise UserError(
+        f"model.weights: {path} does not contain a state_dict (tensors by name){several}; save it by "
+        "torch.save(model.state_dict(), path)"
+    )
+
+
+def _are_tensors(value: object) -> bool:
+    return (
+        isinstance(value, dict) and bool(value) and all(isinstance(each, Tensor) for each in value.values())
+    )
+
+
+def _without_wrapper(tensors: dict[str, Tensor], module: nn.Module, path: str) -> dict[str, Tensor]:
+    """Return the tensors without a prefix that all names share and no name of the model has.
+
+    DataParallel writes `module.`, Lightning often `model.`, torch.compile `_orig_mod.`; they can be nested.
+    """
+    wanted, removed = module.state_dict().keys(), ""
+    while prefix := _shared_prefix(tensors):
+        if any(name.startswith(prefix) for name in wanted):
+            break
+        tensors, removed = (
+            {name.removeprefix(prefix): each for name, each in tensors.items()},
+            removed + prefix,
         )
-    return found
+    if removed:
+        logger.info(f"model.weights: {path}: all names begin with '{removed}', which is left out")
+    return tensors
+
+
+def _shared_prefix(tensors: dict[str, Tensor]) -> str:
+    firsts = {name.partition(".")[0] if "." in name else "" for name in tensors}
+    return f"{firsts.pop()}." if len(firsts) == 1 and firsts != {""} else ""
 
 
 def _load_keras(module: nn.Module, path: str, without: Sequence[str]) -> None:

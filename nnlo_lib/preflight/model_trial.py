@@ -15,6 +15,7 @@ from nnlo_lib.config.problem import ClassificationConfig, DenseClassificationCon
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.models.tensor_check import StateGuard
 from nnlo_lib.preflight.meta_model import MetaModel
 from nnlo_lib.problems.factory import build_problem
 from nnlo_lib.problems.regularization import refuse_regularization
@@ -85,7 +86,10 @@ class ModelTrial:
     def _train(self, module: nn.Module) -> None:
         """Compute loss, gradient and metrics of a batch in training mode, then loss and metrics in evaluation mode."""
         problem, (inputs, targets) = build_problem(self.run), self._batch()
-        module = _Called(module) if isinstance(module, torch.jit.ScriptModule) else module
+        # TorchScript has no identity of tensors; on `meta`, they have no values.
+        scripted, has_values = isinstance(module, torch.jit.ScriptModule), not isinstance(module, MetaModel)
+        guard = StateGuard(module) if has_values and not scripted else None
+        module = _Called(module) if scripted else module
         hooks = (
             module.register_forward_pre_hook(self._enter_model),
             module.register_forward_hook(self._leave_model),
@@ -102,6 +106,8 @@ class ModelTrial:
                 )
             self.stage = "backward"
             batch.loss.backward()  # type: ignore[no-untyped-call]
+            if guard and (problem_of_state := guard.problem()):
+                raise UserError(f"{self.run.model.name}: {problem_of_state}")
             self.stage = "loss"
             batch.sums()
             problem.measure(module.eval(), inputs, targets)

@@ -59,7 +59,9 @@ class Trainer:
         self._saver = TrainingSaver(context, self.state, self.recorder, self.checkpointer, stop)
         self._call = AlgorithmHooks(context.replica, self.callbacks)
         check_watched_metrics(task, len(context.data.validation_set[1]))
-        self._evaluator = Evaluator(context, self.state, self.recorder, self.lr_schedule, self.callbacks)
+        self._evaluator = Evaluator(
+            context, self.state, self.recorder, self.lr_schedule, self.callbacks, self._must_stop_now
+        )
 
     @property
     def position(self) -> RunPosition:
@@ -185,6 +187,10 @@ class Trainer:
             if position.over:
                 self._evaluator.end_epoch(cut=True)
 
+    def _must_stop_now(self) -> bool:
+        # The validation before the first step is part of each checkpoint, and the last one of the publication.
+        return self.stop() and self.position.steps > 0 and not self._has_ended
+
     def _should_pause(self) -> bool:
         return self.stop() or self._saver.is_due()
 
@@ -206,6 +212,8 @@ class Trainer:
 
     def _train_epoch(self) -> None:
         context, position = self.context, self.position
+        if self._evaluator.is_due():  # a stop request has interrupted this validation
+            return
         context.replica.module.train()
         with ProgressBar(
             position.epoch, position.index, context.loader, context.problem, context.is_first_worker

@@ -26,7 +26,7 @@ class Submissions:
     ) -> None:
         self.errors, self.delays, self.submitted, self.commands, self._answers = [], [], [], [], answers
         executor = Executor.__new__(Executor)
-        executor.run_uuid, executor._submissions = "uuid", {}
+        executor.run_uuid, executor._submissions, executor._unclear = "uuid", {}, set()
         executor._is_closing = SimpleNamespace(is_set=lambda: False)
         executor._queue, executor._say = LsfQueue(self.run), lambda line: None
         executor._take_over = lambda each: False
@@ -126,10 +126,17 @@ def test_a_mistake_ends_the_job_with_one_sentence(monkeypatch: pytest.MonkeyPatc
     assert not mistaken.delays
 
 
-def test_an_unknown_refusal_is_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    unknown = Submissions(monkeypatch, refused("User permission denied. Job not submitted."))
-    assert submit(unknown).attempt == 1
-    assert len(unknown.errors) == 1
+def test_an_unknown_refusal_is_repeated_three_times_with_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    none = (255, "", "No job found")
+    unknown = Submissions(monkeypatch, refused("User permission denied. Job not submitted."), bjobs=none)
+    task = submit(unknown)
+    assert (unknown.delays, unknown.errors, task.attempt) == ([10.0], [], 1)
+    for _ in range(2):
+        unknown.executor._waiting.job_ended()
+    assert len(unknown.delays) == 2
+    (sentence,) = unknown.errors
+    assert "was not submitted: User permission denied" in sentence
+    assert task.attempt > 3
 
 
 LOST = refused("Failed in sending/receiving a message: Connection reset by peer. Job not submitted.")

@@ -164,7 +164,8 @@ def test_jobs_are_canceled_in_one_call_unless_one_may_still_run(
 def test_a_job_is_found_by_its_name() -> None:
     lsf = Lsf(bjobs=(0, "5|x\n6|x___(run)\n7|x___(run)|\n", ""))
     assert LsfQueue(lsf).find_submitted("x___(run)") == ["6"]
-    assert LsfQueue(Lsf()).find_submitted("x") == []
+    assert LsfQueue(Lsf(bjobs=(255, "", "No job found"))).find_submitted("x") == []
+    assert LsfQueue(Lsf()).find_submitted("x") is None  # no answer
 
 
 def test_known_queues_are_named() -> None:

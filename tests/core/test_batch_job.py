@@ -39,11 +39,16 @@ def answers(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("job", "command", "output", "minutes"),
     [
-        (JOB, "squeue", "1-02:30:00", 1590),
-        (JOB, "squeue", "2:00:30", 120.5),
-        (JOB, "squeue", "9:30", 9.5),
-        (JOB, "squeue", "UNLIMITED", None),
-        (JOB, "squeue", "INVALID", None),
+        (JOB, "squeue", "7|1-02:30:00", 1590),
+        (JOB, "squeue", "7|2:00:30", 120.5),
+        (
+            JOB,
+            "squeue",
+            "8|1:00\n9|5:00\n7|9:30",
+            9.5,
+        ),  # the last task of an array has the number of the array
+        (JOB, "squeue", "7|UNLIMITED", None),
+        (JOB, "squeue", "7|INVALID", None),
         (JOB, "squeue", "", None),
         (LSF_JOB, "bjobs", "1:30 L", 90),
         (LSF_JOB, "bjobs", "0:05 L", 5),
@@ -71,7 +76,8 @@ def test_the_time_that_a_scheduler_leaves(answers, job, command, output, minutes
     ],
 )
 def test_why_a_scheduler_ended_a_job(answers, job, command, output, reason):
-    answers(command, *output)
+    states = [f"7|7|{state}" for state in output] + ["7_1|8|TIMEOUT"]  # another task of the array
+    answers(command, *(states if command == "sacct" else output))
     assert job.exit_reason() == reason
     assert job.was_cancelled() == (reason == "canceled")
 
@@ -81,6 +87,17 @@ def test_the_reason_of_a_refused_requeue_is_returned(answers):
     assert JOB.requeue() == ""
     answers("scontrol", script="echo 'Access denied' >&2; exit 1")
     assert JOB.requeue() == "Access denied"
+
+
+def test_a_task_of_an_array_is_requeued_alone(answers, tmp_path):
+    records = [
+        line("RUNNING").replace("JobId=7", f"JobId={job} ArrayJobId=7 ArrayTaskId={task}")
+        for job, task in ((8, 1), (7, 2))
+    ]
+    shown = "; ".join(f"echo '{record}'" for record in records)
+    answers("scontrol", script=f'case "$*" in *requeue*) echo "$*" > {tmp_path}/asked ;; *) {shown} ;; esac')
+    assert JOB.requeue() == ""
+    assert (tmp_path / "asked").read_text() == "requeue 7_2\n"
 
 
 def test_an_absent_scheduler_knows_nothing(monkeypatch, tmp_path):
@@ -137,7 +154,7 @@ SELECTED = "2026-11-23T07:52:50"
 def test_why_slurm_stops_a_job_that_runs(answers, record, accounted, decision):
     answers("scontrol", *([record] if record else []), status=0 if record else 1)
     if accounted:
-        answers("sacct", accounted)
+        answers("sacct", f"7|7|{accounted}")
     assert JOB.stop_decision() == decision
 
 
@@ -183,8 +200,11 @@ def test_why_slurm_ended_a_job_without_accounting(answers, record, reason):
     ],
 )
 def test_a_kill_for_memory_differs_from_other_kills(answers, rows, reason):
-    echo = "; ".join(f"echo '{row}'" for row in rows) or "true"
-    answers("sacct", script=f'case "$*" in *-X*) echo FAILED ;; *) {echo} ;; esac')
+    numbers = ["7|7", "7.batch|7.batch", "7.0|7.0"]
+    others = ["7_1|8|OUT_OF_MEMORY|0:125|0:0|1000M||1"]  # another task of the array
+    lines = [*(f"{number}|{row}" for number, row in zip(numbers, rows, strict=False)), *others]
+    echo = "; ".join(f"echo '{each}'" for each in lines)
+    answers("sacct", script=f'case "$*" in *-X*) echo "7|7|FAILED" ;; *) {echo} ;; esac')
     assert JOB.exit_reason() == reason
 
 

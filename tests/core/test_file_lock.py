@@ -1,5 +1,7 @@
 """Locks beside other users, who can prepare the file of a lock."""
 
+import errno
+import fcntl
 import os
 
 import pytest
@@ -75,3 +77,16 @@ def test_members_of_a_group_share_a_lock(shared_place):
     os.chown(folder / "lock", ATTACKER, VICTIM)
     assert run_as(VICTIM, lambda: work_with_lock(folder / "lock")) == b""
     assert not (folder / "lock").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_a_sentence(tmp_path, monkeypatch, number):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with (
+        pytest.raises(UserError, match="the file system of this folder has no file locks"),
+        exclusive_lock(tmp_path / "x", "working"),
+    ):
+        pass

@@ -5,7 +5,6 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 
@@ -139,8 +138,8 @@ def test_absent_file(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "{}"])
-def test_empty_file_is_the_default_experiment(write, text):
-    assert load_experiment(write(text)) == Experiment()
+def test_a_file_without_keys_is_refused(write, text):
+    assert "no keys in this file" in mistakes(write(text))[0]  # as a full disk leaves it
 
 
 def test_all_mistakes_of_a_file_in_its_order(write):

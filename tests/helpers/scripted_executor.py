@@ -109,6 +109,19 @@ class ScriptedExecutor(WatchedExecutor, PluginExecutor):
     def _new_queue(self) -> SlurmQueue:
         return SlurmQueue(self.slurm.run)
 
+    def _submitted_numbers(self, job: ScriptedTask) -> list[str] | None:
+        if self.slurm.is_down:
+            return None
+        known = {info.external_jobid for info in self.active}
+        return [
+            each.number
+            for each in self.slurm.jobs.values()
+            if each.task == job.name and each.number not in known
+        ]
+
+    def _submitted_info(self, job: ScriptedTask, number: str) -> JobInfo:
+        return JobInfo(job, number, {"status_file": str(self.slurm.jobs[number].status.path)})
+
     def _log_of(self, info: JobInfo) -> str:
         return ""
 

@@ -50,6 +50,9 @@ class ScriptedSlurm:
     down_until: float = 0
     failing_squeues: int = 0
     refusing_until: float = 0
+    lost_answers: int = 0
+    silent_after_lost_answer: float = 0
+    unreadable: str = "Job submission failed with exception: sbatch printed no number"
     most_at_once: int = 0
     _events: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
 
@@ -67,6 +70,10 @@ class ScriptedSlurm:
             )
         number = str(len(self.jobs) + 1)
         self.jobs[number] = ScriptedJob(number, task, StatusFile(status), self.now + self.queue_time)
+        if self.lost_answers:
+            self.lost_answers -= 1
+            self.down_until = self.now + self.silent_after_lost_answer
+            raise ConnectionError(self.unreadable)
         return number
 
     @property

@@ -1,7 +1,10 @@
 """Looks at jobs in LSF: one bjobs for all, then bhist and bacct for the jobs that LSF has purged."""
 
+import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from nnlo_lib.cluster.fate import NO_ANSWER, JobReport, QueueReport
 from nnlo_lib.cluster.lsf.lsf_states import lsf_report
@@ -41,11 +44,14 @@ class LsfQueue:
         answer = self._run("bkill", *numbers)
         return answer is not None and (not answer.returncode or bool(ENDED.search(answer.stderr)))
 
-    def find_submitted(self, name: str) -> list[str]:
-        """Return the numbers of the jobs with a name, whatever their state."""
+    def find_submitted(self, name: str) -> list[str] | None:
+        """Return the numbers of the jobs with a name, whatever their state; None without an answer."""
         answer = self._run("bjobs", "-a", "-noheader", "-o", "jobid job_name delimiter='|'")
-        lines = answer.stdout.splitlines() if answer else []
-        return [line.partition("|")[0] for line in lines if line.partition("|")[2] == name]
+        if answer is None or (answer.returncode and not NONE_FOUND.search(answer.stdout + answer.stderr)):
+            return None
+        return [
+            line.partition("|")[0] for line in answer.stdout.splitlines() if line.partition("|")[2] == name
+        ]
 
     def known_queues(self) -> str:
         """Return a phrase with the names of the queues, or an empty string if LSF does not answer."""
@@ -62,6 +68,31 @@ class LsfQueue:
                 answer = self._run(command, "-l", *missing)
                 found |= _parse_history(answer.stdout, numbers) if answer else {}
         return found
+
+
+def site_parameters(
+    run: Command = run_command, environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the parameters of LSF that this site lets its users read; LSF's defaults hold for the others.
+
+    These are the parameters of `badmin showconf mbd`, the name of the cluster and its default queue, under the names that the
+    upstream plugin expects; some sites refuse badmin, lsclusters or the file lsb.params.
+    """
+    shown = run("badmin", "showconf", "mbd")
+    pairs = (line.split("=", 1) for line in (shown.stdout.splitlines() if shown else ()) if "=" in line)
+    found = {name.strip(): value.strip() for name, value in pairs}
+    clusters = run("lsclusters", "-w")
+    rows = clusters.stdout.splitlines()[1:] if clusters else []
+    cluster = next((row.split()[0] for row in rows if row.strip()), "")
+    if cluster and "LSF_CONFDIR" in found:
+        with suppress(OSError):
+            params = Path(found["LSF_CONFDIR"], "lsbatch", cluster, "configdir", "lsb.params").read_text()
+            if queue := re.search(r"^\s*DEFAULT_QUEUE\s*=\s*([^#\n]+)", params, re.MULTILINE):
+                found["DEFAULT_QUEUE"] = queue[1].strip()
+    return found | {
+        "LSF_CLUSTER": cluster,
+        "LSF_MEMFMT": environment.get("SNAKEMAKE_LSF_MEMFMT", "percpu").lower(),
+    }
 
 
 def _parse(text: str) -> Iterator[tuple[str, JobReport]]:

@@ -1,11 +1,13 @@
 """Looks at the jobs of this user in Slurm: one squeue for all, then sacct and scontrol for the jobs that squeue lacks."""
 
-import getpass
+import os
+import re
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from nnlo_lib.cluster.fate import NO_ANSWER, JobReport, QueueReport
 from nnlo_lib.cluster.slurm.slurm_states import fate_of_state
+from nnlo_lib.core.batch_system.scheduler_query import scheduler_environment
 
 ANSWER_TIMEOUT_S = 60  # seconds; a busy slurmctld answers late
 UNKNOWN_JOB = "Invalid job id"
@@ -18,10 +20,30 @@ def run_command(*command: str) -> "subprocess.CompletedProcess[str] | None":
     """Run a command; return None if it is missing or gives no answer within ANSWER_TIMEOUT_S."""
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False
+            command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, env=scheduler_environment(),
+            stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
+
+
+def submitted_number(output: str) -> str:
+    """Return the number of a job from what `sbatch --parsable` and the site's own notices printed.
+
+    Raises ValueError if no line, or more than one, consists of a number with an optional cluster.
+    """
+    lines = {line.strip() for line in output.splitlines()}
+    numbers = [line.partition(";")[0] for line in lines if re.fullmatch(r"\d+(;\S+)?", line)]
+    if len(numbers) != 1:
+        raise ValueError(
+            f"sbatch printed no number of a job that can be told from other text: {output.strip()!r}"
+        )
+    return numbers[0]
+
+
+def memory_per_node(memory: int, nodes: int) -> int:
+    """Return the MB of a node for a job with this memory in MB of all nodes: sbatch's `--mem` is per node."""
+    return -(-memory // nodes)
 
 
 class SlurmQueue:
@@ -41,7 +63,7 @@ class SlurmQueue:
         """Return what Slurm knows about jobs; the report is incomplete if a query failed."""
         wanted = set(numbers)
         answer = self._ask(
-            "squeue", f"--user={getpass.getuser()}", "--array", "--states=all", "--noheader", "--format=%i|%T|%r"
+            "squeue", f"--user={os.getuid()}", "--array", "--states=all", "--noheader", "--format=%i|%T|%r"
         )  # fmt: skip
         if answer is None or answer.returncode:
             return NO_ANSWER
@@ -57,11 +79,13 @@ class SlurmQueue:
         answer = self._ask("scancel", number)
         return answer is not None and (not answer.returncode or UNKNOWN_JOB in answer.stderr)
 
-    def find_submitted(self, name: str, comment: str) -> list[str]:
-        """Return the numbers of the jobs with a name and a comment, whatever their state."""
+    def find_submitted(self, name: str, comment: str) -> list[str] | None:
+        """Return the numbers of the jobs with a name and a comment, whatever their state; None without an answer."""
         answer = self._ask("squeue", f"--name={name}", "--states=all", "--noheader", "--format=%i|%k")
-        lines = answer.stdout.splitlines() if answer and not answer.returncode else []
-        return [line.partition("|")[0] for line in lines if line.partition("|")[2] == comment]
+        if answer is None or answer.returncode:
+            return None
+        rows = [line.strip().partition("|") for line in answer.stdout.splitlines()]
+        return [number for number, _, found in rows if number and found == comment]
 
     def _look_in_accounting(self, numbers: set[str]) -> tuple[dict[str, JobReport], bool]:
         if not self._has_accounting():

@@ -5,29 +5,31 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nnlo_lib.cluster.slurm.slurm_queue import Command, run_command
+from nnlo_lib.cluster.slurm.slurm_queue import Command, memory_per_node, run_command
 from nnlo_lib.core.batch_system import parse_slurm_minutes
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition; `max_minutes` and `max_nodes` are infinite without a limit."""
+    """A partition; limits are infinite where there is none, `max_mem_mb` is the memory of a node in MB."""
 
     name: str
     is_default: bool
     state: str
     max_minutes: float
     max_nodes: float
+    max_mem_mb: float = float("inf")
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a job asks for; empty strings stand for the defaults of the site."""
+    """What a job asks for, `mem_mb` for all nodes together; empty strings stand for the defaults of the site."""
 
     partition: str = ""
     account: str = ""
     runtime: float = 0
     nodes: int = 1
+    mem_mb: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,11 @@ class SlurmSite:
     def ask(cls, run: Command = run_command) -> "SlurmSite":
         """Ask scontrol and sacctmgr; a command that fails leaves its part empty."""
         shown = run("scontrol", "show", "partition", "--oneliner")
-        listed = run(
-            "sacctmgr", "--noheader", "--parsable2", "list", "associations", f"user={getpass.getuser()}", "format=account"
-        )  # fmt: skip
+        try:
+            whose = f"user={getpass.getuser()}"
+        except (KeyError, OSError):  # a user without an entry in the password file, as in some containers
+            whose = "user=none"
+        listed = run("sacctmgr", "--noheader", "--parsable2", "list", "associations", whose, "format=account")
         found = [
             _partition(line) for line in (shown.stdout.splitlines() if shown and not shown.returncode else [])
         ]
@@ -82,6 +86,12 @@ class SlurmSite:
             )
         if chosen and all(each.max_nodes < request.nodes for each in chosen):
             yield f"resources.nodes is {request.nodes}, more than partition {', '.join(names)} allows ({self.known('partitions')})"
+        memory = memory_per_node(request.mem_mb, request.nodes)
+        if chosen and all(each.max_mem_mb < memory for each in chosen):
+            yield (
+                f"resources.mem_mb is {memory} MB for each of {request.nodes} nodes, more than partition {', '.join(names)} allows: "
+                f"lower it, or raise resources.nodes ({self.known('partitions')})"
+            )
 
     @property
     def _default_names(self) -> list[str]:
@@ -96,6 +106,9 @@ def _partition(line: str) -> Partition:
         state=fields.get("State", ""),
         max_minutes=_limit(parse_slurm_minutes(fields.get("MaxTime", ""))),
         max_nodes=_limit(float(fields["MaxNodes"]) if fields.get("MaxNodes", "").isdigit() else None),
+        max_mem_mb=_limit(
+            float(fields["MaxMemPerNode"]) if fields.get("MaxMemPerNode", "").isdigit() else None
+        ),
     )
 
 

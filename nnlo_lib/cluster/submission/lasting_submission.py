@@ -3,7 +3,7 @@
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from nnlo_lib.cluster.submission.waiting_jobs import WaitingJobs
 from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
 
 SubmittedJob = Any  # SubmittedJobInfo of Snakemake's executor interface
+UNKNOWN_REFUSALS = 3  # submissions of a job that end with an answer that is neither a limit nor a mistake
 
 
 class LastingSubmission(ABC):
@@ -28,6 +29,7 @@ class LastingSubmission(ABC):
         super().__post_init__(*arguments, **options)  # type: ignore[misc]
         self._queue = self._new_queue()
         self._submissions: dict[Job, int] = {}
+        self._unclear: set[Job] = set()  # jobs whose last submission may have succeeded
         self._waiting = WaitingJobs(self._submit, self._after)
         self._is_closing = threading.Event()
         remove_old_files()
@@ -66,23 +68,58 @@ class LastingSubmission(ABC):
             text: what the command of the batch system printed.
         """
         refusal = self._refusal(text)
-        if refusal.kind is RefusalKind.TRANSIENT and not self._is_closing.is_set():
-            if not (refusal.may_be_submitted and self._adopt_unreported(job)):
+        if refusal.kind is RefusalKind.UNKNOWN or refusal.may_be_submitted:
+            self._unclear.add(job)
+        passes = refusal.kind is RefusalKind.TRANSIENT or (
+            refusal.kind is RefusalKind.UNKNOWN and self._submissions.get(job, 0) < UNKNOWN_REFUSALS
+        )
+        if passes and not self._is_closing.is_set():
+            if not self._adopt_unreported(job):
                 self._submit_later(job, refusal.sentence)
             return None
-        if refusal.kind is RefusalKind.PERMANENT:
+        if refusal.kind is RefusalKind.UNKNOWN and self._adopt_unreported(job):
+            return None
+        if refusal.kind is not RefusalKind.TRANSIENT:
             end_tries(job)
         return f"{job_name(job)} was not submitted: {refusal.sentence}. "
 
     def _submit(self, job: Job) -> None:
         try:
-            if not self._take_over(job):
+            if not (self._adopt_unreported(job) or self._take_over(job)):
+                if job in self._unclear:
+                    self._submit_later(
+                        job, "the batch system does not say whether it accepted the last submission"
+                    )
+                    return
                 self._submissions[job] = self._submissions.get(job, 0) + 1
                 super().run_job(job)  # type: ignore[misc]
         except OSError as error:
             # The thread of a delayed submission must not end unnoticed by Snakemake.
             message = f"{job_name(job)} was not submitted: {error}. "
             self.report_job_error(self._info_class(job), msg=message)  # type: ignore[attr-defined]
+
+    def _adopt_unreported(self, job: Job) -> bool:
+        """Watch a job whose submission succeeded although its answer said nothing of it; return False if there is none.
+
+        The submission stays unclear while the batch system does not answer.
+        """
+        if job not in self._unclear:
+            return False
+        if (numbers := self._submitted_numbers(job)) is None:
+            return False
+        report = self._queue.look(numbers)
+        if not report.is_complete:
+            return False
+        self._unclear.discard(job)
+        active = [
+            number for number in numbers if number in report.jobs and report.jobs[number].fate.is_active
+        ]
+        if active:
+            self._say(
+                f"job {active[-1]} ({job_name(job)}) was submitted, although the answer did not say so; it is watched"
+            )
+            self._report_submission(self._submitted_info(job, active[-1]))
+        return bool(active)
 
     def _take_over(self, job: Job) -> bool:
         """Watch a job that an earlier Snakemake left in the queue; return False if there is none that does the same."""
@@ -103,14 +140,6 @@ class LastingSubmission(ABC):
     def _submit_later(self, job: Job, reason: str) -> None:
         delay = self._waiting.add_refused(job)
         self._say(f"submissions wait {delay:g} s or until a job ends, {job_name(job)} first: {reason}")
-
-    def _is_active(self, number: str) -> bool:
-        report = self._queue.look([number]).jobs.get(number)
-        return report is not None and report.fate.is_active
-
-    def _adopt_unreported(self, job: Job) -> bool:
-        """Watch a job whose submission succeeded although the answer was lost; return False if there is none."""
-        return False
 
     def _next_status_file(self, job: Job) -> StatusFile:
         name = f"{self.run_uuid}-{job.jobid}-{self._submissions.get(job, 0)}.status"
@@ -136,6 +165,14 @@ class LastingSubmission(ABC):
     @abstractmethod
     def _new_queue(self) -> Any:
         """Return the queue of the batch system."""
+
+    @abstractmethod
+    def _submitted_numbers(self, job: Job) -> Sequence[str] | None:
+        """Return the numbers of all jobs, not watched yet, with the name of a job; None without an answer."""
+
+    @abstractmethod
+    def _submitted_info(self, job: Job, number: str) -> SubmittedJob:
+        """Return the record of a job that was submitted without a number in the answer."""
 
     @abstractmethod
     def _refusal(self, text: str) -> Refusal:

@@ -51,9 +51,10 @@ class BatchJob:
         """Return the minutes that the job may still run, or None if the scheduler does not report them."""
         if self.scheduler == "lsf":
             return lsf_minutes_left(self.job_id)
-        return parse_slurm_minutes(
-            query_scheduler("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%L")
-        )
+        # The number of the last task of an array is the number of the array, of which squeue lists all tasks.
+        listed = query_scheduler("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%A|%L")
+        rows = dict(line.strip().split("|", 1) for line in listed.splitlines() if "|" in line)
+        return parse_slurm_minutes(rows.get(self.job_id, ""))
 
     def exit_reason(self) -> ExitReason:
         """Return why the job, or its last run before a requeue, ended; `killed` if that is unknown."""
@@ -85,8 +86,10 @@ class BatchJob:
 
     def requeue(self) -> str:
         """Requeue the running job; return the error of the scheduler, or an empty string on success."""
-        command = ("scontrol", "requeue") if self.scheduler == "slurm" else ("brequeue",)
-        return request_scheduler(*command, self.job_id)
+        if self.scheduler == "lsf":
+            return request_scheduler("brequeue", self.job_id)
+        record = SlurmRecord.query(self.job_id)
+        return request_scheduler("scontrol", "requeue", (record and record.own_number) or self.job_id)
 
 
 def parse_slurm_minutes(text: str) -> float | None:

@@ -1,13 +1,30 @@
 """Commands of the batch system of this host. A query that fails counts as one with empty output."""
 
+import os
+import re
 import shlex
 import subprocess
+from collections.abc import Mapping
 
 from nnlo_lib.core.logging_setup import get_logger
 
 logger = get_logger(__name__)
 
 QUERY_TIMEOUT_S = 15  # the scheduler may be overloaded or unreachable
+# Variables in which users keep options for their own calls: they filter or reformat answers (SQUEUE_PARTITION,
+# SLURM_TIME_FORMAT, LSB_BJOBS_FORMAT), limit what scancel cancels, or make a submission an array or wait for the end of the job.
+MISLEADING_VARIABLE = re.compile(
+    r"(SQUEUE|SACCT|SINFO|SCANCEL|LSB_BJOBS|LSB_BHIST|LSB_BACCT)_\w+|SLURM_TIME_FORMAT|SLURM_BITSTR_LEN|SBATCH_(ARRAY_INX|WAIT|TEST_ONLY)"
+)
+# As `--all`: partitions that are hidden, or closed to this user's group, are part of each answer.
+ALL_PARTITIONS = {"SQUEUE_ALL": "1", "SINFO_ALL": "1", "SCONTROL_ALL": "1"}
+
+
+def scheduler_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment, by default this process's, in which commands of the batch system answer in full."""
+    given = os.environ if environment is None else environment
+    kept = {name: value for name, value in given.items() if not MISLEADING_VARIABLE.fullmatch(name)}
+    return kept | ALL_PARTITIONS
 
 
 def query_scheduler(*command: str, timeout: float = QUERY_TIMEOUT_S) -> str:
@@ -39,6 +56,7 @@ def _run(*command: str, timeout: float = QUERY_TIMEOUT_S) -> "subprocess.Complet
         capture_output=True,
         text=True,
         timeout=timeout,
+        env=scheduler_environment(),
         stdin=subprocess.DEVNULL,
         check=False,
     )

@@ -1,13 +1,14 @@
 """Ends of a job's runs in Slurm's accounting, which some sites do not have."""
 
 import re
+from collections.abc import Sequence
 
 from nnlo_lib.core.batch_system.scheduler_query import query_scheduler
 from nnlo_lib.core.batch_system.slurm_record import LIVE_STATES
 
 SACCT = ("sacct", "-n", "-P")
 KILLED_EXIT_CODE = re.compile(r":9$")  # status:signal
-MEMORY_FIELDS = ("State", "ExitCode", "DerivedExitCode", "ReqMem", "MaxRSS", "NNodes")
+MEMORY_FIELDS = ("JobID", "JobIDRaw", "State", "ExitCode", "DerivedExitCode", "ReqMem", "MaxRSS", "NNodes")
 # A task is killed at its next sample above the limit, which the accounting may not have.
 FULL_MEMORY_SHARE = 0.95
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -16,7 +17,7 @@ UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 def last_end(job_id: str) -> str:
     """Return the state in which the last run that has ended did so, or an empty string if it is unknown."""
     # -D also lists the runs before a requeue, oldest first; -X leaves out the steps of the job.
-    states = query_scheduler(*SACCT, f"--jobs={job_id}", "-D", "-X", "-o", "State").splitlines()
+    states = [row["State"] for row in _rows(job_id, ("JobID", "JobIDRaw", "State"), "-D", "-X")]
     # Slurm appends the user to a state, `CANCELLED by 1000`.
     ends = [word for state in states for word in state.split()[:1] if word not in LIVE_STATES]
     return ends[-1] if ends else ""
@@ -24,8 +25,7 @@ def last_end(job_id: str) -> str:
 
 def was_killed_for_memory(job_id: str) -> bool:
     """Return True if the last run was killed with SIGKILL, and a process used as much memory as was requested."""
-    output = query_scheduler(*SACCT, f"--jobs={job_id}", "-o", ",".join(MEMORY_FIELDS))
-    rows = [dict(zip(MEMORY_FIELDS, line.split("|"), strict=False)) for line in output.splitlines()]
+    rows = _rows(job_id, MEMORY_FIELDS)
     if any(row["State"].startswith("OUT_OF_MEMORY") for row in rows):  # also of a step
         return True
     codes = [code for row in rows for code in (row.get("ExitCode", ""), row.get("DerivedExitCode", ""))]
@@ -33,6 +33,20 @@ def was_killed_for_memory(job_id: str) -> bool:
     used = max((_parse_bytes(row.get("MaxRSS", "")) for row in rows), default=0.0)
     killed = any(KILLED_EXIT_CODE.search(code) for code in codes)
     return killed and requested > 0 and used >= FULL_MEMORY_SHARE * requested
+
+
+def _rows(job_id: str, fields: Sequence[str], *options: str) -> list[dict[str, str]]:
+    """Return the rows of a job and its steps (7, 7.batch, 7.0), by field.
+
+    sacct lists all tasks of an array if asked for the number of its last task, which is the number of the array.
+    """
+    lines = query_scheduler(*SACCT, f"--jobs={job_id}", *options, "-o", ",".join(fields)).splitlines()
+    rows = [
+        dict(zip(fields, line.split("|"), strict=True))
+        for line in lines
+        if line.count("|") == len(fields) - 1
+    ]
+    return [row for row in rows if job_id in {row[name].partition(".")[0] for name in ("JobID", "JobIDRaw")}]
 
 
 def _requested_per_node(row: dict[str, str]) -> float:

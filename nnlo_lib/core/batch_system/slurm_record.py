@@ -40,9 +40,12 @@ class SlurmRecord:
     @classmethod
     def query(cls, job_id: str) -> "SlurmRecord | None":
         """Return the record, or None if slurmctld does not respond or has removed it."""
-        # A job array has a line for each task; the first is the job with this number.
+        # A job array has a line for each task, also if the number is the one of its last task.
         lines = query_scheduler("scontrol", "--oneliner", "show", "job", job_id).splitlines()
-        return cls.parse(lines[0]) if lines and "JobState=" in lines[0] else None
+        records = [cls.parse(line) for line in lines if "JobState=" in line]
+        return next(
+            (each for each in records if each.fields.get("JobId") == job_id), next(iter(records), None)
+        )
 
     @classmethod
     def parse(cls, line: str) -> "SlurmRecord":
@@ -52,6 +55,12 @@ class SlurmRecord:
             fields.setdefault(name, value)  # a comment of the user may repeat a name
         output = re.search(r" StdOut=(.+?)(?: \w+=|$)", line)
         return cls(fields, Path(output[1].strip()) if output else None)
+
+    @property
+    def own_number(self) -> str:
+        """Number of this job alone: a request for the last task of an array by its JobId concerns all tasks."""
+        array, task = self.fields.get("ArrayJobId", ""), self.fields.get("ArrayTaskId", "")
+        return f"{array}_{task}" if array and task.isdigit() else self.fields.get("JobId", "")
 
     @property
     def state(self) -> str:

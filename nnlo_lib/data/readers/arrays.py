@@ -14,7 +14,7 @@ from nnlo_lib.data.readers.array_kind import stored_type
 from nnlo_lib.data.readers.array_labels import refuse_labels_of_wrong_shape
 from nnlo_lib.data.readers.array_source import ArraySource, check_same_layout, open_source
 from nnlo_lib.data.readers.class_labels import find_classes
-from nnlo_lib.data.readers.file_list import FileSelection, resolve_files
+from nnlo_lib.data.readers.file_list import FileSelection, refuse_repeated_files, resolve_files
 from nnlo_lib.data.readers.nnlo_module import is_nnlo_module, reader_options_of_module
 
 
@@ -82,10 +82,11 @@ def read(
     _refuse_missing_adaptor("label_adaptor", label_adaptor)
     keys = [features] if isinstance(features, str) else features
     wanted = {"train": train, "test": test, "validation": validation}
+    entries = {split: resolve_files(folder, each) for split, each in wanted.items() if each is not None}
+    refuse_repeated_files({split: [paths[-1] for paths in each] for split, each in entries.items()})
     splits = {
-        split: [open_source(paths, keys, labels, label_adaptor) for paths in resolve_files(folder, each)]
-        for split, each in wanted.items()
-        if each is not None
+        split: [open_source(paths, keys, labels, label_adaptor) for paths in each]
+        for split, each in entries.items()
     }
     first, *others = (source for sources in splits.values() for source in sources)
     refuse_labels_of_wrong_shape(first.labels, one_hot)

@@ -3,7 +3,7 @@
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
@@ -29,6 +29,30 @@ def resolve_files(folder: Path, wanted: FileSelection) -> list[Entry]:
     if not entries:
         raise UserError(f"{WHERE}: the list of files of a split is empty; list a file, or remove the split")
     return entries
+
+
+def refuse_repeated_files(splits: Mapping[str, Iterable[Path]]) -> None:
+    """Raise UserError if a file is part of two splits, or twice of one; a link or a second name counts as the file.
+
+    Args:
+        splits: files with samples, by split.
+    """
+    seen: dict[tuple[int, int], tuple[str, Path]] = {}
+    for split, paths in splits.items():
+        for path in paths:
+            status = os.stat(path)
+            before, first = seen.setdefault((status.st_dev, status.st_ino), (split, path))
+            if first is path:
+                continue
+            same = f"{path}" if first == path else f"{path}, the same file as {first},"
+            if before == split:
+                raise UserError(
+                    f"{WHERE}: {same} is listed twice for {split}, so that its samples would count twice; list it once"
+                )
+            raise UserError(
+                f"{WHERE}: {same} is in the splits {before} and {split}, so that {split} would measure samples of {before}; "
+                f"name the files of each split so that none is in both"
+            )
 
 
 def _entries(folder: Path, text: str) -> list[Entry]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers.file_list import refuse_repeated_files
 
 SPLITS = ("train", "validation", "test")
 # train-00000-of-01024, imagenet2012-train.tfrecord-00000-of-01024, train-00000-of-00010.tfrecord.gz
@@ -51,7 +52,8 @@ def find_files(folder: Path, patterns: Patterns) -> dict[str, Path]:
 def _by_pattern(folder: Path, patterns: Patterns) -> dict[str, Path]:
     if not patterns["train"]:
         raise UserError("data.reader.train: missing; give the pattern of the training files too")
-    files = {}
+    files: dict[str, Path] = {}
+    chosen: dict[str, list[Path]] = {}
     for split in SPLITS:
         # With root_dir, special characters in the path of the folder are not part of the pattern.
         names = sorted(glob.glob(pattern, root_dir=folder)) if (pattern := patterns[split]) else []
@@ -60,8 +62,10 @@ def _by_pattern(folder: Path, patterns: Patterns) -> dict[str, Path]:
             raise UserError(
                 f"data.reader.{split}: no file in {folder} matches {pattern}; correct the pattern"
             )
-        for index, name in enumerate(found):
-            files[f"{split}/{split}-{index:05d}-of-{len(found):05d}"] = folder / name
+        chosen[split] = [folder / name for name in found]
+        for index, path in enumerate(chosen[split]):
+            files[f"{split}/{split}-{index:05d}-of-{len(found):05d}"] = path
+    refuse_repeated_files(chosen)
     return files
 
 

@@ -1,6 +1,5 @@
 """Lock of a folder into which one process of a node copies a data set."""
 
-import fcntl
 import os
 import time
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_lock import try_lock
 from nnlo_lib.core.regular_file import open_for_append
 
 STAGING_TIMEOUT_S = 3600.0  # maximum wait for another process of the node that copies the data set
@@ -37,14 +37,11 @@ def staging_lock(target: Path, patience: float) -> Iterator[None]:
 
 def _acquire(lock: IO[bytes], target: Path, patience: float) -> None:
     deadline = time.monotonic() + patience
-    while True:
-        try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                lock.seek(0)
-                raise UserError(
-                    f"data.stage_to: process {lock.read().decode() or 'unknown'} has been copying to {target} for more than "
-                    f"{patience:g} s; end the process, or remove data.stage_to"
-                ) from None
-            time.sleep(POLL_SECONDS)
+    while not try_lock(lock, target / ".lock"):
+        if time.monotonic() > deadline:
+            lock.seek(0)
+            raise UserError(
+                f"data.stage_to: process {lock.read().decode() or 'unknown'} has been copying to {target} for more than "
+                f"{patience:g} s; end the process, or remove data.stage_to"
+            )
+        time.sleep(POLL_SECONDS)

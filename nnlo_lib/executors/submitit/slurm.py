@@ -10,18 +10,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from submitit import AutoExecutor
+from submitit import SlurmExecutor
 
 from nnlo_lib.cluster.fate import PREEMPTED, Fate, JobReport
 from nnlo_lib.cluster.job_watch import FIRST_LOOK_S, JobWatch
 from nnlo_lib.cluster.pending import PendingExplainer
-from nnlo_lib.cluster.slurm.slurm_queue import Command, SlurmQueue, run_command
+from nnlo_lib.cluster.slurm.slurm_queue import (
+    Command,
+    SlurmQueue,
+    memory_per_node,
+    run_command,
+    submitted_number,
+)
 from nnlo_lib.cluster.slurm.slurm_site import SlurmSite
 from nnlo_lib.cluster.submission.job_files import StatusFile
 from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind, classify_refusal, kind_of_known_values
 from nnlo_lib.config import Run
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.batch_system.scheduler_query import MISLEADING_VARIABLE
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.submitit.deferred_starts import TransientRefusalError
@@ -44,6 +51,31 @@ def has_slurm() -> bool:
     """Return True if this machine belongs to a Slurm cluster, even if the controller is down."""
     answer = run_command("scontrol", "ping") if shutil.which("sbatch") else None
     return answer is not None and "Slurmctld" in answer.stdout
+
+
+class _Submission(SlurmExecutor):
+    """Submission of submitit that cannot take a number of the site's notices for the job's number.
+
+    Args:
+        folder: folder for the files of submitit.
+        find: returns the number of the submitted job, if sbatch printed something else, or None.
+    """
+
+    def __init__(self, folder: Path, find: Callable[[], str | None], **options: Any) -> None:
+        super().__init__(folder, **options)
+        self._find = find
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        return ["sbatch", "--parsable", str(submission_file_path)]
+
+    # A static method in submitit, called on the instance.
+    def _get_job_id_from_submission_command(self, string: bytes | str) -> str:  # type: ignore[override]
+        try:
+            return submitted_number(string.decode() if isinstance(string, bytes) else string)
+        except ValueError as error:
+            if number := self._find():
+                return number
+            raise RuntimeError(str(error)) from error
 
 
 class SlurmTrialQueue:
@@ -69,12 +101,17 @@ class SlurmTrialQueue:
         self._watch = JobWatch(self._slurm, clock, logger.warning)
         self._pending = PendingExplainer(logger.warning, clock)
         self._ends: dict[str, JobReport] = {}
+        self._unclear: set[FoldTask] = set()  # their last submission may have succeeded
 
     def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
+        self._cancel_unclear(job.task)
         try:
             return JobRecord("slurm", self._submitted(job, run, memory))
         except RuntimeError as error:
             refusal = _refusal(str(error))
+            if refusal.may_be_submitted or refusal.kind is RefusalKind.UNKNOWN:
+                self._unclear.add(job.task)
+                self._cancel_unclear(job.task)
             if refusal.kind is RefusalKind.TRANSIENT:
                 raise TransientRefusalError(refusal.sentence) from error
             raise UserError(
@@ -117,16 +154,46 @@ class SlurmTrialQueue:
         return f"Slurm jobs {jobs} continue; to cancel all jobs of this search, run `scancel --name={self._name}`"
 
     def _submitted(self, job: TrialJob, run: Run, memory: int) -> str:
-        executor = AutoExecutor(
-            SearchPaths(self._search).submitit, "slurm", slurm_max_num_timeout=MAX_TIMEOUT_REQUEUES,
+        executor = _Submission(
+            SearchPaths(self._search).submitit, lambda: self._unrecorded(job.task), max_num_timeout=MAX_TIMEOUT_REQUEUES,
             # `exec` replaces the batch shell, which would receive Slurm's signals instead of the launcher.
-            slurm_python=f"exec {shlex.quote(sys.executable)}",
+            python=f"exec {shlex.quote(sys.executable)}",
         )  # fmt: skip
         executor.update_parameters(
-            **request(run, memory), name=self._name, slurm_comment=self._comment_of(job.task)
+            **request(run, memory), job_name=self._name, comment=self._comment_of(job.task)
         )
         with _outside_any_job():
             return executor.submit(job).job_id
+
+    def _unrecorded(self, fold_task: FoldTask) -> str | None:
+        """Return the number of the live job of a fold task that has no record, the newest one; None if there is none.
+
+        Raises TransientRefusalError if Slurm does not respond.
+        """
+        if (queue := self._jobs()) is None:
+            raise TransientRefusalError("Slurm does not respond")
+        recorded = JobRecord.read(self._search, fold_task)
+        comment = self._comment_of(fold_task)
+        jobs = [
+            job for job, each in queue.items() if each == comment and not (recorded and recorded.job == job)
+        ]
+        return max(jobs, key=int, default=None)
+
+    def _cancel_unclear(self, fold_task: FoldTask) -> None:
+        """Cancel a job that Slurm accepted although the answer was lost: submitit has not written what the job reads.
+
+        Raises TransientRefusalError if Slurm does not respond.
+        """
+        if fold_task in self._unclear:
+            while number := self._unrecorded(fold_task):
+                if not self._slurm.cancel(number):
+                    raise TransientRefusalError(
+                        f"Slurm does not cancel job {number}, whose submission failed"
+                    )
+                logger.warning(
+                    f"job {number} of trial {fold_task.trial} was accepted without an answer; it is canceled"
+                )
+            self._unclear.discard(fold_task)
 
     def _jobs(self) -> dict[str, str] | None:
         """Return the comments of this user's waiting and running jobs, by number; None if Slurm does not respond."""
@@ -152,18 +219,22 @@ def request(run: Run, memory: int) -> dict[str, Any]:
     resources = RunResources(run)
     gpus = {"gpus": resources.gpus} if resources.gpus else {}
     return {
-        "timeout_min": resources.runtime_min, "nodes": resources.nodes,
-        "cpus_per_task": resources.threads_per_process, "stderr_to_stdout": True, "slurm_mem": f"{memory}M",
-        "slurm_partition": run.resources.partition, "slurm_account": run.resources.account, "slurm_use_srun": False,
-        "slurm_additional_parameters": {"ntasks": resources.processes, "requeue": True, **gpus},
+        "time": resources.runtime_min, "nodes": resources.nodes,
+        "cpus_per_task": resources.threads_per_process, "stderr_to_stdout": True, "mem": f"{memory_per_node(memory, resources.nodes)}M",
+        "partition": run.resources.partition, "account": run.resources.account, "use_srun": False,
+        "additional_parameters": {"ntasks": resources.processes, "requeue": True, **gpus},
     }  # fmt: skip
 
 
 @contextmanager
 def _outside_any_job() -> Iterator[None]:
-    """Hide the variables of the job that contains this process, because sbatch would pass them on."""
+    """Hide the variables of the job that contains this process, which sbatch would pass on, and misleading ones."""
     # SLURM_CONF names the cluster to which the driver itself belongs.
-    hidden = {k: v for k, v in os.environ.items() if k.startswith(("SLURM_", "SRUN_")) and k != "SLURM_CONF"}
+    hidden = {
+        k: v
+        for k, v in os.environ.items()
+        if (k.startswith(("SLURM_", "SRUN_")) and k != "SLURM_CONF") or MISLEADING_VARIABLE.fullmatch(k)
+    }
     for key in hidden:
         del os.environ[key]
     try:

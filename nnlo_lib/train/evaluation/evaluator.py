@@ -1,5 +1,6 @@
 """Evaluation during a training: at the end of each epoch and, if configured, within epochs."""
 
+from collections.abc import Callable
 from math import isnan
 from typing import Any
 
@@ -10,7 +11,7 @@ from nnlo_lib.train.callback import Callbacks
 from nnlo_lib.train.evaluation.consensus import check_invariant_and_consensus
 from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
 from nnlo_lib.train.evaluation.recorder import Recorder
-from nnlo_lib.train.evaluation.validation import Validation
+from nnlo_lib.train.evaluation.validation import InterruptedValidationError, Validation
 from nnlo_lib.train.observe.measured.loss_average import mean_of_averages
 from nnlo_lib.train.observe.measured.validation_arrays import ValidationArrays
 from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
@@ -33,6 +34,7 @@ class Evaluator:
         recorder: tables and log of the run.
         lr_schedule: schedule, which may depend on the history (plateau).
         callbacks: observers of new rows and of the end of epochs.
+        stop: returns True if this rank has to stop.
     """
 
     def __init__(
@@ -42,12 +44,13 @@ class Evaluator:
         recorder: Recorder,
         lr_schedule: LearningRateSchedule,
         callbacks: Callbacks,
+        stop: Callable[[], bool] = bool,
     ) -> None:
         self._context, self._state, self._recorder = context, state, recorder
         self._lr_schedule, self._callbacks = lr_schedule, callbacks
         self._call = AlgorithmHooks(context.replica, callbacks)
         self._validation = Validation(
-            context.data, context.preprocessor, context.problem, context.comm, recorder.nodes
+            context.data, context.preprocessor, context.problem, context.comm, recorder.nodes, stop
         )
         self._arrays = ValidationArrays(context, state.algorithm, recorder.journal)
 
@@ -57,12 +60,19 @@ class Evaluator:
         return every is not None and position.steps // every > position.validated_at // every
 
     def validate(self) -> None:
-        """Validate within an epoch; write the row to a separate table, `validations`."""
+        """Validate within an epoch; write the row to a separate table, `validations`.
+
+        A validation that a stop request interrupts leaves no trace: it is due again.
+        """
         timer, algorithm = self._context.phase_timer, self._state.algorithm
         with timer.training():
             self._call(algorithm.before_evaluation)
-        with timer.phase("evaluate"):
-            measured = self._validation_metrics()
+        try:
+            with timer.phase("evaluate"):
+                measured = self._validation_metrics()
+        except InterruptedValidationError:
+            self._call(algorithm.after_evaluation)
+            return
         step, epoch = self._global_step(), self._state.position.epoch
         self._arrays.record(step)
         if self._context.comm.rank == 0:
@@ -74,11 +84,21 @@ class Evaluator:
         self._call(algorithm.after_evaluation)
 
     def end_epoch(self, cut: bool = False) -> None:
-        """Evaluate at the end of an epoch and write its row of the history; `cut`: the epoch ended early."""
+        """Evaluate at the end of an epoch and write its row of the history; `cut`: the epoch ended early.
+
+        If a stop request interrupts the evaluation, the epoch does not end: only its steps are done.
+        """
         context, state = self._context, self._state
         with context.phase_timer.training():
             self._call(state.algorithm.before_evaluation)
-        measured = self._epoch_metrics()
+        sums, samples = state.metric_sums.clone(), state.position.samples
+        try:
+            measured = self._epoch_metrics()
+        except InterruptedValidationError:
+            state.metric_sums.copy_(sums)
+            state.position.samples = samples
+            self._call(state.algorithm.after_evaluation)
+            return
         self._recorder.close_epoch_ledger(state.position.epoch, cut)
         measured["bytes"] = sum(context.comm.gather(self._bytes_of_training()))
         step = self._global_step()

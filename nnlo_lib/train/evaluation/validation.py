@@ -1,5 +1,10 @@
 """Evaluation of the replicas on the validation samples."""
 
+from collections.abc import Callable
+from contextlib import closing
+from math import inf
+from time import monotonic
+
 import torch
 from torch import Tensor
 
@@ -8,10 +13,17 @@ from nnlo_lib.problems.base import Problem
 from nnlo_lib.state.jsonl_table import JsonlTable
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.evaluation.consensus import summarize_nodes
-from nnlo_lib.train.evaluation.evaluate import evaluation_batches, evaluation_sums
+from nnlo_lib.train.evaluation.evaluate import Batches, evaluation_batches, evaluation_sums
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica
 from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
+
+# A stop request waits this long for the end of a validation; most end sooner, and their row is then in the checkpoint.
+STOP_PATIENCE_S = 5.0
+
+
+class InterruptedValidationError(Exception):
+    """All ranks ended a validation early, because one of them has to stop; it starts over after the resume."""
 
 
 class Validation:
@@ -23,6 +35,7 @@ class Validation:
         problem: loss and metrics.
         comm: communicator of the ranks.
         nodes: table to which rank 0 appends a row for each node.
+        stop: returns True if this rank has to stop.
     """
 
     def __init__(
@@ -32,12 +45,17 @@ class Validation:
         problem: Problem,
         comm: Communicator,
         nodes: JsonlTable,
+        stop: Callable[[], bool] = bool,
     ) -> None:
         self._data, self._tensors, self._problem = data, tensors, problem
-        self._comm, self._nodes = comm, nodes
+        self._comm, self._nodes, self._stop = comm, nodes, stop
+        self._interrupted = False
 
     def measure_shared_model(self, replica: Replica) -> dict[str, float]:
-        """Return loss and metrics of the common model; each rank evaluates its share of the samples."""
+        """Return loss and metrics of the common model; each rank evaluates its share of the samples.
+
+        Raises InterruptedValidationError on all ranks if one has to stop.
+        """
         if not len(self._data.validation_set[1]):
             return {}
         # Sums in float64, not means: the shares of the ranks may differ in size.
@@ -54,6 +72,8 @@ class Validation:
             replica: replica of this rank.
             epoch: number of epochs so far, with the fraction of the running one.
             stack: replicas of all simulated ranks, if their gradients are batched; else None.
+
+        Raises InterruptedValidationError on all ranks if one has to stop.
         """
         split, samples = self._data.validation_set
         if not len(samples):
@@ -73,4 +93,21 @@ class Validation:
     def _sums(self, replica: Replica, first: int, every: int) -> Tensor:
         split, samples = self._data.validation_set
         batches = evaluation_batches(replica.module, split, samples[first::every], self._tensors)
-        return evaluation_sums(replica.module, batches, self._problem)
+        with closing(batches):
+            sums = evaluation_sums(replica.module, self._until_stop(batches), self._problem)
+        # Signals reach ranks at different batches; the clocks of simulated ranks do not see this question.
+        with self._comm.outside_of_time():
+            if any(self._comm.gather(self._interrupted)):
+                raise InterruptedValidationError
+        return sums
+
+    def _until_stop(self, batches: Batches) -> Batches:
+        """Yield the batches until this rank has had to stop for STOP_PATIENCE_S."""
+        since, self._interrupted = inf, False
+        for batch in batches:
+            if self._stop():
+                since = min(since, monotonic())
+            if monotonic() - since > STOP_PATIENCE_S:
+                self._interrupted = True
+                return
+            yield batch

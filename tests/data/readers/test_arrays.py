@@ -58,16 +58,35 @@ def test_any_division_into_files_gives_the_samples_in_order(tmp_path_factory, ki
 
 
 def test_splits_are_read_from_lists_of_files(tmp_path):
-    for number in range(4):
+    for number in range(5):
         hdf5(tmp_path / f"jets{number}.h5", {"features": np.full((2, 3), number), "labels": np.eye(2)})
     (tmp_path / "train.txt").write_text("# made by hand\n\njets0.h5\n  jets1.h5   # the second\n")
     (tmp_path / "test.txt").write_text("jets2.h5\njets3.h5")
-    listed = units(tmp_path, train="train.txt", test="test.txt", validation=["jets0.h5"])
+    listed = units(tmp_path, train="train.txt", test="test.txt", validation=["jets4.h5"])
     found = {unit.split: unit.read() for unit in listed}
     assert found["train"].inputs[0][:, 0].tolist() == [0, 0, 1, 1]
     assert found["test"].inputs[0][:, 0].tolist() == [2, 2, 3, 3]
     assert found["validation"].labels.tolist() == [0, 1]
     assert {unit.split for unit in units(tmp_path, train="train.txt")} == {"train"}
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"train": "jets*.h5", "test": "jets1.h5"}, "jets1.h5 is in the splits train and test"),
+        (
+            {"train": "jets0.h5", "validation": "linked.h5"},
+            "the same file as .*jets0.h5, is in the splits train and validation",
+        ),
+        ({"train": ["jets0.h5", "jets1.h5", "jets0.h5"]}, "jets0.h5 is listed twice for train"),
+    ],
+)
+def test_a_file_in_two_splits_is_refused(tmp_path, files, words):
+    for number in range(2):
+        hdf5(tmp_path / f"jets{number}.h5", {"features": np.full((2, 3), number), "labels": np.eye(2)})
+    (tmp_path / "linked.h5").symlink_to("jets0.h5")
+    with pytest.raises(UserError, match=words):
+        units(tmp_path, **files)
 
 
 TREE = {

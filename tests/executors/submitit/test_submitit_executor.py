@@ -43,7 +43,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Install stand-ins for Slurm's commands and return the folder with the files that they print."""
     folder = tmp_path / "slurm"
     (folder / "bin").mkdir(parents=True)
-    stand_in(folder, "sbatch", f'cp "$1" {folder}/script; echo Submitted batch job 7')
+    stand_in(folder, "sbatch", f'cp "$2" {folder}/script; echo Your last job 900 used 12 hours; echo 7')
     stand_in(folder, "squeue", f"cat {folder}/queue")
     stand_in(folder, "scontrol", "echo Slurmctld is UP")
     stand_in(folder, "sacct", "true")
@@ -75,7 +75,7 @@ def test_a_job_requests_the_resources_of_its_training(slurm, tmp_path, queue, jo
     lines = (slurm / "script").read_text().splitlines()
     asked = dict(shlex.split(line)[1][2:].partition("=")[::2] for line in lines if line.startswith("#SBATCH"))
     assert asked | {"output": ""} == {
-        "nodes": "2", "ntasks": "6", "cpus-per-task": "3", "gpus": "6", "mem": "1234M", "time": "77", "partition": "p",
+        "nodes": "2", "ntasks": "6", "cpus-per-task": "3", "gpus": "6", "mem": "617M", "time": "77", "partition": "p",
         "account": "a", "job-name": "nnlo-x", "comment": str(LEAF.result_path(tmp_path / "search")), "requeue": "",
         "open-mode": "append", "signal": "USR2@90", "wckey": "submitit", "output": "",
     }  # fmt: skip
@@ -85,7 +85,7 @@ def test_a_job_requests_the_resources_of_its_training(slurm, tmp_path, queue, jo
 
 @pytest.mark.processes
 def test_variables_of_a_job_around_the_driver_do_not_reach_its_jobs(slurm, queue, job, monkeypatch):
-    stand_in(slurm, "sbatch", f"env > {slurm}/env; echo Submitted batch job 7")
+    stand_in(slurm, "sbatch", f"env > {slurm}/env; echo 7")
     monkeypatch.setenv("SLURM_MEM_PER_CPU", "1")
     monkeypatch.setenv("SLURM_CONF", "here")
     queue.submit(job, RUN, 1)

@@ -145,4 +145,6 @@ def _job_values(run: FinishedRun) -> Iterator[Comparison]:
     layers = summary["model"].get("layers")
     if layers:
         total = sum(layer["parameters"] for layer in layers)
-        yield Comparison("model.parameters", summary["model"]["parameters"], total, "the layers")
+        # Layers also count parameters that are not trained.
+        trained = summary["model"]["parameters"]
+        yield Comparison("model.parameters", trained, min(trained, total), "the layers")

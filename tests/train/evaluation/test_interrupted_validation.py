@@ -1,0 +1,67 @@
+"""A stop request does not wait for the end of a long validation: the steps are saved, and the validation starts over."""
+
+import pytest
+from helpers.algorithm_trainings import SYNCHRONOUS, measured, rows, task
+
+from nnlo_lib.state.jsonl_table import JsonlTable
+from nnlo_lib.train.evaluation import validation
+from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank import train_simulated
+
+CASES = {
+    "end of an epoch": ("allreduce", {}),
+    "each replica": ("dinno", {}),
+    "within an epoch": ("allreduce", {"train": {"validate_every": 4}}),
+    "epoch ends early": ("dsgt", {"train": {"target": {"metric": "val_loss", "value": 1e9}}}),
+}
+
+
+class InValidation(StopFlag):
+    """Stop flag that requests a stop from the second batch of a validation on."""
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.batches, self.requested = 0, False
+        original = validation.evaluation_batches
+
+        def counted(*arguments):
+            for batch in original(*arguments):
+                self.batches += 1
+                self.requested = self.requested or self.batches > 1
+                yield batch
+
+        monkeypatch.setattr(validation, "evaluation_batches", counted)
+
+    def __call__(self):
+        return self.requested
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_training_ends_as_the_undisturbed_one(tmp_path, manifest, monkeypatch, case):
+    name, settings = CASES[case]
+    settings = SYNCHRONOUS[name] | settings
+    whole, stopped = (task(tmp_path / part / "job", manifest, name, settings) for part in made(tmp_path))
+    assert train_simulated(whole, StopFlag())
+    with monkeypatch.context() as patched:
+        patched.setattr(validation, "STOP_PATIENCE_S", -1)
+        assert not train_simulated(stopped, InValidation(patched))
+    assert not (stopped.state / "history.jsonl").exists() or rows(stopped) == []
+    assert not JsonlTable(stopped.state / "validations.jsonl").rows
+    assert list((stopped.state / "checkpoints").iterdir())
+    assert train_simulated(stopped, StopFlag())
+    assert measured(stopped) == measured(whole)
+
+
+def made(folder):
+    """Yield the names of two folders after making them."""
+    for name in ("whole", "stopped"):
+        (folder / name).mkdir()
+        yield name
+
+
+def test_a_short_validation_is_finished(tmp_path, manifest, monkeypatch):
+    (tmp_path / "stopped").mkdir()
+    stopped = task(tmp_path / "stopped" / "job", manifest, "allreduce", SYNCHRONOUS["allreduce"])
+    with monkeypatch.context() as patched:
+        assert not train_simulated(stopped, InValidation(patched))
+    assert [row["epoch"] for row in rows(stopped)] == [1]
