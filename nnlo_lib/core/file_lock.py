@@ -23,6 +23,11 @@ logger = get_logger(__name__)
 def try_lock(file: IO[bytes], path: Path, kind: int = fcntl.LOCK_EX) -> bool:
     """Acquire the lock of an open file; return False if another process holds it.
 
+    Args:
+        file: open file.
+        path: its path, for the message.
+        kind: LOCK_EX or LOCK_SH.
+
     Raises UserError if the file system has no locks.
     """
     try:

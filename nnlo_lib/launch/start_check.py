@@ -18,7 +18,7 @@ DEAD_ALLOCATIONS = {  # what scontrol says, and what it means
     "Invalid job id": "Slurm does not know this job (any more), in which mpiexec would start the ranks",
     "Could not establish a configuration source": "this host belongs to no cluster of Slurm, whose srun would start the ranks",
 }
-SHARED_MEMORY_PER_RANK = (
+SHARED_MEMORY_PER_RANK_BYTES = (
     3 << 19
 )  # bytes; MPICH 4 started 2 ranks in 4 MB and 4 ranks in 6 MB, but not in half of it
 
@@ -53,7 +53,7 @@ def shared_memory_problem(task: Task) -> str:
         free = shutil.disk_usage(SHARED_MEMORY_FOLDER).free
     except OSError:
         free = 0
-    if ranks == 1 or free >= ranks * SHARED_MEMORY_PER_RANK:
+    if ranks == 1 or free >= ranks * SHARED_MEMORY_PER_RANK_BYTES:
         return ""
     return (
         f"no rank started: {shared_memory_text()}; enlarge it, for example by `docker run --shm-size=1g` or "

@@ -104,6 +104,11 @@ def _without_wrapper(tensors: dict[str, Tensor], module: nn.Module, path: str) -
     """Return the tensors without a prefix that all names share and no name of the model has.
 
     DataParallel writes `module.`, Lightning often `model.`, torch.compile `_orig_mod.`; they can be nested.
+
+    Args:
+        tensors: tensors of the file.
+        module: the model.
+        path: the file, for the note.
     """
     wanted, removed = module.state_dict().keys(), ""
     while prefix := _shared_prefix(tensors):

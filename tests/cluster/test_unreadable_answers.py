@@ -58,7 +58,7 @@ def test_the_number_of_a_job_beside_a_notice_of_the_site(output):
 
 @pytest.mark.parametrize("output", ["", "Submitted batch job 77", "Project 4711\n", "900\n77\n", "7.5\n"])
 def test_a_number_that_may_be_another_is_not_taken(output):
-    with pytest.raises(ValueError, match="no number of a job"):
+    with pytest.raises(ValueError, match="no line with only the number"):
         submitted_number(output)
 
 

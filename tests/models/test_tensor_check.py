@@ -35,7 +35,7 @@ class Scaled(nn.Module):
 
 
 def losses(module: nn.Module) -> list[float]:
-    """Return the losses of a training, which goes on from a saved state in the middle."""
+    """Return the losses of a training that continues from a saved state in the middle."""
     replica = Replica(make_dense(module))
     replica.set_optimizer(torch.optim.SGD, lr=0.1, momentum=0.9)
     inputs, found = torch.randn(4, 8, 8, generator=torch.manual_seed(4)), []

@@ -35,9 +35,7 @@ def submitted_number(output: str) -> str:
     lines = {line.strip() for line in output.splitlines()}
     numbers = [line.partition(";")[0] for line in lines if re.fullmatch(r"\d+(;\S+)?", line)]
     if len(numbers) != 1:
-        raise ValueError(
-            f"sbatch printed no number of a job that can be told from other text: {output.strip()!r}"
-        )
+        raise ValueError(f"sbatch printed no line with only the number of a job: {output.strip()!r}")
     return numbers[0]
 
 

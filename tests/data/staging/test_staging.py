@@ -1,4 +1,4 @@
-"""Copies of a store on the disk of a node: made once, checked, mended, and continued after a kill."""
+"""Copies of a store on the disk of a node: made once, checked, repaired, and continued after a kill."""
 
 import fcntl
 import shutil
