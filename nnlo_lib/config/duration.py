@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from nnlo_lib.config.base import raise_config_error
 
-UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+SECONDS_OF_UNIT = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)\s*")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d)")  # Slurm's days-hours:minutes:seconds
 FORMS = "90m, 2h, 1d, 24:00:00 (hours:minutes:seconds) or 1-12:00:00 (days-hours:minutes:seconds)"
@@ -23,7 +23,7 @@ def seconds_of(text: str) -> float | None:
         days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
         return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
     if text and not _PARTS.sub("", text):
-        return sum(float(number) * UNITS_S[unit] for number, unit in _PARTS.findall(text))
+        return sum(float(number) * SECONDS_OF_UNIT[unit] for number, unit in _PARTS.findall(text))
     return None
 
 

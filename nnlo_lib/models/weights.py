@@ -110,17 +110,15 @@ def _without_wrapper(tensors: dict[str, Tensor], module: nn.Module, path: str) -
         module: the model.
         path: the file, for the note.
     """
-    wanted, removed = module.state_dict().keys(), ""
-    while prefix := _shared_prefix(tensors):
+    wanted, removed, inside = module.state_dict().keys(), "", tensors
+    while prefix := _shared_prefix(inside):
         if any(name.startswith(prefix) for name in wanted):
             break
-        tensors, removed = (
-            {name.removeprefix(prefix): each for name, each in tensors.items()},
-            removed + prefix,
-        )
-    if removed:
-        logger.info(f"model.weights: {path}: all names begin with '{removed}', which is left out")
-    return tensors
+        inside, removed = {name.removeprefix(prefix): each for name, each in inside.items()}, removed + prefix
+    if not removed or not wanted & inside.keys():  # names of another network
+        return tensors
+    logger.info(f"model.weights: {path}: all names begin with '{removed}', which is left out")
+    return inside
 
 
 def _shared_prefix(tensors: dict[str, Tensor]) -> str:

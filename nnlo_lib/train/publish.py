@@ -5,6 +5,7 @@ import platform
 import shutil
 import socket
 from collections import Counter
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,12 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
     }
 
 
+@cache
+def package_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that the numbers of a training depend on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+
+
 def _origin(trainer: Trainer, reports: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what was trained, with which code, and where."""
     context, task = trainer.context, trainer.context.task
@@ -140,7 +147,7 @@ def _origin(trainer: Trainer, reports: list[dict[str, Any]]) -> dict[str, Any]:
         "code_version": code_version(),
         "input_files": task.input_checksums,
         "legs": trainer.position.legs,
-        "packages": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "packages": package_versions(),
         "hosts": [report["host"] for report in reports],
         "hardware": hardware_by_host([report["hardware"] for report in reports]),
         "ranks": context.comm.size,

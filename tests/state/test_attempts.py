@@ -158,7 +158,7 @@ def test_the_plan_raises_the_memory_of_one_job(memory):
 def test_the_plan_counts_a_job_that_the_scheduler_killed_for_its_memory(memory, tmp_path, monkeypatch):
     state, memory_of = memory
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    (tmp_path / "sacct").write_text("#!/bin/sh\necho OUT_OF_MEMORY\n")
+    (tmp_path / "sacct").write_text("#!/bin/sh\necho '7|7|OUT_OF_MEMORY'\n")
     (tmp_path / "sacct").chmod(0o755)
     replace(LeaseOwner.for_this_process(), scheduler="slurm", job="7").write(state / "lease.json")
     assert memory_of("seed-1", 2) == 150

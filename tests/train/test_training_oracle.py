@@ -78,7 +78,8 @@ def files(tmp_path):
     classes = np.arange(SAMPLES) % 4
     numbers = drawn.normal(size=(SAMPLES, 4))
     for name, labels in (("classes", classes), ("numbers", numbers)):
-        np.savez(tmp_path / f"{name}.npz", features=inputs, labels=labels)
+        for split in ("train", "test"):
+            np.savez(tmp_path / f"{name}-{split}.npz", features=inputs, labels=labels)
     (tmp_path / "net.py").write_text(NETWORK)
     return tmp_path
 
@@ -87,8 +88,8 @@ def trained(files, labels, ranks, accumulate, settings, train):
     """Return the published weights of a training on the arrays `labels`, with the parts of a batch accumulated."""
     arrays = {
         "name": "arrays",
-        "train": [f"{labels}.npz"],
-        "test": [f"{labels}.npz"],
+        "train": [f"{labels}-train.npz"],
+        "test": [f"{labels}-test.npz"],
         "one_hot": labels == "classes",
     }
     batch = {"epochs": EPOCHS, "batch_size": math.ceil(SAMPLES / ranks), "accumulate": accumulate}
@@ -117,7 +118,7 @@ def followed(files, labels, formula, kind, rates, clip):
     """
     names: dict = {}
     exec(NETWORK, names)
-    module, arrays = names["network"]((3,), 4).double(), np.load(files / f"{labels}.npz")
+    module, arrays = names["network"]((3,), 4).double(), np.load(files / f"{labels}-train.npz")
     inputs, targets = torch.from_numpy(arrays["features"]).double(), torch.from_numpy(arrays["labels"])
     optimizer = kind[0](module.parameters(), **kind[1])
     for rate in rates:

@@ -21,7 +21,7 @@ from nnlo_lib.train.task import Task
 
 FOLDER = "results/t/r/seed-0"
 MODEL = "model: {name: simplemlp, args: {hidden: 8, layers: 1}}\n"
-OTHER = "data: {dataset: mine, source: mine, reader: {name: arrays, train: '*.npz', test: '*.npz', features: x, labels: y}}\n"
+OTHER = "data: {dataset: mine, source: mine, reader: {name: arrays, train: 'all.npz', test: 'again.npz', features: x, labels: y}}\n"
 SETTINGS = {
     "model": {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}},
     "data": {"normalize": "standard"},
@@ -59,7 +59,8 @@ def digits(project):
 
 
 def write_arrays(project, x, y):
-    np.savez(project / "mine/all.npz", x=x, y=y)
+    for name in ("all", "again"):
+        np.savez(project / f"mine/{name}.npz", x=x, y=y)
 
 
 def scores(project, inputs):
