@@ -22,15 +22,15 @@ def run(name: str, *arguments: str) -> int:
     """Run pytest, print its output and write it to a log; return the exit status."""
     command = [sys.executable, "-m", "pytest", "-m", "real", *arguments]
     with (
-        (LOGS / f"{name}.log").open("w") as log,
-        subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process,
+        (LOGS / f"{name}.log").open("wb") as log,
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
     ):
         assert process.stdout
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            log.write(line)
+        # Not line by line: pytest prints a character for each test.
+        while part := os.read(process.stdout.fileno(), 1 << 16):
+            for stream in (sys.stdout.buffer, log):
+                stream.write(part)
+                stream.flush()
     return process.returncode
 
 
@@ -39,10 +39,10 @@ def main() -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     FAILED.unlink(missing_ok=True)
     os.environ["OMP_NUM_THREADS"] = "1"
-    # Only these files are collected: collecting all takes as long as several tests.
-    files = [
-        str(file) for file in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.real" in file.read_text()
-    ]
+    # Only these files are collected: collecting all takes as long as several tests. Backwards, so that the long tests
+    # of `train` do not begin last.
+    tests = sorted((ROOT / "tests").rglob("test_*.py"), reverse=True)
+    files = [str(file) for file in tests if "mark.real" in file.read_text()]
     status = run("first", "-n", str(WORKERS), "--dist", "loadfile", *files)
     failed = sorted(json.loads(FAILED.read_text())) if status == 1 and FAILED.exists() else []
     if status == 0 or not failed or len(failed) > REPEATED:
