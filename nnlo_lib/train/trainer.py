@@ -54,6 +54,7 @@ class Trainer:
             run.worker_train, context.workers, self.algorithm.steps_per_round
         )
         self.published_metrics: dict[str, float] = {}
+        self._is_training = False
         self.best_weights = BestWeights(run.train.best_rule)
         self.state = TrainingState(context, self.algorithm, self.best_weights, self.recorder)
         self._saver = TrainingSaver(context, self.state, self.recorder, self.checkpointer, stop)
@@ -101,6 +102,7 @@ class Trainer:
         # A restart repeats nothing: every checkpoint is written after this validation and counts its row.
         if self.context.task.run.train.evaluate_before and not position.steps and not position.restarts:
             self._evaluator.validate()
+        self._is_training = True
         while not self._has_ended:
             self._train()
             # Signals and clocks differ between ranks, so all ranks decide by the requests of all.
@@ -189,7 +191,7 @@ class Trainer:
 
     def _must_stop_now(self) -> bool:
         # The validation before the first step is part of each checkpoint, and the last one of the publication.
-        return self.stop() and self.position.steps > 0 and not self._has_ended
+        return self._is_training and self.stop() and not self._has_ended
 
     def _should_pause(self) -> bool:
         return self.stop() or self._saver.is_due()

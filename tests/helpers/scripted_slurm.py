@@ -108,6 +108,7 @@ class ScriptedSlurm:
         if number not in self.jobs or self.jobs[number].state not in ACTIVE:
             return
         self.end(number, "PREEMPTED")
+        self.jobs[number].ended = None  # slurmctld does not forget a job that it will queue again
         self.at(self.now + seconds, lambda: self._revive(number))
 
     def _revive(self, number: str) -> None:

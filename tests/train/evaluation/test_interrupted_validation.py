@@ -11,6 +11,7 @@ from nnlo_lib.train.rank import train_simulated
 CASES = {
     "end of an epoch": ("allreduce", {}),
     "each replica": ("dinno", {}),
+    "with a server": ("downpour, synchronous", {}),
     "within an epoch": ("allreduce", {"train": {"validate_every": 4}}),
     "epoch ends early": ("dsgt", {"train": {"target": {"metric": "val_loss", "value": 1e9}}}),
 }
