@@ -61,7 +61,7 @@ def _slurm_partitions() -> dict[str, tuple[int, int, bool]]:
     if not shutil.which("sinfo"):
         return {}
     lines = query_scheduler(
-        "sinfo", "--noheader", "--format=%P|%D|%c|%G", timeout=QUERY_TIMEOUT_S
+        "sinfo", "--all", "--noheader", "--format=%P|%D|%c|%G", timeout=QUERY_TIMEOUT_S
     ).splitlines()
     found: dict[str, tuple[int, int, bool]] = {}
     for name, nodes, cores, gres in (line.split("|") for line in lines if line.count("|") == 3):

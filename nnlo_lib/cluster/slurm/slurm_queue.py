@@ -61,7 +61,7 @@ class SlurmQueue:
         """Return what Slurm knows about jobs; the report is incomplete if a query failed."""
         wanted = set(numbers)
         answer = self._ask(
-            "squeue", f"--user={os.getuid()}", "--array", "--states=all", "--noheader", "--format=%i|%T|%r"
+            "squeue", f"--user={os.getuid()}", "--all", "--array", "--states=all", "--noheader", "--format=%i|%T|%r"
         )  # fmt: skip
         if answer is None or answer.returncode:
             return NO_ANSWER
@@ -79,7 +79,9 @@ class SlurmQueue:
 
     def find_submitted(self, name: str, comment: str) -> list[str] | None:
         """Return the numbers of the jobs with a name and a comment, whatever their state; None without an answer."""
-        answer = self._ask("squeue", f"--name={name}", "--states=all", "--noheader", "--format=%i|%k")
+        answer = self._ask(
+            "squeue", "--all", f"--name={name}", "--states=all", "--noheader", "--format=%i|%k"
+        )
         if answer is None or answer.returncode:
             return None
         rows = [line.strip().partition("|") for line in answer.stdout.splitlines()]

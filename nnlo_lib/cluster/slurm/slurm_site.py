@@ -42,7 +42,7 @@ class SlurmSite:
     @classmethod
     def ask(cls, run: Command = run_command) -> "SlurmSite":
         """Ask scontrol and sacctmgr; a command that fails leaves its part empty."""
-        shown = run("scontrol", "show", "partition", "--oneliner")
+        shown = run("scontrol", "show", "partition", "--oneliner", "--all")
         try:
             whose = f"user={getpass.getuser()}"
         except (KeyError, OSError):  # a user without an entry in the password file, as in some containers

@@ -197,7 +197,7 @@ class SlurmTrialQueue:
 
     def _jobs(self) -> dict[str, str] | None:
         """Return the comments of this user's waiting and running jobs, by number; None if Slurm does not respond."""
-        answer = self._run("squeue", "--me", "--noheader", "--format=%A|%k")
+        answer = self._run("squeue", "--all", "--me", "--noheader", "--format=%A|%k")
         if answer is None or answer.returncode:
             return None
         return dict(line.strip().split("|", 1) for line in answer.stdout.splitlines() if "|" in line)
