@@ -18,9 +18,8 @@ DEAD_ALLOCATIONS = {  # what scontrol says, and what it means
     "Invalid job id": "Slurm does not know this job (any more), in which mpiexec would start the ranks",
     "Could not establish a configuration source": "this host belongs to no cluster of Slurm, whose srun would start the ranks",
 }
-SHARED_MEMORY_PER_RANK_BYTES = (
-    3 << 19
-)  # bytes; MPICH 4 started 2 ranks in 4 MB and 4 ranks in 6 MB, but not in half of it
+# MPICH 5.0.2 started 2 ranks in 4 MB and not in 2 MB, 4 ranks in 6 MB and not in 4 MB.
+SHARED_MEMORY_PER_RANK_BYTES = 3 << 19
 
 
 def refuse_dead_allocation(command: LauncherCommand, environment: Mapping[str, str]) -> None:

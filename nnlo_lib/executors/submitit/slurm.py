@@ -155,7 +155,7 @@ class SlurmTrialQueue:
 
     def _submitted(self, job: TrialJob, run: Run, memory: int) -> str:
         executor = _Submission(
-            SearchPaths(self._search).submitit, lambda: self._unrecorded(job.task), max_num_timeout=MAX_TIMEOUT_REQUEUES,
+            SearchPaths(self._search).submitit, lambda: next(reversed(self._unrecorded(job.task)), None), max_num_timeout=MAX_TIMEOUT_REQUEUES,
             # `exec` replaces the batch shell, which would receive Slurm's signals instead of the launcher.
             python=f"exec {shlex.quote(sys.executable)}",
         )  # fmt: skip
@@ -165,8 +165,8 @@ class SlurmTrialQueue:
         with _outside_any_job():
             return executor.submit(job).job_id
 
-    def _unrecorded(self, fold_task: FoldTask) -> str | None:
-        """Return the number of the live job of a fold task that has no record, the newest one; None if there is none.
+    def _unrecorded(self, fold_task: FoldTask) -> list[str]:
+        """Return the numbers of the live jobs of a fold task that have no record, the newest one last.
 
         Raises TransientRefusalError if Slurm does not respond.
         """
@@ -174,26 +174,24 @@ class SlurmTrialQueue:
             raise TransientRefusalError("Slurm does not respond")
         recorded = JobRecord.read(self._search, fold_task)
         comment = self._comment_of(fold_task)
-        jobs = [
-            job for job, each in queue.items() if each == comment and not (recorded and recorded.job == job)
-        ]
-        return max(jobs, key=int, default=None)
+        jobs = [job for job, each in queue.items() if each == comment]
+        return sorted((job for job in jobs if not (recorded and recorded.job == job)), key=int)
 
     def _cancel_unclear(self, fold_task: FoldTask) -> None:
         """Cancel a job that Slurm accepted although the answer was lost: submitit has not written what the job reads.
 
         Raises TransientRefusalError if Slurm does not respond.
         """
-        if fold_task in self._unclear:
-            while number := self._unrecorded(fold_task):
-                if not self._slurm.cancel(number):
-                    raise TransientRefusalError(
-                        f"Slurm does not cancel job {number}, whose submission failed"
-                    )
-                logger.warning(
-                    f"job {number} of trial {fold_task.trial} was accepted without an answer; it is canceled"
-                )
-            self._unclear.discard(fold_task)
+        if fold_task not in self._unclear:
+            return
+        # Once each: a canceled job stays in the queue while its processes end.
+        for number in self._unrecorded(fold_task):
+            if not self._slurm.cancel(number):
+                raise TransientRefusalError(f"Slurm does not cancel job {number}, whose submission failed")
+            logger.warning(
+                f"job {number} of trial {fold_task.trial} was accepted without an answer; it is canceled"
+            )
+        self._unclear.discard(fold_task)
 
     def _jobs(self) -> dict[str, str] | None:
         """Return the comments of this user's waiting and running jobs, by number; None if Slurm does not respond."""

@@ -330,3 +330,18 @@ def test_a_job_is_not_submitted_while_slurm_does_not_say_whether_there_is_one(
     driver.start_due(10)
     assert driver._jobs == {LEAF: JobRecord("place", "7")}
     assert not place.memory
+
+
+@pytest.mark.processes
+def test_a_job_accepted_with_an_error_is_canceled_once_although_it_stays_in_the_queue(
+    slurm, tmp_path, queue, job
+):
+    stand_in(slurm, "sbatch", "echo the plugin of this site says no >&2; exit 1")
+    stand_in(slurm, "scancel", f'echo "$@" >> {slurm}/canceled')
+    comment = LEAF.result_path(tmp_path / "search").absolute()
+    (slurm / "queue").write_text(f"9|{comment}\n8|another job\n")  # 9 is COMPLETING for a while
+    with pytest.raises(UserError, match="the plugin of this site says no"):
+        queue.submit(job, RUN, 1)
+    assert (slurm / "canceled").read_text() == "9\n"
+    stand_in(slurm, "sbatch", "echo Project 4711: 1200 of 5000 used")
+    assert queue.submit(job, RUN, 1) == JobRecord("slurm", "9")  # no number: the job with this comment
