@@ -114,11 +114,6 @@ class BaseAlgorithmConfig(ImplementedConfig):
         return False
 
     @property
-    def steps_per_round(self) -> int:
-        """Local steps between two exchanges with the neighbors."""
-        return 1
-
-    @property
     def is_asynchronous(self) -> bool:
         """True if no worker waits for another."""
         return self.capabilities.asynchronous

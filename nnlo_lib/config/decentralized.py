@@ -82,11 +82,6 @@ class DiNNOConfig(BaseAlgorithmConfig):
         False, description="Keep the optimizer's state between rounds; false: reset it in every round."
     )
 
-    @property
-    def steps_per_round(self) -> int:
-        """Local steps between two exchanges with the neighbors."""
-        return self.primal_iterations
-
 
 class CADMMConfig(DiNNOConfig):
     """Another name of `dinno`, from the first version of its authors' code."""
@@ -145,11 +140,6 @@ class NEXTConfig(BaseAlgorithmConfig):
     step_decay: float = Field(
         0.0, ge=0, lt=1, description="mu in step <- step (1 - mu step) after each round."
     )
-
-    @property
-    def steps_per_round(self) -> int:
-        """Local steps between two exchanges with the neighbors."""
-        return self.inner_steps
 
 
 class ChocoSGDConfig(BaseAlgorithmConfig):

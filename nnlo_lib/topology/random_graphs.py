@@ -41,29 +41,19 @@ def random_graph(settings: RandomGraph, nodes: int, seed: int, round: int) -> nx
     Raises:
         UserError: if `gen_attempts` draws find no acceptable graph, or if no draw ever could.
     """
-    return draw_connected(settings, nodes, seed, round)[0]
-
-
-def draw_connected(settings: RandomGraph, nodes: int, seed: int, round: int) -> tuple[nx.Graph, int]:
-    """Return the graph of `random_graph` and the number of draws it took.
-
-    Args:
-        settings: settings of the graph.
-        nodes: number of nodes.
-        seed: seed of the graph.
-        round: own round of the graph in which it is drawn.
-
-    Raises:
-        UserError: as `random_graph`.
-    """
     refuse_impossible(settings, nodes)
     # A stream per round, so that a resumed run need not draw the graphs of earlier rounds.
     generator = np.random.default_rng(derive_seed(seed, "topology", round))
-    for attempt in range(1, settings.gen_attempts + 1):
+    for _ in range(settings.gen_attempts):
         graph = draw(settings, nodes, generator)
         if is_acceptable(graph, settings):
-            return graph, attempt
-    raise UserError(draw_failure_message(settings, nodes, round))
+            return graph
+    key, searched = draw_target(settings)
+    drawn = f" drawn for round {round} of {settings.name}" if round else ""
+    raise UserError(
+        f"topology.{key}: none of {settings.gen_attempts} graphs of {nodes} nodes{drawn} {searched}; "
+        f"change {key} or raise topology.gen_attempts"
+    )
 
 
 def draw(settings: RandomGraph, nodes: int, generator: np.random.Generator) -> nx.Graph:
@@ -174,22 +164,6 @@ def refuse_impossible(settings: RandomGraph, nodes: int) -> None:
                 f"topology.connectivity: {target:g} is impossible with {nodes} nodes; the largest value, of the "
                 f"complete graph, is {nodes}; use a smaller value"
             )
-
-
-def draw_failure_message(settings: RandomGraph, nodes: int, round: int) -> str:
-    """Return the error message: the graph that was not found, and the key to change.
-
-    Args:
-        settings: settings of the graph.
-        nodes: number of nodes.
-        round: own round of the graph in which the draws failed; 0 for the first graph.
-    """
-    key, searched = draw_target(settings)
-    drawn = f" drawn for round {round} of this graph" if round else ""
-    return (
-        f"topology.{key}: none of {settings.gen_attempts} graphs of {nodes} nodes{drawn} {searched}; "
-        f"change {key} or raise topology.gen_attempts"
-    )
 
 
 def draw_target(settings: RandomGraph) -> tuple[str, str]:

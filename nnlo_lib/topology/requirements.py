@@ -7,7 +7,6 @@ import numpy as np
 from nnlo_lib.config import Run
 from nnlo_lib.config.algorithm_base import GraphProperty
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.topology.redraw_check import redraw_error
 from nnlo_lib.topology.topology import Topology, build_topology
 
 GRAPH_PROPERTIES: dict[GraphProperty, Callable[[Topology], bool]] = {
@@ -32,14 +31,6 @@ ADVICE: dict[GraphProperty, str] = {
 }
 
 
-def _rounds(run: Run) -> int | None:
-    """Return the number of rounds of a run; None if it depends on the data."""
-    # The steps of an epoch then follow from the number of samples, which is unknown before the data are read.
-    if run.train.steps_per_epoch is None:
-        return None
-    return run.train.epochs * run.train.steps_per_epoch // run.algorithm.steps_per_round
-
-
 def topology_error(run: Run, seed: int) -> str | None:
     """Return why the run's topology does not suit its algorithm, or None."""
     row, workers = run.algorithm.capabilities, run.workers
@@ -49,8 +40,6 @@ def topology_error(run: Run, seed: int) -> str | None:
         graph = build_topology(run.topology, workers, seed)
     except UserError as error:
         return str(error)
-    if fault := redraw_error(run.topology, workers, seed, _rounds(run)):
-        return fault
     # With compressed changes, nodes keep public copies of the neighbors that they had in round 0.
     stays = run.compression.name != "none" and row.compresses_changes
     wanted: tuple[GraphProperty, ...] = (*row.graph_properties, "static") if stays else row.graph_properties

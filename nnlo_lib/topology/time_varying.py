@@ -37,20 +37,6 @@ def graph_at_round(settings: TopologyConfig, seed: int, round: int) -> tuple[Gra
     )
 
 
-def round_of(settings: TopologyConfig, index: int, own: int) -> int:
-    """Return the round of the run in which a graph has a given own round; the inverse of `graph_at_round`.
-
-    Args:
-        settings: topology of the run.
-        index: index of the graph in a sequence; 0 for a single graph.
-        own: number of earlier rounds in which the graph was used.
-    """
-    if not isinstance(settings, GraphSequenceConfig):
-        return own
-    cycle, now = divmod(own, settings.rounds)
-    return (cycle * len(settings.of) + index) * settings.rounds + now
-
-
 def first_round_of_graph(settings: GraphConfig, nodes: int, round: int) -> int:
     """Return the first (own) round that has the same graph as a given one.
 

@@ -12,7 +12,6 @@ from nnlo_lib.config.algorithm import ALGORITHMS, BuiltInAlgorithmConfig
 from nnlo_lib.config.base import block_types
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
-from nnlo_lib.topology.requirements import topology_error
 
 NAMES = {block.model_fields["name"].default for block in block_types(BuiltInAlgorithmConfig)} - {"cadmm"}
 GRAPHS = {"adpsgd": {"name": "cycle"}, "d2": {"name": "cycle", "weights": "lazy_metropolis"}}
@@ -184,32 +183,3 @@ def test_springs_that_overshoot_are_refused(refusal):
         assert f"algorithm.elastic_force: alpha = elastic_force / workers is {force / (ranks - 1):g}" in text
     Run.model_validate({"algorithm": {"name": "easgd", "elastic_force": 2.9}, "parallel": {"ranks": 4}})
     Run.model_validate({"algorithm": {"name": "easgd", "elastic_force": 5, "alpha": 0.5}})
-
-
-REDRAWN = {"name": "erdos_renyi", "p": 0.25, "redraw_every": 1, "gen_attempts": 5}
-
-
-def drawn(train=None, **topology):
-    block = {"topology": REDRAWN | topology, "parallel": {"ranks": 10, "transport": "simulated"}}
-    return settings("dsgd") | block | {"train": train or {}}
-
-
-def test_a_graph_that_a_later_round_does_not_find_is_refused_before(accepted, refusal):
-    text = refusal(**drawn())
-    assert re.search(r"none of 5 graphs of 10 nodes drawn for round \d+ of this graph is", text)
-    turns = {"name": "sequence", "rounds": 2, "of": [{"name": "cycle"}, REDRAWN]}
-    assert "drawn for round" in refusal(**drawn() | {"topology": turns})
-    text = refusal(**drawn(gen_attempts=12))
-    assert "one of the first 200 graphs took" in text
-    assert "change p or raise topology.gen_attempts" in text
-    accepted(**drawn(gen_attempts=1000))
-    accepted(**drawn(p=1, gen_attempts=1))
-
-
-def test_all_graphs_of_a_run_of_few_rounds_are_drawn():
-    def faults(rounds):
-        return topology_error(Run.model_validate(drawn({"epochs": 1, "steps_per_epoch": rounds})), 0)
-
-    first = int(re.search(r"for round (\d+)", faults(100))[1])
-    assert faults(first) is None  # checks rounds 0 to first - 1
-    assert faults(first + 1) is not None

@@ -5,6 +5,7 @@ test_gan_guarantees.py has the settings of GANs, test_elastic.py other numbers o
 
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -56,3 +57,14 @@ def test_an_unreadable_shard(tmp_path):
     said = training_here(tmp_path).finish(expect=2)
     assert shard.name in said
     assert f"rm -f {shard.relative_to(tmp_path)}" in said
+
+
+def test_a_redrawn_graph_that_is_never_connected_ends_the_training_in_its_round(tmp_path):
+    graph = {"name": "erdos_renyi", "p": 0.25, "redraw_every": 1, "gen_attempts": 5}
+    run = training_here(tmp_path, "dsgd", 10, topology=graph)
+    said = run.finish(expect=2).splitlines()[-1]
+    assert re.search(
+        r"topology\.p: none of 5 graphs of 10 nodes drawn for round [1-9]\d* of erdos_renyi is connected at p 0\.25; "
+        r"change p or raise topology\.gen_attempts",
+        said,
+    )
