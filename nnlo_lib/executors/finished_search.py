@@ -4,7 +4,6 @@ from pathlib import Path
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import SearchPaths
-from nnlo_lib.search.samplers.factory import build_sampler
 from nnlo_lib.search.study.frozen_settings import verify_settings
 from nnlo_lib.search.study.storage import config_text
 from nnlo_lib.search.study.study import Study
@@ -21,9 +20,7 @@ def is_finished(folder: Path, experiment: Experiment) -> bool:
     experiment = verify_settings(folder, experiment)
     if paths.config.read_text() != config_text(experiment):
         return False
-    search = experiment.search
-    assert search is not None, "only an experiment with a search has settings of a search"
-    study = Study(folder, search, experiment.train.epochs, build_sampler(search), search.parallel)
+    study = Study.of(folder, experiment)
     return bool(study.decisions) and study.has_ended
 
 

@@ -96,11 +96,7 @@ def replay_search(experiment: Experiment) -> int:
 
 
 def _search(experiment: Experiment, folder: Path, executor: Executor, lost: Event) -> int:
-    assert experiment.search is not None
-    study = Study(
-        folder, experiment.search, experiment.train.epochs, build_sampler(experiment.search), experiment.search.parallel
-    )  # fmt: skip
-    done = run_study(study, ProgressLogger(executor, load_study(folder)), lost)
+    done = run_study(Study.of(folder, experiment), ProgressLogger(executor, load_study(folder)), lost)
     return 0 if done else EXIT_PREEMPTED
 
 

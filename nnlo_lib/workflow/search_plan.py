@@ -10,7 +10,6 @@ from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.samplers.factory import build_sampler
 from nnlo_lib.search.study.frozen_settings import search_files, verify_settings
 from nnlo_lib.search.study.storage import search_folder, write_config
 from nnlo_lib.search.study.study import Study
@@ -136,13 +135,5 @@ def _has_ended(experiment: Experiment, folder: Path) -> bool:
     if experiment.search is None or not SearchPaths(folder).ended.exists():
         return False
     # The file alone is no proof: results may have been deleted since, to train fold tasks again.
-    search = experiment.search
-    study = Study(
-        folder,
-        search,
-        experiment.train.epochs,
-        # The sampler, which may take seconds to import, is needed only if the search may continue.
-        lambda number, known: build_sampler(search)(number, known),
-        search.parallel,
-    )
+    study = Study.of(folder, experiment)
     return bool(study.decisions) and study.has_ended

@@ -105,12 +105,8 @@ class TrialQueue:
     @cached_property
     def _study(self) -> Study:
         """The search, leased until this process ends. Raises UserError if another process holds the lease."""
-        from nnlo_lib.search.samplers.factory import build_sampler
-
         self._lease.acquire(False, lambda: False)
         atexit.register(self._lease.release)
         experiment = freeze_or_verify_settings(self._folder, self._experiment)
         write_config(experiment)
-        search = experiment.search
-        assert search is not None
-        return Study(self._folder, search, experiment.train.epochs, build_sampler(search), search.parallel)
+        return Study.of(self._folder, experiment)

@@ -24,7 +24,6 @@ from nnlo_lib.executors.mpi_pool.world import COORDINATOR_RANK, PoolWorld
 from nnlo_lib.executors.progress import ProgressLogger
 from nnlo_lib.launch.launcher import die_with_parent
 from nnlo_lib.launch.time_limit import TimeLimit
-from nnlo_lib.search.samplers.factory import build_sampler
 from nnlo_lib.search.study.loop import run_study
 from nnlo_lib.search.study.storage import load_study, read_config
 from nnlo_lib.search.study.study import Study
@@ -132,8 +131,9 @@ def _coordinate(world: PoolWorld, folder: Path, stop: PoolStopFlag) -> bool:
     try:
         # A fixed order depends on the number of fold tasks in parallel, which must not change with the ranks.
         parallel = search.parallel if search.order == "fixed" else len(world.groups) + search.blocks.ahead
-        study = Study(folder, search, experiment.train.epochs, build_sampler(search), parallel)
-        done = run_study(study, ProgressLogger(coordinator, load_study(folder)))
+        done = run_study(
+            Study.of(folder, experiment, parallel), ProgressLogger(coordinator, load_study(folder))
+        )
         coordinator.wait_until_idle()
         status, error = 0 if done else EXIT_PREEMPTED, ""
     except NoGroupLeftError as no_group:

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.search.pruners.base import Pruner
 from nnlo_lib.search.pruners.factory import build_pruner
+from nnlo_lib.search.samplers.factory import build_sampler
 from nnlo_lib.search.study.budget import reason_no_new_trial, reason_to_end
 from nnlo_lib.search.study.folds import next_fold
 from nnlo_lib.search.study.snapshot import StudySnapshot
@@ -85,6 +88,26 @@ class Study:
         self.unfinished = list(self.decisions)  # decisions without a result
         self.results: dict[FoldTask, Result] = {}
         self.refresh()
+
+    @classmethod
+    def of(cls, folder: Path, experiment: Experiment, parallel: int | None = None) -> "Study":
+        """Return the search of an experiment with the sampler of its `search.method`.
+
+        Args:
+            folder: folder of the search.
+            experiment: experiment with a section `search`.
+            parallel: number of fold tasks in parallel; default: `search.parallel`.
+        """
+        search = experiment.search
+        assert search is not None, "only an experiment with a search has a study"
+
+        # Built at the first proposal: a sampler takes seconds to import, and a search that has ended needs none.
+        sampler = cache(lambda: build_sampler(search))
+
+        def propose(number: int, known: StudySnapshot) -> SearchPoint | None:
+            return sampler()(number, known)
+
+        return cls(folder, search, experiment.train.epochs, propose, parallel or search.parallel)
 
     def refresh(self) -> None:
         """Read the results that were written after the last call."""
