@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from nnlo_lib.cluster.fate import Fate, JobReport, QueueReport
+from nnlo_lib.batch.job_states import Fate, JobReport, QueueReport
 from nnlo_lib.cluster.submission.job_files import StatusFile
 
 STATUS_FILE_INTERVAL_S = 2.0  # seconds between looks at the status files, which cost the batch system nothing

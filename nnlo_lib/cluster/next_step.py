@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from nnlo_lib.cluster.fate import PREEMPTED, Fate, JobReport
+from nnlo_lib.batch.job_states import PREEMPTED, Fate, JobReport
 from nnlo_lib.core.errors import EXIT_USER_ERROR
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
 from nnlo_lib.state.attempts import Attempt

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from nnlo_lib.cluster.fate import Fate, JobReport
+from nnlo_lib.batch.job_states import Fate, JobReport
 
 INTERVAL_S = 300.0  # seconds between lines about jobs that wait for their turn
 # JOB REASON CODES of squeue(1), by what a user must do. A name stands for all reasons that contain the name.

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.cluster.fate import Fate, JobReport
+from nnlo_lib.batch.job_states import Fate, JobReport
 from nnlo_lib.cluster.job_watch import STATUS_FILE_INTERVAL_S, JobWatch
 from nnlo_lib.cluster.next_step import Action, EndedJob, next_step
 from nnlo_lib.cluster.pending import PendingExplainer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nnlo_lib.cluster.fate import Fate, JobReport
+from nnlo_lib.batch.job_states import Fate, JobReport
 from nnlo_lib.cluster.next_step import Action, EndedJob, next_step
 from nnlo_lib.state.attempts import Attempt
 

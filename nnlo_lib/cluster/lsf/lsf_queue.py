@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from nnlo_lib.cluster.fate import NO_ANSWER, JobReport, QueueReport
-from nnlo_lib.cluster.lsf.lsf_states import lsf_report
+from nnlo_lib.batch.job_states import NO_ANSWER, JobReport, QueueReport, lsf_report
 from nnlo_lib.cluster.slurm.slurm_queue import Command, run_command
 
 FIELDS = "jobid stat exit_reason pend_reason delimiter='|'"

@@ -5,8 +5,7 @@ import re
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from nnlo_lib.cluster.fate import NO_ANSWER, JobReport, QueueReport
-from nnlo_lib.cluster.slurm.slurm_states import fate_of_state
+from nnlo_lib.batch.job_states import NO_ANSWER, JobReport, QueueReport, fate_of_state
 from nnlo_lib.core.batch_system.scheduler_query import scheduler_environment
 
 ANSWER_TIMEOUT_S = 60  # seconds; a busy slurmctld answers late

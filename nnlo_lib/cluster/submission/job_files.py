@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nnlo_lib.cluster.fate import Fate
+from nnlo_lib.batch.job_states import Fate
 from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
 from nnlo_lib.core.atomic_file import atomic_write
 

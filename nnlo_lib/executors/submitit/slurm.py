@@ -12,7 +12,7 @@ from typing import Any
 
 from submitit import SlurmExecutor
 
-from nnlo_lib.cluster.fate import PREEMPTED, Fate, JobReport
+from nnlo_lib.batch.job_states import PREEMPTED, Fate, JobReport
 from nnlo_lib.cluster.job_watch import FIRST_LOOK_S, JobWatch
 from nnlo_lib.cluster.pending import PendingExplainer
 from nnlo_lib.cluster.slurm.slurm_queue import (

@@ -1,0 +1,1 @@
+"""What NNLO knows about the batch systems Slurm and LSF."""
