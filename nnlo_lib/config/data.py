@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from nnlo_lib.config.base import NAME_PATTERN, ConfigModel, non_defaults, raise_config_error, suggest_name
+from nnlo_lib.config.edit_effects import EditEffect
 from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.identity.store_settings import StoreSettings
@@ -105,7 +106,7 @@ class DataConfig(ConfigModel):
             "anyOf": [{"enum": [*CATALOG]}, {"pattern": NAME_PATTERN, "description": "a new name"}]
         },
     )
-    source: str | None = Field(
+    source: Annotated[str | None, EditEffect.SAME_DATA] = Field(
         None, description="Folder, archive or URL of the original files; null: the mirrors in the catalog."
     )
     reader: ReaderConfig | None = Field(
@@ -147,11 +148,11 @@ class DataConfig(ConfigModel):
         description="Side in pixels of a square crop of images: random in training, else central; null: no crop.",
     )
     augment: AugmentConfig = Field(AugmentConfig(), description="Random changes of training images.")
-    stage_to: str | None = Field(
+    stage_to: Annotated[str | None, EditEffect.NEXT_ATTEMPT] = Field(
         None,
         description="Node-local folder, such as $TMPDIR, to which the store is copied before training; null: no copy.",
     )
-    stage_command: str | None = Field(
+    stage_command: Annotated[str | None, EditEffect.NEXT_ATTEMPT] = Field(
         None,
         description="Command that copies one file to the folder of `stage_to`, such as `xrdcp root://host/{source} {target}`; "
         "{source} and {target} are absolute paths; null: a plain copy.",

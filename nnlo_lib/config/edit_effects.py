@@ -1,8 +1,15 @@
-"""Effect of an edit of each key of the experiment file on results that exist already."""
+"""Effect of an edit of each key of the experiment file on results that exist already.
+
+A field declares its effect beside its type, as in `epochs: Annotated[int, EditEffect.RESUME]`. The keys of a section
+have the effect of the section unless they declare another one; the effect is RETRAIN if none is declared.
+"""
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import cache
 from typing import Any
+
+from nnlo_lib.config.base import ConfigModel, block_types
 
 
 class EditEffect(Enum):
@@ -17,37 +24,26 @@ class EditEffect(Enum):
     FROZEN = "frozen"
 
 
-_KEYS = {
-    EditEffect.RETRAIN: (
-        "data.dataset", "data.reader", "data.format", "data.shard_size", "data.validation", "data.stratify", "data.split_by",
-        "data.partition", "data.normalize", "data.crop", "data.augment", "model.name", "model.args",
-        "model.custom_objects", "model.weights", "model.weights_except", "train.steps_per_epoch", "train.batch_size",
-        "train.dealing", "train.accumulate", "train.clip_norm", "train.precision", "train.compile", "train.channels_last",
-        "train.optimizer", "train.schedule", "train.warm_up", "train.scale_lr", "train.early_stopping", "train.target",
-        "train.restore_best", "train.validate_every", "train.evaluate_before", "problem", "loss", "loss_weights", "metrics",
-        "algorithm", "topology", "compression", "parallel.processes_per_worker", "parallel.threads_per_rank",
-        "parallel.gpus_per_rank", "parallel.sync_batch_norm", "parallel.simulation",
-    ),
-    EditEffect.RESUME: ("train.epochs", "parallel.ranks", "parallel.transport"),
-    EditEffect.SAME_DATA: ("data.source",),
-    EditEffect.NEXT_ATTEMPT: (
-        "data.stage_to", "data.stage_command", "parallel.ranks_per_gpu", "parallel.master_gpu", "parallel.bind", "parallel.gpu_exchange",
-        "parallel.peer_timeout", "model.trust", "checkpoint", "observe", "resources",
-    ),
-    EditEffect.JOBS: ("name", "seeds", "folds", "runs"),
-    EditEffect.SEARCH_END: ("search.trials", "search.parallel", "search.objective.target", "search.budget", "search.blocks"),
-    EditEffect.FROZEN: (
-        "search.space", "search.method", "search.order", "search.seed", "search.folds", "search.fidelity",
-        "search.objective.metric", "search.objective.direction", "search.objective.epoch", "search.objective.max_seconds",
-        "search.objective.max_parameters",
-    ),
-}  # fmt: skip
-EDIT_EFFECTS = {key: effect for effect, keys in _KEYS.items() for key in keys}  # by key, or by section
+@cache
+def edit_effects(
+    section: type[ConfigModel], inherited: EditEffect = EditEffect.RETRAIN
+) -> dict[str, EditEffect]:
+    """Return the effect of each dotted key; a nested section is one key unless one of its keys has another effect."""
+    effects = {}
+    for key, field in section.model_fields.items():
+        effect = next((each for each in field.metadata if isinstance(each, EditEffect)), inherited)
+        inner = {
+            f"{key}.{name}": each
+            for block in block_types(field.annotation)
+            for name, each in edit_effects(block, effect).items()
+        }
+        effects |= inner if {*inner.values()} - {effect} else {key: effect}
+    return effects
 
 
-def keys_with(effect: EditEffect) -> tuple[str, ...]:
-    """Return the keys and sections with an effect."""
-    return _KEYS[effect]
+def keys_with(section: type[ConfigModel], *effects: EditEffect) -> tuple[str, ...]:
+    """Return the dotted keys of a section, or nested sections, with one of these effects."""
+    return tuple(key for key, effect in edit_effects(section).items() if effect in effects)
 
 
 def without_keys(settings: Any, keys: tuple[str, ...]) -> Any:

@@ -7,32 +7,35 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from nnlo_lib.config.base import NAME_PATTERN, merge_settings, raise_config_error
+from nnlo_lib.config.edit_effects import EditEffect
 from nnlo_lib.config.run import JobSpec, Run
 from nnlo_lib.config.search import SearchConfig
+
+RunName = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
 class Experiment(Run):
     """An experiment file: the settings of a base run, and variants, seeds, folds or a search."""
 
-    name: str = Field(
+    name: Annotated[str, EditEffect.JOBS] = Field(
         "experiment",
         pattern=NAME_PATTERN,
         description="Name of the experiment and of its folder in results/: letters, digits, _, . and -.",
     )
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], EditEffect.JOBS] = Field(
         (0,),
         min_length=1,
         description="One training per seed; the seed determines initial weights, data split, order of samples and "
         "dropout.",
     )
-    folds: int = Field(
+    folds: Annotated[int, EditEffect.JOBS] = Field(
         1, ge=1, description="Number of folds of cross-validation; 1: one split by `data.validation`."
     )
-    runs: dict[Annotated[str, Field(pattern=NAME_PATTERN)], dict[str, Any]] = Field(
+    runs: Annotated[dict[RunName, dict[str, Any]], EditEffect.JOBS] = Field(
         {},
         description="Runs by name, each with the keys that it overrides. Empty: one run with the settings of the file.",
     )
-    search: SearchConfig | None = Field(
+    search: Annotated[SearchConfig | None, EditEffect.FROZEN] = Field(
         None,
         description="Hyperparameter search over the settings of the file (docs/guides/search.md); null: no search.",
         examples=[

@@ -1,11 +1,12 @@
 """Settings of the trained network."""
 
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from nnlo_lib.config.base import ConfigModel, is_missing_file, raise_config_error, suggest_name
+from nnlo_lib.config.edit_effects import EditEffect
 from nnlo_lib.models.libraries.library_names import PATTERN, library_of
 from nnlo_lib.models.zoo_registry import MODELS
 
@@ -37,7 +38,7 @@ class ModelConfig(ConfigModel):
         description="Your classes and functions that a Keras `model.json` names: name in the file -> "
         "`path.py:Class` or `path.py:function`.",
     )
-    trust: bool = Field(
+    trust: Annotated[bool, EditEffect.NEXT_ATTEMPT] = Field(
         False,
         description="Allow that the file of a saved torch network (`.pt`, `.pt2`) runs its code when it is read "
         "(docs/reference/security.md). Set it if you would also run a `.py` file of its author.",

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from nnlo_lib.config.base import ConfigModel, raise_config_error
 from nnlo_lib.config.duration import Minutes
+from nnlo_lib.config.edit_effects import EditEffect
 
 Rank = Annotated[int, Field(ge=0)]
 Speed = Annotated[float, Field(gt=0)]
@@ -130,7 +131,9 @@ class SimulationConfig(ConfigModel):
 class ParallelConfig(ConfigModel):
     """Number of processes that train one model, and their communication."""
 
-    ranks: int = Field(2, ge=1, description="Number of MPI processes of one training, including servers.")
+    ranks: Annotated[int, EditEffect.RESUME] = Field(
+        2, ge=1, description="Number of MPI processes of one training, including servers."
+    )
     processes_per_worker: int = Field(
         1, ge=1, description="Ranks per worker; the ranks of a worker average their gradients."
     )
@@ -142,14 +145,18 @@ class ParallelConfig(ConfigModel):
         description="GPUs per rank: 1, or 0 to compute on CPUs; auto: 1 if this host shows GPUs, else 0, and `ranks_per_gpu` "
         "is raised until they suffice for the ranks. auto is replaced when the file is read, and refused on a cluster.",
     )
-    ranks_per_gpu: int = Field(1, ge=1, description="Ranks that share a GPU; used if `gpus_per_rank` is 1.")
-    master_gpu: bool = Field(True, description="Servers also use a GPU if `gpus_per_rank` is 1.")
-    bind: Literal["launcher", "none", "core", "socket", "numa"] = Field(
+    ranks_per_gpu: Annotated[int, EditEffect.NEXT_ATTEMPT] = Field(
+        1, ge=1, description="Ranks that share a GPU; used if `gpus_per_rank` is 1."
+    )
+    master_gpu: Annotated[bool, EditEffect.NEXT_ATTEMPT] = Field(
+        True, description="Servers also use a GPU if `gpus_per_rank` is 1."
+    )
+    bind: Annotated[Literal["launcher", "none", "core", "socket", "numa"], EditEffect.NEXT_ATTEMPT] = Field(
         "launcher",
         description="Cores to which the command that starts the ranks binds each rank. core: `threads_per_rank` cores; "
         "socket, numa: one socket or NUMA domain; none: all cores; launcher: what the command does by itself.",
     )
-    gpu_exchange: Literal["auto", "nccl", "cuda_aware", "host"] = Field(
+    gpu_exchange: Annotated[Literal["auto", "nccl", "cuda_aware", "host"], EditEffect.NEXT_ATTEMPT] = Field(
         "auto",
         description="How vectors on GPUs are summed. nccl: by NCCL, which requires one GPU per rank; cuda_aware: by "
         "an MPI library that reads GPU memory; host: through host memory; auto: the first of these that is "
@@ -159,11 +166,11 @@ class ParallelConfig(ConfigModel):
         False,
         description="Batch normalization uses the samples of all ranks; false: of each rank (only for allreduce).",
     )
-    transport: Literal["mpi", "simulated"] = Field(
+    transport: Annotated[Literal["mpi", "simulated"], EditEffect.RESUME] = Field(
         "mpi",
         description="mpi: one process per rank; simulated: all ranks in one process with a virtual clock.",
     )
-    peer_timeout: float = Field(
+    peer_timeout: Annotated[float, EditEffect.NEXT_ATTEMPT] = Field(
         600.0,
         gt=0,
         description="Seconds that a rank waits for a message of another rank; then the run fails with the name of "

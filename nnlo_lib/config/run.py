@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
@@ -90,11 +90,13 @@ class Run(ConfigModel):
     parallel: ParallelConfig = Field(
         ParallelConfig(), description="Number of processes, and their communication."
     )
-    checkpoint: CheckpointConfig = Field(
+    checkpoint: Annotated[CheckpointConfig, EditEffect.NEXT_ATTEMPT] = Field(
         CheckpointConfig(), description="Interval of checkpoints, and the checkpoints that are kept."
     )
-    observe: ObserveConfig = Field(ObserveConfig(), description="Tracing, monitoring and profiling.")
-    resources: ResourcesConfig = Field(
+    observe: Annotated[ObserveConfig, EditEffect.NEXT_ATTEMPT] = Field(
+        ObserveConfig(), description="Tracing, monitoring and profiling."
+    )
+    resources: Annotated[ResourcesConfig, EditEffect.NEXT_ATTEMPT] = Field(
         ResourcesConfig(), description="Resources that are requested from the scheduler."
     )
 
@@ -208,8 +210,7 @@ class Run(ConfigModel):
     @property
     def result_settings(self) -> str:
         """Settings on which a finished result depends, as JSON; an edit of the others trains nothing again."""
-        free = (*keys_with(EditEffect.NEXT_ATTEMPT), *keys_with(EditEffect.SAME_DATA))
-        run = self.with_defaults_for(*free)
+        run = self.with_defaults_for(*keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA))
         return json.dumps(non_defaults(run), sort_keys=True)
 
     @property

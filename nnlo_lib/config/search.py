@@ -6,6 +6,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from nnlo_lib.config.base import ConfigModel, ImplementedConfig, raise_config_error
 from nnlo_lib.config.duration import Hours
+from nnlo_lib.config.edit_effects import EditEffect
 from nnlo_lib.config.metrics import check_accuracy_range
 from nnlo_lib.config.space import SpaceConfig
 from nnlo_lib.config.stopping import better_direction
@@ -163,7 +164,7 @@ class ObjectiveConfig(ConfigModel):
         "errors and losses minimized).",
     )
     epoch: Literal["best", "last"] = Field("best", description="Epoch of a fold whose value counts.")
-    target: float | None = Field(
+    target: Annotated[float | None, EditEffect.SEARCH_END] = Field(
         None, description="Value of the best trial that ends the search; null: none."
     )
     max_seconds: float | None = Field(
@@ -267,11 +268,13 @@ class SearchConfig(ConfigModel):
         ForestSamplerConfig(),
         description="Sampler that proposes trials: forest, gp, genetic, random, sobol or grid.",
     )
-    trials: int | None = Field(
+    trials: Annotated[int | None, EditEffect.SEARCH_END] = Field(
         None, ge=1, description="Number of trials; it can be raised later, and existing trials are kept. null: 20, and all points of a "
         "grid.",
     )  # fmt: skip
-    parallel: int = Field(4, ge=1, description="Number of trainings in parallel.")
+    parallel: Annotated[int, EditEffect.SEARCH_END] = Field(
+        4, ge=1, description="Number of trainings in parallel."
+    )
     order: Literal["as_finished", "fixed"] = Field(
         "as_finished",
         description="Results that a proposal uses. as_finished: all available results, whose list is recorded; "
@@ -284,8 +287,10 @@ class SearchConfig(ConfigModel):
     fidelity: FidelityConfig = Field(
         FullFidelityConfig(), description="Number of epochs of a trial: full, asha, hyperband or median."
     )
-    budget: BudgetConfig = Field(BudgetConfig(), description="Limits after which no further training starts.")
-    blocks: MpiPoolConfig = Field(
+    budget: Annotated[BudgetConfig, EditEffect.SEARCH_END] = Field(
+        BudgetConfig(), description="Limits after which no further training starts."
+    )
+    blocks: Annotated[MpiPoolConfig, EditEffect.SEARCH_END] = Field(
         MpiPoolConfig(), description="Division of one MPI allocation into rank groups."
     )
 

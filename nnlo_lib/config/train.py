@@ -1,10 +1,11 @@
 """Settings of the training of a replica."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from nnlo_lib.config.base import ConfigModel, raise_config_error
+from nnlo_lib.config.edit_effects import EditEffect
 from nnlo_lib.config.optimizer import AdamConfig, OptimizerConfig
 from nnlo_lib.config.schedule import (
     ConstantScheduleConfig,
@@ -21,7 +22,9 @@ LR_SCALING_EXPONENTS = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}
 class TrainConfig(ConfigModel):
     """Length, optimizer, precision and stopping of a training."""
 
-    epochs: int = Field(10, ge=1, description="Passes over the training samples.")
+    epochs: Annotated[int, EditEffect.RESUME] = Field(
+        10, ge=1, description="Passes over the training samples."
+    )
     steps_per_epoch: int | None = Field(
         None, ge=1, description="Number of steps of an epoch; null: until every sample has been used once."
     )

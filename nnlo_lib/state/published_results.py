@@ -95,4 +95,4 @@ def _limited_steps(run: Run) -> float:
 
 
 def _other_settings(run: Run) -> str:
-    return run.with_defaults_for(*keys_with(EditEffect.RESUME), STEPS_KEY).result_settings
+    return run.with_defaults_for(*keys_with(Run, EditEffect.RESUME), STEPS_KEY).result_settings

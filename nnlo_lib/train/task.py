@@ -96,11 +96,7 @@ class Task:
         includes the number of epochs only if the learning-rate schedule depends on it.
         """
         # A change of `parallel.ranks` is allowed here and checked when the run resumes (elastic.py).
-        free = tuple(
-            key
-            for effect in (EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA, EditEffect.RESUME)
-            for key in keys_with(effect)
-        )
+        free = keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA, EditEffect.RESUME)
         if self.run.train.schedule.depends_on_epochs:
             free = tuple(key for key in free if key != "train.epochs")
         settings = non_defaults(self.run.with_defaults_for(*free))

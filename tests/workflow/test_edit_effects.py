@@ -6,7 +6,7 @@ import pytest
 from helpers.trial_results import write_result
 
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
-from nnlo_lib.config.edit_effects import EDIT_EFFECTS, EditEffect, keys_with
+from nnlo_lib.config.edit_effects import EditEffect, edit_effects, keys_with
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.space.searchable_keys import SHARED_DATA_KEYS
 from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
@@ -41,6 +41,7 @@ EDITS = {
     "search.blocks": {"ahead": 2},
 }  # fmt: skip
 STORE_KEYS = {f"data.{key}" for key in SHARED_DATA_KEYS}  # of another store, which tests/data covers
+EDIT_EFFECTS = edit_effects(Experiment)
 RUN_EFFECTS = (EditEffect.RETRAIN, EditEffect.RESUME, EditEffect.NEXT_ATTEMPT)
 
 
@@ -114,7 +115,7 @@ def test_an_edit_of_a_search_is_refused_if_it_changes_the_trials(key, tmp_path):
 
 
 # `search.blocks` is of the executor mpi alone.
-@pytest.mark.parametrize("key", sorted({*keys_with(EditEffect.SEARCH_END)} - {"search.blocks"}))
+@pytest.mark.parametrize("key", sorted({*keys_with(Experiment, EditEffect.SEARCH_END)} - {"search.blocks"}))
 def test_an_edit_of_the_end_of_a_search_changes_a_parameter_of_its_rule(key):
     base = Experiment.model_validate(BASE)
     before, after = (SearchPlan(each, False).end_conditions for each in (base, edited(base, key, EDITS[key])))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from nnlo_lib.config import Experiment
 from nnlo_lib.config.docgen.reference_page import MARKER
 from nnlo_lib.config.edit_effects import EditEffect, keys_with
 
@@ -56,9 +57,8 @@ def _effects() -> Iterator[str]:
 
 def _keys() -> Iterator[str]:
     yield from ("## Keys", "", _row("effect", "keys and sections"), _row("---", "---"))
-    yield from (
-        _row(effect.value, ", ".join(f"`{key}`" for key in keys_with(effect))) for effect in EditEffect
-    )
+    for effect in EditEffect:
+        yield _row(effect.value, ", ".join(f"`{key}`" for key in keys_with(Experiment, effect)))
 
 
 def _row(*cells: str) -> str:

@@ -15,11 +15,8 @@ from nnlo_lib.core.json_text import load_json
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.search.study.trial_archive import archive_trials, has_locking_trial
 
-MUTABLE_KEYS = (
-    *keys_with(EditEffect.NEXT_ATTEMPT),
-    *keys_with(EditEffect.SEARCH_END),
-    *keys_with(EditEffect.SAME_DATA),  # `store` says which samples these are
-)
+# An edit of a key with SAME_DATA that changes the samples changes the recorded `store`.
+MUTABLE_KEYS = keys_with(Experiment, EditEffect.NEXT_ATTEMPT, EditEffect.SEARCH_END, EditEffect.SAME_DATA)
 
 
 def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experiment:
