@@ -6,9 +6,9 @@ from pathlib import Path
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.launch.crash_recovery import all_attempts
-from nnlo_lib.launch.killed_attempt import job_exit_reason
 from nnlo_lib.launch.lost_attempt import record_lost_attempt
 from nnlo_lib.state.attempts import Attempt
+from nnlo_lib.state.out_of_memory import job_exit_reason
 
 
 def attempts_of_ended_job(job: BatchJob, outputs: Sequence[str], ranks: int) -> list[Attempt]:

@@ -25,6 +25,7 @@ from nnlo_lib.launch.signals import SignalRecorder, SignalSource
 from nnlo_lib.launch.time_limit import TimeLimit
 from nnlo_lib.state.attempts import Attempt, AttemptLog
 from nnlo_lib.state.lease import Lease, LeaseHeldError
+from nnlo_lib.state.out_of_memory import job_exit_reason
 from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.state.retry_policy import reason_not_to_retry
 from nnlo_lib.state.run_log import log_error
@@ -176,7 +177,7 @@ def _outcome_if_canceled(last: Attempt, job: BatchJob | None) -> AttemptOutcome 
     """Return the outcome `canceled` if a user canceled the job of the last attempt, else None."""
     before = BatchJob.from_id(job.scheduler, last.job) if job else None
     # The record alone is not enough: the launcher did not reach the scheduler, or LSF has given no reason.
-    if last.reason != "canceled" and (before is None or not before.was_cancelled()):
+    if last.reason != "canceled" and (before is None or job_exit_reason(before) != "canceled"):
         return None
     return AttemptOutcome(
         "canceled", f"job {last.job} was canceled and is not retried; run the same command again to resume"

@@ -11,9 +11,10 @@ from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.timestamp import timestamp
-from nnlo_lib.launch.killed_attempt import correct_last, job_exit_reason
+from nnlo_lib.launch.killed_attempt import correct_last
 from nnlo_lib.state.attempts import Attempt, read_attempts
 from nnlo_lib.state.lease_owner import OwnerMonitor
+from nnlo_lib.state.out_of_memory import job_exit_reason
 from nnlo_lib.state.step_marker import read_step_marker
 
 

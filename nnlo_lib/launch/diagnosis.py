@@ -60,7 +60,7 @@ def _dead_ranks(task: Task, end: ExitFacts, failures: Mapping[str, Mapping[str, 
 def _failure_outcome(first: Mapping[str, Any], end: ExitFacts) -> AttemptOutcome:
     # A rank that the OOM killer ends leaves no file; the other ranks see a lost peer.
     reason: ExitReason = (
-        "out of memory" if first["reason"] == "peer lost" and end.oom_killed else first["reason"]
+        "out of memory" if first["reason"] == "peer lost" and end.is_out_of_memory else first["reason"]
     )
     if first["status"] == EXIT_USER_ERROR:
         return AttemptOutcome(reason, first["error"], is_user_error=True, details=first["traceback"])

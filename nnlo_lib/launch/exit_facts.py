@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.state.out_of_memory import is_launch_out_of_memory
 
 # srun prints the description of the signal, as strsignal(3) does.
 SIGNALS_BY_DESCRIPTION = {signal.strsignal(number): number for number in signal.valid_signals()}
@@ -42,7 +43,7 @@ class ExitFacts:
     @property
     def is_out_of_memory(self) -> bool:
         """Whether the kernel or Slurm reported that a process was killed for its memory."""
-        return self.oom_killed or "memory" in self.launcher_facts
+        return is_launch_out_of_memory(self.oom_killed, self.launcher_facts)
 
     @property
     def launcher_signal(self) -> int:

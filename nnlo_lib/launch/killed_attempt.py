@@ -8,10 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from nnlo_lib.core.batch_system import BatchJob
-from nnlo_lib.core.exit_reason import ExitReason
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.launch.job_log import reports_out_of_memory
 from nnlo_lib.state.attempts import Attempt, AttemptLog
+from nnlo_lib.state.out_of_memory import job_exit_reason
 
 logger = get_logger(__name__)
 
@@ -19,13 +18,6 @@ logger = get_logger(__name__)
 VAGUE_REASONS = ("killed", "peer lost")
 # LSF stops a job above its memory limit with SIGTERM, and gives the reason only after the end of the job.
 VAGUE_LSF_REASONS = (*VAGUE_REASONS, "preempted")
-
-
-def job_exit_reason(job: BatchJob) -> ExitReason:
-    """Return why the job ended, from the scheduler and the job's log; `killed` if that is unknown."""
-    reason = job.exit_reason()
-    # Slurm's own memory check cancels the job or the step that exceeds the limit.
-    return "out of memory" if reason in ("killed", "canceled") and reports_out_of_memory(job) else reason
 
 
 def corrected_attempt(attempt: Attempt) -> Attempt:

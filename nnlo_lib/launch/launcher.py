@@ -23,13 +23,13 @@ from nnlo_lib.launch.diagnosis import diagnose_exit
 from nnlo_lib.launch.exit_facts import ExitFacts
 from nnlo_lib.launch.launcher_command import LauncherCommand, is_needed
 from nnlo_lib.launch.launcher_output import LauncherOutput
-from nnlo_lib.launch.oom import kernel_oom_kills
 from nnlo_lib.launch.rank_processes import RankProcesses
 from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
 from nnlo_lib.launch.signals import SignalSource
 from nnlo_lib.launch.start_check import refuse_dead_allocation, shared_memory_problem
 from nnlo_lib.launch.time_limit import TimeLimit
 from nnlo_lib.launch.watchdog import EXIT_GRACE_S, Watchdog
+from nnlo_lib.state.out_of_memory import kernel_oom_kills
 from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.train.task import Task
 

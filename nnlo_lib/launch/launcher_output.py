@@ -4,6 +4,7 @@ import re
 from collections import deque
 from typing import Any
 
+from nnlo_lib.state.out_of_memory import OUT_OF_MEMORY_PATTERN
 from nnlo_lib.state.printed_failure import parse_failure
 
 LAST_LINES = 20  # lines of the output that the log keeps if no rank recorded an error
@@ -24,11 +25,6 @@ OPEN_MPI_PATTERN = re.compile(
 EXIT_CODE_PATTERN = re.compile(r"EXIT CODE: (?P<code>\d+)")
 # Open MPI's `Exit code:` is a status, in contrast to Hydra's.
 EXIT_STATUS_PATTERN = re.compile(r"^\s*Exit code:\s+(?P<status>\d+)")
-# Only lines of Slurm itself: the ranks write to the same output.
-OUT_OF_MEMORY_PATTERN = re.compile(
-    r"^(?:slurmstepd|srun)[\w.-]*: .*(?P<memory>oom.?kill|out.?of.?memory|exceeded (?:job |step )?memory limit)",
-    re.IGNORECASE,
-)
 NODE_FAILURE_PATTERN = re.compile(r"^srun: error: Node failure on (?P<failed>\S+)")
 PATTERNS = (
     KILLED_RANK_PATTERN, OPEN_MPI_PATTERN, EXIT_CODE_PATTERN, EXIT_STATUS_PATTERN, OUT_OF_MEMORY_PATTERN,

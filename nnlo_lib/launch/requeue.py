@@ -8,8 +8,8 @@ from typing import Any
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.launch.job_log import reports_out_of_memory
 from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.state.out_of_memory import is_job_out_of_memory
 from nnlo_lib.state.outcome import AttemptOutcome
 
 logger = get_logger(__name__)
@@ -45,8 +45,7 @@ def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool
 
 
 def _cancellation(job: BatchJob) -> dict[str, Any]:
-    # Slurm's own memory check cancels the job, too.
-    if reports_out_of_memory(job):
+    if is_job_out_of_memory(job, "canceled"):
         return {"reason": "out of memory", "error": f"job {job.job_id} exceeded its memory"}
     return {
         "reason": "canceled",

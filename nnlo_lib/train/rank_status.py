@@ -23,11 +23,11 @@ from nnlo_lib.core.errors import (
 from nnlo_lib.core.exit_reason import ExitReason
 from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.core.user_code import error_with_source_line, is_in_user_code
+from nnlo_lib.state.out_of_memory import is_memory_error
 from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.state.printed_failure import print_failure
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
-OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "out of memory")  # texts of torch's errors on CPU and GPU
 
 
 def register_rank(state: Path, rank: int) -> None:
@@ -123,7 +123,7 @@ def failure_reason(error: BaseException) -> ExitReason:
     chain = list(_chain(error))
     if isinstance(error, CheckpointNotSavedError) or any(_is_disk_full(each) for each in chain):
         return "disk full"
-    if any(isinstance(each, MemoryError) or _is_out_of_memory(each) for each in chain):
+    if any(is_memory_error(each) for each in chain):
         return "out of memory"
     if isinstance(error, PeerLostError):
         return "peer lost"
@@ -134,10 +134,6 @@ def failure_reason(error: BaseException) -> ExitReason:
 
 def _is_disk_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY_MESSAGES)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

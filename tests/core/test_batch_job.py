@@ -79,7 +79,6 @@ def test_why_a_scheduler_ended_a_job(answers, job, command, output, reason):
     states = [f"7|7|{state}" for state in output] + ["7_1|8|TIMEOUT"]  # another task of the array
     answers(command, *(states if command == "sacct" else output))
     assert job.exit_reason() == reason
-    assert job.was_cancelled() == (reason == "canceled")
 
 
 def test_the_reason_of_a_refused_requeue_is_returned(answers):
@@ -177,34 +176,6 @@ def test_why_slurm_stops_a_job_that_runs(answers, record, accounted, decision):
 )
 def test_why_slurm_ended_a_job_without_accounting(answers, record, reason):
     answers("scontrol", *([record] if record else []), status=0 if record else 1)
-    assert JOB.exit_reason() == reason
-    assert JOB.was_cancelled() == (reason == "canceled")
-
-
-@pytest.mark.parametrize(
-    ("rows", "reason"),
-    [
-        # Slurm's own killer with jobacct_gather: FAILED with signal 9.
-        (["FAILED|0:9|0:0|1000M||1", "FAILED|0:9||||1", "COMPLETED|0:0|||970M|1"], "out of memory"),
-        # The task was killed, and the command of the job exited with status 1.
-        (["FAILED|1:0|0:9|2000M||2", "FAILED|0:9|||999000K|2"], "out of memory"),
-        (["FAILED|1:0|0:0|1000Mn||2", "FAILED|0:9|||990000K|2"], "out of memory"),
-        # The control group of a step was exceeded.
-        (["FAILED|1:0|0:0|1000M||1", "OUT_OF_MEMORY|0:125|||100K|1"], "out of memory"),
-        # A person has killed a rank with `kill -9`.
-        (["FAILED|1:0|0:9|1000M||1", "FAILED|0:9|||300000K|1"], "killed"),
-        # An error of the code that needed much memory.
-        (["FAILED|1:0|1:0|1000M||1", "FAILED|1:0|||1000000K|1"], "killed"),
-        (["FAILED|0:9|0:0|?||1"], "killed"),
-        ([], "killed"),
-    ],
-)
-def test_a_kill_for_memory_differs_from_other_kills(answers, rows, reason):
-    numbers = ["7|7", "7.batch|7.batch", "7.0|7.0"]
-    others = ["7_1|8|OUT_OF_MEMORY|0:125|0:0|1000M||1"]  # another task of the array
-    lines = [*(f"{number}|{row}" for number, row in zip(numbers, rows, strict=False)), *others]
-    echo = "; ".join(f"echo '{each}'" for each in lines)
-    answers("sacct", script=f'case "$*" in *-X*) echo "7|7|FAILED" ;; *) {echo} ;; esac')
     assert JOB.exit_reason() == reason
 
 

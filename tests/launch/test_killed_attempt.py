@@ -1,16 +1,13 @@
 """An attempt that was recorded as killed is corrected when the scheduler reports an out-of-memory kill."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.launch.crash_recovery import all_attempts
-from nnlo_lib.launch.job_log import reports_out_of_memory
-from nnlo_lib.launch.killed_attempt import correct_last_attempt, job_exit_reason
+from nnlo_lib.launch.killed_attempt import correct_last_attempt
 from nnlo_lib.launch.lost_attempt import record_lost_attempt
-from nnlo_lib.launch.oom import job_group
 from nnlo_lib.state.attempts import Attempt, AttemptLog, append_attempt, read_attempts
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.state.lease_owner import LeaseOwner
@@ -38,49 +35,6 @@ def write_log(folder, text, job="12"):
     log = folder / f".snakemake/slurm_logs/rule_train/two_seed-0/{job}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (LIMIT, True),
-        ("slurmstepd: error: Job 12 exceeded memory limit (2 > 1), being killed\n", True),
-        ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=12.batch.\n", True),
-        ("slurmstepd: error: Detected 1 oom_kill event in StepId=12.batch.\n", True),
-        ("srun: error: n1: task 0: Out Of Memory\n", True),
-        (f"epoch 1\n{LIMIT}slurmstepd-n1: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-11-23 ***\n", True),
-        ("srun: error: n1: task 0: Killed\n", False),
-        ("a line of the model: out of memory\n", False),
-        # An earlier run of a requeued job, whose log is continued.
-        (
-            f"{LIMIT}slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026 DUE TO JOB REQUEUE ***\nepoch 2\n",
-            False,
-        ),
-    ],
-)
-def test_the_log_of_a_job_reports_a_kill_for_memory(tmp_path, text, found):
-    write_log(tmp_path, text)
-    write_log(tmp_path, LIMIT, job="112")
-    assert reports_out_of_memory(JOB) == found
-    assert not reports_out_of_memory(BatchJob("lsf", "12"))
-
-
-@pytest.mark.parametrize(("reported", "reason"), [("killed", "out of memory"), ("canceled", "out of memory"),
-                                                  ("node failure", "node failure")])  # fmt: skip
-def test_slurm_cancels_what_exceeds_its_memory(tmp_path, monkeypatch, reported, reason):
-    monkeypatch.setattr(BatchJob, "exit_reason", lambda job: reported)
-    (tmp_path / "elsewhere").write_text(LIMIT)
-    monkeypatch.setattr(BatchJob, "output_file", lambda job: tmp_path / "elsewhere")
-    assert job_exit_reason(JOB) == reason
-
-
-def test_kills_are_counted_in_all_steps_of_the_job():
-    job, session = (
-        Path("/sys/fs/cgroup/system.slice/job_12"),
-        Path("/sys/fs/cgroup/user.slice/session-1.scope"),
-    )
-    assert job_group(job / "step_batch/user/task_0") == job
-    assert job_group(session) == session
 
 
 def test_memory_is_raised_although_the_attempt_is_recorded_as_killed(tmp_path):

@@ -32,7 +32,7 @@ def decide(monkeypatch):
         raise AssertionError("the scheduler must not be queried")
 
     monkeypatch.setattr(BatchJob, "stop_decision", unexpected)
-    monkeypatch.setattr(requeue, "reports_out_of_memory", lambda job: False)
+    monkeypatch.setattr(requeue, "is_job_out_of_memory", lambda job, reason: False)
     return lambda *decision: monkeypatch.setattr(
         BatchJob, "stop_decision", lambda job: StopDecision(*decision)
     )
@@ -60,7 +60,7 @@ def test_what_a_stopped_job_may_do(decide, decision, reason, may_requeue, status
 
 def test_slurm_cancels_a_job_for_its_memory(decide, monkeypatch):
     decide("canceled")
-    monkeypatch.setattr(requeue, "reports_out_of_memory", lambda job: True)
+    monkeypatch.setattr(requeue, "is_job_out_of_memory", lambda job, reason: True)
     judged = judge_stop(stopped(), JOB, is_automatic=True)
     assert (judged.reason, judged.error) == ("out of memory", "job 7 exceeded its memory")
 
@@ -131,7 +131,7 @@ def task_in(folder):
 
 def attempt_after(folder, reason, monkeypatch, number=2, job="8"):
     """Make an attempt after one that ended for a reason in job 7; return the outcome, `finished` if it was made."""
-    monkeypatch.setattr(BatchJob, "was_cancelled", lambda job: False)
+    monkeypatch.setattr(BatchJob, "exit_reason", lambda job: "killed")
     monkeypatch.setattr(Task, "input_checksums", {})
     task, times = task_in(folder), ("2026-01-01T00:00:00+00:00", "2026-01-01T00:00:09+00:00")
     append_attempt(task.state, Attempt(1, *times, 9.0, "n1", "7", reason, "the cause", 0, 5, 5, 1))

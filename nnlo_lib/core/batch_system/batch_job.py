@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from nnlo_lib.batch.job_states import fate_of_state
 from nnlo_lib.core.batch_system.lsf_job import lsf_exit_reason, lsf_minutes_left
 from nnlo_lib.core.batch_system.scheduler_query import query_scheduler, request_scheduler
 from nnlo_lib.core.batch_system.slurm_job import slurm_exit_reason, slurm_stop_decision
@@ -57,12 +58,8 @@ class BatchJob:
         return parse_slurm_minutes(rows.get(self.job_id, ""))
 
     def exit_reason(self) -> ExitReason:
-        """Return why the job, or its last run before a requeue, ended; `killed` if that is unknown."""
+        """Return why the job, or its last run before a requeue, ended; `killed` if its state does not tell it."""
         return slurm_exit_reason(self.job_id) if self.scheduler == "slurm" else lsf_exit_reason(self.job_id)
-
-    def was_cancelled(self) -> bool:
-        """Return True if a person canceled the job, or its last run before a requeue."""
-        return self.exit_reason() == "canceled"
 
     def stop_decision(self) -> StopDecision:
         """Return why the scheduler stops this running job, after a process of the job has received SIGTERM.
@@ -75,7 +72,7 @@ class BatchJob:
         """Return True if the scheduler reports that the job has ended and is not queued again."""
         if self.scheduler == "lsf":
             state = query_scheduler("bjobs", "-a", "-noheader", "-o", "stat", self.job_id)
-            return state in ("DONE", "EXIT")
+            return not fate_of_state(state).is_active
         record = SlurmRecord.query(self.job_id)
         return record is not None and not record.is_live and record.state != "COMPLETING"
 

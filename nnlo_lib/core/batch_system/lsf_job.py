@@ -2,20 +2,15 @@
 
 import re
 
+from nnlo_lib.batch.job_states import reason_of_state
 from nnlo_lib.core.batch_system.scheduler_query import query_scheduler
 from nnlo_lib.core.exit_reason import ExitReason
-
-EXIT_REASONS: dict[str, ExitReason] = {
-    "TERM_MEMLIMIT": "out of memory", "TERM_SWAP": "out of memory", "TERM_RUNLIMIT": "time limit",
-    "TERM_PREEMPT": "preempted", "TERM_REQUEUE": "preempted", "TERM_WINDOW": "preempted", "TERM_LOAD": "preempted",
-    "TERM_OWNER": "canceled",
-}  # fmt: skip
 
 
 def lsf_exit_reason(job_id: str) -> ExitReason:
     """Return why the job ended; `killed` if that is unknown."""
     text = query_scheduler("bjobs", "-a", "-noheader", "-o", "exit_reason", job_id)
-    return next((reason for term, reason in EXIT_REASONS.items() if text.startswith(term)), "killed")
+    return reason_of_state(text) or "killed"
 
 
 def lsf_minutes_left(job_id: str) -> float | None:

@@ -8,21 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from nnlo_lib.batch.job_states import Fate, fate_of_state
 from nnlo_lib.core.batch_system.scheduler_query import query_scheduler
 
 MAX_CLOCK_SKEW_S = 20  # between the hosts; the shortest time limit of Slurm is 60 s
-
-LIVE_STATES = (
-    "PENDING",
-    "CONFIGURING",
-    "RUNNING",
-    "SUSPENDED",
-    "STOPPED",
-    "SIGNALING",
-    "STAGE_OUT",
-    "RESIZING",
-)
-REQUEUED_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 
 
 @dataclass(frozen=True)
@@ -70,14 +59,15 @@ class SlurmRecord:
     @property
     def is_live(self) -> bool:
         """Whether the job waits or runs."""
-        return self.state in LIVE_STATES or self.is_requeued
+        return (self.state != "COMPLETING" and fate_of_state(self.state).is_active) or self.is_requeued
 
     @property
     def is_requeued(self) -> bool:
         """Whether slurmctld has queued the job again."""
         # A completing job does not show its next state, but only a queued job has no end, or an end in the future if
         # the scheduler has planned its next start (seen with Slurm 22.05).
-        return (self.state == "COMPLETING" and self._ends_later) or self.state in REQUEUED_STATES
+        completing = self.state == "COMPLETING"
+        return self._ends_later if completing else fate_of_state(self.state) is Fate.PENDING
 
     @property
     def _ends_later(self) -> bool:

@@ -23,11 +23,11 @@ from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
 from nnlo_lib.launch.diagnosis import diagnose_exit
 from nnlo_lib.launch.exit_facts import ExitFacts
 from nnlo_lib.launch.launcher import clear_previous_attempt
-from nnlo_lib.launch.oom import kernel_oom_kills
 from nnlo_lib.launch.signals import SignalSource
 from nnlo_lib.launch.time_limit import TimeLimit
 from nnlo_lib.search.study.storage import read_config
 from nnlo_lib.search.study.trial import FoldTask
+from nnlo_lib.state.out_of_memory import kernel_oom_kills
 from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.train.task import Task
 
