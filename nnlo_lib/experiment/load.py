@@ -13,8 +13,7 @@ from nnlo_lib.experiment.automatic_gpus import with_visible_gpus
 from nnlo_lib.experiment.checks import find_mistakes, with_model_parameter_ranges
 from nnlo_lib.experiment.overrides import apply_overrides
 from nnlo_lib.experiment.validation_messages import Mistake, describe_validation_error
-from nnlo_lib.experiment.yaml_limits import MAX_LEVELS
-from nnlo_lib.experiment.yaml_source import KeyPath, read_settings, read_yaml
+from nnlo_lib.experiment.yaml_source import MAX_LEVELS, KeyPath, read_settings, read_yaml
 
 
 def load_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment:

@@ -8,12 +8,15 @@ from typing import Any
 import yaml
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.experiment.yaml_limits import MAX_FILE_BYTES, NUMBER_TAGS, BoundedLoader
 
 KeyPath = tuple[str, ...]
+# Of a file in which each alias is replaced by a copy: some lines of aliases could need hours or the whole memory.
+MAX_FILE_BYTES = 500_000
+MAX_LEVELS = 50  # an experiment has at most 10
+NUMBER_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
-class ExperimentYamlLoader(BoundedLoader):
+class ExperimentYamlLoader(yaml.SafeLoader):
     """YAML 1.1 loader that keeps keys as written text, reads 1e-3 as a number, and dates and 24:00:00 as text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -31,13 +34,13 @@ class ExperimentYamlLoader(BoundedLoader):
 # Without YAML 1.1's numbers in base 60 (24:00:00 would be 86400) and base 8 (010 would be 8).
 ExperimentYamlLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in NUMBER_TAGS]
-    for first, resolvers in BoundedLoader.yaml_implicit_resolvers.items()
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 ExperimentYamlLoader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
 ExperimentYamlLoader.add_constructor("tag:yaml.org,2002:int", lambda _, node: _integer(node.value))
 ExperimentYamlLoader.add_implicit_resolver(
     "tag:yaml.org,2002:int",
-    re.compile(r"[-+]?(0b[01_]+|0x[\da-fA-F_]+|\d[\d_]*)$"), list("-+0123456789"),
+    re.compile(r"[-+]?(0b[01_]+|0x[\da-fA-F_]+|\d[\d_]{,999})$"), list("-+0123456789"),
 )  # fmt: skip
 # YAML 1.1 requires a decimal point and a sign of the exponent, and reads 1e-3 as text.
 ExperimentYamlLoader.add_implicit_resolver(
@@ -55,8 +58,8 @@ def _integer(text: str) -> int:
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
     """Return the settings in an experiment file and the `file:line` of each key.
 
-    Raises UserError if the file cannot be read, is not YAML, is not a mapping, has a key twice, or exceeds the
-    limits (yaml_limits).
+    Raises UserError if the file cannot be read, is not YAML, is not a mapping, has a key twice, or exceeds a
+    limit.
     """
     try:
         with path.open("rb") as file:
@@ -94,7 +97,7 @@ def read_settings(
 def parse_yaml(text: bytes | str, place: Callable[[int], str]) -> tuple[Any, list[tuple[KeyPath, int]]]:
     """Return the values of a YAML text, and the line of each key; `place(line)` names a line.
 
-    Raises UserError if the text is not YAML or exceeds the limits.
+    Raises UserError if the text is not YAML or exceeds a limit.
     """
     if len(text) > MAX_FILE_BYTES:
         raise UserError(f"{place(1)}: larger than {MAX_FILE_BYTES:,} bytes, the limit of an experiment file")
@@ -103,19 +106,38 @@ def parse_yaml(text: bytes | str, place: Callable[[int], str]) -> tuple[Any, lis
         tree = loader.get_single_node()
         lines = list(_lines(tree))  # first, because the construction replaces merge keys in the nodes
         return loader.construct_document(tree) if tree else None, lines
-    except Exception as error:  # PyYAML does not catch KeyError, ValueError, RecursionError ... of odd values
+    except RecursionError as error:
+        raise UserError(f"{place(1)}: invalid YAML: more than {MAX_LEVELS} nested levels") from error
+    except Exception as error:  # PyYAML does not catch KeyError, ValueError ... of odd values
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
         raise UserError(f"{place(mark.line + 1 if mark else 1)}: invalid YAML: {problem}") from error
 
 
-def _lines(node: yaml.Node | None, above: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
-    """Yield every key and list item with its line."""
+def _lines(tree: yaml.Node | None) -> Iterator[tuple[KeyPath, int]]:
+    """Yield every key and list item with its line. Raises yaml.YAMLError if copies of aliases exceed a limit."""
+    size = 0
+    for key, start, chars in _entries(tree, ()):
+        size += chars
+        if size > MAX_FILE_BYTES or len(key) > MAX_LEVELS:
+            limit = (
+                f"{MAX_LEVELS} nested levels" if size <= MAX_FILE_BYTES else f"{MAX_FILE_BYTES:,} characters"
+            )
+            raise yaml.MarkedYAMLError(
+                problem=f"more than {limit}, counted as if each alias (*name) was a copy; use fewer aliases or levels",
+                problem_mark=start,
+            )
+        yield key, start.line + 1
+
+
+def _entries(node: yaml.Node | None, above: KeyPath) -> Iterator[tuple[KeyPath, yaml.Mark, int]]:
+    """Yield every key and list item with its start and the smallest number of characters that it needs."""
     parts = []
     if isinstance(node, yaml.MappingNode):
         parts = [(name.value, name, value) for name, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
         parts = [(str(index), item, item) for index, item in enumerate(node.value)]
     for name, start, value in parts:
-        yield (*above, name), start.start_mark.line + 1
-        yield from _lines(value, (*above, name))
+        scalars = [part for part in {start, value} if isinstance(part, yaml.ScalarNode)]
+        yield (*above, name), start.start_mark, 1 + sum(len(part.value) for part in scalars)
+        yield from _entries(value, (*above, name))
