@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _stores(options: argparse.Namespace) -> None:
-    from nnlo_lib.data.inspect.size_text import size_text
+    from nnlo_lib.core.text_format import size_text
     from nnlo_lib.data.store.inventory import remove_data_folder
     from nnlo_lib.workflow.store_overview import print_stores
 

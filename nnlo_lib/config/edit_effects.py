@@ -29,7 +29,7 @@ def edit_effects(
     section: type[ConfigModel], inherited: EditEffect = EditEffect.RETRAIN
 ) -> dict[str, EditEffect]:
     """Return the effect of each dotted key; a nested section is one key unless one of its keys has another effect."""
-    effects = {}
+    effects: dict[str, EditEffect] = {}
     for key, field in section.model_fields.items():
         effect = next((each for each in field.metadata if isinstance(each, EditEffect)), inherited)
         inner = {

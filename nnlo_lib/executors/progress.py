@@ -5,11 +5,12 @@ import time
 
 from nnlo_lib.core.error_headline import error_headline
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.text_format import duration_text
 from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.search.study.folds import next_fold
 from nnlo_lib.search.study.loop import Executor
 from nnlo_lib.search.study.objective import mean_and_error
-from nnlo_lib.search.study.plain_text import format_duration, with_error
+from nnlo_lib.search.study.plain_text import with_error
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.storage import StoredStudy
 from nnlo_lib.search.study.trial import FoldTask
@@ -75,7 +76,7 @@ def format_progress(known: StudySnapshot, trial: int, epochs: int, seconds: floa
     done = len({number for number, _ in finished_rungs(known)})
     outcome = _outcome(known, trial, epochs)
     return (
-        f"trial {trial}{outcome}  ({leader})  {done}/{count_trials(known.search)}, {format_duration(seconds)}"
+        f"trial {trial}{outcome}  ({leader})  {done}/{count_trials(known.search)}, {duration_text(seconds)}"
     )
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from nnlo_lib.core.text_format import size_text, table_lines
+
 LayerRecord = dict[str, Any]
 Flops = tuple[int | None, int | None]
 HEADINGS = ("#", "layer", "type", "output", "weights", "parameters", "FLOPs", "settings")
-LEFT = (False, True, True, True, True, False, False, True)
-GAP = "  "
+LEFT = (1, 2, 3, 4, 7)
 
 
 def layer_table_text(rows: Sequence[LayerRecord], flops: Flops = (None, None)) -> str:
@@ -16,8 +17,7 @@ def layer_table_text(rows: Sequence[LayerRecord], flops: Flops = (None, None)) -
     `flops`: floating-point operations of the model's forward and backward pass, None if unknown.
     """
     table = [HEADINGS, *(_cells(number, row) for number, row in enumerate(rows))]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [_line(cells, widths) for cells in table]
+    lines = list(table_lines(table, LEFT))
     return "\n".join([lines[0], "-" * min(max(map(len, lines)), 110), *lines[1:], "", *_totals(rows, flops)])
 
 
@@ -29,15 +29,9 @@ def _cells(number: int, row: LayerRecord) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    sides = zip(cells, widths, LEFT, strict=True)
-    return GAP.join(cell.ljust(width) if left else cell.rjust(width) for cell, width, left in sides).rstrip()
-
-
 def _totals(rows: Sequence[LayerRecord], flops: Flops) -> list[str]:
     parameters = sum(row["parameters"] for row in rows)
-    size = sum(row["bytes"] for row in rows) / 2**20
-    lines = [f"{parameters:,} parameters, {size:,.2f} MiB"]
+    lines = [f"{parameters:,} parameters, {size_text(sum(row['bytes'] for row in rows))}"]
     forward, backward = flops
     if forward is not None and backward is not None:
         # A multiplication and the addition of its product count as two operations, but as one MAC.

@@ -6,18 +6,10 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
+from nnlo_lib.core.text_format import MISSING, decimals, duration_text, number, size_text
 from nnlo_lib.report.tables import Spread
 
-BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-MISSING = "–"
 UNBROKEN = "\u00a0"  # no-break space
-
-
-def number(value: float, digits: int = 4) -> str:
-    """Write a number with `digits` significant digits and thousands separators."""
-    if value is None or not math.isfinite(value):
-        return MISSING
-    return f"{value:,.{decimals(value, digits)}f}" if value == 0 or abs(value) >= 1e-4 else f"{value:.2e}"
 
 
 def rounded(value: float) -> str:
@@ -36,21 +28,13 @@ def share(value: float) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Write a number of bytes in the largest decimal unit in which it is at least one."""
-    if not math.isfinite(count):
-        return MISSING
-    # Rounded before the unit is chosen, because 999.7 bytes are 1.00 kB.
-    shown = float(f"{round(count):.3g}")
-    power = min(len(BYTE_UNITS) - 1, int(math.log10(shown) / 3)) if shown else 0
-    return f"{number(count / 1000**power, 3) if power else round(count)}{UNBROKEN}{BYTE_UNITS[power]}"
+    """Write a number of bytes without breaks."""
+    return size_text(count).replace(" ", UNBROKEN)
 
 
-def format_duration(value: float) -> str:
-    """Write a duration (seconds): below 10 minutes in seconds, else in hours and minutes."""
-    if not math.isfinite(value) or value < 600:
-        return f"{number(value, 3)}{UNBROKEN}s"
-    hours, minutes = divmod(round(value / 60), 60)
-    return f"{hours}{UNBROKEN}h {minutes:02d}{UNBROKEN}min" if hours else f"{minutes}{UNBROKEN}min"
+def format_duration(seconds: float) -> str:
+    """Write a duration without breaks."""
+    return duration_text(seconds).replace(" ", UNBROKEN)
 
 
 def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:
@@ -90,12 +74,6 @@ def listing(names: Sequence[str]) -> str:
 def plural(count: int, noun: str) -> str:
     """Write a count with its noun: 1 seed, 3 seeds."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def decimals(value: float, digits: int) -> int:
-    """Return the number of decimals with which a number has `digits` significant digits."""
-    leading = float(f"{abs(value):.{digits - 1}e}")  # rounded first, as 0.999 to two digits is 1.0
-    return max(0, digits - 1 - math.floor(math.log10(leading))) if value else 0
 
 
 @dataclass(frozen=True)

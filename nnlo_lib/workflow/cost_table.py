@@ -1,13 +1,13 @@
 """Estimated cost of an experiment before its jobs are submitted: jobs, ranks, cores and hours."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.text_format import duration_text, table_lines
 from nnlo_lib.search.results.cost_estimate import search_lines
 from nnlo_lib.search.results.epoch_time import Pace
-from nnlo_lib.search.study.plain_text import format_duration
 from nnlo_lib.state.finished_run import FinishedRun, finished_runs
 from nnlo_lib.workflow.plan import Plan
 
@@ -23,7 +23,7 @@ def cost_table(experiment: Experiment) -> str:
     lines = [f"{experiment.name}: results/{experiment.name}/"]
     if plan.jobs:
         rows = [_row(plan, name) for name in plan.runs]
-        lines += ["", *_columns([HEADINGS, *rows])]
+        lines += ["", *table_lines([HEADINGS, *rows])]
     if experiment.search:
         lines += ["", *search_lines(experiment, experiment.search, _slowest_pace(experiment))]
     lines += [
@@ -45,7 +45,7 @@ def _row(plan: Plan, name: str) -> tuple[str, ...]:
 
 def _measured(plan: Plan, name: str, jobs: int) -> str:
     pace = _pace(finished_runs(ExperimentPaths(plan.experiment.name).run_folder(name)))
-    return format_duration(pace.seconds(jobs, jobs * plan.runs[name].train.epochs)) if pace else "-"
+    return duration_text(pace.seconds(jobs, jobs * plan.runs[name].train.epochs)) if pace else "-"
 
 
 def _slowest_pace(experiment: Experiment) -> Pace | None:
@@ -73,11 +73,3 @@ def _startup_and_rest(run: FinishedRun) -> tuple[float, float] | None:
         return (0.0, attempts.total_seconds) if attempts else None
     startup, starts = seconds.get("startup", 0.0), len(attempts.attempts) if attempts else 1 + run.restarts
     return startup / starts, seconds["total"] - startup
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table with its first column left-aligned and the others right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
-        yield "  ".join([first.ljust(widths[0]), *cells])

@@ -1,12 +1,13 @@
 """Train on the virtual machine and print the virtual time and the bytes until a metric reaches a target."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from nnlo_lib.config import Experiment, JobSpec, merge_settings
 from nnlo_lib.config.metrics import metric_column, metric_direction
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import size_text, table_lines
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.workflow.single_run import run_single_training
 
@@ -63,7 +64,9 @@ def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, targe
     bests = [_best(metric, [float(row[metric]) for row in run.history_text]) for run in outcomes]
     goal = _best(metric, bests, worst=True) if target is None else target
     print(f"\nvirtual time until {metric} reaches {goal:.4f}; bytes and messages are sums over all ranks\n")
-    print("\n".join(_table([TABLE_HEADINGS, *(_table_row(outcome, metric, goal) for outcome in outcomes)])))
+    print(
+        *table_lines([TABLE_HEADINGS, *(_table_row(outcome, metric, goal) for outcome in outcomes)]), sep="\n"
+    )
     return 0
 
 
@@ -125,27 +128,9 @@ def _table_row(run: FinishedRun, metric: str, target: float) -> tuple[str, ...]:
         str(summary["ranks"]),
         f"{float(last[metric]):.4f}",
         f"{float(reached['seconds']):.2f} s" if reached else "never",
-        _bytes(reached["bytes"]) if reached else "-",
+        size_text(float(reached["bytes"])) if reached else "-",
         f"{float(last['seconds']):.2f} s",
-        _bytes(last["bytes"]),
+        size_text(float(last["bytes"])),
         f"{sum(messages.values()):,}",
         f"{seconds['wait'] / seconds['total']:.0%}",
     )
-
-
-def _bytes(count: str) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )

@@ -6,7 +6,7 @@ from pathlib import Path
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import RESULTS_FOLDER, RunPaths
 from nnlo_lib.core.json_text import load_json
-from nnlo_lib.data.inspect.size_text import size_text
+from nnlo_lib.core.text_format import size_text, table_lines
 from nnlo_lib.data.store.inventory import list_data_folders
 from nnlo_lib.workflow.plan import Plan
 
@@ -36,9 +36,7 @@ def print_stores(experiment: Experiment | None, file: str | None) -> None:
         )
         for each in list_data_folders()
     ]
-    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    for row in (HEADINGS, *rows):
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    print(*table_lines([HEADINGS, *rows], left=range(len(HEADINGS))), sep="\n")
 
 
 def _trainings() -> Iterator[tuple[str, str]]:

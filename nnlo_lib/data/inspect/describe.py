@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from nnlo_lib.core.text_format import size_text
 from nnlo_lib.data.inspect.class_counts import range_summary, samples_by_class, samples_by_worker
-from nnlo_lib.data.inspect.size_text import size_text
 from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest, Shard
 from nnlo_lib.data.store.split import Split

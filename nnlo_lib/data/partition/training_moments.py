@@ -12,6 +12,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.private_folder import private_folder
+from nnlo_lib.core.text_format import size_text
 from nnlo_lib.data.partition.moments_file import Moments, MomentsFile
 from nnlo_lib.data.readers import Indices
 from nnlo_lib.data.store.channel_moments import CHUNK_VALUES, ChannelMoments, pooled
@@ -115,5 +116,5 @@ def _parts(split: Split, train: Indices) -> Iterator[list[ChannelMoments]]:
 def _progress_text(done: int, samples: int, sample_bytes: int) -> str:
     return (
         f"data.normalize: standard: mean and deviation of the training samples: {done:,} of {samples:,} samples "
-        f"({samples * sample_bytes / 1e9:.1f} GB) are read"
+        f"({size_text(samples * sample_bytes)}) are read"
     )

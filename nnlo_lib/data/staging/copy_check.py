@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.text_format import duration_text, size_text
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.store.manifest import DataManifest, Shard
 
@@ -64,7 +65,7 @@ def _damaged(folder: Path, shards: Sequence[Shard]) -> list[Shard]:
         intact = list(threads.map(partial(_is_intact, folder), shards))
     size, seconds = sum(shard.bytes for shard in shards), time.monotonic() - started
     logger.info(
-        f"data.stage_to: compared the checksums of {len(shards)} shards in {folder} ({size / 1e9:.2f} GB, {seconds:.1f} s)"
+        f"data.stage_to: compared the checksums of {len(shards)} shards in {folder} ({size_text(size)}, {duration_text(seconds)})"
     )
     return [shard for shard, is_intact in zip(shards, intact, strict=True) if not is_intact]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import size_text
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.staging.copy_command import run_copy_command
 from nnlo_lib.data.store.manifest import DataManifest, Shard
@@ -47,7 +48,7 @@ def _refuse_without_room(missing: Sequence[Shard], target: Path) -> None:
     wanted, free = FREE_SPACE_FACTOR * sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
     if wanted > free:
         raise UserError(
-            f"data.stage_to: {target.parent} has {free / 1e9:.2f} GB free, but the copy needs {wanted / 1e9:.2f} GB; free "
+            f"data.stage_to: {target.parent} has {size_text(free)} free, but the copy needs {size_text(wanted)}; free "
             f"some disk space, or remove data.stage_to"
         )
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from nnlo_lib.config import Run
+from nnlo_lib.core.text_format import table_lines
 from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
 from nnlo_lib.reliability.verify.files import check_checkpoints, check_outputs
 from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
@@ -36,7 +37,7 @@ class CampaignSeconds:
 def campaign_table(
     faults: Sequence[InjectedFault], task: Task, steps: int, times: CampaignSeconds
 ) -> Iterator[str]:
-    """Yield the lines of a table of the faults and their costs.
+    """Return the lines of a table of the faults and their costs.
 
     Args:
         faults: faults that were injected.
@@ -47,18 +48,17 @@ def campaign_table(
     tally = load_finished_run(task.folder).attempt_statistics
     assert tally is not None, "the launcher records every attempt"
     kinds = Counter(fault.action for fault in faults)
-    yield from (_line(ACTION_LABELS[kind], f"{count:,}") for kind, count in kinds.most_common())
-    yield _line("faults", f"{len(faults):,}")
-    yield _line("attempts", f"{len(tally.attempts):,}")
-    yield _line("steps", f"{steps:,}")
-    yield _line("steps lost", f"{tally.lost_steps:,}")
-    yield _line("seconds", f"{times.with_faults:,.0f}")
-    yield _line("seconds undisturbed", f"{times.undisturbed:,.0f}")
-    yield _line("seconds per fault", f"{(times.with_faults - times.undisturbed) / len(faults):.2f}")
-
-
-def _line(name: str, figure: str) -> str:
-    return f"  {name:<32}{figure:>8}"
+    rows = [
+        *((ACTION_LABELS[kind], f"{count:,}") for kind, count in kinds.most_common()),
+        ("faults", f"{len(faults):,}"),
+        ("attempts", f"{len(tally.attempts):,}"),
+        ("steps", f"{steps:,}"),
+        ("steps lost", f"{tally.lost_steps:,}"),
+        ("seconds", f"{times.with_faults:,.0f}"),
+        ("seconds undisturbed", f"{times.undisturbed:,.0f}"),
+        ("seconds per fault", f"{(times.with_faults - times.undisturbed) / len(faults):.2f}"),
+    ]
+    return (f"  {line}" for line in table_lines(rows))
 
 
 def check_faulted_run(faulted: Task, undisturbed: Task) -> Iterator[Finding]:

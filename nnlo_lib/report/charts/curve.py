@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from nnlo_lib.core.text_format import number
 from nnlo_lib.report.charts.axis import Axis
-from nnlo_lib.report.formatting import number
 from nnlo_lib.report.time_base import TimeBase
 
 MAX_CURVE_POINTS = 120  # points of one line; more cannot be distinguished

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nnlo_lib.core.text_format import number
 from nnlo_lib.report.charts import axis
 from nnlo_lib.report.charts.axis import Axis
 from nnlo_lib.report.charts.curve import Curve, CurveDrawer
 from nnlo_lib.report.charts.loss_name import quantity_name
 from nnlo_lib.report.charts.measured_values import measured_values
 from nnlo_lib.report.finished_job import group_by_run
-from nnlo_lib.report.formatting import number, percent
+from nnlo_lib.report.formatting import percent
 from nnlo_lib.report.time_base import TimeBase
 from nnlo_lib.state.finished_run import FinishedRun
 

@@ -7,11 +7,12 @@ from itertools import accumulate
 
 import pandas as pd
 
+from nnlo_lib.core.text_format import number
 from nnlo_lib.report.charts import axis
 from nnlo_lib.report.charts.axis import Axis
 from nnlo_lib.report.charts.chart import Chart, Line, Mark, svg_path, svg_step_path
 from nnlo_lib.report.charts.learning_curves import AXIS_INSET, LEFT, RIGHT
-from nnlo_lib.report.formatting import number, plural
+from nnlo_lib.report.formatting import plural
 from nnlo_lib.report.search.study_data import StudyData, named
 from nnlo_lib.search.results.best_so_far import SearchCosts, candidate_values
 from nnlo_lib.search.study.trial_summary import TrialSummary, objective_rung

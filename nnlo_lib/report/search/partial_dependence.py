@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nnlo_lib.core.text_format import number
 from nnlo_lib.report.charts.chart import Chart, Line, Mark, svg_path
 from nnlo_lib.report.charts.learning_curves import AXIS_INSET, LEFT, RIGHT
-from nnlo_lib.report.formatting import number, plural
+from nnlo_lib.report.formatting import plural
 from nnlo_lib.report.search.convergence import trial_css_class
 from nnlo_lib.report.search.importance import MIN_RELIABLE_R2, MIN_TRIALS, SPLITS, TREES, ImportanceForest
 from nnlo_lib.report.search.parameters import SearchedParameter

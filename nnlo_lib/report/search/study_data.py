@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnlo_lib.core.text_format import number
 from nnlo_lib.report.charts import learning_curves as plots
 from nnlo_lib.report.charts.axis import Axis
-from nnlo_lib.report.formatting import listing, number, percent, plural, plus_minus
+from nnlo_lib.report.formatting import listing, percent, plural, plus_minus
 from nnlo_lib.report.tables import Spread
 from nnlo_lib.search.study.plain_text import adjustment_text
 from nnlo_lib.search.study.storage import StoredStudy, load_study

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from nnlo_lib.report.formatting import MISSING, bold, format_duration, listing, plural
+from nnlo_lib.core.text_format import MISSING
+from nnlo_lib.report.formatting import bold, format_duration, listing, plural
 from nnlo_lib.report.search.parameters import SearchedParameter
 from nnlo_lib.report.search.study_data import StudyData, named
 from nnlo_lib.search.study.plain_text import error_signature, format_selection, format_value

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
-from nnlo_lib.report.formatting import MISSING, format_duration, listing, plural, share
+from nnlo_lib.core.text_format import MISSING
+from nnlo_lib.report.formatting import format_duration, listing, plural, share
 from nnlo_lib.state.attempt_statistics import FINISHED, AttemptStatistics
 from nnlo_lib.state.attempts import Attempt
 from nnlo_lib.state.finished_run import FinishedRun

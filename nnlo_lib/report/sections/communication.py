@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from nnlo_lib.core.text_format import MISSING, number
 from nnlo_lib.report.finished_job import group_by_run
-from nnlo_lib.report.formatting import MISSING, RunTable, format_bytes, number, run_table
+from nnlo_lib.report.formatting import RunTable, format_bytes, run_table
 from nnlo_lib.report.tables import spread_of
 from nnlo_lib.state.finished_run import FinishedRun
 

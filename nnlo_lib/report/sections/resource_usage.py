@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nnlo_lib.core.text_format import number
 from nnlo_lib.report.charts import axis
 from nnlo_lib.report.charts.chart import svg_path
 from nnlo_lib.report.charts.curve import MAX_CURVE_POINTS, Curve
 from nnlo_lib.report.charts.learning_curves import AXIS_INSET, BOTTOM, LEFT, RIGHT, TOP, CurvePanel
 from nnlo_lib.report.finished_job import group_by_run
-from nnlo_lib.report.formatting import UNBROKEN, RunTable, format_bytes, number, run_table
+from nnlo_lib.report.formatting import UNBROKEN, RunTable, format_bytes, run_table
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.published_file import read_table
 

@@ -2,7 +2,8 @@
 
 import math
 
-from nnlo_lib.report.formatting import MISSING, UNBROKEN, decimals, number
+from nnlo_lib.core.text_format import MISSING, decimals, number
+from nnlo_lib.report.formatting import UNBROKEN
 from nnlo_lib.report.statistics.compared_metric import ComparedMetric
 from nnlo_lib.report.statistics.paired_test import PairedTest
 

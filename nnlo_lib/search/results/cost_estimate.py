@@ -11,10 +11,10 @@ from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.resources import RunResources
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import duration_text, table_lines
 from nnlo_lib.search.pruners.factory import build_pruner
 from nnlo_lib.search.results.epoch_time import Pace, search_pace
 from nnlo_lib.search.space.space import SearchSpace, count_distinct_points, count_trials
-from nnlo_lib.search.study.plain_text import format_duration
 from nnlo_lib.search.study.storage import StoredStudy, load_study, search_folder
 from nnlo_lib.search.study.trial_run import trial_run
 
@@ -60,7 +60,7 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | 
         ("budget", _budget(search)),
         ("then", _then(experiment, runs)),
     ]
-    yield from (f"{name:<9} {text}" for name, text in rows if text)
+    yield from table_lines([row for row in rows if row[1]], left=(0, 1))
 
 
 def _trials(search: SearchConfig) -> str:
@@ -122,8 +122,10 @@ def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, ru
     if pace is None:
         return ""
     seconds = pace.seconds(likely.jobs, likely.epochs)
-    wall_time = format_duration(seconds / search.parallel)
-    return f"{format_duration(seconds)} of jobs, {wall_time} with {search.parallel} in parallel, {source}: {pace}"
+    wall_time = duration_text(seconds / search.parallel)
+    return (
+        f"{duration_text(seconds)} of jobs, {wall_time} with {search.parallel} in parallel, {source}: {pace}"
+    )
 
 
 def _has_virtual_clock(experiment: Experiment) -> bool:

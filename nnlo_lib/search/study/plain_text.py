@@ -1,9 +1,10 @@
-"""Plain-text format of objectives, points and durations."""
+"""Plain-text format of objectives and points."""
 
 import math
 import re
 
 from nnlo_lib.config.search import ObjectiveConfig
+from nnlo_lib.core.text_format import table_lines
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import SearchPoint
 from nnlo_lib.search.study.trial_summary import TrialSummary
@@ -57,8 +58,7 @@ def with_error(mean: float, error: float) -> str:
 
 def format_point_lines(point: SearchPoint) -> list[str]:
     """Return a point as text lines, one per key."""
-    width = max(map(len, point), default=0)
-    return [f"{key:<{width}}  {format_value(value)}" for key, value in point.items()]
+    return list(table_lines([(key, format_value(value)) for key, value in point.items()], left=(0, 1)))
 
 
 def format_value(value: object) -> str:
@@ -66,9 +66,3 @@ def format_value(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return f"{value:.5g}" if isinstance(value, float) else str(value)
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration as text: 1:02:03."""
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

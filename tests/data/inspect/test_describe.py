@@ -29,7 +29,7 @@ def test_facts(tmp_path):
     assert text.splitlines()[:6] == [
         "data set  birds",
         "samples   train 7, test 2",
-        f"store     {tmp_path}: npz, {size / 1000:.4g} kB in 5 shards",
+        f"store     {tmp_path}: npz, {size / 1000:.2f} kB in 5 shards",
         "input     features: 3 x 2 x 2, uint8, mean 0.2 0.4 1, deviation 0.1 0 0.5 (in 0..1: bytes / 255)",
         "labels    labels: one number, int64, 3 classes",
         "skipped   corrupt records: 3 in train-00000-of-00004.npz, 1 in train-00002-of-00004.npz",
@@ -79,9 +79,9 @@ def test_a_thousand_classes_and_workers_fit_on_a_page(tmp_path):
     text = describe(manifest, {"own": parts})
     assert len(text.splitlines()) < 70
     assert max(len(line) for line in text.splitlines()) <= 130
-    assert re.search(r"^ +0 n00000000 a rather long .* +4$", text, re.MULTILINE)
-    assert re.search(r"^ +999 n00000999 a rather long .* +4$", text, re.MULTILINE)
-    assert re.search(r"^ +499 +5 +2 n00000499 a rather .* 80%$", text, re.MULTILINE)
+    assert re.search(r"^ +0 +n00000000 a rather long .* +4$", text, re.MULTILINE)
+    assert re.search(r"^ +999 +n00000999 a rather long .* +4$", text, re.MULTILINE)
+    assert re.search(r"^ +499 +5 +2 +n00000499 a rather .* 80%$", text, re.MULTILINE)
     assert "n00000500 a" not in text
 
 

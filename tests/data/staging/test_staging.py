@@ -107,7 +107,7 @@ def test_another_conversion_has_another_folder(digits, node, tmp_path):
 def test_too_little_space_is_an_error_before_anything_is_copied(digits, node, monkeypatch):
     usage = namedtuple("Usage", "total used free")(10**6, 0, 100_000)
     monkeypatch.setattr(shard_copy.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(UserError, match=r"data\.stage_to: .* has 0\.00 GB free, but the copy needs"):
+    with pytest.raises(UserError, match=r"data\.stage_to: .* has 100 kB free, but the copy needs"):
         stage_dataset(digits, "$NODE_DISK")
     assert not list(node.rglob("*.h5")) + list(node.rglob("*.npz"))
 

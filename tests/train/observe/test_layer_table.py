@@ -177,7 +177,7 @@ def test_scripted_models_and_both_networks_of_a_gan_are_described():
 def test_text_aligns_and_totals():
     lines = layer_table_text(layer_table(nn.Linear(5, 3), (torch.zeros(1, 5),)), (30, 30)).splitlines()
     assert lines[-2:] == [
-        "18 parameters, 0.00 MiB",
+        "18 parameters, 72 B",
         "per sample: 30 FLOPs forward (15 MACs), 30 FLOPs backward",
     ]
     assert lines[2].split() == ["0", "Linear", "3", "3x5", "18", "30"]

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nnlo_lib.report.formatting import format_duration, number
+from nnlo_lib.core.text_format import number
+from nnlo_lib.report.formatting import format_duration
 from nnlo_lib.report.search.allocation.capacity import training_capacity
 from nnlo_lib.report.search.study_data import StudyData
 from nnlo_lib.search.results.epoch_time import trained_seconds

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from nnlo_lib.core.text_format import MISSING
 from nnlo_lib.models.layer_table_text import shape_text, si_count
 from nnlo_lib.report.finished_job import group_by_run
-from nnlo_lib.report.formatting import MISSING, UNBROKEN, listing
+from nnlo_lib.report.formatting import UNBROKEN, listing
 from nnlo_lib.state.finished_run import FinishedRun
 
 HEADINGS = ("layer", "type", "output shape", "weights", "settings", "FLOPs", "parameters")

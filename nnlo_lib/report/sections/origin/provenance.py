@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.core.text_format import MISSING
 from nnlo_lib.report.finished_job import group_by_run
-from nnlo_lib.report.formatting import MISSING, format_bytes, format_duration, listing, plural
+from nnlo_lib.report.formatting import format_bytes, format_duration, listing, plural
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.input_record import has_copy
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from nnlo_lib.report.formatting import MISSING, format_bytes, format_duration, number, plural, plus_minus
+from nnlo_lib.core.text_format import MISSING, number
+from nnlo_lib.report.formatting import format_bytes, format_duration, plural, plus_minus
 from nnlo_lib.report.sections.quality.consensus import node_metric_ranges
 from nnlo_lib.report.statistics.compared_metric import (
     ComparedMetric,

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nnlo_lib.config.stopping import better_direction
+from nnlo_lib.core.text_format import MISSING, number
 from nnlo_lib.report.finished_job import group_by_run
-from nnlo_lib.report.formatting import MISSING, RunTable, number, percent, plus_minus, run_table
+from nnlo_lib.report.formatting import RunTable, percent, plus_minus, run_table
 from nnlo_lib.report.sections.origin.published_weights import published_epoch
 from nnlo_lib.report.tables import spread_of
 from nnlo_lib.state.finished_run import FinishedRun

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import number
 from nnlo_lib.report.finished_job import group_by_run
-from nnlo_lib.report.formatting import number
 from nnlo_lib.state.finished_run import FinishedRun
 
 MAX_SHOWN_NODES = 20  # nodes; a larger matrix is not readable on a page

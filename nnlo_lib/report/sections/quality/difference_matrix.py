@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnlo_lib.report.formatting import MISSING, plural
+from nnlo_lib.core.text_format import MISSING
+from nnlo_lib.report.formatting import plural
 from nnlo_lib.report.statistics.difference_text import difference_text, p_text
 from nnlo_lib.report.statistics.run_comparison import RunComparison
 

@@ -1,0 +1,49 @@
+"""Numbers, sizes, durations and tables as text, for the terminal and the report; the lowest layer, without imports."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+MISSING = "–"
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Write a number with `digits` significant digits and thousands separators."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:,.{decimals(value, digits)}f}" if value == 0 or abs(value) >= 1e-4 else f"{value:.2e}"
+
+
+def decimals(value: float, digits: int) -> int:
+    """Return the number of decimals with which a number has `digits` significant digits."""
+    leading = float(f"{abs(value):.{digits - 1}e}")  # rounded first, as 0.999 to two digits is 1.0
+    return max(0, digits - 1 - math.floor(math.log10(leading))) if value else 0
+
+
+def size_text(count: float) -> str:
+    """Write a number of bytes in the largest decimal unit in which it is at least one."""
+    if not math.isfinite(count):
+        return MISSING
+    # Rounded before the unit is chosen, because 999.7 bytes are 1.00 kB.
+    shown = float(f"{round(count):.3g}")
+    power = min(len(BYTE_UNITS) - 1, int(math.log10(shown) / 3)) if shown else 0
+    return f"{number(count / 1000**power, 3) if power else round(count)} {BYTE_UNITS[power]}"
+
+
+def duration_text(seconds: float) -> str:
+    """Write a duration: below 10 minutes in seconds, else in hours and minutes."""
+    if not math.isfinite(seconds) or seconds < 600:
+        return f"{number(seconds, 3)} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
+
+
+def table_lines(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> Iterator[str]:
+    """Yield the lines of a table; the columns `left` are aligned to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
