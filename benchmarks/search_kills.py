@@ -15,7 +15,7 @@ from typing import Any
 
 # The helpers belong to the tests, which are not installed with the package.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from helpers.killed_searches import COMMANDS, SETTINGS, Kill, Search, kills
+from helpers.killed_searches import SETTINGS, WITHOUT_SLURM, Kill, Search, kills
 
 COLUMNS = "{:<12}{:>7}{:>22}{:>14}{:>10}{:>16}{:>9}"
 
@@ -24,7 +24,7 @@ def main() -> int:
     """Print a row per executor; return 1 if a search differs from the undisturbed search, otherwise 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "executor", nargs="*", help=f"executors to test ({', '.join(COMMANDS)}); default: all"
+        "executor", nargs="*", help=f"executors to test ({', '.join(WITHOUT_SLURM)}); default: all"
     )
     parser.add_argument("--kills", type=int, default=20, help="number of kills; default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="seed of the kills; default: %(default)s")
@@ -48,7 +48,7 @@ def main() -> int:
                 "seconds",
             )
         )
-        equal = [compare(each, undisturbed, planned) for each in options.executor or COMMANDS]
+        equal = [compare(each, undisturbed, planned) for each in options.executor or WITHOUT_SLURM]
     return 0 if all(equal) else 1
 
 

@@ -32,14 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run or replay the search and return its exit status."""
     from nnlo_lib.executors.search_run import replay_search, run_search
-    from nnlo_lib.executors.submitit.slurm import has_slurm
     from nnlo_lib.experiment.automatic_gpus import refuse_automatic_gpus
     from nnlo_lib.experiment.load import load_experiment
     from nnlo_lib.preflight.preflight import load_and_check
 
     if options.replay:
         return replay_search(load_experiment(options.file, options.changes))
-    if options.executor == "submitit" and has_slurm():
+    if options.executor == "submitit":
         refuse_automatic_gpus(options.file, options.changes)
     return run_search(
         load_and_check(options.file, options.changes), options.launcher, options.executor, options.ranks

@@ -1,10 +1,8 @@
 """The identity of a process on a host, which a later process with the same pid does not share."""
 
 import os
-import signal
 import socket
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 
 from nnlo_lib.core.process_state import ProcessState
@@ -57,17 +55,6 @@ class ProcessIdentity:
             return os.stat(f"/proc/{self.pid}").st_uid == os.geteuid()
         except OSError:
             return False
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process if it is local, still runs and belongs to this user."""
-        with suppress(ProcessLookupError):
-            handle = os.pidfd_open(self.pid)
-            try:
-                # After the opening: from now on, the handle refers to the process, even if its pid is reused.
-                if self.is_local and self.is_own and not self.is_dead:
-                    signal.pidfd_send_signal(handle, number)
-            finally:
-                os.close(handle)
 
 
 def process_age() -> float:

@@ -1,14 +1,13 @@
 """A whole search with one driver process, without Snakemake: decide, train, report."""
 
 from pathlib import Path
-from threading import Event
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.executors.factory import EXECUTORS
-from nnlo_lib.executors.finished_search import is_finished
+from nnlo_lib.executors.gpu_slots import warn_if_gpus_are_few
+from nnlo_lib.executors.local import LocalExecutor
 from nnlo_lib.executors.progress import ProgressLogger
 from nnlo_lib.launch.signals import SignalRecorder
 from nnlo_lib.preflight.preflight import check_experiment
@@ -21,8 +20,9 @@ from nnlo_lib.search.study.replay import replay
 from nnlo_lib.search.study.storage import load_study, search_folder, write_config
 from nnlo_lib.search.study.study import Study
 from nnlo_lib.search.study.trial import decisions_in_order, read_trials
+from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 from nnlo_lib.state.lease import Lease
-from nnlo_lib.state.outcome import EXIT_PREEMPTED
+from nnlo_lib.train.freshness import search_status
 from nnlo_lib.train.prepare_dataset import prepare_store
 
 logger = get_logger(__name__)
@@ -48,8 +48,13 @@ def run_search(
         raise UserError(
             "the experiment has no `search:` section; add one as described in docs/guides/search.md"
         )
+    if executor == "submitit":
+        from nnlo_lib.executors.submitit.slurm import refuse_without_slurm
+
+        refuse_without_slurm()
     folder, store = search_folder(experiment), store_of(experiment, leads=True)
-    if is_finished(folder, experiment):
+    has_started = SearchPaths(folder).settings.exists()
+    if has_started and search_status(folder, verify_settings(folder, experiment)).kind == "finished":
         logger.info(
             f"already finished: {folder}; to continue the search, raise search.trials; to search again, delete this "
             "folder or use another `name:`"
@@ -58,6 +63,8 @@ def run_search(
         return 0
     for warning in search_warnings(experiment):
         logger.warning(warning)
+    if executor == "local":
+        warn_if_gpus_are_few(experiment)
     signals = SignalRecorder()
     lease = Lease(SearchPaths(folder).state.folder)
     lease.acquire(False, lambda: bool(signals.first))
@@ -70,10 +77,19 @@ def run_search(
         # Executors and their processes read this file, so it must exist before they are built.
         write_config(experiment)
         if executor == "mpi":
-            status = _search_in_pool(experiment, folder, launcher, ranks, signals, lease.lost)
+            from nnlo_lib.executors.mpi_pool.pool_launcher import allocation_size, search_in_pool
+
+            count = allocation_size(experiment, ranks)
+            status = search_in_pool(experiment, folder, launcher, count, signals, lease.lost)
         else:
-            status = _search(experiment, folder, EXECUTORS[executor](folder, launcher, signals), lease.lost)
-        return _report_outcome(folder, status)
+            trains = ProgressLogger(_build_executor(executor, folder, launcher, signals), load_study(folder))
+            done = run_study(Study.of(folder, experiment), trains, lease.lost)
+            status = 0 if done else EXIT_PREEMPTED
+        if status == EXIT_PREEMPTED:
+            logger.info(f"{folder}: stopped; run the same command again to resume")
+        elif not status:
+            report_outcome(folder)
+        return status
     finally:
         lease.release()
 
@@ -95,28 +111,9 @@ def replay_search(experiment: Experiment) -> int:
     return int(bool(differences))
 
 
-def _search(experiment: Experiment, folder: Path, executor: Executor, lost: Event) -> int:
-    done = run_study(Study.of(folder, experiment), ProgressLogger(executor, load_study(folder)), lost)
-    return 0 if done else EXIT_PREEMPTED
+def _build_executor(name: str, folder: Path, launcher: str, signals: SignalRecorder) -> Executor:
+    if name == "submitit":
+        from nnlo_lib.executors.submitit.executor import SubmititExecutor
 
-
-def _search_in_pool(
-    experiment: Experiment,
-    folder: Path,
-    launcher: str,
-    ranks: int | None,
-    signals: SignalRecorder,
-    lost: Event,
-) -> int:
-    from nnlo_lib.executors.mpi_pool.pool_launcher import allocation_size, search_in_pool
-
-    count = allocation_size(experiment, ranks)
-    return search_in_pool(experiment, folder, launcher, count, signals, lost)
-
-
-def _report_outcome(folder: Path, status: int) -> int:
-    if status == EXIT_PREEMPTED:
-        logger.info(f"{folder}: stopped; run the same command again to resume")
-    elif not status:
-        report_outcome(folder)
-    return status
+        return SubmititExecutor(folder, launcher, signals)
+    return LocalExecutor(folder, launcher, signals)

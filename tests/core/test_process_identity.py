@@ -1,9 +1,8 @@
 """Processes of other users: never signaled, and not taken for dead if /proc hides them."""
 
 import json
-import signal
 import subprocess
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,6 @@ from helpers.other_users import ATTACKER, VICTIM, run_as, shared_place
 
 from nnlo_lib.core import process_identity, process_state
 from nnlo_lib.core.process_identity import ProcessIdentity
-from nnlo_lib.executors.submitit.job_record import JobRecord
-from nnlo_lib.executors.submitit.local_processes import LocalProcessQueue
 from nnlo_lib.launch.rank_processes import RankProcesses
 
 __all__ = ["shared_place"]
@@ -42,32 +39,6 @@ def test_ranks_of_another_user_are_not_killed(shared_place, process, user, capfd
     run_as(user, lambda: RankProcesses(ranks).wait_then_kill(0))
     assert is_alive(process)
     assert f"{ranks}/0: process {process.pid} of another user" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("user", [VICTIM, 0])
-@pytest.mark.parametrize("named", ["job", "process"])
-def test_jobs_of_another_user_are_not_signaled(shared_place, process, user, named, monkeypatch):
-    monkeypatch.setattr("nnlo_lib.executors.submitit.local_processes.SAVE_TIMEOUT_S", 0)
-
-    def shut_down():
-        with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as own:
-            identity = ProcessIdentity.from_pid(process.pid if named == "process" else own.pid)
-            record = JobRecord("local", str(process.pid), identity)
-            return LocalProcessQueue(shared_place, "mpiexec").shut_down([record])
-
-    assert "have exited" in run_as(user, shut_down)
-    assert is_alive(process)
-
-
-def test_an_own_process_is_signaled(shared_place):
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as own:
-        identity = ProcessIdentity.from_pid(own.pid)
-        replace(identity, started=identity.started + 1).send_signal(signal.SIGKILL)
-        assert own.poll() is None
-        identity.send_signal(signal.SIGTERM)
-        assert own.wait(100) == -signal.SIGTERM
-    assert identity.is_dead
-    identity.send_signal(signal.SIGTERM)
 
 
 def test_a_process_that_proc_hides_is_not_taken_for_dead(shared_place, process, monkeypatch):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.killed_searches import COMMANDS, SETTINGS, Search, kills
+from helpers.killed_searches import SETTINGS, WITHOUT_SLURM, Search, kills
 from helpers.training_process import processes_of, wait
 
 SMALL = SETTINGS | {"search": SETTINGS["search"] | {"trials": 3}}
@@ -27,7 +27,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Search:
 REAL = {"local", "mpi"}
 EXECUTORS = [
     pytest.param(name, marks=pytest.mark.real if name in REAL else pytest.mark.exhaustive)
-    for name in COMMANDS
+    for name in WITHOUT_SLURM
 ]
 
 
@@ -54,7 +54,7 @@ def test_replay_names_a_decision_that_does_not_follow_from_the_results(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("executor", ["local", "mpi", "submitit"])
+@pytest.mark.parametrize("executor", ["local", "mpi"])
 def test_ctrl_c_saves_all_trainings_and_the_same_command_resumes_them(executor: str, tmp_path: Path) -> None:
     """A terminal sends SIGINT to the driver and to all its child processes."""
     search = Search(tmp_path, "s", executor, SMALL).prepare()

@@ -43,7 +43,7 @@ COMMANDS = {
         "--cores", "2", "--nolock",
     ],
 }  # fmt: skip
-
+WITHOUT_SLURM = ("local", "mpi", "dag")
 
 EPOCHS = SETTINGS["train"]["epochs"] * SETTINGS["search"]["trials"]
 

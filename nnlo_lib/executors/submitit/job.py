@@ -12,13 +12,9 @@ from submitit.core.job_environment import JobEnvironment
 from submitit.core.utils import DelayedSubmission
 
 from nnlo_lib.core.batch_system import BatchJob
-from nnlo_lib.executors.gpu_slots import reserve_gpus
-from nnlo_lib.executors.trial_job import train_fold_task
+from nnlo_lib.executors.trial_process import train_trial
 from nnlo_lib.launch.attempt import LaunchOptions
-from nnlo_lib.search.study.storage import read_config
 from nnlo_lib.search.study.trial import FoldTask
-from nnlo_lib.search.study.trial_run import fold_task_run
-from nnlo_lib.state.outcome import EXIT_PREEMPTED
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class TrialJob:
     attempt: int
 
     def __call__(self) -> int:
-        """Train; return the status of `train_fold_task`.
+        """Train; return the status of `train_trial`.
 
         A Slurm job that was saved and stopped does not return.
         """
@@ -49,13 +45,7 @@ class TrialJob:
         launch_options = LaunchOptions(
             self.launcher, attempt_number=self.attempt, on_preemption="requeue", requeue=requeue_by(hook), wait_for_lease=True
         )  # fmt: skip
-        experiment = read_config(self.folder)
-        with reserve_gpus(fold_task_run(experiment, self.folder, self.task)) as has_gpus:
-            return (
-                train_fold_task(experiment, self.folder, self.task, launch_options)
-                if has_gpus
-                else EXIT_PREEMPTED
-            )
+        return train_trial(self.folder, self.task, launch_options)
 
     def checkpoint(self) -> DelayedSubmission:
         """Return the job for submitit to requeue: the same job, because its checkpoints are on disk."""

@@ -1,5 +1,6 @@
 """Queue of Slurm jobs, submitted by submitit."""
 
+import json
 import os
 import shlex
 import shutil
@@ -12,7 +13,7 @@ from typing import Any
 
 from submitit import SlurmExecutor
 
-from nnlo_lib.batch.job_states import PREEMPTED, Fate, JobReport
+from nnlo_lib.batch.job_states import JobReport
 from nnlo_lib.cluster.job_watch import FIRST_LOOK_S, JobWatch
 from nnlo_lib.cluster.pending import PendingExplainer
 from nnlo_lib.cluster.slurm.slurm_queue import (
@@ -28,12 +29,12 @@ from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind, classify_r
 from nnlo_lib.config import Run
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.resources import RunResources
+from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.batch_system.scheduler_query import MISLEADING_VARIABLE
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.submitit.deferred_starts import TransientRefusalError
 from nnlo_lib.executors.submitit.job import TrialJob
-from nnlo_lib.executors.submitit.job_record import JobRecord
 from nnlo_lib.search.study.trial import FoldTask
 
 logger = get_logger(__name__)
@@ -47,10 +48,14 @@ SLURM_LAUNCHER = "srun --mpi=pmi2 --kill-on-bad-exit=1"
 NO_STATUS_FILE = StatusFile(Path(os.devnull))
 
 
-def has_slurm() -> bool:
-    """Return True if this machine belongs to a Slurm cluster, even if the controller is down."""
+def refuse_without_slurm() -> None:
+    """Raise UserError if this machine belongs to no Slurm cluster; a controller that is down is no reason."""
     answer = run_command("scontrol", "ping") if shutil.which("sbatch") else None
-    return answer is not None and "Slurmctld" in answer.stdout
+    if answer is None or "Slurmctld" not in answer.stdout:
+        raise UserError(
+            "--executor submitit: this machine has no Slurm (`scontrol ping` names no controller); "
+            "use --executor local, which trains in processes of this machine"
+        )
 
 
 class _Submission(SlurmExecutor):
@@ -81,6 +86,7 @@ class _Submission(SlurmExecutor):
 class SlurmTrialQueue:
     """Slurm jobs with a common name; the comment of each job is the path of its result file.
 
+    The number of each job is recorded beside the result file, where the next driver finds the job.
     Slurm is asked about all jobs in one call, at first every 10 s and later every minute. A query that fails changes nothing.
     """
 
@@ -103,10 +109,21 @@ class SlurmTrialQueue:
         self._ends: dict[str, JobReport] = {}
         self._unclear: set[FoldTask] = set()  # their last submission may have succeeded
 
-    def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
+    def submit(self, job: TrialJob, run: Run, memory: int) -> str:
+        """Submit a job; return its number.
+
+        Args:
+            job: job that trains a fold task.
+            run: run of the fold task, which determines the other resources.
+            memory: requested memory in MB.
+
+        Raises:
+            UserError: if Slurm refuses the job.
+            TransientRefusalError: if Slurm may accept the job later.
+        """
         self._cancel_unclear(job.task)
         try:
-            return JobRecord("slurm", self._submitted(job, run, memory))
+            return self._record(job.task, self._submitted(job, run, memory))
         except RuntimeError as error:
             refusal = _refusal(str(error))
             if refusal.may_be_submitted or refusal.kind is RefusalKind.UNKNOWN:
@@ -118,40 +135,30 @@ class SlurmTrialQueue:
                 f"Slurm refused the job of trial {job.task.trial}: {refusal.sentence}; check `resources` in the experiment"
             ) from error
 
-    def find(self, fold_task: FoldTask) -> JobRecord | None:
-        """Return the job of a fold task by its record, or by its comment if the driver died too early."""
-        if (queue := self._jobs()) is None:
-            raise TransientRefusalError("Slurm does not respond")
-        written = JobRecord.read(self._search, fold_task)
-        if written and written.job in queue:
+    def find(self, fold_task: FoldTask) -> str | None:
+        """Return the number of a fold task's job by its record, or by its comment if the driver died too early.
+
+        Return None if no job waits or runs. Raises TransientRefusalError if Slurm does not respond.
+        """
+        queue, written = self._jobs(), self._recorded(fold_task)
+        if written in queue:
             return written
         comment = self._comment_of(fold_task)
-        return next((JobRecord("slurm", job) for job, each in queue.items() if each == comment), None)
+        found = next((job for job, each in queue.items() if each == comment), None)
+        return self._record(fold_task, found) if found else None
 
-    def ended(self, job_records: Iterable[JobRecord]) -> set[JobRecord]:
+    def ended(self, jobs: Iterable[str]) -> set[str]:
         """Return the jobs that have ended or were lost; a canceled rest of a lost job does not train beside its successor."""
-        records = set(job_records)
-        running = {each.job: NO_STATUS_FILE for each in records if each.job not in self._ends}
-        reports = self._watch.judge(running)
+        numbers = set(jobs)
+        reports = self._watch.judge(dict.fromkeys(numbers - self._ends.keys(), NO_STATUS_FILE))
         self._pending.explain(reports, dict.fromkeys(reports, self._name))
         ends = {number: report for number, report in reports.items() if not report.fate.is_active}
         self._ends |= {number: report for number, report in ends.items() if self._slurm.cancel(number)}
-        return {each for each in records if each.job in self._ends}
+        return numbers & self._ends.keys()
 
-    def was_cancelled(self, job_record: JobRecord) -> bool:
-        """Return True if the controller or the accounting reported that the job was canceled."""
-        report = self._ends.get(job_record.job)
-        return report is not None and report.fate is Fate.CANCELED
-
-    def was_preempted(self, job_record: JobRecord) -> bool:
-        """Return True if the controller or the accounting reported that the job was preempted for good."""
-        report = self._ends.get(job_record.job)
-        return report is not None and report.state == PREEMPTED
-
-    def shut_down(self, job_records: Iterable[JobRecord]) -> str:
-        """Let the jobs continue; return a message with their numbers."""
-        jobs = " ".join(sorted(job_record.job for job_record in job_records))
-        return f"Slurm jobs {jobs} continue; to cancel all jobs of this search, run `scancel --name={self._name}`"
+    def report(self, job: str) -> JobReport:
+        """Return what the controller or the accounting reported of a job that has ended."""
+        return self._ends[job]
 
     def _submitted(self, job: TrialJob, run: Run, memory: int) -> str:
         executor = _Submission(
@@ -170,12 +177,10 @@ class SlurmTrialQueue:
 
         Raises TransientRefusalError if Slurm does not respond.
         """
-        if (queue := self._jobs()) is None:
-            raise TransientRefusalError("Slurm does not respond")
-        recorded = JobRecord.read(self._search, fold_task)
-        comment = self._comment_of(fold_task)
-        jobs = [job for job, each in queue.items() if each == comment]
-        return sorted((job for job in jobs if not (recorded and recorded.job == job)), key=int)
+        recorded, comment = self._recorded(fold_task), self._comment_of(fold_task)
+        return sorted(
+            (job for job, each in self._jobs().items() if each == comment and job != recorded), key=int
+        )
 
     def _cancel_unclear(self, fold_task: FoldTask) -> None:
         """Cancel a job that Slurm accepted although the answer was lost: submitit has not written what the job reads.
@@ -193,12 +198,30 @@ class SlurmTrialQueue:
             )
         self._unclear.discard(fold_task)
 
-    def _jobs(self) -> dict[str, str] | None:
-        """Return the comments of this user's waiting and running jobs, by number; None if Slurm does not respond."""
+    def _jobs(self) -> dict[str, str]:
+        """Return the comments of this user's waiting and running jobs, by number.
+
+        Raises TransientRefusalError if Slurm does not respond.
+        """
         answer = self._run("squeue", "--all", "--me", "--noheader", "--format=%A|%k")
         if answer is None or answer.returncode:
-            return None
+            raise TransientRefusalError("Slurm does not respond")
         return dict(line.strip().split("|", 1) for line in answer.stdout.splitlines() if "|" in line)
+
+    def _record(self, fold_task: FoldTask, job: str) -> str:
+        with atomic_write(self._record_path(fold_task)) as part:
+            part.write_text(json.dumps({"cluster": "slurm", "job": job}))
+        return job
+
+    def _recorded(self, fold_task: FoldTask) -> str | None:
+        """Return the number of the last job of a fold task, or None if it had no job."""
+        try:
+            return str(json.loads(self._record_path(fold_task).read_text())["job"])
+        except FileNotFoundError:
+            return None
+
+    def _record_path(self, fold_task: FoldTask) -> Path:
+        return SearchPaths(self._search).job_record(fold_task.trial, fold_task.fold, fold_task.epochs)
 
     def _comment_of(self, fold_task: FoldTask) -> str:
         return str(fold_task.result_path(self._search).absolute())

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from helpers.scripted_slurm import ScriptedSlurm
 
-from nnlo_lib.executors.submitit.job_record import JobRecord
+from nnlo_lib.batch.job_states import Fate
 from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue
 
-RECORD = JobRecord("slurm", "1")
+JOB = "1"
 STEP = 10
 LIMIT = 3600
 
@@ -23,7 +23,7 @@ class Watched:
 
     def ended_at(self) -> float:
         """Let time pass until the queue reports the end of the job; return the time."""
-        while not self.queue.ended([RECORD]):
+        while not self.queue.ended([JOB]):
             self.slurm.advance(STEP)
             assert self.slurm.now < LIMIT, self.slurm.jobs
         return self.slurm.now
@@ -37,8 +37,7 @@ def accounting(request: pytest.FixtureRequest) -> bool:
 def test_a_job_that_completes_has_ended_within_a_minute(tmp_path: Path, accounting: bool) -> None:
     watched = Watched(tmp_path, accounting=accounting)
     assert 600 < watched.ended_at() < 600 + 60 + 2 * STEP
-    assert not watched.queue.was_cancelled(RECORD)
-    assert not watched.queue.was_preempted(RECORD)
+    assert watched.queue.report(JOB).state == "COMPLETED"
 
 
 def test_failed_queries_change_nothing(tmp_path: Path, accounting: bool) -> None:
@@ -54,7 +53,7 @@ def test_a_job_preempted_for_good_is_known(tmp_path: Path, min_job_age: float) -
     watched = Watched(tmp_path, min_job_age=min_job_age)
     watched.slurm.at(100, lambda: watched.slurm.end("1", "PREEMPTED"))
     assert 100 <= watched.ended_at() < 250
-    assert watched.queue.was_preempted(RECORD)
+    assert watched.queue.report(JOB).state == "PREEMPTED"
 
 
 def test_a_job_that_slurm_queues_again_has_not_ended(tmp_path: Path, accounting: bool) -> None:
@@ -67,14 +66,14 @@ def test_a_purged_job_without_accounting_ends_after_three_looks(tmp_path: Path) 
     watched = Watched(tmp_path, accounting=False, min_job_age=2)
     watched.slurm.at(100, lambda: watched.slurm.end("1", "FAILED"))
     assert 100 <= watched.ended_at() < 100 + 3 * 60 + 2 * STEP
-    assert not watched.queue.was_preempted(RECORD)
+    assert watched.queue.report(JOB).state != "PREEMPTED"
 
 
 def test_scancel_is_known(tmp_path: Path, accounting: bool) -> None:
     watched = Watched(tmp_path, accounting=accounting)
     watched.slurm.at(100, lambda: watched.slurm.end("1", "CANCELLED by 1000"))
     assert 100 <= watched.ended_at() < 170
-    assert watched.queue.was_cancelled(RECORD)
+    assert watched.queue.report(JOB).fate is Fate.CANCELED
 
 
 def test_a_job_that_slurm_would_revive_late_is_canceled_before_its_successor_starts(tmp_path: Path) -> None:
@@ -89,4 +88,4 @@ def test_an_end_stays_one_while_slurm_is_silent(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.ended_at()
     watched.slurm.down_until = LIMIT
-    assert watched.queue.ended([RECORD]) == {RECORD}
+    assert watched.queue.ended([JOB]) == {JOB}

@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 from submitit.core.utils import DelayedSubmission
 
+from nnlo_lib.batch.job_states import PREEMPTED, Fate, JobReport
 from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.executors.search_run import run_search
 from nnlo_lib.executors.submitit import executor
-from nnlo_lib.executors.submitit import slurm as slurm_queue
 from nnlo_lib.executors.submitit.deferred_starts import TransientRefusalError
 from nnlo_lib.executors.submitit.executor import SubmititExecutor
 from nnlo_lib.executors.submitit.job import TrialJob, requeue_by
-from nnlo_lib.executors.submitit.job_record import JobRecord
-from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue
+from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue, refuse_without_slurm
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt
 
@@ -71,7 +72,7 @@ def job(tmp_path: Path) -> TrialJob:
 
 @pytest.mark.processes
 def test_a_job_requests_the_resources_of_its_training(slurm, tmp_path, queue, job):
-    assert queue.submit(job, RUN, 1234) == JobRecord("slurm", "7")
+    assert queue.submit(job, RUN, 1234) == "7"
     lines = (slurm / "script").read_text().splitlines()
     asked = dict(shlex.split(line)[1][2:].partition("=")[::2] for line in lines if line.startswith("#SBATCH"))
     assert asked | {"output": ""} == {
@@ -100,16 +101,16 @@ def test_a_job_whose_driver_died_is_found_by_its_comment_or_its_number(slurm, tm
     search = tmp_path / "search"
     assert queue.find(LEAF) is None
     (slurm / "queue").write_text(f"4|something else\n5|{LEAF.result_path(search)}\n6|(null)\n")
-    assert queue.find(LEAF) == JobRecord("slurm", "5")
-    JobRecord("slurm", "6").write(search, LEAF)
-    assert queue.find(LEAF) == JobRecord("slurm", "6"), "a site may use comments for something else"
+    assert queue.find(LEAF) == "5"
+    SearchPaths(search).job_record(LEAF.trial, LEAF.fold, LEAF.epochs).write_text('{"job": "6"}')
+    assert queue.find(LEAF) == "6", "a site may use comments for something else"
     assert queue.find(FoldTask(0, 0, 9)) is None
 
 
 @pytest.mark.processes
 def test_a_slurm_that_does_not_answer_neither_ends_nor_finds_a_job(slurm, queue):
     stand_in(slurm, "squeue", "exit 1")
-    assert queue.ended({JobRecord("slurm", "5")}) == set()
+    assert queue.ended({"5"}) == set()
     with pytest.raises(TransientRefusalError, match="does not respond"):
         queue.find(LEAF)
 
@@ -133,12 +134,18 @@ def test_a_refused_submission_is_tried_again_later_or_names_the_key_to_set(
 
 
 @pytest.mark.processes
-def test_without_slurms_configuration_there_is_no_slurm(slurm: Path) -> None:
-    assert slurm_queue.has_slurm()
+def test_a_search_without_slurm_is_refused_before_it_begins(slurm: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refuse_without_slurm()
     stand_in(slurm, "scontrol", "echo 'Slurmctld(primary) at x is DOWN'; exit 1")
-    assert slurm_queue.has_slurm()
+    refuse_without_slurm()
     stand_in(slurm, "scontrol", "echo 'fatal: Could not establish a configuration source' >&2; exit 1")
-    assert not slurm_queue.has_slurm()
+    experiment = Experiment.model_validate(
+        {"name": "x", "search": {"space": {"train.optimizer.lr": [0.1, 0.2]}}}
+    )
+    with pytest.raises(UserError, match=r"has no Slurm .*; use --executor local"):
+        run_search(experiment, "mpiexec", "submitit")
+    assert not (tmp_path / "results").exists()
 
 
 def test_a_pickle_holds_no_state(tmp_path, job):
@@ -169,36 +176,29 @@ class Place:
 
     def __init__(self) -> None:
         self.memory, self.attempts, self.living = [], [], {}
-        self.cancelled = self.preempted = self.left = False
+        self.end = JobReport(Fate.FAILED, "FAILED")
         self.refusals = self.silences = 0
 
-    def submit(self, job: TrialJob, run: Run, memory: int) -> JobRecord:
+    def submit(self, job: TrialJob, run: Run, memory: int) -> str:
         if self.refusals:
             self.refusals -= 1
             raise TransientRefusalError("QOSMaxSubmitJobPerUserLimit")
         self.memory.append(memory)
         self.attempts.append(job.attempt)
-        self.living[job.task] = JobRecord("place", str(len(self.memory)))
+        self.living[job.task] = str(len(self.memory))
         return self.living[job.task]
 
-    def find(self, fold_task: FoldTask) -> JobRecord | None:
+    def find(self, fold_task: FoldTask) -> str | None:
         if self.silences:
             self.silences -= 1
             raise TransientRefusalError("Slurm does not respond")
         return self.living.get(fold_task)
 
-    def ended(self, job_records: Iterable[JobRecord]) -> set[JobRecord]:
-        return set(job_records) - set(self.living.values())
+    def ended(self, jobs: Iterable[str]) -> set[str]:
+        return set(jobs) - set(self.living.values())
 
-    def was_cancelled(self, job_record: JobRecord) -> bool:
-        return self.cancelled
-
-    def was_preempted(self, job_record: JobRecord) -> bool:
-        return self.preempted
-
-    def shut_down(self, job_records: Iterable[JobRecord]) -> str:
-        self.left = True
-        return "left"
+    def report(self, job: str) -> JobReport:
+        return self.end
 
 
 class Driver(SubmititExecutor):
@@ -214,7 +214,7 @@ class Driver(SubmititExecutor):
         state = LEAF.run_folder(self.folder) / "state"
         for reason in reasons:
             if reason:
-                state.mkdir(exist_ok=True)
+                state.mkdir(parents=True, exist_ok=True)
                 append_attempt(state, Attempt(1, "", "", 1.0, "n1", "7", reason, reason, 0, 5, 5, 2))
             self.place.living.clear()
             self._check_jobs()
@@ -228,7 +228,7 @@ class Driver(SubmititExecutor):
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Place:
     place = Place()
-    monkeypatch.setattr(executor, "_build_queue", lambda *_: place)
+    monkeypatch.setattr(executor, "SlurmTrialQueue", lambda *_: place)
     return place
 
 
@@ -255,16 +255,17 @@ def test_jobs_that_never_begin_to_train_end_the_search(driver: Driver, place: Pl
     driver.start(LEAF)
     driver.end_job(None, None, "killed", None, None)
     with pytest.raises(
-        UserError, match=r"3 consecutive starts: the log is empty or missing; see .*submitit/6_0_log\.out"
+        UserError,
+        match=r"3 consecutive starts ended .* \(the log is empty or missing; see .*submitit/6_0_log\.out",
     ):
         driver.end_job(None)
     assert len(place.memory) == 6
 
 
 def test_a_canceled_job_is_not_submitted_again(driver: Driver, place: Place) -> None:
-    place.cancelled = True
+    place.end = JobReport(Fate.CANCELED, "CANCELLED by 1000")
     driver.start(LEAF)
-    with pytest.raises(UserError, match=r"job 1 \(trial 0, fold 0\) was canceled"):
+    with pytest.raises(UserError, match=r"trial 0, fold 0 .*: canceled; .*1_0_log\.out"):
         driver.end_job("preempted")
     assert len(place.memory) == 1
 
@@ -273,8 +274,8 @@ def test_a_cancellation_that_only_the_job_recorded_is_not_submitted_again(
     driver: Driver, place: Place
 ) -> None:
     driver.start(LEAF)
-    place.living[LEAF] = driver._jobs[LEAF] = JobRecord("place", "7")
-    with pytest.raises(UserError, match="was canceled"):
+    place.living[LEAF] = driver._jobs[LEAF] = "7"
+    with pytest.raises(UserError, match="canceled; run the same command again"):
         driver.end_job("canceled")
 
 
@@ -289,15 +290,21 @@ def test_the_next_driver_submits_nothing_twice_and_reads_the_result(driver: Driv
     assert len(place.memory) == 1
 
 
-def test_jobs_are_left_to_their_queue_when_a_driver_stops(driver: Driver, place: Place) -> None:
+def test_jobs_are_left_to_slurm_when_a_driver_stops(
+    driver: Driver, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     driver.start(LEAF)
     driver._signals.first = "SIGINT"
     assert not driver.wait()
-    assert place.left
+    assert place.living
+    assert (
+        "Slurm jobs 1 continue; to cancel all jobs of this search, run `scancel --name=nnlo-x`"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_job_preempted_before_it_trains_counts_as_no_failed_start(driver: Driver, place: Place) -> None:
-    place.preempted = True
+    place.end = JobReport(Fate.INTERRUPTED, PREEMPTED)
     driver.start(LEAF)
     driver.end_job(*[None] * 5)
     assert len(place.memory) == 6
@@ -325,10 +332,10 @@ def test_all_fold_tasks_wait_for_the_first_and_keep_their_order(driver: Driver, 
 def test_a_job_is_not_submitted_while_slurm_does_not_say_whether_there_is_one(
     driver: Driver, place: Place
 ) -> None:
-    place.silences, place.living[LEAF] = 1, JobRecord("place", "7")
+    place.silences, place.living[LEAF] = 1, "7"
     driver.start(LEAF)
     driver.start_due(10)
-    assert driver._jobs == {LEAF: JobRecord("place", "7")}
+    assert driver._jobs == {LEAF: "7"}
     assert not place.memory
 
 
@@ -344,4 +351,4 @@ def test_a_job_accepted_with_an_error_is_canceled_once_although_it_stays_in_the_
         queue.submit(job, RUN, 1)
     assert (slurm / "canceled").read_text() == "9\n"
     stand_in(slurm, "sbatch", "echo Project 4711: 1200 of 5000 used")
-    assert queue.submit(job, RUN, 1) == JobRecord("slurm", "9")  # no number: the job with this comment
+    assert queue.submit(job, RUN, 1) == "9"  # no number: the job with this comment
