@@ -6,6 +6,7 @@ docs/develop/executors.md.
 
 import dataclasses
 import os
+import re
 import shlex
 from typing import Any
 
@@ -17,7 +18,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue, site_parameters
 from nnlo_lib.cluster.lsf.lsf_request import DEFAULT_GPU_OPTIONS, LsfRequest, slots_per_host
 from nnlo_lib.cluster.submission.job_files import SubmissionRecord
-from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind, classify_refusal, kind_of_known_values
+from nnlo_lib.cluster.submission.refusal import UNKNOWN_QUEUE, Refusal, RefusalKind, classify_refusal
 from nnlo_lib.cluster.submission.shell_paths import LSF_PATHS
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
 
@@ -97,9 +98,7 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
     def _refusal(self, text: str) -> Refusal:
         if text == NO_NUMBER:
             return Refusal(RefusalKind.TRANSIENT, text, may_be_submitted=True)
-        return classify_refusal(
-            text, self._queue.known_queues() if kind_of_known_values(text) == "queues" else ""
-        )
+        return classify_refusal(text, self._queue.known_queues() if re.search(UNKNOWN_QUEUE, text) else "")
 
     def _submitted_numbers(self, job: Any) -> list[str] | None:
         found = self._queue.find_submitted(_job_name(job, self.run_uuid))

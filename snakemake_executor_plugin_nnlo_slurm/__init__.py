@@ -5,7 +5,10 @@ docs/develop/executors.md.
 """
 
 import os
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import snakemake_executor_plugin_slurm as upstream
@@ -15,14 +18,20 @@ from snakemake_executor_plugin_slurm.utils import get_job_wildcards
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from nnlo_lib.cluster.slurm.slurm_queue import SlurmQueue, memory_per_node, submitted_number
-from nnlo_lib.cluster.slurm.slurm_site import JobRequest, SlurmSite
-from nnlo_lib.cluster.submission.refusal import Refusal, classify_refusal, kind_of_known_values
+from nnlo_lib.cluster.slurm.slurm_queue import SlurmQueue, memory_per_node, refused_requests, submitted_number
+from nnlo_lib.cluster.snakemake_job import job_name, read_profile, resource_value
+from nnlo_lib.cluster.submission.refusal import Refusal, classify_refusal
 from nnlo_lib.cluster.submission.shell_paths import SLURM_PATHS
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.batch_system.scheduler_query import MISLEADING_VARIABLE
 
-__all__ = ["Executor", "ExecutorSettings", "common_settings"]
+__all__ = ["Executor", "ExecutorSettings", "common_settings", "planned_requests"]
+
+PROFILE = Path("slurm/config.yaml")  # where `snakemake --profile slurm` finds it, from the root of a clone
+SITE_OPTIONS = (("-A", "slurm_account"), ("-p", "slurm_partition"))
+UNKNOWN_RESOURCE = "<TBD>"  # of Snakemake, while the inputs of a job do not exist
 
 # Upstream takes any number of a site's notice for the job's number, or fails if there are several.
 upstream.validate_or_get_slurm_job_id = lambda _, output: submitted_number(output)
@@ -54,15 +63,31 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
         super().__post_init__(*arguments, **options)
 
     def run_jobs(self, jobs: list[Any]) -> None:
-        """Submit jobs; before the first, refuse a workflow with a job that this Slurm would never start."""
+        """Submit jobs; before the first, refuse a workflow with a job that this Slurm would refuse."""
         if not self._checked_requests:
             self._checked_requests = True
-            if problems := SlurmSite.ask().problems_of(map(_request, self._remote_jobs())):
+            if problems := refused_requests(self._requests(), self._say):
                 raise WorkflowError("; ".join(problems))
         super().run_jobs(jobs)
 
-    def _remote_jobs(self) -> list[Any]:
-        return [job for job in self.workflow.dag.needrun_jobs() if not job.is_local and not job.is_group()]
+    def _requests(self) -> dict[str, str]:
+        """Return the distinct requests of the workflow's jobs, each with the name of its first job."""
+        found: dict[str, str] = {}
+        accounts: dict[Any, str] = {}  # upstream calls sacctmgr for each
+        for job in self.workflow.dag.needrun_jobs():
+            if job.is_local or job.is_group() or UNKNOWN_RESOURCE in map(str, job.resources.values()):
+                continue
+            account = job.resources.get("slurm_account")
+            try:
+                if account not in accounts:
+                    accounts[account] = next(self.get_account_arg(job))
+            except WorkflowError as error:
+                raise WorkflowError(f"{job_name(job)}: {classify_refusal(str(error)).sentence}") from None
+            command = _request(
+                job, accounts[account], self.get_partition_arg(job), self.workflow.executor_settings
+            )
+            found.setdefault(command, job_name(job))
+        return found
 
     def _report_job_error_threadsafe(self, job_info: SubmittedJobInfo, msg: str) -> None:
         # Upstream calls this method for refused submissions only.
@@ -73,8 +98,7 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
         return SlurmQueue(clusters=self._submitted_job_clusters)
 
     def _refusal(self, text: str) -> Refusal:
-        kind = kind_of_known_values(text)
-        return classify_refusal(text, SlurmSite.ask().known(kind) if kind else "")
+        return classify_refusal(text)
 
     def _submitted_numbers(self, job: Any) -> list[str] | None:
         found = self._queue.find_submitted(self.run_uuid, self._comment_of(job))
@@ -103,12 +127,60 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
         return SubmittedJobInfo(job, **options)
 
 
-def _request(job: Any) -> JobRequest:
-    ask = job.resources.get
-    return JobRequest(
-        str(ask("slurm_partition") or ""),
-        str(ask("slurm_account") or ""),
-        ask("runtime") or 0,
-        ask("nodes") or 1,
-        ask("mem_mb") or 0,
-    )
+def _request(job: Any, account: str, partition: str, settings: Any) -> str:
+    """Return the command of sbatch for a job, with upstream's options and without what differs between equal requests."""
+    same = {"run_uuid": "nnlo", "comment_str": "nnlo", "slurm_logfile": os.devnull, "workdir": None}
+    command = _submit_command(job, same | {"account": account, "partition": partition}, settings=settings)
+    return f"{command}{upstream.set_gres_string(job)}"
+
+
+class _Resources(dict[str, Any]):
+    """Resources of a planned job, read as upstream reads those of Snakemake's jobs."""
+
+    __getattr__ = dict.__getitem__
+
+
+def planned_requests(experiment: Experiment) -> dict[str, str]:
+    """Return the distinct requests of the jobs of `snakemake --profile slurm`, each with the name of its first job."""
+    profile = read_profile(PROFILE)
+    names = ("requeue", "no_requeue", "qos", "reservation")  # of upstream's settings, those that sbatch gets
+    settings = {name: profile.get(f"nnlo-slurm-{name.replace('_', '-')}") for name in names}
+    found: dict[str, str] = {}
+    for name, rule, threads, resources in _planned_jobs(experiment):
+        # An empty partition or account leaves the value to the profile.
+        own = (profile.get("default-resources") or {}) | {k: v for k, v in resources.items() if v != ""}
+        own |= (profile.get("set-resources") or {}).get(rule) or {}
+        values = {key: resource_value(value) for key, value in own.items()}
+        known = _Resources({key: value for key, value in values.items() if value not in (None, "")})
+        job = SimpleNamespace(threads=threads, resources=known)
+        # Without these options, sbatch reads the variables that the profile reads.
+        site = (
+            f"{each} {shlex.quote(str(known[key]))}" if key in known else "" for each, key in SITE_OPTIONS
+        )
+        found.setdefault(_request(job, *site, SimpleNamespace(**settings)), name)
+    return found
+
+
+def _planned_jobs(experiment: Experiment) -> Iterator[tuple[str, str, int, dict[str, Any]]]:
+    """Yield name, rule, threads and resources of one job of each kind, as the rules give them to the first attempt."""
+    if experiment.search:
+        needs = RunResources(experiment)
+        yield "search, fold tasks", "fold_task", needs.cores, _resources(needs, True)
+    for name, run in {} if experiment.search and not experiment.runs else experiment.variants.items():
+        needs = RunResources(run)
+        if needs.processes > 1:
+            yield f"run {name}", "train", needs.cores, _resources(needs, True) | {"mpi": "mpiexec"}
+        else:
+            yield f"run {name}", "train_single", needs.cores, _resources(needs, False)
+        one_gpu = needs.site | {"gpu": 1, "tasks_per_gpu": min(1, needs.tasks_per_gpu)}
+        yield f"run {name}, evaluation", "evaluate", 1, one_gpu if needs.gpus else {}
+
+
+def _resources(needs: RunResources, has_ranks: bool) -> dict[str, Any]:
+    ranks = {"tasks": needs.processes, "nodes": needs.nodes} if has_ranks else {}
+    own = {
+        "cpus_per_task": needs.threads_per_process,
+        "runtime": needs.runtime_min,
+        "mem_mb": needs.memory_mb,
+    }
+    return {**needs.site, **ranks, **own}

@@ -1,8 +1,14 @@
-"""A job of Snakemake, as its executor plugins get it: name, checksum, tries."""
+"""Jobs of Snakemake, as its executor plugins get them: name, checksum, tries; and the profile that changes their resources."""
 
+import ast
+import re
+from pathlib import Path
 from typing import Any
 
+import yaml
+
 from nnlo_lib.cluster.submission.task_checksum import task_checksum
+from nnlo_lib.core.errors import UserError
 
 Job = Any  # of Snakemake
 
@@ -32,3 +38,28 @@ def compute_resources_again(job: Job) -> None:
 def is_training(job: Job) -> bool:
     """Return True if the job trains; only trainings have this resource."""
     return job.resources.get("on_preemption") is not None
+
+
+def read_profile(path: Path) -> dict[str, Any]:
+    """Return the settings of a profile, or none if there is no such file. Raises UserError if it is no YAML."""
+    if not path.exists():
+        return {}
+    try:
+        settings = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: cannot read the profile ({error}); repair it") from None
+    return settings if isinstance(settings, dict) else {}
+
+
+def resource_value(value: Any) -> Any:
+    """Return a resource of a profile as Snakemake evaluates it.
+
+    Return None if the value depends on the job or the environment, or is text with a unit, such as `2h` or `4GB`.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        # A name is no expression for Snakemake, but text.
+        return None if re.search(r"^\?|^[\d.]+ ?\w+$|\b(attempt|input|threads|wildcards)\b", value) else value

@@ -13,6 +13,7 @@ from nnlo_lib.commands.experiment_file import (
     refuse_automatic_gpus_of_cluster,
 )
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
 
 if TYPE_CHECKING:
     from nnlo_lib.config import Experiment
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profile",
         choices=["slurm", "lsf"],
-        help="slurm: also compare the jobs with what this site's Slurm offers, and refuse paths that it cannot use; "
+        help="slurm: also ask this site's Slurm whether it accepts the jobs, and refuse paths that it cannot use; "
         "lsf: also print what the jobs ask of LSF",
     )
 
@@ -40,14 +41,25 @@ def run(options: argparse.Namespace) -> None:
     experiment, _ = read_checked_experiment(options)
     print(f"{options.file} is valid: {summarize_plan(experiment)}")
     print_warnings(experiment)
-    warn_about_machine(experiment)
+    if not options.profile:
+        warn_about_machine(experiment)
     if options.profile == "lsf":
         print_lsf_requests(experiment)
     elif options.profile:
-        from nnlo_lib.cluster.slurm.site_check import refuse_impossible_jobs
-
         _refuse_unquoted_paths(experiment, options.file)
-        print(refuse_impossible_jobs(experiment))
+        _refuse_what_slurm_refuses(experiment)
+
+
+def _refuse_what_slurm_refuses(experiment: "Experiment") -> None:
+    # Snakemake's executor plugin, which builds the submissions.
+    from nnlo_lib.cluster.slurm.slurm_queue import refused_requests
+    from snakemake_executor_plugin_nnlo_slurm import planned_requests
+
+    problems = refused_requests(planned_requests(experiment), get_logger(__name__).warning)
+    if problems:
+        raise UserError("; ".join(problems))
+    if problems is not None:
+        print("Slurm accepts the jobs (`sbatch --test-only`)")
 
 
 def _refuse_unquoted_paths(experiment: "Experiment", file: str) -> None:

@@ -108,6 +108,6 @@ def _identity(run: Run) -> str:
 
 
 def warn_about_machine(experiment: Experiment) -> None:
-    """Log a warning for each run that this machine, or its Slurm, cannot run well."""
+    """Log a warning for each run that this machine cannot run well."""
     for warning in machine_warnings(experiment.variants):
         logger.warning(warning)

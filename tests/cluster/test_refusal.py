@@ -1,8 +1,10 @@
 """Refused submissions: the scheduler's own sentences, as Slurm 22.05 and 24.11 print them, and LSF in lsb_sperror(3) and its manual."""
 
+import re
+
 import pytest
 
-from nnlo_lib.cluster.submission.refusal import RefusalKind, classify_refusal, kind_of_known_values
+from nnlo_lib.cluster.submission.refusal import UNKNOWN_QUEUE, RefusalKind, classify_refusal
 
 SBATCH = "sbatch: error: Batch job submission failed: "
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
@@ -70,7 +72,6 @@ def test_a_mistake_is_named_with_its_key(text):
     assert PERMANENT[text] in refusal.sentence
     assert "\n" not in refusal.sentence
     assert "known: low, high" in refusal.sentence
-    assert kind_of_known_values(text)
 
 
 @pytest.mark.parametrize("text", UNKNOWN)
@@ -79,7 +80,7 @@ def test_unknown_words_are_neither(text):
 
 
 def test_a_wrong_queue_asks_for_the_names_of_queues():
-    assert kind_of_known_values("nowhere: No such queue. Job not submitted.") == "queues"
+    assert re.search(UNKNOWN_QUEUE, "nowhere: No such queue. Job not submitted.")
 
 
 def test_the_command_is_left_out_of_the_sentence():

@@ -13,8 +13,9 @@ ERRORS = {
     "squeue": "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
 }
 # SLURM_CONF is set here because Snakemake removes it from its jobs. Calls inside of jobs do not fail. The unlink of a
-# file succeeds for one of several processes, so each file fails exactly one call.
+# file succeeds for one of several processes, so each file fails exactly one call. `sbatch --test-only` is no submission.
 WRAPPER = """#!/bin/sh
+case " $* " in *" --test-only "*) SLURM_CONF="{folder}/slurm.conf" exec {real} "$@" ;; esac
 echo "{name} $PWD" >> "{folder}/calls"
 if [ -z "$SLURM_JOB_ID" ]; then
     for failure in {failures}/{name}/*; do

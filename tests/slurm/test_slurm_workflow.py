@@ -3,15 +3,17 @@
 import csv
 import json
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
 import pytest
-from helpers.repository_copy import Checkout, copy_checkout
+from helpers.repository_copy import Checkout, copy_checkout, environment
 from helpers.slurm_cluster import Slurm
 from helpers.slurm_stories import (
+    NNLO,
     RESOURCES,
     TRAINING,
     Clone,
@@ -255,6 +257,34 @@ def test_a_clone_and_an_experiment_with_spaces_and_quotes_in_their_names(
     (clone := Clone(slurm, checkout, file.stem)).start()
     clone.finish()
     assert (checkout.folder / "results/cluster/report.html").stat().st_size > 10_000
+
+
+@pytest.mark.real
+def test_slurm_says_which_jobs_it_would_refuse(prepared: Prepared, slurm: Slurm, tmp_path: Path) -> None:
+    """A partition that `sinfo` hides is as good as any other."""
+    checkout = prepared.copy(tmp_path / "checkout")
+    slurm.run("scontrol", "create", "PartitionName=secret", "Nodes=n1", "Hidden=YES", "MaxTime=INFINITE")
+
+    def checked(**resources: object) -> str:
+        edit(checkout, "asked", parallel={"ranks": 2}, resources=resources)
+        done = subprocess.run(
+            [NNLO, "check", "asked.yaml", "--profile", "slurm"], cwd=checkout.folder, env=environment() | slurm.environment,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.stdout + done.stderr
+
+    assert "Slurm accepts the jobs" in checked(partition="secret")
+    for resources, key, words in (
+        ({"partition": "nowhere"}, "SBATCH_PARTITION", "Invalid partition name specified"),
+        (
+            {"nodes": 2, "partition": "secret"},
+            "resources.nodes",
+            "Requested node configuration is not available",
+        ),
+        ({"mem_mb": 10**6}, "resources.mem_mb", "Requested node configuration is not available"),
+    ):
+        answer = checked(**resources)
+        assert (key in answer, words in answer) == (True, True), answer
 
 
 @pytest.mark.exhaustive

@@ -1,14 +1,11 @@
 """The values of the profile for LSF that decide on hosts and GPUs of a job."""
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from nnlo_lib.core.errors import UserError
+from nnlo_lib.cluster.snakemake_job import read_profile, resource_value
 
 PROFILE = Path("lsf/config.yaml")  # where `snakemake --profile lsf` finds it, from the root of a clone
 DEFAULT_SLOTS_PER_HOST = 32  # of the profile that comes with nnlo
@@ -27,14 +24,7 @@ class LsfProfile:
     @classmethod
     def read(cls, path: Path = PROFILE) -> "LsfProfile":
         """Return the profile of this clone, or an empty one if there is none. Raises UserError if it is no YAML."""
-        if not path.exists():
-            return cls()
-        try:
-            settings = yaml.safe_load(path.read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise UserError(f"{path}: cannot read the profile ({error}); repair it") from None
-        resources = settings.get("set-resources") if isinstance(settings, dict) else None
-        return cls(resources or {})
+        return cls(read_profile(path).get("set-resources") or {})
 
     def slots_per_host(self, rule: str) -> int:
         """Return `ptile` of a rule."""
@@ -50,8 +40,5 @@ class LsfProfile:
         return f"-gpu {words[words.index('-gpu') + 1]}" if "-gpu" in words[:-1] else ""
 
     def _of(self, rule: str, key: str) -> str:
-        text = str((self.resources.get(rule) or {}).get(key, ""))
-        try:
-            return str(ast.literal_eval(text))  # Snakemake evaluates strings as expressions
-        except (SyntaxError, ValueError):
-            return text
+        value = resource_value((self.resources.get(rule) or {}).get(key, ""))
+        return "" if value is None else str(value)

@@ -1,17 +1,20 @@
-"""Looks at the jobs of this user in Slurm: one squeue for all, then sacct and scontrol for the jobs that squeue lacks."""
+"""Slurm: one squeue for all jobs, sacct and scontrol for the jobs that it lacks, and whether it would accept a job."""
 
 import os
 import re
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from nnlo_lib.batch.job_states import NO_ANSWER, JobReport, QueueReport, fate_of_state
+from nnlo_lib.cluster.submission.refusal import RefusalKind, classify_refusal
 from nnlo_lib.core.batch_system.scheduler_query import scheduler_environment
 
 ANSWER_TIMEOUT_S = 60  # seconds; a busy slurmctld answers late
 UNKNOWN_JOB = "Invalid job id"
 # Looks in succession that wait for the accounting. A job that slurmctld has forgotten has ended, and only its state is missing.
 ACCOUNTING_LOOKS = 5
+MAX_TESTS_AT_ONCE = 8  # slurmctld answers each within about 10 ms if it is idle
 Command = Callable[..., "subprocess.CompletedProcess[str] | None"]
 
 
@@ -41,6 +44,42 @@ def submitted_number(output: str) -> str:
 def memory_per_node(memory: int, nodes: int) -> int:
     """Return the MB of a node for a job with this memory in MB of all nodes: sbatch's `--mem` is per node."""
     return -(-memory // nodes)
+
+
+def refused_requests(
+    requests: Mapping[str, str], warn: Callable[[str], None], run: Command = run_command
+) -> list[str] | None:
+    """Return a sentence with Slurm's own words for each request that it would refuse, by `sbatch --test-only`.
+
+    Return None if Slurm refuses none, but gave an answer that cannot be read, or none: one warning says so.
+
+    Args:
+        requests: names of jobs, by the shell command of sbatch that would submit them, without its script.
+        warn: prints a warning.
+        run: runs a command.
+    """
+
+    def test(command: str) -> "subprocess.CompletedProcess[str] | None":
+        return run("sh", "-c", f"{command} --test-only --wrap=true")
+
+    answers = [test(command) for command in list(requests)[:1]]
+    if answers != [None]:  # otherwise the others would wait for an answer, too
+        with ThreadPoolExecutor(MAX_TESTS_AT_ONCE) as pool:
+            answers += pool.map(test, list(requests)[1:])
+    refused, unclear = [], ["no answer"] if None in answers else []
+    for name, answer in zip(requests.values(), answers, strict=False):
+        if answer is None or not answer.returncode:
+            continue
+        refusal = classify_refusal(answer.stderr + answer.stdout)
+        # slurmctld's own answer begins so; other words are of a shell or an sbatch that did not reach it.
+        is_answer = refusal.kind is RefusalKind.PERMANENT or "allocation failure: " in answer.stderr
+        if refusal.kind is not RefusalKind.TRANSIENT and is_answer:
+            refused.append(f"{name}: {refusal.sentence}")
+        else:
+            unclear.append(f"{name}: {refusal.sentence}")
+    if unclear:
+        warn(f"whether Slurm would accept all jobs is unknown; `sbatch --test-only`: {unclear[0]}")
+    return refused or (None if unclear else [])
 
 
 class SlurmQueue:

@@ -40,20 +40,21 @@ _TRANSIENT = (
     r"User has reached the|pending job( slot)? threshold|reached its job limit|No job Id can be used now|"
     r"LSF is (down|processing)|Cannot connect to LSF|daemon not responding|Failed in an LSF library call|mbatchd is"
 )
+UNKNOWN_QUEUE = r"No such queue|[Qq]ueue .*(not open|closed)|User cannot use the queue"
 # Pattern of the scheduler's words: what is wrong, and the key that says it. Slurm first, then LSF.
 _PERMANENT = (
-    (r"Invalid account|account .*appears to be invalid|invalid account", "the account is unknown or not yours", "resources.account or SBATCH_ACCOUNT", "accounts"),
-    (r"Invalid partition|invalid partition", "the partition does not exist or is closed to you", "resources.partition or SBATCH_PARTITION", "partitions"),
-    (r"Requested time limit is invalid|Invalid time|MaxWallDuration", "the time limit is longer than allowed", "resources.runtime", "partitions"),
-    (r"Invalid generic resource|Invalid GRES", "the GPUs asked for do not exist here", "parallel.gpus_per_rank", "partitions"),
-    (r"[Nn]ode count specification|Node count", "the number of nodes is not allowed", "resources.nodes", "partitions"),
-    (r"Memory specification|Requested node configuration is not available|CPU count", "no node has the cores, memory or GPUs asked for", "resources.mem_mb, resources.nodes or parallel", "partitions"),
-    (r"Invalid qos|Invalid QOS", "the QOS is unknown or not yours", "nnlo-slurm-qos of the profile", "QOS"),
-    (r"job submit limit, user's size and/or time limits|Max\w+PerJob|AssocMax|QOSMax", "the job exceeds a limit of your account or QOS", "resources", "limits"),
-    (r"No such queue|[Qq]ueue .*(not open|closed)|User cannot use the queue", "the queue does not exist or is closed to you", "resources.partition or LSB_DEFAULTQUEUE", "queues"),
-    (r"RUNLIMIT|Bad run limit", "the time limit is longer than the queue allows", "resources.runtime", "queues"),
-    (r"[Pp]roject .*(not|invalid)|Bad project", "the project is unknown or not yours", "resources.account or LSB_DEFAULTPROJECT", "projects"),
-    (r"Bad resource requirement|MEMLIMIT|Too many processors", "no host has the slots, memory or GPUs asked for", "resources.mem_mb or parallel", "hosts"),
+    (r"Invalid account|account .*appears to be invalid|invalid account", "the account is unknown or not yours", "resources.account or SBATCH_ACCOUNT"),
+    (r"Invalid partition|invalid partition", "the partition does not exist or is closed to you", "resources.partition or SBATCH_PARTITION"),
+    (r"Requested time limit is invalid|Invalid time|MaxWallDuration", "the time limit is longer than allowed", "resources.runtime"),
+    (r"Invalid generic resource|Invalid GRES", "the GPUs asked for do not exist here", "parallel.gpus_per_rank"),
+    (r"[Nn]ode count specification|Node count", "the number of nodes is not allowed", "resources.nodes"),
+    (r"Memory specification|Requested node configuration is not available|CPU count|More processors requested", "no node has the cores, memory or GPUs asked for", "resources.mem_mb, resources.nodes or parallel"),
+    (r"Invalid qos|Invalid QOS", "the QOS is unknown or not yours", "nnlo-slurm-qos of the profile"),
+    (r"job submit limit, user's size and/or time limits|Max\w+PerJob|AssocMax|QOSMax", "the job exceeds a limit of your account or QOS", "resources"),
+    (UNKNOWN_QUEUE, "the queue does not exist or is closed to you", "resources.partition or LSB_DEFAULTQUEUE"),
+    (r"RUNLIMIT|Bad run limit", "the time limit is longer than the queue allows", "resources.runtime"),
+    (r"[Pp]roject .*(not|invalid)|Bad project", "the project is unknown or not yours", "resources.account or LSB_DEFAULTPROJECT"),
+    (r"Bad resource requirement|MEMLIMIT|Too many processors", "no host has the slots, memory or GPUs asked for", "resources.mem_mb or parallel"),
 )  # fmt: skip
 
 
@@ -67,16 +68,11 @@ def classify_refusal(text: str, known: str = "") -> Refusal:
     words = _scheduler_words(text)
     if re.search(_TRANSIENT, text, re.IGNORECASE):
         return Refusal(RefusalKind.TRANSIENT, words, bool(re.search(_LOST_ANSWERS, text, re.IGNORECASE)))
-    for pattern, wrong, key, _ in _PERMANENT:
+    for pattern, wrong, key in _PERMANENT:
         if re.search(pattern, text):
             hint = f"; {known}" if known else ""
             return Refusal(RefusalKind.PERMANENT, f"{wrong}: set {key} ({words}{hint})")
     return Refusal(RefusalKind.UNKNOWN, words)
-
-
-def kind_of_known_values(text: str) -> str:
-    """Return what would help after a refusal: `accounts`, `partitions`, ...; an empty string if nothing is known."""
-    return next((kind for pattern, _, _, kind in _PERMANENT if re.search(pattern, text)), "")
 
 
 def _scheduler_words(text: str) -> str:
@@ -86,5 +82,7 @@ def _scheduler_words(text: str) -> str:
         re.sub(r"^\W*(sbatch|bsub): (error: )?", "", line.strip(" '.\"")) for line in message.splitlines()
     ]
     return "; ".join(
-        dict.fromkeys(re.sub(r"^Batch job submission failed: ", "", line) for line in lines if line)
+        dict.fromkeys(
+            re.sub(r"^(Batch job submission failed|allocation failure): ", "", line) for line in lines if line
+        )
     )

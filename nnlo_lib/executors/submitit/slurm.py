@@ -23,9 +23,8 @@ from nnlo_lib.cluster.slurm.slurm_queue import (
     run_command,
     submitted_number,
 )
-from nnlo_lib.cluster.slurm.slurm_site import SlurmSite
 from nnlo_lib.cluster.submission.job_files import StatusFile
-from nnlo_lib.cluster.submission.refusal import Refusal, RefusalKind, classify_refusal, kind_of_known_values
+from nnlo_lib.cluster.submission.refusal import RefusalKind, classify_refusal
 from nnlo_lib.config import Run
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.resources import RunResources
@@ -125,7 +124,7 @@ class SlurmTrialQueue:
         try:
             return self._record(job.task, self._submitted(job, run, memory))
         except RuntimeError as error:
-            refusal = _refusal(str(error))
+            refusal = classify_refusal(str(error))
             if refusal.may_be_submitted or refusal.kind is RefusalKind.UNKNOWN:
                 self._unclear.add(job.task)
                 self._cancel_unclear(job.task)
@@ -225,11 +224,6 @@ class SlurmTrialQueue:
 
     def _comment_of(self, fold_task: FoldTask) -> str:
         return str(fold_task.result_path(self._search).absolute())
-
-
-def _refusal(text: str) -> Refusal:
-    kind = kind_of_known_values(text)
-    return classify_refusal(text, SlurmSite.ask().known(kind) if kind else "")
 
 
 def request(run: Run, memory: int) -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""What Slurm would refuse: the words of `sbatch --test-only` as Slurm 22.05 prints them, and the requests that it gets."""
+
+import shlex
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+import yaml
+
+from nnlo_lib.cluster.slurm.slurm_queue import refused_requests
+from nnlo_lib.config import Experiment
+from snakemake_executor_plugin_nnlo_slurm import planned_requests
+
+ROOT = Path(__file__).parents[2]
+STARTS = "sbatch: Job 13 to start at 2026-11-25T19:14:11 using 1 processors on nodes n1 in partition batch\n"
+FAILED = "allocation failure: "
+# The five commonest mistakes, and what to set.
+REFUSED = {
+    f"sbatch: error: invalid partition specified: nowhere\n{FAILED}Invalid partition name specified\n": "resources.partition",
+    f"{FAILED}Invalid account or account/partition combination specified\n": "resources.account",
+    f"{FAILED}Requested time limit is invalid (missing or exceeds some limit)\n": "resources.runtime",
+    f"{FAILED}Node count specification invalid\n": "resources.nodes",
+    f"{FAILED}More processors requested than permitted\n": "resources.nodes or parallel",
+    f"{FAILED}Requested node configuration is not available\n": "resources.mem_mb",
+    "sbatch: error: Invalid generic resource (gres) specification\n": "parallel.gpus_per_rank",
+    # No remedy of ours: the scheduler's words alone.
+    f"{FAILED}Required partition not available (inactive or drain)\n": "Required partition not available",
+}
+UNCLEAR = [
+    f"{FAILED}Unable to contact slurm controller (connect failure)\n",
+    f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{FAILED}Job violates accounting/QOS policy (job submit limit, ...)\n",
+    "sbatch: fatal: Could not establish a configuration source\n",
+    "sh: 1: sbatch: not found\n",
+    None,
+]
+
+
+class Sbatch:
+    """Stand-in for the shell that runs sbatch: it refuses the requests of partition `odd` with given words."""
+
+    def __init__(self, words):
+        self.words, self.asked = words, []
+
+    def __call__(self, *command):
+        shell, option, text = command
+        assert (shell, option) == ("sh", "-c")
+        assert shlex.split(text)[-2:] == ["--test-only", "--wrap=true"]
+        self.asked.append(text)
+        if "-p odd" in text:
+            return None if self.words is None else CompletedProcess(command, 1, "", self.words)
+        return CompletedProcess(command, 0, "", STARTS)
+
+
+def refused(words, requests):
+    warnings, sbatch = [], Sbatch(words)
+    return refused_requests(requests, warnings.append, sbatch), warnings, sbatch.asked
+
+
+@pytest.mark.parametrize(("words", "remedy"), REFUSED.items())
+def test_a_refusal_has_the_words_of_slurm_and_a_remedy(words, remedy):
+    found, warnings, asked = refused(words, {"sbatch -p batch": "run a", "sbatch -p odd": "run b"})
+    assert (len(found), warnings, len(asked)) == (1, [], 2)
+    assert found[0].startswith("run b: ")
+    assert remedy in found[0]
+    assert words.splitlines()[-1].removeprefix(FAILED).removeprefix("sbatch: error: ") in found[0]
+
+
+@pytest.mark.parametrize("words", UNCLEAR)
+def test_nothing_is_refused_if_slurm_gives_no_answer(words):
+    requests = {"sbatch -p batch": "run a"} | {f"sbatch -p odd -t {n}": f"run {n}" for n in range(3)}
+    found, warnings, asked = refused(words, requests)
+    assert (found, len(warnings), len(asked)) == (None, 1, 4)
+    # One answer is waited for, not one for each request.
+    assert len(refused(None, {f"sbatch -p odd -t {n}": "run" for n in range(3)})[2]) == 1
+
+
+def test_accepted_requests():
+    assert refused("", {"sbatch -p hidden": "run a"})[:2] == ([], [])
+    assert refused("", {})[:2] == ([], [])
+
+
+@pytest.fixture
+def requests(tmp_path, monkeypatch):
+    """Return a function that returns the planned requests of an experiment, with changes of the profile of the clone."""
+    monkeypatch.chdir(tmp_path)
+    profile = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
+    (tmp_path / "slurm").mkdir()
+
+    def planned(settings, **changes):
+        (tmp_path / "slurm/config.yaml").write_text(yaml.safe_dump(profile | changes))
+        return {
+            name: command for command, name in planned_requests(Experiment.model_validate(settings)).items()
+        }
+
+    return planned
+
+
+TWO_NODES = {"nodes": 2, "mem_mb": 3000, "runtime": 90, "partition": "short", "account": "physics"}
+
+
+def test_options_of_the_jobs(requests):
+    runs = {"pair": {"parallel": {"ranks": 4}, "resources": TWO_NODES}, "again": {"parallel": {"ranks": 4}, "resources": TWO_NODES},
+            "gpus": {"parallel": {"ranks": 2, "gpus_per_rank": 1}}}  # fmt: skip
+    found = requests({"runs": runs})
+    assert list(found) == ["run pair", "run pair, evaluation", "run gpus", "run gpus, evaluation"]
+    for option in (
+        "-A physics",
+        "-p short",
+        "-t 90",
+        "--mem 1500",
+        "--nodes=2",
+        "--ntasks=4",
+        "--requeue",
+        "--signal=USR1@60",
+    ):
+        assert f" {option} " in f"{found['run pair']} "
+    assert "--gpus=2" in found["run gpus"]
+    assert found["run gpus, evaluation"].endswith("--gpus=1")
+    assert " -t 30 --mem 2000 " in found["run pair, evaluation"]
+    (fold,) = requests({"search": {"space": {"train.optimizer.lr": [0.1, 1]}}})
+    assert fold == "search, fold tasks"
+
+
+def test_a_site_changes_the_profile(requests):
+    own = {"slurm_extra": "'--constraint=haswell'", "mem_mb": "attempt * 4000", "slurm_partition": "gpu"}
+    changes = {
+        "set-resources": {"train": own},
+        "nnlo-slurm-qos": "urgent",
+        "default-resources": {"slurm_account": "ours"},
+    }
+    (training, *_) = requests({}, **changes).values()
+    for option in ("--constraint=haswell", "--qos=urgent", "-p gpu", "-A ours"):
+        assert f" {option} " in f"{training} "
+    assert "attempt" not in training
