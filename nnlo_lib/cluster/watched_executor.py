@@ -12,12 +12,12 @@ from typing import Any
 
 from nnlo_lib.batch.job_states import Fate, JobReport
 from nnlo_lib.cluster.job_watch import STATUS_FILE_INTERVAL_S, JobWatch
-from nnlo_lib.cluster.next_step import Action, EndedJob, next_step
 from nnlo_lib.cluster.pending import PendingExplainer
 from nnlo_lib.cluster.snakemake_job import Job, compute_resources_again, end_tries, is_training, job_name
 from nnlo_lib.cluster.submission.lasting_submission import LastingSubmission, SubmittedJob, status_file_of
 from nnlo_lib.cluster.training_record import attempts_of_ended_job
 from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.state.attempt_outcome import Action, Decision, EndReport, count_without_record, decide
 
 
 class WatchedExecutor(LastingSubmission):
@@ -72,7 +72,7 @@ class WatchedExecutor(LastingSubmission):
     def _follow(self, info: SubmittedJob, report: JobReport) -> bool:
         """Submit a job that did not succeed again, or report the error; return False if neither is possible now."""
         job, number = info.job, info.external_jobid
-        step = next_step(self._ended(info, report))
+        step = self._decide(info, report)
         if step.action is Action.RESUBMIT:
             # A job that the batch system revives would train beside the new one.
             if not self._queue.cancel(number):
@@ -87,13 +87,15 @@ class WatchedExecutor(LastingSubmission):
         self.report_job_error(info, msg=message, aux_logs=[self._log_of(info)])  # type: ignore[attr-defined]
         return True
 
-    def _ended(self, info: SubmittedJob, report: JobReport) -> EndedJob:
+    def _decide(self, info: SubmittedJob, report: JobReport) -> Decision:
         job, number, ask = info.job, info.external_jobid, info.job.resources.get
         outputs = [str(path) for path in job.output] if is_training(job) else []
         attempts = attempts_of_ended_job(BatchJob(self.scheduler, number), outputs, int(ask("tasks") or 1))
-        status = status_file_of(info).command_status
-        ended = EndedJob(number, report, attempts, status, int(ask("runtime") or 0))
+        # Otherwise the record is of an earlier job.
+        is_recorded = bool(attempts) and attempts[-1].job == number
         if is_training(job):
             before = self._tries_without_record.get(job, 0)
-            self._tries_without_record[job] = before + 1 if ended.last_attempt is None else 0
-        return ended.after_tries_without_record(self._tries_without_record.get(job, 0))
+            self._tries_without_record[job] = count_without_record(before, is_recorded, report)
+        status, tries = status_file_of(info).command_status, self._tries_without_record.get(job, 0)
+        end = EndReport(report, status, int(ask("runtime") or 0), tries)
+        return decide(attempts if is_recorded else [], end)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import IO
 
 from nnlo_lib.config.paths import RunPaths
-from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.executors.restarts import RestartPolicy, last_log_line
+from nnlo_lib.executors.restarts import RestartPolicy
 from nnlo_lib.launch.launcher import die_with_parent
 from nnlo_lib.launch.signals import SignalRecorder
 from nnlo_lib.search.study.trial import FoldTask
-from nnlo_lib.state.outcome import EXIT_PREEMPTED
+from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 
 logger = get_logger(__name__)
 
@@ -92,11 +92,8 @@ class LocalExecutor:
         status = self._running.pop(fold_task).returncode
         if status in (0, EXIT_PREEMPTED):
             return status == 0
-        log = self._log(fold_task)
         try:
-            if status == EXIT_USER_ERROR:
-                raise UserError(f"trial {fold_task.trial} cannot be trained: {last_log_line(log)}; see {log}")
-            self._restarts.record_exit(fold_task, log)
+            self._restarts.record_exit(fold_task, self._log(fold_task), command_status=status)
         except UserError:
             self.stop()
             raise

@@ -1,19 +1,20 @@
 """Restart policy of fold tasks.
 
-A fold task is restarted as long as each start leads to an attempt, which applies the retry policy itself.
-After MAX_FAILED_STARTS consecutive starts that led to no attempt, the search fails.
+A fold task is restarted as long as its starts lead to attempts: the next start itself asks the retry policy, and writes the
+failure of a training that is given up as its result. The search fails if a start that leads to no attempt, or a
+cancellation, must not be repeated.
 """
 
 from collections import Counter
 from pathlib import Path
 
+from nnlo_lib.batch.job_states import JobReport
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.launch.crash_recovery import all_attempts
 from nnlo_lib.search.study.trial import FoldTask
+from nnlo_lib.state.attempt_outcome import UNKNOWN_END, Action, EndReport, count_without_record, decide
 from nnlo_lib.state.attempts import Attempt
-
-MAX_FAILED_STARTS = 3  # consecutive starts that led to no attempt
 
 
 class RestartPolicy:
@@ -46,19 +47,25 @@ class RestartPolicy:
         # The number of ranks (0) is not used: only the number and the reasons of attempts matter here.
         return all_attempts(RunPaths(fold_task.run_folder(self._folder)).state.folder, 0, ended)
 
-    def is_canceled(self, fold_task: FoldTask, job: str) -> bool:
-        """Return True if the last attempt recorded that a person canceled the job."""
-        last = self.attempts(fold_task)[-1:]
-        return any((each.job, each.reason) == (job, "canceled") for each in last)
+    def record_exit(
+        self, fold_task: FoldTask, log: Path, job: JobReport = UNKNOWN_END, command_status: int | None = None
+    ) -> None:
+        """Record that a start ended without a result. Raises UserError if another start would be useless.
 
-    def record_exit(self, fold_task: FoldTask, log: Path) -> None:
-        """Count a start that ended without a result. Raises UserError if a restart would be useless."""
-        began = len(self.attempts(fold_task)) > self._attempts_before[fold_task]
-        self._failed_starts[fold_task] = 0 if began else self._failed_starts[fold_task] + 1
-        if self._failed_starts[fold_task] == MAX_FAILED_STARTS:
+        Args:
+            fold_task: the fold task.
+            log: log of the start.
+            job: report of the batch system.
+            command_status: exit status of the process, if known.
+        """
+        made = self.attempts(fold_task)[self._attempts_before[fold_task] :]
+        failed = count_without_record(self._failed_starts[fold_task], bool(made), job)
+        self._failed_starts[fold_task] = failed
+        decision = decide(made, EndReport(job, command_status, tries_without_record=failed))
+        if decision.action is Action.GIVE_UP and decision.reason in (None, "canceled"):
             raise UserError(
-                f"trial {fold_task.trial} did not start training in {MAX_FAILED_STARTS} consecutive starts: "
-                f"{last_log_line(log)}; see {log}"
+                f"trial {fold_task.trial}, fold {fold_task.fold} cannot be trained: {decision.why} "
+                f"({last_log_line(log)}; see {log})"
             )
 
 

@@ -17,11 +17,9 @@ from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint, read_result, read_trial
 from nnlo_lib.search.study.trial_run import trial_run
 from nnlo_lib.state import attempts
-from nnlo_lib.state.outcome import AttemptOutcome
-from nnlo_lib.state.retry_policy import MAX_MEMORY_INCREASES
+from nnlo_lib.state.attempt_outcome import Action, AttemptOutcome, EndReport, decide
 from nnlo_lib.train.task import Task
 
-MAX_ATTEMPTS = 3  # per start of a fold task, if attempts fail for transient reasons
 AttemptFunction = Callable[[Task, LaunchOptions], AttemptOutcome]
 
 
@@ -90,19 +88,22 @@ def interrupted_costs(state: Path, started: float) -> dict[str, Any]:
 def _attempt_with_retries(
     task: Task, launch_options: LaunchOptions, make_attempt: AttemptFunction
 ) -> AttemptOutcome:
-    """Attempt the task; retry after transient failures. Return the last outcome.
+    """Attempt the task, and again after transient failures as long as the retry policy allows it; return the last outcome.
 
     Args:
         task: the task.
         launch_options: launch options of each attempt.
         make_attempt: makes one attempt at a task.
     """
-    outcome = make_attempt(task, launch_options)
-    for _ in range(MAX_ATTEMPTS - 1):
-        if outcome.reason not in TRANSIENT_REASONS:
-            break
+    first = known = len(attempts.read_attempts(task.state))
+    while True:
         outcome = make_attempt(task, launch_options)
-    return outcome
+        record = attempts.read_attempts(task.state)
+        may_retry = decide(record[first:], EndReport()).action is Action.RETRY
+        # Without a new record, for example on a full disk, nothing limits the attempts.
+        if outcome.reason not in TRANSIENT_REASONS or len(record) == known or not may_retry:
+            return outcome
+        known = len(record)
 
 
 def _may_get_more_memory(task: Task, outcome: AttemptOutcome, launch_options: LaunchOptions) -> bool:
@@ -114,10 +115,8 @@ def _may_get_more_memory(task: Task, outcome: AttemptOutcome, launch_options: La
         launch_options: launch options; without an attempt number, no scheduler retries the task.
     """
     can_request = outcome.reason == "out of memory" and launch_options.attempt_number is not None
-    return (
-        can_request
-        and attempts.count_out_of_memory(attempts.read_attempts(task.state)) <= MAX_MEMORY_INCREASES
-    )
+    record = attempts.read_attempts(task.state)
+    return can_request and decide(record, EndReport()).action is Action.RETRY
 
 
 def _result(task: Task, fold_task: FoldTask, outcome: AttemptOutcome) -> Result:

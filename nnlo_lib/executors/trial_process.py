@@ -8,7 +8,7 @@ from nnlo_lib.launch.attempt import LaunchOptions
 from nnlo_lib.search.study.storage import read_config
 from nnlo_lib.search.study.trial import FoldTask
 from nnlo_lib.search.study.trial_run import fold_task_run
-from nnlo_lib.state.outcome import EXIT_PREEMPTED
+from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 
 
 def train_trial(folder: Path, fold_task: FoldTask, launch_options: LaunchOptions) -> int:

@@ -7,9 +7,10 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 
+from nnlo_lib.batch.job_states import Fate, JobReport
 from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
 from nnlo_lib.core.logging_setup import get_logger
@@ -23,11 +24,10 @@ from nnlo_lib.launch.preemption_policy import PreemptionPolicy
 from nnlo_lib.launch.requeue import judge_stop, requeue_job
 from nnlo_lib.launch.signals import SignalRecorder, SignalSource
 from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.state.attempt_outcome import UNKNOWN_END, Action, AttemptOutcome, EndReport, decide
 from nnlo_lib.state.attempts import Attempt, AttemptLog
 from nnlo_lib.state.lease import Lease, LeaseHeldError
 from nnlo_lib.state.out_of_memory import job_exit_reason
-from nnlo_lib.state.outcome import AttemptOutcome
-from nnlo_lib.state.retry_policy import reason_not_to_retry
 from nnlo_lib.state.run_log import log_error
 from nnlo_lib.train.task import Task
 
@@ -101,7 +101,8 @@ def run_attempt(
 ) -> AttemptOutcome:
     """Make one attempt while holding the lease of the task's folder, and return its outcome.
 
-    On return the lease is released. The attempt is recorded unless it was not started or the lease was lost.
+    If no rank starts, the retry policy may allow another attempt at once: MPI can fail to connect ranks on a busy machine.
+    On return the lease is released. Each attempt is recorded unless it was not started or the lease was lost.
     The outcome is `preempted` if a signal or the time limit ends the wait for the lease.
 
     Args:
@@ -132,10 +133,22 @@ def run_attempt(
         if is_finished(task):
             logger.info(finished_note(task))
             return AttemptOutcome("finished")
-        if predicted := _predicted_outcome(task, log.attempts, options, context.job):
-            log_error(task.state, predicted)
-            return predicted
-        return _launch_and_record(task, log, options, context, lease, launch)
+        # A requeued job repeats its command with the same attempt number; only the job id shows the retry.
+        is_requeued = bool(context.job and log.attempts and context.job.job_id == log.attempts[-1].job)
+        is_retry = options.attempt_number is not None and (options.attempt_number > 1 or is_requeued)
+        # A person who enters the command again always gets an attempt.
+        first = 0 if is_retry else len(log.attempts)
+        if useless := _outcome_if_useless(task, log.attempts[first:], context.job, is_requeued):
+            log_error(task.state, useless)
+            return useless
+        while True:
+            outcome = _launch_and_record(task, log, options, context, lease, launch)
+            if not outcome.no_rank_started:
+                return outcome
+            decision = decide(log.attempts[first:], EndReport(runtime=task.run.resources.runtime))
+            if decision.action is Action.GIVE_UP:
+                return replace(outcome, error=decision.why)
+            logger.info("no rank started; restarting all ranks")
     finally:
         lease.release()
 
@@ -149,39 +162,31 @@ def _waits_for_lease(options: LaunchOptions, context: JobContext) -> bool:
     return options.wait_for_lease or options.attempt_number is not None or unwatched_job
 
 
-def _predicted_outcome(
-    task: Task, before: Sequence[Attempt], options: LaunchOptions, job: BatchJob | None
+def _outcome_if_useless(
+    task: Task, before: Sequence[Attempt], job: BatchJob | None, is_requeued: bool
 ) -> AttemptOutcome | None:
-    """Return the outcome if another attempt is useless, or None if the attempt must be made.
-
-    Only retries with an attempt number are checked: attempts after the first, and requeued jobs.
+    """Return the outcome if the retry policy gives the task up, or None if the attempt must be made.
 
     Args:
         task: the task.
-        before: recorded attempts in their order.
-        options: options of the attempt.
+        before: the attempts that count, in their order.
         job: batch job of this process, or None.
+        is_requeued: whether the last attempt was of the same job; a person may requeue a canceled job.
     """
-    if not before or options.attempt_number is None:
+    if not before:
         return None
-    # A requeued job repeats its command with the same attempt number; only the job id shows the retry.
-    requeued = job is not None and job.job_id == before[-1].job
-    if options.attempt_number == 1 and not requeued:
-        return None
-    return reason_not_to_retry(before, task.run.resources.runtime) or (
-        None if requeued else _outcome_if_canceled(before[-1], job)
-    )
-
-
-def _outcome_if_canceled(last: Attempt, job: BatchJob | None) -> AttemptOutcome | None:
-    """Return the outcome `canceled` if a user canceled the job of the last attempt, else None."""
-    before = BatchJob.from_id(job.scheduler, last.job) if job else None
     # The record alone is not enough: the launcher did not reach the scheduler, or LSF has given no reason.
-    if last.reason != "canceled" and (before is None or job_exit_reason(before) != "canceled"):
+    last = BatchJob.from_id(job.scheduler, before[-1].job) if job and not is_requeued else None
+    canceled = last is not None and job_exit_reason(last) == "canceled"
+    end = JobReport(Fate.CANCELED, "canceled") if canceled else UNKNOWN_END
+    decision = decide(before, EndReport(end, runtime=task.run.resources.runtime))
+    if decision.action is not Action.GIVE_UP or decision.reason is None:
         return None
-    return AttemptOutcome(
-        "canceled", f"job {last.job} was canceled and is not retried; run the same command again to resume"
-    )
+    if decision.reason == "canceled":
+        text = f"job {before[-1].job} was {decision.why}"
+        return None if is_requeued else AttemptOutcome("canceled", text)
+    is_user_error = decision.reason in ("bad input", "diverged")
+    return AttemptOutcome(decision.reason, decision.why, is_user_error=is_user_error)
 
 
 def _launch_and_record(

@@ -7,8 +7,8 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.timestamp import timestamp
 from nnlo_lib.launch.crash_recovery import read_progress
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.attempts import Attempt, AttemptLog
-from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.train.task import Task
 
 logger = get_logger(__name__)
@@ -38,12 +38,13 @@ def ended_attempt(
 
 
 def record_attempt(log: AttemptLog, ended: Attempt) -> None:
-    """Append an attempt to the log, or warn if it cannot be written."""
+    """Append an attempt to the log; if it cannot be written, warn, and let this process count it."""
     try:
         log.append(ended)
     except OSError as error:
         # A full disk must not turn a finished training into a failure.
         logger.warning(f"cannot record attempt {ended.attempt} in state/attempts.jsonl: {error}")
+        log.attempts.append(ended)
 
 
 def _training_key(task: Task) -> str | None:

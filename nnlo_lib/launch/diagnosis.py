@@ -10,7 +10,7 @@ from nnlo_lib.core.exit_reason import ExitReason
 from nnlo_lib.launch.earlier_training import is_finished
 from nnlo_lib.launch.exit_facts import ExitFacts
 from nnlo_lib.launch.lost_ranks import lost_ranks_outcome
-from nnlo_lib.state.outcome import EXIT_PREEMPTED, AttemptOutcome
+from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED, AttemptOutcome
 from nnlo_lib.train.task import Task
 
 # Schedulers send these shortly before the time limit, and some schedulers at preemption.

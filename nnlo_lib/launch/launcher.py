@@ -29,13 +29,12 @@ from nnlo_lib.launch.signals import SignalSource
 from nnlo_lib.launch.start_check import refuse_dead_allocation, shared_memory_problem
 from nnlo_lib.launch.time_limit import TimeLimit
 from nnlo_lib.launch.watchdog import EXIT_GRACE_S, Watchdog
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.out_of_memory import kernel_oom_kills
-from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.train.task import Task
 
 logger = get_logger(__name__)
 
-MAX_START_ATTEMPTS = 3  # launches in which no rank starts: MPI may fail to connect ranks on a busy machine
 FABRIC_DEVICE_FOLDERS = Path("/sys/class/infiniband"), Path("/sys/class/cxi")
 # With UCX, MPICH passes Slurm 4 KiB of memory that start at its address; Slurm cannot always read the bytes
 # behind the address. With libfabric, MPICH does not do this.
@@ -47,8 +46,7 @@ def launch_ranks(
 ) -> AttemptOutcome:
     """Run the task until it ends, or until a signal or the time limit makes the ranks save and stop.
 
-    On return the ranks on this host have ended and the shared memory that they left behind is removed. If no
-    rank starts, the launch is repeated, up to MAX_START_ATTEMPTS launches.
+    On return the ranks on this host have ended and the shared memory that they left behind is removed.
 
     Args:
         task: the task to run.
@@ -57,18 +55,13 @@ def launch_ranks(
         signals: stop signals sent to this process.
         lost: set when the lease of the run folder is lost; all ranks are then killed.
     """
-    for start in range(MAX_START_ATTEMPTS):
-        if start:
-            logger.info("no rank started; restarting all ranks")
-        outcome = _launch_once(task, launcher, limit, signals, lost)
-        if signals.first or lost.is_set() or not _no_rank_started(task, outcome):
-            return outcome
-        if problem := shared_memory_problem(task):  # another launch cannot succeed either
-            return AttemptOutcome("bad input", problem, is_user_error=True, details=outcome.details)
+    outcome = _launch_once(task, launcher, limit, signals, lost)
+    if signals.first or lost.is_set() or not _no_rank_started(task, outcome):
+        return outcome
+    if problem := shared_memory_problem(task):  # another launch cannot succeed either
+        return AttemptOutcome("bad input", problem, is_user_error=True, details=outcome.details)
     reason = "killed" if outcome.reason == "preempted" else outcome.reason
-    return replace(
-        outcome, reason=reason, error=f"no rank started in {MAX_START_ATTEMPTS} launches: {outcome.error}"
-    )
+    return replace(outcome, reason=reason, error=f"no rank started: {outcome.error}", no_rank_started=True)
 
 
 def _no_rank_started(task: Task, outcome: AttemptOutcome) -> bool:
@@ -110,7 +103,7 @@ def _launch_once(
     segments.remove_unused()
     if watch.start_timed_out:
         seen = "see its output above" if any(output.last_lines) else "it printed nothing"
-        text = f"no rank started in {watch.start_timeout:.0f} s with '{launcher}'; {seen}"
+        text = f"timeout of {watch.start_timeout:.0f} s with '{launcher}'; {seen}"
         return AttemptOutcome("killed", text, details="\n".join(output.last_lines))
     out_of_memory = kernel_oom_kills() > oom_kills_before
     lines = "\n".join(filter(None, output.last_lines))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nnlo_lib.core.exit_reason import ExitReason
 from nnlo_lib.launch.exit_facts import ExitFacts
-from nnlo_lib.state.outcome import AttemptOutcome
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 
 SHARED_MEMORY_FOLDER = Path("/dev/shm")
 RESUME_NOTE = "run the same command again to resume from the last checkpoint"

@@ -9,8 +9,8 @@ from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.out_of_memory import is_job_out_of_memory
-from nnlo_lib.state.outcome import AttemptOutcome
 
 logger = get_logger(__name__)
 

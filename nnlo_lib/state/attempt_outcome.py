@@ -17,6 +17,7 @@ from nnlo_lib.state.attempts import Attempt, count_out_of_memory
 
 EXIT_PREEMPTED = EXIT_STOPPED  # the state is saved, too
 MAX_TRIES_WITHOUT_RECORD = 3
+MAX_FAILURES_WITHOUT_CHECKPOINT = 3
 MAX_MEMORY_INCREASES = 3
 # 1.5 ** 3: the last attempt requests 3.4 times resources.mem_mb.
 MEMORY_FACTOR = 1.5
@@ -121,6 +122,17 @@ def decide(attempts: Sequence[Attempt], report: EndReport) -> Decision:
     return Decision(Action.RETRY, last.reason)
 
 
+def count_without_record(before: int, is_recorded: bool, job: JobReport) -> int:
+    """Return the number of tries in succession that left no attempt, after one more try.
+
+    Args:
+        before: number before this try.
+        is_recorded: whether this try left an attempt.
+        job: report of the batch system; a preempted job is no try.
+    """
+    return 0 if is_recorded else before + (job.state != PREEMPTED)
+
+
 def _decide_without_record(report: EndReport) -> Decision:
     tries = report.tries_without_record
     if report.command_status == EXIT_USER_ERROR:
@@ -136,16 +148,26 @@ def _decide_without_record(report: EndReport) -> Decision:
 
 def _reason_to_give_up(attempts: Sequence[Attempt], runtime: int) -> Decision | None:
     """Return the decision if the end of the next attempt is predictable, else None."""
-    last, last_two = attempts[-1], attempts[-2:]
+    last = attempts[-1]
     if last.reason in PERMANENT_REASONS:
         why = f"not retried, because it would fail like attempt {last.attempt} ({last.reason}): {last.error}"
         return Decision(Action.GIVE_UP, why, last.reason)
     # Retries are bounded by progress: two failures at the same step are not transient.
-    at_one_step = len({(each.reached, each.saved) for each in last_two}) == 1
-    if _both_ended_by(last_two, TRANSIENT_REASONS) and at_one_step:
+    if _ended_by(last_two := attempts[-2:], 2, TRANSIENT_REASONS) and _are_equal(
+        last_two, "reached", "saved"
+    ):
         why = f"failed twice at step {last.reached}, therefore not retried: {last.error}"
         return Decision(Action.GIVE_UP, why, last.reason)
-    if _both_ended_by(last_two, ("time limit",)) and all(each.saved <= each.start for each in last_two):
+    last_failures = attempts[-MAX_FAILURES_WITHOUT_CHECKPOINT:]
+    if _ended_by(last_failures, MAX_FAILURES_WITHOUT_CHECKPOINT, TRANSIENT_REASONS) and _are_equal(
+        last_failures, "saved"
+    ):
+        why = (
+            f"failed {len(last_failures)} times in succession without a checkpoint after step {last.saved}, therefore "
+            f"not retried: {last.error}"
+        )
+        return Decision(Action.GIVE_UP, why, last.reason)
+    if _ended_by(last_two, 2, ("time limit",)) and all(each.saved <= each.start for each in last_two):
         why = f"resources.runtime: {runtime} minutes are too short to train and save one step; raise resources.runtime"
         return Decision(Action.GIVE_UP, why, "bad input")
     if last.reason == "out of memory" and count_out_of_memory(attempts) > MAX_MEMORY_INCREASES:
@@ -156,8 +178,12 @@ def _reason_to_give_up(attempts: Sequence[Attempt], runtime: int) -> Decision | 
     return None
 
 
-def _both_ended_by(last_two: Sequence[Attempt], reasons: Sequence[str]) -> bool:
-    return len(last_two) > 1 and all(each.reason in reasons for each in last_two)
+def _ended_by(attempts: Sequence[Attempt], count: int, reasons: Sequence[str]) -> bool:
+    return len(attempts) == count and all(each.reason in reasons for each in attempts)
+
+
+def _are_equal(attempts: Sequence[Attempt], *steps: str) -> bool:
+    return all(getattr(each, step) == getattr(attempts[0], step) for each in attempts for step in steps)
 
 
 def memory_for_next_attempt(memory: int, attempts: Sequence[Attempt]) -> int:

@@ -8,7 +8,7 @@ from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
 from nnlo_lib.core.logging_setup import LogFileHandler, log_file_handlers, log_level, terminal_handler
-from nnlo_lib.state.outcome import AttemptOutcome
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 
 
 class RunLog:

@@ -23,8 +23,8 @@ from nnlo_lib.core.errors import (
 from nnlo_lib.core.exit_reason import ExitReason
 from nnlo_lib.core.process_identity import ProcessIdentity
 from nnlo_lib.core.user_code import error_with_source_line, is_in_user_code
+from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 from nnlo_lib.state.out_of_memory import is_memory_error
-from nnlo_lib.state.outcome import EXIT_PREEMPTED
 from nnlo_lib.state.printed_failure import print_failure
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)

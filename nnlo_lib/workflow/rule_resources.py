@@ -9,7 +9,7 @@ from typing import Any
 from nnlo_lib.config import Run
 from nnlo_lib.config.resources import RunResources
 from nnlo_lib.launch.crash_recovery import all_attempts
-from nnlo_lib.state.retry_policy import memory_for_next_attempt
+from nnlo_lib.state.attempt_outcome import memory_for_next_attempt
 
 Wildcards = Any
 SITE_RESOURCES = tuple(RunResources(Run()).site)

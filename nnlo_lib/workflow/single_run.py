@@ -10,7 +10,7 @@ from nnlo_lib.core.json_text import load_json
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.launch.earlier_training import finished_note, needs_training
 from nnlo_lib.preflight.preflight import check_experiment
-from nnlo_lib.state.outcome import AttemptOutcome
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.train.prepare_dataset import prepare_store
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan

@@ -6,7 +6,7 @@ import pytest
 
 from nnlo_lib.core.error_headline import CUT, error_headline, without_middle
 from nnlo_lib.core.user_code import error_with_source_line
-from nnlo_lib.state.outcome import AttemptOutcome
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 
 
 def deep(levels, error):

@@ -12,7 +12,7 @@ from nnlo_lib.config import paths
 from nnlo_lib.config.docgen.schema_tree import EXPERIMENT_SCHEMA, fields, member_blocks
 from nnlo_lib.core.errors import EXIT_BROKEN_PIPE, EXIT_PARTIAL_IMPORT, EXIT_USER_ERROR
 from nnlo_lib.core.exit_reason import ExitReason
-from nnlo_lib.state.outcome import EXIT_PREEMPTED, AttemptOutcome
+from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED, AttemptOutcome
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 TIME = re.compile(r"_(S|MS|MIN|SECONDS|TIMEOUT|INTERVAL)$")

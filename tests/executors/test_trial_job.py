@@ -14,8 +14,8 @@ from nnlo_lib.executors.trial_job import train_fold_task
 from nnlo_lib.launch.attempt import LaunchOptions
 from nnlo_lib.launch.attempt_record import ended_attempt, record_attempt
 from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, read_result, write_trial
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.attempts import AttemptLog
-from nnlo_lib.state.outcome import AttemptOutcome
 
 LEAF = FoldTask(0, 0, 10)
 BUILDERS = {

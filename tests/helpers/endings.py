@@ -95,7 +95,7 @@ GROUPS = {
         Ending("`MemoryError`", failing("raise MemoryError('4 GB')"), 1, "out of memory", "MemoryError: 4 GB"),
         Ending("the loss is not a number", untouched(train={"optimizer": {"lr": 1e30}}), 2, "diverged", "the loss became nan"),
         Ending("the launcher is not installed", untouched("--launcher", "no-such-mpiexec"), 2, "bad input", "cannot start the ranks with 'no-such-mpiexec'"),
-        Ending("the launcher fails", untouched("--launcher", "false"), 1, "killed", "no rank started in 3 launches"),
+        Ending("the launcher fails", untouched("--launcher", "false"), 1, "killed", "failed twice at step 0, therefore not retried: no rank started: the launcher exited"),
         Ending("a second `nnlo run` in the same folder", ways.second_command, 2, "", "is being written by process <pid>"),
     ],
     "The machine": [

@@ -21,7 +21,7 @@ from nnlo_lib.launch.diagnosis import diagnose_exit
 from nnlo_lib.launch.exit_facts import ExitFacts
 from nnlo_lib.launch.signals import SignalSource
 from nnlo_lib.launch.time_limit import TimeLimit
-from nnlo_lib.state.outcome import AttemptOutcome
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_rank, train_simulated

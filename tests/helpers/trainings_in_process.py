@@ -7,7 +7,7 @@ from helpers.training_process import StopAfter
 from nnlo_lib.config import Experiment
 from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
 from nnlo_lib.launch.time_limit import TimeLimit
-from nnlo_lib.state.outcome import AttemptOutcome
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated

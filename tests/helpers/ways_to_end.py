@@ -17,8 +17,8 @@ from helpers.requires import absent
 from helpers.small_disk import fill
 from helpers.training_process import Training, processes_of, under_way, wait
 from helpers.training_process import started as training
+from nnlo_lib.state.attempt_outcome import Action, EndReport, decide
 from nnlo_lib.state.attempts import Attempt, read_attempts
-from nnlo_lib.state.retry_policy import reason_not_to_retry
 
 TIMEOUT_S = 800
 RUNTIME_MIN = 60
@@ -73,10 +73,11 @@ def next_attempt(attempts: list[Attempt]) -> str:
     """Return the decision on the next attempt after the last recorded one: none, no, yes, or yes but not always."""
     if not attempts or attempts[-1].is_finished:
         return "none"
-    if reason_not_to_retry(attempts, RUNTIME_MIN):
+    report = EndReport(runtime=RUNTIME_MIN)
+    if decide(attempts, report).action is Action.GIVE_UP:
         return "no"
-    repeated = reason_not_to_retry([*attempts, *attempts], RUNTIME_MIN)
-    return "yes, but not twice at one step" if repeated else "yes"
+    is_last = decide([*attempts, *attempts], report).action is Action.GIVE_UP
+    return "yes, but not twice at one step" if is_last else "yes"
 
 
 PLACEHOLDERS = {

@@ -79,9 +79,9 @@ def test_after_a_launcher_was_killed_the_same_command_resumes_at_once(tmp_path):
     nothing_is_left(tmp_path)
 
 
-FAILS_TWICE = """#!/bin/sh
+FAILS_ONCE = """#!/bin/sh
 echo try >> tries
-[ "$(grep -c try tries)" -gt 2 ] && exec mpiexec "$@"
+[ "$(grep -c try tries)" -gt 1 ] && exec mpiexec "$@"
 exit 15
 """
 # MPI waits forever for a rank that exits before it is connected.
@@ -95,20 +95,19 @@ exec mpiexec -n 1 false : -n 1 "$@"
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("script", "restarts", "settings"),
+    ("script", "settings"),
     [
-        pytest.param(FAILS_TWICE, 2, {}, marks=pytest.mark.real, id="fails"),
-        pytest.param(HANGS_ONCE, 1, {"parallel": {"peer_timeout": 60}}, marks=pytest.mark.exhaustive, id="hangs"),
+        pytest.param(FAILS_ONCE, {}, marks=pytest.mark.real, id="fails"),
+        pytest.param(HANGS_ONCE, {"parallel": {"peer_timeout": 60}}, marks=pytest.mark.exhaustive, id="hangs"),
     ],
 )  # fmt: skip
-def test_ranks_that_do_not_start_are_started_again(tmp_path, script, restarts, settings):
+def test_ranks_that_do_not_start_are_started_again(tmp_path, script, settings):
     run, launcher = training(tmp_path, train={"epochs": 1}, **settings), tmp_path / "launcher"
     launcher.write_text(script)
     launcher.chmod(0o755)
-    seen = run.finish("--launcher", str(launcher)).count("restarting all ranks")
-    assert seen >= restarts  # a good start may also take too long on a busy machine
-    assert (tmp_path / "tries").read_text().count("try") == seen + 1
-    assert reasons(run) == ["finished"]
+    assert run.finish("--launcher", str(launcher)).count("restarting all ranks") == 1
+    assert (tmp_path / "tries").read_text().count("try") == 2
+    assert reasons(run) == ["killed", "finished"]
     assert processes_of(tmp_path) == []
 
 

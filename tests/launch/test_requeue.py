@@ -15,9 +15,9 @@ from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
 from nnlo_lib.launch.preemption_policy import parse_preemption_policy
 from nnlo_lib.launch.requeue import judge_stop, requeue_job
 from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.attempts import Attempt, append_attempt, read_attempts
 from nnlo_lib.state.lease_owner import LeaseOwner
-from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.train.task import Task
 
 JOB = BatchJob("slurm", "7")
@@ -144,16 +144,17 @@ def attempt_after(folder, reason, monkeypatch, number=2, job="8"):
 def test_a_canceled_job_is_not_tried_again(tmp_path, monkeypatch, job):
     outcome = attempt_after(tmp_path, "canceled", monkeypatch, job=job)
     assert (outcome.reason, outcome.exit_status) == ("canceled", 1)
-    assert outcome.error == "job 7 was canceled and is not retried; run the same command again to resume"
+    assert outcome.error == "job 7 was canceled; run the same command again to resume"
     assert [each.reason for each in read_attempts(tmp_path / "state")] == ["canceled"]
 
 
-def test_an_error_of_the_user_is_not_tried_again(tmp_path, monkeypatch):
-    outcome = attempt_after(tmp_path, "bad input", monkeypatch)
-    assert (outcome.reason, outcome.exit_status) == ("bad input", 2)
+@pytest.mark.parametrize(("reason", "status"), [("bad input", 2), ("diverged", 2), ("code error", 1)])
+def test_a_permanent_error_is_not_tried_again(tmp_path, monkeypatch, reason, status):
+    outcome = attempt_after(tmp_path, reason, monkeypatch)
+    assert (outcome.reason, outcome.exit_status) == (reason, status)
     assert "not retried" in outcome.error
     assert "the cause" in outcome.error
-    assert [each.reason for each in read_attempts(tmp_path / "state")] == ["bad input"]
+    assert [each.reason for each in read_attempts(tmp_path / "state")] == [reason]
 
 
 @pytest.mark.parametrize("reason", ["canceled", "bad input"])

@@ -19,13 +19,11 @@ from nnlo_lib.state.attempts import (
     AttemptLog,
     append_attempt,
     attempts_of_result,
-    count_out_of_memory,
     interrupted_attempts,
     interrupted_spans,
     read_attempts,
 )
 from nnlo_lib.state.lease_owner import LeaseOwner
-from nnlo_lib.state.retry_policy import memory_for_next_attempt, reason_not_to_retry
 from nnlo_lib.workflow.plan import Plan
 
 
@@ -93,48 +91,6 @@ def test_seconds_of_what_was_interrupted_since_the_run_last_finished():
     [first, second] = interrupted_spans(interrupted_attempts(minutes, end))
     assert (second[0] - first[0], second[1] - second[0]) == (60, 60)
     assert second[1] <= end
-
-
-@pytest.mark.parametrize(
-    ("history", "sentence"),
-    [
-        (after("code error"), "attempt 1 (code error): rank 1 was killed"),
-        (after("killed", "bad input"), "attempt 2 (bad input)"),
-        (after("diverged"), "attempt 1 (diverged)"),
-        (after("killed", "node failure"), "failed twice at step 10"),
-        (after("time limit", "time limit", start=5), "60 minutes are too short"),
-        (after(*4 * ["out of memory"]), "out of memory even after"),
-    ],
-)
-def test_the_reason_for_no_further_attempt(history, sentence):
-    assert sentence in reason_not_to_retry(history, 60).error
-
-
-@pytest.mark.parametrize(
-    "history",
-    [
-        [], after("finished"), after("killed"), after("disk full", "disk full"), after(*9 * ["preempted"], start=5),
-        after(*9 * ["time limit"]), after("time limit", "preempted", start=5), after("killed", "preempted"),
-        [attempt(reached=10), attempt(reached=11)], [attempt(saved=5), attempt(saved=6)],
-        after(*3 * ["out of memory"]), after(*4 * ["out of memory"], "finished", "killed"),
-    ],
-)  # fmt: skip
-def test_an_attempt_that_may_succeed_is_made(history):
-    assert reason_not_to_retry(history, 60) is None
-
-
-@pytest.mark.parametrize(
-    ("history", "status"), [(after("code error"), 1), (after("bad input"), 2), (after("diverged"), 2)]
-)
-def test_the_exit_status_is_that_of_the_last_attempt(history, status):
-    assert reason_not_to_retry(history, 60).exit_status == status
-
-
-@pytest.mark.parametrize(("times", "memory"), [(0, 1000), (1, 1500), (2, 2250), (3, 3375), (7, 3375)])
-def test_memory_is_raised_by_half_after_each_lack_of_memory(times, memory):
-    history = after("killed", *times * ["out of memory"], "preempted")
-    assert memory_for_next_attempt(1000, history) == memory
-    assert count_out_of_memory([*history, attempt("finished")]) == 0
 
 
 @pytest.fixture

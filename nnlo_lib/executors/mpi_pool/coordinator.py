@@ -22,7 +22,7 @@ from nnlo_lib.executors.mpi_pool.utilisation import PoolUtilization
 from nnlo_lib.executors.mpi_pool.world import LIVENESS_CHECK_INTERVAL_S, MESSAGE_POLL_INTERVAL_S, PoolWorld
 from nnlo_lib.executors.trial_job import interrupted_costs
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result
-from nnlo_lib.state.outcome import EXIT_PREEMPTED
+from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 from nnlo_lib.train.preemption import StopFlag
 
 logger = get_logger(__name__)

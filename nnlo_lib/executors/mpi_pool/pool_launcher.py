@@ -27,7 +27,7 @@ from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
 from nnlo_lib.launch.signals import SignalSource
 from nnlo_lib.launch.time_limit import TimeLimit
 from nnlo_lib.launch.watchdog import EXIT_GRACE_S, Watchdog
-from nnlo_lib.state.outcome import EXIT_PREEMPTED
+from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 
 logger = get_logger(__name__)
 

@@ -27,7 +27,7 @@ from nnlo_lib.launch.time_limit import TimeLimit
 from nnlo_lib.search.study.loop import run_study
 from nnlo_lib.search.study.storage import load_study, read_config
 from nnlo_lib.search.study.study import Study
-from nnlo_lib.state.outcome import EXIT_PREEMPTED
+from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 from nnlo_lib.train.process_tuning import exit_process
 from nnlo_lib.train.rank_status import register_rank
 

@@ -27,8 +27,8 @@ from nnlo_lib.launch.signals import SignalSource
 from nnlo_lib.launch.time_limit import TimeLimit
 from nnlo_lib.search.study.storage import read_config
 from nnlo_lib.search.study.trial import FoldTask
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.out_of_memory import kernel_oom_kills
-from nnlo_lib.state.outcome import AttemptOutcome
 from nnlo_lib.train.task import Task
 
 logger = get_logger(__name__)
