@@ -153,21 +153,19 @@ def _reason_to_give_up(attempts: Sequence[Attempt], runtime: int) -> Decision | 
         why = f"not retried, because it would fail like attempt {last.attempt} ({last.reason}): {last.error}"
         return Decision(Action.GIVE_UP, why, last.reason)
     # Retries are bounded by progress: two failures at the same step are not transient.
-    if _ended_by(last_two := attempts[-2:], 2, TRANSIENT_REASONS) and _are_equal(
-        last_two, "reached", "saved"
-    ):
+    failures = _last_ended_by(attempts, 2, TRANSIENT_REASONS)
+    if failures and len({(each.reached, each.saved) for each in failures}) == 1:
         why = f"failed twice at step {last.reached}, therefore not retried: {last.error}"
         return Decision(Action.GIVE_UP, why, last.reason)
-    last_failures = attempts[-MAX_FAILURES_WITHOUT_CHECKPOINT:]
-    if _ended_by(last_failures, MAX_FAILURES_WITHOUT_CHECKPOINT, TRANSIENT_REASONS) and _are_equal(
-        last_failures, "saved"
-    ):
+    failures = _last_ended_by(attempts, MAX_FAILURES_WITHOUT_CHECKPOINT, TRANSIENT_REASONS)
+    if failures and len({each.saved for each in failures}) == 1:
         why = (
-            f"failed {len(last_failures)} times in succession without a checkpoint after step {last.saved}, therefore "
-            f"not retried: {last.error}"
+            f"failed {len(failures)} times in succession without a checkpoint after step {last.saved}, therefore not "
+            f"retried: {last.error}"
         )
         return Decision(Action.GIVE_UP, why, last.reason)
-    if _ended_by(last_two, 2, ("time limit",)) and all(each.saved <= each.start for each in last_two):
+    late = _last_ended_by(attempts, 2, ("time limit",))
+    if late and all(each.saved <= each.start for each in late):
         why = f"resources.runtime: {runtime} minutes are too short to train and save one step; raise resources.runtime"
         return Decision(Action.GIVE_UP, why, "bad input")
     if last.reason == "out of memory" and count_out_of_memory(attempts) > MAX_MEMORY_INCREASES:
@@ -178,12 +176,10 @@ def _reason_to_give_up(attempts: Sequence[Attempt], runtime: int) -> Decision | 
     return None
 
 
-def _ended_by(attempts: Sequence[Attempt], count: int, reasons: Sequence[str]) -> bool:
-    return len(attempts) == count and all(each.reason in reasons for each in attempts)
-
-
-def _are_equal(attempts: Sequence[Attempt], *steps: str) -> bool:
-    return all(getattr(each, step) == getattr(attempts[0], step) for each in attempts for step in steps)
+def _last_ended_by(attempts: Sequence[Attempt], count: int, reasons: Sequence[str]) -> Sequence[Attempt]:
+    """Return the last `count` attempts if all of them ended by one of the reasons, else none."""
+    last = attempts[-count:]
+    return last if len(last) == count and all(each.reason in reasons for each in last) else ()
 
 
 def memory_for_next_attempt(memory: int, attempts: Sequence[Attempt]) -> int:
