@@ -10,7 +10,6 @@ from typing import Any, Self
 from torch import Tensor
 
 from nnlo_lib.comm.accounting import PhaseSeconds, Traffic
-from nnlo_lib.comm.midpass import PassCollectives
 
 # Not MPI.ANY_SOURCE or MPI.ANY_TAG: their values depend on the MPI library, and callers of a communicator
 # must not import mpi4py.
@@ -199,20 +198,11 @@ class Communicator(ABC):
     def advance_clock_and_yield(self, samples: int) -> None:
         """Do the same as `advance_clock`, then let every rank with an earlier virtual clock run first."""
 
-    def pass_collectives(self) -> PassCollectives:
-        """Return the sums over ranks that a forward or backward pass may request."""
-        return PassCollectives(self.allreduce)
-
-    def use_gpu_reduction(self, way: str, timeout: float, fastest: bool) -> None:
-        """Select the way to sum vectors on GPUs; all ranks call it.
+    def sum_by_nccl(self, timeout: float, fastest: bool) -> None:
+        """Sum vectors on GPUs by NCCL from now on; all ranks call it. Raises TypeError if the transport cannot.
 
         Args:
-            way: `nccl`, `cuda_aware` (MPI reads GPU memory) or `host` (through host memory).
             timeout: seconds that NCCL waits for a peer.
             fastest: True if NCCL chooses the order of additions.
-
-        Raises:
-            TypeError: if the transport does not support `way`.
         """
-        if way != "host":
-            raise TypeError(f"{type(self).__name__} does not support the GPU reduction {way!r}; use 'host'")
+        raise TypeError(f"{type(self).__name__} does not support NCCL")

@@ -156,15 +156,16 @@ class ParallelConfig(ConfigModel):
         description="Cores to which the command that starts the ranks binds each rank. core: `threads_per_rank` cores; "
         "socket, numa: one socket or NUMA domain; none: all cores; launcher: what the command does by itself.",
     )
-    gpu_exchange: Annotated[Literal["auto", "nccl", "cuda_aware", "host"], EditEffect.NEXT_ATTEMPT] = Field(
+    gpu_exchange: Annotated[Literal["auto", "nccl", "host"], EditEffect.NEXT_ATTEMPT] = Field(
         "auto",
-        description="How vectors on GPUs are summed. nccl: by NCCL, which requires one GPU per rank; cuda_aware: by "
-        "an MPI library that reads GPU memory; host: through host memory; auto: the first of these that is "
-        "available. Sums are bit-identical for all values, except with `reduction: fastest`.",
+        description="How vectors on GPUs are summed. nccl: by NCCL, which requires one GPU per rank; host: through "
+        "host memory; auto: the first of these that is available. Sums are bit-identical for all values, except with "
+        "`reduction: fastest`.",
     )
     sync_batch_norm: bool = Field(
         False,
-        description="Batch normalization uses the samples of all ranks; false: of each rank (only for allreduce).",
+        description="Batch normalization uses the samples of all ranks; false: of each rank (only for allreduce with "
+        "`transport: mpi`).",
     )
     transport: Annotated[Literal["mpi", "simulated"], EditEffect.RESUME] = Field(
         "mpi",
@@ -179,6 +180,13 @@ class ParallelConfig(ConfigModel):
     simulation: SimulationConfig = Field(
         SimulationConfig(), description="Virtual machine of `transport: simulated`."
     )
+
+    @field_validator("gpu_exchange", mode="before")
+    @classmethod
+    def _refuse_cuda_aware(cls, gpu_exchange: Any) -> Any:
+        if gpu_exchange == "cuda_aware":
+            raise_config_error("sums by a CUDA-aware MPI are no longer possible; set nccl, host or auto")
+        return gpu_exchange
 
     @model_validator(mode="after")
     def _ranks_exist(self) -> Self:

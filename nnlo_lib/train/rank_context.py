@@ -27,7 +27,7 @@ from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica
 from nnlo_lib.train.replica.stacked_replicas import ReplicaStack, StackedGradients
-from nnlo_lib.train.replica.sync_batch_norm import convert_sync_batch_norm
+from nnlo_lib.train.replica.sync_batch_norm import PassCollectives, convert_sync_batch_norm
 from nnlo_lib.train.task import Task
 
 
@@ -108,7 +108,7 @@ class RankContext:
         module = self.precision.prepare(module)
         self.gradients: GradientFunction
         if self.stack is None:
-            peers = self.comm.pass_collectives() if run.parallel.sync_batch_norm else None
+            peers = PassCollectives(self.comm) if run.parallel.sync_batch_norm else None
             self.replica = Replica(
                 convert_sync_batch_norm(module, peers), self.device, channels_last=channels_last
             )

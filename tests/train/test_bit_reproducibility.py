@@ -20,7 +20,7 @@ THREE = {"parallel": {"ranks": 3}}
 CASES = {
     "allreduce, augmented": {"data": AUGMENTED, **THREE},
     # 721 samples in global batches of 144: in the last step, only one rank has a sample.
-    "allreduce, a lone sample": {"train": {"batch_size": 36}, "parallel": {"sync_batch_norm": True}},
+    "allreduce, a lone sample": {"train": {"batch_size": 36}},
     "allreduce, float64": {"train": {"precision": "float64"}, "parallel": {"ranks": 2}},
     "allreduce, bf16": {"train": {"precision": "bf16"}, "parallel": {"ranks": 2}},
     "allreduce, fp16": {"train": {"precision": "fp16"}, "parallel": {"ranks": 2}},
@@ -101,7 +101,9 @@ def test_with_dynamic_dealing_mpi_ranks_use_every_sample_once(tmp_path, manifest
 
 
 @pytest.mark.parametrize(
-    ("ranks", "normalized"), [(2, False), (4, False), (4, True)], ids=["2", "4", "4, normalized"]
+    ("ranks", "normalized"),
+    [(2, False), (4, False), pytest.param(4, True, marks=pytest.mark.mpi)],
+    ids=["2", "4", "4, normalized"],
 )
 def test_allreduce_equals_one_process_with_the_combined_batch(tmp_path, manifest, ranks, normalized):
     """The results agree although in the last step only one rank has a sample.
@@ -114,9 +116,11 @@ def test_allreduce_equals_one_process_with_the_combined_batch(tmp_path, manifest
         made = task(tmp_path / str(number), manifest, "allreduce", {
             "model": {"name": f"{tmp_path}/net.py:{'normalized' if normalized else 'plain'}"},
             "train": {"precision": "float64", "batch_size": 144 // number},
-            "parallel": {"ranks": number, "sync_batch_norm": normalized and number > 1},
+            "parallel": {
+                "ranks": number, "sync_batch_norm": normalized, "transport": "mpi" if normalized else "simulated",
+            },
         })  # fmt: skip
-        simulate(made)
+        assert train_with_mpi(made) if normalized else simulate(made)
         weights.append(load_file(made.folder / "model.safetensors"))
     for name, tensor in weights[0].items():
         torch.testing.assert_close(weights[1][name], tensor, rtol=0, atol=1e-10, msg=name)

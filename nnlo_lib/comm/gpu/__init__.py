@@ -1,1 +1,1 @@
-"""Reductions of vectors on GPUs: NCCL and CUDA-aware MPI."""
+"""Sums of vectors in GPU memory."""

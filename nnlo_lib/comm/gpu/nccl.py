@@ -1,18 +1,24 @@
-"""Sums over GPUs through NCCL, by torch.distributed."""
+"""Sums over GPUs through NCCL, by torch.distributed, without host memory."""
 
 import socket
 from collections.abc import Callable
 from datetime import timedelta
 
+import torch
 from torch import Tensor, distributed
 from torch._C._distributed_c10d import Store, TCPStore, Work
 
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.comm.gpu.reduce import GpuAllreduce, IsDone, WaitUntil
+
+IsDone = Callable[[], bool]
+WaitUntil = Callable[[IsDone], None]  # polls until true, or raises PeerLostError
 
 
-class NcclAllreduce(GpuAllreduce):
+class NcclAllreduce:
     """All-reduce in a process group of the ranks of `comm`; each rank must have its own GPU.
+
+    Sums in rank order: reduce-scatter by all-to-all, local sum, all-gather. Bytes and bits are the same as in
+    the sum through host memory: GPUs add float32 and float64 as CPUs do. Vectors are padded to equal chunks.
 
     Args:
         comm: exchanges the address of the group's store.
@@ -24,8 +30,7 @@ class NcclAllreduce(GpuAllreduce):
     def __init__(
         self, comm: Communicator, timeout: float, fastest: bool = False, backend: str = "nccl"
     ) -> None:
-        super().__init__(comm.size)
-        self._fastest = fastest
+        self._size, self._fastest = comm.size, fastest
         # An earlier trial in this process may have left its process group.
         if distributed.is_initialized():
             distributed.destroy_process_group()
@@ -36,16 +41,26 @@ class NcclAllreduce(GpuAllreduce):
         )
 
     def begin(self, vector: Tensor) -> Callable[[WaitUntil], None]:
-        if not self._fastest:
-            return super().begin(vector)
-        is_done = _done(distributed.all_reduce(vector, async_op=True))
-        return lambda wait: wait(is_done)
+        """Start the sum; return a function that waits and overwrites `vector` (P,) with the sum."""
+        if self._fastest:
+            is_done = _done(distributed.all_reduce(vector, async_op=True))
+            return lambda wait: wait(is_done)
+        size = self._size
+        padded = vector.new_zeros(size * -(-vector.numel() // size))
+        padded[: vector.numel()] = vector
+        parts = torch.empty_like(padded)
+        is_scattered = _done(distributed.all_to_all_single(parts, padded, async_op=True))
 
-    def all_to_all(self, received: Tensor, sent: Tensor) -> IsDone:
-        return _done(distributed.all_to_all_single(received, sent, async_op=True))
+        def finish(wait: WaitUntil) -> None:
+            wait(is_scattered)
+            total, *others = parts.view(size, -1)
+            for other in others:
+                total.add_(other)
+            # `padded` may be overwritten, because the all-to-all that read it is complete.
+            wait(_done(distributed.all_gather_into_tensor(padded, total, async_op=True)))
+            vector.copy_(padded[: vector.numel()])
 
-    def all_gather(self, received: Tensor, sent: Tensor) -> IsDone:
-        return _done(distributed.all_gather_into_tensor(received, sent, async_op=True))
+        return finish
 
 
 def _done(work: Work | None) -> IsDone:

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
 from nnlo_lib.comm.communicator import Request
-from nnlo_lib.comm.gpu.reduce import WaitUntil
 from nnlo_lib.comm.mpi.progress_engine import BUSY_POLL_LOCKSTEP_S, ProgressEngine
-from nnlo_lib.comm.mpi.shared_allreduce import SharedMemoryAllreduce
+from nnlo_lib.comm.mpi.shared_allreduce import SharedMemoryAllreduce, WaitUntil
 
 Array = NDArray[Any]
 ALLREDUCE_LABEL = "an all-reduce"

@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
@@ -16,7 +16,6 @@ from torch import Tensor, from_numpy
 from nnlo_lib.comm.accounting import ALLGATHER_MAX_BYTES
 from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request
 from nnlo_lib.comm.exchange_failpoint import exchange_failpoint
-from nnlo_lib.comm.gpu.reduce import GpuAllreduce
 from nnlo_lib.comm.mpi.allreduce import HostAllreduce
 from nnlo_lib.comm.mpi.peer_monitor import PeerMonitor
 from nnlo_lib.comm.mpi.progress_engine import BUSY_POLL_LOCKSTEP_S, BUSY_POLL_UNSOLICITED_S, ProgressEngine
@@ -24,6 +23,9 @@ from nnlo_lib.comm.mpi.rank_process import RankProcess
 from nnlo_lib.comm.mpi.shared_allreduce import SharedMemoryAllreduce
 from nnlo_lib.comm.mpi.shared_counter import SharedCounter
 from nnlo_lib.comm.mpi.shared_messages import SHARED_MEMORY_MIN_BYTES, SharedMailboxes, shared_memory_domain
+
+if TYPE_CHECKING:
+    from nnlo_lib.comm.gpu.nccl import NcclAllreduce
 
 Array = NDArray[Any]
 
@@ -69,7 +71,7 @@ class MPICommunicator(Communicator):
         )
         self._sums = HostAllreduce(self._comm, self._progress, self._shared_allreduce)
         self._counter: SharedCounter | None = None
-        self._gpu_allreduce: GpuAllreduce | None = None  # None: sums go through host memory
+        self._gpu_allreduce: NcclAllreduce | None = None  # None: sums go through host memory
         self._parts: list[MPICommunicator] = []
 
     @exchange_failpoint
@@ -94,14 +96,11 @@ class MPICommunicator(Communicator):
         self._progress.wait_all([request], "a copy of the communicator", patience=BUSY_POLL_LOCKSTEP_S)
         return copy
 
-    def use_gpu_reduction(self, way: str, timeout: float, fastest: bool) -> None:
-        from nnlo_lib.comm.gpu.cuda_aware import CudaAwareAllreduce
+    def sum_by_nccl(self, timeout: float, fastest: bool) -> None:
+        # Imported here, because torch may be built without NCCL.
         from nnlo_lib.comm.gpu.nccl import NcclAllreduce
 
-        if way == "nccl":
-            self._gpu_allreduce = NcclAllreduce(self, timeout, fastest)
-        elif way == "cuda_aware":
-            self._gpu_allreduce = CudaAwareAllreduce(self.duplicate())
+        self._gpu_allreduce = NcclAllreduce(self, timeout, fastest)
 
     def free(self) -> None:
         """Free the resources of MPI and the kernel; all ranks call it after all have finished with it."""

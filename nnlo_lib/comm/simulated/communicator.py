@@ -18,7 +18,6 @@ from torch import Tensor
 from nnlo_lib.comm.accounting import allreduce_rounds
 from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request
 from nnlo_lib.comm.exchange_failpoint import exchange_failpoint
-from nnlo_lib.comm.midpass import PassCollectives, ThreadedPassCollectives
 from nnlo_lib.comm.simulated.cost_model import CollectiveCost, CostModel
 from nnlo_lib.comm.simulated.draw_counts import DrawCounts
 from nnlo_lib.comm.simulated.event_loop import EventLoop, SimProcess
@@ -124,9 +123,6 @@ class SimulatedCommunicator(Communicator):
         # Afterwards, each rank is resumed at its own clock.
         with self.outside_of_time():
             self.barrier()
-
-    def pass_collectives(self) -> PassCollectives:
-        return ThreadedPassCollectives(self.allreduce)
 
     @exchange_failpoint
     def split(self, color: int) -> "SimulatedCommunicator":

@@ -60,6 +60,12 @@ def _batch_norm_faults(run: Any, name: str) -> Iterator[ConfigFault]:
             "set `parallel.sync_batch_norm: false`, or `algorithm.name: allreduce`",
             at,
         )
+    if run.parallel.transport == "simulated":
+        yield ConfigFault(
+            "simulated ranks share one thread and cannot wait for each other in the middle of a pass; "
+            "set `parallel.sync_batch_norm: false`, or `parallel.transport: mpi`",
+            at,
+        )
     if run.model.is_network_file:
         yield ConfigFault(
             f"the layers of the saved network {run.model.name} cannot be replaced; set `parallel.sync_batch_norm: false`",
@@ -96,18 +102,12 @@ def _batched_faults(run: Any) -> Iterator[ConfigFault]:
             "set `parallel.simulation.compute: exact`",
             ("model", "name"),
         )
-    if run.parallel.sync_batch_norm:
-        yield ConfigFault(
-            "not supported with simulation.compute: batched, which normalizes the samples of each rank; "
-            "set `parallel.simulation.compute: exact`",
-            ("parallel", "sync_batch_norm"),
-        )
 
 
 def _gpu_faults(parallel: Any) -> Iterator[ConfigFault]:
     how, at = parallel.gpu_exchange, ("parallel", "gpu_exchange")
-    if how in ("nccl", "cuda_aware") and not parallel.gpus_per_rank:
-        yield ConfigFault(f"{how} requires GPUs; set `parallel.gpus_per_rank: 1`", at)
+    if how == "nccl" and not parallel.gpus_per_rank:
+        yield ConfigFault("nccl requires GPUs; set `parallel.gpus_per_rank: 1`", at)
     if how == "nccl" and parallel.ranks_per_gpu > 1:
         yield ConfigFault(
             "nccl requires one GPU per rank; set `parallel.ranks_per_gpu: 1`, or `parallel.gpu_exchange: host`",

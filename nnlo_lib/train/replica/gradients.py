@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.comm.midpass import PassCollectives
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.problems.base import BatchLoss, Problem
 from nnlo_lib.train.evaluation.divergence import SampleTensors, loss_advice
@@ -18,6 +17,7 @@ from nnlo_lib.train.replica.device import seed_step
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.train.replica.sync_batch_norm import PassCollectives
 
 DeferredSums = Callable[[], Tensor]  # computes the problem's sums of a batch when called
 
@@ -68,21 +68,10 @@ class LocalGradients:
 
     def __call__(self, batch: Batch, seed: int, where: str, step: int) -> DeferredSums | None:
         seed_step(seed, str(self._replica.theta.device))
-        if self._together is None:
-            return self._compute(batch, where, step)
-        # The same weight as in the exchange of gradients, so that sums inside the pass belong to the global
-        # mean loss.
-        self._together.weight = batch.count / batch.global_count
-        return self._together.run(lambda: self._compute(batch, where, step))
-
-    def _compute(self, batch: Batch, where: str, step: int) -> DeferredSums | None:
-        """Sum the gradients of the parts' mean losses, weighted by their numbers of samples.
-
-        Args:
-            batch: mini-batch of this rank.
-            where: place in the run, for error messages.
-            step: step of the run.
-        """
+        if self._together:
+            # The same weight as in the exchange of gradients, so that sums inside the pass belong to the global
+            # mean loss.
+            self._together.weight = batch.count / batch.global_count
         parts = [
             part
             for part in micro_batch_slices(batch.count, self._parts)
@@ -101,6 +90,7 @@ class LocalGradients:
             # the gradient.
             if part is parts[-1]:
                 self._comm.advance_clock(batch.count)
+            # The gradient sums those of the parts' mean losses, weighted by their numbers of samples.
             weight = share * factor
             self._replica.backward(
                 loss if weight == 1 else loss * weight, part is parts[0], part is parts[-1]

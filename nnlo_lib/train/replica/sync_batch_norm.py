@@ -7,7 +7,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from nnlo_lib.comm.midpass import PassCollectives
+from nnlo_lib.comm.communicator import Communicator
+
+
+class PassCollectives:
+    """Sums over ranks that a pass requests while it runs; all ranks request the same sums in the same order.
+
+    Only for ranks that are processes: simulated ranks share torch's state of one thread (whether gradients are
+    recorded, autocast, the autograd engine's queue), and none of them can pause in the middle of a pass.
+
+    Attributes:
+        weight: this rank's share of the samples of the step.
+    """
+
+    def __init__(self, comm: Communicator) -> None:
+        self._comm, self.weight = comm, 1.0
+
+    def allreduce(self, vector: Tensor) -> None:
+        """Overwrite `vector` (values,) with the sum over ranks."""
+        self._comm.allreduce(vector, "statistics")
 
 
 @dataclass(frozen=True)

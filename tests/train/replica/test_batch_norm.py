@@ -1,7 +1,6 @@
 """Batch normalization over all ranks equals that in one process with all samples; a batch of one sample is refused.
 
-test_bit_reproducibility.py has whole trainings on one and several ranks, of MPI and simulated; test_refused_trainings.py a
-training with a batch of one sample.
+test_bit_reproducibility.py has whole trainings on one and several ranks; test_refused_trainings.py a training with a batch of one sample.
 """
 
 import functools
@@ -10,19 +9,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.algorithm_trainings import interrupt, measured, rows, task
-from helpers.run_on_ranks import IDS, TRANSPORTS, on_ranks
-from helpers.training_here import simulate
+from helpers.algorithm_trainings import measured, rows, task
+from helpers.run_on_ranks import on_ranks
+from helpers.training_here import train_with_mpi
 from pydantic import ValidationError
 from torch import nn
 
-from nnlo_lib.comm.midpass import PassCollectives
-from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.problems.factory import build_problem
 from nnlo_lib.train.replica.batch_norm_check import check_batch_norm_batches, explain_batch_norm_error
 from nnlo_lib.train.replica.sync_batch_norm import (
+    PassCollectives,
     SyncBatchNorm,
     convert_sync_batch_norm,
     global_statistics,
@@ -65,24 +63,19 @@ def backward(module, inputs, labels):
 
 def on_all(comm, kind):
     """Train with the samples distributed over ranks; return weights and statistics after each step."""
-    peers, counts = comm.pass_collectives(), COUNTS[comm.size]
+    peers, counts = PassCollectives(comm), COUNTS[comm.size]
     start, mine = sum(counts[: comm.rank]), counts[comm.rank]
     module, path = convert_sync_batch_norm(network(kind), peers), []
     for step in range(STEPS):
         inputs, labels = (each[start : start + mine] for each in samples(kind, step))
         peers.weight = mine / 9
-        peers.run(lambda inputs=inputs, labels=labels: backward(module, inputs, labels))
+        backward(module, inputs, labels)
         for parameter in module.parameters():
             vector = torch.zeros_like(parameter.grad).copy_(parameter.grad).mul_(mine / 9).view(-1)
             comm.allreduce(vector)
             parameter.data.sub_(vector.view_as(parameter), alpha=0.1)
         path.append({name: tensor.tolist() for name, tensor in module.state_dict().items()})
     return path
-
-
-@functools.cache
-def outcome(transport, size, kind):
-    return on_ranks(on_all, transport, size, kind)
 
 
 @functools.cache
@@ -98,62 +91,21 @@ def alone(kind):
 
 
 @pytest.mark.parametrize("kind", ["vectors", "images"])
-@pytest.mark.parametrize(("transport", "size"), [*TRANSPORTS, ("simulated", 1)], ids=[*IDS, "alone"])
-def test_it_is_one_process_with_all_samples(transport, size, kind):
-    for path in outcome(transport, size, kind):
-        for ours, reference in zip(path, alone(kind), strict=True):
-            assert ours.keys() == reference.keys()
-            for name, tensor in reference.items():
-                found = torch.tensor(ours[name], dtype=tensor.dtype)
-                torch.testing.assert_close(found, tensor, rtol=1e-9, atol=1e-9, msg=name)
-    assert outcome(transport, size, kind) == outcome("simulated", size, kind), "the bits of simulated ranks"
-
-
-def dropped(comm):
-    """Return the dropout masks after a batch normalization, in two steps with the seed set to the rank."""
-    peers = comm.pass_collectives()
-    module = nn.Sequential(convert_sync_batch_norm(nn.BatchNorm1d(4), peers), nn.Dropout(0.5))
-
-    def work():
-        torch.manual_seed(comm.rank)
-        return (module(torch.arange(32.0).view(8, 4)) != 0).tolist()
-
-    return [peers.run(work) for _ in range(2)]
-
-
-def test_each_rank_goes_on_in_its_own_random_stream():
-    """The statistics of one rank equal those of all, because the samples of all ranks are equal."""
-
-    def of_rank(rank):
-        collectives = lambda: PassCollectives(lambda vector, purpose: None)  # noqa: E731
-        return dropped(SimpleNamespace(rank=rank, pass_collectives=collectives))
-
-    assert SimulatedWorld(3).run(dropped) == [
-        SimulatedWorld(1).run(lambda _, rank=rank: of_rank(rank))[0] for rank in range(3)
-    ]
-
-
-def test_a_failure_comes_out_of_its_thread():
-    def work():
-        raise ValueError("no good")
-
-    def program(comm):
-        with pytest.raises(ValueError, match="no good"):
-            comm.pass_collectives().run(work)
-
-    SimulatedWorld(2).run(program)
+@pytest.mark.parametrize("size", COUNTS)
+@pytest.mark.mpi
+def test_it_is_one_process_with_all_samples(size, kind):
+    first, *others = on_ranks(on_all, "mpi", size, kind)
+    assert all(path == first for path in others), "each rank has the same bits"
+    for ours, reference in zip(first, alone(kind), strict=True):
+        assert ours.keys() == reference.keys()
+        for name, tensor in reference.items():
+            found = torch.tensor(ours[name], dtype=tensor.dtype)
+            torch.testing.assert_close(found, tensor, rtol=1e-9, atol=1e-9, msg=name)
 
 
 def test_gradients_are_those_of_finite_differences():
-    def check(peers):
-        layer = convert_sync_batch_norm(nn.BatchNorm1d(3).double(), peers)
-        return torch.autograd.gradcheck(layer, torch.randn(5, 3, dtype=torch.float64, requires_grad=True))
-
-    def program(comm):
-        peers = comm.pass_collectives()
-        return peers.run(lambda: check(peers))
-
-    assert SimulatedWorld(1).run(program) == [True]
+    layer = convert_sync_batch_norm(nn.BatchNorm1d(3).double(), ALONE)
+    assert torch.autograd.gradcheck(layer, torch.randn(5, 3, dtype=torch.float64, requires_grad=True))
 
 
 def test_variance_survives_a_large_mean_in_float32():
@@ -197,12 +149,14 @@ SETTINGS = {
 }
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize("case", SETTINGS)
 def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, case):
-    settings = SETTINGS[case] | {"parallel": {"ranks": 3, "sync_batch_norm": True}}
+    settings = SETTINGS[case] | {"parallel": {"ranks": 3, "transport": "mpi", "sync_batch_norm": True}}
     whole, parts = (task(tmp_path / name, manifest, "allreduce", settings) for name in ("whole", "parts"))
-    simulate(whole)
-    interrupt(parts)
+    assert train_with_mpi(whole)
+    assert not train_with_mpi(parts, 3)
+    assert train_with_mpi(parts)
     assert measured(parts) == measured(whole)
     assert [row["invariant"] for row in rows(whole)] == [0, 0]
 
@@ -212,6 +166,17 @@ def test_only_ranks_that_step_together_normalize_together(name):
     run = {"algorithm": {"name": name}, "parallel": {"sync_batch_norm": True}}
     with pytest.raises(
         ValidationError, match=f"the ranks of {name} do not compute the gradient of a step together"
+    ):
+        Experiment.model_validate(run)
+
+
+def test_simulated_ranks_do_not_normalize_together():
+    run = {
+        "algorithm": {"name": "allreduce"},
+        "parallel": {"sync_batch_norm": True, "transport": "simulated"},
+    }
+    with pytest.raises(
+        ValidationError, match=r"simulated ranks share one thread .* or `parallel\.transport: mpi`"
     ):
         Experiment.model_validate(run)
 

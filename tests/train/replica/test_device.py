@@ -1,7 +1,7 @@
 """Device of each rank, and sums of vectors on GPUs.
 
-These tests need no GPU. A stub of torch.cuda counts GPUs, and the sums run on CPUs: gloo replaces NCCL, and host
-memory replaces the GPU memory of a CUDA-aware MPI. The tests do not check the computation on a GPU.
+These tests need no GPU. A stub of torch.cuda counts GPUs, and the sums run on CPUs: gloo replaces NCCL. The
+tests do not check the computation on a GPU.
 """
 
 import socket
@@ -13,7 +13,6 @@ import torch
 from helpers.run_on_ranks import on_ranks
 from pydantic import ValidationError
 
-from nnlo_lib.comm.gpu.cuda_aware import CudaAwareAllreduce, is_cuda_aware
 from nnlo_lib.comm.gpu.nccl import NcclAllreduce
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Experiment
@@ -147,7 +146,7 @@ def test_what_the_scheduler_is_asked_for(run, wanted):
     assert (resources.gpus, resources.tasks_per_gpu) == wanted
 
 
-# Sums of vectors on GPUs, by gloo in place of NCCL and by MPI
+# Sums of vectors on GPUs, by gloo in place of NCCL
 
 
 def vector(rank, dtype="float32", size=1003):
@@ -156,17 +155,13 @@ def vector(rank, dtype="float32", size=1003):
     return torch.randn(size, generator=draw, dtype=getattr(torch, dtype)) * 10.0**rank
 
 
-def gpu_allreduce(comm, way):
-    return NcclAllreduce(comm, 200, backend="gloo") if way == "nccl" else CudaAwareAllreduce(comm.duplicate())
-
-
 def finish(begun, comm):
     begun(lambda done: comm._progress.poll(done, "an all-reduce", 1e-3))
 
 
-def sums(comm, way):
+def sums(comm):
     """Return, for each vector, whether the overlapping GPU all-reduces equal those through host memory bit for bit."""
-    how, same = gpu_allreduce(comm, way), []
+    how, same = NcclAllreduce(comm, 200, backend="gloo"), []
     for dtype in ("float32", "float64"):
         ours = [vector(comm.rank + 10 * turn, dtype, size) for turn, size in enumerate((1003, 2, 5000))]
         reference = [each.clone() for each in ours]
@@ -185,9 +180,9 @@ class OnGpu(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
 
-def allreduced(comm, way):
+def allreduced(comm):
     """Return whether `comm.allreduce` of an OnGpu vector gives the same bits and counts the expected bytes."""
-    comm._gpu_allreduce = gpu_allreduce(comm, way)
+    comm._gpu_allreduce = NcclAllreduce(comm, 200, backend="gloo")
     ours, reference = vector(comm.rank).as_subclass(OnGpu), vector(comm.rank)
     before = comm.bytes_sent["gradient"]
     comm.allreduce(ours)
@@ -198,72 +193,69 @@ def allreduced(comm, way):
 
 
 def again(comm):
-    """Return the sum of NCCL's own all-reduce in a second process group, as in a later trial, and `is_cuda_aware()`."""
+    """Return the sum of NCCL's own all-reduce in a second process group, as in a later trial."""
     NcclAllreduce(comm, 200, backend="gloo")
     fastest = NcclAllreduce(comm, 200, fastest=True, backend="gloo")
     ours = torch.full((7,), float(comm.rank + 1))
     finish(fastest.begin(ours), comm)
-    return [ours.tolist(), is_cuda_aware()]
+    return ours.tolist()
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("way", ["nccl", "cuda_aware"])
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_sums_have_the_bits_of_those_through_host_memory(way, ranks):
-    for same in on_ranks(sums, "mpi", ranks, way):
+def test_sums_have_the_bits_of_those_through_host_memory(ranks):
+    for same in on_ranks(sums, "mpi", ranks):
         assert same == [True] * 6
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("way", ["nccl", "cuda_aware"])
-def test_a_communicator_takes_that_way_for_what_is_on_gpus(way):
-    assert on_ranks(allreduced, "mpi", 2, way) == [[True, True]] * 2
+def test_a_communicator_takes_that_way_for_what_is_on_gpus():
+    assert on_ranks(allreduced, "mpi", 2) == [[True, True]] * 2
 
 
 @pytest.mark.mpi
 def test_a_later_trial_makes_a_group_of_its_own():
-    assert on_ranks(again, "mpi", 3) == [[[6.0] * 7, False]] * 3
+    assert on_ranks(again, "mpi", 3) == [[6.0] * 7] * 3
 
 
 @pytest.fixture
 def exchanged(monkeypatch):
-    """Return a function from GPU of each rank, NCCL, CUDA-aware MPI and setting to the chosen way and its text."""
+    """Return a function from GPU of each rank, NCCL and setting to the calls of NCCL and the text of the log."""
 
-    def choose(names, nccl, aware, **setting):
-        chosen = []
+    def choose(names, nccl, **setting):
+        calls = []
         monkeypatch.setattr(exchange, "unique_gpu_name", lambda device: device)
         monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: nccl)
-        monkeypatch.setattr("nnlo_lib.comm.gpu.cuda_aware.is_cuda_aware", lambda: aware)
         comm = SimpleNamespace(
             size=len(names),
             is_virtual=False,
             gather=lambda item: [[name, *item[1:]] for name in names],
-            use_gpu_reduction=lambda way, timeout, fastest: chosen.append(way),
+            sum_by_nccl=lambda timeout, fastest: calls.append(fastest),
         )
-        text = exchange.select_gpu_transport(comm, run_of(ranks=2, **setting), "x")
-        return chosen, text
+        return calls, exchange.select_gpu_transport(comm, run_of(ranks=2, **setting), "x")
 
     return choose
 
 
 @pytest.mark.parametrize(
-    ("names", "nccl", "aware", "wanted"),
+    ("names", "nccl", "setting", "wanted"),
     [
-        (["a 0", "a 1"], True, True, "nccl"),
-        (["a 0", "a 1"], False, True, "cuda_aware"),
-        (["a 0", "a 1"], False, False, "host"),
-        (["a 0", "a 0"], True, True, "cuda_aware"),  # a shared GPU
-        (["", "a 0"], True, True, "host"),  # a server without GPU
+        (["a 0", "a 1"], True, "auto", "NCCL"),
+        (["a 0", "a 1"], True, "nccl", "NCCL"),
+        (["a 0", "a 1"], True, "host", "host memory"),
+        (["a 0", "a 1"], False, "auto", "host memory"),
+        (["a 0", "a 0"], True, "auto", "host memory"),  # a shared GPU
+        (["", "a 0"], True, "auto", "host memory"),  # a server without GPU
     ],
 )
-def test_the_best_way_is_taken(exchanged, names, nccl, aware, wanted):
-    assert exchanged(names, nccl, aware) == ([wanted], exchange.TRANSPORT_TEXT[wanted])
+def test_the_best_way_is_taken(exchanged, names, nccl, setting, wanted):
+    calls, text = exchanged(names, nccl, gpu_exchange=setting)
+    assert (calls, text) == ([False] if wanted == "NCCL" else [], f"through {wanted}")
 
 
-@pytest.mark.parametrize(("way", "reason"), [("nccl", "torch has no NCCL"), ("cuda_aware", "neither MPI")])
-def test_a_way_that_is_not_there_is_refused(exchanged, way, reason):
-    with pytest.raises(UserError, match=f"gpu_exchange: {way}: {reason}"):
-        exchanged(["a 0", "a 1"], False, False, gpu_exchange=way)
+def test_a_way_that_is_not_there_is_refused(exchanged):
+    with pytest.raises(UserError, match="gpu_exchange: nccl: torch has no NCCL"):
+        exchanged(["a 0", "a 1"], False, gpu_exchange="nccl")
 
 
 def test_without_gpus_there_is_nothing_to_choose():
@@ -274,7 +266,11 @@ def test_without_gpus_there_is_nothing_to_choose():
     ("settings", "reason"),
     [
         ({"ranks_per_gpu": 2, "gpu_exchange": "nccl"}, "nccl requires one GPU per rank"),
-        ({"gpus_per_rank": 0, "gpu_exchange": "cuda_aware"}, "cuda_aware requires GPUs"),
+        ({"gpus_per_rank": 0, "gpu_exchange": "nccl"}, "nccl requires GPUs"),
+        (
+            {"gpu_exchange": "cuda_aware"},
+            "sums by a CUDA-aware MPI are no longer possible; set nccl, host or auto",
+        ),
     ],
 )
 def test_a_way_that_does_not_fit_the_settings_is_refused(settings, reason):

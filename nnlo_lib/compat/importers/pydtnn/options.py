@@ -44,7 +44,9 @@ OPTIONS = {
     "parallel": OptionSpec(default="sequential"),
     "non_blocking_mpi": OptionSpec(parse_bool, False),
     "enable_gpu": OptionSpec(parse_bool, False),
-    "enable_gpudirect": OptionSpec(parse_bool, False),
+    "enable_gpudirect": OptionSpec(
+        parse_bool, False, note="nnlo sums vectors on GPUs by NCCL if each rank has a GPU, else through host memory"
+    ),
     "enable_nccl": OptionSpec(parse_bool, False),
     "dtype": OptionSpec(default="float32", key="train.precision"),
     "tensor_format": OptionSpec(default="NHWC"),

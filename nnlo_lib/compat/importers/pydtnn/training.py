@@ -12,7 +12,6 @@ from nnlo_lib.compat.importers.pydtnn.schedulers import lacks_validation, metric
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
-GPU_EXCHANGES = {"enable_gpudirect": "cuda_aware", "enable_nccl": "nccl"}
 LOSSES = {"categorical_cross_entropy": "cross_entropy", "binary_cross_entropy": "binary_cross_entropy"}
 
 
@@ -47,13 +46,12 @@ def _machine(draft: ExperimentDraft, options: ParsedOptions, command: CommandLin
         )
     elif "parallel" in options:
         draft.set("algorithm", {"name": "allreduce"}, options.as_written("parallel"))
-    exchanges = {name: value for name, value in GPU_EXCHANGES.items() if options[name]}
     if options["enable_gpu"]:
         draft.override("parallel.gpus_per_rank", 1, options.as_written("enable_gpu"))
-        for name, value in exchanges.items():
-            draft.override("parallel.gpu_exchange", value, options.as_written(name))
-    else:
-        draft.ineffective += [f"{options.as_written(name)} (without --enable_gpu)" for name in exchanges]
+        if options["enable_nccl"]:
+            draft.override("parallel.gpu_exchange", "nccl", options.as_written("enable_nccl"))
+    elif options["enable_nccl"]:
+        draft.ineffective.append(f"{options.as_written('enable_nccl')} (without --enable_gpu)")
 
 
 def _data(draft: ExperimentDraft, options: ParsedOptions) -> None:
