@@ -17,7 +17,6 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.timestamp import timestamp
 from nnlo_lib.launch.attempt_record import ended_attempt, record_attempt
 from nnlo_lib.launch.crash_recovery import recover_attempt
-from nnlo_lib.launch.earlier_training import finished_note, is_finished, needs_training
 from nnlo_lib.launch.killed_attempt import correct_last_attempt
 from nnlo_lib.launch.launcher import launch_ranks
 from nnlo_lib.launch.preemption_policy import PreemptionPolicy
@@ -29,6 +28,7 @@ from nnlo_lib.state.attempts import Attempt, AttemptLog
 from nnlo_lib.state.lease import Lease, LeaseHeldError
 from nnlo_lib.state.out_of_memory import job_exit_reason
 from nnlo_lib.state.run_log import log_error
+from nnlo_lib.train.freshness import status
 from nnlo_lib.train.task import Task
 
 logger = get_logger(__name__)
@@ -71,11 +71,14 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
 
     If the results of the task exist, nothing is run and nothing is written.
 
-    Raises UserError as `run_attempt` and `refuse_shorter_training` do.
+    Raises UserError as `run_attempt` does, and if the task would replace a longer training.
     """
-    if not needs_training(task):
+    found = status(task).refuse_longer()
+    if found.kind == "finished":
         logger.info(finished_note(task))
         return AttemptOutcome("finished")
+    if found.kind == "outdated":
+        logger.info(f"{found.reason}; training again")
     # The handlers come first: a signal must not kill the launcher while it acquires the lease.
     signals = SignalRecorder()
     try:
@@ -83,6 +86,15 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
     finally:
         # An evaluation may follow, which a signal must be able to end.
         signals.restore()
+
+
+def finished_note(task: Task) -> str:
+    """Return the line that tells a user that a finished training is not repeated."""
+    fold = "" if task.fold is None else f" fold {task.fold}"
+    return (
+        f"already finished: {task.experiment}/{task.name} seed {task.seed}{fold}; results in {task.folder}/; "
+        f"to train again, delete this folder or use another `name:`"
+    )
 
 
 def _train_and_requeue(task: Task, options: LaunchOptions, signals: SignalRecorder) -> AttemptOutcome:
@@ -130,7 +142,7 @@ def run_attempt(
             record_attempt(log, recovered)
         correct_last_attempt(log)
         # The previous owner of the lease may also have finished the task.
-        if is_finished(task):
+        if status(task).kind == "finished":
             logger.info(finished_note(task))
             return AttemptOutcome("finished")
         # A requeued job repeats its command with the same attempt number; only the job id shows the retry.

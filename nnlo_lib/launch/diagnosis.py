@@ -7,10 +7,10 @@ from typing import Any
 
 from nnlo_lib.core.errors import EXIT_USER_ERROR
 from nnlo_lib.core.exit_reason import ExitReason
-from nnlo_lib.launch.earlier_training import is_finished
 from nnlo_lib.launch.exit_facts import ExitFacts
 from nnlo_lib.launch.lost_ranks import lost_ranks_outcome
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED, AttemptOutcome
+from nnlo_lib.train.freshness import status
 from nnlo_lib.train.task import Task
 
 # Schedulers send these shortly before the time limit, and some schedulers at preemption.
@@ -25,7 +25,7 @@ def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
     if notes:
         return _stop_outcome(task, end, notes)
     # A status of 0 is no evidence: code of the user, or a library, can end a rank with it.
-    if not end.launcher_status and (task.paths.state.done.exists() or is_finished(task)):
+    if not end.launcher_status and (task.paths.state.done.exists() or status(task).kind == "finished"):
         return AttemptOutcome("finished")
     # Before the ranks' failure files: the ranks on other nodes report only that a peer was lost.
     if node := end.launcher_facts.get("failed"):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from nnlo_lib.checkpoint.checkpoint_manifest import refuse_other_formats
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, RunPaths
 from nnlo_lib.config.resources import RunResources
@@ -18,7 +17,7 @@ from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
 from nnlo_lib.data.identity.store_location import DATA_FOLDER, StoreLocation, locate_store
 from nnlo_lib.data.identity.store_settings import StoreSettings
 from nnlo_lib.state.lease import Lease
-from nnlo_lib.state.published_results import is_complete, refuse_fewer_epochs
+from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
 
 
@@ -110,17 +109,13 @@ class Plan:
         """Path of the manifest of the data of a search's trials."""
         return str(self._store_of(self.experiment).manifest)
 
-    def refuse_lost_results(self) -> None:
-        """Raise UserError for results that Snakemake would delete for a training that cannot replace them.
-
-        The results have more epochs than the run now has, or they are outdated, and an older nnlo wrote the
-        checkpoints from which the training would continue.
-        """
-        for job in self.jobs:
-            paths, run = ExperimentPaths(self.experiment.name).job(job), self.runs[job.run]
-            refuse_fewer_epochs(paths.folder, run)
-            if not is_complete(paths.folder, run, Path(self.manifest(job.run))):
-                refuse_other_formats(paths.state.checkpoints)
+    def task(self, job: JobSpec, title: str = "") -> Task:
+        """Return the task of a job of a run; `title` is the folder below results/, by default the experiment's name."""
+        title = title or self.experiment.name
+        return Task(
+            title, job.run, self.run(job.run), job.seed, job.fold, self.experiment.folds, self.store(job.run).manifest,
+            ExperimentPaths(title).job(job).folder,
+        )  # fmt: skip
 
     def manifest(self, name: str) -> str:
         """Return the path of the manifest of a run's data."""

@@ -12,9 +12,9 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.study.frozen_settings import search_files, verify_settings
 from nnlo_lib.search.study.storage import search_folder, write_config
-from nnlo_lib.search.study.study import Study
 from nnlo_lib.search.study.trial import read_trial
 from nnlo_lib.search.study.trial_run import format_point, trial_run
+from nnlo_lib.train.freshness import search_status
 from nnlo_lib.workflow.rule_resources import SITE_RESOURCES, RuleResources, Wildcards, site_resources_of
 
 SEARCHED_SITE_KEYS = ("parallel.gpus_per_rank", "resources.partition", "resources.account")
@@ -37,7 +37,10 @@ class SearchPlan:
         folder = search_folder(experiment)
         if SearchPaths(folder).settings.exists():
             experiment = verify_settings(folder, experiment)
-        return cls(experiment, leads and _has_ended(experiment, folder))
+        may_have_ended = leads and SearchPaths(folder).ended.exists()
+        return cls(
+            experiment, may_have_ended and search_status(folder, experiment).kind in ("finished", "outdated")
+        )
 
     @property
     def folder(self) -> Path:
@@ -128,12 +131,3 @@ def _run(plan: SearchPlan, trial: int) -> Run:
         return trial_run(plan.experiment, read_trial(plan.folder, trial).point)
     except UserError:
         return plan.experiment
-
-
-def _has_ended(experiment: Experiment, folder: Path) -> bool:
-    """Return True if this search has ended before, and its present settings allow no further decision."""
-    if experiment.search is None or not SearchPaths(folder).ended.exists():
-        return False
-    # The file alone is no proof: results may have been deleted since, to train fold tasks again.
-    study = Study.of(folder, experiment)
-    return bool(study.decisions) and study.has_ended

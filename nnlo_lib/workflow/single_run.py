@@ -7,10 +7,10 @@ from nnlo_lib.config.metrics import metric_column
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.json_text import load_json
-from nnlo_lib.launch.attempt import LaunchOptions, train_task
-from nnlo_lib.launch.earlier_training import finished_note, needs_training
+from nnlo_lib.launch.attempt import LaunchOptions, finished_note, train_task
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
+from nnlo_lib.train.freshness import status
 from nnlo_lib.train.prepare_dataset import prepare_store
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
@@ -47,7 +47,7 @@ def train_and_evaluate(
     """
     task = job_task(experiment, name, seed, fold)
     # Before the conversion of new data, which may take hours.
-    if not needs_training(task) and task.paths.evaluation.exists():
+    if status(task).refuse_longer().kind == "finished" and task.paths.evaluation.exists():
         print(finished_note(task), file=sys.stderr)
         _print_evaluation(task)
         return task, AttemptOutcome("finished")
@@ -88,11 +88,8 @@ def job_task(experiment: Experiment, name: str, seed: int, fold: int | None, tit
         fold: the job's fold; if it is None and the experiment has folds, the first.
         title: the experiment's folder below results/; by default, the experiment's name.
     """
-    plan, title = Plan.of(experiment), title or experiment.name
-    run, store = plan.run(name), plan.store(name)
     fold = fold or 0 if experiment.folds > 1 else fold
-    folder = ExperimentPaths(title).job(JobSpec(run=name, seed=seed, fold=fold)).folder
-    return Task(title, name, run, seed, fold, experiment.folds, store.manifest, folder)
+    return Plan.of(experiment).task(JobSpec(run=name, seed=seed, fold=fold), title)
 
 
 def _evaluate(task: Task) -> None:

@@ -12,8 +12,8 @@ from helpers.training_here import simulate, training_here
 import nnlo_lib
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
-from nnlo_lib.launch.earlier_training import refuse_shorter_training
 from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.train.freshness import status
 
 SMALL = {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}
 JOB = "results/t/allreduce/seed-0"
@@ -133,8 +133,8 @@ def test_an_unfinished_longer_training_is_not_overwritten(tmp_path, small_store)
 
     simulate(replace(of(3), until=2))
     for epochs in (2, 3, 4):
-        refuse_shorter_training(of(epochs))
+        status(of(epochs)).refuse_longer()
     with pytest.raises(UserError, match=r"train\.epochs: .* has an unfinished training beyond epoch 1"):
         train_task(of(1), LaunchOptions())
     # With other settings, the training itself sets the earlier state aside.
-    refuse_shorter_training(of(1, batch_size=10))
+    status(of(1, batch_size=10)).refuse_longer()

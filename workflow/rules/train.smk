@@ -1,7 +1,6 @@
 # Train each run with each seed (and fold) with MPI. The state that a failed attempt leaves is in <job>/state/. It is
 # not a declared output because Snakemake deletes declared outputs before a retry. config.json is not an input: it also has
 # settings such as `resources`, which must reach the next attempt but train nothing again. Instead, `settings` triggers.
-from nnlo_lib.workflow.outcome.outdated_results import outdated_stamp
 
 JOB = f"{RESULTS}/{{run}}/{{job}}"
 # Snakemake deletes the log before each attempt, also when the scheduler queues the job again. A second name of the same
@@ -11,8 +10,8 @@ KEEP_LOG = "touch {log:q}.all; ln -f {log:q}.all {log:q}; "
 
 rule train:
     input:
-        outdated=lambda wildcards: outdated_stamp(
-            PLAN, PLAN.job(wildcards.run, wildcards.job)
+        outdated=lambda wildcards: str(
+            stamp_path(PLAN, PLAN.job(wildcards.run, wildcards.job))
         ),
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
         user_files=lambda wildcards: PLAN.input_files(wildcards.run),

@@ -35,8 +35,8 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.pipe import wait_until_read
 from nnlo_lib.data.store.manifest import DataManifest
-from nnlo_lib.launch.earlier_training import needs_training
 from nnlo_lib.models.factory import module_from_function
+from nnlo_lib.train.freshness import status
 from nnlo_lib.train.observe.attach import attach_observers
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.process_tuning import tune_malloc_and_timers
@@ -208,7 +208,9 @@ class MPIManager:
         return Task(DATASET_NAME, "script", run, self._seed, None, 1, manifest, folder)
 
     def _train_task(self, task: Task) -> dict[str, KerasHistory]:
-        needed = self.comm.bcast(self.comm.Get_rank() == 0 and needs_training(task))
+        needed = self.comm.bcast(
+            self.comm.Get_rank() == 0 and status(task).refuse_longer().kind != "finished"
+        )
         tune_malloc_and_timers()
         torch.set_num_threads(task.run.parallel.threads_per_rank)
         task.state.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
 """The settings of the first start of a search (search.json), so that all trials are comparable."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from nnlo_lib.config.input_files import input_files
 from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.json_text import load_json
+from nnlo_lib.core.json_text import differences, load_json
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.search.study.trial_archive import archive_trials, has_locking_trial
 
@@ -75,7 +74,7 @@ def _changes(path: Path, experiment: Experiment) -> list[str]:
         recorded.setdefault("store", current["store"])
         known = recorded.setdefault("files", {})
         current["files"] = {path: current["files"].get(path) for path in known}
-    return list(_differences(recorded, current))
+    return list(differences(recorded, current))
 
 
 def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
@@ -120,18 +119,3 @@ def _read(path: Path) -> dict[str, Any]:
         return {**settings, "search": settings["search"]}
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}); restore the file, or delete {path.parent}") from error
-
-
-def _differences(recorded: Any, current: Any, key: str = "") -> Iterator[str]:
-    """Yield one message per difference, with its dotted key.
-
-    Args:
-        recorded: JSON value of the first start.
-        current: JSON value of this start.
-        key: dotted key of both values; empty at the top.
-    """
-    if isinstance(recorded, dict) and isinstance(current, dict):
-        for name in sorted({*recorded, *current}):
-            yield from _differences(recorded.get(name), current.get(name), f"{key}.{name}" if key else name)
-    elif recorded != current:
-        yield f"{key} was {json.dumps(recorded)} and is {json.dumps(current)}"

@@ -5,10 +5,11 @@ import time
 from pathlib import Path
 
 from nnlo_lib.config import JobSpec, Run
-from nnlo_lib.config.paths import ExperimentPaths, RunPaths
+from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.report.sections.failed_jobs import read_failed_job
-from nnlo_lib.state.published_results import is_outdated
+from nnlo_lib.train.freshness import status
+from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 
 
@@ -21,7 +22,14 @@ def divide_jobs(plan: Plan) -> tuple[list[str], list[str]]:
     unfinished: list[str] = []
     for job in plan.evaluated_jobs:
         paths = ExperimentPaths(plan.experiment.name).job(job)
-        (finished if _is_finished(plan, job, paths) else unfinished).append(str(paths.folder))
+        # An evaluation older than the summary belongs to an earlier training in the folder.
+        is_evaluated = (
+            paths.summary.exists()
+            and paths.evaluation.exists()
+            and paths.evaluation.stat().st_mtime_ns >= paths.summary.stat().st_mtime_ns
+        )
+        is_finished = is_evaluated and status(_task(plan, job)).kind == "finished"
+        (finished if is_finished else unfinished).append(str(paths.folder))
     return finished, unfinished
 
 
@@ -59,18 +67,12 @@ def _stamp(plan: Plan) -> Path:
     return ExperimentPaths(plan.experiment.name).workflow_state.folder / "partial.txt"
 
 
-def _is_finished(plan: Plan, job: JobSpec, paths: RunPaths) -> bool:
-    if not (paths.summary.exists() and paths.evaluation.exists()):
-        return False
-    # An evaluation older than the summary belongs to an earlier training in the folder.
-    if paths.evaluation.stat().st_mtime_ns < paths.summary.stat().st_mtime_ns:
-        return False
+def _task(plan: Plan, job: JobSpec) -> Task:
     if job.run in plan.runs:
-        return not is_outdated(paths.folder, plan.runs[job.run], Path(plan.manifest(job.run)))
-    return not is_outdated(paths.folder, _best_run(plan, job), Path(plan.base_manifest))
-
-
-def _best_run(plan: Plan, job: JobSpec) -> Run:
-    """Return the run that retrains the best trial of a search, as the search wrote it."""
-    config = ExperimentPaths(plan.experiment.name).run_config(job.run)
-    return Run.model_validate(json.loads(config.read_text())["run"])
+        return plan.task(job)
+    # The best trial of a search, as the search wrote it.
+    paths = ExperimentPaths(plan.experiment.name)
+    run = Run.model_validate(json.loads(paths.run_config(job.run).read_text())["run"])
+    return Task(
+        plan.experiment.name, job.run, run, job.seed, None, 1, Path(plan.base_manifest), paths.job(job).folder
+    )

@@ -1,0 +1,112 @@
+"""What the folder of a training has of its results, for each state that a user meets."""
+
+import json
+import os
+import shutil
+from contextlib import chdir
+from dataclasses import replace
+
+import pytest
+from helpers.observed_training import watched
+from helpers.training_here import simulate
+
+from nnlo_lib.config import Experiment, JobSpec
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.train.freshness import status
+from nnlo_lib.workflow.outcome.outdated_results import mark_outdated_results, stamp_path
+from nnlo_lib.workflow.plan import Plan
+
+EDITS = {
+    "nothing": ({}, "finished", ""),
+    "resources": ({"resources": {"runtime": 7}}, "finished", ""),
+    "setting": ({"train": {"batch_size": 32}}, "outdated", "train.batch_size was 20 and is 32"),
+    "more epochs": ({"train": {"epochs": 4}}, "outdated", "train.epochs was 3 and is 4"),
+    "fewer epochs": ({"train": {"epochs": 2}}, "longer", "results of 3 epochs, which a training of 2 would"),
+    "fewer epochs of another run": (
+        {"train": {"epochs": 2, "batch_size": 32}},
+        "outdated",
+        "batch_size was 20 and is 32",
+    ),
+    "fewer steps": ({"train": {"steps_per_epoch": 1}}, "longer", "a training of 3 would replace"),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, small_store):
+    """Return a finished task."""
+    return simulate(watched(tmp_path_factory.mktemp("trained") / "job", small_store, {}))
+
+
+@pytest.fixture
+def task(trained, tmp_path):
+    """Return a copy of the finished task, with a manifest of its own."""
+    shutil.copytree(trained.folder, tmp_path / "job")
+    return replace(trained, folder=tmp_path / "job")
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_results_after_an_edit_of_the_experiment(trained, edit):
+    changes, kind, reason = EDITS[edit]
+    found = status(watched(trained.folder, trained.manifest, {}, **changes))
+    assert found.kind == kind
+    assert reason in found.reason
+
+
+def test_an_interrupted_training_is_resumable_and_a_longer_one_does_not_hide_finished_results(task):
+    shorter = replace(task, run=watched(task.folder, task.manifest, {}, train={"epochs": 1}).run)
+    assert status(shorter).kind == "longer"
+    results = task.folder.with_name("results")
+    simulate(replace(shorter, folder=results))
+    task.paths.summary.unlink()
+    assert status(task).kind == "resumable"
+    assert "has an unfinished training beyond epoch 1" in status(shorter).reason
+    for path in results.iterdir():
+        if path.is_file():
+            shutil.copy2(path, task.folder)
+    assert status(shorter).kind == "finished", "nothing is trained that could replace the longer training"
+    shutil.rmtree(task.state)
+    task.paths.summary.unlink()
+    assert status(task).kind == "missing"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "summary.json"])
+def test_results_that_are_lost_or_damaged_are_published_again(task, name):
+    (task.folder / name).write_text("{") if name == "summary.json" else (task.folder / name).unlink()
+    assert status(task).kind == "resumable"
+
+
+def test_results_of_other_data_are_outdated(task, tmp_path):
+    assert "not " + str(tmp_path) in status(replace(task, manifest=tmp_path / "manifest.json")).reason
+    summary = json.loads(task.paths.summary.read_text())
+    summary["data"]["fingerprint"] = "0"
+    task.paths.summary.write_text(json.dumps(summary))
+    assert "of other samples" in status(task).reason
+
+
+def test_snakemake_trains_outdated_results_again_and_refuses_to_replace_a_longer_training(task, tmp_path):
+    """Snakemake has no record of results of `nnlo run`, and deletes what it trains again."""
+    with chdir(tmp_path):
+        experiment = Experiment.model_validate({"name": "t", "runs": {"t": task.run.model_dump(mode="json")}})
+        job = JobSpec(run="t", seed=0)
+        plan = Plan.of(experiment)
+        here = plan.task(job)
+        shutil.copytree(task.folder, here.folder)
+        summary = json.loads(here.paths.summary.read_text())
+        summary["data"] = {"manifest": str(here.manifest)}
+        here.paths.summary.write_text(json.dumps(summary))
+        os.utime(here.paths.summary, (1, 1))
+        mark_outdated_results(plan)
+        assert stamp_path(plan, job).stat().st_mtime == 0
+        for train, outdated in (({"batch_size": 32}, True), ({}, False)):
+            edited = experiment.model_copy(update={"runs": {"t": merged(task, train)}})
+            mark_outdated_results(Plan.of(edited))
+            assert (stamp_path(plan, job).stat().st_mtime > 1) == outdated
+        with pytest.raises(UserError, match="results of 3 epochs"):
+            mark_outdated_results(
+                Plan.of(experiment.model_copy(update={"runs": {"t": merged(task, {"epochs": 2})}}))
+            )
+
+
+def merged(task, train):
+    settings = task.run.model_dump(mode="json")
+    return settings | {"train": settings["train"] | train}
