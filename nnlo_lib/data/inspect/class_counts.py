@@ -10,7 +10,7 @@ from nnlo_lib.core.text_format import table_lines
 from nnlo_lib.data.readers import Array, Indices
 from nnlo_lib.data.store.manifest import DataManifest
 
-Column = tuple[str, Sequence[Any]]  # heading, and values as text or counts
+Column = tuple[str, Any]  # heading, and a sequence or an array of texts or counts
 
 ROWS = 24  # maximum rows of a table; a longer table is shortened in the middle
 CLASSES = 12  # maximum number of classes that get one column each
