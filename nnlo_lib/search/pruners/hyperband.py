@@ -2,7 +2,7 @@
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count, islice, pairwise, repeat
@@ -42,25 +42,19 @@ class HyperbandPruner(Pruner):
 def bracket(every: Sequence[int], factor: int, trial: int) -> int:
     """Return the bracket of a trial: the number of lowest rungs that the trial omits.
 
+    All brackets have nearly the same cost (Webster's method).
+
     Args:
         every: all rungs in epochs, ascending.
         factor: one in `factor` trials of a rung is promoted.
         trial: number of the trial, from 0.
     """
-    return next(
-        islice(
-            _brackets_by_trial([expected_epochs(every[s:], factor) for s in range(len(every))]), trial, None
-        )
-    )
+    costs = [expected_epochs(every[s:], factor) for s in range(len(every))]
+    # Webster's divisors 1/2, 3/2, ...: trial j of a bracket has the rank (j + 1/2) * cost, lowest first.
+    sequences = (zip(count(cost / 2, cost), repeat(s)) for s, cost in enumerate(costs))
+    return next(islice((s for _, s in heapq.merge(*sequences)), trial, None))
 
 
 def expected_epochs(rungs: Sequence[int], factor: int) -> float:
     """Return the mean number of epochs of a trial if 1/factor of the trials are promoted at each rung."""
     return sum((above - here) / float(factor) ** k for k, (here, above) in enumerate(pairwise((0, *rungs))))
-
-
-def _brackets_by_trial(costs: Sequence[float]) -> Iterator[int]:
-    """Yield the bracket of each trial so that all brackets have nearly the same cost (Webster's method)."""
-    # Webster's divisors 1/2, 3/2, ...: trial j of a bracket has the rank (j + 1/2) * cost, lowest first.
-    sequences = (zip(count(cost / 2, cost), repeat(s)) for s, cost in enumerate(costs))
-    return (s for _, s in heapq.merge(*sequences))

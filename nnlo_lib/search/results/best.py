@@ -74,8 +74,10 @@ def _retrained(record: StoredStudy, best: TrialSummary) -> Run:
     run = run.model_copy(update={"train": train})
     if not isinstance(run.data.validation, float):
         return run
-    if "schedule" not in _keys_on_validation(run) and _has_test(run):
-        return _on_all_samples(run)
+    if "schedule" not in _keys_on_validation(run):
+        manifest = store_of(run).manifest
+        if not manifest.exists() or "test" in DataManifest.load(manifest).splits:
+            return _on_all_samples(run)
     # If data.validation is 0, the share is that of one fold.
     share = run.data.validation or 1 / record.search.folds.k
     return _with_validation(run, share) if _keys_on_validation(run) else run
@@ -97,11 +99,6 @@ def _on_all_samples(run: Run) -> Run:
 def _with_validation(run: Run, share: float) -> Run:
     """Return the run with this share of the training samples held back for validation."""
     return run.model_copy(update={"data": run.data.model_copy(update={"validation": share})})
-
-
-def _has_test(run: Run) -> bool:
-    path = store_of(run).manifest
-    return not path.exists() or "test" in DataManifest.load(path).splits
 
 
 def _file(record: StoredStudy, best: TrialSummary) -> str:
@@ -148,10 +145,6 @@ def non_default_settings(value: Any) -> Any:
         key: non_default_settings(getattr(value, key))
         for key, field in type(value).model_fields.items()
         if key not in problem_defaults
-        if _is_tag(key, field.annotation)
+        if (key == "name" and get_origin(field.annotation) is Literal)
         or getattr(value, key) != field.get_default(call_default_factory=True)
     }
-
-
-def _is_tag(key: str, annotation: Any) -> bool:
-    return key == "name" and get_origin(annotation) is Literal

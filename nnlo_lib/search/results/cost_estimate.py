@@ -46,7 +46,9 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | 
     """
     search = search.model_copy(update={"trials": count_trials(search)})
     likely, most = expected(experiment, search), expected(experiment, search, 1)
-    runs = _runs(experiment, search)
+    # A fixed seed, so that the estimate of an experiment is always the same.
+    space, generator = SearchSpace(search.space), np.random.default_rng(0)
+    runs = [trial_run(experiment, space.sample(generator)) for _ in range(SAMPLED_RUNS)]
     rows = [
         (
             "search",
@@ -70,13 +72,6 @@ def _trials(search: SearchConfig) -> str:
         return f"{points} trials (all points of the space)"
     unfinished = f" of the {points:,} points of the grid" if search.method.name == "grid" else ""
     return f"{search.trials} trials{unfinished}"
-
-
-def _runs(experiment: Experiment, search: SearchConfig) -> list[Run]:
-    """Return the runs of random points of the space."""
-    # A fixed seed, so that the estimate of an experiment is always the same.
-    space, generator = SearchSpace(search.space), np.random.default_rng(0)
-    return [trial_run(experiment, space.sample(generator)) for _ in range(SAMPLED_RUNS)]
 
 
 def _folds(search: SearchConfig) -> str:
@@ -112,7 +107,9 @@ def _hours(runs: list[Run], search: SearchConfig, most: Expected) -> str:
 
 def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, run_pace: Pace | None) -> str:
     record = _record(experiment)
-    trial_pace = search_pace(record.snapshot, _has_virtual_clock(experiment)) if record else None
+    trial_pace = (
+        search_pace(record.snapshot, experiment.parallel.transport == "simulated") if record else None
+    )
     source = (
         f"from the {len(record.snapshot.trials)} trials so far"
         if record and trial_pace
@@ -126,10 +123,6 @@ def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, ru
     return (
         f"{duration_text(seconds)} of jobs, {wall_time} with {search.parallel} in parallel, {source}: {pace}"
     )
-
-
-def _has_virtual_clock(experiment: Experiment) -> bool:
-    return experiment.parallel.transport == "simulated"
 
 
 def _then(experiment: Experiment, runs: list[Run]) -> str:

@@ -41,7 +41,7 @@ def search_pace(known: StudySnapshot, virtual: bool) -> Pace | None:
     done = [result for result in known.results.values() if result.status == "finished"]
     if not done:
         return None
-    epochs = [_own_epochs(known, result.fold_task) for result in done]
+    epochs = [result.fold_task.epochs - _rung_below(known, result.fold_task) for result in done]
     in_epochs = [0.0 if virtual else trained_seconds(known, result) for result in done]
     rest = [max(0.0, result.seconds - seconds) for result, seconds in zip(done, in_epochs, strict=True)]
     startup, more = _fixed_and_by_epoch(rest, epochs, all_by_epoch=virtual)
@@ -51,16 +51,15 @@ def search_pace(known: StudySnapshot, virtual: bool) -> Pace | None:
 def trained_seconds(known: StudySnapshot, result: Result) -> float:
     """Return the seconds of training steps of a fold task, as its history records them."""
     task = result.fold_task
-    lower = [epochs for epochs in known.rungs(task.trial) if epochs < task.epochs]
-    below = known.results.get(FoldTask(task.trial, task.fold, max(lower, default=0)))
+    below = known.results.get(FoldTask(task.trial, task.fold, _rung_below(known, task)))
     # `seconds` of the history continue over rungs: a fold task resumes the training of the rung below.
     last = [each.rows[-1]["seconds"] if each and each.rows else 0.0 for each in (result, below)]
     return max(0.0, last[0] - last[1])
 
 
-def _own_epochs(known: StudySnapshot, task: FoldTask) -> int:
-    """Return the number of epochs that a fold task adds to the trial's next lower rung."""
-    return task.epochs - max((rung for rung in known.rungs(task.trial) if rung < task.epochs), default=0)
+def _rung_below(known: StudySnapshot, task: FoldTask) -> int:
+    """Return the epochs of the next lower rung, at which the training of a fold task begins; 0 without one."""
+    return max((rung for rung in known.rungs(task.trial) if rung < task.epochs), default=0)
 
 
 def _fixed_and_by_epoch(

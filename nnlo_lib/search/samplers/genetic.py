@@ -52,7 +52,7 @@ class GeneticSearch(Sampler):
 
     def _child(self, parents: Array, progress: float, random: np.random.Generator) -> Array:
         # Parents are ordered by value, so the smaller index is the better parent.
-        better, worse = parents[sorted(_tournament(len(parents), random) for _ in range(2))]
+        better, worse = parents[sorted(int(random.integers(0, len(parents), 2).min()) for _ in range(2))]
         better, worse = _completed(better, worse, random)
         # Positions of list values have no direction; the better parent's are kept.
         crossed = better + random.random() * np.where(self._lists, 0, better - worse)
@@ -77,10 +77,6 @@ class GeneticSearch(Sampler):
     @property
     def _lists(self) -> Array:
         return np.array([each.width != 1 for each in self.space.scales.values()])
-
-
-def _tournament(entrants: int, random: np.random.Generator) -> int:
-    return int(random.integers(0, entrants, 2).min())
 
 
 def _completed(better: Array, worse: Array, random: np.random.Generator) -> tuple[Array, Array]:

@@ -39,7 +39,10 @@ def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
     tried = frozenset(point_key(trial.point) for trial in known.trials)
     inside = [trial for trial in known.trials if trial.point in space]
     epochs = rung(known, len(space.free) + 2)
-    values = {trial.number: _value(known, trial.number, epochs) for trial in inside}
+    values = {
+        trial.number: math.inf if known.has_failed(trial.number) else known.mean_value(trial.number, epochs)
+        for trial in inside
+    }
     worst = max((each for each in values.values() if each is not None and math.isfinite(each)), default=None)
     evaluated = [
         # A failed trial has an infinite value, which no model can be fitted to.
@@ -59,7 +62,3 @@ def rung(known: StudySnapshot, enough: int) -> int:
             value = known.mean_value(trial.number, epochs)
             counts[epochs] = counts.get(epochs, 0) + (value is not None and math.isfinite(value))
     return max(counts, key=lambda epochs: (min(counts[epochs], enough), epochs), default=known.epochs)
-
-
-def _value(known: StudySnapshot, trial: int, epochs: int) -> float | None:
-    return math.inf if known.has_failed(trial) else known.mean_value(trial, epochs)

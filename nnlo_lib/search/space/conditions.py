@@ -46,14 +46,10 @@ def _rank(key: str, other: str, value: Scalar, scale: Scale) -> int:
         known = (
             f"use a value from {scale.low} to {scale.high}"
             if isinstance(scale, Integer)
-            else _nearest(value, scale)
+            else suggest_name(str(value), map(str, scale.values))
         )
         raise UserError(_at(key, other) + f"cannot have the value {value!r}; {known}")
     return rank
-
-
-def _nearest(value: Scalar, scale: Choice) -> str:
-    return suggest_name(str(value), map(str, scale.values))
 
 
 def _at(key: str, other: str) -> str:

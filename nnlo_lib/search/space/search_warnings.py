@@ -11,7 +11,9 @@ def search_warnings(experiment: Experiment) -> list[str]:
     search = experiment.search
     if search is None:
         return []
-    return list(filter(None, [_test_split_warning(experiment, search), _grid_warning(search)]))
+    left = unfinished_grid(search, count_trials(search))
+    grid_warning = f"search.method: of the grid, {left}" if left else ""
+    return list(filter(None, [_test_split_warning(experiment, search), grid_warning]))
 
 
 def unfinished_grid(search: SearchConfig, trials: int) -> str:
@@ -20,11 +22,6 @@ def unfinished_grid(search: SearchConfig, trials: int) -> str:
     if not isinstance(search.method, GridSamplerConfig) or points is None or trials >= points:
         return ""
     return f"{trials} of {points:,} points are tried (search.trials: {search.trials}); remove search.trials to try all"
-
-
-def _grid_warning(search: SearchConfig) -> str:
-    left = unfinished_grid(search, count_trials(search))
-    return f"search.method: of the grid, {left}" if left else ""
 
 
 def _test_split_warning(experiment: Experiment, search: SearchConfig) -> str:

@@ -1,7 +1,6 @@
 """A search as it is stored on disk: the experiment, its trials and their results."""
 
 import json
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.json_text import load_json
 from nnlo_lib.search.study.snapshot import StudySnapshot
-from nnlo_lib.search.study.trial import FoldTask, Trial, read_result, read_trials
+from nnlo_lib.search.study.trial import read_result, read_trials
 from nnlo_lib.search.study.trial_summary import TrialSummary, summarize_trial
 
 
@@ -34,9 +33,9 @@ class StoredStudy:
         # A result never changes, so each file is read only once.
         results = dict(self.snapshot.results)
         trials = read_trials(self.folder)
-        for fold_task in _fold_tasks(trials):
-            if fold_task not in results and (result := read_result(self.folder, fold_task)):
-                results[fold_task] = result
+        for task in (decision.task for trial in trials for decision in trial.decisions):
+            if task not in results and (result := read_result(self.folder, task)):
+                results[task] = result
         return replace(self, snapshot=replace(self.snapshot, trials=trials, results=results))
 
     @property
@@ -59,10 +58,6 @@ def load_study(folder: Path) -> StoredStudy:
         folder, experiment, StudySnapshot(experiment.search, experiment.train.epochs, (), {})
     )
     return record.refreshed()
-
-
-def _fold_tasks(trials: Iterable[Trial]) -> Iterator[FoldTask]:
-    return (decision.task for trial in trials for decision in trial.decisions)
 
 
 def search_folder(experiment: Experiment) -> Path:

@@ -125,7 +125,10 @@ class Study:
 
     def decide(self) -> SchedulingDecision | None:
         """Decide on the next fold task and write the decision; None if no task can be decided."""
-        proposal = self._proposal()
+        if self._search.order == "fixed":
+            proposal = self._propose_fixed()
+        else:
+            proposal = self._next(self.unfinished) if len(self.unfinished) < self.parallel else None
         return self._write(*proposal) if proposal else None
 
     @property
@@ -133,12 +136,6 @@ class Study:
         """True if all decisions have results, and these results leave nothing to decide."""
         # Nothing is treated as pending: a larger `parallel` must not continue a search that has ended.
         return not self.unfinished and self._next(()) is None
-
-    def _proposal(self) -> Proposal | None:
-        return self._propose_fixed() if self._search.order == "fixed" else self._propose_now()
-
-    def _propose_now(self) -> Proposal | None:
-        return self._next(self.unfinished) if len(self.unfinished) < self.parallel else None
 
     def _propose_fixed(self) -> Proposal | None:
         """Propose as if the last `parallel` - 1 decisions had no results: the order of arrival has no effect.

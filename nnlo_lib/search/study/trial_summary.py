@@ -51,25 +51,21 @@ def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:
     """Return the summary of a trial."""
     objective, results = known.search.objective, _results(known, trial)
     state, reason = _state(known, trial, results)
-    last = _last_results(known, trial)
-    folds = tuple(_signed(objective, fold_value(objective, result)) for result in last)
+    last = _known_results(known, known.fold_tasks(trial, objective_rung(known, trial)))
+    values = {result.fold_task.fold: fold_value(objective, result) for result in last}
+    folds = tuple(objective.sign * each if math.isfinite(each) else math.nan for each in values.values())
     is_valid = bool(folds) and state not in ("failed", "unwanted")
-    fold_numbers = tuple(result.fold_task.fold for result in last)
-    mean = objective.sign * _mean_over_folds(known, last) if is_valid else math.nan
+    mean = math.nan
+    if is_valid:
+        mean = objective.sign * known.fold_effects(last[0].fold_task.epochs).adjusted_mean(values)
     error = mean_and_error(folds)[1] if is_valid else math.nan
     selected = tuple(_selected_epochs(known, result) for result in last if result.rows)
     return TrialSummary(
-        trial, state, mean, len(last) if is_valid and len(last) < known.search.folds.k else 0, error, folds, fold_numbers,
+        trial, state, mean, len(last) if is_valid and len(last) < known.search.folds.k else 0, error, folds, tuple(values),
         max((len(each.rows) for each in (last if is_valid else results)), default=0), selected,
         sum(each.seconds for each in results), _hours(results, "cores"), _hours(results, "gpus"),
         known.trials[trial].point, reason,
     )  # fmt: skip
-
-
-def _mean_over_folds(known: StudySnapshot, results: Sequence[Result]) -> float:
-    """Return the mean of results of one rung over all folds, estimated for folds without a result."""
-    values = {each.fold_task.fold: fold_value(known.search.objective, each) for each in results}
-    return known.fold_effects(results[0].fold_task.epochs).adjusted_mean(values)
 
 
 def _selected_epochs(known: StudySnapshot, result: Result) -> int:
@@ -80,9 +76,9 @@ def _selected_epochs(known: StudySnapshot, result: Result) -> int:
     """
     objective = known.search.objective
     values = {
-        row["epoch"]: objective.sign * (row.get(objective.metric) or 0.0)
+        row["epoch"]: objective.sign * value
         for row in result.rows
-        if _is_measured(objective, row)
+        if (value := row.get(objective.metric)) is not None and math.isfinite(value)
     }
     if objective.epoch == "last":
         is_shorter = len(result.rows) < result.fold_task.epochs or _exceeds_limit_above(
@@ -107,15 +103,6 @@ def objective_rung(known: StudySnapshot, trial: int) -> int:
     complete = [epochs for epochs in rungs if known.is_complete(trial, epochs)]
     partial = [epochs for epochs in rungs if known.fold_values(trial, epochs)]
     return (complete or partial or [0])[0]
-
-
-def _last_results(known: StudySnapshot, trial: int) -> list[Result]:
-    return _known_results(known, known.fold_tasks(trial, objective_rung(known, trial)))
-
-
-def _is_measured(objective: ObjectiveConfig, row: dict[str, float]) -> bool:
-    value = row.get(objective.metric)
-    return value is not None and math.isfinite(value)
 
 
 def _results(known: StudySnapshot, trial: int) -> list[Result]:
@@ -159,7 +146,3 @@ def _uncounted(objective: ObjectiveConfig, result: Result) -> tuple[State, str]:
 
 def _hours(results: Sequence[Result], what: Literal["cores", "gpus"]) -> float:
     return sum(float(result.seconds * getattr(result, what)) for result in results) / 3600
-
-
-def _signed(objective: ObjectiveConfig, value: float) -> float:
-    return objective.sign * value if math.isfinite(value) else math.nan
