@@ -2,10 +2,12 @@
 
 import difflib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo
+from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 # Validation context for the recorded settings of an earlier run, whose input files may have been deleted.
@@ -44,10 +46,36 @@ def is_missing_file(path: str, info: ValidationInfo) -> bool:
     return info.context != RECORDED_RUN_CONTEXT and not Path(path).is_file()
 
 
+@dataclass(frozen=True)
+class Requires:
+    """Limit in the annotation of a field: it may differ from its default only if `key` of the section does, too."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Excludes:
+    """Limit in the annotation of a field: either it or `key` of the section may differ from its default."""
+
+    key: str
+
+
 class ConfigModel(BaseModel):
     """A section of the experiment file: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        limits = _limits(type(self))
+        changed = {key for key, value in self if value != default(type(self), key)} if limits else ()
+        for key, limit in limits:
+            other = limit.key
+            if key in changed and isinstance(limit, Requires) and other not in changed:
+                raise_config_error(f"requires {other}; set `{other}`, or remove this key", key)
+            if key in changed and isinstance(limit, Excludes) and other in changed:
+                raise_config_error(f"cannot be combined with {other}; remove one of them", key)
+        return self
 
     def with_defaults_for(self, *keys: str) -> Self:
         """Return a copy in which these keys, which may be dotted, have their default values."""
@@ -77,6 +105,17 @@ class ImplementedConfig(ConfigModel):
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of the implementation: all keys except `name`."""
         return {key: value for key, value in self if key != "name"}
+
+
+@cache
+def _limits(block: type[ConfigModel]) -> list[tuple[str, Requires | Excludes]]:
+    fields = block.model_fields.items()
+    return [
+        (key, each)
+        for key, field in fields
+        for each in field.metadata
+        if isinstance(each, Requires | Excludes)
+    ]
 
 
 def default(block: type[ConfigModel], key: str) -> Any:

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from nnlo_lib.config.base import ConfigModel, raise_config_error
+from nnlo_lib.config.duration import SECONDS_OF_UNIT
 from nnlo_lib.config.stopping import BestCheckpointConfig
 
-SECONDS = {"s": 1, "min": 60, "h": 3600}
 INTERVAL = r"^[1-9]\d* (s|min|h|steps?|epochs?)$"
 Interval = Annotated[
     str,
@@ -64,7 +64,7 @@ class CheckpointConfig(ConfigModel):
     @property
     def seconds(self) -> float | None:
         """Seconds between two checkpoints; None if the interval is not a time."""
-        return self._amount * SECONDS[self._unit] if self._unit in SECONDS else None
+        return self._amount * SECONDS_OF_UNIT[self._unit] if self._unit in SECONDS_OF_UNIT else None
 
     @property
     def steps(self) -> int | None:

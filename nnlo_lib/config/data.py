@@ -5,7 +5,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from nnlo_lib.config.base import NAME_PATTERN, ConfigModel, non_defaults, raise_config_error, suggest_name
+from nnlo_lib.config.base import (
+    NAME_PATTERN,
+    ConfigModel,
+    Requires,
+    non_defaults,
+    raise_config_error,
+    suggest_name,
+)
 from nnlo_lib.config.edit_effects import EditEffect
 from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig
 from nnlo_lib.data.catalog import CATALOG
@@ -152,7 +159,7 @@ class DataConfig(ConfigModel):
         None,
         description="Node-local folder, such as $TMPDIR, to which the store is copied before training; null: no copy.",
     )
-    stage_command: Annotated[str | None, EditEffect.NEXT_ATTEMPT] = Field(
+    stage_command: Annotated[str | None, EditEffect.NEXT_ATTEMPT, Requires("stage_to")] = Field(
         None,
         description="Command that copies one file to the folder of `stage_to`, such as `xrdcp root://host/{source} {target}`; "
         "{source} and {target} are absolute paths; null: a plain copy.",
@@ -185,10 +192,6 @@ class DataConfig(ConfigModel):
     def _has_complete_copy_command(self) -> Self:
         if self.stage_command is None:
             return self
-        if self.stage_to is None:
-            raise_config_error(
-                "there is nothing to copy; set `data.stage_to`, or remove the key", "stage_command"
-            )
         if missing := [name for name in ("{source}", "{target}") if name not in self.stage_command]:
             raise_config_error(
                 f"{missing[0]} is missing; write for example: cp {{source}} {{target}}", "stage_command"

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
-from nnlo_lib.config.base import ConfigModel, is_missing_file, raise_config_error, suggest_name
+from nnlo_lib.config.base import ConfigModel, Requires, is_missing_file, raise_config_error, suggest_name
 from nnlo_lib.config.edit_effects import EditEffect
 from nnlo_lib.models.libraries.library_names import PATTERN, library_of
 from nnlo_lib.models.zoo_registry import MODELS
@@ -49,7 +49,7 @@ class ModelConfig(ConfigModel):
         "state_dict written by torch.save (`.pt`, `.pth`); PyDTNN's weights (`.npz`), for a sequence of layers; or, for "
         "a Keras model, a file written by save_weights (`.h5`). null: weights are drawn from the seed.",
     )
-    weights_except: tuple[str, ...] = Field(
+    weights_except: Annotated[tuple[str, ...], Requires("weights")] = Field(
         (),
         description="Prefixes of the names of weights that are not loaded but drawn from the seed, such as `fc.` for "
         "fine-tuning.",
@@ -102,11 +102,6 @@ class ModelConfig(ConfigModel):
         if self.custom_objects and Path(self.name).suffix != ".json":
             raise_config_error(
                 f"{self.name} is not a Keras JSON file; remove `model.custom_objects`", "custom_objects"
-            )
-        if self.weights_except and self.weights is None:
-            raise_config_error(
-                "requires model.weights; set `model.weights`, or remove `model.weights_except`",
-                "weights_except",
             )
         return self
 

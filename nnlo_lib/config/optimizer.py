@@ -4,10 +4,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.base import ImplementedConfig, raise_config_error
+from nnlo_lib.config.base import ImplementedConfig, Requires, raise_config_error
 
 Decay = Annotated[float, Field(ge=0, description="L2 penalty added to the gradient.")]
 Decoupled = Annotated[float, Field(ge=0, description="Weight decay, decoupled from the gradient.")]
+IsDecoupled = Annotated[
+    bool,
+    Requires("weight_decay"),
+    Field(description="Decouple weight decay from the gradient, as in adamw."),
+]
 Beta1 = Annotated[float, Field(ge=0, lt=1, description="Decay of the first moment.")]
 Beta2 = Annotated[float, Field(ge=0, lt=1, description="Decay of the second moment.")]
 Epsilon = Annotated[float, Field(gt=0, description="Added to the root of the second moment.")]
@@ -57,16 +62,8 @@ class BaseOptimizerConfig(ImplementedConfig):
 class DecoupledDecayConfig(BaseOptimizerConfig):
     """Settings of an optimizer of torch whose weight decay is an L2 penalty unless it is decoupled by NNLO."""
 
-    decoupled: bool = Field(False, description="Decouple weight decay from the gradient, as in adamw.")
+    decoupled: IsDecoupled = False
     weight_decay: Decay = 0.0
-
-    @model_validator(mode="after")
-    def _decoupled_needs_decay(self) -> Self:
-        if self.decoupled and not self.weight_decay:
-            raise_config_error(
-                "requires weight_decay > 0; set `weight_decay`, or `decoupled: false`", "decoupled"
-            )
-        return self
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -141,13 +138,7 @@ class SGDConfig(DecoupledDecayConfig):
     kernel = "fused"
     lr: Lr = 0.01
     momentum: Momentum = 0.0
-    nesterov: bool = Field(False, description="Use Nesterov momentum.")
-
-    @model_validator(mode="after")
-    def _nesterov_needs_momentum(self) -> Self:
-        if self.nesterov and self.momentum == 0:
-            raise_config_error("requires momentum > 0; set `momentum`, or `nesterov: false`", "nesterov")
-        return self
+    nesterov: Annotated[bool, Requires("momentum")] = Field(False, description="Use Nesterov momentum.")
 
 
 class AdamConfig(TwoMomentsConfig, RootConfig):
@@ -208,16 +199,8 @@ class NAdamConfig(TwoMomentsConfig):
     beta2: Beta2 = 0.999
     epsilon: Epsilon = 1e-8
     momentum_decay: float = Field(0.004, ge=0, description="Speed of the warm-up of beta1 (psi).")
-    decoupled: bool = Field(False, description="Decouple weight decay from the gradient, as in adamw.")
+    decoupled: IsDecoupled = False
     weight_decay: Decay = 0.0
-
-    @model_validator(mode="after")
-    def _decoupled_needs_decay(self) -> Self:
-        if self.decoupled and not self.weight_decay:
-            raise_config_error(
-                "requires weight_decay > 0; set `weight_decay`, or `decoupled: false`", "decoupled"
-            )
-        return self
 
 
 class AdamaxConfig(TwoMomentsConfig):

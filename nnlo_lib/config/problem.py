@@ -1,10 +1,10 @@
 """Settings of the learning problem."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator
 
-from nnlo_lib.config.base import ConfigModel, ImplementedConfig, raise_config_error
+from nnlo_lib.config.base import ConfigModel, Excludes, ImplementedConfig, Requires, raise_config_error
 from nnlo_lib.config.optimizer import OptimizerConfig
 from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, user_class_tag
 from nnlo_lib.core.lazy_import import load_implementation
@@ -90,7 +90,9 @@ class GanConfig(ImplementedConfig):
         None,
         description="More than `critic_steps` steps of the critic before the first updates of the generator; null: none.",
     )
-    half_steps: bool = Field(
+    half_steps: Annotated[
+        bool, Excludes("critic_steps"), Excludes("critic_warm_up"), Excludes("gradient_penalty")
+    ] = Field(
         False,
         description="One network trains in each step, as in NNLO: the critic with real samples, the critic with generated "
         "samples, then the generator in `generator_batches` steps.",
@@ -107,7 +109,7 @@ class GanConfig(ImplementedConfig):
         lt=1,
         description="Probability that, in the critic's loss, a real and a generated sample change places (0.05 in NNLO).",
     )
-    weight_clip: float | None = Field(
+    weight_clip: Annotated[float | None, Excludes("gradient_penalty")] = Field(
         None,
         gt=0,
         description="Bound of the critic's weights, 0.01 in the WGAN paper; null: no bound. Not for algorithms that "
@@ -125,15 +127,18 @@ class GanConfig(ImplementedConfig):
         description="Weight of the relative errors of energy and sum that the critic of calorimeter_gan predicts (5 "
         "in NNLO); labels are energies and multiply the noise. null: labels are not used.",
     )
-    sum_weight: float | None = Field(
+    sum_weight: Annotated[float | None, Requires("energy_weight")] = Field(
         None, ge=0, description="Weight of the relative error of the sum alone; null: `energy_weight`."
     )
-    energy_range: tuple[float, float] | None = Field(
+    # No real shower has the random energy.
+    energy_range: Annotated[
+        tuple[float, float] | None, Requires("energy_weight"), Requires("sum_polynomial")
+    ] = Field(
         None,
         description="Generated showers have random energies between these two in training ([0.1, 5] in NNLO); null: the "
         "energies of the real showers.",
     )
-    sum_polynomial: tuple[float, ...] | None = Field(
+    sum_polynomial: Annotated[tuple[float, ...] | None, Requires("energy_weight")] = Field(
         None,
         min_length=1,
         description="Sum of the cells of a generated shower, divided by its energy: coefficients of a polynomial of the "
@@ -141,43 +146,15 @@ class GanConfig(ImplementedConfig):
         "same energy.",
     )
 
-    @model_validator(mode="after")
-    def _check_bounds(self) -> Self:
-        if self.weight_clip and self.gradient_penalty:
-            raise_config_error("cannot be combined with gradient_penalty; remove one of them", "weight_clip")
-        return self
-
-    @model_validator(mode="after")
-    def _check_turns(self) -> Self:
-        others = {
-            "critic_steps": self.critic_steps > 1,
-            "critic_warm_up": self.critic_warm_up is not None,
-            "gradient_penalty": bool(self.gradient_penalty),
-        }
-        if self.half_steps and any(others.values()):
-            name = next(name for name, is_set in others.items() if is_set)
-            raise_config_error(f"cannot be combined with {name}; remove one of them", "half_steps")
-        return self
-
-    @model_validator(mode="after")
-    def _check_energies(self) -> Self:
-        for name in ("sum_weight", "energy_range", "sum_polynomial"):
-            if getattr(self, name) is not None and self.energy_weight is None:
-                raise_config_error("requires energy_weight; set `problem.energy_weight: 5`", name)
-        if self.energy_range is None:
-            return self
-        low, high = self.energy_range
+    @field_validator("energy_range")
+    @classmethod
+    def _is_range(cls, energy_range: tuple[float, float] | None) -> tuple[float, float] | None:
+        low, high = energy_range or (1, 2)
         if not 0 < low < high:
             raise_config_error(
-                f"must be two positive numbers, the smaller one first, not [{low:g}, {high:g}]",
-                "energy_range",
+                f"must be two positive numbers, the smaller one first, not [{low:g}, {high:g}]"
             )
-        if self.sum_polynomial is None:
-            raise_config_error(
-                "requires sum_polynomial, because no real shower has the random energy; set both",
-                "energy_range",
-            )
-        return self
+        return energy_range
 
     @property
     def cycle(self) -> int:

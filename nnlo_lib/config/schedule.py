@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.base import ConfigModel, raise_config_error
+from nnlo_lib.config.base import ConfigModel, Requires, raise_config_error
 from nnlo_lib.config.stopping import BetterDirection, Metric, better_direction
 
 Unit = Annotated[
@@ -113,21 +113,10 @@ class CosineScheduleConfig(BaseScheduleConfig):
         description="Epochs or steps of the first period, after which the learning rate returns to `lr`; null: one "
         "period.",
     )
-    stretch: int = Field(1, ge=1, description="Factor by which each period is longer than the previous one.")
-    unit: Unit = "epochs"
-
-    @model_validator(mode="after")
-    def _stretch_needs_restart(self) -> Self:
-        if self.stretch > 1 and self.restart is None:
-            raise_config_error(
-                "requires `restart`, the length of the first period; set it, or remove `stretch`", "stretch"
-            )
-        if self.unit == "steps" and self.restart is None:
-            raise_config_error(
-                "is the unit of `restart`; without it, the period is the whole training; set `restart`, or remove `unit`",
-                "unit",
-            )
-        return self
+    stretch: Annotated[int, Requires("restart")] = Field(
+        1, ge=1, description="Factor by which each period is longer than the previous one."
+    )
+    unit: Annotated[Unit, Requires("restart")] = "epochs"
 
     @property
     def depends_on_epochs(self) -> bool:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from nnlo_lib.config import Experiment, Run, block_types, merge_settings, suggest_name
+from nnlo_lib.config.base import Excludes, Requires
 from nnlo_lib.config.collective import AllReduceConfig
 from nnlo_lib.config.optimizer import AdamConfig, SGDConfig
 from nnlo_lib.config.parameter_server import DownpourConfig
@@ -33,6 +34,8 @@ def test_every_default_is_valid_and_every_key_described():
     for block in seen:
         for key, field in block.model_fields.items():
             assert field.description or key == "name", f"{block.__name__}.{key}"
+            limits = [each.key for each in field.metadata if isinstance(each, Requires | Excludes)]
+            assert {*limits} <= {*block.model_fields} - {key}, f"{block.__name__}.{key}"
             seen += [inner for inner in block_types(field.annotation) if inner not in seen]
         assert block.__doc__
     assert {SGDConfig, AdamConfig, AllReduceConfig, DownpourConfig} <= set(seen)

@@ -101,7 +101,7 @@ ONE_MISTAKE = {
         "5: data.normalize.sdt: unknown key 'sdt'; did you mean 'std'?",
     ),
     "fewer deviations than means": ("data:\n  normalize:\n    mean: [0.5, 0.5]\n    std: [0.5]", "4: data.normalize.std: number of values is 1, but 2 in `mean`"),
-    "nesterov alone": ("train:\n  optimizer:\n    name: sgd\n    nesterov: true", "4: train.optimizer.nesterov: requires momentum > 0"),
+    "nesterov alone": ("train:\n  optimizer:\n    name: sgd\n    nesterov: true", "4: train.optimizer.nesterov: requires momentum; set `momentum`, or remove this key"),
 }  # fmt: skip
 
 

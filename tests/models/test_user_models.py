@@ -110,7 +110,7 @@ REFUSED = {
     "no such module": ("model: {name: lost.py}", "model.name: file not found: 'lost.py'"),
     "no such weights": ("model:\n  weights: lost.pt", "model.weights: file not found: 'lost.pt'"),
     "other weights": ("model:\n  weights: mine.py", "model.weights: 'mine.py' has an unknown suffix; use one of .safetensors, .pt, .pth, .npz, .h5, .hdf5"),
-    "exceptions of nothing": ("model:\n  weights_except: [fc]", "model.weights_except: requires model.weights"),
+    "exceptions of nothing": ("model:\n  weights_except: [fc]", "model.weights_except: requires weights"),
     "stacked": (
         "model: {name: net.pt}\nparallel: {transport: simulated, simulation: {compute: batched}}",
         "model.name: simulation.compute: batched does not support the saved network net.pt",

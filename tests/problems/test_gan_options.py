@@ -328,7 +328,7 @@ def test_refusals(changes, message):
         ({"half_steps": True, "critic_steps": 2}, "cannot be combined with critic_steps; remove one of them"),
         ({"half_steps": True, "critic_warm_up": {}}, "cannot be combined with critic_warm_up"),
         ({"half_steps": True, "gradient_penalty": 10}, "cannot be combined with gradient_penalty"),
-        ({"sum_polynomial": [1]}, "requires energy_weight; set `problem.energy_weight: 5`"),
+        ({"sum_polynomial": [1]}, "requires energy_weight; set `energy_weight`"),
         ({"sum_weight": 1}, "requires energy_weight"),
         ({"energy_weight": 5, "energy_range": [0.1, 5]}, "requires sum_polynomial"),
         ({"energy_weight": 5, "energy_range": [5, 1], "sum_polynomial": [1]}, r"the smaller one first, not \[5, 1\]"),

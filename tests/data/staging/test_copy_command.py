@@ -102,7 +102,7 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"stage_command": "cp {source} {target}"}, "there is nothing to copy; set `data.stage_to`"),
+        ({"stage_command": "cp {source} {target}"}, "requires stage_to; set `stage_to`"),
         ({"stage_to": "/tmp", "stage_command": "cp"}, "{source} is missing; write for example: cp {source} {target}"),
         ({"stage_to": "/tmp", "stage_command": "cp {source}"}, "{target} is missing"),
         ({"stage_to": "/tmp", "stage_command": "cp '{source} {target}"}, "close the quotation"),

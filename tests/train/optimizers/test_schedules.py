@@ -222,7 +222,7 @@ LENGTH = "set either `train.warm_up.steps` or `train.warm_up.epochs`"
 SGD = {"name": "sgd", "lr": 1.0}
 REFUSED = {
     "milestones": ({"schedule": {"name": "multi_step", "milestones": [3, 3]}}, "not in increasing order"),
-    "stretch": ({"schedule": {"name": "cosine", "stretch": 2}}, "requires `restart`"),
+    "stretch": ({"schedule": {"name": "cosine", "stretch": 2}}, "requires restart"),
     "two lengths": ({"warm_up": {"steps": 1, "epochs": 1}}, LENGTH),
     "no length": ({"warm_up": {}}, LENGTH),
     "two warm-ups": ({"schedule": {"name": "one_cycle"}, "warm_up": {"steps": 1}}, "one_cycle, which includes a warm-up"),
