@@ -7,6 +7,7 @@ executors of searches and of Snakemake after the end of a job; none of them has 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import takewhile
 
 from nnlo_lib.batch.job_states import PREEMPTED, Fate, JobReport
 from nnlo_lib.core.error_headline import error_headline
@@ -153,19 +154,19 @@ def _reason_to_give_up(attempts: Sequence[Attempt], runtime: int) -> Decision | 
         why = f"not retried, because it would fail like attempt {last.attempt} ({last.reason}): {last.error}"
         return Decision(Action.GIVE_UP, why, last.reason)
     # Retries are bounded by progress: two failures at the same step are not transient.
-    failures = _last_ended_by(attempts, 2, TRANSIENT_REASONS)
-    if failures and len({(each.reached, each.saved) for each in failures}) == 1:
+    failures = _last_ones(attempts, TRANSIENT_REASONS)
+    if len({(each.reached, each.saved) for each in failures[-2:]}) == 1 < len(failures):
         why = f"failed twice at step {last.reached}, therefore not retried: {last.error}"
         return Decision(Action.GIVE_UP, why, last.reason)
-    failures = _last_ended_by(attempts, MAX_FAILURES_WITHOUT_CHECKPOINT, TRANSIENT_REASONS)
-    if failures and len({each.saved for each in failures}) == 1:
+    failures = failures[-MAX_FAILURES_WITHOUT_CHECKPOINT:]
+    if len({each.saved for each in failures}) == 1 and len(failures) == MAX_FAILURES_WITHOUT_CHECKPOINT:
         why = (
             f"failed {len(failures)} times in succession without a checkpoint after step {last.saved}, therefore not "
             f"retried: {last.error}"
         )
         return Decision(Action.GIVE_UP, why, last.reason)
-    late = _last_ended_by(attempts, 2, ("time limit",))
-    if late and all(each.saved <= each.start for each in late):
+    late = _last_ones(attempts, ("time limit",))[-2:]
+    if len(late) == 2 and all(each.saved <= each.start for each in late):
         why = f"resources.runtime: {runtime} minutes are too short to train and save one step; raise resources.runtime"
         return Decision(Action.GIVE_UP, why, "bad input")
     if last.reason == "out of memory" and count_out_of_memory(attempts) > MAX_MEMORY_INCREASES:
@@ -176,10 +177,9 @@ def _reason_to_give_up(attempts: Sequence[Attempt], runtime: int) -> Decision | 
     return None
 
 
-def _last_ended_by(attempts: Sequence[Attempt], count: int, reasons: Sequence[str]) -> Sequence[Attempt]:
-    """Return the last `count` attempts if all of them ended by one of the reasons, else none."""
-    last = attempts[-count:]
-    return last if len(last) == count and all(each.reason in reasons for each in last) else ()
+def _last_ones(attempts: Sequence[Attempt], reasons: Sequence[str]) -> list[Attempt]:
+    """Return the last attempts in succession that ended by one of the reasons."""
+    return [*takewhile(lambda each: each.reason in reasons, reversed(attempts))][::-1]
 
 
 def memory_for_next_attempt(memory: int, attempts: Sequence[Attempt]) -> int:

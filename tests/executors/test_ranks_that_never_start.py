@@ -1,4 +1,4 @@
-"""Ranks that never start are launched twice in all, whoever launches them: a command, a job of Snakemake, a fold task."""
+"""Ranks that never start are launched twice in all by a command, a job of Snakemake and a fold task of each executor."""
 
 import signal
 from pathlib import Path

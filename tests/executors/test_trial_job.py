@@ -1,6 +1,7 @@
 """Result of a fold task before training: the model cannot be built, is too large, or its data are missing."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,3 +76,39 @@ def test_a_failure_within_one_second_costs_its_time_once(fold_task):
     _, result = fold_task("pass", make_attempt=fail_quickly)
     assert (result.status, result.interrupted, result.earlier) == ("failed", 0.0, ())
     assert result.seconds == result.ended - result.started
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(10, 5), (20, 15), (30, 25), (40, 35), (40, 35)],
+        [(10, 5), (11, 5), (12, 5)],
+        [(0, 0), (0, 0)],
+    ],
+    ids=["until it gets no further", "without a newer checkpoint", "twice at one step"],
+)
+def test_a_fold_task_that_is_killed_is_tried_again_as_long_as_it_gets_further(fold_task, steps):
+    attempts = iter(steps)
+
+    def is_killed(task, _):
+        reached, saved = next(attempts)
+        log, outcome = AttemptLog(task.state), AttemptOutcome("killed", "rank 1 was killed")
+        task.state.mkdir(parents=True, exist_ok=True)
+        ended = ended_attempt(task, log.next_number, outcome, None, timestamp(), 0.1)
+        record_attempt(log, replace(ended, reached=reached, saved=saved))
+        return outcome
+
+    status, result = fold_task("pass", make_attempt=is_killed)
+    assert (status, result.status) == (0, "failed")
+    assert next(attempts, None) is None
+
+
+def test_a_fold_task_whose_attempts_cannot_be_recorded_is_not_tried_for_ever(fold_task):
+    made = []
+
+    def is_killed(task, _):
+        made.append(task)
+        return AttemptOutcome("killed", "rank 1 was killed")
+
+    _, result = fold_task("pass", make_attempt=is_killed)
+    assert (result.status, len(made)) == ("failed", 1)
