@@ -70,14 +70,9 @@ def _published(task: Task) -> Freshness:
     data = summary.get("data", {})
     if data.get("manifest") != str(task.manifest):
         return _outdated(task, f"of the data {data.get('manifest')}, not {task.manifest}")
-    # Older versions recorded neither the fingerprint of the data nor the user's files.
-    if task.manifest.exists() and data.get("fingerprint", "") not in (
-        "",
-        manifest_fingerprint(task.manifest),
-    ):
+    if task.manifest.exists() and data.get("fingerprint") != manifest_fingerprint(task.manifest):
         return _outdated(task, f"of other samples than {task.manifest} now describes")
-    files = summary.get("input_files")
-    if files is not None and (changed := changed_files(files, task.input_checksums)):
+    if changed := changed_files(summary.get("input_files", {}), task.input_checksums):
         return _outdated(task, f"of other files than the present {', '.join(changed)}")
     complete = all((task.folder / name).exists() for name in summary.get("outputs", {}))
     return Freshness("finished" if complete else "missing")
