@@ -154,10 +154,10 @@ def planned_requests(experiment: Experiment) -> dict[str, str]:
         known = _Resources({key: value for key, value in values.items() if value not in (None, "")})
         job = SimpleNamespace(threads=threads, resources=known)
         # Without these options, sbatch reads the variables that the profile reads.
-        site = (
-            f"{each} {shlex.quote(str(known[key]))}" if key in known else "" for each, key in SITE_OPTIONS
+        account, partition = (
+            f"{option} {shlex.quote(str(known[key]))}" if key in known else "" for option, key in SITE_OPTIONS
         )
-        found.setdefault(_request(job, *site, SimpleNamespace(**settings)), name)
+        found.setdefault(_request(job, account, partition, SimpleNamespace(**settings)), name)
     return found
 
 
