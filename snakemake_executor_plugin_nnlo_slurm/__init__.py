@@ -75,7 +75,9 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
         found: dict[str, str] = {}
         accounts: dict[Any, str] = {}  # upstream calls sacctmgr for each
         for job in self.workflow.dag.needrun_jobs():
-            if job.is_local or job.is_group() or UNKNOWN_RESOURCE in map(str, job.resources.values()):
+            if job.is_local or job.is_group():
+                continue
+            if any(str(value) == UNKNOWN_RESOURCE for _, value in job.resources.items()):
                 continue
             account = job.resources.get("slurm_account")
             try:
