@@ -1,15 +1,14 @@
 """Floating-point operations of training on one sample, counted in the steps of the problem."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import conv_flop_count, flop_registry, shape_wrapper
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from nnlo_lib.problems.base import Problem
 
@@ -44,11 +43,6 @@ def convolution_backward_flops(
 
 
 CORRECTED_FORMULAS = {torch.ops.aten.convolution_backward: convolution_backward_flops}
-# By operator; called with the arguments and the result (`out_val`) of the operator.
-FLOP_FORMULAS: dict[Any, Any] = {
-    **flop_registry,
-    **{each: shape_wrapper(formula) for each, formula in CORRECTED_FORMULAS.items()},  # type: ignore[no-untyped-call]
-}
 
 
 def training_flops(
@@ -70,37 +64,20 @@ def training_flops(
     # Meta tensors compute nothing, but some models and problems cannot use them.
     for device in (torch.device("meta"), next(module.parameters()).device):
         batch = tuple(tensor.to(device) for tensor in inputs), targets.to(device)
-        with suppress(Exception), _training(module), _FlopCounter() as counter:
+        counter = FlopCounterMode(display=False, custom_mapping=CORRECTED_FORMULAS)
+        # Sorted by layer, as by default, torch refuses losses that contain a gradient, such as a gradient penalty.
+        counter.mod_tracker = _WholeModel()  # type: ignore[assignment]
+        with suppress(Exception), _training(module), counter:
             for number in range(cycle):
                 _differentiate(step, device, *batch, number)
-            return float(counter.total / cycle / len(targets))
+            return float(counter.get_total_flops() / cycle / len(targets))
     return None
 
 
-class _FlopCounter(TorchDispatchMode):
-    """Adds up the operations of the calls in its context, with torch's formulas, some of them corrected.
+class _WholeModel(nullcontext[None]):
+    """Stand-in for torch's ModuleTracker; all operations belong to one part of the model."""
 
-    torch's FlopCounterMode also sorts them by layer, for which it refuses losses that contain a gradient, such
-    as a gradient penalty.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.total: int = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        formula = FLOP_FORMULAS.get(func.overloadpacket)
-        if formula is None:
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
-        result = func(*args, **kwargs)
-        self.total += formula(*args, **kwargs, out_val=result) if formula else 0
-        return result
+    parents = frozenset({"Global"})
 
 
 class _Step(nn.Module):
