@@ -75,9 +75,8 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
         found: dict[str, str] = {}
         accounts: dict[Any, str] = {}  # upstream calls sacctmgr for each
         for job in self.workflow.dag.needrun_jobs():
-            if job.is_local or job.is_group():
-                continue
-            if any(str(value) == UNKNOWN_RESOURCE for _, value in job.resources.items()):
+            # The run of a training that a search has yet to choose is unknown, and its time limit with it.
+            if job.is_local or job.is_group() or str(job.resources.get("runtime")) == UNKNOWN_RESOURCE:
                 continue
             account = job.resources.get("slurm_account")
             try:

@@ -58,9 +58,10 @@ def refused(words, requests):
 
 @pytest.mark.parametrize(("words", "remedy"), REFUSED.items())
 def test_a_refusal_has_the_words_of_slurm_and_a_remedy(words, remedy):
-    found, warnings, asked = refused(words, {"sbatch -p batch": "run a", "sbatch -p odd": "run b"})
-    assert (len(found), warnings, len(asked)) == (1, [], 2)
-    assert found[0].startswith("run b: ")
+    requests = {"sbatch -p batch": "run a", "sbatch -p odd": "run b", "sbatch -p odd -t 9": "run c"}
+    found, warnings, asked = refused(words, requests)
+    assert (len(found), warnings, len(asked)) == (1, [], 3)
+    assert found[0].startswith("run b, run c: ")
     assert remedy in found[0]
     assert words.splitlines()[-1].removeprefix(FAILED).removeprefix("sbatch: error: ") in found[0]
 

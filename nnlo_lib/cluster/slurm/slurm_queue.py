@@ -49,7 +49,7 @@ def memory_per_node(memory: int, nodes: int) -> int:
 def refused_requests(
     requests: Mapping[str, str], warn: Callable[[str], None], run: Command = run_command
 ) -> list[str] | None:
-    """Return a sentence with Slurm's own words for each request that it would refuse, by `sbatch --test-only`.
+    """Return the different sentences of Slurm on requests that it would refuse, with their jobs, by `sbatch --test-only`.
 
     Return None if Slurm refuses none, but gave an answer that cannot be read, or none: one warning says so.
 
@@ -66,7 +66,8 @@ def refused_requests(
     if answers != [None]:  # otherwise the others would wait for an answer, too
         with ThreadPoolExecutor(MAX_TESTS_AT_ONCE) as pool:
             answers += pool.map(test, list(requests)[1:])
-    refused, unclear = [], ["no answer"] if None in answers else []
+    refused: dict[str, list[str]] = {}
+    unclear = ["no answer"] if None in answers else []
     for name, answer in zip(requests.values(), answers, strict=False):
         if answer is None or not answer.returncode:
             continue
@@ -74,12 +75,13 @@ def refused_requests(
         # slurmctld's own answer begins so; other words are of a shell or an sbatch that did not reach it.
         is_answer = refusal.kind is RefusalKind.PERMANENT or "allocation failure: " in answer.stderr
         if refusal.kind is not RefusalKind.TRANSIENT and is_answer:
-            refused.append(f"{name}: {refusal.sentence}")
+            refused.setdefault(refusal.sentence, []).append(name)
         else:
             unclear.append(f"{name}: {refusal.sentence}")
     if unclear:
         warn(f"whether Slurm would accept all jobs is unknown; `sbatch --test-only`: {unclear[0]}")
-    return refused or (None if unclear else [])
+    problems = [f"{', '.join(names)}: {sentence}" for sentence, names in refused.items()]
+    return problems or (None if unclear else [])
 
 
 class SlurmQueue:
