@@ -2,6 +2,8 @@
 
 import argparse
 
+from nnlo_lib.core.errors import UserError
+
 HELP = "check the files of finished trainings: checksums, samples used per epoch, reproducibility"
 
 
@@ -13,20 +15,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also read all shards of the data set and compare their checksums",
     )
-    parser.add_argument(
-        "--evaluate",
-        action="store_true",
-        help="also evaluate each model again and compare the results with summary.json and evaluation.json; takes time",
-    )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="allow that --evaluate runs code that the results name: Python files and saved torch networks",
-    )
+    for option in ("--evaluate", "--trust"):  # of earlier versions
+        parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a line for each check; return 1 if a check failed, else 0."""
     from nnlo_lib.reliability.verify.verify_runs import verify_runs
 
-    return verify_runs(options.folder, options.shards, options.evaluate, options.trust)
+    if options.evaluate or options.trust:
+        raise UserError(
+            "nnlo verify: --evaluate and --trust are no longer possible; to evaluate a model again: nnlo evaluate FOLDER"
+        )
+    return verify_runs(options.folder, options.shards)

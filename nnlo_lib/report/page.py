@@ -12,7 +12,6 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.report import formatting
 from nnlo_lib.report.charts import learning_curves, measured_values
 from nnlo_lib.report.finished_job import group_by_run, load_jobs
-from nnlo_lib.report.page_record import page_inputs, with_record
 from nnlo_lib.report.search.section import search_section
 from nnlo_lib.report.sections import (
     attempts,
@@ -66,7 +65,6 @@ def write_page(
     jobs = load_jobs(folders)
     # Rendered outside of atomic_write, which reports every OSError as a failure to write `output`.
     text = render(jobs, summary, experiment_file, search, failed)
-    text = with_record(text, [summary, *page_inputs(jobs, search)], output.parent)
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
 
@@ -79,7 +77,6 @@ def write_search_page(output: Path, search: Path) -> None:
         .get_template("search_page.html")
         .render(css=_css(), search=section, drawing=learning_curves, formatting=formatting)
     )
-    text = with_record(text, page_inputs([], search), output.parent)
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
 

@@ -16,8 +16,3 @@ def code_files(run: FinishedRun) -> list[str]:
 def trusted(run: Run) -> Run:
     """Return the settings of a run that may load its saved network, after the user's consent."""
     return run.model_copy(update={"model": run.model.model_copy(update={"trust": True})})
-
-
-def trusted_config(run: FinishedRun) -> Run:
-    """Return the configuration of a run that may load its saved network, after the user's consent or if it has none."""
-    return trusted(run.config)

@@ -1,4 +1,4 @@
-"""Check the files of a whole experiment, the summary, the trials and the page, against what they come from."""
+"""Check the tables of a whole experiment, summary.csv, comparisons.csv and trials.csv, against the results."""
 
 import csv
 import tempfile
@@ -7,29 +7,26 @@ from pathlib import Path
 
 from nnlo_lib.config.paths import SEARCH_FOLDER, ExperimentPaths, RunPaths, SearchPaths
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.reliability.verify.finding import Finding, failed, note, ok
-from nnlo_lib.report.page_record import read_record
 
 SUMMARY, COMPARISONS = ExperimentPaths.summary.name, ExperimentPaths.comparisons.name
-PAGE = ExperimentPaths.page.name
 Row = dict[str, str]
 
 
 def find_experiment_files(folder: Path) -> list[Path]:
-    """Return the summaries, tables of trials and pages of experiments at, below or directly above a folder."""
-    names = (SUMMARY, COMPARISONS, SearchPaths.table.name, PAGE)
+    """Return the tables of experiments and of searches at, below or directly above a folder."""
     patterns = [
-        f"{above}{name}" for above in ("", "*/", f"{SEARCH_FOLDER}/", f"*/{SEARCH_FOLDER}/") for name in names
+        f"{above}{name}"
+        for above in ("", "*/", f"{SEARCH_FOLDER}/", f"*/{SEARCH_FOLDER}/")
+        for name in _WRITERS
     ]
     return sorted({path for pattern in patterns for path in folder.glob(pattern)})
 
 
 def check_experiment_file(path: Path) -> Iterator[Finding]:
     """Check a file that `find_experiment_files` returned."""
-    check = _check_page if path.name == PAGE else _check_table
     try:
-        yield from check(path)
+        yield from _check_table(path)
     except (UserError, OSError, ValueError) as error:
         yield failed(f"{path.name}: it cannot be compared with the results: {error}")
 
@@ -112,27 +109,6 @@ def _differences(recorded: list[Row], expected: list[Row]) -> Iterator[str]:
         for name in [name for name in row if name in right]:
             if row[name] != right[name]:
                 yield f"row {number}: {name} is {row[name]}, but the results give {right[name]}"
-
-
-def _check_page(path: Path) -> Iterator[Finding]:
-    record = read_record(path)
-    if record is None:
-        yield note(f"{path.name}: an older version of nnlo wrote it, without checksums of its inputs")
-        return
-    if not record.is_unchanged:
-        yield failed(
-            f"{path.name} was modified: its text differs from the checksum in it; write the page again"
-        )
-    changed = [name for name, checksum in record.inputs.items() if _differs(path.parent / name, checksum)]
-    for name in changed:
-        state = "changed" if (path.parent / name).exists() else "was removed"
-        yield failed(f"{path.name}: {name} {state} after the page was written; write the page again")
-    if record.is_unchanged and not changed:
-        yield ok(f"{path.name}: the page and its {len(record.inputs)} input files match their checksums")
-
-
-def _differs(path: Path, checksum: str) -> bool:
-    return not path.is_file() or file_sha256(path) != checksum
 
 
 def _read(path: Path) -> list[Row]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_folders
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest as Checkpoint
+from nnlo_lib.core.content_checksum import CHECKSUM_KEY, content_checksum
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.identity.file_checksum import file_sha256
 from nnlo_lib.data.store.manifest import DataManifest
@@ -13,7 +15,8 @@ from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
 
 
 def check_outputs(run: FinishedRun) -> Iterator[Finding]:
-    """Compare the published outputs with the checksums in the summary."""
+    """Compare the summary with its own checksum, and the published outputs with the checksums in the summary."""
+    yield from _content_faults(run.paths.summary, run.summary)
     expected = run.summary.get("outputs")
     if not expected:
         yield failed("summary.json has no checksums of the outputs; an older version of nnlo wrote it")
@@ -22,9 +25,26 @@ def check_outputs(run: FinishedRun) -> Iterator[Finding]:
     yield from (failed(f"output {fault}") for fault in faults)
     if not faults:
         yield ok(f"{len(expected)} outputs match their checksums in summary.json")
-    if not run.paths.evaluation.exists():
+
+
+def check_evaluation(run: FinishedRun) -> Iterator[Finding]:
+    """Compare the evaluation with its own checksum, and with the checksums of the model and of its outputs in it."""
+    path, model = run.paths.evaluation, run.paths.model
+    if not path.exists():
         # Another job evaluates the model, and it may not have run yet.
-        yield note("evaluation.json is missing: the model was not evaluated after the training")
+        yield note(f"{path.name} is missing: the model was not evaluated after the training")
+        return
+    try:
+        content = run.evaluation
+    except UserError as error:
+        yield failed(f"{error}; evaluate the model again")
+        return
+    faults = checksum_faults(run.folder, content.get("outputs", {}))
+    findings = [*_content_faults(path, content), *map(failed, faults)]
+    # check_outputs reports a missing model.
+    if model.is_file() and file_sha256(model) != content.get("model_sha256"):
+        findings.append(failed(f"{path.name} belongs to another {model.name}; evaluate the model again"))
+    yield from findings or [ok(f"{path.name} matches its checksums and belongs to {model.name}")]
 
 
 def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
@@ -68,6 +88,12 @@ def checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str]
             yield f"{name} is missing"
         elif file_sha256(path) != checksum:
             yield f"{name} is damaged or was modified: its checksum differs"
+
+
+def _content_faults(path: Path, content: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the finding that a JSON file differs from the checksum of its content that it holds."""
+    if content.get(CHECKSUM_KEY) != content_checksum(content):
+        yield failed(f"{path.name} was modified: its content differs from its {CHECKSUM_KEY}")
 
 
 def _checkpoint_fault(checkpoint: Path) -> str:

@@ -7,27 +7,26 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.reliability.verify.attempts import check_attempts
 from nnlo_lib.reliability.verify.code import check_code
 from nnlo_lib.reliability.verify.experiment_files import check_experiment_file, find_experiment_files
-from nnlo_lib.reliability.verify.files import check_checkpoints, check_dataset, check_outputs
+from nnlo_lib.reliability.verify.files import (
+    check_checkpoints,
+    check_dataset,
+    check_evaluation,
+    check_outputs,
+)
 from nnlo_lib.reliability.verify.finding import Finding, note
 from nnlo_lib.reliability.verify.history import check_history
 from nnlo_lib.reliability.verify.ledger import check_sample_ledger
-from nnlo_lib.reliability.verify.node_metrics import check_node_metrics
-from nnlo_lib.reliability.verify.recorded_numbers.evaluation_numbers import check_evaluation
-from nnlo_lib.reliability.verify.recorded_numbers.summary_numbers import check_summary
-from nnlo_lib.reliability.verify.recorded_numbers.validation_numbers import check_validation
 from nnlo_lib.reliability.verify.reproducibility import check_reproducibility
 from nnlo_lib.reliability.verify.run_folders import find_run_folders, load_finished_run, reason_not_finished
 from nnlo_lib.state.finished_run import FinishedRun
 
 
-def verify_runs(folders: Sequence[str], shards: bool, evaluate: bool = False, trust: bool = False) -> int:
+def verify_runs(folders: Sequence[str], shards: bool) -> int:
     """Check all jobs in `folders` and print a line per finding; return 1 if a check failed, else 0.
 
     Args:
         folders: folders of jobs, or folders above them, with the files of whole experiments.
         shards: verify every shard of the data too.
-        evaluate: evaluate each model again and compare the results with summary.json and evaluation.json.
-        trust: allow that the evaluation runs code that the results name.
 
     Raises:
         UserError: after all checks, if jobs are not finished or their summary is damaged.
@@ -37,11 +36,7 @@ def verify_runs(folders: Sequence[str], shards: bool, evaluate: bool = False, tr
     for folder in jobs:
         try:
             reason = reason_not_finished(folder)
-            findings = (
-                [note(reason)]
-                if reason
-                else list(_run_checks(load_finished_run(folder), shards, evaluate, trust))
-            )
+            findings = [note(reason)] if reason else list(_run_checks(load_finished_run(folder), shards))
         except UserError as error:
             # One unfinished job must not hide the findings of the others.
             unfinished.append(str(error))
@@ -57,23 +52,13 @@ def verify_runs(folders: Sequence[str], shards: bool, evaluate: bool = False, tr
     return int(failed)
 
 
-def _run_checks(run: FinishedRun, shards: bool, evaluate: bool, trust: bool) -> Iterator[Finding]:
-    """Yield the findings of all checks of a run.
-
-    Args:
-        run: the finished run.
-        shards: verify every shard of the data too.
-        evaluate: evaluate the model again.
-        trust: allow that the evaluation runs code that the run names.
-    """
+def _run_checks(run: FinishedRun, shards: bool) -> Iterator[Finding]:
+    """Yield the findings of all checks of a run; if `shards`, verify every shard of the data too."""
     yield from check_outputs(run)
-    yield from check_summary(run)
-    yield from check_validation(run, evaluate, trust)
-    yield from check_evaluation(run, evaluate, trust)
+    yield from check_evaluation(run)
     yield from check_checkpoints(run)
     yield from check_code(run)
     yield from check_history(run)
-    yield from check_node_metrics(run)
     yield from check_sample_ledger(run)
     yield from check_dataset(run, shards)
     yield from check_attempts(run)

@@ -1,1 +1,0 @@
-"""Checks of recorded numbers against the files that they come from."""
