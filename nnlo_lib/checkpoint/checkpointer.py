@@ -60,8 +60,8 @@ class SavedCheckpoint:
         """Return the state from which a rank resumes."""
         return parts.read_rank_file(self.folder, rank)
 
-    def read_tables(self) -> SavedTables | None:
-        """Return the rows of the run's tables; None if an older nnlo wrote the checkpoint."""
+    def read_tables(self) -> SavedTables:
+        """Return the rows of the run's tables."""
         return read_tables(self.folder)
 
 

@@ -26,7 +26,6 @@ def write_tables(folder: Path, tables: SavedTables) -> WriteReceipt:
     return WriteReceipt(hashlib.sha256(content).hexdigest(), len(content))
 
 
-def read_tables(folder: Path) -> SavedTables | None:
-    """Return the rows of all tables; None if an older nnlo, which saved only their number, wrote the checkpoint."""
-    path = folder / TABLES_FILE
-    return dict(load_json(path.read_text())) if path.exists() else None
+def read_tables(folder: Path) -> SavedTables:
+    """Return the rows of all tables."""
+    return dict(load_json((folder / TABLES_FILE).read_text()))

@@ -65,12 +65,7 @@ def _settings(run: FinishedRun, project: Path) -> dict[str, Any]:
 def _folds(run: FinishedRun) -> int:
     if run.summary.get("fold") is None:
         return 1
-    if "folds" not in run.summary:
-        raise UserError(
-            f"{run.paths.summary}: an older version of nnlo did not record the number of folds; repeat it with the "
-            "experiment file"
-        )
-    return int(run.summary["folds"])
+    return int(run.recorded("folds"))
 
 
 def _sources(run: FinishedRun, project: Path) -> dict[str, Path]:

@@ -108,11 +108,11 @@ def _measured(job: FinishedRun) -> dict[str, object]:
         "problem": problem.get("name") or problem.get("class") or "classification",
         # The settings of the problem belong to the loss: label smoothing, for example.
         "loss_function": json.dumps(loss, sort_keys=True),
-        "data": str(job.summary.get("data", {}).get("fingerprint", ""))[:12] or math.nan,
+        "data": job.recorded("data")["fingerprint"][:12],
         "split": job.evaluation.get("split", "test"),
         "samples": job.evaluation["samples"],
-        "training_samples": job.summary.get("training_samples", math.nan),
-        "validation_samples": job.summary.get("validation_samples", math.nan),
+        "training_samples": job.recorded("training_samples"),
+        "validation_samples": job.recorded("validation_samples"),
     }
 
 

@@ -27,11 +27,13 @@ class AttemptStatistics:
     productive_seconds: float | None
 
     @classmethod
-    def read(cls, state: Path, summary: Mapping[str, Any]) -> "AttemptStatistics | None":
+    def read(
+        cls, state: Path, summary: Mapping[str, Any], training_seconds: float
+    ) -> "AttemptStatistics | None":
         """Return the statistics from a finished task's `state/`, or None if no attempt is recorded."""
         # Attempts are measured in wall time, from which virtual seconds cannot be subtracted.
         virtual = summary["config"].get("parallel", {}).get("transport") == "simulated"
-        productive = training_seconds(summary) + summary["seconds"].get("evaluate", 0.0)
+        productive = training_seconds + summary["seconds"].get("evaluate", 0.0)
         found = attempts_of_result(read_attempts(state))
         return cls(found, None if virtual else productive) if found else None
 
@@ -88,15 +90,6 @@ class AttemptStatistics:
         pairs = [pair for pair in pairwise(self.attempts) if not pair[0].is_finished]
         ends = [(_time(each.ended), _time(after.started)) for each, after in pairs]
         return sum(max(0.0, (start - end).total_seconds()) for end, start in ends)
-
-
-def training_seconds(summary: Mapping[str, Any]) -> float:
-    """Return the seconds in training steps, without start-up, evaluation and checkpoints."""
-    # Older versions recorded only the speed, in samples per second of this time.
-    if "training_seconds" not in summary and "samples_seen" not in summary:
-        return float(summary["seconds"]["total"])
-    computed = summary.get("samples_seen", 0) / summary["samples_per_second"]
-    return float(summary.get("training_seconds", computed))
 
 
 def _time(text: str) -> datetime:

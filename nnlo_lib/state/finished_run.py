@@ -14,7 +14,7 @@ from nnlo_lib.config.base import RECORDED_RUN_CONTEXT
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.state.attempt_statistics import AttemptStatistics, training_seconds
+from nnlo_lib.state.attempt_statistics import AttemptStatistics
 from nnlo_lib.state.published_file import read_arrays, read_json_object, read_table
 
 if TYPE_CHECKING:
@@ -51,6 +51,15 @@ class FinishedRun:
     def summary(self) -> dict[str, Any]:
         """Content of summary.json, which is published last."""
         return read_json_object(self.paths.summary, SUMMARY_KEYS)
+
+    def recorded(self, key: str) -> Any:
+        """Return a value of the summary that each training of this version records."""
+        if key not in self.summary:
+            raise UserError(
+                f"{self.paths.summary}: written by another version of nnlo, without `{key}`; read it with that version, "
+                f"{self.summary.get('code_version')}, or train again under another `name:`"
+            )
+        return self.summary[key]
 
     @cached_property
     def evaluation(self) -> dict[str, Any]:
@@ -111,12 +120,12 @@ class FinishedRun:
     @cached_property
     def attempt_statistics(self) -> AttemptStatistics | None:
         """Statistics over the attempts of the task, or None if no attempt was recorded."""
-        return AttemptStatistics.read(self.paths.state.folder, self.summary)
+        return AttemptStatistics.read(self.paths.state.folder, self.summary, self.training_seconds)
 
     @property
     def training_seconds(self) -> float:
         """Seconds in training steps, of the clock of `history`; virtual with simulated transport."""
-        return training_seconds(self.summary)
+        return float(self.recorded("training_seconds"))
 
     @property
     def restarts(self) -> int:
@@ -158,25 +167,18 @@ class FinishedRun:
 
     @property
     def input_checksums(self) -> dict[str, str]:
-        """SHA-256 of each user's file that the training read; empty if an older nnlo wrote the summary."""
-        return dict(self.summary.get("input_files", {}))
+        """SHA-256 of each user's file that the training read."""
+        return dict(self.recorded("input_files"))
 
     @property
     def run_segments(self) -> list[dict[str, Any]]:
-        """First step, ranks and code version of each segment; empty if an older nnlo wrote the summary."""
-        # Segments were once called legs; the key in the file keeps this name.
-        return list(self.summary.get("legs", []))
+        """First step, ranks and code version of each segment (key `legs` of the file)."""
+        return list(self.recorded("legs"))
 
     @property
     def rank_count_changed(self) -> bool:
         """Whether the training was resumed with another number of ranks."""
-        # Older versions recorded the number of ranks in the attempts only.
-        older = (
-            {each.ranks for each in self.attempt_statistics.attempts}
-            if self.attempt_statistics and not self.run_segments
-            else set()
-        )
-        return len({segment["ranks"] for segment in self.run_segments} | older) > 1
+        return len({segment["ranks"] for segment in self.run_segments}) > 1
 
     def config_section(self, section: str) -> dict[str, Any]:
         """Return a section of the recorded configuration as it was written; empty if it is missing."""

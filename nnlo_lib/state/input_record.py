@@ -83,9 +83,9 @@ def refuse_changed_code(run: Run, folder: Path) -> None:
         folder: folder of the finished training.
     """
     paths = RunPaths(folder)
-    recorded = read_json_object(paths.summary, ()).get("input_files") if paths.summary.exists() else None
-    if recorded is None:  # an older version wrote the summary
+    if not paths.summary.exists():
         return
+    recorded = read_json_object(paths.summary, ("input_files",))["input_files"]
     used, current = (_without_weights(run, files) for files in (recorded, input_checksums(run)))
     if changed := changed_files(used, current):
         raise UserError(_refusal(paths, changed, current))

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,20 +33,6 @@ class JsonlTable:
         self.path = path
         self.rows: list[TableRow] = []
         self._written = 0
-
-    def read_first(self, rows: int) -> list[TableRow]:
-        """Return the first rows of the file. Raises UserError if there are fewer, or if a row is damaged."""
-        lines = self._lines()
-        return [self._parse(lines, number) for number in range(rows)]
-
-    def _parse(self, lines: Sequence[str], number: int) -> TableRow:
-        try:
-            return dict(load_json(lines[number]))
-        except (IndexError, ValueError, TypeError) as error:
-            raise UserError(
-                f"{self.path} is damaged: row {number + 1} is missing or cannot be read; put a copy of the file there, or "
-                f"delete {self.path.parent} to train from the beginning"
-            ) from error
 
     def restore(self, rows: list[TableRow]) -> int:
         """Replace all rows, in the file too, by the rows of a checkpoint.

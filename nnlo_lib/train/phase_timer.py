@@ -111,9 +111,8 @@ class PhaseTimer:
         After a change of the number of ranks, the states of several old ranks may be loaded: seconds by phase
         and traffic are summed, and training seconds are the maximum.
         """
-        # Checkpoints of older versions have no phase `startup`.
         for phase in PHASES:
-            self._seconds[phase] += state["seconds"].get(phase, 0.0)
+            self._seconds[phase] += state["seconds"][phase]
         self._earlier_total += state["seconds"]["total"]
         self._earlier = self._earlier + Traffic.load(state["traffic"])
         self.training_seconds = max(self.training_seconds, state["trained"])

@@ -100,9 +100,9 @@ class TrainingSaver:
         self._state.algorithm.start(context.replica)
         tables: SavedTables = {}
         if saved is not None:
-            counts = self._state.restore(saved)
+            self._state.restore(saved)
             if context.comm.rank == 0:
-                tables = saved.read_tables() or self._recorder.read_tables(counts)
+                tables = saved.read_tables()
             self._count_restart()
         elif context.comm.rank == 0:
             self._report_changed_files()

@@ -83,6 +83,7 @@ class TrainingState:
         """Return the state for a checkpoint; tensors are not copied."""
         context, recorder = self._context, self._recorder
         progress = self.position.to_dict()
+        # Nothing reads the numbers of rows, which are part of the checkpoint format.
         progress |= {"stopwatches": [context.phase_timer.state()], "rows": recorder.row_counts()}
         progress |= {"machine": context.comm.machine_state()}
         tensors: dict[str, Tensor] = {
@@ -93,8 +94,8 @@ class TrainingState:
         }  # fmt: skip
         return RankState(tensors, progress)
 
-    def restore(self, saved: SavedCheckpoint) -> dict[str, int]:
-        """Restore the state from a checkpoint; return the number of rows of each table."""
+    def restore(self, saved: SavedCheckpoint) -> None:
+        """Restore the state from a checkpoint."""
         context, resized = self._context, saved.ranks != self._context.comm.size
         if resized:
             self._recorder.journal.write(
@@ -105,15 +106,13 @@ class TrainingState:
         self.position = RunPosition.from_dict(progress)
         for state in progress["stopwatches"]:
             context.phase_timer.load_state(state)
-        # Checkpoints of older versions have no machine; other ranks have another one.
-        self._machine = {} if resized else progress.get("machine", {})
+        # Other ranks have another machine.
+        self._machine = {} if resized else progress["machine"]
         # The mask also applies to a second restart in an epoch in which the number of ranks has changed.
         if resized or tensors["before"].numel():
             self._skip_used_samples(tensors["before"], resized)
         if resized:
             self._shift_step_count(saved.step)
-        rows: dict[str, int] = progress["rows"]
-        return rows
 
     def restore_machine(self) -> None:
         """Continue the virtual machine of the checkpoint; called once the communication of the start has ended."""

@@ -182,7 +182,7 @@ def test_the_page_says_what_stands_in_for_test_samples(fake, report, split, said
 def test_layers_and_their_costs_are_shown(fake, report):
     layer = {"weights": [[4, 1, 3, 3]], "settings": "kernel=3", "flops": 4608, "bytes": 160}
     layers = [{"name": "0", "type": "Conv2d", "shape": [4, 8, 8], "parameters": 40, **layer}]
-    flops = {"forward": 2_000_000, "backward": 4_000_000}
+    flops = {"forward": 2_000_000, "backward": 4_000_000, "training": 6_000_000.0}
     model = {"name": "m", "parameters": 40, "layers": layers, "flops": flops}
     fake.change(fake.job(), samples_per_second=1000.0, model=model)
     page = check(report(fake)).text.replace("\u00a0", " ")

@@ -10,7 +10,7 @@ from nnlo_lib.state.finished_run import FinishedRun, finished_runs
 
 SUMMARY = {
     "run": "four", "seed": 1, "config": Run().model_dump(mode="json"), "seconds": {"total": 6.0}, "bytes_sent": {},
-    "samples_per_second": 1.0, "ranks": 2, "epochs": 3,
+    "samples_per_second": 1.0, "ranks": 2, "epochs": 3, "training_seconds": 5.0,
 }  # fmt: skip
 
 
@@ -26,7 +26,13 @@ def run(tmp_path) -> FinishedRun:
 def test_what_the_summary_says(run):
     assert (run.key, run.epochs, run.roles, run.transport) == (("four", 1, None), 3, ["worker"] * 2, "mpi")
     assert run.config == Run()
-    assert (run.messages, run.run_segments, run.attempt_statistics) == (None, [], None)
+    assert (run.messages, run.training_seconds, run.attempt_statistics) == (None, 5.0, None)
+
+
+def test_a_summary_of_another_version_is_named(run):
+    message = r"seed-1/summary\.json: written by another version of nnlo, without `legs`; .*train again under another `name:`"
+    with pytest.raises(UserError, match=message):
+        _ = run.rank_count_changed
 
 
 def test_the_history_as_numbers_and_as_text(run):

@@ -19,7 +19,6 @@ from helpers.training_process import StopAfter, started, training
 
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.config import Experiment
-from nnlo_lib.core.errors import UserError
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
@@ -213,28 +212,6 @@ def test_a_checkpoint_whose_tables_are_damaged_is_skipped(place, stopped):
     [checkpoint] = (stopped.state / "checkpoints").iterdir()
     (checkpoint / "tables.json").write_bytes(bytes(100))
     assert "damaged: tables.json" in finished_log(stopped, place)
-
-
-def without_tables(job):
-    """Turn the checkpoint of a training into one that an older nnlo wrote, without tables."""
-    [folder] = (job.state / "checkpoints").iterdir()
-    (folder / "tables.json").unlink()
-    found = CheckpointManifest.read(folder)
-    del found.sha256["tables.json"]
-    found.write(folder)
-
-
-def test_a_checkpoint_of_an_older_nnlo_uses_the_tables_in_the_folder(place, stopped):
-    without_tables(stopped)
-    finished_log(stopped, place)
-
-
-@pytest.mark.parametrize("name", ["empty", "zeros", "torn", "not text", "missing"])
-def test_a_damaged_table_without_a_copy_is_refused(stopped, name):
-    without_tables(stopped)
-    damage(stopped.state / "history.jsonl", name)
-    with pytest.raises(UserError, match=r"history\.jsonl is damaged.* row 1"):
-        train_simulated(stopped, StopFlag())
 
 
 def test_a_log_that_is_no_text_does_not_end_a_training(place, stopped):

@@ -22,8 +22,8 @@ def staleness(jobs: Sequence[FinishedRun]) -> Counter[int]:
     """Return the number of updates of all jobs by staleness."""
     total: Counter[int] = Counter()
     for job in jobs:
-        # JSON turns the integer keys of the histogram into strings; older summaries have no histograms.
-        histogram = (job.summary.get("histograms") or {}).get("staleness") or {}
+        # JSON turns the integer keys of the histogram into strings.
+        histogram = job.recorded("histograms").get("staleness", {})
         total.update({int(value): count for value, count in histogram.items()})
     return total
 

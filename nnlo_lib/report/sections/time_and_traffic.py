@@ -78,8 +78,7 @@ def _range_text(texts: dict[str, str], ranked: Sequence[str]) -> str:
 
 
 def _rank_rows(job: FinishedRun) -> list[dict[str, object]]:
-    # Older summaries have only the mean over ranks.
-    by_rank = job.summary.get("seconds_by_rank") or [job.summary["seconds"]]
+    by_rank = job.recorded("seconds_by_rank")
     alike = len(set(job.roles)) == 1
     roles = job.roles if len(job.roles) == len(by_rank) else ["worker"] * len(by_rank)
     return [

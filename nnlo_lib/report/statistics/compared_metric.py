@@ -53,10 +53,7 @@ class ComparedMetric:
         # A test split and a validation split of the data set are the same for all jobs.
         if not self.is_validation and not (rows["split"] == "held back").all():
             return 0.0
-        ratio = float((own / rows["training_samples"]).mean())
-        folds = rows["fold"].nunique()
-        # Summaries of older versions do not have the numbers of samples.
-        return ratio if np.isfinite(ratio) else 1 / max(folds - 1, 1)
+        return float((own / rows["training_samples"]).mean())
 
     def step(self, rows: pd.DataFrame) -> float:
         """Return the distance between neighboring values: 1/samples for an accuracy, else 0."""

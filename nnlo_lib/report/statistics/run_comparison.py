@@ -145,9 +145,8 @@ def _paired_values(
     keyed = keyed[np.isfinite(keyed["value"])].set_index(["seed", "fold"])
     ours, theirs = keyed[keyed["run"] == run], keyed[keyed["run"] == other]
     both = ours.merge(theirs, left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
-    # Older summaries do not name their data: NaN in both.
-    same = [both[name].eq(both[f"{name}_other"]) | both[name].isna() for name in ("data", "split")]
-    both = both[(same[0] & same[1]) | metric.is_ratio]
+    same = both["data"].eq(both["data_other"]) & both["split"].eq(both["split_other"])
+    both = both[same | metric.is_ratio]
     return both["value"], both["value_other"]
 
 

@@ -84,8 +84,8 @@ class Result:
         cores: number of cores used.
         gpus: number of GPUs used.
         interrupted: seconds of the attempts before `started`.
-        earlier: start and end of each of these attempts, in seconds since 1970; empty in results of older versions.
-        point: point that was trained; None in results of older versions and of lost rank groups.
+        earlier: start and end of each of these attempts, in seconds since 1970.
+        point: point that was trained; None in results of lost rank groups.
     """
 
     fold_task: FoldTask
@@ -103,9 +103,7 @@ class Result:
     @property
     def spans(self) -> tuple[tuple[float, float], ...]:
         """Start and end of each time in which this fold task was trained."""
-        # Older versions recorded only the sum, so that the attempts count as if they were made without a pause.
-        unknown = ((self.started - self.interrupted, self.started),) if self.interrupted else ()
-        return (*(self.earlier or unknown), (self.started, self.ended))
+        return (*self.earlier, (self.started, self.ended))
 
     @property
     def seconds(self) -> float:
@@ -161,8 +159,7 @@ def read_result(search: Path, fold_task: FoldTask) -> Result | None:
     path = fold_task.result_path(search)
     try:
         values = load_json(path.read_text())
-        values.pop("leaf", None)  # key of the task in results of version 0.1
-        earlier = tuple((float(start), float(end)) for start, end in values.get("earlier", ()))
+        earlier = tuple((float(start), float(end)) for start, end in values["earlier"])
         return Result(**values | {"fold_task": fold_task, "rows": tuple(values["rows"]), "earlier": earlier})
     except FileNotFoundError:
         return None
@@ -185,7 +182,7 @@ def refuse_other_results(search: Path, trial: Trial) -> None:
 
 
 def _recorded_point(path: Path) -> Any:
-    """Return the point in a result file; None if the file is of an older version or damaged."""
+    """Return the point in a result file; None if the file is damaged."""
     try:
         return load_json(path.read_text())["point"]
     except (ValueError, KeyError, TypeError):

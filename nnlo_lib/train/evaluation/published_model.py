@@ -77,10 +77,9 @@ def _refuse_other_data(data: DataManifest, folder: Path) -> None:
     """Raise UserError if the summary in `folder` says that the model was trained with other data."""
     if not RunPaths(folder).summary.exists():
         return
-    trained = FinishedRun(folder).summary.get("data", {})
+    trained = FinishedRun(folder).recorded("data")
     present = manifest_fingerprint(data.folder / MANIFEST_FILE)
-    # Older versions recorded no fingerprint.
-    if trained.get("fingerprint", present) != present:
+    if trained["fingerprint"] != present:
         raise UserError(
             f"{data.folder}: not the data of the model in {folder}, which was trained with {trained['manifest']}; train "
             f"the model again, or use the data of the training"

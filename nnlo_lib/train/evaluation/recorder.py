@@ -93,10 +93,6 @@ class Recorder:
         """Return the rows of each table, in lists that later rows do not change."""
         return {name: list(table.rows) for name, table in self._tables.items()}
 
-    def read_tables(self, rows: dict[str, int]) -> SavedTables:
-        """Return the first rows of each table's file. Raises UserError if a file is damaged."""
-        return {name: self._tables[name].read_first(count) for name, count in rows.items()}
-
     def restore_tables(self, saved: SavedTables) -> None:
         """Take each table back to its rows in a checkpoint, on rank 0; warn of rows that were lost in its file."""
         if self._comm.rank != 0:

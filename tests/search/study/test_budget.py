@@ -161,10 +161,3 @@ def test_hours_of_interrupted_attempts_count_once(tmp_path: Path) -> None:
     assert hours(found) == 3
     assert core_hours(found) == 2 * 4
     assert reason_no_new_trial(replace(found, search=search(budget={"hours": 3}))) == "3 hours used"
-
-
-def test_hours_of_interrupted_attempts_in_results_of_older_versions_count() -> None:
-    known = clocked(search(), (4, 5))
-    [fold_task] = known.results
-    found = replace(known, results={fold_task: replace(known.results[fold_task], interrupted=5400.0)})
-    assert hours(found) == 2.5

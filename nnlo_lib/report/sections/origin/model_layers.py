@@ -84,14 +84,9 @@ def _cost_of_pass(job: FinishedRun, model: dict[str, Any]) -> str:
 
 
 def _training_flops(job: FinishedRun) -> float | None:
-    """Return the FLOPs of training per sample; None if unknown, as for GANs in summaries of older versions."""
-    flops = (job.summary.get("model") or {}).get("flops") or {}
-    if "training" in flops:
-        return None if flops["training"] is None else float(flops["training"])
-    # A problem of the user may pass the model several times, as a GAN does.
-    once = job.config_section("problem").get("name", "classification") in ("classification", "regression")
-    known = once and None not in (flops.get("forward"), flops.get("backward"))
-    return float(flops["forward"] + flops["backward"]) if known else None
+    """Return the FLOPs of training per sample; None if the training step could not be counted."""
+    training: float | None = (job.recorded("model").get("flops") or {}).get("training")
+    return training
 
 
 def _cost_of_sample(groups: dict[str, list[FinishedRun]]) -> str:
