@@ -1,4 +1,8 @@
-"""The identity of a process on a host, which a later process with the same pid does not share."""
+"""The identity of a process on a host, which a later process with the same pid does not share.
+
+Other processes and hosts read it from files. psutil cannot give it: its `create_time` adds the time of the boot, which
+shifts with the clock, its identity without that shift is private, and it takes a process that /proc hides for dead.
+"""
 
 import os
 import socket
