@@ -101,7 +101,7 @@ GROUPS = {
     "The machine": [
         Ending("the disk is full at the end", ways.on_full_disk, 1, "disk full", "No space left on device; free space and run the same command again"),
         Ending("the disk is read-only", ways.on_read_only_disk, 2, "", "Read-only file system"),
-        Ending("`/dev/shm` has 1 MiB", ways.with_small_shared_memory, 1, "crashed", "/dev/shm has <n> MiB"),
+        Ending("`/dev/shm` has 1 MiB", ways.with_small_shared_memory, 2, "bad input", "no rank started: /dev/shm has <n> MiB"),
         Ending("the results are moved away", disturbed(ways.move_results), 1, "", "the folder is missing"),
     ],
 }  # fmt: skip
