@@ -243,4 +243,4 @@ def test_a_long_reading_writes_its_progress_and_a_short_one_does_not(drift, monk
     monkeypatch.setattr(training_moments, "MOMENTS_PROGRESS_S", 0.0)
     assert training_moments._computed(split, train) == quiet
     lines = [line.partition("training samples: ")[2] for line in capsys.readouterr().err.splitlines()]
-    assert lines == [f"{done} of 40 samples (0.0 GB) are read" for done in (10, 20, 30, 40)]
+    assert lines == [f"{done} of 40 samples (960 B) are read" for done in (10, 20, 30, 40)]
