@@ -30,7 +30,13 @@ class AttemptStatistics:
     def read(
         cls, state: Path, summary: Mapping[str, Any], training_seconds: float
     ) -> "AttemptStatistics | None":
-        """Return the statistics from a finished task's `state/`, or None if no attempt is recorded."""
+        """Return the statistics of a finished task, or None if no attempt is recorded.
+
+        Args:
+            state: folder `state/` of the task.
+            summary: content of its summary.json.
+            training_seconds: seconds in training steps.
+        """
         # Attempts are measured in wall time, from which virtual seconds cannot be subtracted.
         virtual = summary["config"].get("parallel", {}).get("transport") == "simulated"
         productive = training_seconds + summary["seconds"].get("evaluate", 0.0)
