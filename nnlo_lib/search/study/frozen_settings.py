@@ -66,15 +66,7 @@ def may_start_again(folder: Path, experiment: Experiment) -> bool:
 
 def _changes(path: Path, experiment: Experiment) -> list[str]:
     """Return one message per frozen setting that differs from the file `path`."""
-    current = settings_to_freeze(experiment)
-    # Older versions recorded keys that may change, but neither the store nor all of the files; a new file
-    # appears only by an edit of a recorded one.
-    recorded = without_keys(_read(path), MUTABLE_KEYS)
-    if isinstance(recorded, dict):
-        recorded.setdefault("store", current["store"])
-        known = recorded.setdefault("files", {})
-        current["files"] = {path: current["files"].get(path) for path in known}
-    return list(differences(recorded, current))
+    return list(differences(without_keys(_read(path), MUTABLE_KEYS), settings_to_freeze(experiment)))
 
 
 def settings_to_freeze(experiment: Experiment) -> dict[str, Any]:
