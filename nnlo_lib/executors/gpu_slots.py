@@ -100,16 +100,14 @@ def _wait(
             is_first = is_first or _lock(turn, queue_lock)
             if is_first and (taken := _take(stack, names, wanted, slots)) is not None:
                 return taken
-            logged = logged or _log_wait(wanted, len(names))
+            if not logged:
+                logger.info(
+                    f"waiting for {wanted} of {len(names)} GPUs, which other trainings use; raise parallel.ranks_per_gpu to "
+                    "share GPUs"
+                )
+                logged = True
             time.sleep(LOCK_POLL_INTERVAL_S)
     return None
-
-
-def _log_wait(wanted: int, shown: int) -> bool:
-    logger.info(
-        f"waiting for {wanted} of {shown} GPUs, which other trainings use; raise parallel.ranks_per_gpu to share GPUs"
-    )
-    return True
 
 
 def _take(stack: ExitStack, names: Mapping[int, str], wanted: int, slots: int) -> list[int] | None:

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 
-from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.visible_gpus import GPU_SUBSET, visible_gpus
 from nnlo_lib.executors.gpu_slots import choose_gpus
@@ -13,7 +13,8 @@ from nnlo_lib.executors.mpi_pool.world import PoolWorld
 
 def assign_gpus(world: PoolWorld, experiment: Experiment) -> str:
     """Restrict this rank to the GPUs of its group; return the error, or an empty string on success."""
-    if not _may_use_gpus(experiment):
+    space = experiment.search.space if experiment.search else {}
+    if not (experiment.parallel.gpus_per_rank or "parallel.gpus_per_rank" in space):
         return ""
     shown = visible_gpus()
     # The scheduler may show each rank its own GPU; otherwise, all ranks share this one.
@@ -68,18 +69,8 @@ def _gpu_ranks(world: PoolWorld, experiment: Experiment, group: int) -> Sequence
     searched = (
         any(key.startswith("algorithm") for key in experiment.search.space) if experiment.search else False
     )
-    without_gpu = 0 if experiment.parallel.master_gpu or searched else _servers(experiment)
+    without_gpu = 0 if experiment.parallel.master_gpu or searched else experiment.algorithm.servers
     return world.members(group)[without_gpu:]
-
-
-def _servers(run: Run) -> int:
-    return run.algorithm.servers
-
-
-def _may_use_gpus(experiment: Experiment) -> bool:
-    """Return True if a trial may use GPUs."""
-    space = experiment.search.space if experiment.search else {}
-    return bool(experiment.parallel.gpus_per_rank) or "parallel.gpus_per_rank" in space
 
 
 def _shortage(world: PoolWorld, group: int, wanted: int, shown: int, host: str) -> str:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import NamedTuple
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import SearchPaths, SearchStatePaths
@@ -36,13 +35,6 @@ ORPHAN_TIMEOUT_S = 120.0  # for rank groups to save and exit after the coordinat
 # Ignores USR1, by which MPICH's mpiexec reports a dead rank to the other ranks. The status 0 keeps mpiexec
 # from treating the exit of a rank as a failure of the job.
 KEEP_ALIVE_SHELL = 'trap "" USR1; "$@"; exit 0'
-
-
-class PoolProgress(NamedTuple):
-    """Progress of a search: number of results, and number of rank groups lost during a training."""
-
-    results: int
-    failures: int
 
 
 def allocation_size(experiment: Experiment, ranks: int | None) -> int:
@@ -90,19 +82,19 @@ def search_in_pool(
     """
     return restart_until_done(
         lambda: _allocate(experiment, folder, launcher, ranks, signals, lost),
-        lambda: _read_progress(folder),
+        lambda: (len(SearchPaths(folder).results()), FailureLog(folder).total),
         lambda: bool(signals.first) or lost.is_set(),
     )
 
 
 def restart_until_done(
-    allocate: Callable[[], int], read_progress: Callable[[], PoolProgress], stopped: Callable[[], bool]
+    allocate: Callable[[], int], read_progress: Callable[[], tuple[int, int]], stopped: Callable[[], bool]
 ) -> int:
     """Restart all ranks if all rank groups are lost but made progress; return the exit status.
 
     Args:
         allocate: runs the search in one allocation.
-        read_progress: returns the progress so far.
+        read_progress: returns the number of results, and the number of rank groups lost during a training.
         stopped: returns True if the search was asked to stop.
 
     Raises:
@@ -117,14 +109,10 @@ def restart_until_done(
         except NoGroupLeftError as error:
             after = read_progress()
             # A new result makes up for earlier losses; allocations that only lose groups are limited.
-            fruitless = 0 if after.results > before.results else fruitless + 1
+            fruitless = 0 if after[0] > before[0] else fruitless + 1
             if after == before or fruitless == MAX_FRUITLESS_ALLOCATIONS or stopped():
                 raise UserError(f"{error}; run the same command again to resume with all ranks") from error
             logger.warning(f"{error}; restarting all ranks")
-
-
-def _read_progress(folder: Path) -> PoolProgress:
-    return PoolProgress(len(SearchPaths(folder).results()), FailureLog(folder).total)
 
 
 def _allocate(
@@ -148,7 +136,10 @@ def _allocate(
     if signals.first:
         return EXIT_PREEMPTED
     segments = SharedMemoryCleanup()
-    arguments = [str(folder), "--size", str(experiment.parallel.ranks), *_minutes()]
+    arguments = [str(folder), "--size", str(experiment.parallel.ranks)]
+    left = TimeLimit(None, BatchJob.current()).seconds_left
+    if left < float("inf"):
+        arguments += ["--minutes", str(left / 60)]
     process = start_ranks(experiment, launcher, ranks, ["-m", "nnlo_lib.executors.mpi_pool.rank", *arguments])
     watch = PoolWatchdog(state, ranks, process, signals, lost, experiment.parallel.peer_timeout)
     watch.start()
@@ -198,11 +189,6 @@ def start_ranks(
         )  # fmt: skip
     except OSError as error:
         raise UserError(f"cannot start the ranks with '{launcher}': {error}; check --launcher") from error
-
-
-def _minutes() -> list[str]:
-    left = TimeLimit(None, BatchJob.current()).seconds_left
-    return ["--minutes", str(left / 60)] if left < float("inf") else []
 
 
 def _clear(state: SearchStatePaths) -> None:

@@ -78,13 +78,10 @@ class RankGroup:
             return report_end(task.state, comm.rank, done, self._stop.signal), comm, False
         # SystemExit and KeyboardInterrupt included: the other ranks wait for this one.
         except BaseException as error:
-            self._send_failure()
+            for rank in self._world.members(self._world.group):
+                if rank != self._world.rank:
+                    self._world.messenger.send(self._group_comm.rank, rank, self._number)
             return report_failure(task.state, self._group_comm.rank, error), comm, True
-
-    def _send_failure(self) -> None:
-        for rank in self._world.members(self._world.group):
-            if rank != self._world.rank:
-                self._world.messenger.send(self._group_comm.rank, rank, self._number)
 
     def _peer_failure(self) -> str:
         """Return a message if another rank has failed, otherwise an empty string."""

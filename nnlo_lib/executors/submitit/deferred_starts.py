@@ -31,10 +31,7 @@ class DeferredStarts:
 
     def start(self, fold_task: FoldTask) -> None:
         """Start a fold task now, or later if others wait or the queue refuses the job."""
-        if self._waiting:
-            self._waiting.append(fold_task)
-        else:
-            self._start_in_order([fold_task])
+        self._start_in_order([fold_task])
 
     def start_due(self) -> None:
         """Start the waiting fold tasks if the delay has passed."""
@@ -51,9 +48,8 @@ class DeferredStarts:
                 self._start(fold_task)
                 self._backoff.succeeded()
             except TransientRefusalError as error:
-                self._wait(fold_task, error)
-
-    def _wait(self, fold_task: FoldTask, error: TransientRefusalError) -> None:
-        delay = self._backoff.delay()
-        self._waiting, self._due = [fold_task], self._clock() + delay
-        logger.warning(f"trial {fold_task.trial} waits {delay:g} s before it is submitted again: {error}")
+                delay = self._backoff.delay()
+                self._waiting, self._due = [fold_task], self._clock() + delay
+                logger.warning(
+                    f"trial {fold_task.trial} waits {delay:g} s before it is submitted again: {error}"
+                )

@@ -14,7 +14,7 @@ from nnlo_lib.config.search import MpiPoolConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.mpi_pool import coordinator
 from nnlo_lib.executors.mpi_pool.failure_log import NoGroupLeftError
-from nnlo_lib.executors.mpi_pool.pool_launcher import PoolProgress, allocation_size, restart_until_done
+from nnlo_lib.executors.mpi_pool.pool_launcher import allocation_size, restart_until_done
 from nnlo_lib.executors.mpi_pool.protocol import ASSIGN_TAG, REPORT_TAG
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result, read_trials
@@ -218,7 +218,7 @@ def test_losses_of_rank_groups_are_counted_over_all_allocations(coordinate, tmp_
     ],
 )
 def test_all_ranks_restart_as_long_as_they_make_progress(came, stopped, starts):
-    known = iter([PoolProgress(0, 0), *(PoolProgress(*each) for each in came for _ in range(2))])
+    known = iter([(0, 0), *(each for each in came for _ in range(2))])
     begun = []
 
     def die():
