@@ -14,7 +14,7 @@ from nnlo_lib.data.identity.store_location import DATA_FOLDER, RAW_FOLDER
 from nnlo_lib.data.store.convert import LOCK_FILE
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest
 
-STORE_NAME = re.compile(r"(hdf5|npz)-[0-9a-f]{12}")
+STORE_NAME = re.compile(r"(hdf5|npz)(-[0-9a-f]{12})?")  # stores of version 0.1 have no key
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def _refuse_other_data(data: DataManifest, folder: Path) -> None:
         return
     trained = FinishedRun(folder).recorded("data")
     present = manifest_fingerprint(data.folder / MANIFEST_FILE)
-    if trained["fingerprint"] != present:
+    if trained.get("fingerprint") != present:
         raise UserError(
             f"{data.folder}: not the data of the model in {folder}, which was trained with {trained['manifest']}; train "
             f"the model again, or use the data of the training"
