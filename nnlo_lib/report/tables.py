@@ -104,6 +104,8 @@ def _extra_results(job: FinishedRun) -> dict[str, object]:
 def _measured(job: FinishedRun) -> dict[str, object]:
     problem, config = job.config_section("problem"), job.summary["config"]
     loss = [config.get("loss"), config.get("loss_weights") or {}, problem]
+    # First, because a summary of another version may lack the fingerprint, too.
+    training_samples = job.recorded("training_samples")
     return {
         "problem": problem.get("name") or problem.get("class") or "classification",
         # The settings of the problem belong to the loss: label smoothing, for example.
@@ -111,7 +113,7 @@ def _measured(job: FinishedRun) -> dict[str, object]:
         "data": job.recorded("data")["fingerprint"][:12],
         "split": job.evaluation.get("split", "test"),
         "samples": job.evaluation["samples"],
-        "training_samples": job.recorded("training_samples"),
+        "training_samples": training_samples,
         "validation_samples": job.recorded("validation_samples"),
     }
 
