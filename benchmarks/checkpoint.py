@@ -59,7 +59,7 @@ def rank(pairs: int, hidden: int, seconds: float) -> None:
     from nnlo_lib.checkpoint.rank_file import RankState
     from nnlo_lib.comm.mpi.communicator import MPICommunicator
     from nnlo_lib.config.checkpoint import CheckpointConfig
-    from nnlo_lib.state.run_log import RunLog
+    from nnlo_lib.state.training_records import RunLog
 
     torch.set_num_threads(1)
     comm, (step, state) = MPICommunicator(timeout=300), _training(hidden)

@@ -83,8 +83,8 @@ def steps(comm: Any, turns: int) -> Seconds:
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
+    from nnlo_lib.algorithms.allreduce import AllReduce
     from nnlo_lib.algorithms.base import SampleShare
-    from nnlo_lib.algorithms.collective.allreduce import AllReduce
     from nnlo_lib.train.replica.replica import Replica
 
     inputs, labels = torch.randn(BATCH, 784), torch.randint(10, (BATCH,))

@@ -21,14 +21,13 @@ import numpy as np
 
 from nnlo_lib.data.catalog import find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
-from nnlo_lib.data.identity.store_settings import StoreSettings
 from nnlo_lib.data.loading.loader import BatchLoader
 from nnlo_lib.data.loading.sampler import SharedOrderSampler
-from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock
-from nnlo_lib.data.store.conversion import Conversion
-from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock
+from nnlo_lib.data.store.convert import Conversion, convert
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
+from nnlo_lib.data.store_settings import StoreSettings
 
 BATCH = 64
 EPOCHS = 5  # measured epochs after one for warm-up; a single epoch may be an outlier

@@ -22,13 +22,11 @@ from torch import Tensor, nn
 from nnlo_lib.config import Run
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.models.zoo.dinno import conv
+from nnlo_lib.models.zoo.coordinate_networks import conv
 from nnlo_lib.train.evaluation.evaluator import Evaluator
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.prepare_dataset import prepare_dataset
-from nnlo_lib.train.process_tuning import tune_malloc_and_timers
 from nnlo_lib.train.rank import train_simulated
-from nnlo_lib.train.task import Task
+from nnlo_lib.train.rank_process import StopFlag, tune_malloc_and_timers
+from nnlo_lib.train.task import Task, prepare_dataset
 from nnlo_lib.train.trainer import Trainer
 
 ALGORITHMS = {"dinno": 2, "dsgt": 1, "dsgd": 1}  # gradients per round

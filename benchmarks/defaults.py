@@ -19,12 +19,11 @@ import yaml
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.algorithm import ALGORITHMS
-from nnlo_lib.core.json_text import load_json
+from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
-from nnlo_lib.train.task import Task
+from nnlo_lib.train.rank_process import StopFlag
+from nnlo_lib.train.task import Task, prepare_dataset
 from nnlo_lib.workflow.plan import Plan
 
 CYCLES = ("adpsgd",)  # need a bipartite graph

@@ -23,19 +23,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from nnlo_lib.api.experiment import load_experiment
-from nnlo_lib.api.search import search
+from nnlo_lib.api import load_experiment, search
 from nnlo_lib.config import Experiment, Run, merge_settings
 from nnlo_lib.config.paths import store_of
-from nnlo_lib.core.json_text import load_json
+from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.report.statistics.guessing import guessing_level
+from nnlo_lib.report.statistics.run_comparison import guessing_level
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.prepare_dataset import prepare_store
 from nnlo_lib.train.rank import train_simulated
-from nnlo_lib.train.task import Task
+from nnlo_lib.train.rank_process import StopFlag
+from nnlo_lib.train.task import Task, prepare_store
 
 EXAMPLES = Path(__file__).parents[1] / "config/experiments"
 METRICS = ("accuracy", "mae", "distance")  # the first that an evaluation has is shown

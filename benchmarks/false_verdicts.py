@@ -19,8 +19,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from nnlo_lib.report.statistics.compared_metric import ComparedMetric, ranking_metric
-from nnlo_lib.report.statistics.run_comparison import compare_runs
+from nnlo_lib.report.statistics.run_comparison import ComparedMetric, compare_runs, ranking_metric
 
 SEEDS = (2, 3, 5, 10)
 FOLDS = (3, 5, 10)

@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nnlo_lib.data.lidar.floor_plan import floor_plan
-from nnlo_lib.data.lidar.occupancy import Occupancy, Points
+from nnlo_lib.data.lidar.floor_plan import Occupancy, Points, floor_plan
 from nnlo_lib.data.lidar.scanner import Scanner
 from nnlo_lib.data.lidar.trajectories import random_places
 

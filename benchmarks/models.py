@@ -15,9 +15,8 @@ from throughput import Figures, ours, peer
 
 from nnlo_lib.data.catalog import find_dataset, user_dataset
 from nnlo_lib.data.fetch.fetch import fetch
-from nnlo_lib.data.identity.store_settings import StoreSettings
-from nnlo_lib.data.store.conversion import Conversion
-from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.store.convert import Conversion, convert
+from nnlo_lib.data.store_settings import StoreSettings
 
 # data set, batch size, steps per epoch
 CASES = {"simplecnn": ("mnist", 64, 400), "vgg11": ("cifar10", 64, 20)}

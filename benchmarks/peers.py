@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from nnlo_lib.data.partition.validation_split import split_train_validation
+from nnlo_lib.data.partition import split_train_validation
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.models.factory import build_model

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from nnlo_lib.config.search import SearchConfig
-from nnlo_lib.search.comparison.fold_noise import FoldNoise
-from nnlo_lib.search.comparison.pruning_test import pruning_p_value
-from nnlo_lib.search.study.folds import next_fold
+from nnlo_lib.search.fold_statistics import FoldNoise, pruning_p_value
 from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.study import next_fold
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial
 
 LEVEL = 0.05

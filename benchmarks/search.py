@@ -21,7 +21,7 @@ import numpy as np
 from search_functions import FUNCTIONS, Function, Point
 
 from nnlo_lib.config.search import SearchConfig
-from nnlo_lib.search.samplers.factory import build_sampler
+from nnlo_lib.search.samplers.base import build_sampler
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial
 

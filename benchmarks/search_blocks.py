@@ -59,10 +59,10 @@ def main() -> None:
 def be_a_rank(size: int, seconds: float) -> None:
     """Run as a rank of the pool whose trainings sleep between 0.2 and 1.8 times `seconds`."""
     from nnlo_lib.executors.mpi_pool.rank import run_pool_rank
-    from nnlo_lib.executors.mpi_pool.stop_condition import PoolStopFlag
+    from nnlo_lib.executors.mpi_pool.rank_group import PoolStopFlag
     from nnlo_lib.executors.mpi_pool.worker import run_group_leader, run_group_member
     from nnlo_lib.executors.mpi_pool.world import PoolWorld
-    from nnlo_lib.launch.time_limit import TimeLimit
+    from nnlo_lib.launch.stop_request import TimeLimit
 
     def part(world: PoolWorld, _: PoolStopFlag) -> bool:
         leads = world.rank == world.members(world.group)[0]

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from nnlo_lib.data.catalog import find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
-from nnlo_lib.data.identity.store_settings import StoreSettings
-from nnlo_lib.data.store.conversion import Conversion
-from nnlo_lib.data.store.convert import convert
+from nnlo_lib.data.store.convert import Conversion, convert
+from nnlo_lib.data.store_settings import StoreSettings
 
 HERE, BIN = Path(__file__).parent, Path(sys.executable).parent
 PLAIN, DDP = "PyTorch, 1 process", "PyTorch DDP with gloo, 2 ranks"

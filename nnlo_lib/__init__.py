@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare
-    from nnlo_lib.api.experiment import load_experiment
-    from nnlo_lib.api.search import SearchResult, search
-    from nnlo_lib.api.train import simulate, train
-    from nnlo_lib.api.trained_run import TrainedRun, load_run
+    from nnlo_lib.api import SearchResult, TrainedRun, load_experiment, load_run, search, simulate, train
     from nnlo_lib.comm.compression.base import Compressor
     from nnlo_lib.config import Experiment
     from nnlo_lib.config.algorithm_base import Capabilities
     from nnlo_lib.core.errors import UserError
     from nnlo_lib.core.version import __version__ as __version__
-    from nnlo_lib.data.readers import DatasetContents, contents_of_arrays
+    from nnlo_lib.data.readers.base import DatasetContents, contents_of_arrays
     from nnlo_lib.problems.base import BatchLoss, Problem
-    from nnlo_lib.search.pruners.base import Pruner
+    from nnlo_lib.search.pruners import Pruner
     from nnlo_lib.search.samplers.base import Sampler
 
 __all__ = [
@@ -48,19 +45,34 @@ __all__ = [
 ]
 
 _HOMES = {
-    "nnlo_lib.algorithms.base": ("Algorithm", "ReplicaView", "SampleShare"),
-    "nnlo_lib.api.experiment": ("load_experiment",),
-    "nnlo_lib.api.search": ("SearchResult", "search"),
-    "nnlo_lib.api.train": ("simulate", "train"),
-    "nnlo_lib.api.trained_run": ("TrainedRun", "load_run"),
+    "nnlo_lib.algorithms.base": (
+        "Algorithm",
+        "ReplicaView",
+        "SampleShare",
+    ),
+    "nnlo_lib.api": (
+        "SearchResult",
+        "TrainedRun",
+        "load_experiment",
+        "load_run",
+        "search",
+        "simulate",
+        "train",
+    ),
     "nnlo_lib.comm.compression.base": ("Compressor",),
     "nnlo_lib.config": ("Experiment",),
     "nnlo_lib.config.algorithm_base": ("Capabilities",),
     "nnlo_lib.core.errors": ("UserError",),
     "nnlo_lib.core.version": ("__version__",),
-    "nnlo_lib.data.readers": ("DatasetContents", "contents_of_arrays"),
-    "nnlo_lib.problems.base": ("BatchLoss", "Problem"),
-    "nnlo_lib.search.pruners.base": ("Pruner",),
+    "nnlo_lib.data.readers.base": (
+        "DatasetContents",
+        "contents_of_arrays",
+    ),
+    "nnlo_lib.problems.base": (
+        "BatchLoss",
+        "Problem",
+    ),
+    "nnlo_lib.search.pruners": ("Pruner",),
     "nnlo_lib.search.samplers.base": ("Sampler",),
 }
 

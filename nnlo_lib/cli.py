@@ -5,26 +5,25 @@ import os
 import sys
 from collections.abc import Sequence
 
-from nnlo_lib.commands.command_table import add_commands, add_log_options
-from nnlo_lib.core.errors import exit_on_user_error
-from nnlo_lib.core.stop_request import StopSignals
+from nnlo_lib.commands.arguments import add_commands, add_log_options
+from nnlo_lib.core.errors import StopSignals, exit_on_user_error
 from nnlo_lib.core.version import __version__
 
 COMMANDS = {  # name: module in nnlo_lib.commands
-    "check": "check",
-    "plan": "plan",
+    "check": "inspect",
+    "plan": "inspect",
     "run": "run",
-    "search": "search",
-    "evaluate": "evaluate",
-    "export": "export",
-    "simulate": "simulate",
-    "data": "data",
-    "model": "model",
-    "verify": "verify",
-    "reproduce": "reproduce",
-    "chaos": "chaos",
-    "import": "import_",  # `import` is a keyword of Python
-    "docs": "docs",
+    "search": "run",
+    "evaluate": "results",
+    "export": "results",
+    "simulate": "run",
+    "data": "inspect",
+    "model": "inspect",
+    "verify": "results",
+    "reproduce": "results",
+    "chaos": "results",
+    "import": "generate",
+    "docs": "generate",
     "task": "task",
 }
 

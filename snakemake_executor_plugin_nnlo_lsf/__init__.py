@@ -15,11 +15,11 @@ from snakemake_executor_plugin_lsf import common_settings as lsf_settings
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue, site_parameters
-from nnlo_lib.cluster.lsf.lsf_request import DEFAULT_GPU_OPTIONS, LsfRequest, slots_per_host
-from nnlo_lib.cluster.submission.job_files import SubmissionRecord
-from nnlo_lib.cluster.submission.refusal import UNKNOWN_QUEUE, Refusal, RefusalKind, classify_refusal
-from nnlo_lib.cluster.submission.shell_paths import LSF_PATHS
+from nnlo_lib.batch.lsf_queue import LsfQueue, site_parameters
+from nnlo_lib.batch.refusals import UNKNOWN_QUEUE, Refusal, RefusalKind, classify_refusal
+from nnlo_lib.cluster.job_watch import SubmissionRecord
+from nnlo_lib.cluster.lsf_request import DEFAULT_GPU_OPTIONS, LsfRequest, slots_per_host
+from nnlo_lib.cluster.submission import LSF_PATHS
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
 
 __all__ = ["Executor", "common_settings"]

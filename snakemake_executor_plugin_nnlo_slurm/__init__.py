@@ -18,14 +18,13 @@ from snakemake_executor_plugin_slurm.utils import get_job_wildcards
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from nnlo_lib.cluster.slurm.slurm_queue import SlurmQueue, memory_per_node, refused_requests, submitted_number
-from nnlo_lib.cluster.snakemake_job import job_name, read_profile, resource_value
-from nnlo_lib.cluster.submission.refusal import Refusal, classify_refusal
-from nnlo_lib.cluster.submission.shell_paths import SLURM_PATHS
+from nnlo_lib.batch.refusals import Refusal, classify_refusal
+from nnlo_lib.batch.scheduler_query import MISLEADING_VARIABLE
+from nnlo_lib.batch.slurm_queue import SlurmQueue, memory_per_node, refused_requests, submitted_number
+from nnlo_lib.cluster.submission import SLURM_PATHS, job_name, read_profile, resource_value
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
 from nnlo_lib.config import Experiment
-from nnlo_lib.config.resources import RunResources
-from nnlo_lib.core.batch_system.scheduler_query import MISLEADING_VARIABLE
+from nnlo_lib.config.experiment import RunResources
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings", "planned_requests"]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from nnlo_lib.algorithms.context import AlgorithmContext
+from nnlo_lib.algorithms.neighbor_exchange import AlgorithmContext
 from nnlo_lib.comm.communicator import Communicator, Request
 from nnlo_lib.config.algorithm_base import Capabilities
 

@@ -1,1 +1,9 @@
-"""What NNLO knows about the batch systems Slurm and LSF."""
+"""Jobs of the batch systems Slurm and LSF.
+
+What NNLO knows about the batch systems Slurm and LSF.
+"""
+
+from nnlo_lib.batch.batch_job import BatchJob, parse_slurm_minutes
+from nnlo_lib.batch.scheduler_query import query_scheduler
+
+__all__ = ["BatchJob", "parse_slurm_minutes", "query_scheduler"]

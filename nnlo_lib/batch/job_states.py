@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from nnlo_lib.core.exit_reason import ExitReason
+from nnlo_lib.core.errors import ExitReason
 
 
 class Fate(Enum):

@@ -1,4 +1,8 @@
-"""Checkpoints: a folder each, one file per rank, a manifest with checksums, visible only when complete.
+"""Save and load the state of all ranks; background writing and host copies.
+
+Background threads and host copies for checkpoints that are written while the training continues.
+
+Checkpoints: a folder each, one file per rank, a manifest with checksums, visible only when complete.
 
 state/checkpoints/00000042/rank-0.safetensors   tensors; their header's metadata holds the rank's progress
                            rank-1.safetensors
@@ -8,28 +12,85 @@ state/checkpoints/00000042/rank-0.safetensors   tensors; their header's metadata
 
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
+
+import torch
+from torch import Tensor
 
 from nnlo_lib.checkpoint import rank_file as parts
-from nnlo_lib.checkpoint.async_write import BackgroundTask, HostSnapshot, error_text
-from nnlo_lib.checkpoint.checkpoint_folder import (
+from nnlo_lib.checkpoint.checkpoint_manifest import (
+    CheckpointManifest,
     checkpoint_folder_name,
     checkpoint_numbers,
     next_checkpoint_number,
     unfinished_folder_name,
 )
-from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.checkpoint.commit import Committer, read_lease
-from nnlo_lib.checkpoint.rank_file import RankState, WriteReceipt
-from nnlo_lib.checkpoint.table_file import TABLES_FILE, SavedTables, read_tables
+from nnlo_lib.checkpoint.rank_file import TABLES_FILE, RankState, SavedTables, WriteReceipt, read_tables
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.core.atomic_file import create_folder
 from nnlo_lib.core.failpoints import failpoint
-from nnlo_lib.state.run_log import RunLog
+from nnlo_lib.state.training_records import RunLog
+
+
+def error_text(error: Exception) -> str:
+    """Return the error's message, with the type of the error unless it is an OSError."""
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+
+
+class BackgroundTask(Thread):
+    """Run `work` in a thread that does not keep the process alive.
+
+    Attributes:
+        failure: the error message if `work` failed, else an empty string.
+    """
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self.failure = ""
+        self.start()
+
+    def run(self) -> None:
+        """Run `work`; record an exception in `failure`, so that the training continues."""
+        try:
+            self._work()
+        except Exception as error:
+            self.failure = error_text(error)
+
+    def wait_for_error(self) -> str:
+        """Wait for the end; return the error message, or an empty string after success."""
+        self.join()
+        return self.failure
+
+
+class HostSnapshot:
+    """Host memory that is reused by later checkpoints: the first touch of memory costs more than the copy."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
+
+    def copy_to_host(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return copies of `tensors` in host memory, valid until the next call."""
+        self._buffers = {name: self._buffer(name, tensor) for name, tensor in tensors.items()}
+        for name, tensor in tensors.items():
+            self._buffers[name].copy_(tensor, non_blocking=True)
+        if any(tensor.is_cuda for tensor in tensors.values()):
+            # Copies from a GPU to pinned memory are asynchronous; they must end before the training changes
+            # the tensors.
+            torch.cuda.synchronize()
+        return self._buffers
+
+    def _buffer(self, name: str, tensor: Tensor) -> Tensor:
+        buffer = self._buffers.get(name)
+        # Shapes may change from one checkpoint to the next, for example of histograms.
+        if buffer is not None and (buffer.shape, buffer.dtype) == (tensor.shape, tensor.dtype):
+            return buffer
+        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,11 @@
-"""One rank's part of a checkpoint: a file of tensors and progress, and a receipt with its checksum."""
+"""Files inside a checkpoint: tensors and progress of a rank, tables, receipts.
+
+One rank's part of a checkpoint: a file of tensors and progress, and a receipt with its checksum.
+
+The tables of a run in a checkpoint: `tables.json` has the rows that the run wrote before the checkpoint.
+
+The tables in `state/` are appended without a flush to disk, so a power failure may leave them short or full of zeros.
+"""
 
 import hashlib
 import json
@@ -11,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from nnlo_lib.core.json_text import load_json
+from nnlo_lib.core.atomic_file import load_json
 
 RECEIPT_FILE = "receipt-{}.json"
 
@@ -110,3 +117,22 @@ def _as_os_error(error: SafetensorError, path: Path) -> OSError:
     # safetensors raises its own exception for I/O errors and reports the errno only in the message.
     found = re.search(r"(?:I/O error: )?([^:]*) \(os error (\d+)\)", str(error))
     return OSError(int(found[2]), found[1], str(path)) if found else OSError(str(error))
+
+
+TABLES_FILE = "tables.json"
+SavedTables = dict[str, list[dict[str, Any]]]  # rows by name of the table
+
+
+def write_tables(folder: Path, tables: SavedTables) -> WriteReceipt:
+    """Write the rows of all tables to disk. Raises OSError."""
+    content = json.dumps(tables).encode()
+    with (folder / TABLES_FILE).open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return WriteReceipt(hashlib.sha256(content).hexdigest(), len(content))
+
+
+def read_tables(folder: Path) -> SavedTables:
+    """Return the rows of all tables."""
+    return dict(load_json((folder / TABLES_FILE).read_text()))

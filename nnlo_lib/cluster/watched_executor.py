@@ -1,4 +1,8 @@
-"""The behavior that Snakemake's executors of Slurm and LSF lack, as a base class to put before theirs.
+"""Mixin of Snakemake executors: what follows the end of a job (resubmit, count a try, give up).
+
+The attempts of the training that a submitted job makes, completed after the end of the job.
+
+The behavior that Snakemake's executors of Slurm and LSF lack, as a base class to put before theirs.
 
 It replaces the look at active jobs (`check_active_jobs`) and decides on tries; LastingSubmission repeats submissions and takes over
 jobs of an earlier Snakemake. The plugin still does submission, resources and job steps. docs/develop/executors.md lists each
@@ -10,14 +14,49 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import Fate, JobReport
+from nnlo_lib.batch.refusals import PendingExplainer
 from nnlo_lib.cluster.job_watch import STATUS_FILE_INTERVAL_S, JobWatch
-from nnlo_lib.cluster.pending import PendingExplainer
-from nnlo_lib.cluster.snakemake_job import Job, compute_resources_again, end_tries, is_training, job_name
-from nnlo_lib.cluster.submission.lasting_submission import LastingSubmission, SubmittedJob, status_file_of
-from nnlo_lib.cluster.training_record import attempts_of_ended_job
-from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.cluster.submission import (
+    Job,
+    LastingSubmission,
+    SubmittedJob,
+    compute_resources_again,
+    end_tries,
+    is_training,
+    job_name,
+    status_file_of,
+)
+from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.launch.attempt_recovery import all_attempts, record_lost_attempt
 from nnlo_lib.state.attempt_outcome import Action, Decision, EndReport, count_without_record, decide
+from nnlo_lib.state.attempts import Attempt
+from nnlo_lib.state.out_of_memory import job_exit_reason
+
+
+def attempts_of_ended_job(job: BatchJob, outputs: Sequence[str], ranks: int) -> list[Attempt]:
+    """Return the attempts of a training; a job that ran out of memory before its first line gets one.
+
+    Args:
+        job: the job, which has ended.
+        outputs: output files of the job; `state/` is beside them.
+        ranks: number of ranks of the training.
+
+    Raises:
+        OSError: if the record cannot be read or written.
+    """
+    for folder in sorted({Path(output).parent for output in outputs}):
+        state = RunPaths(folder).state.folder
+        attempts = all_attempts(state, ranks, ended=True)
+        if attempts and attempts[-1].job == job.job_id:
+            return attempts
+        if job_exit_reason(job) == "out of memory" and record_lost_attempt(
+            state, job, "out of memory", ranks
+        ):
+            return all_attempts(state, ranks, ended=True)
+        return attempts
+    return []
 
 
 class WatchedExecutor(LastingSubmission):

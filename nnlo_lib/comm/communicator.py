@@ -1,15 +1,22 @@
-"""Communicator interface: the calls that move vectors between ranks, implemented by every transport."""
+"""Interface of all transports; failpoints around its calls; sums in the middle of a pass.
+
+Communicator interface: the calls that move vectors between ranks, implemented by every transport.
+
+Failpoints around the calls of a transport, at which tests and `nnlo chaos` make a rank fail.
+"""
 
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import wraps
+from typing import Any, ParamSpec, Self, TypeVar
 
 from torch import Tensor
 
 from nnlo_lib.comm.accounting import PhaseSeconds, Traffic
+from nnlo_lib.core.failpoints import failpoint, failpoints_are_armed
 
 # Not MPI.ANY_SOURCE or MPI.ANY_TAG: their values depend on the MPI library, and callers of a communicator
 # must not import mpi4py.
@@ -206,3 +213,39 @@ class Communicator(ABC):
             fastest: True if NCCL chooses the order of additions.
         """
         raise TypeError(f"{type(self).__name__} does not support NCCL")
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+WAIT_FAILPOINT = "exchange.wait"
+
+
+def exchange_failpoint(call: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a method with the failpoint `exchange.<name of the method>`, before and after the call.
+
+    The `wait` of a returned Request passes WAIT_FAILPOINT in the same way. If no failpoint is armed, the
+    cost is one test.
+    """
+    place = f"exchange.{call.__name__}"
+
+    @wraps(call)
+    def passed(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not failpoints_are_armed():
+            return call(*args, **kwargs)
+        failpoint(place)
+        result = call(*args, **kwargs)
+        failpoint(place)
+        if isinstance(result, Request):
+            result.wait = _waiting(result.wait)
+        return result
+
+    return passed
+
+
+def _waiting(wait: Callable[[], None]) -> Callable[[], None]:
+    def passed() -> None:
+        failpoint(WAIT_FAILPOINT)
+        wait()
+        failpoint(WAIT_FAILPOINT)
+
+    return passed

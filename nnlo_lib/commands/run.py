@@ -1,18 +1,25 @@
-"""`nnlo run`: run one training of an experiment without Snakemake."""
+"""`nnlo run`, `search`, `simulate`: train without Snakemake.
+
+`nnlo run`: run one training of an experiment without Snakemake.
+
+`nnlo search`: run the hyperparameter search of an experiment without Snakemake.
+
+`nnlo simulate`: train on the virtual machine that parallel.simulation describes.
+"""
 
 import argparse
 
-from nnlo_lib.commands.experiment_file import (
+from nnlo_lib.commands.arguments import (
     add_experiment_arguments,
     add_launcher_argument,
     chosen_seed,
     read_checked_experiment,
 )
 
-HELP = "run one training of an experiment with MPI, without Snakemake"
+RUN_HELP = "run one training of an experiment with MPI, without Snakemake"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the experiment file, the run, its seed and fold, and the launcher."""
     add_experiment_arguments(parser)
     parser.add_argument("--run", help="name of the run in `runs:`; default: the first run")
@@ -23,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_launcher_argument(parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_run(options: argparse.Namespace) -> int:
     """Run the training and return its exit status."""
     from nnlo_lib.preflight.preflight import warn_about_machine
     from nnlo_lib.workflow.single_run import run_single_training
@@ -32,3 +39,73 @@ def run(options: argparse.Namespace) -> int:
     seed = chosen_seed(options, experiment)
     warn_about_machine(experiment)
     return run_single_training(experiment, name, seed, options.fold, options.launcher)
+
+
+SEARCH_HELP = "run the hyperparameter search of an experiment without Snakemake"
+
+
+def add_search_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the experiment file, the launcher, the executor and the replay."""
+    add_experiment_arguments(parser)
+    add_launcher_argument(parser)
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help="recompute each decision of a previous search from the results then known, without training, "
+        "and print the decisions that differ",
+    )
+    parser.add_argument(
+        "--executor", default="local", choices=["local", "mpi", "submitit"],
+        help="local: processes on this machine; mpi: one MPI allocation, in which rank 0 coordinates and rank groups train; "
+        "submitit: Slurm jobs; default: %(default)s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        help="number of ranks for --executor mpi; default: SLURM_NTASKS, else 1 + search.parallel * parallel.ranks",
+    )
+
+
+def run_search(options: argparse.Namespace) -> int:
+    """Run or replay the search and return its exit status."""
+    from nnlo_lib.executors.search_run import replay_search, run_search
+    from nnlo_lib.experiment.load import load_experiment, refuse_automatic_gpus
+    from nnlo_lib.preflight.preflight import load_and_check
+
+    if options.replay:
+        return replay_search(load_experiment(options.file, options.changes))
+    if options.executor == "submitit":
+        refuse_automatic_gpus(options.file, options.changes)
+    return run_search(
+        load_and_check(options.file, options.changes), options.launcher, options.executor, options.ranks
+    )
+
+
+SIMULATE_HELP = (
+    "train on the virtual machine of parallel.simulation; print virtual time and bytes to a target metric"
+)
+
+
+def add_simulate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the experiment file, the run, the seed and the target."""
+    add_experiment_arguments(parser)
+    parser.add_argument("--run", help="name of the run in `runs:`; default: all runs")
+    parser.add_argument("--seed", type=int, help="random seed; default: the first of `seeds:`")
+    parser.add_argument(
+        "--target",
+        type=float,
+        help="target value of the first validation metric; default: the best value that all runs reach",
+    )
+
+
+def run_simulate(options: argparse.Namespace) -> int:
+    """Train in virtual time, with results in results/<experiment>-simulated; return the exit status."""
+    from nnlo_lib.experiment.load import load_experiment
+    from nnlo_lib.workflow.single_run import simulate_runs
+
+    given, names = read_checked_experiment(options)
+    # Another name keeps the results of real trainings of the same experiment. The experiment is loaded twice,
+    # because its name must be known first.
+    virtual = [f"name={given.name}-simulated", "parallel.transport=simulated"]
+    experiment = load_experiment(options.file, [*options.changes, *virtual])
+    return simulate_runs(experiment, names, chosen_seed(options, experiment), options.target)

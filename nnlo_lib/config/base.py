@@ -1,14 +1,42 @@
-"""Base classes and helpers of the configuration: frozen, strict models with errors that name a key."""
+"""Frozen, strict models with errors that name a key; classes of the user by path.py:Class.
+
+Base classes and helpers of the configuration: frozen, strict models with errors that name a key.
+
+Times as people write them: `90m`, `2h`, `24:00:00`, `1-12:00:00`; a bare number has the unit of its key.
+
+Effect of an edit of each key of the experiment file on results that exist already.
+
+A field declares its effect beside its type, as in `epochs: Annotated[int, EditEffect.RESUME]`. The keys of a section
+have the effect of the section unless they declare another one; the effect is RETRAIN if none is declared.
+
+Settings of a user's class, which an experiment names by `path.py:Class` instead of a built-in name.
+"""
 
 import difflib
+import inspect
+import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self, get_args
+from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
+
+from nnlo_lib.core.errors import USER_CODE_ERRORS
+from nnlo_lib.core.user_code import error_with_source_line, load_implementation
 
 # Validation context for the recorded settings of an earlier run, whose input files may have been deleted.
 RECORDED_RUN_CONTEXT = {"recorded": True}
@@ -153,3 +181,182 @@ def block_types(annotation: Any) -> Iterator[type[ConfigModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from block_types(part)
+
+
+SECONDS_OF_UNIT = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)\s*")
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d)")  # Slurm's days-hours:minutes:seconds
+FORMS = "90m, 2h, 1d, 24:00:00 (hours:minutes:seconds) or 1-12:00:00 (days-hours:minutes:seconds)"
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a time such as `90m`, `1h 30m`, `24:00:00` or `1-12:00:00`; None for other text.
+
+    Two numbers, as in `90:00`, are no time: they are minutes and seconds for Slurm, hours and minutes for LSF.
+    """
+    if found := _CLOCK.fullmatch(text):
+        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    if text and not _PARTS.sub("", text):
+        return sum(float(number) * SECONDS_OF_UNIT[unit] for number, unit in _PARTS.findall(text))
+    return None
+
+
+def _minutes(value: Any) -> Any:
+    seconds = _read(value, "minutes")
+    return value if seconds is None else math.ceil(seconds / 60)
+
+
+def _hours(value: Any) -> Any:
+    seconds = _read(value, "hours")
+    return value if seconds is None else seconds / 3600
+
+
+def _read(value: Any, unit: str) -> float | None:
+    if not isinstance(value, str):
+        return None
+    if (seconds := seconds_of(value.strip())) is None:
+        raise_config_error(f"{value!r} is not a time; write a number of {unit}, or {FORMS}")
+    return seconds
+
+
+Minutes = Annotated[
+    int, BeforeValidator(_minutes), Field(ge=1),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
+]  # fmt: skip
+Hours = Annotated[
+    float, BeforeValidator(_hours), Field(gt=0),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
+]  # fmt: skip
+
+
+class EditEffect(Enum):
+    """What an edit causes; each value names the effect in the documentation."""
+
+    RETRAIN = "retrain"
+    RESUME = "resume"
+    SAME_DATA = "same data"
+    NEXT_ATTEMPT = "next attempt"
+    JOBS = "other jobs"
+    SEARCH_END = "end of the search"
+    FROZEN = "frozen"
+
+
+@cache
+def edit_effects(
+    section: type[ConfigModel], inherited: EditEffect = EditEffect.RETRAIN
+) -> dict[str, EditEffect]:
+    """Return the effect of each dotted key; a nested section is one key unless one of its keys has another effect."""
+    effects: dict[str, EditEffect] = {}
+    for key, field in section.model_fields.items():
+        effect = next((each for each in field.metadata if isinstance(each, EditEffect)), inherited)
+        inner = {
+            f"{key}.{name}": each
+            for block in block_types(field.annotation)
+            for name, each in edit_effects(block, effect).items()
+        }
+        effects |= inner if {*inner.values()} - {effect} else {key: effect}
+    return effects
+
+
+def keys_with(section: type[ConfigModel], *effects: EditEffect) -> tuple[str, ...]:
+    """Return the dotted keys of a section, or nested sections, with one of these effects."""
+    return tuple(key for key, effect in edit_effects(section).items() if effect in effects)
+
+
+def without_keys(settings: Any, keys: tuple[str, ...]) -> Any:
+    """Return nested settings without some dotted keys."""
+    if not isinstance(settings, dict):
+        return settings
+    return {
+        name: without_keys(value, tuple(_below(name, keys)))
+        for name, value in settings.items()
+        if name not in keys
+    }
+
+
+def _below(name: str, keys: tuple[str, ...]) -> Iterator[str]:
+    return (key.removeprefix(f"{name}.") for key in keys if key.startswith(f"{name}."))
+
+
+USER_CLASS_PATTERN = r"\.py:\w+$"
+BUILT_IN, USER_CLASS = "built-in", "user_class"  # tags of the two kinds of a section
+
+
+def user_class_tag(section: Any) -> str:
+    """Return the kind of a section, by its name: USER_CLASS for `path.py:Class`, otherwise BUILT_IN."""
+    name = section.get("name") if isinstance(section, dict) else getattr(section, "name", None)
+    return USER_CLASS if isinstance(name, str) and ".py:" in name else BUILT_IN
+
+
+class UserClassConfig(ImplementedConfig):
+    """A class in a file of the user."""
+
+    base: ClassVar[str]  # module:Class that the user's class extends
+    positional: ClassVar[int] = 0  # arguments that NNLO passes before `args`
+
+    name: str = Field(
+        description="`path.py:Class`; the path is relative to the working directory of nnlo.",
+        json_schema_extra={"pattern": USER_CLASS_PATTERN},
+    )
+    args: dict[str, JsonValue] = Field({}, description="Keyword arguments of the class.")
+
+    @property
+    def reference(self) -> str:
+        """Reference of the user's class: its name."""
+        return self.name
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the class: `args`."""
+        return dict(self.args)
+
+    @property
+    def file(self) -> str:
+        """Path of the user's file."""
+        return self.name.rpartition(":")[0]
+
+    @property
+    def class_name(self) -> str:
+        """Name of the class without its file."""
+        return self.name.rpartition(":")[2]
+
+    @property
+    def exists(self) -> bool:
+        """Whether the user's file exists; the file of a past run may be gone."""
+        return Path(self.file).is_file()
+
+    @model_validator(mode="after")
+    def _loadable(self, info: ValidationInfo) -> Self:
+        """Load the class, unless the configuration of a past run is read: its file may be gone."""
+        if info.context == RECORDED_RUN_CONTEXT:
+            return self
+        if is_missing_file(self.file, info):
+            raise_config_error(
+                f"file not found: '{self.file}'; paths are relative to the working directory of nnlo", "name"
+            )
+        try:
+            found = load_implementation(self.name)
+        except USER_CODE_ERRORS as error:  # whatever the user's file raises
+            raise_config_error(f"{self.name} cannot be loaded: {error_with_source_line(error)}", "name")
+        if reason := self._misfit(found):
+            raise_config_error(reason, "name")
+        try:
+            self._bind_arguments(found)
+        except TypeError as error:
+            raise_config_error(f"{self.name}: {error}", "args")
+        return self
+
+    def _bind_arguments(self, found: Any) -> None:
+        """Raise TypeError if the class has no such argument, unless it reads its settings by a method of its own."""
+        if found.from_config.__func__ is load_implementation(self.base).from_config.__func__:
+            inspect.signature(found).bind(*[None] * self.positional, **self.args)
+
+    def _misfit(self, found: Any) -> str | None:
+        """Return why the loaded object cannot be used, or None."""
+        # Imported only for a user's class, because the base classes import torch or numpy.
+        expected = load_implementation(self.base)
+        if isinstance(found, type) and issubclass(found, expected):
+            missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+            return f"{self.name} does not define {missing}" if missing else None
+        return f"{self.name} is not a subclass of {expected.__module__}.{expected.__name__}"

@@ -4,8 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from nnlo_lib.config.base import ImplementedConfig
-from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, user_class_tag
+from nnlo_lib.config.base import BUILT_IN, USER_CLASS, ImplementedConfig, UserClassConfig, user_class_tag
 
 
 class BaseCompressionConfig(ImplementedConfig):
@@ -22,14 +21,14 @@ class NoCompressionConfig(BaseCompressionConfig):
     """No compression."""
 
     name: Literal["none"] = "none"
-    implementation = "nnlo_lib.comm.compression.identity:Identity"
+    implementation = "nnlo_lib.comm.compression.base:Identity"
 
 
 class FP16Config(BaseCompressionConfig):
     """Round to half precision: 2 bytes per value, 11 bits of precision; values beyond 65504 are clipped."""
 
     name: Literal["fp16"] = "fp16"
-    implementation = "nnlo_lib.comm.compression.cast:Cast"
+    implementation = "nnlo_lib.comm.compression.quantization:Cast"
     is_cast = True
 
 
@@ -37,7 +36,7 @@ class BF16Config(BaseCompressionConfig):
     """Round to bfloat16: 2 bytes per value, the range of float32 and 8 bits of precision."""
 
     name: Literal["bf16"] = "bf16"
-    implementation = "nnlo_lib.comm.compression.cast:Cast"
+    implementation = "nnlo_lib.comm.compression.quantization:Cast"
     is_cast = True
 
 
@@ -45,7 +44,7 @@ class TopKConfig(BaseCompressionConfig):
     """Send the values of largest magnitude and their indices (Aji and Heafield 2017; Stich et al. 2018)."""
 
     name: Literal["top_k"] = "top_k"
-    implementation = "nnlo_lib.comm.compression.sparse:TopK"
+    implementation = "nnlo_lib.comm.compression.approximation:TopK"
     fraction: float = Field(
         0.01, gt=0, le=1, description="Fraction of the values that is sent; at least one value."
     )
@@ -55,7 +54,7 @@ class RandomKConfig(BaseCompressionConfig):
     """Send randomly chosen values; the receiver draws the same indices (Stich et al. 2018)."""
 
     name: Literal["random_k"] = "random_k"
-    implementation = "nnlo_lib.comm.compression.sparse:RandomK"
+    implementation = "nnlo_lib.comm.compression.approximation:RandomK"
     fraction: float = Field(
         0.01, gt=0, le=1, description="Fraction of the values that is sent; at least one value."
     )
@@ -65,7 +64,7 @@ class QSGDConfig(BaseCompressionConfig):
     """Round each value at random to a level between 0 and its bucket's norm (Alistarh et al. 2017)."""
 
     name: Literal["qsgd"] = "qsgd"
-    implementation = "nnlo_lib.comm.compression.qsgd:QSGD"
+    implementation = "nnlo_lib.comm.compression.quantization:QSGD"
     bits: int = Field(
         8, ge=2, le=8, description="Bits per value, including the sign: 2^(bits - 1) - 1 levels above zero."
     )
@@ -81,14 +80,14 @@ class SignConfig(BaseCompressionConfig):
     """Send the sign of each value, one bit, and the mean magnitude of all values (Karimireddy et al. 2019)."""
 
     name: Literal["sign"] = "sign"
-    implementation = "nnlo_lib.comm.compression.sign:Sign"
+    implementation = "nnlo_lib.comm.compression.quantization:Sign"
 
 
 class PowerSGDConfig(BaseCompressionConfig):
     """Send the vector, reshaped to a nearly square matrix, as two low-rank factors (Vogels et al. 2019)."""
 
     name: Literal["powersgd"] = "powersgd"
-    implementation = "nnlo_lib.comm.compression.powersgd:PowerSGD"
+    implementation = "nnlo_lib.comm.compression.approximation:PowerSGD"
     rank: int = Field(
         4, ge=1, description="Columns of both factors; about 2 rank sqrt(P) values are sent for P values."
     )

@@ -8,15 +8,15 @@ from pydantic import Field, field_validator, model_validator
 from nnlo_lib.config.base import (
     NAME_PATTERN,
     ConfigModel,
+    EditEffect,
     Requires,
     non_defaults,
     raise_config_error,
     suggest_name,
 )
-from nnlo_lib.config.edit_effects import EditEffect
 from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig
 from nnlo_lib.data.catalog import CATALOG
-from nnlo_lib.data.identity.store_settings import StoreSettings
+from nnlo_lib.data.store_settings import StoreSettings
 
 
 class IidPartitionConfig(ConfigModel):

@@ -1,4 +1,9 @@
-"""Settings of the synchronous algorithms on a graph: every round, nodes exchange vectors with their neighbors."""
+"""Settings of algorithms on a graph: decentralized and gossip.
+
+Settings of the synchronous algorithms on a graph: every round, nodes exchange vectors with their neighbors.
+
+Settings of the gossip algorithms: a node sends its parameters to one other node at a time.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,6 +14,7 @@ from pydantic import Field
 from nnlo_lib.config.algorithm_base import MIXING_GRAPH, BaseAlgorithmConfig, Capabilities
 from nnlo_lib.config.base import ConfigFault
 from nnlo_lib.config.compression import NoCompressionConfig
+from nnlo_lib.config.topology import DirectedEdgesGraphConfig, GraphSequenceConfig
 
 ON_GRAPH = Capabilities(
     graph_properties=MIXING_GRAPH,
@@ -22,7 +28,7 @@ class DSGDConfig(BaseAlgorithmConfig):
     """Local step, then averaging with the neighbors (Nedic and Ozdaglar 2009; Lian et al. 2017)."""
 
     name: Literal["dsgd"] = "dsgd"
-    implementation = "nnlo_lib.algorithms.decentralized.dsgd:DSGD"
+    implementation = "nnlo_lib.algorithms.dsgd:DSGD"
     capabilities = ON_GRAPH
     mixing: Literal["simultaneous", "in_place"] = Field(
         "simultaneous",
@@ -43,7 +49,7 @@ class DSGTConfig(BaseAlgorithmConfig):
     """Gradient tracking: nodes average parameters and an estimate of the mean gradient (Pu and Nedic 2021)."""
 
     name: Literal["dsgt"] = "dsgt"
-    implementation = "nnlo_lib.algorithms.decentralized.dsgt:DSGT"
+    implementation = "nnlo_lib.algorithms.gradient_tracking:DSGT"
     capabilities = replace(ON_GRAPH, keeps_gradients=True, keeps_critic_steps="no")
 
 
@@ -51,7 +57,7 @@ class D2Config(BaseAlgorithmConfig):
     """Exact diffusion: removes the error that unequal data of the nodes cause in DSGD (Tang et al. 2018)."""
 
     name: Literal["d2"] = "d2"
-    implementation = "nnlo_lib.algorithms.decentralized.d2:D2"
+    implementation = "nnlo_lib.algorithms.dsgd:D2"
     capabilities = replace(
         ON_GRAPH,
         graph_properties=(*MIXING_GRAPH, "static", "eigenvalues above -1/3"),
@@ -63,7 +69,7 @@ class DiNNOConfig(BaseAlgorithmConfig):
     """Consensus ADMM: each round has some primal steps on an augmented Lagrangian (Yu, Vincent and Schwager 2022)."""
 
     name: Literal["dinno"] = "dinno"
-    implementation = "nnlo_lib.algorithms.decentralized.dinno:DiNNO"
+    implementation = "nnlo_lib.algorithms.admm:DiNNO"
     capabilities = replace(
         ON_GRAPH,
         graph_properties=("connected", "symmetric"),
@@ -94,7 +100,7 @@ class ProxPDAConfig(BaseAlgorithmConfig):
     """Primal-dual method with a linearized primal step (Hong, Hajinezhad and Zhao 2017), by default with momentum."""
 
     name: Literal["prox_pda"] = "prox_pda"
-    implementation = "nnlo_lib.algorithms.decentralized.prox_pda:ProxPDA"
+    implementation = "nnlo_lib.algorithms.admm:ProxPDA"
     capabilities = replace(
         ON_GRAPH,
         graph_properties=("connected", "symmetric", "static"),
@@ -124,7 +130,7 @@ class NEXTConfig(BaseAlgorithmConfig):
     """Successive convex approximation with gradient tracking (Di Lorenzo and Scutari 2016)."""
 
     name: Literal["next"] = "next"
-    implementation = "nnlo_lib.algorithms.decentralized.next:NEXT"
+    implementation = "nnlo_lib.algorithms.gradient_tracking:NEXT"
     capabilities = replace(ON_GRAPH, keeps_gradients=True, keeps_critic_steps="no")
     inner_steps: int = Field(
         2, ge=1, description="Local steps per round on the surrogate, each on one batch."
@@ -146,7 +152,7 @@ class ChocoSGDConfig(BaseAlgorithmConfig):
     """Gossip of compressed differences to public copies of the parameters (Koloskova, Stich and Jaggi 2019)."""
 
     name: Literal["choco_sgd"] = "choco_sgd"
-    implementation = "nnlo_lib.algorithms.decentralized.choco_sgd:ChocoSGD"
+    implementation = "nnlo_lib.algorithms.dsgd:ChocoSGD"
     capabilities = replace(ON_GRAPH, graph_properties=(*MIXING_GRAPH, "static"), compression="any")
     gamma: float = Field(
         0.5,
@@ -166,3 +172,72 @@ DecentralizedConfig = (
     | NEXTConfig
     | ChocoSGDConfig
 )
+
+
+class GoSGDConfig(BaseAlgorithmConfig):
+    """At random steps, a node pushes its parameters and half of its weight to a random node (Blot et al. 2016)."""
+
+    name: Literal["gosgd"] = "gosgd"
+    implementation = "nnlo_lib.algorithms.push_sum:GoSGD"
+    capabilities = Capabilities(
+        compression="cast",
+        asynchronous=True,
+        min_ranks=2,
+        supports_worker_groups=False,
+        keeps_weight_clip="without compression",
+    )
+    probability: float = Field(0.01, gt=0, le=1, description="Probability of a push after a step.")
+    synchronous: bool = Field(
+        False,
+        description="Wait for the pushes of the same step: slower with stragglers, but bit-identical in every run.",
+    )
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """True if no worker waits for another."""
+        return not self.synchronous
+
+
+class SGPConfig(BaseAlgorithmConfig):
+    """Stochastic gradient push: weighted averages over directed graphs (Assran et al. 2019)."""
+
+    name: Literal["sgp"] = "sgp"
+    implementation = "nnlo_lib.algorithms.push_sum:SGP"
+    capabilities = Capabilities(
+        graph_properties=("connected",),
+        compression="cast",
+        compresses_changes=False,
+        supports_worker_groups=False,
+        keeps_weight_clip="without compression",
+    )
+
+    def faults(self, run: Any) -> Iterator[ConfigFault]:
+        """Yield a fault if a run (config.Run) bounds weights on a graph on which the nodes' weights differ."""
+        graphs = run.topology.of if isinstance(run.topology, GraphSequenceConfig) else (run.topology,)
+        # The optimizer bounds x = w z, and a node trains z; on the other graphs, every w is 1.
+        if getattr(run.problem, "weight_clip", None) and any(
+            isinstance(graph, DirectedEdgesGraphConfig) for graph in graphs
+        ):
+            yield ConfigFault(
+                "sgp bounds parameters that it then divides by the weight of the node; remove it and set "
+                "`problem.gradient_penalty: 10`, or set another `topology.name` than directed_edges",
+                ("problem", "weight_clip"),
+            )
+
+
+class ADPSGDConfig(BaseAlgorithmConfig):
+    """Asynchronous pairs: every active node averages with a random passive neighbor (Lian et al. 2018)."""
+
+    name: Literal["adpsgd"] = "adpsgd"
+    implementation = "nnlo_lib.algorithms.adpsgd:ADPSGD"
+    capabilities = Capabilities(
+        graph_properties=("connected", "symmetric", "static", "bipartite"),
+        compression="cast",
+        asynchronous=True,
+        min_ranks=2,
+        uses_mixing_weights=False,
+        keeps_weight_clip="no",
+    )
+
+
+GossipConfig = GoSGDConfig | SGPConfig | ADPSGDConfig

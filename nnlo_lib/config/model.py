@@ -1,14 +1,57 @@
-"""Settings of the trained network."""
+"""`model:`, and the user's files that settings name.
 
+Files of the user that settings name: code, networks, weights and other files.
+
+Settings of the trained network.
+"""
+
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
-from nnlo_lib.config.base import ConfigModel, Requires, is_missing_file, raise_config_error, suggest_name
-from nnlo_lib.config.edit_effects import EditEffect
-from nnlo_lib.models.libraries.library_names import PATTERN, library_of
-from nnlo_lib.models.zoo_registry import MODELS
+from nnlo_lib.config.base import (
+    ConfigModel,
+    EditEffect,
+    Requires,
+    is_missing_file,
+    raise_config_error,
+    suggest_name,
+)
+from nnlo_lib.core.user_code import imported_files
+from nnlo_lib.models.zoo_registry import MODELS, PATTERN, library_of
+
+CODE_REFERENCE = re.compile(r"(.+\.py)(:\w+)?(@.+)?")  # path.py, path.py:name, path.py:name@output
+
+
+def input_files(settings: Any) -> tuple[str, ...]:
+    """Return the user's files that settings name, in the order of their first appearance.
+
+    Code is followed through its imports (core.imported_files). Every other text with a suffix counts if it is
+    the path of a file, also in arguments of the user's own classes and functions.
+
+    Args:
+        settings: JSON value.
+    """
+    return tuple(dict.fromkeys(file for text in _texts(settings) for file in _files_of(text)))
+
+
+def _files_of(text: str) -> tuple[str, ...]:
+    if code := CODE_REFERENCE.fullmatch(text):
+        return imported_files(code[1])
+    return (text,) if Path(text).suffix and os.path.isfile(text) else ()
+
+
+def _texts(settings: Any) -> Iterator[str]:
+    if isinstance(settings, str):
+        yield settings
+    elif isinstance(settings, dict | list):
+        for each in settings.values() if isinstance(settings, dict) else settings:
+            yield from _texts(each)
+
 
 NETWORK_SUFFIXES = (".json", ".pt", ".pt2", ".pth", ".torch")  # of networks saved by Keras or torch
 WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".npz", ".h5", ".hdf5")

@@ -269,7 +269,7 @@ class LARSConfig(BaseOptimizerConfig):
     """SGD with a learning rate per layer, for large batches (You, Gitman and Ginsburg 2017)."""
 
     name: Literal["lars"] = "lars"
-    implementation = "nnlo_lib.train.optimizers.lars:LARS"
+    implementation = "nnlo_lib.train.optimizers.layerwise:LARS"
     kernel = "layerwise"
     lr: Lr = 1.0
     momentum: Momentum = 0.9
@@ -283,7 +283,7 @@ class LAMBConfig(TwoMomentsConfig):
     """AdamW with a step size per layer, for large batches (You et al. 2020)."""
 
     name: Literal["lamb"] = "lamb"
-    implementation = "nnlo_lib.train.optimizers.lamb:LAMB"
+    implementation = "nnlo_lib.train.optimizers.layerwise:LAMB"
     kernel = "layerwise"
     lr: Lr = 0.001
     beta1: Beta1 = 0.9

@@ -5,9 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from nnlo_lib.config.base import ConfigModel, raise_config_error
-from nnlo_lib.config.duration import Minutes
-from nnlo_lib.config.edit_effects import EditEffect
+from nnlo_lib.config.base import ConfigModel, EditEffect, Minutes, raise_config_error
 
 Rank = Annotated[int, Field(ge=0)]
 Speed = Annotated[float, Field(gt=0)]

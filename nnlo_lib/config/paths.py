@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Protocol, overload
 from nnlo_lib.config.run import JobSpec, Run
 
 if TYPE_CHECKING:
-    from nnlo_lib.data.identity.store_location import StoreLocation
+    from nnlo_lib.data.store_location import StoreLocation
 
 RESULTS_FOLDER = Path("results")
 LOGS_FOLDER = Path("logs")
 SLURM_LOGS_FOLDER = Path(".snakemake/slurm_logs")  # of Snakemake's Slurm plugin: <rule>/<wildcards>/<job>.log
-SUBMITTED_JOBS_FOLDER = Path(".snakemake/nnlo_jobs")  # see cluster/submission/job_files.py
+SUBMITTED_JOBS_FOLDER = Path(".snakemake/nnlo_jobs")  # see cluster/job_watch.py
 SEARCH_FOLDER = "search"  # sibling of the folders of runs
 BEST_RUN = "best"  # the run that retrains the best trial of a search
 LOGS_OF_EXPERIMENT = "aggregate.log", "report.log"  # below logs/<experiment>/, beside the folders of runs
@@ -295,6 +295,6 @@ def store_of(run: Run, leads: bool = False) -> "StoreLocation":
         leads: see `locate_store`; jobs use the location that the process which started them has recorded.
     """
     # Imported here, because reading an experiment must not import h5py and numpy.
-    from nnlo_lib.data.identity.store_location import locate_store
+    from nnlo_lib.data.store_location import locate_store
 
     return locate_store(run.data.store_settings, leads)

@@ -4,10 +4,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
-from nnlo_lib.config.base import ConfigModel, Excludes, ImplementedConfig, Requires, raise_config_error
+from nnlo_lib.config.base import (
+    BUILT_IN,
+    USER_CLASS,
+    ConfigModel,
+    Excludes,
+    ImplementedConfig,
+    Requires,
+    UserClassConfig,
+    raise_config_error,
+    user_class_tag,
+)
 from nnlo_lib.config.optimizer import OptimizerConfig
-from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, user_class_tag
-from nnlo_lib.core.lazy_import import load_implementation
+from nnlo_lib.core.user_code import load_implementation
 
 Outputs = Literal["scores", "probabilities"]
 OUTPUTS = "Kind of the model's outputs: unbounded scores, or probabilities (the model ends with softmax or sigmoid)."
@@ -79,7 +88,7 @@ class GanConfig(ImplementedConfig):
     """Train a generator whose samples a critic cannot distinguish from the data (Goodfellow et al. 2014)."""
 
     name: Literal["gan"] = "gan"
-    implementation = "nnlo_lib.problems.adversarial.gan:GanProblem"
+    implementation = "nnlo_lib.problems.gan:GanProblem"
     critic_steps: int = Field(
         1,
         ge=1,

@@ -5,11 +5,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from nnlo_lib.config.base import ConfigModel
-from nnlo_lib.config.user_class import (
+from nnlo_lib.config.base import (
     BUILT_IN,
     USER_CLASS,
     USER_CLASS_PATTERN,
+    ConfigModel,
     UserClassConfig,
     user_class_tag,
 )
@@ -243,7 +243,7 @@ class LidarReaderConfig(BaseReaderConfig):
 class UserReaderConfig(UserClassConfig, BaseReaderConfig):
     """A reader of your own: a function of (folder, shard_size, **args) that returns nnlo_lib.DatasetContents."""
 
-    base = "nnlo_lib.data.readers:read"
+    base = "nnlo_lib.data.readers.base:read"
 
     name: str = Field(
         description="`path.py:function`; the path is relative to the working directory of nnlo.",

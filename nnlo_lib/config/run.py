@@ -1,20 +1,27 @@
-"""Settings of one run."""
+"""Settings of one run.
+
+Settings of a run that differ from their defaults, as text for the start of a training.
+"""
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
-from nnlo_lib.config.algorithm import AlgorithmConfig
-from nnlo_lib.config.base import RECORDED_RUN_CONTEXT, ConfigModel, non_defaults, raise_config_error
-from nnlo_lib.config.checkpoint import CheckpointConfig
-from nnlo_lib.config.collective import AllReduceConfig
+from nnlo_lib.config.algorithm import AlgorithmConfig, AllReduceConfig
+from nnlo_lib.config.base import (
+    RECORDED_RUN_CONTEXT,
+    ConfigModel,
+    EditEffect,
+    keys_with,
+    non_defaults,
+    raise_config_error,
+)
+from nnlo_lib.config.checkpoint import CheckpointConfig, ObserveConfig
 from nnlo_lib.config.compression import CompressionConfig, NoCompressionConfig
 from nnlo_lib.config.data import DataConfig
-from nnlo_lib.config.edit_effects import EditEffect, keys_with
-from nnlo_lib.config.input_files import input_files
 from nnlo_lib.config.metrics import (
     DEFAULT_METRICS,
     LOSSES,
@@ -25,8 +32,7 @@ from nnlo_lib.config.metrics import (
     refuse_unknown_loss,
     refuse_unknown_metrics,
 )
-from nnlo_lib.config.model import ModelConfig
-from nnlo_lib.config.observe import ObserveConfig
+from nnlo_lib.config.model import ModelConfig, input_files
 from nnlo_lib.config.parallel import ParallelConfig, ResourcesConfig
 from nnlo_lib.config.problem import (
     ClassificationConfig,
@@ -243,3 +249,30 @@ class JobSpec(ConfigModel):
         """Folder of the job below results/<experiment>/."""
         fold = "" if self.fold is None else f"/fold-{self.fold}"
         return f"{self.run}/seed-{self.seed}{fold}"
+
+
+def changed_settings(run: Run) -> Iterator[str]:
+    """Yield a line for each section of a run with the settings that are no defaults: `train: epochs 4, optimizer.lr 0.1`.
+
+    A variant such as an optimizer is its name and the settings that are no defaults.
+    """
+    name = run.problem.name
+    of_problem = {"loss": LOSSES.get(name, ("",))[0], "metrics": list(DEFAULT_METRICS.get(name, ()))}
+    for section, value in non_defaults(run).items():
+        if value != of_problem.get(section) and (settings := list(_settings(value))):
+            yield f"{section}: {', '.join(settings)}"
+
+
+def _settings(value: Any, key: str = "") -> Iterator[str]:
+    """Yield `key value` for each value in nested settings.
+
+    Args:
+        value: settings, or a single value.
+        key: keys that lead to the value, joined by dots; the name of a variant has the key of the variant.
+    """
+    if isinstance(value, dict):
+        for name, each in sorted(value.items(), key=lambda item: item[0] != "name"):
+            yield from _settings(each, key if name == "name" else f"{key}.{name}".lstrip("."))
+    else:
+        text = value if isinstance(value, str) else json.dumps(value)
+        yield f"{key} {text}".lstrip()

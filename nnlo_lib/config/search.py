@@ -4,13 +4,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from nnlo_lib.config.base import ConfigModel, ImplementedConfig, raise_config_error
-from nnlo_lib.config.duration import Hours
-from nnlo_lib.config.edit_effects import EditEffect
+from nnlo_lib.config.base import (
+    BUILT_IN,
+    USER_CLASS,
+    ConfigModel,
+    EditEffect,
+    Hours,
+    ImplementedConfig,
+    UserClassConfig,
+    raise_config_error,
+    user_class_tag,
+)
 from nnlo_lib.config.metrics import check_accuracy_range
 from nnlo_lib.config.space import SpaceConfig
 from nnlo_lib.config.stopping import better_direction
-from nnlo_lib.config.user_class import BUILT_IN, USER_CLASS, UserClassConfig, user_class_tag
 
 DEFAULT_TRIALS = 20
 
@@ -19,7 +26,7 @@ class ForestSamplerConfig(ImplementedConfig):
     """Expected improvement, predicted by extremely randomized trees from the known results."""
 
     name: Literal["forest"] = "forest"
-    implementation = "nnlo_lib.search.samplers.forest:ForestSampler"
+    implementation = "nnlo_lib.search.samplers.surrogates:ForestSampler"
     initial: int = Field(
         10, ge=1, description="Number of first trials, which are points of a Sobol sequence."
     )
@@ -30,7 +37,7 @@ class GaussianProcessSamplerConfig(ImplementedConfig):
     """Expected improvement, predicted by a Gaussian process from the known results."""
 
     name: Literal["gp"] = "gp"
-    implementation = "nnlo_lib.search.samplers.gp:GaussianProcessSampler"
+    implementation = "nnlo_lib.search.samplers.surrogates:GaussianProcessSampler"
     initial: int = Field(
         10, ge=1, description="Number of first trials, which are points of a Sobol sequence."
     )
@@ -40,7 +47,7 @@ class GeneticSamplerConfig(ImplementedConfig):
     """NNLO's genetic search: tournament selection, heuristic crossover, and mutation that decreases over time."""
 
     name: Literal["genetic"] = "genetic"
-    implementation = "nnlo_lib.search.samplers.genetic:GeneticSearch"
+    implementation = "nnlo_lib.search.samplers.model_free:GeneticSearch"
     population: int = Field(
         10,
         ge=2,
@@ -96,14 +103,14 @@ class FullFidelityConfig(ImplementedConfig):
     """Every trial is trained for `train.epochs` epochs."""
 
     name: Literal["full"] = "full"
-    implementation = "nnlo_lib.search.pruners.base:NoPruner"
+    implementation = "nnlo_lib.search.pruners:NoPruner"
 
 
 class AshaConfig(ImplementedConfig):
     """Asynchronous successive halving, ASHA (Li et al. 2018, algorithm 2)."""
 
     name: Literal["asha"] = "asha"
-    implementation = "nnlo_lib.search.pruners.asha:AshaPruner"
+    implementation = "nnlo_lib.search.pruners:AshaPruner"
     first: int = Field(1, ge=1, description="Epochs of the first rung.")
     factor: int = Field(
         3,
@@ -116,7 +123,7 @@ class HyperbandConfig(ImplementedConfig):
     """Asynchronous Hyperband: trials are distributed over brackets of ASHA that start at different rungs."""
 
     name: Literal["hyperband"] = "hyperband"
-    implementation = "nnlo_lib.search.pruners.hyperband:HyperbandPruner"
+    implementation = "nnlo_lib.search.pruners:HyperbandPruner"
     first: int = Field(1, ge=1, description="Epochs of the lowest rung.")
     factor: int = Field(
         3,
@@ -129,7 +136,7 @@ class MedianStoppingConfig(ImplementedConfig):
     """A trial pauses while its best value is worse than the median of the other trials' means (Golovin et al. 2017)."""
 
     name: Literal["median"] = "median"
-    implementation = "nnlo_lib.search.pruners.median:MedianPruner"
+    implementation = "nnlo_lib.search.pruners:MedianPruner"
     every: int = Field(1, ge=1, description="Epochs between two checks of a trial.")
     grace: int = Field(1, ge=1, description="Epochs that every trial is trained before its first check.")
     trials: int = Field(
@@ -140,7 +147,7 @@ class MedianStoppingConfig(ImplementedConfig):
 class UserPrunerConfig(UserClassConfig):
     """A pruner of your own: a subclass of nnlo_lib.Pruner."""
 
-    base = "nnlo_lib.search.pruners.base:Pruner"
+    base = "nnlo_lib.search.pruners:Pruner"
 
 
 BuiltInFidelityConfig = Annotated[

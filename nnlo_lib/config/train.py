@@ -4,8 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.base import ConfigModel, raise_config_error
-from nnlo_lib.config.edit_effects import EditEffect
+from nnlo_lib.config.base import ConfigModel, EditEffect, raise_config_error
 from nnlo_lib.config.optimizer import AdamConfig, OptimizerConfig
 from nnlo_lib.config.schedule import (
     ConstantScheduleConfig,

@@ -1,11 +1,23 @@
-"""Atomic writes: a reader never sees a partly written file, also after a power failure."""
+"""Write by rename, flush folders, read JSON of damaged files, SHA-256 of a file.
+
+Atomic writes: a reader never sees a partly written file, also after a power failure.
+
+Checksum of a JSON file's content, kept in the file: it shows a number that was changed by hand.
+
+JSON texts of files that may be damaged or hostile.
+
+Checksum of a file.
+"""
 
 import errno
+import hashlib
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from nnlo_lib.core.errors import UserError
 
@@ -71,3 +83,47 @@ def create_folder(folder: Path) -> None:
         # A parent that is not readable, such as /home on some machines, was not created here.
         with suppress(PermissionError):
             fsync_folder(each)
+
+
+CHECKSUM_KEY = "content_sha256"
+
+
+def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content with its checksum under CHECKSUM_KEY."""
+    return {**content, CHECKSUM_KEY: content_checksum(content)}
+
+
+def content_checksum(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a JSON object, independent of the order of keys; CHECKSUM_KEY is left out."""
+    # As it will be read: JSON turns numbers that are keys into texts, which are sorted differently.
+    stored = json.loads(json.dumps({key: content[key] for key in content if key != CHECKSUM_KEY}))
+    return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
+
+
+def load_json(text: str | bytes) -> Any:
+    """Return the values of a JSON text. Raises ValueError if it is not JSON or is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:  # readers of damaged files catch ValueError
+        raise ValueError("the values are nested too deeply") from error
+
+
+def differences(recorded: Any, current: Any, key: str = "") -> Iterator[str]:
+    """Yield one message per difference of two JSON values, with its dotted key; a missing value is null.
+
+    Args:
+        recorded: earlier value.
+        current: present value.
+        key: dotted key of both values; empty at the top.
+    """
+    if isinstance(recorded, dict) and isinstance(current, dict):
+        for name in sorted({*recorded, *current}):
+            yield from differences(recorded.get(name), current.get(name), f"{key}.{name}" if key else name)
+    elif recorded != current:
+        yield f"{key} was {json.dumps(recorded)} and is {json.dumps(current)}"
+
+
+def file_sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

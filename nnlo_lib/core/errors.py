@@ -1,13 +1,116 @@
-"""Exceptions of nnlo, and the exit status of commands: 2 after a UserError, which is logged to stderr."""
+"""UserError and its kin, exit statuses, and the reasons why an attempt ends.
+
+One line that tells the cause of an error, for tables, pages and progress lines.
+
+The reasons why an attempt ends.
+
+Stop signals to a command: they end it with one sentence, and its temporary files are removed.
+
+Exceptions of nnlo, and the exit status of commands: 2 after a UserError, which is logged to stderr.
+"""
 
 import functools
 import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Literal
 
-from nnlo_lib.core.stop_request import EXIT_STOPPED, StopRequestedError
+TRACEBACK_START = "Traceback (most recent call last):"
+CUT = " [...] "
+HEADLINE_CHARS = 1000  # in tables and pages; errors of Keras contain the whole model configuration
+HEAD_SHARE = 0.3  # of the characters that are kept; the cause is more often at the end
+
+
+def error_headline(text: str, limit: int = HEADLINE_CHARS) -> str:
+    """Return an error as one line of at most `limit` characters.
+
+    Of tracebacks, only the exception of the last one is kept, with its notes. The middle of a longer line is left out,
+    because the beginning of an error tells its place and the end its cause.
+    """
+    first, found, _ = text.partition(TRACEBACK_START)
+    if found:
+        text = first + "\n".join(_after_frames(text.rpartition(TRACEBACK_START)[2]))
+    return without_middle(_joined(text), limit)
+
+
+def without_middle(text: str, limit: int) -> str:
+    """Return the text, or its beginning and its end if it has more than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    kept = limit - len(CUT)
+    head = int(HEAD_SHARE * kept)
+    return f"{text[:head].rstrip()}{CUT}{text[len(text) - kept + head :].lstrip()}"
+
+
+def _after_frames(trace: str) -> Iterator[str]:
+    """Yield the lines that follow the frames of a traceback: the exception, its text and its notes."""
+    lines = iter(trace.splitlines())
+    for line in lines:
+        if line and not line.startswith(" "):
+            yield line
+            break
+    yield from lines
+
+
+def _joined(text: str) -> str:
+    """Return lines as one line; a semicolon separates lines that end without punctuation."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    return (
+        "".join(line + (" " if line[-1] in ".,:;({[" else "; ") for line in lines).rstrip().removesuffix(";")
+    )
+
+
+ExitReason = Literal[
+    "finished", "preempted", "time limit", "canceled", "node failure", "out of memory", "diverged", "bad input",
+    "code error", "disk full", "killed", "crashed", "peer lost",
+]  # fmt: skip
+RESUMABLE_REASONS = ("preempted", "time limit")  # the ranks saved and stopped; the job may be submitted again
+STOPPED_REASONS = (*RESUMABLE_REASONS, "canceled")  # the ranks stopped on request
+PERMANENT_REASONS = ("code error", "bad input", "diverged")  # the next attempt would fail again
+TRANSIENT_REASONS = ("killed", "crashed", "peer lost", "node failure")  # the next attempt may succeed
+
+EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped on request; the same command resumes
+# The default action for SIGTERM, SIGUSR1 and SIGUSR2 is to end the process without a message.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class StopRequestedError(KeyboardInterrupt):
+    """A signal asked the command to stop; the message is for the user."""
+
+
+class StopSignals:
+    """Makes stop signals raise StopRequestedError, until a part of the command that saves on a stop handles them."""
+
+    def __init__(self) -> None:
+        self._raised = False
+
+    def install(self) -> None:
+        """Install the handlers, except for signals that the parent process ignores, as nohup does."""
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._stop)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        text = f"stopped by {signal.Signals(number).name}; run the same command again"
+        # Compiled code that is importing, such as pydantic's, replaces or swallows the exception. Nothing is to be
+        # cleaned up then. The second signal ends a command that has swallowed the first one elsewhere.
+        if self._raised or _is_importing(frame):
+            os.write(2, f"nnlo: {text}\n".encode())
+            os._exit(EXIT_STOPPED)
+        self._raised = True
+        raise StopRequestedError(text)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
 
 EXIT_USER_ERROR = 2
 EXIT_PARTIAL_IMPORT = 3  # `nnlo import` printed an experiment that lacks options of its input

@@ -1,17 +1,191 @@
-"""Locks on files that only one process at a time may use."""
+"""Locks on files, also in folders that other users can write.
+
+The folder of torch's compiled code, which torch places where other users may have prepared it.
+
+Folders of this user in places that other users can write, such as /tmp and $TMPDIR.
+
+Opening of files in folders in which other users may have prepared links, pipes or files.
+
+Locks on files that only one process at a time may use.
+"""
 
 import errno
 import fcntl
 import os
+import pwd
+import stat
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import IO
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.regular_file import open_for_append
+
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # read by torch when it compiles
+COMPILER = "torch._dynamo"
+
+
+def guard_torch_compiler() -> None:
+    """Let a later import of torch's compiler create no folder `torchinductor_<user>` in $TMPDIR.
+
+    torch imports the compiler for some tensors without data and some optimizers, also if nothing is compiled. The import
+    creates this folder, which another user may have prepared, and stores its name in the environment as if the user had
+    set it. The import takes over a second, so this function leaves it to the first call that needs the compiler.
+    """
+    if COMPILER not in sys.modules and not any(isinstance(each, _CompilerFinder) for each in sys.meta_path):
+        sys.meta_path.insert(0, _CompilerFinder())
+
+
+class _CompilerFinder(MetaPathFinder):
+    """Finds torch's compiler, and lets `_CompilerLoader` import it."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != COMPILER:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.origin is not None:
+            spec.loader = _CompilerLoader(name, spec.origin)
+        return spec
+
+
+class _CompilerLoader(SourceFileLoader):
+    """Imports torch's compiler with a folder that exists on every machine, so that the import creates no folder."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        if CACHE_VARIABLE in os.environ:
+            return super().exec_module(module)
+        os.environ[CACHE_VARIABLE] = "/"
+        try:
+            return super().exec_module(module)
+        finally:
+            del os.environ[CACHE_VARIABLE]
+
+
+OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UntrustedPathError(UserError):
+    """A path that another user has prepared, or can replace; the message names the path and its owner."""
+
+
+def private_folder(place: Path) -> Path:
+    """Return the folder `nnlo-<uid>` in the existing folder `place`; create it if missing.
+
+    Only this user, and root, can open it or give its name to another folder.
+
+    Raises:
+        UntrustedPathError: if another user made `place` or the folder, or could write to the folder or rename it.
+        OSError: if the folder cannot be created.
+    """
+    place = Path(os.path.abspath(place))
+    for folder in dict.fromkeys((place, place.resolve())):
+        _refuse_replaceable(folder)
+    path = place.resolve() / f"nnlo-{os.geteuid()}"
+    with suppress(FileExistsError):
+        path.mkdir(mode=stat.S_IRWXU)
+    _refuse_foreign(path)
+    return path
+
+
+def is_public(folder: Path) -> bool:
+    """Return True if every user can create files in the folder."""
+    return bool(folder.stat().st_mode & stat.S_IWOTH)
+
+
+def owner_name(status: os.stat_result) -> str:
+    """Return the owner of a file as text, for messages."""
+    try:
+        return f"{pwd.getpwuid(status.st_uid).pw_name} (uid {status.st_uid})"
+    except KeyError:
+        return f"the user with uid {status.st_uid}"
+
+
+def _refuse_replaceable(place: Path) -> None:
+    """Raise UntrustedPathError if any user of the machine can replace a folder in `place`, or `place` itself."""
+    folders = [*reversed(place.parents), place]
+    for folder in folders:
+        if is_public(folder) and not folder.stat().st_mode & stat.S_ISVTX:
+            raise UntrustedPathError(
+                f"{folder}: every user can rename folders in it (mode {_mode(folder.stat())}, no sticky bit); use another "
+                f"folder, or run: chmod +t {folder}"
+            )
+    for parent, folder in pairwise(folders):
+        # Any user could have made the folder, or the symbolic link, and could replace it.
+        if is_public(parent) and (status := folder.lstat()).st_uid not in (0, os.geteuid()):
+            raise UntrustedPathError(
+                f"{folder} belongs to {owner_name(status)}, and all users can write to {parent}; use another folder"
+            )
+
+
+def _refuse_foreign(path: Path) -> None:
+    # The status of the name itself: its owner alone could give it to another folder, as `place` is trusted.
+    status = path.lstat()
+    if status.st_uid != os.geteuid():
+        raise UntrustedPathError(
+            f"{path} belongs to {owner_name(status)}, so its content is not trusted; ask for its removal, or use another folder"
+        )
+    if not stat.S_ISDIR(status.st_mode):
+        raise UntrustedPathError(f"{path} is not a folder; remove it: rm {path}")
+    if status.st_mode & OTHERS_CAN_WRITE:
+        raise UntrustedPathError(
+            f"{path}: other users can write to it (mode {_mode(status)}), so its content is not trusted; remove it: rm -r {path}"
+        )
+    if stat.S_IMODE(status.st_mode) != stat.S_IRWXU:
+        path.chmod(stat.S_IRWXU)
+
+
+def _mode(status: os.stat_result) -> str:
+    return f"{stat.S_IMODE(status.st_mode):o}"
+
+
+# Without O_NONBLOCK, opening a pipe could wait for ever for its other end.
+APPEND_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_for_append(path: Path) -> IO[bytes]:
+    """Open a regular file for reading and appending; create it if missing and never empty it.
+
+    In a folder that all users can write, the file must belong to this user and have no second name.
+
+    Raises:
+        UntrustedPathError: if the file is a symbolic link, a pipe, a socket or another user's file.
+        OSError: if the file cannot be opened.
+    """
+    try:
+        handle = os.open(path, APPEND_FLAGS, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EACCES):
+            _refuse_untrusted(path, path.lstat())
+        raise
+    try:
+        _refuse_untrusted(path, os.fstat(handle))
+        return os.fdopen(handle, "a+b")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _refuse_untrusted(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise UntrustedPathError(
+            f"{path} is not a regular file ({stat.filemode(status.st_mode)}, made by {owner_name(status)}); remove it"
+        )
+    # Folders of a group are shared on purpose: members of the group wait for the locks of other members.
+    if is_public(path.parent) and (status.st_uid != os.geteuid() or status.st_nlink > 1):
+        raise UntrustedPathError(
+            f"{path} belongs to {owner_name(status)} or has a second name, and all users can write to {path.parent}; "
+            "remove it, or use another folder"
+        )
+
 
 POLL_SECONDS = 0.2
 # Errors of flock on file systems without locks: Lustre without the option flock, some NFS, FUSE and object stores.

@@ -1,7 +1,11 @@
-"""Numbers, sizes, durations and tables as text, for the terminal and the report; the lowest layer, without imports."""
+"""Points in time as text, as the records of a run contain them.
+
+Numbers, sizes, durations and tables as text, for the terminal and the report; the lowest layer, without imports.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 MISSING = "–"
@@ -47,3 +51,15 @@ def table_lines(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> It
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         yield "  ".join(cells).rstrip()
+
+
+def timestamp(seconds: float | None = None) -> str:
+    """Return a time in ISO 8601 with milliseconds, in UTC.
+
+    Whole seconds would not do: an attempt that failed within one second would seem to end before its start.
+
+    Args:
+        seconds: seconds since 1970; None for now.
+    """
+    moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return moment.isoformat(timespec="milliseconds")

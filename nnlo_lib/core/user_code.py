@@ -1,18 +1,104 @@
-"""Import of user functions, which an experiment gives as `path/to/file.py:function` or `path/to/file.py`."""
+"""Import of the user's functions, the files they import, and errors with the user's source line.
 
+Files of the user's code: a Python file and the modules of the same project that it imports.
+
+Environment variables with which Keras computes with PyTorch on the CPU.
+
+Import of user functions, which an experiment gives as `path/to/file.py:function` or `path/to/file.py`.
+
+Import classes and functions by a reference when they are needed.
+
+The settings of algorithms, compressors, samplers, ... and the list of models refer to their implementations
+in this way, so reading an experiment imports no implementation of NNLO. A reference is `module:name`, or
+`path.py:name` for an object in a file of the user.
+"""
+
+import ast
 import importlib.util
 import os
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from nnlo_lib.core.error_headline import HEADLINE_CHARS, without_middle
-from nnlo_lib.core.imported_files import imported_files
-from nnlo_lib.core.keras_environment import select_torch_for_keras
+from nnlo_lib.core.errors import HEADLINE_CHARS, without_middle
+
+
+def imported_files(path: str | Path) -> tuple[str, ...]:
+    """Return `path` and the files that it imports, directly or not, from its folder or the working directory.
+
+    Imports are found in the source without running it, also those inside functions. Paths below the working
+    directory are relative to it. Modules of other folders, such as installed packages, and NNLO itself are not
+    included.
+
+    Returns:
+        Sorted paths; only `path` if it cannot be read or is not Python.
+    """
+    found, waiting = {_shown(Path(path))}, [Path(path)]
+    while waiting:
+        for file in _imports(waiting.pop(), (os.path.dirname(os.path.abspath(path)), os.getcwd())):
+            if _shown(file) not in found:
+                found.add(_shown(file))
+                waiting.append(file)
+    return tuple(sorted(found))
+
+
+def _imports(file: Path, roots: tuple[str, ...]) -> Iterator[Path]:
+    """Yield the files of the modules that one file imports.
+
+    Args:
+        file: Python file.
+        roots: folders that absolute imports are searched in.
+    """
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _module_files(alias.name.split("."), roots)
+        elif isinstance(node, ast.ImportFrom):
+            # One dot is the folder of the file, each further dot the folder above.
+            places = (str(file.absolute().parents[node.level - 1]),) if node.level else roots
+            module = node.module.split(".") if node.module else []
+            for alias in node.names:  # each name can be a module of the package
+                yield from _module_files([*module, alias.name], places)
+
+
+def _module_files(parts: list[str], places: tuple[str, ...] | list[str]) -> Iterator[Path]:
+    """Yield the files that `import a.b.c` runs: of the packages a and a.b, and of the module.
+
+    Args:
+        parts: names a, b, c; the last may be a name inside the module.
+        places: folders that the first name is searched in.
+    """
+    # In a clone of the repository, the working directory also contains the package of NNLO.
+    if not parts or parts[0] in sys.stdlib_module_names or parts[0] == __package__.partition(".")[0]:
+        return
+    spec = PathFinder.find_spec(parts[0], list(places))
+    if spec is None:
+        return
+    if spec.origin and spec.has_location:
+        yield Path(spec.origin)
+    if spec.submodule_search_locations is not None:
+        yield from _module_files(parts[1:], list(spec.submodule_search_locations))
+
+
+# Models are built on the CPU; each rank moves its model to its own device.
+KERAS_ENVIRONMENT = {"KERAS_BACKEND": "torch", "KERAS_TORCH_DEVICE": "cpu"}
+
+
+def select_torch_for_keras() -> None:
+    """Set the variables; Keras reads them when it is imported, which each file of the user may do."""
+    os.environ |= KERAS_ENVIRONMENT
+
 
 GET_MODEL = "get_model"  # the function that NNLO calls in a module
 _FOLDERS: set[str] = set()  # folders of user's files that were added to sys.path
@@ -156,7 +242,21 @@ def _notes(error: BaseException) -> list[str]:
     return list(getattr(error, "__notes__", []))
 
 
-def _shown(file: str) -> str:
+def _shown(file: str | Path) -> str:
     """Return a path relative to the working directory if it is inside it."""
     path = Path(os.path.abspath(file))
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def load_implementation(reference: str) -> Any:
+    """Return the object that `module:name` or `path.py:name` refers to. Errors of a user's file are not caught."""
+    module, _, name = reference.rpartition(":")
+    # The modification times are part of the cache key, so that edited files are loaded again.
+    found = _user_module(module, modification_times(module)) if module.endswith(".py") else None
+    return getattr(found or import_module(module), name)
+
+
+@cache
+def _user_module(path: str, changed: tuple[int, ...]) -> ModuleType:
+    """Run the file once as long as it and its imports are unchanged, so that all of its users get the same classes."""
+    return load_user_module(path)

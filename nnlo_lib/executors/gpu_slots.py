@@ -9,16 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from nnlo_lib.batch import BatchJob
 from nnlo_lib.config import Experiment, Run
-from nnlo_lib.config.resources import RunResources
-from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.file_lock import try_lock
+from nnlo_lib.core.file_lock import UntrustedPathError, open_for_append, private_folder, try_lock
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.private_folder import UntrustedPathError, private_folder
-from nnlo_lib.core.regular_file import open_for_append
-from nnlo_lib.core.visible_gpus import GPU_SUBSET, visible_gpus
-from nnlo_lib.launch.signals import SignalRecorder, SignalSource
+from nnlo_lib.core.process import GPU_SUBSET, visible_gpus
+from nnlo_lib.launch.stop_request import SignalRecorder, SignalSource
 
 logger = get_logger(__name__)
 

@@ -10,9 +10,9 @@ from typing import IO
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.executors.restarts import RestartPolicy
+from nnlo_lib.executors.progress import RestartPolicy
 from nnlo_lib.launch.launcher import die_with_parent
-from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.search.study.trial import FoldTask
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 

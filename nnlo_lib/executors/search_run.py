@@ -9,21 +9,25 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.gpu_slots import warn_if_gpus_are_few
 from nnlo_lib.executors.local import LocalExecutor
 from nnlo_lib.executors.progress import ProgressLogger
-from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.preflight.preflight import check_experiment
-from nnlo_lib.report.search.result_text import print_outcome, report_outcome
-from nnlo_lib.search.samplers.factory import build_sampler
-from nnlo_lib.search.space.search_warnings import search_warnings
-from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings, verify_settings
-from nnlo_lib.search.study.loop import Executor, run_study
+from nnlo_lib.report.page import print_outcome, report_outcome
+from nnlo_lib.search.samplers.base import build_sampler
+from nnlo_lib.search.space.validate import search_warnings
 from nnlo_lib.search.study.replay import replay
-from nnlo_lib.search.study.storage import load_study, search_folder, write_config
-from nnlo_lib.search.study.study import Study
+from nnlo_lib.search.study.storage import (
+    freeze_or_verify_settings,
+    load_study,
+    search_folder,
+    verify_settings,
+    write_config,
+)
+from nnlo_lib.search.study.study import Executor, Study, run_study
 from nnlo_lib.search.study.trial import decisions_in_order, read_trials
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.train.freshness import search_status
-from nnlo_lib.train.prepare_dataset import prepare_store
+from nnlo_lib.train.task import prepare_store
 
 logger = get_logger(__name__)
 

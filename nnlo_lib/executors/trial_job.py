@@ -1,4 +1,9 @@
-"""Train one fold task and write its result, unless the training was stopped or can be retried."""
+"""Train one fold task and write its result.
+
+Train one fold task and write its result, unless the training was stopped or can be retried.
+
+Train a fold task in its own process, on GPU slots that no other training of this machine uses.
+"""
 
 import json
 import time
@@ -8,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import store_of
-from nnlo_lib.config.resources import RunResources
-from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.exit_reason import STOPPED_REASONS, TRANSIENT_REASONS
+from nnlo_lib.core.errors import STOPPED_REASONS, TRANSIENT_REASONS, UserError
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.executors.gpu_slots import reserve_gpus
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
+from nnlo_lib.search.study.storage import fold_task_run, read_config, trial_run
 from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint, read_result, read_trial
-from nnlo_lib.search.study.trial_run import trial_run
 from nnlo_lib.state import attempts
-from nnlo_lib.state.attempt_outcome import Action, AttemptOutcome, EndReport, decide
+from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED, Action, AttemptOutcome, EndReport, decide
 from nnlo_lib.train.task import Task
 
 AttemptFunction = Callable[[Task, LaunchOptions], AttemptOutcome]
@@ -153,7 +158,7 @@ def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:
     limit = search.objective.max_parameters if search else None
     if limit is None:
         return ""
-    from nnlo_lib.executors.model_size import count_parameters
+    from nnlo_lib.train.replica.model_build import count_parameters
 
     count = count_parameters(run, manifest, experiment.seeds[0])
     return f"{count:,} parameters exceed search.objective.max_parameters ({limit:,})" if count > limit else ""
@@ -180,3 +185,16 @@ def task_of(experiment: Experiment, folder: Path, fold_task: FoldTask, point: Se
         experiment.name, f"trial {fold_task.trial}", run, experiment.seeds[0], fold_task.fold if folds > 1 else None, folds,
         store_of(run).manifest, fold_task.run_folder(folder), fold_task.epochs,
     )  # fmt: skip
+
+
+def train_trial(folder: Path, fold_task: FoldTask, launch_options: LaunchOptions) -> int:
+    """Train a fold task once GPUs are free; return the exit status, 75 if a stop signal arrived before.
+
+    Args:
+        folder: folder of the search.
+        fold_task: fold task.
+        launch_options: launch options of each attempt.
+    """
+    experiment = read_config(folder)
+    with reserve_gpus(fold_task_run(experiment, folder, fold_task)) as has_gpus:
+        return train_fold_task(experiment, folder, fold_task, launch_options) if has_gpus else EXIT_PREEMPTED

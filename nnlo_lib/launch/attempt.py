@@ -1,37 +1,86 @@
-"""One attempt at a task, from start to end: lease, retry policy, ranks, record, requeue.
+"""One attempt: lease, retry policy, launch, record.
+
+The record of an ended attempt in state/attempts.jsonl.
+
+One attempt at a task, from start to end: lease, retry policy, ranks, record, requeue.
 
 train_task -> run_attempt -> launcher.launch_ranks, which starts the ranks.
 """
 
 import logging
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
 
+from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import Fate, JobReport
-from nnlo_lib.core.batch_system import BatchJob
-from nnlo_lib.core.exit_reason import RESUMABLE_REASONS
+from nnlo_lib.core.errors import RESUMABLE_REASONS, UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.timestamp import timestamp
-from nnlo_lib.launch.attempt_record import ended_attempt, record_attempt
-from nnlo_lib.launch.crash_recovery import recover_attempt
-from nnlo_lib.launch.killed_attempt import correct_last_attempt
+from nnlo_lib.core.text_format import timestamp
+from nnlo_lib.launch.attempt_recovery import correct_last_attempt, read_progress, recover_attempt
 from nnlo_lib.launch.launcher import launch_ranks
-from nnlo_lib.launch.preemption_policy import PreemptionPolicy
-from nnlo_lib.launch.requeue import judge_stop, requeue_job
-from nnlo_lib.launch.signals import SignalRecorder, SignalSource
-from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.launch.stop_request import (
+    PreemptionPolicy,
+    SignalRecorder,
+    SignalSource,
+    TimeLimit,
+    judge_stop,
+    requeue_job,
+)
 from nnlo_lib.state.attempt_outcome import UNKNOWN_END, Action, AttemptOutcome, EndReport, decide
 from nnlo_lib.state.attempts import Attempt, AttemptLog
 from nnlo_lib.state.lease import Lease, LeaseHeldError
 from nnlo_lib.state.out_of_memory import job_exit_reason
-from nnlo_lib.state.run_log import log_error
+from nnlo_lib.state.training_records import log_error
 from nnlo_lib.train.freshness import status
 from nnlo_lib.train.task import Task
 
 logger = get_logger(__name__)
+
+TRAINING_KEY_DIGITS = 12  # of a SHA-256; enough to tell the trainings of a folder apart
+
+
+def ended_attempt(
+    task: Task, number: int, outcome: AttemptOutcome, job: BatchJob | None, started: str, seconds: float
+) -> Attempt:
+    """Return the record of an attempt that ends now.
+
+    Args:
+        task: the task.
+        number: number of the attempt, from 1.
+        outcome: outcome of the attempt.
+        job: batch job of the attempt, if any.
+        started: start time, ISO 8601.
+        seconds: duration.
+    """
+    start, reached, saved = read_progress(task.state)
+    ended, job_id = timestamp(), job.job_id if job else None
+    return Attempt(
+        number, started, ended, seconds, socket.gethostname(), job_id, outcome.reason, outcome.error_summary,
+        start, reached, saved, task.run.parallel.ranks, _training_key(task),
+    )  # fmt: skip
+
+
+def record_attempt(log: AttemptLog, ended: Attempt) -> None:
+    """Append an attempt to the log; if it cannot be written, warn, and let this process count it."""
+    try:
+        log.append(ended)
+    except OSError as error:
+        # A full disk must not turn a finished training into a failure.
+        logger.warning(f"cannot record attempt {ended.attempt} in state/attempts.jsonl: {error}")
+        log.attempts.append(ended)
+
+
+def _training_key(task: Task) -> str | None:
+    """Return the start of the task's fingerprint; None if its data cannot be read, which the ranks report."""
+    try:
+        return task.fingerprint[:TRAINING_KEY_DIGITS]
+    except (OSError, UserError):
+        return None
+
 
 LaunchFunction = Callable[[Task, str, TimeLimit, SignalSource, Event], AttemptOutcome]
 

@@ -1,4 +1,11 @@
-"""Start the ranks of one task, relay their output, wait until they exit, clean up and diagnose the exit."""
+"""Start the ranks by mpiexec or srun, relay their output, remove left-over shared memory.
+
+Removal of the shared memory that killed MPI processes leave behind, by the launcher of these processes.
+
+What prevents MPI from starting ranks on this host, before and after a launch, in words with a remedy.
+
+Start the ranks of one task, relay their output, wait until they exit, clean up and diagnose the exit.
+"""
 
 import ctypes
 import io
@@ -6,32 +13,120 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
+from nnlo_lib.batch.scheduler_query import request_scheduler
+from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.config.paths import StatePaths
-from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.interpreter import interpreter_folder
 from nnlo_lib.core.logging_setup import get_logger, write_stderr
-from nnlo_lib.launch.container import check_container, rank_python
-from nnlo_lib.launch.diagnosis import diagnose_exit
-from nnlo_lib.launch.exit_facts import ExitFacts
-from nnlo_lib.launch.launcher_command import LauncherCommand, is_needed
-from nnlo_lib.launch.launcher_output import LauncherOutput
-from nnlo_lib.launch.rank_processes import RankProcesses
-from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
-from nnlo_lib.launch.signals import SignalSource
-from nnlo_lib.launch.start_check import refuse_dead_allocation, shared_memory_problem
-from nnlo_lib.launch.time_limit import TimeLimit
-from nnlo_lib.launch.watchdog import EXIT_GRACE_S, Watchdog
+from nnlo_lib.core.process import interpreter_folder
+from nnlo_lib.launch.diagnosis import LauncherOutput, diagnose_exit
+from nnlo_lib.launch.launcher_command import LauncherCommand, check_container, is_needed, rank_python
+from nnlo_lib.launch.lost_ranks import SHARED_MEMORY_FOLDER, ExitFacts, shared_memory_text
+from nnlo_lib.launch.stop_request import SignalSource, TimeLimit
+from nnlo_lib.launch.watchdog import EXIT_GRACE_S, RankProcesses, Watchdog
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.out_of_memory import kernel_oom_kills
 from nnlo_lib.train.task import Task
+
+MIN_SEGMENT_AGE_S = 1.0  # seconds; a younger segment may belong to another launch that has not mapped it yet
+
+
+class SharedMemoryCleanup:
+    """MPICH's shared memory segments of this user that appear after the construction of this object."""
+
+    def __init__(self) -> None:
+        self._before = set(_segments())
+
+    def remove_unused(self) -> None:
+        """Remove the segments that no process has mapped."""
+        left = [path for path in _segments() if path not in self._before and _is_removable(path)]
+        used = _mapped() if left else ""
+        for path in left:
+            if str(path) not in used:
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _segments() -> list[Path]:
+    return list(Path("/dev/shm").glob("mpich_shm_*"))
+
+
+def _is_removable(path: Path) -> bool:
+    with suppress(OSError):
+        # `stat` follows a link of another user to its target, which can belong to this user.
+        status = path.lstat()
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        return is_own and time.time() - status.st_mtime > MIN_SEGMENT_AGE_S
+    return False
+
+
+def _mapped() -> str:
+    texts = []
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            texts.append(path.read_text())
+    return "".join(texts)
+
+
+# With one of these, mpiexec does not ask srun to start its proxies.
+BOOTSTRAP_VARIABLES = "HYDRA_LAUNCHER", "HYDRA_BOOTSTRAP"
+BOOTSTRAP_OPTIONS = {"-launcher", "-bootstrap", "--launcher", "--bootstrap"}
+DEAD_ALLOCATIONS = {  # what scontrol says, and what it means
+    "Invalid job id": "Slurm does not know this job (any more), in which mpiexec would start the ranks",
+    "Could not establish a configuration source": "this host belongs to no cluster of Slurm, whose srun would start the ranks",
+}
+# MPICH 5.0.2 started 2 ranks in 4 MB and not in 2 MB, 4 ranks in 6 MB and not in 4 MB.
+SHARED_MEMORY_PER_RANK_BYTES = 3 << 19
+
+
+def refuse_dead_allocation(command: LauncherCommand, environment: Mapping[str, str]) -> None:
+    """Raise UserError if mpiexec would start the ranks by srun in a Slurm job that this process is not in.
+
+    mpiexec then waits for ever. Variables of a job stay in a shell that the job has started, or in a copied environment.
+    """
+    number, words = environment.get("SLURM_JOB_ID", ""), set(shlex.split(command.text))
+    chosen = words & BOOTSTRAP_OPTIONS or any(environment.get(name) for name in BOOTSTRAP_VARIABLES)
+    if not number or chosen or not command.is_hydra:
+        return
+    if not shutil.which("srun", path=environment.get("PATH")):
+        problem = "this host has no srun, by which mpiexec starts ranks in a job of Slurm"
+    else:
+        # A controller that does not answer now is no reason to refuse a job that may be alive.
+        answer = request_scheduler("scontrol", "show", "job", number)
+        problem = next((problem for words, problem in DEAD_ALLOCATIONS.items() if words in answer), "")
+    if not problem:
+        return
+    raise UserError(
+        f"SLURM_JOB_ID is {number}, but {problem}: `unset SLURM_JOB_ID SLURM_JOBID` and run the same command again, or set "
+        "HYDRA_LAUNCHER=fork to start the ranks on this host"
+    )
+
+
+def shared_memory_problem(task: Task) -> str:
+    """Return why MPI could not connect ranks in shared memory, or an empty string if there is enough of it."""
+    ranks = RunResources(task.run).processes
+    try:
+        free = shutil.disk_usage(SHARED_MEMORY_FOLDER).free
+    except OSError:
+        free = 0
+    if ranks == 1 or free >= ranks * SHARED_MEMORY_PER_RANK_BYTES:
+        return ""
+    return (
+        f"no rank started: {shared_memory_text()}; enlarge it, for example by `docker run --shm-size=1g` or "
+        f"`mount -o remount,size=1g {SHARED_MEMORY_FOLDER}`"
+    )
+
 
 logger = get_logger(__name__)
 

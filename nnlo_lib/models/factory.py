@@ -11,15 +11,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from nnlo_lib.core.compiler_cache import guard_torch_compiler
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
-from nnlo_lib.core.keras_environment import select_torch_for_keras
-from nnlo_lib.core.lazy_import import load_implementation
+from nnlo_lib.core.file_lock import guard_torch_compiler
 from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.core.user_code import error_with_source_line, load_user_function, split_function_reference
-from nnlo_lib.models.libraries.library_names import library_of, missing_library
-from nnlo_lib.models.tensor_check import make_dense
-from nnlo_lib.models.zoo_registry import MODELS
+from nnlo_lib.core.user_code import (
+    error_with_source_line,
+    load_implementation,
+    load_user_function,
+    select_torch_for_keras,
+    split_function_reference,
+)
+from nnlo_lib.models.saved_networks import make_dense
+from nnlo_lib.models.zoo_registry import MODELS, library_of, missing_library
 
 Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # shape of a sample, or one shape per input
 OmittedActivation = Any  # nnlo_lib.models.keras.module.OmittedActivation, without importing Keras
@@ -113,8 +116,8 @@ def input_shapes(shape: Shape) -> tuple[tuple[int, ...], ...]:
 
 
 LIBRARY_BUILDERS = {
-    "timm": "nnlo_lib.models.libraries.timm_network:build_timm_network",
-    "hf": "nnlo_lib.models.libraries.transformers_network:build_transformers_network",
+    "timm": "nnlo_lib.models.libraries:build_timm_network",
+    "hf": "nnlo_lib.models.libraries:build_transformers_network",
 }
 
 
@@ -165,7 +168,7 @@ def _from_json(path: str, custom_objects: Mapping[str, str]) -> Any:
         import keras  # noqa: F401
     except ImportError as error:
         raise UserError(f"{path}: Keras is required but not installed; pip install 'nnlo[keras]'") from error
-    from nnlo_lib.models.keras.keras_json import load_keras_json
+    from nnlo_lib.models.keras.module import load_keras_json
 
     return load_keras_json(path, {name: _from_file(each) for name, each in custom_objects.items()})
 
@@ -173,7 +176,7 @@ def _from_json(path: str, custom_objects: Mapping[str, str]) -> Any:
 def _refuse_code(name: str) -> None:
     """Raise UserError if a network file runs its code when it is read."""
     if Path(name).suffix in TORCH_SUFFIXES:
-        from nnlo_lib.models.torchscript import code_of_torch_network
+        from nnlo_lib.models.saved_networks import code_of_torch_network
 
         raise UserError(
             f"{name} was not read: {code_of_torch_network(name)}. If you would also run a Python file of its author, set "
@@ -182,7 +185,7 @@ def _refuse_code(name: str) -> None:
 
 
 def _from_torch(path: str) -> nn.Module:
-    from nnlo_lib.models.torchscript import load_torch_network
+    from nnlo_lib.models.saved_networks import load_torch_network
 
     return load_torch_network(path)
 

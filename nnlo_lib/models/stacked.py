@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.models.pooling import PairPool, is_pair_pool
+from nnlo_lib.models.blocks import PairPool, is_pair_pool
 
 DropoutLayer = nn.modules.dropout._DropoutNd
 CHANNELS_LAST_MIN_CHANNELS = 4  # with fewer channels, convolutions are faster channels first

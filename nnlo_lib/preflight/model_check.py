@@ -1,24 +1,246 @@
-"""Check of a run's model: built, applied to one batch, with loss, metrics and backward pass."""
+"""One batch through the model, on the CPU or on `meta`.
 
+A model on torch's device `meta` that takes and returns tensors of the CPU.
+
+One batch for a run's model: forward, loss, metrics and backward, on the CPU or without values on `meta`.
+
+Check of a run's model: built, applied to one batch, with loss, metrics and backward pass.
+"""
+
+import math
 import random
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from nnlo_lib.config import Run
-from nnlo_lib.config.problem import UserProblemConfig
+from nnlo_lib.config.metrics import LOSSES
+from nnlo_lib.config.problem import (
+    ClassificationConfig,
+    DenseClassificationConfig,
+    RegressionConfig,
+    UserProblemConfig,
+)
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.yaml_source import KeyPath
-from nnlo_lib.preflight.mistake import Mistakes
-from nnlo_lib.preflight.model_trial import SAMPLES, ModelTrial
-from nnlo_lib.train.replica.model_init import activation_in_loss
+from nnlo_lib.models.saved_networks import StateGuard
+from nnlo_lib.preflight.data_check import Mistakes
+from nnlo_lib.problems.base import build_problem, refuse_regularization
+from nnlo_lib.train.replica.model_build import (
+    activation_in_loss,
+    build_random_model,
+    load_initial_weights,
+    model_output_size,
+)
+from nnlo_lib.train.replica.precision import parameter_dtype
+from nnlo_lib.train.replica.preprocess import Preprocessor
+
+
+class MetaModel(nn.Module):
+    """Applies a model on `meta`, forward and backward, and returns random outputs of the shapes it would return.
+
+    A loss and metrics can then compute with the values of outputs, which `meta` does not have.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """Return random outputs of the model's shapes and types."""
+        outputs = self.module(*(each.to("meta") for each in inputs))
+        if torch.is_grad_enabled():
+            for each in _tensors(outputs):
+                if each.requires_grad:
+                    each.sum().backward(retain_graph=True)  # type: ignore[no-untyped-call]
+        return _like(outputs)
+
+
+def _tensors(outputs: Any) -> list[Tensor]:
+    if isinstance(outputs, Tensor):
+        return [outputs]
+    return list(outputs.values() if isinstance(outputs, dict) else outputs)
+
+
+def _like(outputs: Any) -> Any:
+    if isinstance(outputs, Tensor):
+        values = torch.rand(outputs.shape, dtype=torch.float32).to(outputs.dtype)
+        return values.requires_grad_(outputs.requires_grad)
+    if isinstance(outputs, dict):
+        return {name: _like(each) for name, each in outputs.items()}
+    return tuple(_like(each) for each in outputs)
+
 
 logger = get_logger(__name__)
+
+SAMPLES = 3  # odd, so that a wrong reshape rarely fits; more than 1 for batch normalization
+SMALL_MODEL = (
+    5_000_000  # parameters, up to which a pass on the CPU is faster than torch's first pass on `meta`
+)
+
+
+@dataclass
+class ModelTrial:
+    """One batch for a run's model.
+
+    Attributes:
+        tensors: preprocessor of the batch.
+        classes: number of outputs that the model should have.
+        outputs: outputs of the last forward pass.
+        stage: part of the training step that runs: problem, model, loss or backward.
+    """
+
+    run: Run
+    manifest: DataManifest
+    tensors: Preprocessor
+    classes: int
+    outputs: list[Tensor] = field(default_factory=list)
+    stage: str = "problem"
+
+    @classmethod
+    def of(cls, run: Run, manifest: DataManifest) -> "ModelTrial":
+        """Return the trial of a run. Raises UserError if crop, normalization or problem do not fit the data."""
+        tensors = Preprocessor(manifest, run.data, "cpu", parameter_dtype(run.train.precision))
+        return cls(run, manifest, tensors, model_output_size(run, manifest))
+
+    def passes_on_meta(self) -> bool:
+        """Return True if a large model of a supervised problem can be trained on `meta`."""
+        supervised = isinstance(self.run.problem, ClassificationConfig | RegressionConfig)
+        if not supervised or self.run.model.is_network_file:
+            return False
+        try:
+            with torch.device("meta"), warnings.catch_warnings(action="ignore"):
+                module = self._build()
+                if sum(each.numel() for each in module.parameters()) <= SMALL_MODEL:
+                    return False
+                load_initial_weights(self.run, module, self.tensors.shape)
+            self._train(MetaModel(module))
+        except USER_CODE_ERRORS:
+            return False
+        return True
+
+    def run_on_cpu(self) -> None:
+        """Build the model with its weights and train it on the batch; raise the error of any part of it."""
+        self._train(load_initial_weights(self.run, self._build(), self.tensors.shape))
+
+    def _build(self) -> nn.Module:
+        # The seed is of no importance: only shapes are checked.
+        module = build_random_model(self.run, self.tensors.shape, self.classes, 0).to(self.tensors.dtype)
+        if not any(each.requires_grad for each in module.parameters()):
+            raise UserError(f"{self.run.model.name}: the model has no trainable parameter")
+        return module
+
+    def _train(self, module: nn.Module) -> None:
+        """Compute loss, gradient and metrics of a batch in training mode, then loss and metrics in evaluation mode."""
+        problem, (inputs, targets) = build_problem(self.run), self._batch()
+        # TorchScript has no identity of tensors; on `meta`, they have no values.
+        scripted, has_values = isinstance(module, torch.jit.ScriptModule), not isinstance(module, MetaModel)
+        guard = StateGuard(module) if has_values and not scripted else None
+        module = _Called(module) if scripted else module
+        hooks = (
+            module.register_forward_pre_hook(self._enter_model),
+            module.register_forward_hook(self._leave_model),
+        )
+        try:
+            # In this step, the generator of a GAN trains.
+            step = getattr(self.run.problem, "first_generator_step", 0)
+            batch = problem.compute_loss(module.train(), inputs, targets, step)
+            if not problem.adds_regularization:
+                refuse_regularization(
+                    module,
+                    f"which problem {self.run.problem.name} does not add; a Problem class of your own can add "
+                    "module.regularization_loss() and set adds_regularization = True",
+                )
+            self.stage = "backward"
+            batch.loss.backward()  # type: ignore[no-untyped-call]
+            if guard and (problem_of_state := guard.problem()):
+                raise UserError(f"{self.run.model.name}: {problem_of_state}")
+            self.stage = "loss"
+            batch.sums()
+            problem.measure(module.eval(), inputs, targets)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _batch(self) -> tuple[tuple[Tensor, ...], Tensor]:
+        inputs = tuple(
+            _some(np.random.default_rng(0), (SAMPLES, *column.shape), column.dtype)
+            for column in self.manifest.inputs
+        )
+        return self.tensors(inputs, self._labels())
+
+    def _labels(self) -> np.ndarray[Any, Any]:
+        classes, labels = self.manifest.classes, self.manifest.labels
+        if classes is not None:
+            # The last class first, because it exceeds the outputs of a model with too few.
+            return np.arange(classes - 1, classes - 1 + SAMPLES) % classes
+        if isinstance(self.run.problem, DenseClassificationConfig):
+            places = np.arange(SAMPLES * math.prod(labels.shape)) % self.run.problem.classes
+            return places.reshape(SAMPLES, *labels.shape)
+        return _some(np.random.default_rng(1), (SAMPLES, *labels.shape), labels.dtype)
+
+    def _enter_model(self, module: nn.Module, inputs: Any) -> None:
+        self.stage = "model"
+
+    def _leave_model(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        """Keep the outputs. Raises UserError if they are no tensors, for example without `return`.
+
+        Args:
+            module: the model.
+            inputs: its inputs.
+            outputs: what it returned.
+        """
+        kept = list(outputs.values()) if isinstance(outputs, dict) else outputs
+        kept = kept if isinstance(kept, list | tuple) else [kept]
+        if not kept or not all(isinstance(each, Tensor) for each in kept):
+            found = ", ".join(type(each).__name__ for each in kept) or "nothing"
+            raise UserError(
+                f"{self.run.model.name}: forward() of {type(module).__name__} returned {found}; it must return a tensor, "
+                "or a tuple or a mapping of tensors (is `return` missing?)"
+            )
+        self._refuse_one_output(kept[0])
+        self.outputs, self.stage = list(kept), "loss"
+
+    def _refuse_one_output(self, first: Tensor) -> None:
+        """Raise UserError if a single output would be compared with the numbers of more than two classes."""
+        classes, loss = self.manifest.classes, self.run.loss
+        known = isinstance(self.run.problem, ClassificationConfig) and loss in LOSSES["classification"]
+        if known and classes is not None and classes > 2 and first.dim() == 2 and first.shape[1] == 1:
+            raise UserError(
+                f"{self.run.model.name}: the model returns 1 number per sample, but {self.manifest.dataset} has {classes} "
+                "classes; return one number for each class"
+            )
+
+
+class _Called(nn.Module):
+    """Calls a module of TorchScript, which does not support hooks itself."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.module(*inputs)
+
+
+def _some(draws: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Return an array of zeros, or of floats in 0..1.
+
+    Args:
+        draws: generator of the floats.
+        shape: shape of the array.
+        dtype: its type.
+    """
+    return np.asarray(draws.random(shape) if np.dtype(dtype).kind == "f" else np.zeros(shape)).astype(dtype)
 
 
 def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:

@@ -1,4 +1,11 @@
-"""The interface between the training loop and a problem: a loss to differentiate, and sums over samples."""
+"""Interface of problems, and the build of a run's problem.
+
+The interface between the training loop and a problem: a loss to differentiate, and sums over samples.
+
+Build the problem of a run.
+
+Penalties that a model adds to the loss, such as the regularizers of Keras.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -7,6 +14,8 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from nnlo_lib.config import Run
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_code import load_implementation
 
 
 class BatchLoss(NamedTuple):
@@ -73,3 +82,30 @@ class Problem(ABC):
         """Return the mean loss and metrics by name; an empty dictionary if there are no samples."""
         samples, *totals = sums.tolist()
         return {name: total / samples for name, total in zip(self.names, totals, strict=True) if samples}
+
+
+def build_problem(run: Run) -> Problem:
+    """Return the problem of a run. Raises UserError if a user's function cannot be loaded."""
+    kind: type[Problem] = load_implementation(run.problem.reference)
+    return kind.from_config(run.problem, run)
+
+
+def regularization_loss(module: nn.Module) -> Tensor | None:
+    """Return what the method `regularization_loss` of a model returns, a scalar; None if it has no such method.
+
+    It is called after a forward pass, so that it may depend on the last outputs.
+    """
+    method = getattr(module, "regularization_loss", None)
+    penalty: Tensor | None = method() if method else None
+    return penalty
+
+
+def refuse_regularization(module: nn.Module, reason: str) -> None:
+    """Raise UserError if a model adds a penalty to the loss, which would be ignored; after a forward pass.
+
+    Args:
+        module: the model.
+        reason: what would ignore the penalty, and what to do.
+    """
+    if regularization_loss(module) is not None:
+        raise UserError(f"the model has a regularization loss, {reason}")

@@ -1,4 +1,13 @@
-"""Losses and metrics by name, for outputs as the model returns them and labels as the store holds them."""
+"""Losses and metrics by name: classes, targets, the user's functions.
+
+Losses and metrics between outputs and targets, both (samples, k): the mean over k of each sample.
+
+The multi-class hinge is the exception: it is a single value of all k outputs.
+
+Losses and metrics of classes: (samples, classes) outputs, (samples,) labels -> (samples,) values.
+
+Losses and metrics by name, for outputs as the model returns them and labels as the store holds them.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,8 +20,190 @@ from nnlo_lib.config.metrics import TOP_K_ACCURACY_PATTERN
 from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.user_code import error_with_source_line, load_user_function
-from nnlo_lib.problems import classification_metrics as classes
-from nnlo_lib.problems.regression_losses import elementwise
+
+PROBABILITY_EPSILON = 1e-7  # bounds probabilities away from 0 and 1, as in Keras
+
+
+def mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean squared error of each sample."""
+    return functional.mse_loss(outputs, targets, reduction="none").mean(1)
+
+
+def mae(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean absolute error of each sample."""
+    return functional.l1_loss(outputs, targets, reduction="none").mean(1)
+
+
+def huber(outputs: Tensor, targets: Tensor, delta: float = 1.0) -> Tensor:
+    """Return error^2 / 2 for |error| up to `delta`, delta (|error| - delta / 2) beyond (Huber 1964).
+
+    Args:
+        outputs: outputs of the model, (samples, k).
+        targets: targets, (samples, k).
+        delta: error, in the unit of the targets, at which the square becomes linear.
+    """
+    return functional.huber_loss(outputs, targets, reduction="none", delta=delta).mean(1)
+
+
+def binary_cross_entropy(outputs: Tensor, targets: Tensor, probabilities: bool = False) -> Tensor:
+    """Return -w log p - (1 - w) log(1 - p): w is the target; p the output or its logistic function.
+
+    Args:
+        outputs: logits or probabilities, (samples, k).
+        targets: targets from 0 to 1, (samples, k).
+        probabilities: True if the outputs are probabilities.
+    """
+    if not probabilities:
+        return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(1)
+    p = outputs.clamp(PROBABILITY_EPSILON, 1 - PROBABILITY_EPSILON)
+    # lerp(a, b, w) = (1 - w) a + w b; log1p(-p) is accurate for small p, unlike log(1 - p).
+    return -torch.lerp(torch.log1p(-p), p.log(), targets).mean(1)
+
+
+def binary_accuracy(outputs: Tensor, targets: Tensor, threshold: float = 0.0) -> Tensor:
+    """Return the fraction of outputs on the right side of the threshold; NaN is on no side.
+
+    Args:
+        outputs: outputs of the model, (samples, k).
+        targets: targets, (samples, k); a target above 0.5 is positive.
+        threshold: number above which an output is positive.
+    """
+    is_right = ((outputs > threshold) == (targets > 0.5)) & ~(outputs.isnan() | targets.isnan())
+    return is_right.to(outputs.dtype).mean(1)
+
+
+def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return max(0, 1 - right + max(0, others)) for one-hot classes, as Keras' categorical_hinge.
+
+    A single output has the loss max(0, 1 - output) for class 1 and max(0, 1 + output) for class 0.
+    """
+    if outputs.shape[1] == 1:
+        return (1 - (2 * targets - 1) * outputs).clamp(min=0)[:, 0]
+    right = (targets * outputs).sum(1)
+    return (1 - right + ((1 - targets) * outputs).amax(1)).clamp(min=0)
+
+
+def elementwise(probabilities: bool, threshold: float, delta: float = 1.0) -> dict[str, partial[Tensor]]:
+    """Return the functions of this module by name.
+
+    Args:
+        probabilities: True if the outputs are probabilities.
+        threshold: number above which an output is positive.
+        delta: see `huber`.
+    """
+    return {
+        "mse": partial(mse),
+        "mae": partial(mae),
+        "huber": partial(huber, delta=delta),
+        "hinge": partial(hinge),
+        "binary_cross_entropy": partial(binary_cross_entropy, probabilities=probabilities),
+        "binary_accuracy": partial(binary_accuracy, threshold=threshold),
+    }
+
+
+NO_CLASS = -1  # prediction from outputs of which one is NaN
+
+
+def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Return -log softmax(scores) of the class.
+
+    Args:
+        scores: logits, (samples, classes), or (samples, 1) of class 1, beside a score of 0 of class 0.
+        labels: classes, int64 (samples,), or probabilities, (samples, classes) or (samples, 1) of class 1.
+        smoothing: share of the label's weight that is spread evenly over all classes.
+    """
+    if scores.shape[1] == 1:
+        scores = functional.pad(scores, (1, 0))
+    labels = _of_both_classes(labels)
+    # Probabilities of a wider dtype would give the loss that dtype, too.
+    labels = labels if labels.dtype == torch.int64 else labels.to(scores.dtype)
+    return functional.cross_entropy(scores, labels, reduction="none", label_smoothing=smoothing)
+
+
+def cross_entropy_of_probabilities(outputs: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Return -log p of the class, p scaled to sum 1 and clipped, as in Keras' categorical_crossentropy.
+
+    Args:
+        outputs: probabilities, (samples, classes), or (samples, 1) of class 1.
+        labels: classes, int64 (samples,), or probabilities, (samples, classes) or (samples, 1) of class 1.
+        smoothing: share of the label's weight that is spread evenly over all classes.
+    """
+    outputs = _of_both_classes(outputs)
+    return cross_entropy(
+        (outputs / outputs.sum(1, keepdim=True)).clamp(PROBABILITY_EPSILON, 1 - PROBABILITY_EPSILON).log(),
+        labels,
+        smoothing,
+    )
+
+
+def _of_both_classes(values: Tensor) -> Tensor:
+    """Return probabilities (samples, 1) of class 1 as (samples, 2), other values unchanged."""
+    return torch.cat([1 - values, values], 1) if values.shape[1:] == (1,) else values
+
+
+def nll(logarithms: Tensor, labels: Tensor) -> Tensor:
+    """Return -log p of the class, for a model that outputs log p. Raises UserError for a single output."""
+    if logarithms.shape[1] == 1:
+        raise UserError(
+            "nll needs one output for each class, but the model returns 1; use binary_cross_entropy or cross_entropy"
+        )
+    return functional.nll_loss(logarithms, classes_only(labels, "nll"), reduction="none")
+
+
+def predicted(outputs: Tensor, threshold: float = 0.0) -> Tensor:
+    """Return the class of the highest output, the lowest of equal ones; -1 if an output is NaN.
+
+    A single output is class 1 if above the threshold.
+    """
+    highest = (outputs[:, 0] > threshold).long() if outputs.shape[1] == 1 else outputs.argmax(1)
+    return torch.where(_has_nan(outputs), NO_CLASS, highest)
+
+
+def accuracy(outputs: Tensor, labels: Tensor, threshold: float = 0.0) -> Tensor:
+    """Return True for each sample if its predicted class is its label and no output is NaN.
+
+    Args:
+        outputs: scores or probabilities, (samples, classes), or (samples, 1) for two classes.
+        labels: classes, int64 (samples,).
+        threshold: number above which a single output is class 1.
+    """
+    return predicted(outputs, threshold) == classes_only(labels, "accuracy")
+
+
+def top_k_accuracy(outputs: Tensor, labels: Tensor, k: int, threshold: float = 0.0) -> Tensor:
+    """Return True for each sample if its class has one of the k highest outputs and no output is NaN.
+
+    Of equal outputs, the output of the lower class counts as higher, as in `predicted`.
+
+    Args:
+        outputs: scores or probabilities, (samples, classes), or (samples, 1) for two classes.
+        labels: classes, int64 (samples,).
+        k: number of outputs; may exceed the number of classes.
+        threshold: number above which a single output is class 1.
+    """
+    labels = classes_only(labels, f"top{k}_accuracy")
+    if outputs.shape[1] == 1:
+        # Of two classes, one is on each side of the threshold.
+        return ((predicted(outputs, threshold) == labels) | (k > 1)) & ~_has_nan(outputs)
+    # topk would select any of equal outputs.
+    best = torch.sort(outputs, dim=1, descending=True, stable=True).indices[:, :k]
+    return (best == labels[:, None]).any(1) & ~_has_nan(outputs)
+
+
+def _has_nan(outputs: Tensor) -> Tensor:
+    return outputs.isnan().any(1)
+
+
+def classes_only(labels: Tensor, metric: str) -> Tensor:
+    """Return `labels` if they are classes, int64 (samples,). Raises UserError otherwise."""
+    if labels.dtype != torch.int64 or labels.dim() != 1:
+        raise UserError(
+            f"{metric} needs one class for each sample, but the labels are {labels.dtype} of shape "
+            f"{tuple(labels.shape[1:])}; for several binary labels per sample, set loss: binary_cross_entropy "
+            f"and metrics: [binary_accuracy]"
+        )
+    return labels
+
 
 PerSample = Callable[[Tensor, Tensor], Tensor]  # outputs (samples, ...), labels (samples, ...) -> (samples,)
 
@@ -54,14 +245,14 @@ def metric_by_name(
             _compared, elementwise(probabilities, threshold, problem.huber_delta)[name], labels_like_outputs
         )
     if found := TOP_K_ACCURACY_PATTERN.fullmatch(name):
-        return partial(classes.top_k_accuracy, k=int(found[1]), threshold=threshold)
+        return partial(top_k_accuracy, k=int(found[1]), threshold=threshold)
     if name == "accuracy":
-        return partial(classes.accuracy, threshold=threshold)
+        return partial(accuracy, threshold=threshold)
     if name == "cross_entropy":
-        entropy = classes.cross_entropy_of_probabilities if probabilities else classes.cross_entropy
+        entropy = cross_entropy_of_probabilities if probabilities else cross_entropy
         return partial(entropy, smoothing=smoothing)
     if name == "nll":
-        return classes.nll
+        return nll
     return partial(_compared, elementwise(probabilities, threshold)[name], targets_like_outputs)
 
 

@@ -1,6 +1,11 @@
-"""The report of an experiment or a search as one self-contained HTML file."""
+"""Report.html: inputs, record, rendering; text outcome of a search.
 
-from collections.abc import Sequence
+The report of an experiment or a search as one self-contained HTML file.
+
+Output of a finished search: its files, and the best trial as text.
+"""
+
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,35 +13,29 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
-from nnlo_lib.report import formatting
-from nnlo_lib.report.charts import learning_curves, measured_values
-from nnlo_lib.report.finished_job import group_by_run, load_jobs
+from nnlo_lib.report import formatting, learning_curves, quantities
+from nnlo_lib.report.quantities import TimeBase, time_base_of
 from nnlo_lib.report.search.section import search_section
-from nnlo_lib.report.sections import (
-    attempts,
-    communication,
-    failed_jobs,
-    resource_usage,
-    time_and_traffic,
+from nnlo_lib.report.sections import attempts, comparison, headline, origin, predictions, resources
+from nnlo_lib.report.sections.comparison import difference_matrix
+from nnlo_lib.report.statistics import run_comparison
+from nnlo_lib.report.statistics.comparison_text import compare_all
+from nnlo_lib.report.statistics.run_comparison import ranking_metric
+from nnlo_lib.report.tables import group_by_run, load_jobs, read_summary
+from nnlo_lib.search.best import best_trial_summary, write_outcome
+from nnlo_lib.search.space.space import count_distinct_points
+from nnlo_lib.search.space.validate import unfinished_grid
+from nnlo_lib.search.study.storage import StoredStudy, load_study
+from nnlo_lib.search.study.study import reason_to_end
+from nnlo_lib.search.study.trial_summary import (
+    TrialSummary,
+    format_objective,
+    format_point_lines,
+    format_selection,
 )
-from nnlo_lib.report.sections.origin import model_layers, provenance, published_weights
-from nnlo_lib.report.sections.quality import (
-    comparison,
-    confusion,
-    consensus,
-    consensus_matrix,
-    gan_samples,
-    headline,
-)
-from nnlo_lib.report.sections.quality.difference_matrix import difference_matrix
-from nnlo_lib.report.statistics import guessing
-from nnlo_lib.report.statistics.compared_metric import ranking_metric
-from nnlo_lib.report.statistics.comparisons_csv import compare_all
-from nnlo_lib.report.tables import read_summary
-from nnlo_lib.report.time_base import TimeBase, time_base_of
-from nnlo_lib.state.finished_run import FinishedRun
-from nnlo_lib.state.published_file import read_text
+from nnlo_lib.state.finished_run import FinishedRun, read_text
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -113,13 +112,13 @@ def render(
         drawing=learning_curves,
         formatting=formatting,
         panels=panels,
-        validated=measured_values.validations_sentence(jobs),
+        validated=quantities.validations_sentence(jobs),
         banded=any(curve.band for panel in panels for curve in panel.curves),
-        confusions=confusion.confusion_matrices(jobs),
-        confused_on=confusion.evaluated_on(jobs),
-        guessing=guessing.guessing_sentence(jobs),
-        published=published_weights.published_weights_sentence(jobs),
-        pictures=gan_samples.sample_images(jobs),
+        confusions=predictions.confusion_matrices(jobs),
+        confused_on=predictions.evaluated_on(jobs),
+        guessing=run_comparison.guessing_sentence(jobs),
+        published=origin.published_weights_sentence(jobs),
+        pictures=predictions.sample_images(jobs),
         clock=time_base,
         **_tables(jobs, table, time_base),
         **_costs(jobs),
@@ -130,8 +129,8 @@ def render(
 
 
 def _failed_jobs(jobs: Sequence[FinishedRun], folders: Sequence[Path]) -> dict[str, Any]:
-    failed = failed_jobs.failed_jobs(folders)
-    return {"failed_jobs": failed, "failed_note": failed_jobs.failed_jobs_sentence(failed, jobs)}
+    failed = attempts.failed_jobs(folders)
+    return {"failed_jobs": failed, "failed_note": attempts.failed_jobs_sentence(failed, jobs)}
 
 
 def _css() -> Markup:
@@ -174,32 +173,32 @@ def _tables(jobs: Sequence[FinishedRun], table: pd.DataFrame, time_base: TimeBas
         "has_folds": bool(table["fold"].notna().any()),
         "headings": headings,
         "rows": rows,
-        "distances": consensus_matrix.consensus_matrices(jobs),
-        "own_models": consensus.runs_with_node_models(jobs),
-        "agreement": consensus.consensus_table(
-            jobs, consensus.node_metric_ranges(table, ranking.name if ranking else "loss")
+        "distances": predictions.consensus_matrices(jobs),
+        "own_models": predictions.runs_with_node_models(jobs),
+        "agreement": predictions.consensus_table(
+            jobs, predictions.node_metric_ranges(table, ranking.name if ranking else "loss")
         ),
     }
 
 
 def _costs(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
-    times, volumes = time_and_traffic.seconds_by_phase(jobs), time_and_traffic.bytes_by_purpose(jobs)
+    times, volumes = resources.seconds_by_phase(jobs), resources.bytes_by_purpose(jobs)
     return {
         "times": times,
-        "phases": time_and_traffic.segment_names(times),
-        "waiting": time_and_traffic.waiting_sentence(times),
+        "phases": resources.segment_names(times),
+        "waiting": resources.waiting_sentence(times),
         "volumes": volumes,
-        "purposes": time_and_traffic.segment_names(volumes),
-        "exchange": communication.communication_table(jobs),
-        "stale": bool(communication.staleness(jobs)),
+        "purposes": resources.segment_names(volumes),
+        "exchange": resources.communication_table(jobs),
+        "stale": bool(resources.staleness(jobs)),
     }
 
 
 def _resource_usage(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
-    tables = resource_usage.monitor_tables(jobs)
+    tables = resources.monitor_tables(jobs)
     return {
-        "used": resource_usage.usage_table(tables),
-        "use_panels": resource_usage.usage_panels(tables, list(group_by_run(jobs))),
+        "used": resources.usage_table(tables),
+        "use_panels": resources.usage_panels(tables, list(group_by_run(jobs))),
     }
 
 
@@ -214,10 +213,58 @@ def _attempts(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
 
 def _provenance(jobs: Sequence[FinishedRun], experiment_file: Path) -> dict[str, Any]:
     return {
-        "settings": provenance.resolved_settings(jobs),
-        "models": model_layers.trained_models(jobs),
-        "layer_headings": model_layers.HEADINGS,
-        "facts": provenance.provenance_facts(jobs),
-        "packages": provenance.packages(jobs),
-        "commands": provenance.commands(jobs, experiment_file),
+        "settings": origin.resolved_settings(jobs),
+        "models": origin.trained_models(jobs),
+        "layer_headings": origin.HEADINGS,
+        "facts": origin.provenance_facts(jobs),
+        "packages": origin.packages(jobs),
+        "commands": origin.commands(jobs, experiment_file),
     }
+
+
+def report_outcome(folder: Path) -> None:
+    """Write trials.csv, best.yaml and report.html, and print a summary.
+
+    Raises UserError if no trial has a result.
+    """
+    write_outcome(folder)
+    write_search_page(SearchPaths(folder).report, folder)
+    print_outcome(folder)
+
+
+def print_outcome(folder: Path) -> None:
+    """Print a summary of a search. Raises UserError if no trial has a result."""
+    record = load_study(folder)
+    print("\n".join(_lines(record, best_trial_summary(record))))
+
+
+def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
+    yield f"best: trial {best.number} of {len(record.snapshot.trials)}  {format_objective(record.search.objective, best)}"
+    yield from (f"  {selection}" for selection in [format_selection(record.snapshot)] if selection)
+    yield from (f"  {line}" for line in format_point_lines(best.point))
+    rows, paths = record.trial_summaries, SearchPaths(record.folder)
+    counts = {state: sum(row.state == state for row in rows) for state in ("stopped", "failed", "unwanted")}
+    others = [f"{count} {state}" for state, count in counts.items() if count]
+    hours = sum(row.core_hours for row in rows)
+    yield from _unlike_asked(record)
+    yield f"trials: {len(rows)}{''.join(f', {each}' for each in others)}; {hours:.3g} core hours"
+    yield f"table:  {paths.table}"
+    yield f"page:   {paths.report}"
+    yield f"next:   nnlo run {paths.best}"
+
+
+def _unlike_asked(record: StoredStudy) -> Iterator[str]:
+    """Yield a line for each reason that ended the search before the limit that the user has set."""
+    count, limit = len(record.snapshot.trials), record.search.trial_limit
+    if limit is not None and count < limit and count == count_distinct_points(record.search):
+        yield f"space:  exhausted after {count} trials (search.trials: {limit})"
+    if left := unfinished_grid(record.search, count):
+        yield f"grid:   {left}"
+    if record.search.trials is None and count == limit and _has_unused_limit(record):
+        yield f"ended:  after {limit} trials, the default of search.trials; raise it to use the whole budget"
+
+
+def _has_unused_limit(record: StoredStudy) -> bool:
+    """Return True if the search has a budget or a target that did not end it."""
+    limits = [record.search.objective.target, *(limit for _, limit in record.search.budget)]
+    return any(limit is not None for limit in limits) and reason_to_end(record.snapshot) is None

@@ -10,10 +10,15 @@ from enum import Enum
 from itertools import takewhile
 
 from nnlo_lib.batch.job_states import PREEMPTED, Fate, JobReport
-from nnlo_lib.core.error_headline import error_headline
-from nnlo_lib.core.errors import EXIT_USER_ERROR
-from nnlo_lib.core.exit_reason import PERMANENT_REASONS, RESUMABLE_REASONS, TRANSIENT_REASONS, ExitReason
-from nnlo_lib.core.stop_request import EXIT_STOPPED
+from nnlo_lib.core.errors import (
+    EXIT_STOPPED,
+    EXIT_USER_ERROR,
+    PERMANENT_REASONS,
+    RESUMABLE_REASONS,
+    TRANSIENT_REASONS,
+    ExitReason,
+    error_headline,
+)
 from nnlo_lib.state.attempts import Attempt, count_out_of_memory
 
 EXIT_PREEMPTED = EXIT_STOPPED  # the state is saved, too

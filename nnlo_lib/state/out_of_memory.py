@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from nnlo_lib.batch import BatchJob
+from nnlo_lib.batch.slurm_job import accounting_rows
 from nnlo_lib.config.paths import SLURM_LOGS_FOLDER
-from nnlo_lib.core.batch_system import BatchJob
-from nnlo_lib.core.batch_system.slurm_accounting import accounting_rows
-from nnlo_lib.core.exit_reason import ExitReason
+from nnlo_lib.core.errors import ExitReason
 
 TORCH_MESSAGES = ("can't allocate memory", "out of memory")  # of torch's errors on CPU and GPU
 HOST_VMSTAT_FILE = Path("/proc/vmstat")

@@ -1,6 +1,5 @@
 """Graphs between nodes, and the matrices with which the nodes mix their parameters."""
 
-from nnlo_lib.topology.mixing import MixingMatrix
-from nnlo_lib.topology.topology import Topology, build_topology
+from nnlo_lib.topology.topology import MixingMatrix, Topology, build_topology
 
 __all__ = ["MixingMatrix", "Topology", "build_topology"]

@@ -1,24 +1,224 @@
-"""The topology of a run: the mixing matrix of every round, and the properties of the graphs."""
+"""Mixing matrices of every round, static and time-varying.
+
+One round of mixing: the senders of each node and their weights.
+
+Compute the mixing matrix of a graph.
+
+The graph that is used in each round.
+
+The topology of a run: the mixing matrix of every round, and the properties of the graphs.
+
+Check the graph of a run against the requirements of its algorithm.
+"""
 
 import functools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import assert_never
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
-from nnlo_lib.config.topology import GraphConfig, TopologyConfig, UndirectedGraphConfig
-from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.topology.graphs import build_graph
-from nnlo_lib.topology.mixing import Matrix, MixingMatrix
-from nnlo_lib.topology.mixing_weights import drop_links, push_sum_weights, undirected_weights
-from nnlo_lib.topology.time_varying import (
-    drop_probability,
-    first_round_of_graph,
-    graph_at_round,
-    has_drops,
-    has_redraws,
-    period,
+from nnlo_lib.config import Run
+from nnlo_lib.config.algorithm_base import GraphProperty
+from nnlo_lib.config.topology import (
+    DrawnGraphConfig,
+    GraphConfig,
+    GraphSequenceConfig,
+    MixingWeights,
+    OnePeerExponentialGraphConfig,
+    TopologyConfig,
+    UndirectedGraphConfig,
 )
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.rng import derive_seed
+from nnlo_lib.topology.graphs import build_graph, ceil_log2
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class MixingMatrix:
+    """The mixing matrix of one round.
+
+    `matrix` has shape (nodes, nodes) and is read-only; row i holds the weights of the vectors that node i
+    receives. A weight off the diagonal is zero exactly where there is no link.
+    """
+
+    matrix: Matrix
+
+    def __post_init__(self) -> None:
+        # Simulated ranks share one object: a write would change the weights of all of them.
+        self.matrix.setflags(write=False)
+
+    def neighbors(self, rank: int) -> dict[int, float]:
+        """Return the ranks from which `rank` receives, ascending, without itself, and their weights."""
+        row = self.matrix[rank]
+        others = _others(row, rank)
+        return dict(zip(others.tolist(), row[others].tolist(), strict=True))
+
+    def degree(self, rank: int) -> int:
+        """Return the number of ranks from which `rank` receives."""
+        return len(_others(self.matrix[rank], rank))
+
+    def receivers(self, rank: int) -> list[int]:
+        """Return the ranks to which `rank` sends, in ascending order, without itself."""
+        receivers: list[int] = _others(self.matrix[:, rank], rank).tolist()
+        return receivers
+
+    def self_weight(self, rank: int) -> float:
+        """Return the weight that `rank` gives its own vector."""
+        return float(self.matrix[rank, rank])
+
+
+def _others(weights: Matrix, rank: int) -> NDArray[np.intp]:
+    others: NDArray[np.intp] = np.flatnonzero(weights)
+    return np.delete(others, np.searchsorted(others, rank)) if weights[rank] else others
+
+
+def undirected_weights(graph: nx.Graph, weights: MixingWeights) -> Matrix:
+    """Return the mixing matrix of an undirected graph: symmetric, every row and column sums to one.
+
+    Metropolis and maximum-degree weights: Xiao, Boyd, Lall, A scheme for robust distributed sensor fusion,
+    2005.
+    Raises UserError if `weights` is uniform and degrees differ.
+    """
+    links = adjacency(graph)
+    degree = links.sum(axis=1)
+    match weights:
+        case "metropolis":
+            return with_self_weights(links / (1 + np.maximum.outer(degree, degree)))
+        case "lazy_metropolis":
+            return with_self_weights(links / (1 + np.maximum.outer(degree, degree)) / 2)
+        case "max_degree":
+            return with_self_weights(links / (1 + degree.max()))
+        case "uniform":
+            _same(degree)
+            return with_self_weights(links / (1 + degree))
+        case _:
+            assert_never(weights)
+
+
+def push_sum_weights(graph: nx.DiGraph) -> Matrix:
+    """Return the push-sum matrix of a directed graph: sender j splits evenly, every column sums to one.
+
+    w_ij = 1 / (1 + out-degree of j): Nedic, Olshevsky, arXiv:1303.2289.
+    """
+    links = adjacency(graph)
+    share = 1 / (1 + links.sum(axis=1))
+    matrix: Matrix = links.T * share + np.diag(share)
+    return matrix
+
+
+def drop_links(matrix: Matrix, drop: float, generator: np.random.Generator) -> Matrix:
+    """Return the mixing matrix of a round in which links may be lost.
+
+    Args:
+        matrix: symmetric mixing matrix without losses, (nodes, nodes); not changed.
+        drop: probability that a link is lost.
+        generator: source of the draws, one per link.
+    """
+    # One draw for both directions of a link: the matrix stays symmetric, so that mixing keeps the mean.
+    one, other = np.nonzero(np.triu(matrix, 1))
+    lost = generator.random(one.size) < drop
+    kept = matrix - np.diag(matrix.diagonal())
+    kept[one[lost], other[lost]] = kept[other[lost], one[lost]] = 0
+    return with_self_weights(kept)
+
+
+def adjacency(graph: nx.Graph) -> Matrix:
+    """Return the (nodes, nodes) array that is 1 if the row's node is linked to the column's, else 0."""
+    links: Matrix = nx.to_numpy_array(graph, nodelist=range(len(graph)), weight=None)
+    return links
+
+
+def with_self_weights(links: Matrix) -> Matrix:
+    """Return `links` with self-weights on the diagonal, so that every row sums to one."""
+    # With symmetric `links` the columns, too, sum to one, whatever links are missing.
+    whole: Matrix = links + np.diag(1 - links.sum(axis=1))
+    return whole
+
+
+def _same(degree: Matrix) -> None:
+    if np.ptp(degree):
+        raise UserError(
+            f"topology.weights: uniform needs the same number of neighbors for all nodes, but the nodes have "
+            f"{degree.min():.0f} to {degree.max():.0f} neighbors; use metropolis"
+        )
+
+
+def graph_at_round(settings: TopologyConfig, seed: int, round: int) -> tuple[GraphConfig, int, int]:
+    """Return the graph of a round: its settings, its seed and its own round.
+
+    The own round is the number of earlier rounds in which this graph was used.
+
+    Args:
+        settings: topology of the run.
+        seed: seed of the run.
+        round: round of the run.
+    """
+    if not isinstance(settings, GraphSequenceConfig):
+        return settings, seed, round
+    turns, now = divmod(round, settings.rounds)
+    cycle, index = divmod(turns, len(settings.of))
+    return (
+        settings.of[index],
+        # Random graphs with equal settings must differ within a sequence.
+        derive_seed(seed, "topology of a sequence", index),
+        # Rounds of other graphs do not count, so that a graph continues where its last turn ended.
+        cycle * settings.rounds + now,
+    )
+
+
+def first_round_of_graph(settings: GraphConfig, nodes: int, round: int) -> int:
+    """Return the first (own) round that has the same graph as a given one.
+
+    Args:
+        settings: settings of the graph.
+        nodes: number of nodes.
+        round: own round of the graph.
+    """
+    if isinstance(settings, DrawnGraphConfig) and settings.redraw_every:
+        return round - round % settings.redraw_every
+    return round % period(settings, nodes)
+
+
+def period(settings: TopologyConfig, nodes: int) -> int:
+    """Return the number of rounds after which the graphs repeat, redrawn graphs aside."""
+    match settings:
+        case OnePeerExponentialGraphConfig():
+            return max(1, ceil_log2(nodes))
+        case GraphSequenceConfig(of=of, rounds=rounds):
+            # A pass through the sequence takes len(of) * rounds rounds; in it, the own round of each graph
+            # advances by `rounds`.
+            return len(of) * math.lcm(rounds, *(period(graph, nodes) for graph in of))
+        case _:
+            return 1
+
+
+def drop_probability(settings: GraphConfig) -> float:
+    """Return the probability that a link is lost in a round."""
+    return settings.drop if isinstance(settings, UndirectedGraphConfig) else 0.0
+
+
+def has_drops(settings: TopologyConfig) -> bool:
+    """Return True if links may be lost."""
+    return any(drop_probability(graph) for graph in member_graphs(settings))
+
+
+def has_redraws(settings: TopologyConfig) -> bool:
+    """Return True if graphs are redrawn during the run."""
+    return any(
+        isinstance(graph, DrawnGraphConfig) and graph.redraw_every for graph in member_graphs(settings)
+    )
+
+
+def member_graphs(settings: TopologyConfig) -> tuple[GraphConfig, ...]:
+    """Return the settings of the graphs that take turns."""
+    return settings.of if isinstance(settings, GraphSequenceConfig) else (settings,)
+
 
 TOPOLOGY_CACHE_SIZE = 64  # entries of each cache: rounds, topologies, matrices
 EIGENVALUE_TOLERANCE = 1e-12  # eigenvalues of smaller modulus are rounding errors
@@ -141,3 +341,46 @@ def _lossless(settings: GraphConfig, nodes: int, seed: int, round: int) -> Mixin
 
 def _mutual(matrix: Matrix) -> bool:
     return bool(np.array_equal(matrix > 0, matrix.T > 0))
+
+
+GRAPH_PROPERTIES: dict[GraphProperty, Callable[[Topology], bool]] = {
+    "connected": lambda graph: graph.connected,
+    "symmetric": lambda graph: graph.symmetric,
+    "doubly stochastic": lambda graph: graph.doubly_stochastic,
+    "static": lambda graph: graph.static,
+    "bipartite": lambda graph: graph.bipartite,
+    # The margin is for rounding errors: an eigenvalue of exactly -1/3 must not pass.
+    "eigenvalues above -1/3": lambda graph: bool(np.linalg.eigvalsh(graph.at(0).matrix)[0] > -1 / 3 + 1e-9),
+}
+ADVICE: dict[GraphProperty, str] = {
+    "connected": "a connected graph, so that every node reaches all others; add links",
+    "symmetric": "a symmetric mixing matrix; use an undirected graph",
+    "doubly stochastic": "a doubly stochastic mixing matrix, so that all nodes have equal weight; set "
+    "topology.weights: metropolis",
+    "static": "a static graph, because nodes keep roles or state of their links from round to round; use a single graph without "
+    "drop and redraw_every",
+    "bipartite": "a bipartite graph, because active nodes send requests to passive nodes only; use "
+    "complete_bipartite, path, star, grid, hypercube, or cycle with an even number of nodes",
+    "eigenvalues above -1/3": "a mixing matrix with eigenvalues above -1/3; set topology.weights: lazy_metropolis",
+}
+
+
+def topology_error(run: Run, seed: int) -> str | None:
+    """Return why the run's topology does not suit its algorithm, or None."""
+    row, workers = run.algorithm.capabilities, run.workers
+    if not row.graph_properties:
+        return None
+    try:
+        graph = build_topology(run.topology, workers, seed)
+    except UserError as error:
+        return str(error)
+    # With compressed changes, nodes keep public copies of the neighbors that they had in round 0.
+    stays = run.compression.name != "none" and row.compresses_changes
+    wanted: tuple[GraphProperty, ...] = (*row.graph_properties, "static") if stays else row.graph_properties
+    lacking = next((need for need in wanted if not GRAPH_PROPERTIES[need](graph)), None)
+    if lacking is None:
+        return None
+    return (
+        f"{run.topology.name} with {workers} nodes does not suit {run.algorithm.name}, "
+        f"which needs {ADVICE[lacking]}"
+    )

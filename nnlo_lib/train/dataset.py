@@ -7,18 +7,21 @@ import numpy as np
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.loading.augment import Augment
 from nnlo_lib.data.loading.loader import BatchLoader
-from nnlo_lib.data.loading.sampling_plan import SamplingPlan
-from nnlo_lib.data.loading.shuffle import ShufflePurpose, shuffled
-from nnlo_lib.data.partition.partition_file import check_cover, save_partition
-from nnlo_lib.data.partition.training_moments import with_training_moments
-from nnlo_lib.data.partition.validation_split import split_train_validation, split_whole_shards
-from nnlo_lib.data.partition.workers import assign_to_workers
-from nnlo_lib.data.readers import Array, Indices
-from nnlo_lib.data.staging.staged_dataset import StagingJob, stage_dataset
+from nnlo_lib.data.loading.sampler import SamplingPlan, ShufflePurpose, shuffled
+from nnlo_lib.data.partition import (
+    assign_to_workers,
+    check_cover,
+    save_partition,
+    split_train_validation,
+    split_whole_shards,
+)
+from nnlo_lib.data.readers.base import Array, Indices
 from nnlo_lib.data.store.manifest import DataManifest, manifest_fingerprint
 from nnlo_lib.data.store.split import Split, stored_labels
+from nnlo_lib.data.store.staging import StagingJob, stage_dataset
+from nnlo_lib.data.training_moments import with_training_moments
 from nnlo_lib.problems.target_range import check_target_range, measured_splits
-from nnlo_lib.train.output_size import model_output_size
+from nnlo_lib.train.replica.model_build import model_output_size
 from nnlo_lib.train.task import Task
 
 

@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
-from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_folders
-from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest, checkpoint_folders
 from nnlo_lib.config import Experiment, Run
-from nnlo_lib.config.edit_effects import EditEffect, keys_with
+from nnlo_lib.config.base import EditEffect, keys_with
 from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.core.atomic_file import differences
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.json_text import differences
 from nnlo_lib.data.store.manifest import manifest_fingerprint
 from nnlo_lib.state.finished_run import FinishedRun
-from nnlo_lib.state.input_record import changed_files
+from nnlo_lib.state.published_results import changed_files
 from nnlo_lib.train.task import Task
 
 STEPS_KEY = "train.steps_per_epoch"

@@ -13,15 +13,13 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Run
 from nnlo_lib.data.loading.loader import Batch
-from nnlo_lib.data.readers import Array
+from nnlo_lib.data.readers.base import Array
 from nnlo_lib.data.store.manifest import DataManifest
-from nnlo_lib.problems.factory import build_problem
-from nnlo_lib.train.optimizers.multi_network import attach_optimizers
-from nnlo_lib.train.output_size import model_output_size
-from nnlo_lib.train.replica.compiled import compile_module
+from nnlo_lib.problems.base import build_problem
+from nnlo_lib.train.optimizers.factory import attach_optimizers
 from nnlo_lib.train.replica.device import select_device
 from nnlo_lib.train.replica.gradients import LocalGradients
-from nnlo_lib.train.replica.model_init import build_random_model
+from nnlo_lib.train.replica.model_build import build_random_model, compile_module, model_output_size
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica

@@ -1,41 +1,129 @@
-"""Publish a finished training: write each declared output once, by atomic rename."""
+"""Write each declared output once; hosts' hardware and observers' files for the summary.
+
+Publish the output of the observers: trace.json and, if configured, monitor.csv and profiles.
+
+Hardware of the hosts of a training, as its ranks see it.
+
+Publish a finished training: write each declared output once, by atomic rename.
+"""
 
 import json
+import os
 import platform
+import re
 import shutil
 import socket
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from safetensors.torch import save
 from torch import nn
 
 from nnlo_lib.config.paths import RunPaths
-from nnlo_lib.core.atomic_file import atomic_write
-from nnlo_lib.core.content_checksum import with_checksum
+from nnlo_lib.core.atomic_file import atomic_write, file_sha256, with_checksum
 from nnlo_lib.core.version import code_version
-from nnlo_lib.data.identity.file_checksum import file_sha256
-from nnlo_lib.data.partition.training_moments import moments_of
 from nnlo_lib.data.store.manifest import manifest_fingerprint
-from nnlo_lib.problems.adversarial.gan import GanProblem
-from nnlo_lib.state.input_record import publish_code
+from nnlo_lib.data.training_moments import moments_of
+from nnlo_lib.problems.gan import GanProblem
+from nnlo_lib.state import chrome_trace as trace
+from nnlo_lib.state.published_results import publish_code
 from nnlo_lib.topology.topology import build_topology
-from nnlo_lib.train.evaluation import gan_samples as samples
+from nnlo_lib.train import resource_monitor as monitor
+from nnlo_lib.train.evaluation import evaluate as samples
 from nnlo_lib.train.evaluation.recorder import Recorder
-from nnlo_lib.train.observe.collect import PROFILE_GLOB, publish_observations
-from nnlo_lib.train.observe.host_hardware import hardware_by_host, rank_hardware
-from nnlo_lib.train.observe.measured.nnlo_history import write_nnlo_history
-from nnlo_lib.train.observe.measured.validation_arrays import publish_validation_arrays
-from nnlo_lib.train.observe.model_summary import summarize_model
-from nnlo_lib.train.observe.training_flops import training_flops
+from nnlo_lib.train.model_summary import summarize_model, training_flops
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer
+from nnlo_lib.train.validation_arrays import publish_validation_arrays, write_nnlo_history
+
+PROFILE_GLOB = "profile-*"
+
+
+def publish_observations(task: Task) -> dict[str, Any]:
+    """Merge the output of all ranks and attempts into the run's folder; return its part of the summary."""
+    trace.write_chrome_trace(task.observe_folder, task.paths.trace)
+    # An earlier experiment in this folder may have had other observers.
+    for old in (*task.folder.glob(PROFILE_GLOB), task.paths.monitor):
+        old.unlink(missing_ok=True)
+    for found in task.observe_folder.glob(PROFILE_GLOB):
+        with atomic_write(task.folder / found.name) as part:
+            shutil.copyfile(found, part)
+    if not any(task.observe_folder.glob("monitor-*.csv")):
+        return {}
+    monitor.merge_monitor_files(task.observe_folder, task.paths.monitor)
+    return {"monitor": monitor.mean_and_max(task.paths.monitor)}
+
+
+def rank_hardware(device: str) -> dict[str, Any]:
+    """Return host, process, processor, cores, threads, memory and GPU of this rank, JSON-serializable.
+
+    Args:
+        device: device of the rank, `cpu` or `cuda:N`.
+    """
+    return {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "cpu": _processor(),
+        "cores": os.cpu_count(),
+        "allowed": sorted(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "gpu": _gpu(device),
+    }
+
+
+def hardware_by_host(ranks: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the hardware of each host, in the order of the ranks.
+
+    `cores` is the number of logical cores, `cores_available` of those on which the ranks may run;
+    `cores_per_rank` has the numbers of cores to which a rank is bound; `threads` computes in all processes together; `gpus` has the name of each GPU that a rank uses.
+
+    Args:
+        ranks: results of `rank_hardware` of all ranks.
+    """
+    hosts = dict.fromkeys(rank["host"] for rank in ranks)
+    return {host: _host([rank for rank in ranks if rank["host"] == host]) for host in hosts}
+
+
+def _host(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    # Simulated ranks share a process, and several ranks may share a GPU.
+    threads = {rank["process"]: rank["threads"] for rank in ranks}
+    gpus = {rank["gpu"]["uuid"]: rank["gpu"]["name"] for rank in ranks if rank["gpu"]}
+    return {
+        "cpu": ranks[0]["cpu"],
+        "cores": ranks[0]["cores"],
+        "cores_available": len({core for rank in ranks for core in rank["allowed"]}),
+        "cores_per_rank": sorted({len(rank["allowed"]) for rank in ranks}),
+        "ranks": len(ranks),
+        "threads": sum(threads.values()),
+        "memory_bytes": ranks[0]["memory_bytes"],
+        "gpus": list(gpus.values()),
+    }
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _gpu(device: str) -> dict[str, str] | None:
+    # Only of a rank that computes on it: the query would occupy memory of every GPU.
+    if not device.startswith("cuda"):
+        return None
+    found = torch.cuda.get_device_properties(device)
+    return {"name": found.name, "uuid": str(found.uuid)}
+
 
 PACKAGES = ("nnlo", "torch", "numpy", "mpi4py", "mpich", "h5py", "snakemake", "pydantic", "safetensors")
 

@@ -9,18 +9,23 @@ import torch
 
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Run
-from nnlo_lib.config.changed_settings import changed_settings
+from nnlo_lib.config.run import changed_settings
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.process_identity import process_age
-from nnlo_lib.core.timestamp import timestamp
+from nnlo_lib.core.process import process_age
+from nnlo_lib.core.text_format import timestamp
 from nnlo_lib.train.fault_injection import arm_fault_injection
-from nnlo_lib.train.observe.attach import attach_observers
-from nnlo_lib.train.observe.model_summary import summarize_model
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.process_tuning import exit_process, tune_malloc_and_timers
+from nnlo_lib.train.model_summary import summarize_model
+from nnlo_lib.train.observers import attach_observers
 from nnlo_lib.train.publish import publish_training
 from nnlo_lib.train.rank_context import RankContext
-from nnlo_lib.train.rank_status import register_rank, report_end, report_failure
+from nnlo_lib.train.rank_process import (
+    StopFlag,
+    exit_process,
+    register_rank,
+    report_end,
+    report_failure,
+    tune_malloc_and_timers,
+)
 from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer

@@ -4,19 +4,18 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_folders
+from nnlo_lib.checkpoint.checkpoint_manifest import checkpoint_folders
 from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition, SavedCheckpoint
-from nnlo_lib.checkpoint.policy import SaveInterval
-from nnlo_lib.checkpoint.table_file import SavedTables
+from nnlo_lib.checkpoint.commit import SaveInterval
+from nnlo_lib.checkpoint.rank_file import SavedTables
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.version import code_version
 from nnlo_lib.state import attempts
-from nnlo_lib.state.input_record import changed_files, keep_input_record, read_input_record
+from nnlo_lib.state.published_results import changed_files, keep_input_record, read_input_record
 from nnlo_lib.train.evaluation.recorder import Recorder
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank_context import RankContext
-from nnlo_lib.train.run_position import TrainingSegment
-from nnlo_lib.train.training_state import TrainingState
+from nnlo_lib.train.rank_process import StopFlag
+from nnlo_lib.train.training_state import TrainingSegment, TrainingState
 
 
 class TrainingSaver:

@@ -1,4 +1,7 @@
-"""Description of one training: experiment, run, seed, fold, data and output folder."""
+"""Description of one training: experiment, run, seed, fold, data and output folder.
+
+Prepare the store of a data set for a training, without Snakemake.
+"""
 
 import dataclasses
 import hashlib
@@ -8,11 +11,27 @@ from functools import cached_property
 from pathlib import Path
 
 from nnlo_lib.config import Run
-from nnlo_lib.config.base import non_defaults
-from nnlo_lib.config.edit_effects import EditEffect, keys_with
+from nnlo_lib.config.base import EditEffect, keys_with, non_defaults
+from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.data.fetch.fetch import fetch
+from nnlo_lib.data.store.convert import Conversion, convert
 from nnlo_lib.data.store.manifest import manifest_fingerprint
-from nnlo_lib.state.input_record import input_checksums
+from nnlo_lib.data.store_location import StoreLocation
+from nnlo_lib.state.published_results import input_checksums
+
+
+def prepare_store(store: StoreLocation) -> Path:
+    """Fetch and convert the data of a store unless it exists; return the path of its manifest."""
+    if not store.manifest.exists():
+        fetch(store.settings.spec, store.raw, store.settings.source)
+        convert(Conversion.of(store))
+    return store.manifest
+
+
+def prepare_dataset(data: DataConfig, target: Path) -> None:
+    """Fetch a data set and convert it to a store in the folder `target`, which the caller names."""
+    prepare_store(StoreLocation.at(data.store_settings, target))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,17 @@
-"""Training loop, common to all algorithms and transports."""
+"""The training loop, and its progress bar.
 
+Progress bar of an epoch, for terminals.
+
+Training loop, common to all algorithms and transports.
+"""
+
+import os
+import sys
 from collections.abc import Iterator
+from typing import Self
+
+from torch import Tensor
+from tqdm import tqdm
 
 from nnlo_lib.algorithms.base import SampleShare
 from nnlo_lib.algorithms.factory import build_algorithm as build_algorithm
@@ -9,21 +20,57 @@ from nnlo_lib.core.errors import CheckpointNotSavedError
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.version import code_version
-from nnlo_lib.data.loading.loader import Batch
-from nnlo_lib.state.step_marker import StepMarker
-from nnlo_lib.train.algorithm_hooks import AlgorithmHooks
-from nnlo_lib.train.callback import Callbacks
-from nnlo_lib.train.evaluation.best_weights import BestWeights
+from nnlo_lib.data.loading.loader import Batch, BatchLoader
+from nnlo_lib.problems.base import Problem
+from nnlo_lib.state.training_records import StepMarker
+from nnlo_lib.train.callback import AlgorithmHooks, Callbacks
+from nnlo_lib.train.evaluation.early_stopping import BestWeights
 from nnlo_lib.train.evaluation.evaluator import Evaluator, check_watched_metrics
 from nnlo_lib.train.evaluation.recorder import Recorder
-from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.progress_bar import ProgressBar
+from nnlo_lib.train.optimizers.schedules import LearningRateSchedule
 from nnlo_lib.train.rank_context import RankContext
+from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.train.replica.gradients import DeferredSums
 from nnlo_lib.train.resume import TrainingSaver
-from nnlo_lib.train.run_position import RunPosition
-from nnlo_lib.train.training_state import TrainingState
+from nnlo_lib.train.training_state import RunPosition, TrainingState
+
+# A launcher at a terminal sets this variable: its ranks write to a pipe, so isatty() is False for them.
+TERMINAL = "NNLO_TERMINAL"
+
+
+class ProgressBar:
+    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal.
+
+    Args:
+        epoch: running epoch, counted from 0.
+        index: progress within the epoch at which the bar starts, in steps.
+        loader: loader of the epoch's batches.
+        problem: problem whose sums are shown.
+        shown: whether this rank shows a bar.
+    """
+
+    def __init__(self, epoch: int, index: int, loader: BatchLoader, problem: Problem, shown: bool) -> None:
+        visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)
+        self._problem, self._loader = problem, loader
+        self._bar = tqdm(
+            total=loader.samples, unit=" samples", unit_scale=True, leave=False, mininterval=0.5,
+            desc=f"epoch {epoch + 1}", disable=not visible, initial=self._samples(index),
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def show(self, index: int, sums: Tensor) -> None:
+        """Advance to step `index` of the epoch and show the means of `sums`."""
+        if not self._bar.disable and self._bar.update(self._samples(index) - self._bar.n):
+            means = self._problem.means(sums)
+            self._bar.set_postfix({name: f"{value:.4f}" for name, value in means.items()}, refresh=False)
+
+    def _samples(self, index: int) -> int:
+        return self._loader.samples * index // self._loader.steps_per_epoch
 
 
 class Trainer:

@@ -1,21 +1,234 @@
-"""Training state that checkpoints save and restore bit-exactly."""
+"""State that checkpoints save: position, sums, ledger; merged when the number of ranks changes.
 
-from typing import Any
+Resume with a different number of ranks: combine the states of the old ranks for each new rank.
+
+Moving average of the training loss.
+
+Position of a rank in its run, as checkpoints store it.
+
+Training state that checkpoints save and restore bit-exactly.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from typing import Any, Self, TypedDict
 
 import torch
 from torch import Tensor, from_numpy
 
-from nnlo_lib.algorithms.base import Algorithm
+from nnlo_lib.algorithms.base import Algorithm, Role
 from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.checkpoint.checkpointer import SavedCheckpoint
 from nnlo_lib.checkpoint.rank_file import RankState
-from nnlo_lib.train.elastic import load_rank_state
-from nnlo_lib.train.evaluation.best_weights import BestWeights
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.config import Run
+from nnlo_lib.config.rules.combinations import reason_not_elastic
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.train.evaluation.early_stopping import BestWeights
 from nnlo_lib.train.evaluation.recorder import Recorder
-from nnlo_lib.train.observe.measured.loss_average import LossAverage
 from nnlo_lib.train.rank_context import RankContext
-from nnlo_lib.train.replica.batch_norm_check import ResumedStep
-from nnlo_lib.train.run_position import RunPosition
+from nnlo_lib.train.replica.gradients import ResumedStep
+
+# Tensors of counts, which must not be averaged: each old rank's counts go to exactly one new rank.
+SUMMED_STATE = ("sums", "ledger")
+
+
+def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algorithm: Algorithm) -> RankState:
+    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed.
+
+    Args:
+        saved: checkpoint, written by any number of ranks.
+        run: configuration of the run.
+        comm: communicator of the ranks that resume.
+        algorithm: this rank's instance, which names the tensors to sum.
+
+    Raises:
+        UserError: if the run does not support a change of the number of ranks.
+    """
+    if saved.ranks == comm.size:
+        return saved.read_rank_state(comm.rank)
+    if reason := reason_not_elastic(run):
+        raise UserError(
+            f"{saved.folder} was written by {saved.ranks} ranks and cannot resume with {comm.size}: {reason}; "
+            f"use {saved.ranks} ranks, or delete {saved.folder.parents[1]} to start again"
+        )
+    return _merge_rank_states(saved, roles(run, saved.ranks), roles(run, comm.size), comm.rank, algorithm)
+
+
+def _merge_rank_states(
+    saved: SavedCheckpoint, old: Sequence[Role], new: Sequence[Role], rank: int, algorithm: Algorithm
+) -> RankState:
+    """Return the state of a new rank.
+
+    A worker gets the mean of the old workers' tensors and its share of their counts; a server gets the state
+    that the old rank with its number saved. Both get `before`, the mask of samples that any old worker has
+    used in this epoch.
+
+    Args:
+        saved: checkpoint of the old ranks.
+        old: roles of the old ranks.
+        new: roles of the new ranks.
+        rank: new rank.
+        algorithm: instance of the new rank, which names the tensors to sum.
+    """
+    workers = [number for number, role in enumerate(old) if role == "worker"]
+    parts = [saved.read_rank_state(worker) for worker in workers]
+    # The sampler skips these samples and divides the rest of the epoch among the new workers.
+    used = {"before": torch.stack([part.tensors["ledger"] for part in parts]).amax(0).bool()}
+    if new[rank] == "server":
+        server = saved.read_rank_state(rank)
+        return RankState(server.tensors | used, server.progress)
+    place, places = new[:rank].count("worker"), new.count("worker")
+    # Round-robin over the old workers; new workers beyond their number start with counts of zero.
+    mine = parts[place::places]
+    tensors = {
+        name: _sum_or_concatenate(tensor, [part.tensors[name] for part in mine])
+        if name in (*SUMMED_STATE, *algorithm.summed_state)
+        else _mean([part.tensors[name] for part in parts if name in part.tensors])
+        for name, tensor in parts[0].tensors.items()
+    }
+    clocks = [state for part in mine for state in part.progress["stopwatches"]]
+    return RankState(tensors | used, parts[0].progress | {"stopwatches": clocks})
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the mean, computed in float64, so that the mean of equal values is exactly this value."""
+    total = torch.stack([tensor.double() for tensor in tensors]).sum(0)
+    return (total / len(tensors)).to(tensors[0].dtype)
+
+
+def _sum_or_concatenate(like: Tensor, mine: Sequence[Tensor]) -> Tensor:
+    """Return the sum of counts, or all rows of histograms; zeros or no rows if `mine` is empty."""
+    if like.dim() == 2:
+        return torch.cat([like[:0], *mine])
+    return torch.stack([torch.zeros_like(like), *mine]).sum(0, dtype=like.dtype)
+
+
+NO_LOSS = math.nan  # value before the first loss
+
+
+class LossAverage:
+    """Exponential moving average of the mean losses of a rank's mini-batches; it starts with the first loss.
+
+    Attributes:
+        decay: weight of the earlier losses, below 1; None if no average is requested.
+        value: the average; NaN before the first loss.
+    """
+
+    def __init__(self, decay: float | None) -> None:
+        self.decay, self.value = decay, NO_LOSS
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether the run has an average."""
+        return self.decay is not None
+
+    def add(self, loss: float | None) -> None:
+        """Add the mean loss of a mini-batch; a batch without samples has none."""
+        if self.decay is None or loss is None:
+            return
+        self.value = loss if math.isnan(self.value) else self.decay * self.value + (1 - self.decay) * loss
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state for a checkpoint; empty if no average is requested."""
+        return {"loss_average": torch.tensor([self.value], dtype=torch.float64)} if self.is_requested else {}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Restore the state; without one, as in a checkpoint without the request, the average starts with the next loss."""
+        saved = tensors.get("loss_average")
+        self.value = NO_LOSS if saved is None else float(saved)
+
+
+def mean_of_averages(values: Sequence[float | None]) -> dict[str, float]:
+    """Return the column of the history: the mean over the ranks that have a value; empty if none has."""
+    known = [value for value in values if value is not None]
+    return {"train_loss_average": sum(known) / len(known)} if known else {}
+
+
+class TrainingSegment(TypedDict):
+    """Part of a training with constant number of ranks and code; `step`: steps done before it."""
+
+    step: int
+    ranks: int
+    code: str
+
+
+@dataclass
+class RunPosition:
+    """Position of a rank in its run. The names of the fields are keys of a checkpoint.
+
+    Attributes:
+        epoch: number of completed epochs.
+        index: progress within the running epoch, in steps of this rank (with dynamic dealing: batches of all
+            workers).
+        steps: number of steps of this rank.
+        samples: number of samples used by all ranks in the completed epochs.
+        restarts: number of times the run was resumed after an interruption.
+        validated_at: `steps` at the last validation.
+        over: why the training ends before its last epoch; else an empty string.
+        shift: global step minus the step implied by `epoch` and today's steps per epoch; non-zero only after
+            a change of the number of ranks.
+        legs: segments of the training.
+        paused_within: True if simulated ranks that do not wait for each other paused within an epoch, which
+            changed their messages in flight.
+    """
+
+    epoch: int = 0
+    index: int = 0
+    steps: int = 0
+    samples: int = 0
+    restarts: int = 0
+    validated_at: int = 0
+    over: str = ""
+    shift: int = 0
+    legs: list[TrainingSegment] = field(default_factory=list)
+    paused_within: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as a checkpoint stores them."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @classmethod
+    def from_dict(cls, progress: Mapping[str, Any]) -> Self:
+        """Return the position from a checkpoint's `progress`, which has other keys, too."""
+        return cls(**{each.name: progress[each.name] for each in fields(cls)})
+
+    @property
+    def where(self) -> str:
+        """Text that names the position in messages."""
+        return f"epoch {self.epoch + 1}, step {self.index}"
+
+    def schedule_step(self, steps_per_epoch: int) -> int:
+        """Return the step implied by `epoch` and `index` with the current number of ranks."""
+        return self.epoch * steps_per_epoch + self.index
+
+    def run_step(self, steps_per_epoch: int) -> int:
+        """Return the global step of the run, including steps done with other numbers of ranks."""
+        return self.schedule_step(steps_per_epoch) + self.shift
+
+    def worker_steps(self, run_step: int, batches_per_step: Callable[[int], int]) -> int:
+        """Return the number of steps of a worker, the mean over workers, before a global step.
+
+        Args:
+            run_step: global step of the run.
+            batches_per_step: number of global steps in which each worker makes one, by the number of ranks.
+        """
+        ends = [*(leg["step"] for leg in self.legs[1:]), run_step]
+        # Fractions, so that a segment that begins between two steps of the workers loses nothing.
+        return int(
+            sum(
+                Fraction(end - leg["step"], batches_per_step(leg["ranks"]))
+                for leg, end in zip(self.legs, ends, strict=True)
+            )
+        )
+
+    def begin_segment(self, segment: TrainingSegment) -> None:
+        """Append a segment, unless its ranks and code equal the last segment's."""
+        if not self.legs or self.legs[-1] | {"step": segment["step"]} != segment:
+            self.legs = [*self.legs, segment]
+
 
 # Value of `used_before_resize` if the number of ranks has not changed in the running epoch.
 NO_SAMPLES_USED = torch.empty(0, dtype=torch.bool)

@@ -1,13 +1,20 @@
-"""Estimated cost of an experiment before its jobs are submitted: jobs, ranks, cores and hours."""
+"""Tables in the terminal: hours of an experiment, stores below data/.
 
-from collections.abc import Iterable
+Estimated cost of an experiment before its jobs are submitted: jobs, ranks, cores and hours.
+
+Table of the stores below data/, with the experiments and results that use them.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.config.paths import ExperimentPaths
-from nnlo_lib.config.resources import RunResources
-from nnlo_lib.core.text_format import duration_text, table_lines
-from nnlo_lib.search.results.cost_estimate import search_lines
-from nnlo_lib.search.results.epoch_time import Pace
+from nnlo_lib.config.experiment import RunResources
+from nnlo_lib.config.paths import RESULTS_FOLDER, ExperimentPaths, RunPaths
+from nnlo_lib.core.atomic_file import load_json
+from nnlo_lib.core.text_format import duration_text, size_text, table_lines
+from nnlo_lib.data.describe import list_data_folders
+from nnlo_lib.search.cost_estimate import Pace, search_lines
 from nnlo_lib.state.finished_run import FinishedRun, finished_runs
 from nnlo_lib.workflow.plan import Plan
 
@@ -73,3 +80,45 @@ def _startup_and_rest(run: FinishedRun) -> tuple[float, float] | None:
         return (0.0, attempts.total_seconds) if attempts else None
     startup, starts = seconds.get("startup", 0.0), len(attempts.attempts) if attempts else 1 + run.restarts
     return startup / starts, seconds["total"] - startup
+
+
+STORE_HEADINGS = ("folder", "samples", "size", "made", "used by")
+
+
+def print_stores(experiment: Experiment | None, file: str | None) -> None:
+    """Print the stores and the fetched files below data/.
+
+    Args:
+        experiment: an experiment whose stores are marked; None: only finished trainings are listed as users.
+        file: name of the experiment's file.
+    """
+    users: dict[str, list[str]] = {}
+    for store in Plan.of(experiment).stores.values() if experiment else ():
+        for folder in (store.folder, store.raw):
+            users.setdefault(str(folder), []).append(str(file))
+    for manifest, training in _trainings():
+        users.setdefault(str(Path(manifest).parent), []).append(training)
+    rows = [
+        (
+            str(each.folder),
+            each.contents,
+            size_text(each.bytes),
+            each.changed.strftime("%Y-%m-%d %H:%M"),
+            _shortened(users.get(str(each.folder), [])),
+        )
+        for each in list_data_folders()
+    ]
+    print(*table_lines([STORE_HEADINGS, *rows], left=range(len(STORE_HEADINGS))), sep="\n")
+
+
+def _trainings() -> Iterator[tuple[str, str]]:
+    """Yield (manifest, folder) of each finished training below results/."""
+    for path in sorted(RESULTS_FOLDER.rglob(RunPaths.summary.name)):
+        try:
+            yield load_json(path.read_text())["data"]["manifest"], str(path.parent)
+        except (OSError, ValueError, LookupError, TypeError):
+            continue  # not a summary of a training
+
+
+def _shortened(users: list[str]) -> str:
+    return users[0] + (f" and {len(users) - 1} more" if len(users) > 1 else "") if users else "-"

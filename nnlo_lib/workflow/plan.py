@@ -1,21 +1,31 @@
-"""Plan of an experiment for the workflow: its jobs, its data sets and the resources of each job."""
+"""Targets and parameters of the Snakemake rules.
+
+Plan of an experiment for the workflow: its jobs, its data sets and the resources of each job.
+
+Summary of an experiment in one sentence.
+
+Names in the wildcards and paths of Snakemake's rules.
+"""
 
 import atexit
 import json
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from nnlo_lib.config import Experiment, JobSpec, Run
+from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, RunPaths
-from nnlo_lib.config.resources import RunResources
+from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
-from nnlo_lib.data.identity.store_location import DATA_FOLDER, StoreLocation, locate_store
-from nnlo_lib.data.identity.store_settings import StoreSettings
+from nnlo_lib.data.store_location import DATA_FOLDER, StoreLocation, locate_store
+from nnlo_lib.data.store_settings import StoreSettings
+from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
@@ -218,10 +228,48 @@ def _shards(settings: StoreSettings) -> list[str]:
         raise UserError(
             f"data.source: must be the folder with the TFRecord files of {settings.dataset}, not {settings.source}"
         )
-    from nnlo_lib.data.identity.source_identity import read_contents
+    from nnlo_lib.data.source_identity import read_contents
 
     return [unit.name for unit in read_contents(settings, folder).units]
 
 
 def _reader_option(settings: StoreSettings) -> list[str]:
     return ["--reader", json.dumps(dict(settings.reader))] if settings.reader else []
+
+
+def summarize_plan(experiment: Experiment) -> str:
+    """Return a phrase that lists the experiment's search, trainings and conversions."""
+    plan = Plan.of(experiment)
+    parts = [_describe_search(experiment.search)] if experiment.search else []
+    if plan.jobs:
+        runs = (
+            f"{name} ({run.algorithm.name}, {run.parallel.ranks} ranks)" for name, run in plan.runs.items()
+        )
+        parts.append(f"{len(plan.jobs)} trainings of {', '.join(runs)}")
+    shards = sum(map(len, plan.shards.values()))
+    conversions = f", after the conversion of {shards:,} shards" if shards else ""
+    return f"{'; '.join(parts)}{conversions}"
+
+
+def _describe_search(search: SearchConfig) -> str:
+    folds = f" of {search.folds.k} folds" if search.folds.k > 1 else ""
+    rungs = "" if search.fidelity.name == "full" else f", {search.fidelity.name}"
+    keys = ", ".join(search.space)
+    return f"a search ({search.method.name}{rungs}) of {count_trials(search)} trials{folds} over {keys}"
+
+
+def any_of(names: Iterable[str]) -> str:
+    """Return the regular expression of a wildcard with these values; without values it matches nothing."""
+    return "|".join(map(re.escape, names)) or "(?!)"
+
+
+def refuse_braces(files: Iterable[str]) -> None:
+    """Raise UserError for an input file with braces in its path.
+
+    Snakemake replaces text in braces by the value of a wildcard, and cannot escape the braces of a path.
+    """
+    for file in files:
+        if "{" in file:
+            raise UserError(
+                f"{file}: Snakemake takes text in braces for a wildcard; rename the file or its folder, or use `nnlo run`"
+            )

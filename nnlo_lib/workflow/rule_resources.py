@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config import Run
-from nnlo_lib.config.resources import RunResources
-from nnlo_lib.launch.crash_recovery import all_attempts
+from nnlo_lib.config.experiment import RunResources
+from nnlo_lib.launch.attempt_recovery import all_attempts
 from nnlo_lib.state.attempt_outcome import memory_for_next_attempt
 
 Wildcards = Any

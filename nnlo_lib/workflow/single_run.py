@@ -1,18 +1,26 @@
-"""Run one job of an experiment without Snakemake: fetch, convert, train, evaluate."""
+"""One job without Snakemake; all runs in virtual time.
+
+Run one job of an experiment without Snakemake: fetch, convert, train, evaluate.
+
+Train on the virtual machine and print the virtual time and the bytes until a metric reaches a target.
+"""
 
 import sys
+from collections.abc import Sequence
 
-from nnlo_lib.config import Experiment, JobSpec
-from nnlo_lib.config.metrics import metric_column
+from nnlo_lib.config import Experiment, JobSpec, merge_settings
+from nnlo_lib.config.metrics import metric_column, metric_direction
 from nnlo_lib.config.paths import ExperimentPaths
-from nnlo_lib.core.atomic_file import atomic_write
-from nnlo_lib.core.json_text import load_json
+from nnlo_lib.config.stopping import better_direction
+from nnlo_lib.core.atomic_file import atomic_write, load_json
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import size_text, table_lines
 from nnlo_lib.launch.attempt import LaunchOptions, finished_note, train_task
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
+from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.freshness import status
-from nnlo_lib.train.prepare_dataset import prepare_store
-from nnlo_lib.train.task import Task
+from nnlo_lib.train.task import Task, prepare_store
 from nnlo_lib.workflow.plan import Plan
 
 
@@ -93,7 +101,7 @@ def job_task(experiment: Experiment, name: str, seed: int, fold: int | None, tit
 
 
 def _evaluate(task: Task) -> None:
-    from nnlo_lib.report.statistics.guessing import guessing_note
+    from nnlo_lib.report.statistics.run_comparison import guessing_note
     from nnlo_lib.train.evaluation.evaluate import evaluate_model
 
     evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
@@ -107,3 +115,128 @@ def _print_evaluation(task: Task) -> None:
     report = load_json(task.paths.evaluation.read_text())
     figures = "  ".join(f"{key} {report[key]:.4f}" for key in ("loss", *map(metric_column, task.run.metrics)))
     print(f"{report['split']} ({report['samples']:,} samples): {figures}", file=sys.stderr)
+
+
+HistoryRow = dict[str, str]
+TABLE_HEADINGS = (
+    "run",
+    "ranks",
+    "final",
+    "time to target",
+    "bytes to target",
+    "time",
+    "bytes",
+    "messages",
+    "wait",
+)
+
+
+def simulated(experiment: Experiment) -> Experiment:
+    """Return the experiment with simulated transport; its results are in results/<experiment>-simulated."""
+    settings = merge_settings(
+        experiment.model_dump(exclude_unset=True), {"parallel": {"transport": "simulated"}}
+    )
+    return Experiment.model_validate(settings | {"name": f"{experiment.name}-simulated"})
+
+
+def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, target: float | None) -> int:
+    """Train the runs `names`; print the virtual time and bytes until a validation metric reaches `target`.
+
+    The metric is the first of `metrics` whose better direction is known, or the loss. With folds, only the first fold is trained.
+
+    Args:
+        experiment: the experiment.
+        names: names of the runs.
+        seed: random seed of the trainings.
+        target: value of the metric; None for the best value that all runs reach.
+
+    Returns:
+        The exit status of the first training that fails, otherwise 0.
+
+    Raises:
+        UserError: if a run does not measure the metric.
+    """
+    metric = comparing_metric(experiment.metrics)
+    _refuse_unmeasured(experiment, names, metric)
+    outcomes, fold = [], 0 if experiment.folds > 1 else None
+    for name in names:
+        status = run_single_training(experiment, name, seed, fold, "mpiexec")
+        if status:
+            return status
+        outcomes.append(
+            FinishedRun(ExperimentPaths(experiment.name).job(JobSpec(run=name, seed=seed, fold=fold)).folder)
+        )
+    # By default, the target is the worst of the runs' best values, which every run reaches.
+    bests = [_best(metric, [float(row[metric]) for row in run.history_text]) for run in outcomes]
+    goal = _best(metric, bests, worst=True) if target is None else target
+    print(f"\nvirtual time until {metric} reaches {goal:.4f}; bytes and messages are sums over all ranks\n")
+    print(
+        *table_lines([TABLE_HEADINGS, *(_table_row(outcome, metric, goal) for outcome in outcomes)]), sep="\n"
+    )
+    return 0
+
+
+def comparing_metric(metrics: Sequence[str]) -> str:
+    """Return the column of the first metric whose better direction is known, or of the loss."""
+    columns = [f"val_{metric_column(metric)}" for metric in metrics]
+    return next(filter(metric_direction, columns), "val_loss")
+
+
+def _refuse_unmeasured(experiment: Experiment, names: Sequence[str], metric: str) -> None:
+    """Raise UserError if a run does not measure the metric by which the runs are compared.
+
+    Args:
+        experiment: the experiment.
+        names: names of the runs.
+        metric: column of the history, such as `val_accuracy`.
+    """
+    for name in names:
+        run = experiment.variants[name]
+        if run.data.validation == 0 and experiment.folds == 1:
+            raise UserError(
+                f"run {name}: data.validation is 0, so {metric} is not measured; set it, such as to 0.1"
+            )
+        if metric.removeprefix("val_") not in run.measured:
+            raise UserError(
+                f"run {name}: {metric}, the metric that compares the runs, is not measured; add it to `metrics`"
+            )
+
+
+def _best(metric: str, values: Sequence[float], worst: bool = False) -> float:
+    """Return the best or the worst value of a metric.
+
+    Args:
+        metric: column of the history, which determines the better direction.
+        values: values of the metric, at least one.
+        worst: return the worst value.
+    """
+    return max(values) if (better_direction(metric) == "larger") != worst else min(values)
+
+
+def _first_row_reaching(run: FinishedRun, metric: str, target: float) -> HistoryRow | None:
+    """Return the first row of the history in which the metric reaches the target; None if no row does.
+
+    Args:
+        run: the finished run.
+        metric: column of the history.
+        target: value to reach, in the better direction of the metric.
+    """
+    values = [(row, float(row[metric])) for row in run.history_text]
+    # The better of both equals the value if it has reached the target in the metric's direction.
+    return next((row for row, value in values if _best(metric, [value, target]) == value), None)
+
+
+def _table_row(run: FinishedRun, metric: str, target: float) -> tuple[str, ...]:
+    summary, last, reached = run.summary, run.history_text[-1], _first_row_reaching(run, metric, target)
+    seconds, messages = summary["seconds"], summary["messages_sent"]
+    return (
+        run.run,
+        str(summary["ranks"]),
+        f"{float(last[metric]):.4f}",
+        f"{float(reached['seconds']):.2f} s" if reached else "never",
+        size_text(float(reached["bytes"])) if reached else "-",
+        f"{float(last['seconds']):.2f} s",
+        size_text(float(last["bytes"])),
+        f"{sum(messages.values()):,}",
+        f"{seconds['wait'] / seconds['total']:.0%}",
+    )

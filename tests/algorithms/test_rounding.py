@@ -10,7 +10,7 @@ from helpers.least_squares import DIMENSION, A, algorithm_of
 from nnlo_lib.algorithms.base import SampleShare
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.core.errors import InvariantError
-from nnlo_lib.train.evaluation.consensus import check_invariant_and_consensus
+from nnlo_lib.train.evaluation.evaluator import check_invariant_and_consensus
 
 NODES = 4
 TRUTH = np.arange(1.0, DIMENSION + 1)  # fits every sample, so that gradients converge to zero

@@ -17,24 +17,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError
 
-from nnlo_lib.checkpoint import commit, policy
+from nnlo_lib.checkpoint import commit
 from nnlo_lib.checkpoint import rank_file as parts
-from nnlo_lib.checkpoint.async_write import HostSnapshot
-from nnlo_lib.checkpoint.checkpoint_folder import checkpoint_numbers, next_checkpoint_number
 from nnlo_lib.checkpoint.checkpoint_manifest import (
     CHECKPOINT_VERSION,
     CheckpointManifest,
+    checkpoint_numbers,
+    next_checkpoint_number,
     refuse_other_formats,
 )
-from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition
-from nnlo_lib.checkpoint.policy import SaveInterval, checkpoints_to_keep
+from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition, HostSnapshot
+from nnlo_lib.checkpoint.commit import SaveInterval, checkpoints_to_keep
 from nnlo_lib.checkpoint.rank_file import RankState
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Run
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.config.parallel import SimulationConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.state.run_log import RunLog
+from nnlo_lib.state.training_records import RunLog
 
 RANKS = 3
 CODE = "0.1.0 (0123456789ab)"
@@ -523,7 +523,7 @@ def test_the_newest_every_nth_and_the_best_are_kept(losses, keep, every, best):
 
 def test_when_one_is_due(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(policy.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(commit.time, "monotonic", lambda: now[0])
 
     def interval(every, watches=True, **options):
         return SaveInterval(CheckpointConfig(every=every), watches=watches, **options)

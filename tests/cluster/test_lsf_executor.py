@@ -10,9 +10,9 @@ from snakemake_executor_plugin_lsf import Executor as LsfExecutor
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue
-from nnlo_lib.cluster.submission.job_files import SubmissionRecord
-from nnlo_lib.cluster.submission.waiting_jobs import WaitingJobs
+from nnlo_lib.batch.lsf_queue import LsfQueue
+from nnlo_lib.cluster.job_watch import SubmissionRecord
+from nnlo_lib.cluster.submission import WaitingJobs
 from snakemake_executor_plugin_nnlo_lsf import Executor, common_settings
 
 JOB_NAME = "Snakemake_rule_train:run=a___b,seed=1___(uuid)"

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from helpers.nnlo_command import REPOSITORY, nnlo
 
-from nnlo_lib.cluster.lsf.lsf_plan import lsf_requests
-from nnlo_lib.cluster.lsf.lsf_profile import LsfProfile
+from nnlo_lib.cluster.lsf_request import LsfProfile, lsf_requests
 from nnlo_lib.config import Experiment
 
 GPUS = {"ranks": 8, "gpus_per_rank": 1, "ranks_per_gpu": 2}

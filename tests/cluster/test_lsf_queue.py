@@ -8,9 +8,8 @@ from subprocess import CompletedProcess
 import pytest
 
 from nnlo_lib.batch.job_states import Fate, lsf_report
-from nnlo_lib.cluster.job_watch import JobWatch
-from nnlo_lib.cluster.lsf.lsf_queue import LsfQueue
-from nnlo_lib.cluster.submission.job_files import StatusFile
+from nnlo_lib.batch.lsf_queue import LsfQueue
+from nnlo_lib.cluster.job_watch import JobWatch, StatusFile
 
 Answer = tuple[int, str, str]  # status, stdout and stderr of a command
 

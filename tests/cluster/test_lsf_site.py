@@ -4,7 +4,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from nnlo_lib.cluster.lsf.lsf_queue import site_parameters
+from nnlo_lib.batch.lsf_queue import site_parameters
 
 SHOWN = " LSB_SHAREDIR = /lsf/work\n LSF_CONFDIR = {conf}\n LSF_UNIT_FOR_LIMITS = GB\n"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from nnlo_lib.batch.job_states import Fate, JobReport
-from nnlo_lib.cluster.pending import PendingExplainer, remedy_of
+from nnlo_lib.batch.refusals import PendingExplainer, remedy_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from nnlo_lib.cluster.submission.refusal import UNKNOWN_QUEUE, RefusalKind, classify_refusal
+from nnlo_lib.batch.refusals import UNKNOWN_QUEUE, RefusalKind, classify_refusal
 
 SBATCH = "sbatch: error: Batch job submission failed: "
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"

@@ -11,8 +11,8 @@ import pytest
 from helpers.nnlo_command import nnlo
 from snakemake_interface_executor_plugins.utils import format_cli_arg
 
-from nnlo_lib.cluster.submission.shell_paths import LSF_PATHS, SLURM_PATHS
-from nnlo_lib.commands.check import _refuse_unquoted_paths
+from nnlo_lib.cluster.submission import LSF_PATHS, SLURM_PATHS
+from nnlo_lib.commands.inspect import _refuse_unquoted_paths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 

@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 import pytest
 import yaml
 
-from nnlo_lib.cluster.slurm.slurm_queue import refused_requests
+from nnlo_lib.batch.slurm_queue import refused_requests
 from nnlo_lib.config import Experiment
 from snakemake_executor_plugin_nnlo_slurm import planned_requests
 

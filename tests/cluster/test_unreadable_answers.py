@@ -4,8 +4,8 @@ import pytest
 from helpers.scripted_executor import ScriptedExecutor, ScriptedTask
 from helpers.scripted_slurm import ScriptedSlurm
 
-from nnlo_lib.cluster.slurm.slurm_queue import memory_per_node, submitted_number
-from nnlo_lib.core.batch_system.scheduler_query import scheduler_environment
+from nnlo_lib.batch.scheduler_query import scheduler_environment
+from nnlo_lib.batch.slurm_queue import memory_per_node, submitted_number
 
 LIMIT = 4000
 

@@ -7,7 +7,7 @@ import pytest
 from helpers.synthetic_search import MadeUp
 
 from nnlo_lib.config import Experiment, Run
-from nnlo_lib.search.results.cost_estimate import expected
+from nnlo_lib.search.cost_estimate import expected
 from nnlo_lib.search.study.trial import FoldTask, Result
 from nnlo_lib.state.attempts import Attempt, append_attempt
 from nnlo_lib.workflow.cost_table import cost_table

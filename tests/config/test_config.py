@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from nnlo_lib.config import Experiment, Run, block_types, merge_settings, suggest_name
+from nnlo_lib.config.algorithm import AllReduceConfig, DownpourConfig
 from nnlo_lib.config.base import Excludes, Requires
-from nnlo_lib.config.collective import AllReduceConfig
 from nnlo_lib.config.optimizer import AdamConfig, SGDConfig
-from nnlo_lib.config.parameter_server import DownpourConfig
 
 
 def run(**changes: object) -> Run:

@@ -9,28 +9,25 @@ import pytest
 import torch
 
 from nnlo_lib.algorithms.base import Algorithm
-from nnlo_lib.algorithms.collective.individual import Individual
 from nnlo_lib.algorithms.factory import build_algorithm, roles
-from nnlo_lib.comm.compression.base import Compressor
-from nnlo_lib.comm.compression.factory import build_compressor
-from nnlo_lib.comm.compression.sparse import RandomK
+from nnlo_lib.algorithms.local_sgd import Individual
+from nnlo_lib.comm.compression.approximation import RandomK
+from nnlo_lib.comm.compression.base import Compressor, build_compressor
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Run
 from nnlo_lib.config.algorithm import ALGORITHM_CONFIGS, ALGORITHMS, AlgorithmConfig, BuiltInAlgorithmConfig
 from nnlo_lib.config.algorithm_base import BaseAlgorithmConfig, Capabilities
-from nnlo_lib.config.base import ImplementedConfig, block_types
+from nnlo_lib.config.base import ImplementedConfig, UserClassConfig, block_types
 from nnlo_lib.config.compression import BaseCompressionConfig, CompressionConfig
 from nnlo_lib.config.optimizer import OptimizerConfig
 from nnlo_lib.config.problem import ProblemConfig
 from nnlo_lib.config.reader import BuiltInReaderConfig
 from nnlo_lib.config.search import FidelityConfig, SamplerConfig, SearchConfig
-from nnlo_lib.config.user_class import UserClassConfig
-from nnlo_lib.core.lazy_import import load_implementation
+from nnlo_lib.core.user_code import load_implementation
+from nnlo_lib.data.readers.base import reader_function
 from nnlo_lib.problems.base import Problem
-from nnlo_lib.search.pruners.base import Pruner
-from nnlo_lib.search.pruners.factory import build_pruner
-from nnlo_lib.search.samplers.base import Sampler
-from nnlo_lib.search.samplers.factory import build_sampler
+from nnlo_lib.search.pruners import Pruner, build_pruner
+from nnlo_lib.search.samplers.base import Sampler, build_sampler
 from nnlo_lib.search.study.snapshot import StudySnapshot
 
 KINDS = {
@@ -59,7 +56,7 @@ def test_every_settings_class_has_an_implementation(config, base):
 @pytest.mark.parametrize("config", [*block_types(BuiltInReaderConfig)])
 def test_a_reader_is_the_module_of_its_name(config):
     name = config.model_fields["name"].default
-    assert callable(load_implementation(f"nnlo_lib.data.readers.{name}:read"))
+    assert callable(load_implementation(reader_function(name)))
 
 
 @pytest.mark.processes

@@ -3,7 +3,7 @@
 import pytest
 
 from nnlo_lib.config import Run
-from nnlo_lib.config.resources import RunResources
+from nnlo_lib.config.experiment import RunResources
 
 
 def resources(parallel, **asked):

@@ -15,8 +15,8 @@ from nnlo_lib.config.optimizer import OptimizerConfig
 from nnlo_lib.config.schedule import ScheduleConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank_context import RankContext
+from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nnlo_lib.core.batch_system import BatchJob
-from nnlo_lib.core.batch_system.stop_decision import StopDecision
+from nnlo_lib.batch import BatchJob
+from nnlo_lib.batch.scheduler_query import StopDecision
 
 pytestmark = pytest.mark.processes
 

@@ -9,12 +9,12 @@ import pytest
 from helpers.repository_copy import REPOSITORY, environment
 from torch import nn
 
-from nnlo_lib.core.compiler_cache import CACHE_VARIABLE, COMPILER
-from nnlo_lib.train.replica.compiled import compile_module
+from nnlo_lib.core.file_lock import CACHE_VARIABLE, COMPILER
+from nnlo_lib.train.replica.model_build import compile_module
 
 PROGRAM = """
 import os, torch
-from nnlo_lib.train.replica.compiled import compile_module
+from nnlo_lib.train.replica.model_build import compile_module
 compiled = compile_module(torch.nn.Linear(2, 2), "cpu")
 compiled(torch.ones(1, 2))
 print(os.environ["%s"])

@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 
-from nnlo_lib.core.error_headline import CUT, error_headline, without_middle
+from nnlo_lib.core.errors import CUT, error_headline, without_middle
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 

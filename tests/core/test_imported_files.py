@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnlo_lib.core.imported_files import imported_files
-from nnlo_lib.core.user_code import load_user_module
+from nnlo_lib.core.user_code import imported_files, load_user_module
 
 FILES = {
     "nets/my_model.py": "import numpy\nimport layers\nfrom blocks.inner import deep\nfrom common import scale\n",

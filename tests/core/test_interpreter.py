@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.interpreter import interpreter_folder
+from nnlo_lib.core.process import interpreter_folder
 
 
 def test_a_folder_that_path_cannot_contain_is_refused(monkeypatch):

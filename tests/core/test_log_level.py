@@ -11,7 +11,7 @@ from helpers.nnlo_command import nnlo, refused
 from helpers.training_process import started as training
 
 from nnlo_lib.core.logging_setup import PACKAGE, configure_logging, get_logger
-from nnlo_lib.state.run_log import RunLog
+from nnlo_lib.state.training_records import RunLog
 
 EXPERIMENT = "parallel: {gpus_per_rank: auto, ranks: 1}\nmodel: {name: simplecnn}\n"
 AUTO = "parallel.gpus_per_rank: auto is"

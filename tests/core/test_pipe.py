@@ -3,7 +3,7 @@
 import os
 import threading
 
-from nnlo_lib.core.pipe import wait_until_read
+from nnlo_lib.core.process import wait_until_read
 
 
 def test_it_waits_until_the_pipe_is_empty():

@@ -10,12 +10,12 @@ import pytest
 from helpers.other_users import ATTACKER, VICTIM, run_as, shared_place
 from torch import nn
 
-from nnlo_lib.comm.mpi.shared_messages import SharedMailbox, map_remote
+from nnlo_lib.comm.mpi.shared_memory import SharedMailbox, map_remote
 from nnlo_lib.config import Run
-from nnlo_lib.core.private_folder import private_folder
+from nnlo_lib.core.file_lock import private_folder
 from nnlo_lib.executors.gpu_slots import reserve_gpus
-from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
-from nnlo_lib.train.replica import compiled
+from nnlo_lib.launch.launcher import SharedMemoryCleanup
+from nnlo_lib.train.replica import model_build
 
 __all__ = ["shared_place"]
 
@@ -27,11 +27,11 @@ def machine(shared_place, monkeypatch):
     """Return the $TMPDIR of a machine with four GPUs and a compiler."""
     monkeypatch.setattr(tempfile, "tempdir", str(shared_place))
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    monkeypatch.setattr(compiled, "cpp_compiler", lambda: "/usr/bin/c++")
+    monkeypatch.setattr(model_build, "cpp_compiler", lambda: "/usr/bin/c++")
     # The other users cannot import modules if Python is in root's home: imports the modules of torch.compile.
-    monkeypatch.setenv(compiled.CACHE_VARIABLE, str(shared_place.parent))
+    monkeypatch.setenv(model_build.CACHE_VARIABLE, str(shared_place.parent))
     compile_model()
-    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "LSB_JOBID", compiled.CACHE_VARIABLE):
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "LSB_JOBID", model_build.CACHE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     return shared_place
 
@@ -42,8 +42,8 @@ def reserve():
 
 
 def compile_model():
-    compiled.compile_module(nn.Linear(1, 1), "cpu")
-    return os.environ[compiled.CACHE_VARIABLE]
+    model_build.compile_module(nn.Linear(1, 1), "cpu")
+    return os.environ[model_build.CACHE_VARIABLE]
 
 
 def taken_by_attacker(place):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from helpers.other_users import ATTACKER, VICTIM, run_as, shared_place
 
-from nnlo_lib.core import process_identity, process_state
-from nnlo_lib.core.process_identity import ProcessIdentity
-from nnlo_lib.launch.rank_processes import RankProcesses
+from nnlo_lib.core import process as process_module
+from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.launch.watchdog import RankProcesses
 
 __all__ = ["shared_place"]
 
@@ -45,9 +45,9 @@ def test_a_process_that_proc_hides_is_not_taken_for_dead(shared_place, process, 
     """With `hidepid`, /proc has no folder of the other user's process, and its lease would be taken over."""
     identity = ProcessIdentity.from_pid(process.pid)
     # A kernel can refuse to mount another /proc in a container.
-    monkeypatch.setattr(process_state, "Path", lambda path: Path(str(path).replace("/proc/", "/nowhere/")))
-    monkeypatch.setattr(process_identity.os, "access", lambda *_: False)
-    monkeypatch.setattr(process_identity, "_pid_namespace", lambda: identity.room)
+    monkeypatch.setattr(process_module, "Path", lambda path: Path(str(path).replace("/proc/", "/nowhere/")))
+    monkeypatch.setattr(process_module.os, "access", lambda *_: False)
+    monkeypatch.setattr(process_module, "_pid_namespace", lambda: identity.room)
     assert not run_as(VICTIM, lambda: identity.is_dead)
     process.kill()
     process.wait()

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.processes
 COMMAND = """
 import os, signal, sys
 from nnlo_lib.core.errors import exit_on_user_error
-from nnlo_lib.core.stop_request import StopSignals
+from nnlo_lib.core.errors import StopSignals
 
 def send():
     os.kill(os.getpid(), signal.{name})

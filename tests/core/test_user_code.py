@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nnlo_lib.core.lazy_import import load_implementation
-from nnlo_lib.core.user_code import load_user_function
+from nnlo_lib.core.user_code import load_implementation, load_user_function
 
 
 @pytest.fixture

@@ -4,14 +4,15 @@ import hashlib
 import pytest
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.lazy_import import load_implementation
+from nnlo_lib.core.user_code import load_implementation
 from nnlo_lib.data.catalog import CATALOG, MNIST, find_dataset
+from nnlo_lib.data.readers.base import reader_function
 
 
 def test_every_data_set_has_a_reader_and_a_place_to_come_from():
     for name, dataset in CATALOG.items():
         assert dataset.name == name
-        assert callable(load_implementation(f"nnlo_lib.data.readers.{dataset.reader}:read"))
+        assert callable(load_implementation(reader_function(dataset.reader)))
         assert dataset.mirrors or dataset.embedded or dataset.hint or dataset.generated
         for file in (*dataset.files, *filter(None, [dataset.instead])):
             assert len(file.content_sha256 or "") in (0, 64)

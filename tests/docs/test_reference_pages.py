@@ -9,9 +9,8 @@ import pytest
 from helpers.source_tree import MODULES, PACKAGE, tree
 
 from nnlo_lib.config import paths
-from nnlo_lib.config.docgen.schema_tree import EXPERIMENT_SCHEMA, fields, member_blocks
-from nnlo_lib.core.errors import EXIT_BROKEN_PIPE, EXIT_PARTIAL_IMPORT, EXIT_USER_ERROR
-from nnlo_lib.core.exit_reason import ExitReason
+from nnlo_lib.config.docgen.schema import EXPERIMENT_SCHEMA, fields, member_blocks
+from nnlo_lib.core.errors import EXIT_BROKEN_PIPE, EXIT_PARTIAL_IMPORT, EXIT_USER_ERROR, ExitReason
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED, AttemptOutcome
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"

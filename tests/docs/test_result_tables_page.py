@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 from helpers.algorithm_trainings import manifest, task
 
-from nnlo_lib.report.finished_job import load_jobs
-from nnlo_lib.report.statistics.comparisons_csv import COLUMNS as COMPARISON_COLUMNS
-from nnlo_lib.report.tables import summarize
-from nnlo_lib.search.results.trials_csv import COSTS, FIRST
+from nnlo_lib.report.statistics.comparison_text import COLUMNS as COMPARISON_COLUMNS
+from nnlo_lib.report.tables import load_jobs, summarize
+from nnlo_lib.search.best import COSTS, FIRST
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
-from nnlo_lib.train.observe.resource_monitor import COLUMNS as MONITOR_COLUMNS
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.rank_process import StopFlag
+from nnlo_lib.train.resource_monitor import COLUMNS as MONITOR_COLUMNS
 
 __all__ = ["manifest"]
 PAGE = (Path(__file__).parents[2] / "docs/reference/result_tables.md").read_text()

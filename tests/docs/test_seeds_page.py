@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from nnlo_lib import cli
-from nnlo_lib.config.docgen.seed_table import RowState, SeedRow, load_seed_table
+from nnlo_lib.config.docgen.seeds import RowState, SeedRow, load_seed_table
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 

@@ -6,10 +6,10 @@ from helpers.synthetic_search import MadeUp
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.executors.mpi_pool.utilisation import PoolUtilization
+from nnlo_lib.executors.mpi_pool.coordinator import PoolUtilization
 from nnlo_lib.report.page import write_search_page
-from nnlo_lib.search.results.best import write_best_file, write_outcome
-from nnlo_lib.workflow.outcome.partial_results import mark_as_partial
+from nnlo_lib.search.best import write_best_file, write_outcome
+from nnlo_lib.workflow.outcome import mark_as_partial
 from nnlo_lib.workflow.plan import Plan
 
 __all__ = ["disk"]

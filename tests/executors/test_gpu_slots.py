@@ -16,11 +16,10 @@ import torch
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld as Ranks
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
-from nnlo_lib.core.visible_gpus import GPU_SUBSET
-from nnlo_lib.executors import gpu_slots, trial_process
+from nnlo_lib.core.process import GPU_SUBSET
+from nnlo_lib.executors import gpu_slots, trial_job
 from nnlo_lib.executors.gpu_slots import reserve_gpus, warn_if_gpus_are_few
-from nnlo_lib.executors.mpi_pool.gpu_assignment import assign_gpus, gpus_of_group
-from nnlo_lib.executors.mpi_pool.worker import _run_task, failing_train_function
+from nnlo_lib.executors.mpi_pool.worker import _run_task, assign_gpus, failing_train_function, gpus_of_group
 from nnlo_lib.executors.submitit.job import TrialJob
 from nnlo_lib.launch.attempt import LaunchOptions
 from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, write_trial
@@ -225,8 +224,8 @@ def test_fold_tasks_reserve_gpus_in_a_process_and_in_a_slurm_job(machine, search
         monkeypatch.delenv(GPU_SUBSET)
         return 0 if len(found) == 2 else job()
 
-    monkeypatch.setattr(trial_process, "train_fold_task", train)
-    assert trial_process.train_trial(search, FoldTask(0, 0, 3), LaunchOptions(wait_for_lease=True)) == 0
+    monkeypatch.setattr(trial_job, "train_fold_task", train)
+    assert trial_job.train_trial(search, FoldTask(0, 0, 3), LaunchOptions(wait_for_lease=True)) == 0
     assert found == [["cuda:0"], ["cuda:1"]]
 
 
@@ -234,11 +233,11 @@ def test_a_fold_task_that_is_stopped_while_it_waits_has_trained_nothing(
     machine, search, monkeypatch, while_waiting
 ):
     machine(1)
-    monkeypatch.setattr(trial_process, "train_fold_task", None)
+    monkeypatch.setattr(trial_job, "train_fold_task", None)
     while_waiting()
     options = LaunchOptions(wait_for_lease=True)
     with reserve_gpus(experiment()):
-        assert trial_process.train_trial(search, FoldTask(0, 0, 3), options) == EXIT_PREEMPTED
+        assert trial_job.train_trial(search, FoldTask(0, 0, 3), options) == EXIT_PREEMPTED
 
 
 def world(rank, size, hosts):

@@ -8,7 +8,7 @@ from helpers.training_process import wait
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.local import LocalExecutor
-from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result
 from nnlo_lib.state.attempts import Attempt, append_attempt
 

@@ -7,10 +7,10 @@ from helpers.synthetic_search import MadeUp
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.progress import ProgressLogger
-from nnlo_lib.report.search.result_text import _unlike_asked, report_outcome
-from nnlo_lib.search.study.plain_text import error_signature
+from nnlo_lib.report.page import _unlike_asked, report_outcome
 from nnlo_lib.search.study.storage import load_study
 from nnlo_lib.search.study.trial import FoldTask
+from nnlo_lib.search.study.trial_summary import error_signature
 
 
 class Script:

@@ -11,12 +11,12 @@ from helpers.scripted_slurm import ScriptedSlurm
 from helpers.store_folder import store_folder
 from helpers.synthetic_store import handmade
 
+from nnlo_lib.batch import BatchJob
 from nnlo_lib.config import Experiment
-from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.executors.submitit.job import TrialJob
 from nnlo_lib.executors.trial_job import train_fold_task
 from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt, train_task
-from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.launch.stop_request import TimeLimit
 from nnlo_lib.search.study.storage import search_folder, write_config
 from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, read_result, write_trial
 from nnlo_lib.state.attempts import read_attempts

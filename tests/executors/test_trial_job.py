@@ -10,10 +10,9 @@ from helpers.synthetic_store import handmade
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.timestamp import timestamp
+from nnlo_lib.core.text_format import timestamp
 from nnlo_lib.executors.trial_job import train_fold_task
-from nnlo_lib.launch.attempt import LaunchOptions
-from nnlo_lib.launch.attempt_record import ended_attempt, record_attempt
+from nnlo_lib.launch.attempt import LaunchOptions, ended_attempt, record_attempt
 from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, read_result, write_trial
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.attempts import AttemptLog

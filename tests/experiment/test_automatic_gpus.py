@@ -7,8 +7,7 @@ from helpers.nnlo_command import nnlo, refused
 
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.experiment.automatic_gpus import with_numbers_of_gpus
-from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.experiment.load import load_experiment, with_numbers_of_gpus
 
 SCHEDULERS = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE", "NNLO_GPUS")
 

@@ -5,7 +5,7 @@ A file that is read nevertheless needs hours or the whole memory: the time-out o
 
 import pytest
 
-from nnlo_lib.compat.importers.dinno.study import translate_study
+from nnlo_lib.compat.importers.dinno import translate_study
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import experiment_from_settings, load_experiment
 

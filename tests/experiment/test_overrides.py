@@ -4,8 +4,7 @@ import pytest
 import yaml
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.experiment.load import load_experiment
-from nnlo_lib.experiment.overrides import reject_ineffective_overrides
+from nnlo_lib.experiment.load import load_experiment, reject_ineffective_overrides
 
 FILE = {
     "runs": {"two": {"parallel": {"ranks": 2}}, "four": {"parallel": {"ranks": 4}}, "free": {"metrics": []}}

@@ -18,8 +18,8 @@ from helpers.training_process import StopAfter
 from nnlo_lib.checkpoint.checkpoint_manifest import CHECKPOINT_VERSION, CheckpointManifest
 from nnlo_lib.config import Run
 from nnlo_lib.config.base import ConfigModel, block_types, default, non_defaults
-from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.task import prepare_dataset
 
 PINNED = Path(__file__).with_suffix(".json")
 CASES = SYNCHRONOUS | SIMULATED_ASYNCHRONOUS

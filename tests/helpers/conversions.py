@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.data.catalog import DIGITS, DatasetSpec
-from nnlo_lib.data.identity.store_settings import ShardFormat, StoreSettings
-from nnlo_lib.data.store.conversion import Conversion
+from nnlo_lib.data.store.convert import Conversion
+from nnlo_lib.data.store_settings import ShardFormat, StoreSettings
 
 
 @dataclass(frozen=True)

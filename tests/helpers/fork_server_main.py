@@ -20,8 +20,8 @@ from dataclasses import dataclass
 IMPORTED = [
     "torch", "torch._dynamo", "h5py", "sklearn.datasets", "mpi4py", "nnlo_lib.train.rank",
     "nnlo_lib.train.evaluation.evaluate", "nnlo_lib.comm.simulated.communicator", "nnlo_lib.workflow.single_run",
-    "nnlo_lib.experiment.overrides", "nnlo_lib.commands.search", "nnlo_lib.commands.simulate",
-    "nnlo_lib.commands.verify", "nnlo_lib.commands.chaos",
+    "nnlo_lib.experiment.load", "nnlo_lib.commands.run", "nnlo_lib.commands.run",
+    "nnlo_lib.commands.results", "nnlo_lib.commands.results",
 ]  # fmt: skip
 COMMAND = "nnlo_lib.cli"
 READY = b"!"

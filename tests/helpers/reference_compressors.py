@@ -5,7 +5,7 @@ import torch
 from pydantic import TypeAdapter
 
 from helpers.least_squares import DIMENSION, SEED, VECTOR
-from nnlo_lib.comm.compression.factory import build_compressor
+from nnlo_lib.comm.compression.base import build_compressor
 from nnlo_lib.config.compression import CompressionConfig
 
 KEPT = 3

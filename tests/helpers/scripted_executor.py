@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from helpers.scripted_slurm import ScriptedSlurm
-from nnlo_lib.cluster.slurm.slurm_queue import SlurmQueue
-from nnlo_lib.cluster.submission.refusal import classify_refusal
+from nnlo_lib.batch.refusals import classify_refusal
+from nnlo_lib.batch.slurm_queue import SlurmQueue
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nnlo_lib.cluster.submission.job_files import StatusFile
+from nnlo_lib.cluster.job_watch import StatusFile
 
 ACTIVE = ("PENDING", "RUNNING")
 

@@ -14,9 +14,8 @@ from unittest import mock
 
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.search.study import trial as files
-from nnlo_lib.search.study.loop import run_study
 from nnlo_lib.search.study.snapshot import StudySnapshot
-from nnlo_lib.search.study.study import Study, TrialSampler
+from nnlo_lib.search.study.study import Study, TrialSampler, run_study
 from nnlo_lib.search.study.trial import (
     FoldTask,
     Result,

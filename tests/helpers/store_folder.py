@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from nnlo_lib.config.data import DataConfig
-from nnlo_lib.data.identity.store_location import locate_store
+from nnlo_lib.data.store_location import locate_store
 
 
 def store_folder(dataset: str = "digits", **data: object) -> Path:

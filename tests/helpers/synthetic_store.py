@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnlo_lib.data.identity.file_checksum import file_sha256
+from nnlo_lib.core.atomic_file import file_sha256
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest, Shard, SplitInfo
 from nnlo_lib.data.store.shard import write_shard
 

@@ -18,15 +18,12 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Experiment
 from nnlo_lib.launch.attempt import run_attempt
 from nnlo_lib.launch.diagnosis import diagnose_exit
-from nnlo_lib.launch.exit_facts import ExitFacts
-from nnlo_lib.launch.signals import SignalSource
-from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.launch.lost_ranks import ExitFacts
+from nnlo_lib.launch.stop_request import SignalSource, TimeLimit
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_rank, train_simulated
-from nnlo_lib.train.rank_status import report_end, report_failure
-from nnlo_lib.train.task import Task
+from nnlo_lib.train.rank_process import StopFlag, report_end, report_failure
+from nnlo_lib.train.task import Task, prepare_dataset
 
 
 @functools.cache

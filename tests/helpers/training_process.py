@@ -16,7 +16,7 @@ import yaml
 
 from helpers import fork_server
 from helpers.repository_copy import environment
-from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.train.rank_process import StopFlag
 
 BASE = {
     "name": "t",

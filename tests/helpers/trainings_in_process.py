@@ -6,11 +6,11 @@ from helpers.nnlo_command import nnlo
 from helpers.training_process import StopAfter
 from nnlo_lib.config import Experiment
 from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
-from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.launch.stop_request import TimeLimit
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.workflow.single_run import prepare_task
 
 CASES = {

@@ -4,14 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from nnlo_lib.core.batch_system import BatchJob
-from nnlo_lib.launch.crash_recovery import all_attempts
-from nnlo_lib.launch.killed_attempt import correct_last_attempt
-from nnlo_lib.launch.lost_attempt import record_lost_attempt
+from nnlo_lib.batch import BatchJob
+from nnlo_lib.launch.attempt_recovery import all_attempts, correct_last_attempt, record_lost_attempt
 from nnlo_lib.state.attempt_outcome import memory_for_next_attempt
 from nnlo_lib.state.attempts import Attempt, AttemptLog, append_attempt, read_attempts
-from nnlo_lib.state.lease import Lease
-from nnlo_lib.state.lease_owner import LeaseOwner
+from nnlo_lib.state.lease import Lease, LeaseOwner
 
 JOB = BatchJob("slurm", "12")
 LIMIT = "slurmstepd-n1: error: StepId=12.0 exceeded memory limit (1234567 > 1024000), being killed\n"

@@ -16,11 +16,10 @@ from helpers.training_process import processes_of, under_way, wait
 from helpers.training_process import started as training
 
 from nnlo_lib.config import Run
-from nnlo_lib.launch.launcher import launch_ranks
-from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
-from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.launch.launcher import SharedMemoryCleanup, launch_ranks
+from nnlo_lib.launch.stop_request import TimeLimit
 from nnlo_lib.state.attempts import read_attempts
-from nnlo_lib.state.lease_owner import LeaseOwner
+from nnlo_lib.state.lease import LeaseOwner
 from nnlo_lib.train.task import Task
 
 LONG = {"train": {"epochs": 400}}

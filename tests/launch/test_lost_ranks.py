@@ -2,10 +2,9 @@
 
 import pytest
 
-from nnlo_lib.launch.exit_facts import ExitFacts
-from nnlo_lib.launch.launcher_output import LauncherOutput
-from nnlo_lib.launch.lost_ranks import lost_ranks_outcome
-from nnlo_lib.launch.time_limit import TimeLimit
+from nnlo_lib.launch.diagnosis import LauncherOutput
+from nnlo_lib.launch.lost_ranks import ExitFacts, lost_ranks_outcome
+from nnlo_lib.launch.stop_request import TimeLimit
 
 HYDRA = """
 ===================================================================================

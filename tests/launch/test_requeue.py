@@ -6,18 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from nnlo_lib.batch import BatchJob
+from nnlo_lib.batch.scheduler_query import StopDecision
 from nnlo_lib.config import Run
-from nnlo_lib.core.batch_system import BatchJob
-from nnlo_lib.core.batch_system.stop_decision import StopDecision
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.launch import requeue
+from nnlo_lib.launch import stop_request
 from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
-from nnlo_lib.launch.preemption_policy import parse_preemption_policy
-from nnlo_lib.launch.requeue import judge_stop, requeue_job
-from nnlo_lib.launch.signals import SignalRecorder
+from nnlo_lib.launch.stop_request import SignalRecorder, judge_stop, parse_preemption_policy, requeue_job
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.attempts import Attempt, append_attempt, read_attempts
-from nnlo_lib.state.lease_owner import LeaseOwner
+from nnlo_lib.state.lease import LeaseOwner
 from nnlo_lib.train.task import Task
 
 JOB = BatchJob("slurm", "7")
@@ -32,7 +30,7 @@ def decide(monkeypatch):
         raise AssertionError("the scheduler must not be queried")
 
     monkeypatch.setattr(BatchJob, "stop_decision", unexpected)
-    monkeypatch.setattr(requeue, "is_job_out_of_memory", lambda job, reason: False)
+    monkeypatch.setattr(stop_request, "is_job_out_of_memory", lambda job, reason: False)
     return lambda *decision: monkeypatch.setattr(
         BatchJob, "stop_decision", lambda job: StopDecision(*decision)
     )
@@ -60,7 +58,7 @@ def test_what_a_stopped_job_may_do(decide, decision, reason, may_requeue, status
 
 def test_slurm_cancels_a_job_for_its_memory(decide, monkeypatch):
     decide("canceled")
-    monkeypatch.setattr(requeue, "is_job_out_of_memory", lambda job, reason: True)
+    monkeypatch.setattr(stop_request, "is_job_out_of_memory", lambda job, reason: True)
     judged = judge_stop(stopped(), JOB, is_automatic=True)
     assert (judged.reason, judged.error) == ("out of memory", "job 7 exceeded its memory")
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.launch import start_check
-from nnlo_lib.launch.start_check import refuse_dead_allocation, shared_memory_problem
+from nnlo_lib.launch import launcher
+from nnlo_lib.launch.launcher import refuse_dead_allocation, shared_memory_problem
 
 UNKNOWN, NO_CLUSTER = "Invalid job id specified", "fatal: Could not establish a configuration source"
 
@@ -29,7 +29,7 @@ UNKNOWN, NO_CLUSTER = "Invalid job id specified", "fatal: Could not establish a 
 def test_variables_of_a_job_that_is_over(tmp_path, monkeypatch, answer, text, variables, refused):
     if answer is not None:
         (tmp_path / "srun").touch(0o755)
-    monkeypatch.setattr(start_check, "request_scheduler", lambda *_: answer)
+    monkeypatch.setattr(launcher, "request_scheduler", lambda *_: answer)
     environment = {"SLURM_JOB_ID": "7", "PATH": str(tmp_path)} | variables
     command = SimpleNamespace(text=text, is_hydra=True)
     if not refused:

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from helpers.training_process import wait
 
-from nnlo_lib.core.process_identity import ProcessIdentity
+from nnlo_lib.core.process import ProcessIdentity
 from nnlo_lib.launch import watchdog
-from nnlo_lib.launch.rank_processes import RankProcesses
+from nnlo_lib.launch.watchdog import RankProcesses
 
 pytestmark = pytest.mark.processes
 END_S = 250  # for an end that needs milliseconds on a quiet machine

@@ -9,9 +9,9 @@ import torch
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.models import libraries
 from nnlo_lib.models.factory import build_model
-from nnlo_lib.models.libraries import timm_network
-from nnlo_lib.models.libraries.library_names import LIBRARIES, library_of, missing_library, similar_names
+from nnlo_lib.models.zoo_registry import LIBRARIES, library_of, missing_library, similar_names
 
 IMAGES = (3, 32, 32)
 
@@ -68,7 +68,7 @@ def test_a_torchvision_that_cannot_be_imported_is_refused_with_the_remedy(said, 
     with pytest.raises(
         UserError, match=r"timm cannot be imported: .*; pip install torchvision==0\.28\.0 --index-url"
     ):
-        timm_network.import_timm()
+        libraries.import_timm()
 
 
 @pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")

@@ -11,7 +11,7 @@ from torch import nn
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.factory import build_model
 from nnlo_lib.models.pydtnn_weights import pydtnn_arrays
-from nnlo_lib.models.weights import load_weights
+from nnlo_lib.models.saved_networks import load_weights
 
 RNG = np.random.default_rng(3)
 IMAGES = RNG.standard_normal((5, 4, 6, 2)).astype(np.float32)  # NHWC

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.models.tensor_check import StateGuard, make_dense
+from nnlo_lib.models.saved_networks import StateGuard, make_dense
 from nnlo_lib.train.replica.replica import Replica
 
 # As meshgrid, windows, slices of a larger table and transposed weights make them.

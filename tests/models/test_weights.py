@@ -8,7 +8,7 @@ from torch import nn
 
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.models.weights import load_weights
+from nnlo_lib.models.saved_networks import load_weights
 from nnlo_lib.train.task import Task
 
 

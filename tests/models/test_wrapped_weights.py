@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.models.weights import load_weights
+from nnlo_lib.models.saved_networks import load_weights
 
 WEIGHTS = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2)).state_dict()
 

@@ -11,18 +11,16 @@ from helpers.nnlo_command import nnlo, refused
 from helpers.user_mistakes import NET
 from PIL import Image
 
-from nnlo_lib.api import search, train
+from nnlo_lib import api
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import store_of
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.preflight import model_check
-from nnlo_lib.preflight.expected_manifest import expected_manifest, unknown_shape_error
-from nnlo_lib.preflight.machine_check import machine_warnings
-from nnlo_lib.preflight.mistake import Mistakes
-from nnlo_lib.preflight.model_trial import ModelTrial
-from nnlo_lib.preflight.preflight import check_experiment
-from nnlo_lib.train.prepare_dataset import prepare_store
+from nnlo_lib.preflight.data_check import Mistakes, expected_manifest, unknown_shape_error
+from nnlo_lib.preflight.model_check import ModelTrial
+from nnlo_lib.preflight.preflight import check_experiment, machine_warnings
+from nnlo_lib.train.task import prepare_store
 
 
 @pytest.fixture
@@ -137,7 +135,7 @@ def test_a_shape_that_is_known_after_the_conversion_is_checked_before_the_ranks_
 
 def test_the_python_interface_refuses_too(folder):
     experiment = Experiment.model_validate({"name": "t", "model": {"name": "net.py:bild"}})
-    for start in (train.train, search.search):
+    for start in (api.train, api.search):
         with pytest.raises(
             UserError, match=r"t: model.name: net.py has no function 'bild'; did you mean 'build'\?"
         ):

@@ -8,12 +8,11 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import store_of
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
-from nnlo_lib.preflight import target_check
+from nnlo_lib.preflight import data_check
 from nnlo_lib.preflight.preflight import check_experiment
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.prepare_dataset import prepare_store
 from nnlo_lib.train.rank import train_simulated
-from nnlo_lib.train.task import Task
+from nnlo_lib.train.rank_process import StopFlag
+from nnlo_lib.train.task import Task, prepare_store
 from nnlo_lib.workflow.plan import Plan
 
 SPLITS = ("train", "validation", "test")
@@ -104,7 +103,7 @@ def test_the_validation_split_is_evaluated_without_a_test_split(experiment):
 def test_of_a_large_split_the_first_shards_are_read(experiment, monkeypatch, limit):
     """Of three shards with 7 samples, the last has the wrong target: the training finds it."""
     experiment({"test": 1.5})
-    monkeypatch.setattr(target_check, limit, 2 if limit == "MAX_LABEL_SHARDS" else 10)
+    monkeypatch.setattr(data_check, limit, 2 if limit == "MAX_LABEL_SHARDS" else 10)
     assert mistakes() == ""
 
 
@@ -120,5 +119,5 @@ def test_a_training_does_not_start_with_targets_outside(experiment, split):
 
 
 def test_a_model_of_classes_reads_no_targets(monkeypatch):
-    monkeypatch.setattr(target_check, "stored_labels", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr(data_check, "stored_labels", lambda *_: pytest.fail("read"))
     check_experiment(Experiment.model_validate({"name": "t", "data": {"dataset": "digits"}}))

@@ -12,7 +12,7 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.metrics import METRICS, metric_direction
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
-from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.base import build_problem
 
 CLASSES, RANKS, IGNORED = 5, 3, 255
 PARTS = [1, 4, 2]  # samples of a rank's batches; the last batch has the rest

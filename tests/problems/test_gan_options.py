@@ -15,11 +15,16 @@ from nnlo_lib.config.problem import GanConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.factory import build_model
 from nnlo_lib.models.zoo.gan import Gan
-from nnlo_lib.problems.adversarial.gan import GanProblem, apply_frozen, fixed_noise
-from nnlo_lib.problems.adversarial.gan_losses import GAN_LOSSES, gradient_penalty
-from nnlo_lib.problems.adversarial.gan_turns import gan_turn
-from nnlo_lib.problems.adversarial.shower_gan import CalorimeterGanProblem
-from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.base import build_problem
+from nnlo_lib.problems.gan import (
+    GAN_LOSSES,
+    GanProblem,
+    apply_frozen,
+    fixed_noise,
+    gan_turn,
+    gradient_penalty,
+)
+from nnlo_lib.problems.shower_gan import CalorimeterGanProblem
 
 METRICS = ("distance", "critic_loss", "generator_loss")
 NNLO_SUM = [0.0018, -0.023, 0.11, -0.28, 2.21]

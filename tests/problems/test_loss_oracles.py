@@ -12,8 +12,8 @@ from torch import nn
 from nnlo_lib.config import Run
 from nnlo_lib.config.metrics import LOSSES
 from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
-from nnlo_lib.problems.adversarial.gan_losses import GAN_LOSSES
-from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.base import build_problem
+from nnlo_lib.problems.gan import GAN_LOSSES
 
 CLOSE = {"rtol": TOLERANCE, "atol": TOLERANCE}
 SEEDS = range(5)

@@ -9,7 +9,7 @@ from nnlo_lib.config.metrics import LOSSES, METRICS
 from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.factory import build_model
-from nnlo_lib.problems.adversarial.gan_losses import gan_losses_by_name
+from nnlo_lib.problems.gan import gan_losses_by_name
 from nnlo_lib.problems.losses import loss_by_name, metric_by_name
 
 RNG = np.random.default_rng(3)

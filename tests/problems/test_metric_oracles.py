@@ -9,9 +9,8 @@ from torch import nn
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Run
 from nnlo_lib.config.metrics import METRICS
-from nnlo_lib.problems.adversarial.gan import fixed_noise
-from nnlo_lib.problems.adversarial.gan_losses import GAN_LOSSES
-from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.base import build_problem
+from nnlo_lib.problems.gan import GAN_LOSSES, fixed_noise
 
 RANKS, SAMPLES = 3, 53
 PARTS = [1, 7, 0, 4, 100]  # samples of a rank's batches; the last one has the rest

@@ -11,10 +11,9 @@ import pytest
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
-from nnlo_lib.train.task import Task
+from nnlo_lib.train.rank_process import StopFlag
+from nnlo_lib.train.task import Task, prepare_dataset
 from nnlo_lib.workflow.plan import Plan
 
 DIABETES = {

@@ -7,9 +7,9 @@ from helpers.observed_training import store, watched
 from safetensors.torch import load_file
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.state.jsonl_table import read_rows
-from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.state.training_records import read_rows
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.rank_process import StopFlag
 
 NET = """
 import torch

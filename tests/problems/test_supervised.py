@@ -8,7 +8,7 @@ from torch import nn
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
-from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.base import build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
 
 torch.manual_seed(5)

@@ -7,7 +7,7 @@ from sklearn import metrics
 
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.base import build_problem
 
 draws = np.random.default_rng(3)
 LABELS = draws.integers(2, size=200)

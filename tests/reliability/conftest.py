@@ -10,8 +10,8 @@ import torch
 from helpers.trainings_in_process import CASES, EXPERIMENT, train_here, write_tables
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.core.content_checksum import with_checksum
-from nnlo_lib.reliability.verify.verify_runs import verify_runs
+from nnlo_lib.core.atomic_file import with_checksum
+from nnlo_lib.reliability.verify import verify_runs
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,8 @@ import pytest
 from helpers.requires import absent
 from helpers.synthetic_runs import Fake
 
-from nnlo_lib.report.finished_job import load_jobs
 from nnlo_lib.report.page import write_page
-from nnlo_lib.report.tables import summarize, write_summary
+from nnlo_lib.report.tables import load_jobs, summarize, write_summary
 
 
 @pytest.fixture

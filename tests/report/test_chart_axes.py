@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from nnlo_lib.report.charts import axis
+from nnlo_lib.report import chart
 
 PLACES = (0.0, 300.0)
 
@@ -17,7 +17,7 @@ def share(label: str) -> float:
 
 def test_only_100_percent_is_drawn_at_its_place():
     """One of three seeds reaches 100 %: 99.3 %, 99.5 % and the mean of the seeds are below it."""
-    laid = axis.accuracy([0.9, 0.98, 0.99, 1.0], *PLACES)
+    laid = chart.accuracy([0.9, 0.98, 0.99, 1.0], *PLACES)
     tops = [place for place, label in laid.ticks if label == "100 %"]
     assert tops == [pytest.approx(laid.position(1.0))]
     shares = (0.99, 0.993, 0.995, 0.9966, 0.999, 1.0)
@@ -29,7 +29,7 @@ def test_only_100_percent_is_drawn_at_its_place():
     "values", [[0.1, 1.0], [0.99, 1.0], [0.9999, 1.0], [1.0], [0.97, 0.993], [0.5], [0.3, 0.999]]
 )
 def test_each_label_of_an_accuracy_axis_stands_at_its_value(values):
-    laid = axis.accuracy(values, *PLACES)
+    laid = chart.accuracy(values, *PLACES)
     assert laid.ticks
     for place, label in laid.ticks:
         # Labels have four digits.
@@ -39,7 +39,7 @@ def test_each_label_of_an_accuracy_axis_stands_at_its_value(values):
 
 
 def test_an_axis_without_100_percent_is_logarithmic_in_the_error():
-    laid = axis.accuracy([0.9, 0.999], *PLACES)
+    laid = chart.accuracy([0.9, 0.999], *PLACES)
     assert laid.position(0.99) == pytest.approx(150)
     assert laid.position(1 - math.sqrt(0.1 * 0.01)) == pytest.approx(75)
 
@@ -47,8 +47,8 @@ def test_an_axis_without_100_percent_is_logarithmic_in_the_error():
 def test_ticks_keep_their_distance_and_order():
     for values in ([0.1, 0.99, 1.0], [0.8, 0.9995], [0.99, 1.0]):
         for ends in (PLACES, PLACES[::-1]):
-            laid = axis.accuracy(values, *ends)
+            laid = chart.accuracy(values, *ends)
             shares = [share(label) for _, label in laid.ticks]
             places = sorted(place for place, _ in laid.ticks)
             assert shares == sorted(shares)
-            assert all(b - a >= axis.MIN_TICK_GAP for a, b in itertools.pairwise(places))
+            assert all(b - a >= chart.MIN_TICK_GAP for a, b in itertools.pairwise(places))

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from nnlo_lib.models.layer_table_text import si_count
-from nnlo_lib.report import formatting
-from nnlo_lib.report.charts import axis
+from nnlo_lib.report import chart, formatting
 from nnlo_lib.report.tables import Spread
 
 
@@ -40,10 +39,10 @@ def test_written(written, expected):
 
 def test_axes_are_monotone_and_end_where_they_should():
     made = {
-        axis.linear: [0.3, 0.9, 0.5],
-        axis.logarithmic: [0.01, 2.0, 0.3],
-        axis.accuracy: [0.1, 0.95, 1.0],
-        axis.integer: [1, 2, 7],
+        chart.linear: [0.3, 0.9, 0.5],
+        chart.logarithmic: [0.01, 2.0, 0.3],
+        chart.accuracy: [0.1, 0.95, 1.0],
+        chart.integer: [1, 2, 7],
     }
     for make, values in made.items():
         laid = make(values, 0.0, 100.0)
@@ -56,11 +55,11 @@ def test_axes_are_monotone_and_end_where_they_should():
 
 @pytest.mark.parametrize("values", [[0.5], [0.0], [1.0], [0.98, 0.9801]])
 def test_axes_of_hardly_any_range(values):
-    for make in (axis.linear, axis.accuracy, axis.integer):
+    for make in (chart.linear, chart.accuracy, chart.integer):
         laid = make(values, 0.0, 100.0)
         assert laid.ticks
         assert all(math.isfinite(laid.position(value)) for value in values)
 
 
 def test_epochs_are_whole():
-    assert [label for _, label in axis.integer([1, 2, 3], 0.0, 300.0).ticks] == ["1", "2", "3"]
+    assert [label for _, label in chart.integer([1, 2, 3], 0.0, 300.0).ticks] == ["1", "2", "3"]

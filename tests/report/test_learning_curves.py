@@ -3,10 +3,9 @@
 import pandas as pd
 import pytest
 
-from nnlo_lib.report.charts.learning_curves import learning_curve_panels
-from nnlo_lib.report.charts.measured_values import measured_values
-from nnlo_lib.report.finished_job import load_jobs
-from nnlo_lib.report.time_base import time_base_of
+from nnlo_lib.report.learning_curves import learning_curve_panels
+from nnlo_lib.report.quantities import measured_values, time_base_of
+from nnlo_lib.report.tables import load_jobs
 
 
 def panels(fake, ranked_by=None):

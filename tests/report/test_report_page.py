@@ -11,7 +11,7 @@ from helpers.synthetic_runs import change_json
 from PIL import Image
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.report.sections.resource_usage import _without_breaks
+from nnlo_lib.report.sections.resources import _without_breaks
 
 
 def test_the_page_holds_the_experiment_file_and_is_the_same_bytes_again(fake, report):

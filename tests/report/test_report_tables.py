@@ -8,14 +8,13 @@ import pytest
 from helpers.synthetic_runs import change_json
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.report.finished_job import load_jobs
-from nnlo_lib.report.sections.origin.provenance import resolved_settings
-from nnlo_lib.report.sections.quality.confusion import confusion_matrices
-from nnlo_lib.report.sections.quality.headline import headline
-from nnlo_lib.report.sections.time_and_traffic import bytes_by_purpose, seconds_by_phase
-from nnlo_lib.report.statistics.comparisons_csv import compare_all
-from nnlo_lib.report.tables import MEASURED, read_summary, spread_by_run, summarize, write_summary
-from nnlo_lib.report.time_base import time_base_of
+from nnlo_lib.report.quantities import time_base_of
+from nnlo_lib.report.sections.headline import headline
+from nnlo_lib.report.sections.origin import resolved_settings
+from nnlo_lib.report.sections.predictions import confusion_matrices
+from nnlo_lib.report.sections.resources import bytes_by_purpose, seconds_by_phase
+from nnlo_lib.report.statistics.comparison_text import compare_all
+from nnlo_lib.report.tables import MEASURED, load_jobs, read_summary, spread_by_run, summarize, write_summary
 
 
 def sentences(fake):

@@ -5,7 +5,7 @@ import pytest
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.factory import build_model
-from nnlo_lib.models.weights import load_weights
+from nnlo_lib.models.saved_networks import load_weights
 from nnlo_lib.mpi_learn import H5Data
 
 

@@ -22,12 +22,12 @@ from torch import nn
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import extract
 from nnlo_lib.data.readers.array_file import find_arrays
-from nnlo_lib.data.readers.cifar_pickle import load_batch
+from nnlo_lib.data.readers.cifar import load_batch
 from nnlo_lib.data.readers.image import ImageError, decode
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.models.factory import build_model
-from nnlo_lib.models.weights import read_weights
-from nnlo_lib.state.published_file import read_arrays, read_json_object
+from nnlo_lib.models.saved_networks import read_weights
+from nnlo_lib.state.finished_run import read_arrays, read_json_object
 
 
 class Evil:

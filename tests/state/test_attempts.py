@@ -12,18 +12,18 @@ import pytest
 
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.config import Experiment
-from nnlo_lib.launch.crash_recovery import read_progress
-from nnlo_lib.state.attempt_statistics import AttemptStatistics
+from nnlo_lib.launch.attempt_recovery import read_progress
 from nnlo_lib.state.attempts import (
     Attempt,
     AttemptLog,
+    AttemptStatistics,
     append_attempt,
     attempts_of_result,
     interrupted_attempts,
     interrupted_spans,
     read_attempts,
 )
-from nnlo_lib.state.lease_owner import LeaseOwner
+from nnlo_lib.state.lease import LeaseOwner
 from nnlo_lib.workflow.plan import Plan
 
 

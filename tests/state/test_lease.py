@@ -12,13 +12,11 @@ from types import SimpleNamespace
 import pytest
 from helpers.training_process import wait
 
-from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.batch import BatchJob
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.process_identity import ProcessIdentity
+from nnlo_lib.core.process import ProcessIdentity
 from nnlo_lib.state import lease as lease_module
-from nnlo_lib.state import lease_owner
-from nnlo_lib.state.lease import Lease, LeaseHeldError
-from nnlo_lib.state.lease_owner import MAX_CREDITED_LEASE_GAP_S, LeaseOwner, OwnerMonitor
+from nnlo_lib.state.lease import MAX_CREDITED_LEASE_GAP_S, Lease, LeaseHeldError, LeaseOwner, OwnerMonitor
 
 BEAT = 0.05
 ENDLESS = 3600.0  # patience that no owner exceeds while a test runs on a busy machine
@@ -124,7 +122,7 @@ def test_the_lease_of_a_silent_owner_is_taken_over(tmp_path, lease, content):
 def clock(monkeypatch):
     """Replace the clock of the monitors; return a function that lets seconds pass."""
     now = [1000.0]
-    monkeypatch.setattr(lease_owner, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(lease_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def sleep(seconds):
         now[0] += seconds
@@ -173,7 +171,7 @@ def test_the_scheduler_is_asked_once_for_the_job_of_a_silent_owner(
         clock(2)
         monitor.poll()
         assert queries == []
-        if monitor._silence_s < lease_owner.JOB_CHECK_AFTER_S:
+        if monitor._silence_s < lease_module.JOB_CHECK_AFTER_S:
             assert not monitor.is_dead
     assert [monitor.is_dead, monitor.is_dead] == [ended and host == "elsewhere"] * 2
     assert queries == asked

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nnlo_lib.core.batch_system import BatchJob
+from nnlo_lib.batch import BatchJob
 from nnlo_lib.state.out_of_memory import is_job_out_of_memory, job_exit_reason, job_group
 
 JOB = BatchJob("slurm", "12")

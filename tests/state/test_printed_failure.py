@@ -5,9 +5,9 @@ from threading import Thread
 
 import pytest
 
-from nnlo_lib.launch.launcher_output import LauncherOutput
-from nnlo_lib.state import printed_failure
-from nnlo_lib.state.printed_failure import print_failure
+from nnlo_lib.launch.diagnosis import LauncherOutput
+from nnlo_lib.state import training_records
+from nnlo_lib.state.training_records import print_failure
 
 
 def test_a_printed_failure_is_found_and_not_shown(capfd):
@@ -33,15 +33,15 @@ def test_other_lines_are_output():
 def pipe(monkeypatch):
     """Replace stderr by a pipe; return its reading end."""
     reading, writing = os.pipe()
-    monkeypatch.setattr(printed_failure, "STDERR", writing)
-    monkeypatch.setattr(printed_failure, "write_stderr", lambda text: os.write(writing, text.encode()))
+    monkeypatch.setattr(training_records, "STDERR", writing)
+    monkeypatch.setattr(training_records, "write_stderr", lambda text: os.write(writing, text.encode()))
     yield reading
     os.close(reading)
     os.close(writing)
 
 
 def test_the_rank_waits_until_the_line_has_been_read(pipe, monkeypatch):
-    monkeypatch.setattr(printed_failure, "READ_TIMEOUT_S", 3600)
+    monkeypatch.setattr(training_records, "READ_TIMEOUT_S", 3600)
     rank = Thread(target=print_failure, args=({"rank": 3, "error": "disk full"},), daemon=True)
     rank.start()
     rank.join(0.2)
@@ -52,13 +52,13 @@ def test_the_rank_waits_until_the_line_has_been_read(pipe, monkeypatch):
 
 
 def test_the_rank_does_not_wait_for_ever(pipe, monkeypatch):
-    monkeypatch.setattr(printed_failure, "READ_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(training_records, "READ_TIMEOUT_S", 0.05)
     print_failure({"rank": 3})
     assert os.read(pipe, 1000)
 
 
 def test_the_rank_does_not_wait_for_the_reader_of_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(printed_failure, "READ_TIMEOUT_S", 3600)
+    monkeypatch.setattr(training_records, "READ_TIMEOUT_S", 3600)
     with (tmp_path / "log").open("w") as log:
-        monkeypatch.setattr(printed_failure, "STDERR", log.fileno())
+        monkeypatch.setattr(training_records, "STDERR", log.fileno())
         print_failure({"rank": 3})

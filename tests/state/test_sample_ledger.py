@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnlo_lib.state.sample_ledger import MAX_COUNT, MAX_EXAMPLES, SampleLedger, counts_sha256, epoch_row
+from nnlo_lib.state.training_records import MAX_COUNT, MAX_EXAMPLES, SampleLedger, counts_sha256, epoch_row
 
 # an integer: crash and resume with this number of ranks
 EVENTS = st.lists(st.one_of(st.just("save"), st.integers(1, 5)), max_size=12)

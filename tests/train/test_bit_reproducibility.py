@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from nnlo_lib.config import merge_settings
-from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
+from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
 
 AUGMENTED = {"augment": {"flip": 0.5, "pad": 1, "window": 6}, "normalize": "standard"}

@@ -6,7 +6,7 @@ from helpers.synthetic_store import handmade
 
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.partition.partition_file import load_partition
+from nnlo_lib.data.partition import load_partition
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.task import Task
 

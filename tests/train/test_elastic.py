@@ -15,17 +15,16 @@ from safetensors.torch import load_file
 from nnlo_lib.config import Experiment, Run, merge_settings
 from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.loading.shuffle import ShufflePurpose, shuffled
+from nnlo_lib.data.loading.sampler import ShufflePurpose, shuffled
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.launch.crash_recovery import read_progress
+from nnlo_lib.launch.attempt_recovery import read_progress
 from nnlo_lib.models.factory import build_model
-from nnlo_lib.reliability.verify.reproducibility import check_reproducibility
-from nnlo_lib.reliability.verify.run_folders import load_finished_run
-from nnlo_lib.state.attempt_statistics import AttemptStatistics
-from nnlo_lib.state.attempts import Attempt
+from nnlo_lib.reliability.findings import load_finished_run
+from nnlo_lib.reliability.reproduce import check_reproducibility
+from nnlo_lib.state.attempts import Attempt, AttemptStatistics
 from nnlo_lib.train.dataset import TrainingData
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan

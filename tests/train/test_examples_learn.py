@@ -17,10 +17,9 @@ from sklearn.datasets import load_diabetes
 from nnlo_lib.config import Experiment
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.report.statistics.guessing import guessing_level
+from nnlo_lib.report.statistics.run_comparison import guessing_level
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
-from nnlo_lib.train.prepare_dataset import prepare_dataset
-from nnlo_lib.train.task import Task
+from nnlo_lib.train.task import Task, prepare_dataset
 from nnlo_lib.workflow.plan import Plan
 
 REPOSITORY = Path(__file__).parents[2]

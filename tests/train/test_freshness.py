@@ -13,7 +13,7 @@ from helpers.training_here import simulate
 from nnlo_lib.config import Experiment, JobSpec
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.train.freshness import status
-from nnlo_lib.workflow.outcome.outdated_results import mark_outdated_results, stamp_path
+from nnlo_lib.workflow.outcome import mark_outdated_results, stamp_path
 from nnlo_lib.workflow.plan import Plan
 
 EDITS = {

@@ -17,8 +17,8 @@ from helpers.training_process import processes_of, started, training, wait
 
 from nnlo_lib.config import Run, merge_settings
 from nnlo_lib.config.algorithm import ALGORITHMS
-from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
-from nnlo_lib.reliability.chaos.faulty_attempt import run_faulty_attempt
+from nnlo_lib.reliability.chaos import run_faulty_attempt
+from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.train.fault_injection import (
     FAULTS_ENV_VAR,
     FaultPlan,

@@ -20,8 +20,8 @@ from helpers.training_process import StopAfter, started, training
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.config import Experiment
 from nnlo_lib.state.lease import Lease
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 

@@ -10,9 +10,8 @@ import pytest
 
 from nnlo_lib.comm.communicator import PeerLostError
 from nnlo_lib.core.errors import DivergedError, InvariantError, UserError
-from nnlo_lib.train import preemption
-from nnlo_lib.train.preemption import STOP_SIGNALS, StopFlag
-from nnlo_lib.train.rank_status import failure_reason
+from nnlo_lib.train import rank_process
+from nnlo_lib.train.rank_process import STOP_SIGNALS, StopFlag, failure_reason
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def test_a_signal_only_sets_the_flag(handlers, number):
 @pytest.mark.parametrize(("limit", "wish"), [(3600, 3600 - 90), (60, 30)])
 def test_the_time_limit_asks_in_time_to_save(monkeypatch, limit, wish):
     now = [1000.0]
-    monkeypatch.setattr(preemption.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(rank_process.time, "monotonic", lambda: now[0])
     stop = StopFlag(limit)
     now[0] += wish - 1
     assert not stop()
@@ -46,7 +45,7 @@ def test_the_time_limit_asks_in_time_to_save(monkeypatch, limit, wish):
 
 
 def test_without_a_limit_nothing_asks(monkeypatch):
-    monkeypatch.setattr(preemption.time, "monotonic", lambda: 1e300)
+    monkeypatch.setattr(rank_process.time, "monotonic", lambda: 1e300)
     assert not StopFlag()()
 
 
@@ -80,7 +79,7 @@ RANKS = """
 import os, select, sys
 from pathlib import Path
 from mpi4py import MPI
-from nnlo_lib.train.process_tuning import exit_process
+from nnlo_lib.train.rank_process import exit_process
 
 rank = MPI.COMM_WORLD.Get_rank()
 first = os.pidfd_open(MPI.COMM_WORLD.bcast(os.getpid()))

@@ -35,10 +35,10 @@ from helpers.training_process import StopAfter
 from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.core import failpoints
-from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
+from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.train.fault_injection import FaultInjector, FaultPlan, InjectedFault
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.rank_process import StopFlag
 
 MOMENTS = (
     "checkpoint.begin", "checkpoint.written", "checkpoint.complete", "checkpoint.unnamed", "checkpoint.published",

@@ -8,8 +8,8 @@ from helpers.observed_training import watched
 from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 
-from nnlo_lib.state.jsonl_table import read_rows
-from nnlo_lib.train.optimizers.multi_network import NetworkOptimizer
+from nnlo_lib.state.training_records import read_rows
+from nnlo_lib.train.optimizers.factory import NetworkOptimizer
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.replica import Replica
 

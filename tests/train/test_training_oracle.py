@@ -15,10 +15,9 @@ from safetensors.torch import load_file
 from torch import nn, optim
 
 from nnlo_lib.config import Run
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.prepare_dataset import prepare_dataset
 from nnlo_lib.train.rank import train_simulated
-from nnlo_lib.train.task import Task
+from nnlo_lib.train.rank_process import StopFlag
+from nnlo_lib.train.task import Task, prepare_dataset
 
 SAMPLES, EPOCHS, TOLERANCE = 50, 9, 1e-10
 NETWORK = """

@@ -13,7 +13,7 @@ from helpers.user_project import EDITS, FILES, RUNS, Edit, edit, search_settings
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
+from nnlo_lib.search.study.storage import freeze_or_verify_settings
 from nnlo_lib.train.task import Task
 
 edits = pytest.mark.parametrize("change", EDITS, ids=[change.file for change in EDITS])

@@ -13,8 +13,8 @@ from helpers.other_users import ATTACKER, VICTIM, run_as, shared_place
 from helpers.training_here import simulate
 from helpers.user_login import start_as
 
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.rank_process import StopFlag
 
 __all__ = ["shared_place"]
 pytestmark = pytest.mark.processes

@@ -6,10 +6,10 @@ import pytest
 from helpers.trial_results import write_result
 
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
-from nnlo_lib.config.edit_effects import EditEffect, edit_effects, keys_with
+from nnlo_lib.config.base import EditEffect, edit_effects, keys_with
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.space.searchable_keys import SHARED_DATA_KEYS
-from nnlo_lib.search.study.frozen_settings import freeze_or_verify_settings
+from nnlo_lib.search.space.validate import SHARED_DATA_KEYS
+from nnlo_lib.search.study.storage import freeze_or_verify_settings
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.search_plan import SearchPlan
 

@@ -9,8 +9,8 @@ from helpers.synthetic_store import handmade
 
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.workflow.single_run import _evaluate
 
 

@@ -10,14 +10,13 @@ from helpers.nnlo_command import nnlo, refused
 from safetensors.numpy import load_file
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.data.identity.store_location import locate_store
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
+from nnlo_lib.data.store_location import locate_store
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
-from nnlo_lib.train.preemption import StopFlag
-from nnlo_lib.train.prepare_dataset import prepare_store
 from nnlo_lib.train.rank import train_simulated
-from nnlo_lib.train.task import Task
+from nnlo_lib.train.rank_process import StopFlag
+from nnlo_lib.train.task import Task, prepare_store
 
 FOLDER = "results/t/r/seed-0"
 MODEL = "model: {name: simplemlp, args: {hidden: 8, layers: 1}}\n"

@@ -12,8 +12,7 @@ from nnlo_lib.experiment.load import experiment_from_settings
 from nnlo_lib.search.study.trial import FoldTask, Result, read_trials
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.workflow.plan import Plan
-from nnlo_lib.workflow.search_plan import SearchPlan
-from nnlo_lib.workflow.search_queue import TrialQueue
+from nnlo_lib.workflow.search_plan import SearchPlan, TrialQueue
 
 SETTINGS = {
     "name": "dag",
@@ -92,7 +91,7 @@ def test_a_dry_run_decides_nothing_and_lists_the_fold_tasks_that_were_begun():
 
 
 def test_a_second_queue_continues_what_the_first_began_and_only_one_decides(capsys, monkeypatch):
-    monkeypatch.setattr("nnlo_lib.workflow.search_queue.Lease", partial(Lease, beat=0.1))
+    monkeypatch.setattr("nnlo_lib.workflow.search_plan.Lease", partial(Lease, beat=0.1))
     first, second = Snakemake(), Snakemake()
     first.executes = second.executes = True
     begun = first.ask()

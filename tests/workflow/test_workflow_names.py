@@ -8,7 +8,7 @@ from helpers.repository_copy import REPOSITORY
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import experiment_from_settings
-from nnlo_lib.workflow.wildcard_names import any_of, refuse_braces
+from nnlo_lib.workflow.plan import any_of, refuse_braces
 
 RULES = sorted((REPOSITORY / "workflow").rglob("*.smk"))
 TEXT = "\n".join(path.read_text() for path in [REPOSITORY / "workflow/Snakefile", *RULES])

@@ -16,7 +16,7 @@ from nnlo_lib.config.data import DataConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.workflow.plan import Plan
-from nnlo_lib.workflow.simulation import comparing_metric
+from nnlo_lib.workflow.single_run import comparing_metric
 
 SETTINGS = {
     "name": "plans",

@@ -1,5 +1,5 @@
 # Evaluate each trained model on the test split, which is not used for training.
-from nnlo_lib.workflow.outcome.partial_results import partial_stamp
+from nnlo_lib.workflow.outcome import partial_stamp
 
 
 rule evaluate:

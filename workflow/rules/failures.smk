@@ -2,7 +2,7 @@
 # a rule runs only when all its inputs exist. Snakemake still ends with the status of a failure.
 from subprocess import CalledProcessError
 
-from nnlo_lib.workflow.outcome.partial_results import (
+from nnlo_lib.workflow.outcome import (
     describe_failures,
     divide_jobs,
     mark_as_partial,

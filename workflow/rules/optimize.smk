@@ -1,7 +1,7 @@
 # Hyperparameter search: each fold task is a job. When a fold task ends, the search decides on the next ones.
 from snakemake.io import flag
 
-from nnlo_lib.workflow.search_queue import TrialQueue
+from nnlo_lib.workflow.search_plan import TrialQueue
 
 BEST = f"{SEARCH.best}/seed-{{seed}}"
 

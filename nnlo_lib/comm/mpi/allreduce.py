@@ -1,4 +1,9 @@
-"""Sums over ranks in host memory, in rank order (the same bits everywhere) except by MPI_Allreduce."""
+"""Sums in rank order: all-gather, shared memory, reduce-scatter, MPI's own; shared counter.
+
+Sums over ranks in host memory, in rank order (the same bits everywhere) except by MPI_Allreduce.
+
+A counter on rank 0 that all ranks read and increment, without waiting for each other.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +15,7 @@ from torch import Tensor, from_numpy
 
 from nnlo_lib.comm.communicator import Request
 from nnlo_lib.comm.mpi.progress_engine import BUSY_POLL_LOCKSTEP_S, ProgressEngine
-from nnlo_lib.comm.mpi.shared_allreduce import SharedMemoryAllreduce, WaitUntil
+from nnlo_lib.comm.mpi.shared_memory import SharedMemoryAllreduce, WaitUntil
 
 Array = NDArray[Any]
 ALLREDUCE_LABEL = "an all-reduce"
@@ -104,3 +109,31 @@ def _sum_in_rank_order(parts: Sequence[Array], out: Array) -> Array:
     for part in parts[1:]:
         np.add(out, part, out=out)
     return out
+
+
+class SharedCounter:
+    """Numbers, each given to one rank only. All ranks of `comm` create it together."""
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self._one = np.ones(1, np.int64)
+        self._window = MPI.Win.Allocate(self._one.nbytes, self._one.nbytes, comm=MPI.Intracomm(comm))
+
+    def close(self) -> None:
+        """Free the window."""
+        self._window.Free()
+
+    def reset(self, start: int) -> None:
+        """Count from `start`."""
+        self._count(np.array([start]), MPI.REPLACE)
+
+    def next(self) -> int:
+        """Return the next number."""
+        return self._count(self._one, MPI.SUM)
+
+    def _count(self, change: "np.ndarray[tuple[int], np.dtype[np.int64]]", how: MPI.Op) -> int:
+        before = np.empty(1, np.int64)
+        # A shared lock suffices, because MPI_Fetch_and_op is atomic.
+        self._window.Lock(0, MPI.LOCK_SHARED)
+        self._window.Fetch_and_op(change, before, 0, op=how)
+        self._window.Unlock(0)
+        return int(before[0])

@@ -14,18 +14,24 @@ from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
 from nnlo_lib.comm.accounting import ALLGATHER_MAX_BYTES
-from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request
-from nnlo_lib.comm.exchange_failpoint import exchange_failpoint
-from nnlo_lib.comm.mpi.allreduce import HostAllreduce
-from nnlo_lib.comm.mpi.peer_monitor import PeerMonitor
-from nnlo_lib.comm.mpi.progress_engine import BUSY_POLL_LOCKSTEP_S, BUSY_POLL_UNSOLICITED_S, ProgressEngine
-from nnlo_lib.comm.mpi.rank_process import RankProcess
-from nnlo_lib.comm.mpi.shared_allreduce import SharedMemoryAllreduce
-from nnlo_lib.comm.mpi.shared_counter import SharedCounter
-from nnlo_lib.comm.mpi.shared_messages import SHARED_MEMORY_MIN_BYTES, SharedMailboxes, shared_memory_domain
+from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request, exchange_failpoint
+from nnlo_lib.comm.mpi.allreduce import HostAllreduce, SharedCounter
+from nnlo_lib.comm.mpi.progress_engine import (
+    BUSY_POLL_LOCKSTEP_S,
+    BUSY_POLL_UNSOLICITED_S,
+    PeerMonitor,
+    ProgressEngine,
+    RankProcess,
+)
+from nnlo_lib.comm.mpi.shared_memory import (
+    SHARED_MEMORY_MIN_BYTES,
+    SharedMailboxes,
+    SharedMemoryAllreduce,
+    shared_memory_domain,
+)
 
 if TYPE_CHECKING:
-    from nnlo_lib.comm.gpu.nccl import NcclAllreduce
+    from nnlo_lib.comm.gpu_allreduce import NcclAllreduce
 
 Array = NDArray[Any]
 
@@ -98,7 +104,7 @@ class MPICommunicator(Communicator):
 
     def sum_by_nccl(self, timeout: float, fastest: bool) -> None:
         # Imported here, because torch may be built without NCCL.
-        from nnlo_lib.comm.gpu.nccl import NcclAllreduce
+        from nnlo_lib.comm.gpu_allreduce import NcclAllreduce
 
         self._gpu_allreduce = NcclAllreduce(self, timeout, fastest)
 

@@ -1,14 +1,196 @@
-"""Progress of a rank's MPI transfers: polling, bounded waits and their time."""
+"""Progress of transfers with bounded waits, and the liveness of peers.
+
+The process of a rank, as the other ranks see it.
+
+Processes of the ranks: where they run, whether they are alive, and how long to wait for them.
+
+Progress of a rank's MPI transfers: polling, bounded waits and their time.
+"""
 
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from mpi4py import MPI
 
 from nnlo_lib.comm.accounting import PhaseSeconds
-from nnlo_lib.comm.mpi.peer_monitor import AwaitedRanks, PeerMonitor
+from nnlo_lib.comm.communicator import PeerLostError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.process import ProcessState
+
+MAX_NAMED_RANKS = 8  # in a message
+
+
+@dataclass(frozen=True)
+class RankProcess:
+    """The process of a rank.
+
+    Attributes:
+        rank: rank in the training, not in a part of its ranks.
+        host: host name.
+        pid: process id on the host.
+    """
+
+    rank: int
+    host: str
+    pid: int
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it runs on this host; the state of processes on other hosts is unknown."""
+        return self.host == socket.gethostname()
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it runs on this host and has ended."""
+        return self.is_local and ProcessState.of(self.pid).has_ended
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it runs on this host and is stopped by a signal or a debugger."""
+        return self.is_local and ProcessState.of(self.pid).is_stopped
+
+    def __str__(self) -> str:
+        state = str(ProcessState.of(self.pid)) if self.is_local else ""
+        return f"rank {self.rank} (process {self.pid} on {self.host}{state and f', {state}'})"
+
+
+def describe_ranks(ranks: Sequence[RankProcess]) -> str:
+    """Return the ranks with process, host and state as text; at most MAX_NAMED_RANKS of them by name."""
+    rest = len(ranks) - MAX_NAMED_RANKS
+    return ", ".join(map(str, ranks[:MAX_NAMED_RANKS])) + (f" and {rest} more ranks" if rest > 0 else "")
+
+
+logger = get_logger(__name__)
+
+PEER_POLL_INTERVAL_S = 100e-6  # seconds: sleeping frees the core, as ranks may outnumber cores
+PEER_POLL_BACKOFF_AFTER_S = 0.1  # seconds of waiting after which sleeps are ten times as long
+PEER_CHECK_INTERVAL_S = 0.5  # seconds between two checks of the processes
+PEER_MAX_CREDITED_GAP_S = 0.1  # seconds: a longer sleep means that this process was stopped
+# Seconds for which a rank that sees no cause waits beyond the time-out: a rank on the host of the silent
+# process sees the cause, and reports it first.
+PEER_CAUSE_LEAD_S = 2.0
+PEER_WARNING_SHARE = 0.5  # of the time-out, after which a rank reports its wait even if it sees no cause
+
+AwaitedRanks = Sequence[int] | None  # ranks to wait for; None: all other ranks
+
+
+class PeerMonitor:
+    """Watch the processes of a communicator's ranks and bound the wait for them.
+
+    Only seconds in which this process runs count: a scheduler that suspends a job stops all its processes, for
+    hours if necessary. A peer that is stopped while this process runs is not suspended by a scheduler: it
+    is reported at once and lost after the time-out, like every other peer that does not respond.
+
+    Args:
+        rank: this rank in the communicator.
+        processes: processes of the communicator's ranks.
+        timeout: seconds to wait for a peer that does not respond.
+        given_up: returns the reason to stop waiting if a live peer has reported one, else an empty string.
+
+    Attributes:
+        neighbors: other ranks of this host; messages name the stopped ones.
+    """
+
+    def __init__(
+        self, rank: int, processes: Sequence[RankProcess], timeout: float, given_up: Callable[[], str]
+    ) -> None:
+        self.processes, self._timeout, self.abort_reason = processes, timeout, given_up
+        self._own, self._others = processes[rank], [*processes[:rank], *processes[rank + 1 :]]
+        self._reported = ""
+        self.neighbors = [each for each in self._others if each.is_local and each != self._own]
+
+    def wait(
+        self, done: Callable[[], bool], what: str, patience: float, awaited: AwaitedRanks = None
+    ) -> float:
+        """Poll `done` until it returns True; return the seconds spent asleep.
+
+        Args:
+            done: the condition.
+            what: name of the awaited event in error messages.
+            patience: seconds of busy polling before sleeps between polls.
+            awaited: ranks to wait for; default: all other ranks.
+
+        Raises:
+            PeerLostError: if awaited ranks are dead (it names these), do not respond in time (it names the
+                stopped ranks, or all awaited ranks), or there is a reason to stop waiting.
+        """
+        started = time.perf_counter()
+        while not done():
+            if time.perf_counter() - started >= patience:
+                peers = self._others if awaited is None else [self.processes[peer] for peer in awaited]
+                return self._wait_with_sleeps(done, what, patience, peers)
+            # Ranks may outnumber cores: the awaited rank may need this core.
+            os.sched_yield()
+        return 0.0
+
+    def _wait_with_sleeps(
+        self, done: Callable[[], bool], what: str, waited: float, awaited: Sequence[RankProcess]
+    ) -> float:
+        slept, unchecked, checked_at = 0.0, 0.0, time.perf_counter()
+        while not done():
+            slept += _timed_sleep(
+                PEER_POLL_INTERVAL_S
+                if waited + unchecked < PEER_POLL_BACKOFF_AFTER_S
+                else 10 * PEER_POLL_INTERVAL_S
+            )
+            now = time.perf_counter()
+            # A longer gap means that this process was stopped (SIGSTOP); peers are not charged for this time.
+            unchecked, checked_at = unchecked + min(now - checked_at, PEER_MAX_CREDITED_GAP_S), now
+            if unchecked > PEER_CHECK_INTERVAL_S:
+                waited, unchecked = waited + unchecked, 0.0
+                self._check(done, waited, what, awaited)
+        self._report_end()
+        return slept
+
+    def _check(
+        self, done: Callable[[], bool], waited: float, what: str, awaited: Sequence[RankProcess]
+    ) -> None:
+        dead = [peer for peer in awaited if peer.is_dead]
+        stopped = [peer for peer in self.neighbors if peer.is_stopped]
+        limit = self._timeout + (0 if stopped else PEER_CAUSE_LEAD_S)
+        if (dead or waited > limit) and not done():  # A peer may have completed the call and exited.
+            names, state = describe_ranks(dead or stopped or awaited), f"did not respond for {waited:.0f} s"
+            text = f"rank {self._own.rank} waited for {what}, but {names} {'died' if dead else state}"
+            raise PeerLostError(text, dead=[peer.rank for peer in dead])
+        if (why := self.abort_reason()) and not done():
+            raise PeerLostError(f"rank {self._own.rank} waited for {what}, but {why}")
+        if stopped or waited > PEER_WARNING_SHARE * self._timeout:
+            self._report_wait(what, waited, stopped or awaited)
+
+    def _report_wait(self, what: str, waited: float, silent: Sequence[RankProcess]) -> None:
+        """Log once per wait the ranks that this rank waits for, unless a lower rank of this host logs them.
+
+        Args:
+            what: name of the awaited event.
+            waited: seconds.
+            silent: ranks to name.
+        """
+        lower = [peer for peer in self.neighbors if peer.rank < self._own.rank and not peer.is_stopped]
+        if self._reported or lower:
+            return
+        self._reported = what
+        logger.warning(
+            f"rank {self._own.rank} has waited {waited:.0f} s for {what}: no response from {describe_ranks(silent)}; "
+            f"after {self._timeout:.0f} s (parallel.peer_timeout), the ranks end"
+        )
+
+    def _report_end(self) -> None:
+        if self._reported:
+            logger.info(
+                f"rank {self._own.rank}: the wait for {self._reported} has ended; the training continues"
+            )
+            self._reported = ""
+
+
+def _timed_sleep(seconds: float) -> float:
+    started = time.perf_counter()
+    time.sleep(seconds)
+    return time.perf_counter() - started
+
 
 BUSY_POLL_UNSOLICITED_S = 0.0  # seconds of busy polling for a message that may take long to arrive
 BUSY_POLL_LOCKSTEP_S = 1e-3  # for peers that do the same work as this rank

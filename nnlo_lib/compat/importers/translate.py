@@ -3,30 +3,28 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nnlo_lib.compat.importers.command_line import CommandLine, parse_command
-from nnlo_lib.compat.importers.dinno.study import translate_study
-from nnlo_lib.compat.importers.draft import ExperimentDraft
-from nnlo_lib.compat.importers.launch_keys import set_launch_keys
-from nnlo_lib.compat.importers.nnlo import mpi_learn
-from nnlo_lib.compat.importers.nnlo.search import translate_search
-from nnlo_lib.compat.importers.nnlo.training import translate_training as nnlo_training
-from nnlo_lib.compat.importers.pydtnn.training import translate_training as pydtnn_training
-from nnlo_lib.compat.importers.theano_mpi.session import (
+from nnlo_lib.compat.importers import nnlo_search
+from nnlo_lib.compat.importers.command_line import CommandLine, parse_command, set_launch_keys
+from nnlo_lib.compat.importers.dinno import translate_study
+from nnlo_lib.compat.importers.draft import ExperimentDraft, ImportedExperiment, render_import
+from nnlo_lib.compat.importers.nnlo import translate_training as nnlo_training
+from nnlo_lib.compat.importers.nnlo_search import translate_search
+from nnlo_lib.compat.importers.pydtnn import translate_training as pydtnn_training
+from nnlo_lib.compat.importers.theano_mpi import translate_session
+from nnlo_lib.compat.importers.theano_mpi_session import (
     is_python_session,
     session_from_cfg,
     session_from_options,
     session_from_python,
 )
-from nnlo_lib.compat.importers.theano_mpi.session_to_experiment import translate_session
-from nnlo_lib.compat.importers.yaml_page import ImportedExperiment, render_import
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
 TRANSLATORS: dict[str, Callable[[CommandLine], ExperimentDraft]] = {
     "TrainingDriver": nnlo_training,
     "OptimizationDriver": translate_search,
-    "MPIGDriver": mpi_learn.translate_gan_training,
-    "MPIDriver": mpi_learn.translate_training,
+    "MPIGDriver": nnlo_search.translate_gan_training,
+    "MPIDriver": nnlo_search.translate_training,
     "benchmarks_CNN": pydtnn_training,
     "pydtnn_benchmark": pydtnn_training,
     "tmlauncher": lambda command: _with_launch(

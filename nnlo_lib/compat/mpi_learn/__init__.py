@@ -2,15 +2,13 @@
 
 import os
 
-from nnlo_lib.core.keras_environment import KERAS_ENVIRONMENT
+from nnlo_lib.core.user_code import KERAS_ENVIRONMENT
 
 # Keras reads these variables when the user's script imports it.
 os.environ |= KERAS_ENVIRONMENT
 
-from nnlo_lib.compat.mpi_learn.algo import Algo
-from nnlo_lib.compat.mpi_learn.data import Data, H5Data
+from nnlo_lib.compat.mpi_learn.builders import Algo, Data, H5Data, ModelBuilder, ModelFromJson
 from nnlo_lib.compat.mpi_learn.manager import MPIManager
-from nnlo_lib.compat.mpi_learn.model import ModelBuilder, ModelFromJson
 
 # mpi_learn's class for TensorFlow; here, Keras runs on PyTorch.
 ModelFromJsonTF = ModelFromJson

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from nnlo_lib.compat.mpi_learn.data import Data, H5Data, Side
+from nnlo_lib.compat.mpi_learn.builders import Data, H5Data, Side
 from nnlo_lib.config.data import DataConfig as DataBlock
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers import Array
-from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.data.readers.base import Array
+from nnlo_lib.train.task import prepare_dataset
 
 MAX_FILE_BYTES = 1 << 26  # limit of the batches in memory for one .npz file
 DATASET_NAME = "mpi_learn"

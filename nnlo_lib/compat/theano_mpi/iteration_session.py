@@ -1,23 +1,190 @@
-"""One process of a rule: `python -m nnlo_lib.compat.theano_mpi.iteration_session SESSION`, started by the rule."""
+"""One process of a rule: `python -m nnlo_lib.compat.theano_mpi.iteration_session SESSION`, started by the rule.
+
+Theano-MPI's recorder: costs, errors and times that a model reports in its iterations.
+
+Training loop of one rank, for models that take their own steps.
+"""
 
 import csv
 import json
 import os
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
 
+from nnlo_lib.algorithms.base import SampleShare
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.compat.mpi_learn.training import report_error
-from nnlo_lib.compat.theano_mpi.iteration_model import build_iteration_model
-from nnlo_lib.compat.theano_mpi.iteration_rank import IterationRank
-from nnlo_lib.compat.theano_mpi.rule_settings import RuleSettings
+from nnlo_lib.compat.mpi_learn.manager import report_error
+from nnlo_lib.compat.theano_mpi.iteration_model import IterationModel, ParameterView, build_iteration_model
+from nnlo_lib.compat.theano_mpi.rule import RuleSettings
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.pipe import wait_until_read
+from nnlo_lib.core.process import wait_until_read
+
+MODES = ("calc", "comm", "wait")
+NAMES = {"train": ("train_cost", "train_error"), "val": ("val_cost", "val_error", "val_error_top5")}
+
+
+class IterationRecorder:
+    """Collects the values of one rank; `end_epoch` returns the means over all ranks.
+
+    Args:
+        comm: communicator of all ranks.
+    """
+
+    def __init__(self, comm: Communicator) -> None:
+        self._comm, self._started = comm, time.perf_counter()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._values: dict[str, list[float]] = {name: [] for names in NAMES.values() for name in names}
+        self._seconds = dict.fromkeys(MODES, 0.0)
+
+    def start(self) -> None:
+        """Begin a part of an iteration."""
+        self._started = time.perf_counter()
+
+    def end(self, mode: str) -> None:
+        """Count the time since `start` as `calc`, `comm` or `wait`."""
+        if mode not in MODES:
+            raise ValueError(f"recorder.end: unknown mode '{mode}'; use one of {', '.join(MODES)}")
+        self._seconds[mode] += time.perf_counter() - self._started
+
+    def train_error(self, count: int, cost: Any, error: Any) -> None:
+        """Record a training step; values are numbers or tensors of one element.
+
+        Args:
+            count: number of the iteration.
+            cost: loss of the batch.
+            error: fraction of wrong answers.
+        """
+        self._add("train", cost, error)
+
+    def val_error(self, count: int, cost: Any, error: Any, error_top5: Any = float("nan")) -> None:
+        """Record a validation batch.
+
+        Args:
+            count: number of the iteration.
+            cost: loss of the batch.
+            error: fraction of wrong answers.
+            error_top5: fraction of answers that are not among the best five.
+        """
+        self._add("val", cost, error, error_top5)
+
+    def _add(self, split: str, *values: Any) -> None:
+        for name, value in zip(NAMES[split], values, strict=True):
+            self._values[name].append(float(value))
+
+    def end_epoch(self) -> dict[str, float]:
+        """Return the means over all ranks since the last call, and the times of the slowest rank."""
+        ranks = self._comm.gather([self._values, self._seconds])
+        self._clear()
+        return dict(self._row([values for values, _ in ranks], [seconds for _, seconds in ranks]))
+
+    def _row(
+        self, values: list[dict[str, list[float]]], seconds: list[dict[str, float]]
+    ) -> Iterator[tuple[str, float]]:
+        for name in self._values:
+            everyones = [each for rank in values for each in rank[name]]
+            yield name, sum(everyones) / len(everyones) if everyones else float("nan")
+        yield from ((f"{mode}_seconds", max(rank[mode] for rank in seconds)) for mode in MODES)
+
+
+class IterationRank:
+    """Trains a model that takes its own steps, and exchanges its parameters by the algorithm of a rule.
+
+    Args:
+        model: the model of this rank.
+        comm: communicator of all ranks.
+        settings: settings of the rule.
+
+    Raises:
+        UserError: if the workers have different numbers of batches.
+    """
+
+    def __init__(self, model: IterationModel, comm: Communicator, settings: RuleSettings) -> None:
+        self.model, self.comm = model, comm
+        self.workers, self.is_server = comm.size - settings.servers, comm.rank < settings.servers
+        self.view, self.recorder = ParameterView(model.params), IterationRecorder(comm)
+        self.algorithm = settings.algorithm(model, comm)
+        self._scales = settings.rule == "BSP" and settings.sync_type == "avg"
+        self._iterations = 0
+        numbers = comm.gather(
+            None if self.is_server else [model.data.n_batch_train, model.n_subb, model.n_epochs]
+        )
+        if len({json.dumps(each) for each in numbers if each is not None}) > 1:
+            raise UserError(
+                f"n_batch_train, n_subb, n_epochs: the workers have {numbers[settings.servers :]}; give all workers as many "
+                "batches and epochs"
+            )
+
+    def run(self) -> list[dict[str, float]]:
+        """Train all epochs and return one row of means per epoch."""
+        model, rows = self.model, []
+        model.compile_iter_fns()
+        # As in Theano-MPI, where an average of parameters is as fast as one worker.
+        if self._scales and hasattr(model, "scale_lr"):
+            model.scale_lr(self.workers)
+        self.algorithm.start(self.view)
+        for epoch in range(model.n_epochs):
+            model.epoch = epoch
+            self._serve_or_train()
+            stop = self._validate()
+            rows.append({"epoch": epoch + 1, "iterations": self._iterations} | self.recorder.end_epoch())
+            measured = (rows[-1][f"val_{name}"] for name in ("cost", "error", "error_top5"))
+            model.current_info = [self._iterations, *measured]
+            model.adjust_hyperp(epoch)
+            if any(self.comm.gather(stop)):
+                break
+        self.algorithm.on_finish(self.view)
+        model.cleanup()
+        return rows
+
+    def _serve_or_train(self) -> None:
+        if self.is_server:
+            self.algorithm.serve(self.view, lambda: False)
+        else:
+            self._train_epoch()
+        self.algorithm.quiesce(self.view)
+        # A server takes no steps; the history counts those of one worker.
+        self._iterations = max(self.comm.gather(self._iterations))
+
+    def _train_epoch(self) -> None:
+        model, batch = self.model, 0
+        while batch < model.data.n_batch_train:
+            following = None
+            for _ in range(model.n_subb):
+                following = self._step()
+            batch = batch + 1 if following is None else following
+        model.reset_iter("train")
+
+    def _step(self) -> int | None:
+        share = SampleShare(1, self.workers)
+        self.algorithm.on_batch(self.view, share)
+        # Before the model's step: EASGD moves the parameters, then takes `tau` steps, as Theano-MPI did.
+        self.algorithm.on_gradient(self.view, share)
+        following = self.model.train_iter(self._iterations, self.recorder)
+        self.algorithm.on_parameters(self.view)
+        self.algorithm.should_stop(False)
+        self._iterations += 1
+        return following
+
+    def _validate(self) -> bool:
+        """Measure the model of the algorithm on each worker's validation batches; return True to stop."""
+        self.algorithm.before_evaluation(self.view)
+        stop = False
+        if not self.is_server:
+            for _ in range(self.model.data.n_batch_val * self.model.n_subb):
+                stop |= self.model.val_iter(self._iterations, self.recorder) == "stop"
+            self.model.reset_iter("val")
+        self.algorithm.after_evaluation(self.view)
+        return stop
+
 
 PARAMETERS_FILE = "params.safetensors"
 

@@ -1,4 +1,11 @@
-"""Theano-MPI's rules: `rule.init` starts a model class on several devices, `rule.wait` waits for its end."""
+"""Theano-MPI's rules: `rule.init` starts a model class on several devices, `rule.wait` waits for its end.
+
+Theano-MPI's exchange `cdd`: the sum of the workers' momenta.
+
+Settings of a Theano-MPI rule, and the algorithm of nnlo that they mean.
+
+Experiment of a rule and one of Theano-MPI's own models.
+"""
 
 import json
 import re
@@ -6,21 +13,183 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.compat.importers.draft import named
-from nnlo_lib.compat.importers.theano_mpi.models import find_theano_model
-from nnlo_lib.compat.theano_mpi.iteration_model import model_path
-from nnlo_lib.compat.theano_mpi.rule_settings import RuleSettings
-from nnlo_lib.compat.theano_mpi.zoo_experiment import zoo_experiment
-from nnlo_lib.config import Experiment, suggest_name
+import yaml
+from torch import Tensor
+
+from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare
+from nnlo_lib.algorithms.factory import build_algorithm
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.compat.importers.draft import named, render_yaml
+from nnlo_lib.compat.importers.theano_mpi import find_theano_model, translate_session
+from nnlo_lib.compat.importers.theano_mpi_session import TheanoSession
+from nnlo_lib.compat.theano_mpi.iteration_model import IterationModel, flat_view, model_path
+from nnlo_lib.config import Experiment, Run, merge_settings, suggest_name
 from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.config.paths import RESULTS_FOLDER
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import experiment_from_settings
 from nnlo_lib.launch.launcher import die_with_parent, rank_environment
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.workflow.single_run import train_and_evaluate
+
+
+class MomentumSum(Algorithm):
+    """After each step, write the sum of all workers' momenta v_i to V, with which the model moves its parameters.
+
+        v_i <- mu v_i + g_i;    V <- sum_i v_i;    theta <- theta - lr V / n
+
+    The model computes the first and the last equation in its `train_iter`. Invariant: the parameters of all
+    ranks are equal if the model changes them by V only. Bytes per rank and step: an all-reduce of 4 P.
+
+    Args:
+        comm: communicator of the workers.
+        momenta: v_i, the model's `vels`.
+        sums: V, the model's `vels2`.
+    """
+
+    def __init__(self, comm: Communicator, momenta: Sequence[Tensor], sums: Sequence[Tensor]) -> None:
+        super().__init__(comm)
+        self._momenta, self._sums = flat_view(momenta), flat_view(sums)
+
+    def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        pass
+
+    def on_parameters(self, replica: ReplicaView) -> None:
+        self._sums.copy_(self._momenta)
+        self.comm.allreduce(self._sums, "gradient")
+
+    def before_evaluation(self, replica: ReplicaView) -> None:
+        pass
+
+
+RULES = ("BSP", "EASGD", "GOSGD")
+SYNC_TYPES = ("cdd", "avg")
+# All-to-all and trees were routes for the same sums; the names that end with 16 send half precision.
+STRATEGIES = ("ar", "nccl32", "nccl16", "asa32", "asa16", "copper", "copper16")
+
+
+@dataclass(frozen=True)
+class RuleSettings:
+    """Settings of a rule; Theano-MPI had them as class attributes of BSP or as constants in its source.
+
+    Attributes:
+        rule: BSP, EASGD or GOSGD.
+        sync_type: what BSP exchanges: `cdd` momenta, `avg` parameters.
+        exch_strategy: how BSP exchanges.
+        tau: steps of an EASGD worker between two exchanges.
+        alpha: elastic force of EASGD.
+        p: probability of a push of GOSGD.
+
+    Raises:
+        UserError: if a value is unknown, or has no counterpart.
+    """
+
+    rule: str
+    sync_type: str = "cdd"
+    exch_strategy: str = "nccl32"
+    tau: int = 10
+    alpha: float = 0.5
+    p: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.sync_type == "swap":
+            raise UserError(
+                "sync_type: `swap` exchanges the parameters of random pairs, which no algorithm of nnlo does; use cdd or avg, "
+                "or the rule GOSGD"
+            )
+        if self.sync_type not in SYNC_TYPES:
+            raise UserError(
+                f"sync_type: unknown value '{self.sync_type}'; {suggest_name(self.sync_type, SYNC_TYPES)}"
+            )
+        if self.exch_strategy not in STRATEGIES:
+            raise UserError(
+                f"exch_strategy: unknown value '{self.exch_strategy}'; {suggest_name(self.exch_strategy, STRATEGIES)}"
+            )
+
+    @property
+    def is_half(self) -> bool:
+        """True if messages are in half precision."""
+        return self.exch_strategy.endswith("16")
+
+    @property
+    def servers(self) -> int:
+        """Number of ranks that do not train."""
+        return int(self.rule == "EASGD")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings by name."""
+        return asdict(self)
+
+    @property
+    def algorithm_settings(self) -> dict[str, Any]:
+        """Settings of the algorithm that exchanges parameters; empty for `cdd`, which exchanges momenta."""
+        settings: dict[str, dict[str, Any]] = {
+            "BSP": {"name": "average", "sync_every": 1} if self.sync_type == "avg" else {},
+            "EASGD": {"name": "easgd", "sync_every": self.tau, "alpha": self.alpha},
+            "GOSGD": {"name": "gosgd", "probability": self.p},
+        }
+        return settings[self.rule]
+
+    def algorithm(self, model: IterationModel, comm: Communicator) -> Algorithm:
+        """Return this rank's algorithm.
+
+        Raises UserError if the model lacks the momenta that `cdd` exchanges.
+        """
+        if not self.algorithm_settings:
+            return _momentum_sum(model, comm, self.is_half)
+        half = self.rule == "BSP" and self.is_half
+        settings = {"algorithm": self.algorithm_settings, "parallel": {"ranks": comm.size}}
+        run = Run.model_validate(settings | ({"compression": {"name": "fp16"}} if half else {}))
+        return build_algorithm(run, comm, seed=0)
+
+
+def _momentum_sum(model: IterationModel, comm: Communicator, is_half: bool) -> MomentumSum:
+    if is_half:
+        raise UserError(
+            "exch_strategy: half precision with sync_type cdd is not available for a model with its own iterations; use "
+            "nccl32, or sync_type avg"
+        )
+    momenta, sums = getattr(model, "vels", None), getattr(model, "vels2", None)
+    if not momenta or not sums:
+        raise UserError(
+            "sync_type: cdd exchanges the momenta `vels` to `vels2`, which the class lacks; add both lists of tensors, "
+            'or set BSP.sync_type = "avg"'
+        )
+    sizes = [[tuple(each.shape) for each in tensors] for tensors in (momenta, sums, model.params)]
+    if not sizes[0] == sizes[1] == sizes[2]:
+        raise UserError("sync_type: vels, vels2 and params have different shapes; make them alike")
+    return MomentumSum(comm, momenta, sums)
+
+
+def zoo_experiment(
+    rule: RuleSettings, devices: Sequence[str], file: str, name: str, settings: Mapping[str, Any]
+) -> Experiment:
+    """Return the experiment of one of Theano-MPI's own models; print it to stderr with what differs in meaning.
+
+    Args:
+        rule: settings of the rule.
+        devices: one device per rank.
+        file: dotted name of the model's module.
+        name: name of its class.
+        settings: keys that override those of the model.
+    """
+    keys = {"RULE": rule.rule, "MODELFILE": file, "MODELCLASS": name, "DEVICES": ",".join(devices)}
+    if rule.rule == "BSP":
+        keys |= {"BSP_SYNC_TYPE": rule.sync_type, "BSP_EXCH_STRATEGY": rule.exch_strategy}
+    draft = translate_session(TheanoSession(keys))
+    if "cpu" in devices:
+        draft.override("parallel.gpus_per_rank", 0, f"devices={list(devices)}")
+        draft.settings = [each for each in draft.settings if each.key != "parallel.gpu_exchange"]
+    if rule.algorithm_settings:
+        draft.override("algorithm", rule.algorithm_settings, f"attributes of {rule.rule}")
+    text = render_yaml(draft, f"{rule.rule}.init")
+    print(text, file=sys.stderr)
+    return experiment_from_settings(merge_settings(yaml.safe_load(text), dict(settings)))
+
 
 # Settings of each rule. The numbers were constants in Theano-MPI's source.
 DEFAULTS: dict[str, dict[str, Any]] = {

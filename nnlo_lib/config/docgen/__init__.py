@@ -10,14 +10,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from nnlo_lib.config.docgen.algorithms import algorithms_page
-from nnlo_lib.config.docgen.cli_page import cli_page
-from nnlo_lib.config.docgen.default_file import default_file
-from nnlo_lib.config.docgen.edits_page import edits_page
-from nnlo_lib.config.docgen.reference_page import reference_page
-from nnlo_lib.config.docgen.schema import experiment_schema
-from nnlo_lib.config.docgen.seed_table import load_seed_table
-from nnlo_lib.config.docgen.seeds_page import seeds_page
+from nnlo_lib.config.docgen.pages import algorithms_page, cli_page, edits_page, reference_page
+from nnlo_lib.config.docgen.schema import default_file, experiment_schema
+from nnlo_lib.config.docgen.seeds import load_seed_table, seeds_page
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
-from nnlo_lib.core.json_text import load_json
 
 if TYPE_CHECKING:
     from typing import NoReturn

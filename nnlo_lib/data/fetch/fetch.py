@@ -9,16 +9,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import atomic_write, file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
 from nnlo_lib.data.catalog import DatasetSpec, SourceFile
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, extract, is_archive, single_subfolder
 from nnlo_lib.data.fetch.download import download
 from nnlo_lib.data.fetch.gzip_content import content_sha256, find_plain_or_gzip, variants
-from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, FetchRecord, tree_stamp
-from nnlo_lib.data.fetch.source import file_name, is_remote, local_archive, local_source, required_source
-from nnlo_lib.data.identity.file_checksum import file_sha256
+from nnlo_lib.data.fetch.record import (
+    FETCH_RECORD_FILE,
+    FetchRecord,
+    file_name,
+    is_remote,
+    local_archive,
+    local_source,
+    required_source,
+    tree_stamp,
+)
 
 LOCK_FILE = ".lock"
 LOCK_TIMEOUT_SECONDS = 86_400.0  # longest wait for another process that fetches into the same folder

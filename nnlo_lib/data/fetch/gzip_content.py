@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.file_version import FileVersion, file_version
+from nnlo_lib.data.fetch.record import FileVersion, file_version
 
 CONTENT_CHUNK_BYTES = 1 << 20
 DEFLATE_LIMIT = 1040  # approximate upper bound of the ratio of decompressed to compressed bytes in deflate

@@ -1,14 +1,32 @@
-"""Record of the fetched files and their folder: `fetched.json` in data/<dataset>/raw."""
+"""Fetched.json, and the source as an experiment names it.
+
+Identity of the content of a file, without reading the file.
+
+Record of the fetched files and their folder: `fetched.json` in data/<dataset>/raw.
+
+The source of a data set, as an experiment names it: a folder, an archive or a URL.
+"""
 
 import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.json_text import load_json
+from nnlo_lib.data.catalog import DatasetSpec
+from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
+
+FileVersion = tuple[int, ...]
+
+
+def file_version(path: Path) -> FileVersion:
+    """Return numbers that change when the file is replaced or written."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
 
 FETCH_RECORD_FILE = "fetched.json"
 
@@ -81,3 +99,47 @@ def tree_size(folder: Path) -> tuple[int, int]:
     """Return the number and the total size in bytes of the files below a folder."""
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     return len(sizes), sum(sizes)
+
+
+def is_remote(source: str) -> bool:
+    """Return True if the source is a URL."""
+    return "://" in source
+
+
+def file_name(source: str) -> str:
+    """Return the file name in a path or URL, without the query of a URL."""
+    return Path(urlsplit(source).path if is_remote(source) else source).name
+
+
+def required_source(dataset: DatasetSpec, source: str | None) -> str:
+    """Return the source of a data set that has no download address. Raises UserError if there is none."""
+    if source is None:
+        hint = f" ({dataset.hint})" if dataset.hint else ""
+        raise UserError(
+            f"data.source: required, because data set {dataset.name} has no download address; set it to the folder, archive "
+            f"or URL of the files{hint}"
+        )
+    return source
+
+
+def local_source(dataset: DatasetSpec, source: str | None) -> Path:
+    """Return the folder or archive of a data set of the user. Raises UserError if it does not exist."""
+    source = required_source(dataset, source)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path
+    if not is_archive(path.name):
+        raise UserError(
+            f"data.source: {source} is neither an existing folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)})"
+        )
+    return local_archive(source)
+
+
+def local_archive(source: str) -> Path:
+    """Return the path of an archive. Raises UserError if it does not exist."""
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise UserError(
+            f"data.source: file not found: {source}; set data.source to an existing folder or archive"
+        )
+    return path

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nnlo_lib.data.lidar.occupancy import Occupancy, Points
+from nnlo_lib.data.lidar.floor_plan import Occupancy, Points
 
 POINTS_AT_ONCE = 1 << 16  # arrays of so many points fit in a cache
 

@@ -1,14 +1,109 @@
-"""Places of scans: random ones, paths through random stops, and splines through waypoints of the user."""
+"""Places of scans: random ones, paths through random stops, and splines through waypoints of the user.
+
+Shortest paths on a grid: A* through free pixels that keep a distance from walls.
+"""
 
 import csv
+import heapq
+from itertools import pairwise
+from math import hypot, sqrt
 from pathlib import Path
 
 import numpy as np
 from scipy.interpolate import make_interp_spline
+from scipy.ndimage import distance_transform_edt
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.lidar.occupancy import Occupancy, Points
-from nnlo_lib.data.lidar.planner import Planner
+from nnlo_lib.data.lidar.floor_plan import Grid, Occupancy, Points
+
+Cell = tuple[int, int]  # row, column
+STEPS = [
+    (rows, columns, hypot(rows, columns))
+    for rows in (-1, 0, 1)
+    for columns in (-1, 0, 1)
+    if (rows, columns) != (0, 0)
+]
+
+
+class Planner:
+    """Plans paths through a building.
+
+    Attributes:
+        cell: side of a cell of the grid in pixels.
+        free: cells whose center is at least `clearance` pixels from all walls.
+    """
+
+    def __init__(self, space: Occupancy, clearance: float, cell: int) -> None:
+        self.cell, self._space, self._clearance = cell, space, clearance
+        centers = distance_transform_edt(~space.walls)[cell // 2 :: cell, cell // 2 :: cell]
+        # A diagonal step passes pixels that are nearer to a wall than both of its ends.
+        self.free: Grid = centers > clearance + cell / sqrt(2)
+
+    def path(self, waypoints: Points) -> Points:
+        """Return the places of a shortest path through all waypoints, (places, 2) in pixels.
+
+        Raises UserError if a waypoint is near or in a wall, or cannot be reached.
+        """
+        cells = [self._cell(point) for point in waypoints]
+        places = [cells[0]]
+        for start, goal in pairwise(cells):
+            places += self._leg(start, goal)[1:]
+        return np.array([self.center(each) for each in places], np.float64)
+
+    def center(self, cell: Cell) -> tuple[int, int]:
+        """Return the pixel (x, y) in the middle of a cell."""
+        return cell[1] * self.cell + self.cell // 2, cell[0] * self.cell + self.cell // 2
+
+    def _cell(self, point: Points) -> Cell:
+        x, y = point
+        row, column = round((y - self.cell // 2) / self.cell), round((x - self.cell // 2) / self.cell)
+        rows, columns = self.free.shape
+        if not (0 <= row < rows and 0 <= column < columns and self.free[row, column]):
+            raise UserError(
+                f"{self._space.name}: the waypoint x {x:.0f}, y {y:.0f} (pixels) is less than {self._clearance:g} pixels from a "
+                "wall; move it, or lower data.reader.clearance"
+            )
+        return row, column
+
+    def _leg(self, start: Cell, goal: Cell) -> list[Cell]:
+        """Return the cells of a shortest path; A* with the length of a path without walls as the estimate."""
+        costs, before, closed = {start: 0.0}, {start: start}, set[Cell]()
+        queue = [(self._estimate(start, goal), start)]
+        while queue:
+            _, cell = heapq.heappop(queue)
+            if cell == goal:
+                return _walk_back(before, goal)
+            if cell in closed:
+                continue
+            closed.add(cell)
+            for rows, columns, length in STEPS:
+                other = cell[0] + rows, cell[1] + columns
+                cost = costs[cell] + length
+                if self._is_free(other) and cost < costs.get(other, float("inf")):
+                    costs[other], before[other] = cost, cell
+                    heapq.heappush(queue, (cost + self._estimate(other, goal), other))
+        (x, y), (to_x, to_y) = self.center(start), self.center(goal)
+        raise UserError(
+            f"{self._space.name}: no path from x {x}, y {y} to x {to_x}, y {to_y} (pixels) with {self._clearance:g} pixels "
+            "from all walls; lower data.reader.clearance, or use a plan whose rooms are connected"
+        )
+
+    def _is_free(self, cell: Cell) -> bool:
+        rows, columns = self.free.shape
+        return 0 <= cell[0] < rows and 0 <= cell[1] < columns and bool(self.free[cell])
+
+    @staticmethod
+    def _estimate(cell: Cell, goal: Cell) -> float:
+        rows, columns = abs(cell[0] - goal[0]), abs(cell[1] - goal[1])
+        return max(rows, columns) + (sqrt(2) - 1) * min(rows, columns)
+
+
+def _walk_back(before: dict[Cell, Cell], goal: Cell) -> list[Cell]:
+    path = [goal]
+    while before[path[-1]] != path[-1]:
+        path.append(before[path[-1]])
+    return path[::-1]
+
 
 SPLINE_DEGREE = 3
 

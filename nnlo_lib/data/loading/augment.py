@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nnlo_lib.data.loading.shuffle import ShufflePurpose
-from nnlo_lib.data.readers import Array, Indices, Inputs
+from nnlo_lib.data.loading.sampler import ShufflePurpose
+from nnlo_lib.data.readers.base import Array, Indices, Inputs
 
 Draws = npt.NDArray[np.uint64]  # (count, WORDS): the random words of each sample
 WORDS = 8  # words per sample: a multiple of BLOCK, so that every sample begins at a step of the counter

@@ -1,13 +1,48 @@
-"""Samplers: selection of the samples of each worker in each step of an epoch."""
+"""Samples of each worker in each step: shared order, partition, plan, permutations.
+
+Random permutations that depend only on their key.
+
+Samplers: selection of the samples of each worker in each step of an epoch.
+
+Plan of the samples that each worker uses, derived from the partition of the training samples.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.loading.shuffle import ShufflePurpose, shuffled
-from nnlo_lib.data.readers import Array, Indices
+from nnlo_lib.data.readers.base import Array, Indices
+
+
+class ShufflePurpose(IntEnum):
+    """Purpose of a random stream; streams of different purposes are independent."""
+
+    # The numbers are part of the keys of the streams: another number changes the results of every run.
+    EPOCH = 1
+    VALIDATION = 2
+    AUGMENT = 3
+    PROCESSES = 4
+
+
+def shuffled(indices: Indices, seed: int, purpose: ShufflePurpose, *coordinates: int) -> Indices:
+    """Return `indices` permuted by the random stream of (seed, purpose, coordinates).
+
+    The samples are sorted by raw 64-bit draws: numpy guarantees that these never change, but does not
+    guarantee this for its shuffle.
+
+    Args:
+        indices: the samples, (samples,).
+        seed: seed of the run.
+        purpose: purpose of the random stream.
+        coordinates: further parts of the key, for example epoch and worker.
+    """
+    stream = np.random.PCG64(np.random.SeedSequence([seed, purpose, *(coordinates or (0,))]))
+    # Stable, so that even equal draws are sorted in the same way by every version of numpy.
+    return indices[np.argsort(stream.random_raw(len(indices)), kind="stable")]
 
 
 class EpochSampler(ABC):
@@ -255,3 +290,61 @@ def _even_part(start: int, end: int, parts: int, part: int) -> tuple[int, int]:
 def _check(batch_size: int, workers: int, worker: int) -> None:
     if not 0 <= worker < workers or batch_size < 1:
         raise ValueError(f"worker {worker} is not in 0..{workers - 1}, or batch size {batch_size} is below 1")
+
+
+@dataclass(frozen=True)
+class SamplingPlan:
+    """Creates the sampler of each process that computes gradients.
+
+    Attributes:
+        parts: training samples of each process; all processes share a single part.
+        workers: number of processes that compute gradients.
+        batch_size: samples per step and worker.
+        dynamic: True if the batches of an epoch form one sequence and each batch goes to the first idle
+            worker.
+        processes: number of processes of a worker.
+    """
+
+    parts: Sequence[Indices]
+    workers: int
+    batch_size: int
+    seed: int
+    steps_per_epoch: int | None
+    dynamic: bool
+    processes: int = 1
+
+    def sampler(self, worker: int) -> EpochSampler:
+        """Return the sampler of a worker."""
+        steps = self.steps_per_epoch
+        if self.dynamic:
+            # `steps_per_epoch` counts the steps of one worker, but the sequence serves all of them.
+            steps = steps and steps * self.workers
+            return SharedOrderSampler(self.parts[0], self.batch_size, 1, 0, self.seed, steps_per_epoch=steps)
+        if len(self.parts) > 1:
+            return PartitionedSampler(
+                self.parts,
+                self.batch_size,
+                worker,
+                self.seed,
+                steps_per_epoch=steps,
+                processes=self.processes,
+            )
+        return SharedOrderSampler(
+            self.parts[0],
+            self.batch_size,
+            self.workers,
+            worker,
+            self.seed,
+            steps_per_epoch=steps,
+            processes=self.processes,
+        )
+
+    def expected_uses(self, samples: int, epoch: int) -> Array:
+        """Return how often an epoch (from 0) should use each sample of the split: (samples,), 0 or 1."""
+        used = list(self.parts)
+        if self.steps_per_epoch is not None:
+            # One call per part: a sampler of a shared order returns the samples of all workers.
+            used = [self.sampler(owner).samples_of_epoch(epoch) for owner in range(len(self.parts))]
+        counts = np.zeros(samples, np.uint8)
+        counts[np.concatenate(used)] = 1
+        return counts

@@ -10,10 +10,18 @@ import h5py
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers import Array
-from nnlo_lib.data.readers.array_kind import ArrayHeader
-from nnlo_lib.data.readers.hdf5 import find_hdf5, hdf5_blocks, hdf5_names
-from nnlo_lib.data.readers.npy import find_npy, find_npz, npy_blocks, npz_blocks, npz_names
+from nnlo_lib.data.readers.array_formats import (
+    ArrayHeader,
+    find_hdf5,
+    find_npy,
+    find_npz,
+    hdf5_blocks,
+    hdf5_names,
+    npy_blocks,
+    npz_blocks,
+    npz_names,
+)
+from nnlo_lib.data.readers.base import Array
 
 ARRAY_SUFFIXES = (".h5", ".hdf5", ".he5", ".npz", ".npy")
 SHOWN = 12

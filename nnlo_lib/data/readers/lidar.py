@@ -9,13 +9,11 @@ import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.data.fetch.file_version import FileVersion, file_version
-from nnlo_lib.data.lidar.floor_plan import floor_plan
-from nnlo_lib.data.lidar.occupancy import Occupancy, Points
-from nnlo_lib.data.lidar.planner import Planner
+from nnlo_lib.data.fetch.record import FileVersion, file_version
+from nnlo_lib.data.lidar.floor_plan import Occupancy, Points, floor_plan
 from nnlo_lib.data.lidar.scanner import Scanner
-from nnlo_lib.data.lidar.trajectories import planned_path, random_places, spline_path
-from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.lidar.trajectories import Planner, planned_path, random_places, spline_path
+from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
 
 BYTES_PER_POINT = 12
 

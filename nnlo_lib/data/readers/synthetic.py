@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.data.readers import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.readers.base import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
 
 Content = Literal["classes", "noise", "zeros"]
 CACHED_PATTERNS = 128  # patterns of classes in memory, each of the size of a sample

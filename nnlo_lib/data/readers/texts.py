@@ -1,17 +1,61 @@
-"""Reader of texts in one folder per class, as word numbers: <split>/<class>/*.txt, like the film reviews of IMDB."""
+"""Reader of texts in one folder per class, as word numbers: <split>/<class>/*.txt, like the film reviews of IMDB.
+
+Numbers of the words of texts, by the frequency of the words in the training texts.
+"""
 
 import hashlib
 import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.file_version import FileVersion, file_version
-from nnlo_lib.data.fetch.visible import is_visible
-from nnlo_lib.data.readers import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
-from nnlo_lib.data.readers.vocabulary import encoded, vocabulary
+from nnlo_lib.data.fetch.archive import is_visible
+from nnlo_lib.data.fetch.record import FileVersion, file_version
+from nnlo_lib.data.readers.base import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+
+PADDING, UNKNOWN = 0, 1  # numbers that are no words
+WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+MARKUP = re.compile(r"<[^>]*>")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in lower case, without markup, punctuation and underscores."""
+    return WORD.findall(MARKUP.sub(" ", text).lower())
+
+
+def vocabulary(texts: Iterable[str], size: int) -> dict[str, int]:
+    """Return the numbers of the most frequent words, from 2 on; of equally frequent words, the first in the alphabet.
+
+    Args:
+        texts: training texts.
+        size: number of words, including padding and unknown words.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(words_of(text))
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    return {word: number for number, word in enumerate(ranked[: size - 2], UNKNOWN + 1)}
+
+
+def encoded(texts: Sequence[str], numbers: Mapping[str, int], length: int) -> Array:
+    """Return the numbers of the first words of each text, (texts, length) of int32, with padding at the end.
+
+    Args:
+        texts: the texts.
+        numbers: numbers of the known words.
+        length: number of words that are kept.
+    """
+    rows = np.full((len(texts), length), PADDING, np.int32)
+    for row, text in zip(rows, texts, strict=True):
+        found = [numbers.get(word, UNKNOWN) for word in words_of(text)[:length]]
+        row[: len(found)] = found
+    return rows
+
 
 SPLITS = ("train", "validation", "test")
 BYTES_PER_WORD = 4

@@ -1,20 +1,103 @@
-"""Manifest of a converted data set and its files: `manifest.json`, the last file that a conversion writes."""
+"""Manifest.json of a store, its checks, and the records of single shards.
+
+Checks of a manifest that was read from a file, which can be damaged or written by hand.
+
+Manifest of a converted data set and its files: `manifest.json`, the last file that a conversion writes.
+
+Record of one converted shard: a small JSON file per shard, so that shards can be made independently.
+"""
 
 import hashlib
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import atomic_write, file_sha256, load_json
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.json_text import load_json
-from nnlo_lib.data.identity.file_checksum import file_sha256
-from nnlo_lib.data.identity.store_settings import StoreSettings
-from nnlo_lib.data.store.manifest_check import check_manifest, parse_json
+from nnlo_lib.data.readers.base import SampleBlock
+from nnlo_lib.data.store.sample_statistics import ChannelMoments, count_non_finite
+from nnlo_lib.data.store.shard import LOCATORS
+from nnlo_lib.data.store_settings import StoreSettings
+
+Parsed = TypeVar("Parsed")
+
+
+def parse_json(kind: type[Parsed], fields: dict[str, Any]) -> Parsed:
+    """Return the dataclass of its JSON form. Raises ValueError that names the field of a wrong type."""
+    try:
+        # As JSON text: only then does strict validation accept a list as a tuple.
+        return TypeAdapter(kind).validate_json(json.dumps(fields), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(each) for each in first["loc"])
+        raise ValueError(f"{place}: {first['msg']}, not {json.dumps(first['input'])[:80]}") from error
+
+
+def check_manifest(manifest: "DataManifest") -> None:
+    """Raise ValueError if values of the manifest contradict each other or cannot be."""
+    for reason in _reasons(manifest):
+        raise ValueError(reason)
+
+
+def _reasons(manifest: "DataManifest") -> Iterator[str]:
+    if not math.isfinite(manifest.scale):
+        yield f"scale: {manifest.scale} is not a number"
+    if not manifest.inputs:
+        yield "inputs: the list is empty"
+    for column in (*manifest.inputs, manifest.labels):
+        yield from _array_reasons(column)
+    yield from _class_reasons(manifest)
+    if "train" not in manifest.splits:
+        yield "splits: train is missing"
+    for name, part in manifest.splits.items():
+        if part.samples != sum(shard.samples for shard in part.shards):
+            yield f"splits.{name}.samples: {part.samples:,}, but the shards have another number of samples"
+        for shard in part.shards:
+            yield from _shard_reasons(shard)
+    if not isinstance(manifest.settings.get("reader"), dict):
+        yield "settings.reader: not a section"
+    if not isinstance(manifest.settings.get("shard_size"), int):
+        yield "settings.shard_size: not a number"
+
+
+def _array_reasons(column: "ArraySpec") -> Iterator[str]:
+    if not _is_number_type(column.dtype):
+        yield f"{column.name}: {column.dtype!r} is not a type of numbers"
+    channels = (column.shape or (1,))[0]
+    for name, moments in (("mean", column.mean), ("std", column.std)):
+        if moments and (len(moments) != channels or not all(map(math.isfinite, moments))):
+            yield f"{column.name}.{name}: {channels} finite values are needed"
+
+
+def _is_number_type(name: str) -> bool:
+    try:
+        return np.dtype(name).kind in "biuf"
+    except (TypeError, ValueError, SyntaxError):
+        return False
+
+
+def _class_reasons(manifest: "DataManifest") -> Iterator[str]:
+    if manifest.classes is not None and (
+        np.dtype(manifest.labels.dtype).kind not in "iu" or math.prod(manifest.labels.shape) != 1
+    ):
+        yield f"classes: {manifest.classes}, but the labels are {manifest.labels.shape} {manifest.labels.dtype}"
+    if manifest.class_names and len(manifest.class_names) != manifest.classes:
+        yield f"class_names: {len(manifest.class_names)} names, but `classes` is {manifest.classes}"
+
+
+def _shard_reasons(shard: "Shard") -> Iterator[str]:
+    path = PurePosixPath(shard.file)
+    if path.is_absolute() or ".." in path.parts or "\0" in shard.file:
+        yield f"{shard.file!r} is not a file in the folder of the store"
+    if path.suffix not in LOCATORS:
+        yield f"{shard.file!r} has none of the suffixes {', '.join(LOCATORS)}"
+
 
 MANIFEST_FILE = "manifest.json"
 
@@ -197,3 +280,71 @@ def _flat(reader: Any) -> dict[str, Any]:
 
 def _json(value: Any) -> str:
     return "its default" if value is None else json.dumps(value)
+
+
+SHARD_RECORDS_FOLDER = "shards"
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """One converted shard.
+
+    Attributes:
+        key: hash that identifies the files and settings of the conversion.
+        split: name of the split.
+        shard: entry of the shard in the manifest.
+        inputs: input arrays, without mean and deviation.
+        labels: label array.
+        highest: highest label; None if the labels are not integers.
+        moments: mean and squared deviations for each input.
+        skipped: name and reason of each corrupt record that was left out.
+    """
+
+    key: str
+    split: str
+    shard: Shard
+    inputs: tuple[ArraySpec, ...]
+    labels: ArraySpec
+    highest: int | None
+    moments: tuple[ChannelMoments, ...]
+    skipped: tuple[str, ...]
+
+    @classmethod
+    def from_block(
+        cls, key: str, split: str, file: str, path: Path, block: SampleBlock, names: Sequence[str]
+    ) -> "ShardRecord":
+        """Return the record of a block that was written to `path`.
+
+        Args:
+            key: hash of the conversion.
+            split: name of the split.
+            file: path of the shard relative to the store.
+            path: file that was written and is hashed; may have a temporary name.
+            block: samples of the shard.
+            names: names of the inputs, followed by the name of the labels.
+        """
+        *inputs, labels = (
+            ArraySpec(name, array.shape[1:], array.dtype.name)
+            for name, array in zip(names, (*block.inputs, block.labels), strict=True)
+        )
+        moments = tuple(ChannelMoments.of(array) for array in block.inputs)
+        finite = sum(sum(each.counts) for each in moments)
+        non_finite = sum(array.size for array in block.inputs) - finite + count_non_finite(block.labels)
+        shard = Shard(
+            file, len(block.labels), path.stat().st_size, file_sha256(path), len(block.skipped), non_finite
+        )
+        highest = int(block.labels.max()) if block.labels.dtype.kind in "iu" else None
+        return cls(key, split, shard, tuple(inputs), labels, highest, moments, block.skipped)
+
+    @classmethod
+    def load(cls, path: Path) -> "ShardRecord | None":
+        """Return the record, or None if it is missing or damaged; the shard is then made again."""
+        try:
+            return parse_json(cls, load_json(path.read_text()))
+        except (OSError, ValueError, TypeError, RecursionError):
+            return None
+
+    def save(self, path: Path) -> None:
+        """Write the record atomically."""
+        with atomic_write(path) as part:
+            part.write_text(json.dumps(asdict(self)) + "\n")

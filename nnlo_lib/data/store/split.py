@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers import Array, Indices, Inputs
+from nnlo_lib.data.readers.base import Array, Indices, Inputs
 from nnlo_lib.data.store.manifest import DataManifest, Shard
 from nnlo_lib.data.store.shard import map_shard
 

@@ -1,4 +1,9 @@
-"""Launcher of a search in one MPI allocation: starts its ranks, forwards signals, kills remaining ranks."""
+"""Start the pool's ranks so that some may die; lost groups on disk.
+
+Number of rank groups lost per fold task; kept on disk, because the coordinator may be lost, too.
+
+Launcher of a search in one MPI allocation: starts its ranks, forwards signals, kills remaining ranks.
+"""
 
 import json
 import os
@@ -6,27 +11,65 @@ import shlex
 import shutil
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
+from nnlo_lib.batch import BatchJob
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import SearchPaths, SearchStatePaths
-from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.process_identity import ProcessIdentity
-from nnlo_lib.executors.mpi_pool.failure_log import FailureLog, NoGroupLeftError
-from nnlo_lib.executors.mpi_pool.protocol import NO_GROUP_STATUS
-from nnlo_lib.launch.container import check_container, rank_python
-from nnlo_lib.launch.launcher import die_with_parent, rank_environment, relay_output
-from nnlo_lib.launch.launcher_command import LauncherCommand
-from nnlo_lib.launch.rank_processes import RankProcesses
-from nnlo_lib.launch.shm_cleanup import SharedMemoryCleanup
-from nnlo_lib.launch.signals import SignalSource
-from nnlo_lib.launch.time_limit import TimeLimit
-from nnlo_lib.launch.watchdog import EXIT_GRACE_S, Watchdog
+from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.launch.launcher import SharedMemoryCleanup, die_with_parent, rank_environment, relay_output
+from nnlo_lib.launch.launcher_command import LauncherCommand, check_container, rank_python
+from nnlo_lib.launch.stop_request import SignalSource, TimeLimit
+from nnlo_lib.launch.watchdog import EXIT_GRACE_S, RankProcesses, Watchdog
+from nnlo_lib.search.study.trial import FoldTask
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
+
+NO_GROUP_STATUS = 3  # exit status of the coordinator if fold tasks but no rank groups are left
+
+
+class NoGroupLeftError(UserError):
+    """Fold tasks are left, but all rank groups are lost."""
+
+
+class FailureLog:
+    """Lost rank groups in all allocations of a search; `folder` is the folder of the search."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = SearchPaths(folder).state.pool_failures
+        self._count = Counter(_read(self._path))
+
+    def __getitem__(self, fold_task: FoldTask) -> int:
+        """Return the number of rank groups that were lost while they trained a fold task."""
+        return self._count[fold_task]
+
+    @property
+    def total(self) -> int:
+        """Number of lost rank groups over all fold tasks."""
+        return self._count.total()
+
+    def add(self, fold_task: FoldTask, why: str) -> None:
+        """Count one more lost rank group; if the file cannot be written, count it in memory only."""
+        self._count[fold_task] += 1
+        row = {"trial": fold_task.trial, "fold": fold_task.fold, "epochs": fold_task.epochs, "why": why}
+        with suppress(OSError), self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def _read(path: Path) -> list[FoldTask]:
+    """Return the recorded fold tasks; skip a line that a crash cut short."""
+    fold_tasks = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with suppress(ValueError, KeyError):
+            row = json.loads(line)
+            fold_tasks.append(FoldTask(row["trial"], row["fold"], row["epochs"]))
+    return fold_tasks
+
 
 logger = get_logger(__name__)
 

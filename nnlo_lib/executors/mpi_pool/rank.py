@@ -9,27 +9,23 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from nnlo_lib.batch import BatchJob
 from nnlo_lib.comm.communicator import PeerLostError
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
-from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.mpi_pool.coordinator import Coordinator, heartbeat_file
-from nnlo_lib.executors.mpi_pool.failure_log import NoGroupLeftError
-from nnlo_lib.executors.mpi_pool.heartbeat import Heartbeat
-from nnlo_lib.executors.mpi_pool.protocol import GROUP_LOST_TAG, NO_GROUP_STATUS
-from nnlo_lib.executors.mpi_pool.stop_condition import PoolStopFlag
-from nnlo_lib.executors.mpi_pool.world import COORDINATOR_RANK, PoolWorld
+from nnlo_lib.executors.mpi_pool.pool_launcher import NO_GROUP_STATUS, NoGroupLeftError
+from nnlo_lib.executors.mpi_pool.rank_group import PoolStopFlag
+from nnlo_lib.executors.mpi_pool.world import COORDINATOR_RANK, GROUP_LOST_TAG, Heartbeat, PoolWorld
 from nnlo_lib.executors.progress import ProgressLogger
 from nnlo_lib.launch.launcher import die_with_parent
-from nnlo_lib.launch.time_limit import TimeLimit
-from nnlo_lib.search.study.loop import run_study
+from nnlo_lib.launch.stop_request import TimeLimit
 from nnlo_lib.search.study.storage import load_study, read_config
-from nnlo_lib.search.study.study import Study
+from nnlo_lib.search.study.study import Study, run_study
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
-from nnlo_lib.train.process_tuning import exit_process
-from nnlo_lib.train.rank_status import register_rank
+from nnlo_lib.train.rank_process import exit_process, register_rank
 
 logger = get_logger("nnlo_lib.executors.mpi_pool.rank")  # `python -m` sets __name__ to __main__
 
@@ -89,15 +85,15 @@ def _install_signal_handlers(stop: PoolStopFlag) -> PoolStopFlag:
 
 
 def _train(world: PoolWorld, folder: Path, stop: PoolStopFlag, limit: TimeLimit) -> bool:
-    from nnlo_lib.executors.mpi_pool.gpu_assignment import assign_gpus
     from nnlo_lib.executors.mpi_pool.rank_group import RankGroup
     from nnlo_lib.executors.mpi_pool.worker import (
         GroupTrainer,
+        assign_gpus,
         failing_train_function,
         run_group_leader,
         run_group_member,
     )
-    from nnlo_lib.train.process_tuning import tune_malloc_and_timers
+    from nnlo_lib.train.rank_process import tune_malloc_and_timers
     from nnlo_lib.train.task import Task
 
     tune_malloc_and_timers()

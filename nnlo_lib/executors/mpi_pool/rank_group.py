@@ -1,23 +1,90 @@
-"""A rank group: its ranks train together, one task after the other, and keep no state between tasks."""
+"""Train tasks together on the same ranks; when to stop.
+
+Condition under which a rank of a rank group stops during a training.
+
+A rank group: its ranks train together, one task after the other, and keep no state between tasks.
+"""
 
 import gc
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 
 import torch
 from mpi4py import MPI
 
+from nnlo_lib.comm.communicator import PeerLostError
 from nnlo_lib.comm.mpi.communicator import ABANDONED_COMMUNICATORS, MPICommunicator
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.executors.mpi_pool.protocol import FAILURE_TAG_BASE
-from nnlo_lib.executors.mpi_pool.stop_condition import PoolStopFlag
-from nnlo_lib.executors.mpi_pool.world import PoolWorld
+from nnlo_lib.executors.mpi_pool.world import (
+    COORDINATOR_RANK,
+    FAILURE_TAG_BASE,
+    LIVENESS_CHECK_INTERVAL_S,
+    STOP_TAG,
+    PoolWorld,
+)
 from nnlo_lib.train.rank import reduction_mode, train_rank
-from nnlo_lib.train.rank_status import register_rank, report_end, report_failure
+from nnlo_lib.train.rank_process import StopFlag, register_rank, report_end, report_failure
 from nnlo_lib.train.task import Task
+
+MESSAGE_CHECK_INTERVAL_S = 0.02  # between two checks for messages; a check takes microseconds
+
+
+class PoolStopFlag(StopFlag):
+    """Stop condition of a group's rank: a signal, the time limit, the coordinator's stop message or its end.
+
+    The failure of another rank of the group also stops the training; the next communication call then raises.
+
+    Attributes:
+        lost: set when the lease of the run folder is lost.
+        peer_failed: returns True if another rank of the group has failed.
+    """
+
+    def __init__(self, world: PoolWorld, limit: float = float("inf")) -> None:
+        super().__init__(limit)
+        self._world, self.lost = world, Event()
+        # `bool()` is False: outside a training, no rank has failed.
+        self.peer_failed: Callable[[], bool] = bool
+        self._messages_checked_at = self._coordinator_checked_at = 0.0
+
+    @property
+    def first(self) -> str:
+        """Name of the first signal, or an empty string; a stop by the coordinator counts as SIGTERM."""
+        self._stop_requested()
+        return self.signal or ""
+
+    def __call__(self) -> bool:
+        """Return True if the rank must stop.
+
+        Raises:
+            PeerLostError: if the lease is lost, so that the rank must not write to the run folder.
+        """
+        if self.lost.is_set():
+            raise PeerLostError(
+                "the lease of the run folder is lost: the folder is missing, or another nnlo process took it over"
+            )
+        return super().__call__() or self._stop_requested()
+
+    def _stop_requested(self) -> bool:
+        now = time.monotonic()
+        if now - self._messages_checked_at < MESSAGE_CHECK_INTERVAL_S:
+            return False
+        self._messages_checked_at = now
+        if self._world.messenger.has_message(COORDINATOR_RANK, STOP_TAG) or self._is_orphan(now):
+            self.signal = self.signal or "SIGTERM"
+            return True
+        return self.peer_failed()
+
+    def _is_orphan(self, now: float) -> bool:
+        if now - self._coordinator_checked_at < LIVENESS_CHECK_INTERVAL_S:
+            return False
+        self._coordinator_checked_at = now
+        return bool(self._world.ended_ranks([COORDINATOR_RANK]))
+
 
 GROUP_SYNC_TIMEOUT_S = 600.0  # for the ranks of a group to synchronize after a training
 

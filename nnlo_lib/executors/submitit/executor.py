@@ -6,14 +6,12 @@ from pathlib import Path
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.executors.restarts import RestartPolicy
-from nnlo_lib.executors.submitit.deferred_starts import DeferredStarts, TransientRefusalError
-from nnlo_lib.executors.submitit.job import TrialJob
+from nnlo_lib.executors.progress import RestartPolicy
+from nnlo_lib.executors.submitit.job import DeferredStarts, TransientRefusalError, TrialJob
 from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue
-from nnlo_lib.launch.signals import SignalRecorder
-from nnlo_lib.search.study.storage import read_config
+from nnlo_lib.launch.stop_request import SignalRecorder
+from nnlo_lib.search.study.storage import fold_task_run, read_config
 from nnlo_lib.search.study.trial import FoldTask
-from nnlo_lib.search.study.trial_run import fold_task_run
 from nnlo_lib.state.attempt_outcome import memory_for_next_attempt
 
 logger = get_logger(__name__)

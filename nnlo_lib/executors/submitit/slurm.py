@@ -14,26 +14,17 @@ from typing import Any
 from submitit import SlurmExecutor
 
 from nnlo_lib.batch.job_states import JobReport
-from nnlo_lib.cluster.job_watch import FIRST_LOOK_S, JobWatch
-from nnlo_lib.cluster.pending import PendingExplainer
-from nnlo_lib.cluster.slurm.slurm_queue import (
-    Command,
-    SlurmQueue,
-    memory_per_node,
-    run_command,
-    submitted_number,
-)
-from nnlo_lib.cluster.submission.job_files import StatusFile
-from nnlo_lib.cluster.submission.refusal import RefusalKind, classify_refusal
+from nnlo_lib.batch.refusals import PendingExplainer, RefusalKind, classify_refusal
+from nnlo_lib.batch.scheduler_query import MISLEADING_VARIABLE
+from nnlo_lib.batch.slurm_queue import Command, SlurmQueue, memory_per_node, run_command, submitted_number
+from nnlo_lib.cluster.job_watch import FIRST_LOOK_S, JobWatch, StatusFile
 from nnlo_lib.config import Run
+from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import SearchPaths
-from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.atomic_file import atomic_write
-from nnlo_lib.core.batch_system.scheduler_query import MISLEADING_VARIABLE
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.executors.submitit.deferred_starts import TransientRefusalError
-from nnlo_lib.executors.submitit.job import TrialJob
+from nnlo_lib.executors.submitit.job import TransientRefusalError, TrialJob
 from nnlo_lib.search.study.trial import FoldTask
 
 logger = get_logger(__name__)

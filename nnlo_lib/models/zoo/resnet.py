@@ -1,11 +1,18 @@
-"""Residual networks for ImageNet (He et al. 2016, arXiv 1512.03385), also wide (arXiv 1605.07146)."""
+"""ResNet for ImageNet and CIFAR, wide ResNet.
+
+Residual networks for ImageNet (He et al. 2016, arXiv 1512.03385), also wide (arXiv 1605.07146).
+
+The residual networks for CIFAR: 6 n + 2 layers (He et al. 2016, arXiv 1512.03385, section 4.2).
+
+Wide residual networks for CIFAR (Zagoruyko and Komodakis 2016, arXiv 1605.07146).
+"""
 
 from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
 from torch import Tensor, nn
-from torch.nn.functional import relu
+from torch.nn.functional import pad, relu
 
 from nnlo_lib.models.blocks import Shape, classifier, conv_bn, he_normal, image_shape, is_small
 
@@ -118,3 +125,102 @@ resnet101 = partial(resnet, block=Bottleneck(), depths=(3, 4, 23, 3))
 resnet152 = partial(resnet, block=Bottleneck(), depths=(3, 8, 36, 3))
 wide_resnet50_2 = partial(resnet, block=Bottleneck(wide=2), depths=(3, 4, 6, 3))
 wide_resnet101_2 = partial(resnet, block=Bottleneck(wide=2), depths=(3, 4, 23, 3))
+
+
+class Subsample(nn.Module):
+    """The shortcut without parameters (option A): every second pixel, zeros for `more` new channels."""
+
+    def __init__(self, more: int) -> None:
+        super().__init__()
+        self.more = more
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return (samples, channels + more, height / 2, width / 2), rounded up."""
+        return pad(inputs[:, :, ::2, ::2], (0, 0, 0, 0, 0, self.more))
+
+
+def resnet_cifar(shape: tuple[int, ...], classes: int, depth: int = 20, filters: int = 16) -> nn.Module:
+    """Build three stages of (depth - 2) / 6 blocks with filters, 2 filters and 4 filters.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        depth: number of layers, 6 n + 2.
+        filters: filters of the first stage.
+    """
+    if depth % 6 != 2:
+        raise ValueError(f"resnet_cifar: depth must be 6 n + 2 (20, 32, 44, 56, 110, 1202), not {depth}")
+    channels = image_shape(shape, 8, "resnet_cifar")[0]
+    layers: list[nn.Module] = [conv_bn(channels, filters, 3)]
+    for stage in range(3):
+        for position in range(depth // 6):
+            layers.append(_block(filters * 2**stage, narrows=stage > 0 and position == 0))
+    return he_normal(nn.Sequential(*layers, *classifier(4 * filters, classes)))
+
+
+def _block(filters: int, narrows: bool) -> nn.Module:
+    if not narrows:
+        return Residual(Basic()(filters, filters, 1), nn.Identity())
+    return Residual(Basic()(filters // 2, filters, 2), Subsample(filters // 2))
+
+
+resnet20, resnet32, resnet44, resnet56, resnet110, resnet1202 = (
+    partial(resnet_cifar, depth=depth) for depth in (20, 32, 44, 56, 110, 1202)
+)
+
+
+class Wide(nn.Module):
+    """Batch normalization, ReLU and a 3 x 3 convolution, twice, plus a shortcut.
+
+    Args:
+        inputs: number of input channels.
+        outputs: number of output channels.
+        stride: stride of the first convolution and of the shortcut.
+        dropout: probability of dropout between the convolutions.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
+        super().__init__()
+        self.before = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+        )
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return (samples, outputs, height / stride, width / stride)."""
+        active = self.before(inputs)
+        # As in the authors' code, a convolution as shortcut takes the activated inputs, the identity the raw
+        # ones.
+        beside = inputs if self.shortcut is None else self.shortcut(active)
+        total: Tensor = self.body(active) + beside
+        return total
+
+
+def wide_resnet(
+    shape: tuple[int, ...], classes: int, depth: int = 28, widen: int = 10, dropout: float = 0.0
+) -> nn.Module:
+    """Build WRN-depth-widen (28-10: 36,479,194 parameters for CIFAR-10); Theano-MPI's is 28-4 with dropout 0.3.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        depth: number of layers, 6 n + 4.
+        widen: factor of the number of filters.
+        dropout: probability of dropout between the convolutions of a block.
+    """
+    if depth % 6 != 4:
+        raise ValueError(f"wide_resnet: depth must be 6 n + 4 (16, 22, 28, 40), not {depth}")
+    channels = image_shape(shape, 8, "wide_resnet")[0]
+    layers: list[nn.Module] = [nn.Conv2d(channels, 16, 3, padding=1, bias=False)]
+    inputs = 16
+    for stage in range(3):
+        outputs = 16 * widen * 2**stage
+        for position in range(depth // 6):
+            layers.append(Wide(inputs, outputs, 2 if stage and not position else 1, dropout))
+            inputs = outputs
+    return he_normal(nn.Sequential(*layers, nn.BatchNorm2d(inputs), nn.ReLU(), *classifier(inputs, classes)))

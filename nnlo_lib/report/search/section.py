@@ -3,25 +3,30 @@
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.report.search.allocation.hosts import host_sentences
-from nnlo_lib.report.search.allocation.utilisation import trial_timeline, utilization_sentence
-from nnlo_lib.report.search.best_trial import best_trial_sentence, compare_trials, differences_to_best
-from nnlo_lib.report.search.convergence import (
-    convergence_charts,
-    count_single_epoch_trials,
-    learning_curve_chart,
-    rung_table,
-)
-from nnlo_lib.report.search.importance import fit_forest
-from nnlo_lib.report.search.parallel_coordinates import parallel_coordinates
-from nnlo_lib.report.search.parameters import searched_parameters
-from nnlo_lib.report.search.partial_dependence import (
+from nnlo_lib.report.search.importance import (
+    fit_forest,
     importance_bars,
     importance_note,
     partial_dependence_charts,
 )
-from nnlo_lib.report.search.study_data import StudyData
-from nnlo_lib.report.search.trial_tables import failure_groups, fold_scores, search_headline, trial_rows
+from nnlo_lib.report.search.study_data import StudyData, searched_parameters
+from nnlo_lib.report.search.trial_charts import (
+    convergence_charts,
+    count_single_epoch_trials,
+    learning_curve_chart,
+    parallel_coordinates,
+    rung_table,
+)
+from nnlo_lib.report.search.trial_tables import (
+    best_trial_sentence,
+    compare_trials,
+    differences_to_best,
+    failure_groups,
+    fold_scores,
+    search_headline,
+    trial_rows,
+)
+from nnlo_lib.report.search.utilization import host_sentences, trial_timeline, utilization_sentence
 
 
 def search_section(folder: Path) -> dict[str, Any]:

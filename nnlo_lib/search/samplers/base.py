@@ -1,7 +1,17 @@
-"""Interface of sampling methods, and the sampler that proposes a method's first untried candidate."""
+"""Interface of samplers; results so far in their form.
 
+The results so far in the form that sampling methods use.
+
+Interface of sampling methods, and the sampler that proposes a method's first untried candidate.
+
+Factory of samplers.
+
+Scaling of objective values before a model is fitted to them.
+"""
+
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -9,10 +19,67 @@ import numpy as np
 
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.search.samplers.observations import Observations, observe, point_key
+from nnlo_lib.core.user_code import load_implementation
+from nnlo_lib.search.space.scales import Array
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import SearchPoint
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Points of a search with and without values.
+
+    Attributes:
+        evaluated: points and their values; smaller is better.
+        pending: points without a value.
+        tried_keys: `point_key` of every trial's point.
+    """
+
+    evaluated: Sequence[tuple[SearchPoint, float]]
+    pending: Sequence[SearchPoint]
+    tried_keys: frozenset[str]
+
+
+def point_key(point: SearchPoint) -> str:
+    """Return a string that is equal for two points only if their values and types are equal."""
+    return repr(sorted((key, repr(value)) for key, value in point.items()))
+
+
+def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
+    """Return the points of all trials, with their values at the rung on which a model is based.
+
+    A failed trial has the worst value at this rung: proposals then avoid its neighborhood, and the scale of
+    the values does not change. Trials that have values only at lower rungs, and points that the space no
+    longer contains, are omitted.
+    """
+    tried = frozenset(point_key(trial.point) for trial in known.trials)
+    inside = [trial for trial in known.trials if trial.point in space]
+    epochs = rung(known, len(space.free) + 2)
+    values = {
+        trial.number: math.inf if known.has_failed(trial.number) else known.mean_value(trial.number, epochs)
+        for trial in inside
+    }
+    worst = max((each for each in values.values() if each is not None and math.isfinite(each)), default=None)
+    evaluated = [
+        # A failed trial has an infinite value, which no model can be fitted to.
+        (trial.point, min(value, worst))
+        for trial in inside
+        if (value := values[trial.number]) is not None and worst is not None
+    ]
+    pending = [trial.point for trial in inside if known.final_value(trial.number) is None]
+    return Observations(evaluated, pending, tried)
+
+
+def rung(known: StudySnapshot, enough: int) -> int:
+    """Return the highest rung with `enough` values, or else the rung with most (Falkner et al. 2018)."""
+    counts: dict[int, int] = {}
+    for trial in known.trials:
+        for epochs in known.rungs(trial.number):
+            value = known.mean_value(trial.number, epochs)
+            counts[epochs] = counts.get(epochs, 0) + (value is not None and math.isfinite(value))
+    return max(counts, key=lambda epochs: (min(counts[epochs], enough), epochs), default=known.epochs)
+
 
 MAX_RANDOM_DRAWS = 1000  # random points that are yielded before all points of a finite space
 
@@ -61,3 +128,35 @@ def random_points(space: SearchSpace, random: np.random.Generator) -> Iterator[S
     yield from (space.sample(random) for _ in range(MAX_RANDOM_DRAWS))
     if space.size is not None:
         yield from space.points()
+
+
+def build_sampler(search: SearchConfig) -> UntriedPointSampler:
+    """Return the sampler of `search.method`. Raises UserError if the space cannot be searched."""
+    space, kind = SearchSpace(search.space), load_implementation(search.method.reference)
+    method: Sampler = kind.from_config(search.method, space, search)
+    return UntriedPointSampler(space, method)
+
+
+# Trial number, (n,) values -> (n,) values with mean 0 and variance of about 1.
+Scaling = Callable[[int, Array], Array]
+
+
+def standardized(number: int, values: Array) -> Array:
+    """Return the values scaled to mean 0 and variance 1."""
+    return np.asarray((values - values.mean()) / values.std())
+
+
+def ranked(number: int, values: Array) -> Array:
+    """Return the normal quantiles of the ranks (Salinas et al. 2020), so that bad values have less effect."""
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
+    return np.asarray(ndtri((rankdata(values) - 0.5) / len(values)))
+
+
+def in_turn(number: int, values: Array) -> Array:
+    """Return `ranked` values for odd trial numbers and `standardized` values for even ones.
+
+    Ranks resolve small differences between good values; values show whether a difference exceeds the noise.
+    """
+    return (ranked if number % 2 else standardized)(number, values)

@@ -1,20 +1,207 @@
-"""Validation of a search before any training."""
+"""Is a search possible? keys, infeasible points, objective.
 
+Points of a space that give no valid run, each reduced to the keys that conflict.
+
+Keys of an experiment that a search may change.
+
+Check that the history of a run has the column that the objective of a search uses.
+
+Validation of a search before any training.
+
+Warnings about valid settings of a search that are probably a mistake.
+"""
+
+import difflib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from nnlo_lib.config import Experiment, merge_settings
-from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
+from nnlo_lib.config.base import suggest_name
+from nnlo_lib.config.metrics import metric_column, metric_direction
+from nnlo_lib.config.search import GridSamplerConfig, ObjectiveConfig, SearchConfig
 from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.space import searchable_keys as keys
-from nnlo_lib.search.space.infeasible import InfeasiblePoints
-from nnlo_lib.search.space.space import nested
-from nnlo_lib.search.study.objective_check import find_objective_error
+from nnlo_lib.search.space.space import count_distinct_points, count_trials, nested
 from nnlo_lib.search.study.trial import SearchPoint
 
 Key = tuple[str, ...]
 Mistake = tuple[Key, str]
+
+
+@dataclass(frozen=True)
+class InfeasiblePoints:
+    """Finds the points that give no valid run and reports the conflicting keys.
+
+    Attributes:
+        space: dimension of each searched key.
+        refusals: returns the mistakes of the base run with the values of a point.
+    """
+
+    space: Mapping[str, DimensionConfig]
+    refusals: Callable[[SearchPoint], list[Mistake]]
+
+    def find_mistakes(self, points: Iterable[SearchPoint]) -> Iterator[Mistake]:
+        """Yield one mistake for each key that causes a point to be refused."""
+        mistakes: dict[Key, str] = {}
+        for point in points:
+            if found := self.refusals(point):
+                at, what = found[0]
+                mistakes.setdefault(*self._described(self._reduced(point, what), ".".join(at), what))
+        yield from mistakes.items()
+
+    def _reduced(self, point: SearchPoint, what: str) -> SearchPoint:
+        """Return the refused point without the keys that do not contribute to the mistake."""
+        for key in list(point):
+            rest = {other: value for other, value in point.items() if other != key}
+            # A key on which others depend stays: their conditions would refer to nothing.
+            needed = any(key in self.space[other].when for other in rest)
+            if not needed and what in (sentence for _, sentence in self.refusals(rest)):
+                point = rest
+        return point
+
+    def _described(self, point: SearchPoint, blamed: str, what: str) -> Mistake:
+        """Return the place of a mistake and a message that names the conflicting keys.
+
+        Args:
+            point: the refused point, reduced to the keys that contribute to the mistake.
+            blamed: key that the refusal names; the place is its searched key, or the last key of the point.
+            what: message of the refusal.
+        """
+        key = next((key for key in reversed(point) if blamed.startswith(key)), ["", *point][-1])
+        place = ("search", "space", key) if key else ("search",)
+        others = {other: value for other, value in point.items() if other != key}
+        if names := self._names_with_key(key, point, what):
+            return place, f"{what}; add the condition `when: {{{_name_key(key)}: [{', '.join(names)}]}}`"
+        value = f"{point[key]!r}: " if point else ""
+        if not others:
+            return place, f"{value}{what}"
+        together = " and ".join(f"{other} = {value}" for other, value in others.items())
+        return place, f"{value}with {together}: {what}; remove one of these values, or add a `when` condition"
+
+    def _names_with_key(self, key: str, point: SearchPoint, what: str) -> list[str]:
+        """Return the searched names of the enclosing section that have a key; empty for other mistakes.
+
+        Args:
+            key: searched key, such as `train.optimizer.momentum`.
+            point: the refused point.
+            what: message of the refusal.
+        """
+        name = _name_key(key)
+        if not what.startswith("unknown key") or name not in self.space:
+            return []
+        names = self.space[name].choice or ()
+        return [
+            str(value)
+            for value in names
+            if "unknown " not in str(self.refusals({name: value, key: point[key]}))
+        ]
+
+
+def _name_key(key: str) -> str:
+    return f"{key.rpartition('.')[0]}.name"
+
+
+# Keys of `data` that are equal in all trials because the trials share one store.
+SHARED_DATA_KEYS = (
+    "dataset",
+    "source",
+    "reader",
+    "format",
+    "shard_size",
+)
+EXPERIMENT_ONLY_KEYS = frozenset(Experiment.model_fields) - frozenset(Run.model_fields)
+
+
+def reason_not_searchable(key: str) -> str | None:
+    """Return the reason why a key cannot be searched, or None if it can."""
+    first, *rest = key.split(".")
+    if first in EXPERIMENT_ONLY_KEYS:
+        return f"cannot be searched: '{first}' belongs to the experiment, not to the configuration of a trial"
+    if first == "data" and rest[:1] and rest[0] in SHARED_DATA_KEYS:
+        return "cannot be searched: all trials share one copy of the data"
+    if is_known(key):
+        return None
+    close = _close(key)
+    hint = f"did you mean {' or '.join(close)}?" if close else "docs/reference/experiment.md lists all keys"
+    return f"unknown key '{key}'; {hint}"
+
+
+def is_known(key: str) -> bool:
+    """Return True if a run may have this key; any key below a dictionary is accepted."""
+    inside: list[type[ConfigModel]] = [Run]
+    for part in key.split("."):
+        annotations = [block.model_fields[part].annotation for block in inside if part in block.model_fields]
+        if not annotations:
+            return False
+        if any("dict" in str(annotation) for annotation in annotations):
+            return True
+        inside = [block for annotation in annotations for block in block_types(annotation)]
+    return True
+
+
+def _close(key: str) -> list[str]:
+    """Return up to two similar keys with the same last part, or else the most similar key."""
+    known = sorted(set(_keys(Run)))
+    same_end = [each for each in known if each.rpartition(".")[2] == key.rpartition(".")[2]]
+    return difflib.get_close_matches(key, same_end, n=2, cutoff=0.6) or difflib.get_close_matches(
+        key, known, n=1
+    )
+
+
+def _keys(block: type[ConfigModel], above: str = "", depth: int = 0) -> Iterator[str]:
+    for name, field in block.model_fields.items():
+        yield f"{above}{name}"
+        if depth < 3:
+            for inner in block_types(field.annotation):
+                yield from _keys(inner, f"{above}{name}.", depth + 1)
+
+
+UNDIRECTED_METRICS = (
+    "seconds",
+    "samples_per_second",
+    "bytes",
+    "consensus_error",
+    "consensus_error_normalised",
+)
+LOSS_COLUMN = re.compile(r"(train|val)_loss(_min|_max)?")
+LOSS_SECTIONS = ("loss", "loss_weights", "problem")  # sections that define the loss
+
+
+def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> tuple[str, str] | None:
+    """Return the wrong key of the objective and the reason, or None if the objective is valid."""
+    metric, search = objective.metric, experiment.search
+    assert search is not None
+    names = ("loss", *map(metric_column, experiment.metrics))
+    columns = [f"{split}_{name}" for split in ("train", "val") for name in names]
+    spreads = [f"val_{name}_{end}" for name in names for end in ("min", "max")]
+    if metric not in (*columns, *spreads, *UNDIRECTED_METRICS):
+        return "metric", f"'{metric}' is not measured; {suggest_name(metric, columns)}"
+    searched = "data.validation" in search.space
+    if metric.startswith("val_") and not (experiment.data.validation or searched or search.folds.k > 1):
+        return "metric", f"'{metric}' needs validation samples; set data.validation or search.folds.k"
+    if LOSS_COLUMN.fullmatch(metric) and (reason := _incomparable(experiment)):
+        # columns[len(names)] is val_loss; the next ones are validation metrics.
+        other = next(iter(columns[len(names) + 1 :]), "one of `metrics`")
+        return (
+            "metric",
+            f"{reason}, so {metric} cannot rank trials; set another metric, such as {other}",
+        )
+    if objective.direction is None and metric_direction(metric) is None:
+        return "direction", f"required for {metric}; set minimize or maximize"
+    return None
+
+
+def _incomparable(experiment: Experiment) -> str | None:
+    """Return the reason why the losses of two trials are not comparable, or None if they are."""
+    assert experiment.search is not None
+    if experiment.problem.name == "gan":
+        return "the loss of a GAN is the loss of its critic and does not measure the quality of the samples"
+    changing = [key for key in experiment.search.space if key.partition(".")[0] in LOSS_SECTIONS]
+    return f"{changing[0]} changes the definition of the loss" if changing else None
+
+
 Refusals = Callable[[Any], Iterable[Mistake]]  # returns the mistakes in the settings of a run
 VALIDATION_SAMPLES = 64
 
@@ -24,7 +211,7 @@ def find_search_mistakes(experiment: Experiment, refusals: Refusals) -> Iterator
     search = experiment.search
     if search is None:
         return
-    faults = {key: fault for key in search.space if (fault := keys.reason_not_searchable(key))}
+    faults = {key: fault for key in search.space if (fault := reason_not_searchable(key))}
     yield from ((("search", "space", key), fault) for key, fault in faults.items())
     if not faults:
         yield from _space_mistakes(experiment, search, refusals)
@@ -99,3 +286,39 @@ def _ending(space: Mapping[str, DimensionConfig], key: str, value: Any) -> Searc
         first = wanted[0] if isinstance(wanted, tuple) else wanted
         point |= _ending(space, other, first)
     return point
+
+
+def search_warnings(experiment: Experiment) -> list[str]:
+    """Return the warnings about the search of an experiment, which may have none."""
+    search = experiment.search
+    if search is None:
+        return []
+    left = unfinished_grid(search, count_trials(search))
+    grid_warning = f"search.method: of the grid, {left}" if left else ""
+    return list(filter(None, [_test_split_warning(experiment, search), grid_warning]))
+
+
+def unfinished_grid(search: SearchConfig, trials: int) -> str:
+    """Return how much of a grid a number of trials covers, as text; empty for all of it, and without a grid."""
+    points = count_distinct_points(search)
+    if not isinstance(search.method, GridSamplerConfig) or points is None or trials >= points:
+        return ""
+    return f"{trials} of {points:,} points are tried (search.trials: {search.trials}); remove search.trials to try all"
+
+
+def _test_split_warning(experiment: Experiment, search: SearchConfig) -> str:
+    """Return a warning if the test split selects the best trial, or else an empty string.
+
+    Args:
+        experiment: the experiment.
+        search: its search.
+    """
+    if search.folds.k > 1 or not search.objective.metric.startswith("val_"):
+        return ""
+    searched = search.space.get("data.validation")
+    if "test" not in (extremes(searched) if searched else (experiment.data.validation,)):
+        return ""
+    return (
+        "data.validation: the test split selects the best trial, so the test result of this trial is optimistically "
+        "biased; hold back training samples (data.validation: 0.1), or set search.folds.k"
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.pruners.factory import build_pruner
+from nnlo_lib.search.pruners import build_pruner
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.study import TrialSampler, new_trial, next_task
 from nnlo_lib.search.study.trial import (

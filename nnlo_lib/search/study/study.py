@@ -1,18 +1,29 @@
-"""Decisions of a search: the fold task to train next, as a pure function of the known results."""
+"""Decisions: next fold, promotion, new trial, end; the driver loop.
 
-from collections.abc import Sequence
+Conditions that end a search: number of trials, target of the objective, budget.
+
+The folds of a trial: all in parallel, or one after another while the trial may still be the best.
+
+Decisions of a search: the fold task to train next, as a pure function of the known results.
+
+Main loop of a search: decide, start fold tasks, wait for results.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from threading import Event
 from typing import Any, Protocol
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import SearchConfig
-from nnlo_lib.search.pruners.base import Pruner
-from nnlo_lib.search.pruners.factory import build_pruner
-from nnlo_lib.search.samplers.factory import build_sampler
-from nnlo_lib.search.study.budget import reason_no_new_trial, reason_to_end
-from nnlo_lib.search.study.folds import next_fold
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.search.fold_statistics import pruning_p_value
+from nnlo_lib.search.pruners import Pruner, build_pruner
+from nnlo_lib.search.samplers.base import build_sampler
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import (
     FoldTask,
@@ -26,6 +37,106 @@ from nnlo_lib.search.study.trial import (
     refuse_other_results,
     write_trial,
 )
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def reason_no_new_trial(known: StudySnapshot) -> str | None:
+    """Return the reason why no new trial is started, or None; known trials may continue."""
+    limit = known.search.trial_limit
+    if limit is not None and len(known.trials) >= limit:
+        return f"{len(known.trials)} trials"
+    return reason_to_end(known)
+
+
+def reason_to_end(known: StudySnapshot) -> str | None:
+    """Return the reason why no trial, fold or rung is started, or None; running fold tasks finish."""
+    return reason_target_reached(known) or reason_budget_used(known)
+
+
+def reason_target_reached(known: StudySnapshot) -> str | None:
+    """Return a message if the best trial, with all its folds, has reached the target, or else None."""
+    objective = known.search.objective
+    if objective.target is None or (winner := known.winner) is None:
+        return None
+    value = known.mean_value(*winner)
+    assert value is not None, "a winner has all folds"
+    if value > objective.sign * objective.target:
+        return None
+    return f"trial {winner[0]} has reached {objective.metric} {objective.sign * value:g}"
+
+
+def reason_budget_used(known: StudySnapshot) -> str | None:
+    """Return a message with the budget that the known results have used up, or None."""
+    for name, limit in known.search.budget:
+        if limit is not None and (used := _USES[name](known)) >= limit:
+            return f"{used:.3g} {name.replace('_', '-')} used"
+    return None
+
+
+def core_hours(known: StudySnapshot) -> float:
+    """Return cores times hours of all ended fold tasks."""
+    return sum(result.cores * result.seconds for result in known.results.values()) / SECONDS_PER_HOUR
+
+
+def gpu_hours(known: StudySnapshot) -> float:
+    """Return GPUs times hours of all ended fold tasks."""
+    return sum(result.gpus * result.seconds for result in known.results.values()) / SECONDS_PER_HOUR
+
+
+def hours(known: StudySnapshot) -> float:
+    """Return the hours in which at least one ended fold task ran, its interrupted attempts included.
+
+    Pauses of the whole search do not count.
+    """
+    return (
+        union_length(chain.from_iterable(result.spans for result in known.results.values()))
+        / SECONDS_PER_HOUR
+    )
+
+
+def union_length(intervals: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of (start, end) intervals."""
+    total, until = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+_USES = {"hours": hours, "core_hours": core_hours, "gpu_hours": gpu_hours}
+
+
+def next_fold(known: StudySnapshot, trial: int) -> FoldTask | None:
+    """Return the next fold task of a trial at its highest rung; None if no fold is left or it must wait."""
+    epochs, folds = known.top(trial), known.search.folds
+    decided = len(known.fold_tasks(trial, epochs))
+    if decided == folds.k:
+        return None
+    done = known.fold_values(trial, epochs)
+    if math.inf in done or (folds.in_turn and (len(done) < decided or pruned(known, trial, epochs))):
+        return None
+    return FoldTask(trial, decided, epochs)
+
+
+def pruned(known: StudySnapshot, trial: int, epochs: int) -> bool:
+    """Return True if a trial needs no more folds: a paired test finds the best trial of its rung better.
+
+    Like all decisions, this depends on the known results: if another trial becomes the best, this trial may
+    resume.
+
+    Args:
+        known: snapshot of the study.
+        trial: number of the trial.
+        epochs: the rung in epochs.
+    """
+    best, level = known.rung_leaders.get(epochs), known.search.folds.prune
+    values = known.leading_fold_values(trial, epochs)
+    if level is None or best is None or len(values) < 2:
+        return False
+    noise, chosen_from = known.fold_noise(epochs), len(known.complete_trials[epochs])
+    return pruning_p_value(values, known.fold_values(best, epochs), chosen_from, noise) < level
+
 
 Proposal = tuple[Trial, FoldTask, Sequence[SchedulingDecision]]  # with the decisions treated as pending
 
@@ -173,3 +284,48 @@ class Study:
         self.decisions.append(decision)
         self.unfinished.append(decision)
         return decision
+
+
+class Executor(Protocol):
+    """Trains fold tasks and writes their result files."""
+
+    def start(self, fold_task: FoldTask) -> None:
+        """Start or resume a fold task; its result is written when it has ended."""
+
+    def wait(self) -> bool:
+        """Wait until a fold task may have ended, and return True within seconds of its end.
+
+        Return False if a stop was requested; no fold task is running then.
+        """
+
+
+def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bool:
+    """Run a search until no decision is left; return False if the executor stopped earlier.
+
+    Args:
+        study: makes the decisions; at most `study.parallel` started fold tasks are unfinished.
+        executor: trains the fold tasks.
+        lost: set when another process has taken over the lease of the search.
+
+    Raises:
+        UserError: if `lost` is set.
+    """
+    started: set[FoldTask] = set()
+    while True:
+        if lost and lost.is_set():
+            raise UserError(
+                "another nnlo process has taken over the lease of this search and continues it; this process exits"
+            )
+        study.refresh()
+        # After a restart with a smaller `parallel`, more decisions may be unfinished than may run.
+        for decision in study.unfinished[: study.parallel]:
+            if decision.task not in started:
+                started.add(decision.task)
+                executor.start(decision.task)
+        # Tasks are started before the next decision, so that they train while a slow sampler computes.
+        if study.decide():
+            continue
+        if not study.unfinished:
+            return True
+        if not executor.wait():
+            return False

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nnlo_lib.config.paths import SearchPaths
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.json_text import load_json
 
 SearchPoint = dict[str, Any]  # value of each active key, by its path
 Status = Literal["finished", "failed", "unwanted"]  # unwanted: violates a constraint of the objective

@@ -1,12 +1,21 @@
-"""Early stopping and detection of the best validation, as pure functions of the validation rows."""
+"""When to stop, which validation was best, and a copy of the best weights.
+
+Early stopping and detection of the best validation, as pure functions of the validation rows.
+
+Copy of the weights with the best validation result.
+"""
 
 from collections.abc import Sequence
 from math import isfinite
 from statistics import fmean
 
-from nnlo_lib.config.stopping import EarlyStoppingConfig, TargetMetricConfig
+import torch
+from torch import Tensor
+
+from nnlo_lib.config.stopping import EarlyStoppingConfig, TargetMetricConfig, WatchedMetricConfig
 from nnlo_lib.config.train import TrainConfig
-from nnlo_lib.state.jsonl_table import TableRow
+from nnlo_lib.state.training_records import TableRow
+from nnlo_lib.train.replica.replica import Replica
 
 
 def reason_to_stop(train: TrainConfig, rows: Sequence[TableRow]) -> str:
@@ -75,3 +84,56 @@ def _goals(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> list[fl
     """
     sign = -1.0 if wants_larger else 1.0
     return [sign * float(row[metric]) for row in rows if metric in row]
+
+
+class BestWeights:
+    """Keeps a copy of the model with the best value of a rule's metric; keeps no copy if the rule is None.
+
+    Each rank copies its own replica: the model common to all ranks or, if replicas differ, its own model at
+    the step with the best mean over nodes.
+    """
+
+    def __init__(self, rule: WatchedMetricConfig | None) -> None:
+        self._rule = rule
+        self._snapshot: dict[str, Tensor] = {}
+
+    def is_improvement(self, rows: Sequence[TableRow]) -> bool:
+        """Return True if the last evaluated model is the best so far."""
+        rule = self._rule
+        return rule is not None and is_best(rows, rule.metric, rule.larger_is_better)
+
+    @property
+    def step(self) -> int | None:
+        """Step of the run at which the kept model was copied; None if there is no copy yet."""
+        return int(self._snapshot["best.step"]) if self._snapshot else None
+
+    def snapshot(self, replica: Replica, step: int, weight: float = 1.0) -> None:
+        """Copy the model and this rank's weight in the mean over ranks that is published.
+
+        Args:
+            replica: replica of this rank, loaded with the evaluated model.
+            step: step of the run.
+            weight: weight of this rank's model in the mean; 1 if all ranks have equal weights.
+        """
+        self._snapshot = {
+            "best.theta": replica.theta.clone(),
+            "best.buffers": replica.buffers.clone(),
+            "best.step": torch.tensor(step),
+            "best.weight": torch.tensor([weight], dtype=torch.float64),
+        }
+
+    def restore(self, replica: Replica) -> float:
+        """Restore the copy into the replica; return its weight in the mean over ranks."""
+        replica.theta.copy_(self._snapshot["best.theta"])
+        replica.buffers.copy_(self._snapshot["best.buffers"])
+        return float(self._snapshot["best.weight"])
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors that a resumed run needs."""
+        return self._snapshot
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Restore the tensors that `state` returned."""
+        self._snapshot = {
+            name: tensor.clone() for name, tensor in tensors.items() if name.startswith("best.")
+        }

@@ -1,23 +1,189 @@
-"""Evaluation during a training: at the end of each epoch and, if configured, within epochs."""
+"""Validation during a training: shared model or each node's, consensus, invariant.
 
-from collections.abc import Callable
-from math import isnan
+Distance of the replicas from their mean, and check of the algorithm's invariant.
+
+Evaluation of the replicas on the validation samples.
+
+Evaluation during a training: at the end of each epoch and, if configured, within epochs.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from math import inf, isnan
+from time import monotonic
 from typing import Any
 
-from nnlo_lib.core.errors import UserError
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.base import Algorithm
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.core.errors import InvariantError, UserError
 from nnlo_lib.core.failpoints import failpoint
-from nnlo_lib.train.algorithm_hooks import AlgorithmHooks
-from nnlo_lib.train.callback import Callbacks
-from nnlo_lib.train.evaluation.consensus import check_invariant_and_consensus
+from nnlo_lib.problems.base import Problem
+from nnlo_lib.state.training_records import JsonlTable
+from nnlo_lib.train.callback import AlgorithmHooks, Callbacks
+from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
+from nnlo_lib.train.evaluation.evaluate import Batches, evaluation_batches, evaluation_sums
 from nnlo_lib.train.evaluation.recorder import Recorder
-from nnlo_lib.train.evaluation.validation import InterruptedValidationError, Validation
-from nnlo_lib.train.observe.measured.loss_average import mean_of_averages
-from nnlo_lib.train.observe.measured.validation_arrays import ValidationArrays
-from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
+from nnlo_lib.train.optimizers.schedules import LearningRateSchedule
 from nnlo_lib.train.rank_context import RankContext
+from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.training_state import TrainingState
+from nnlo_lib.train.training_state import TrainingState, mean_of_averages
+from nnlo_lib.train.validation_arrays import ValidationArrays
+
+# Relative: rounding in float32 stays below this over 100,000 steps; an error in an algorithm exceeds it.
+INVARIANT_TOLERANCE = 1e-3
+
+
+def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where: str) -> dict[str, float]:
+    """Return the algorithm's telemetry and, if replicas differ, their consensus errors; all ranks call it.
+
+    Args:
+        algorithm: this rank's instance of the algorithm.
+        replica: replica of this rank, loaded with the model to evaluate.
+        where: place in the run, for the error message.
+
+    Raises:
+        InvariantError: on all ranks, if the algorithm's invariant does not hold.
+    """
+    measured = algorithm.telemetry(replica)
+    error = measured.get("invariant", 0.0)
+    # Not `>`, which is False for NaN.
+    if not error <= INVARIANT_TOLERANCE:
+        raise InvariantError(
+            f"{type(algorithm).__name__}: the invariant is violated in {where} (relative error {error:.2g}); the "
+            "docstring of the class in nnlo_lib/algorithms defines the invariant. The cause is an error in nnlo, or "
+            "faulty memory or network of a node"
+        )
+    return measured | (consensus_errors(algorithm.comm, replica.theta) if algorithm.replicas_differ else {})
+
+
+def consensus_errors(comm: Communicator, theta: Tensor) -> dict[str, float]:
+    """Return the mean L2 distance of the ranks' parameters to their mean, also after scaling to norm 1."""
+    errors = {
+        "consensus_error": _to_mean(comm, theta),
+        "consensus_error_normalised": _to_mean(comm, theta / theta.norm()),
+    }
+    totals = torch.tensor(list(errors.values()), dtype=torch.float64)
+    comm.allreduce(totals, "telemetry")
+    return dict(zip(errors, (totals / comm.size).tolist(), strict=True))
+
+
+def _to_mean(comm: Communicator, vector: Tensor) -> float:
+    mean = vector.clone()
+    comm.allreduce(mean, "telemetry")
+    return float((vector - mean.div_(comm.size)).norm())
+
+
+def summarize_nodes(nodes: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the mean, the smallest and the largest value over nodes of each metric."""
+    table: dict[str, float] = {}
+    for name in nodes[0]:
+        values = [node[name] for node in nodes]
+        table |= {f"val_{name}": sum(values) / len(values)}
+        table |= {f"val_{name}_min": min(values), f"val_{name}_max": max(values)}
+    return table
+
+
+# A stop request waits this long for the end of a validation; most end sooner, and their row is then in the checkpoint.
+STOP_PATIENCE_S = 5.0
+
+
+class InterruptedValidationError(Exception):
+    """All ranks ended a validation early, because one of them has to stop; it starts over after the resume."""
+
+
+class Validation:
+    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`).
+
+    Args:
+        data: samples of the training.
+        tensors: preprocessor of the model's inputs.
+        problem: loss and metrics.
+        comm: communicator of the ranks.
+        nodes: table to which rank 0 appends a row for each node.
+        stop: returns True if this rank has to stop.
+    """
+
+    def __init__(
+        self,
+        data: TrainingData,
+        tensors: Preprocessor,
+        problem: Problem,
+        comm: Communicator,
+        nodes: JsonlTable,
+        stop: Callable[[], bool] = bool,
+    ) -> None:
+        self._data, self._tensors, self._problem = data, tensors, problem
+        self._comm, self._nodes, self._stop = comm, nodes, stop
+        self._interrupted = False
+
+    def measure_shared_model(self, replica: Replica) -> dict[str, float]:
+        """Return loss and metrics of the common model; each rank evaluates its share of the samples.
+
+        Raises InterruptedValidationError on all ranks if one has to stop.
+        """
+        if not len(self._data.validation_set[1]):
+            return {}
+        # Sums in float64, not means: the shares of the ranks may differ in size.
+        sums = self._sums(replica, self._comm.rank, self._comm.size)
+        self._comm.allreduce(sums, "metrics")
+        return {f"val_{name}": value for name, value in self._problem.means(sums).items()}
+
+    def measure_each_model(
+        self, replica: Replica, epoch: float, stack: ReplicaStack | None
+    ) -> dict[str, float]:
+        """Return the ranks' mean, smallest and largest loss and metrics.
+
+        Args:
+            replica: replica of this rank.
+            epoch: number of epochs so far, with the fraction of the running one.
+            stack: replicas of all simulated ranks, if their gradients are batched; else None.
+
+        Raises InterruptedValidationError on all ranks if one has to stop.
+        """
+        split, samples = self._data.validation_set
+        if not len(samples):
+            return {}
+        # A stack evaluates all replicas in one call, so all of them must be ready.
+        self._comm.barrier()
+        if stack is None:
+            sums = self._sums(replica, 0, 1)
+        else:
+            sums = stack.evaluate_replicas(epoch, split, samples)[self._comm.rank]
+        nodes = [self._problem.means(torch.tensor(each)) for each in self._comm.gather(sums.tolist())]
+        if self._comm.rank == 0:
+            for node, means in enumerate(nodes):
+                self._nodes.append({"epoch": epoch, "node": node, **means})
+        return summarize_nodes(nodes)
+
+    def _sums(self, replica: Replica, first: int, every: int) -> Tensor:
+        split, samples = self._data.validation_set
+        batches = evaluation_batches(replica.module, split, samples[first::every], self._tensors)
+        with closing(batches):
+            sums = evaluation_sums(replica.module, self._until_stop(batches), self._problem)
+        # Signals reach ranks at different batches; the clocks of simulated ranks do not see this question.
+        with self._comm.outside_of_time():
+            if any(self._comm.gather(self._interrupted)):
+                raise InterruptedValidationError
+        return sums
+
+    def _until_stop(self, batches: Batches) -> Batches:
+        """Yield the batches until this rank has had to stop for STOP_PATIENCE_S."""
+        since, self._interrupted = inf, False
+        for batch in batches:
+            if self._stop():
+                since = min(since, monotonic())
+            if monotonic() - since > STOP_PATIENCE_S:
+                self._interrupted = True
+                return
+            yield batch
+
 
 # Purposes of messages for evaluation; the history counts only the bytes of training.
 UNCOUNTED_TRAFFIC = ("metrics", "telemetry")

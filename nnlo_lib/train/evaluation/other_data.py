@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.partition.moments_file import Moments
-from nnlo_lib.data.partition.training_moments import moments_of, with_moments
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.training_moments import Moments, moments_of, with_moments
 from nnlo_lib.train.replica.precision import parameter_dtype
 from nnlo_lib.train.replica.preprocess import Preprocessor
 

@@ -5,11 +5,10 @@ from operator import itemgetter
 import numpy as np
 from torch import from_numpy
 
-from nnlo_lib.checkpoint.table_file import SavedTables
+from nnlo_lib.checkpoint.rank_file import SavedTables
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.state import sample_ledger as ledger
-from nnlo_lib.state.jsonl_table import JsonlTable, TableRow
-from nnlo_lib.state.run_log import RunLog
+from nnlo_lib.state import training_records as ledger
+from nnlo_lib.state.training_records import JsonlTable, RunLog, TableRow
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.task import Task
 

@@ -1,12 +1,68 @@
-"""Common base of LARS and LAMB: a trust ratio for each layer of a flat vector."""
+"""LARS and LAMB, and the layout of layers in the flat vector.
+
+Positions of a model's parameters in its flat vector, for layer-wise optimizers.
+
+Common base of LARS and LAMB: a trust ratio for each layer of a flat vector.
+
+LAMB: Adam with a trust ratio for each layer.
+
+LARS: momentum SGD with a trust ratio for each layer.
+"""
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Size, Tensor, nn
 
-from nnlo_lib.train.optimizers.parameter_layout import Layout
+from nnlo_lib.core.errors import UserError
+
+
+class ParameterSlot(NamedTuple):
+    """One parameter: the values [start, stop) of the flat vector, in its memory order."""
+
+    name: str
+    start: int
+    numel: int
+    shape: Size
+
+    @property
+    def stop(self) -> int:
+        """Index after the last value, where the next parameter starts."""
+        return self.start + self.numel
+
+
+Layout = tuple[ParameterSlot, ...]
+
+
+def layout_of(parameters: Iterable[tuple[str, nn.Parameter]]) -> Layout:
+    """Return the layout of the trainable parameters, one after another in the given order."""
+    trained = [(name, each) for name, each in parameters if each.requires_grad]
+    starts = accumulate((each.numel() for _, each in trained), initial=0)
+    return tuple(
+        ParameterSlot(name, start, each.numel(), each.shape)
+        for (name, each), start in zip(trained, starts, strict=False)
+    )
+
+
+def layout_of_prefix(layout: Layout, prefix: str) -> tuple[slice, Layout]:
+    """Return the slice of the parameters whose names start with `prefix`, and their layout within it.
+
+    Raises:
+        UserError: if no name starts with `prefix`, or if other parameters lie in between.
+    """
+    slots = [slot for slot in layout if slot.name.startswith(prefix)]
+    if not slots:
+        raise UserError(f"the model has no trainable parameter whose name starts with '{prefix}'")
+    start, stop = slots[0].start, slots[-1].stop
+    if sum(slot.numel for slot in slots) != stop - start:
+        raise UserError(
+            f"the parameters whose names start with '{prefix}' are not contiguous in the model; "
+            "other parameters lie between them"
+        )
+    return slice(start, stop), tuple(slot._replace(start=slot.start - start) for slot in slots)
 
 
 class LayerwiseOptimizer(torch.optim.Optimizer):
@@ -72,3 +128,113 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
 def _norms(vectors: list[Tensor]) -> Tensor:
     return torch.stack(list(torch._foreach_norm(vectors))) if vectors else torch.empty(0)
+
+
+class LAMB(LayerwiseOptimizer):
+    """Let each layer's step have the length of its parameters, in Adam's direction.
+
+        u = m^ / (sqrt(v^) + eps) + weight_decay w;    w <- w - lr |w| / |u| u        m^, v^ as in Adam
+
+    You et al., Large Batch Optimization for Deep Learning: Training BERT in 76 minutes, 2020, arXiv:1904.00962,
+    algorithm 2 with phi(x) = x.
+
+    Args:
+        parameters: the flat parameter, as a list.
+        layout: positions of the layers in it.
+        lr: learning rate.
+        betas: decays of the first and the second moment.
+        eps: added to the root of the second moment.
+        weight_decay: decoupled weight decay.
+        exclude_vectors: whether 1-d parameters have neither trust ratio nor weight decay.
+    """
+
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        layout: Layout,
+        *,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.0,
+        exclude_vectors: bool = True,
+    ) -> None:
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(parameters, layout, exclude_vectors, **options)
+
+    def _move(self, theta: Tensor, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
+        if not state:
+            state |= {"step": torch.tensor(0.0), "m": torch.zeros_like(theta), "v": torch.zeros_like(theta)}
+        state["step"] += 1
+        self._adam(gradient, state, options)
+        self._decay(options["weight_decay"])
+        # The norm of the update includes weight decay, as in algorithm 2.
+        w, u = norms = self._norms()
+        self._scale(w / u, norms)
+        theta.sub_(self._update, alpha=options["lr"])
+
+    def _adam(self, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
+        """Set the update to Adam's direction, m^ / (sqrt(v^) + eps).
+
+        Args:
+            gradient: gradient, (parameters,).
+            state: moments `m` and `v`, updated in place, and the number of steps.
+            options: `betas` and `eps`.
+        """
+        beta1, beta2 = options["betas"]
+        step = state["step"].item()
+        m = state["m"].lerp_(gradient, 1 - beta1)
+        v = state["v"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        # The bias corrections of v and m are applied to the root and to the quotient: no vector is
+        # allocated.
+        root = torch.sqrt(v, out=self._update).div_((1 - beta2**step) ** 0.5).add_(options["eps"])
+        torch.div(m, root, out=root).div_(1 - beta1**step)
+
+
+class LARS(LayerwiseOptimizer):
+    """Let each layer's step be a fixed part of its parameters' norm.
+
+        ratio = trust |w| / (|g| + weight_decay |w| + eps)
+        v <- momentum v + lr ratio (g + weight_decay w);    w <- w - v
+
+    You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks, 2017, arXiv:1708.03888, algorithm 1.
+
+    Args:
+        parameters: the flat parameter, as a list.
+        layout: positions of the layers in it.
+        lr: learning rate.
+        momentum: decay of the velocity.
+        trust: trust coefficient.
+        eps: added to the denominator of the trust ratio.
+        weight_decay: L2 penalty.
+        exclude_vectors: whether 1-d parameters have neither trust ratio nor weight decay.
+    """
+
+    def __init__(
+        self,
+        parameters: list[nn.Parameter],
+        layout: Layout,
+        *,
+        lr: float,
+        momentum: float = 0.9,
+        trust: float = 0.001,
+        eps: float = 1e-9,
+        weight_decay: float = 0.0,
+        exclude_vectors: bool = True,
+    ) -> None:
+        options = {"lr": lr, "momentum": momentum, "trust": trust, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(parameters, layout, exclude_vectors, **options)
+
+    def _move(self, theta: Tensor, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
+        if not state:
+            state["velocity"] = torch.zeros_like(theta)
+        decay = options["weight_decay"]
+        self._update.copy_(gradient)
+        # Norms before weight decay: the denominator of the ratio adds the norms of both terms.
+        w, g = norms = self._norms()
+        self._decay(decay)
+        self._scale(options["trust"] * w / (g + decay * w + options["eps"]), norms)
+        # The learning rate is inside the velocity, as in algorithm 1: a lower rate applies to later
+        # gradients only.
+        velocity = state["velocity"].mul_(options["momentum"]).add_(self._update, alpha=options["lr"])
+        theta.sub_(velocity)

@@ -1,23 +1,178 @@
-"""Gradient of a mini-batch on one rank."""
+"""Gradient of a mini-batch, and what to say when it fails (divergence, batch norm).
+
+Cause of a loss that is infinite or NaN: the samples, the initial weights, or the learning rate.
+
+Checks for batches of one sample, for which batch normalization cannot compute a variance.
+
+Gradient of a mini-batch on one rank.
+"""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.data.loading.loader import Batch
+from nnlo_lib.core.errors import DivergedError, UserError
+from nnlo_lib.data.loading.loader import Batch, BatchLoader
+from nnlo_lib.data.readers.base import Indices
 from nnlo_lib.problems.base import BatchLoss, Problem
-from nnlo_lib.train.evaluation.divergence import SampleTensors, loss_advice
-from nnlo_lib.train.replica.batch_norm_check import explain_batch_norm_error
 from nnlo_lib.train.replica.device import seed_step
-from nnlo_lib.train.replica.precision import Precision
+from nnlo_lib.train.replica.precision import REDUCE_RATE, Precision
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica
 from nnlo_lib.train.replica.sync_batch_norm import PassCollectives
+
+LARGE_VALUE = 100.0  # inputs and targets above it need small learning rates
+
+
+@dataclass(frozen=True)
+class SampleTensors:
+    """Samples of a loss.
+
+    Attributes:
+        inputs: normalized inputs, (samples, ...) each.
+        labels: labels, (samples, ...).
+        ids: (samples,) indices of the samples in the training split.
+    """
+
+    inputs: tuple[Tensor, ...]
+    labels: Tensor
+    ids: Indices
+
+    def numbers(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the name and the tensor of inputs and targets; classes and other indices have no scale."""
+        yield from (("inputs", each) for each in self.inputs if each.is_floating_point())
+        if self.labels.is_floating_point():
+            yield "targets", self.labels
+
+
+def loss_advice(samples: SampleTensors, precision: Precision, theta: Tensor, step: int, where: str) -> str:
+    """Return what to do about a loss that is infinite or NaN although each value of its samples is usable.
+
+    Args:
+        samples: samples of the loss.
+        precision: number types of the model.
+        theta: parameters of the model.
+        step: number of steps before this one; after 0 steps, the learning rate is not the cause.
+        where: place in the run.
+
+    Raises:
+        DivergedError: with the first sample that has a value which the model's type cannot hold.
+    """
+    _refuse_unusable_values(samples, precision, where)
+    large = " and ".join(
+        f"{kind} up to {tensor.abs().max().item():.3g}"
+        for kind, tensor in samples.numbers()
+        if tensor.numel() and tensor.abs().max() > LARGE_VALUE
+    )
+    scale = f"scale the samples, which have {large} (for inputs, data.normalize: standard)" if large else ""
+    if step:
+        return f"{scale}, or {REDUCE_RATE}" if scale else REDUCE_RATE
+    if not torch.isfinite(theta).all():
+        return "the initial weights have NaN or infinite values; check the model and model.weights"
+    return (
+        f"no step was made, so train.optimizer.lr is not the cause; {scale or 'check the model and the loss'}"
+    )
+
+
+def _refuse_unusable_values(samples: SampleTensors, precision: Precision, where: str) -> None:
+    for kind, tensor in samples.numbers():
+        limit = precision.largest_input if kind == "inputs" else precision.largest_target
+        values = tensor.reshape(len(samples.ids), -1)
+        # NaN compares as False.
+        wrong = ~(values.abs() <= limit)
+        for row in torch.nonzero(wrong.any(1)).flatten().tolist()[:1]:
+            raise DivergedError(
+                f"sample {samples.ids[row]} of the training split has the value {values[row][wrong[row]][0].item():.6g} "
+                f"in its {kind} after normalization {where}; the type of the model ends at {limit:.5g}; correct or "
+                f"remove the sample, or scale its values"
+            )
+
+
+REFUSAL = "Expected more than 1 value per channel"  # text of torch's error
+
+
+@contextmanager
+def explain_batch_norm_error(where: str) -> Iterator[None]:
+    """Raise UserError with an explanation if torch refuses to normalize a single sample in this context."""
+    try:
+        yield
+    except Exception as error:
+        if REFUSAL not in str(error):
+            raise
+        raise UserError(
+            f"{where}: batch normalization cannot normalize a batch, or a part of a batch, of one sample; change "
+            "train.batch_size, train.accumulate or parallel.ranks, or set a smaller train.steps_per_epoch"
+        ) from error
+
+
+class ResumedStep(NamedTuple):
+    """The first step after a change of the number of ranks, which has fewer samples than the others."""
+
+    epoch: int
+    step: int
+
+
+def check_batch_norm_batches(
+    module: nn.Module,
+    problem: Problem,
+    tensors: Preprocessor,
+    loader: BatchLoader,
+    parts: int,
+    rank: int,
+    resumed: ResumedStep | None = None,
+) -> None:
+    """Raise UserError if the first or last step of an epoch, or `resumed`, would normalize a single sample.
+
+    The check applies the module to one sample, then restores its buffers; it changes no parameters.
+
+    Args:
+        module: network of the rank.
+        problem: problem that computes the loss.
+        tensors: preprocessor of the batches.
+        loader: this worker's batches.
+        parts: number of parts into which a batch is divided (train.accumulate).
+        rank: rank, for the error message.
+        resumed: checked instead of the first and last step of the first epoch.
+    """
+    if not any(isinstance(each, _BatchNorm) for each in module.modules()):
+        return
+    epoch = resumed.epoch if resumed else 0
+    for step in [resumed.step] if resumed else sorted({0, loader.steps_per_epoch - 1}):
+        if step < loader.steps_per_epoch and 0 < loader.count(epoch, step) < 2 * parts:
+            place = (
+                f"in epoch {epoch + 1}, step {step + 1}" if resumed else f"in step {step + 1} of each epoch"
+            )
+            # Small batches are not refused by their size: one sample of an image still has many values per
+            # channel.
+            with explain_batch_norm_error(f"{place}, on rank {rank}"):
+                _try(module, problem, tensors, loader.batch(epoch, step))
+
+
+def _try(module: nn.Module, problem: Problem, tensors: Preprocessor, batch: Batch) -> None:
+    """Compute the loss of one sample of a batch; restore the module's buffers.
+
+    Args:
+        module: network of the rank.
+        problem: problem that computes the loss.
+        tensors: preprocessor of the batch.
+        batch: batch of this worker.
+    """
+    before = [each.clone() for each in module.buffers()]
+    try:
+        inputs, labels = tensors(tuple(array[:1] for array in batch.inputs), batch.labels[:1])
+        problem.compute_loss(module.train(), inputs, labels, 0)
+    finally:
+        for each, old in zip(module.buffers(), before, strict=True):
+            each.copy_(old)
+
 
 DeferredSums = Callable[[], Tensor]  # computes the problem's sums of a batch when called
 

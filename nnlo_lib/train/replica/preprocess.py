@@ -7,7 +7,7 @@ from torch import Tensor
 from nnlo_lib.config.data import DataConfig, NormalizationConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.loading.augment import center_crop
-from nnlo_lib.data.readers import Array, Inputs
+from nnlo_lib.data.readers.base import Array, Inputs
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
 from nnlo_lib.models.factory import Shape
 

@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.core.errors import DivergedError
 from nnlo_lib.data.loading.loader import Batch
-from nnlo_lib.data.readers import Array, Indices
+from nnlo_lib.data.readers.base import Array, Indices
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.models.stacked import StackedNetwork, stack_network
-from nnlo_lib.problems.regularization import refuse_regularization
+from nnlo_lib.problems.base import refuse_regularization
 from nnlo_lib.problems.supervised import SupervisedProblem
-from nnlo_lib.train.evaluation.divergence import SampleTensors, loss_advice
-from nnlo_lib.train.replica.gradients import DeferredSums
+from nnlo_lib.train.replica.gradients import DeferredSums, SampleTensors, loss_advice
 from nnlo_lib.train.replica.precision import Precision, diverged_error
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica, ReplicaMemory

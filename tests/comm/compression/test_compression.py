@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hn
 from pydantic import TypeAdapter
 
-from nnlo_lib.comm.compression.bit_packing import pack, packed_size, unpack
-from nnlo_lib.comm.compression.compressed_allreduce import compressed_allreduce
-from nnlo_lib.comm.compression.error_feedback import ErrorFeedback
-from nnlo_lib.comm.compression.factory import build_compressor
-from nnlo_lib.comm.compression.powersgd import PowerSGD
-from nnlo_lib.comm.compression.qsgd import QSGD
-from nnlo_lib.comm.compression.sparse import TopK
+from nnlo_lib.comm.compression.approximation import PowerSGD, TopK
+from nnlo_lib.comm.compression.base import (
+    ErrorFeedback,
+    build_compressor,
+    compressed_allreduce,
+    pack,
+    packed_size,
+    unpack,
+)
+from nnlo_lib.comm.compression.quantization import QSGD
 from nnlo_lib.config.compression import CompressionConfig
 from nnlo_lib.core.rng import derive_seed
 

@@ -17,12 +17,12 @@ from helpers.run_on_ranks import ERROR_FOLDER, world_command
 from helpers.training_process import wait
 
 from nnlo_lib.comm.communicator import PeerLostError
-from nnlo_lib.comm.mpi import peer_monitor, rank_process
+from nnlo_lib.comm.mpi import progress_engine
 from nnlo_lib.comm.mpi.communicator import MPICommunicator
-from nnlo_lib.core.process_state import ProcessState
+from nnlo_lib.core.process import ProcessState
 
 TIMEOUT = 8.0  # seconds
-HOST = rank_process.socket.gethostname()
+HOST = progress_engine.socket.gethostname()
 
 
 class Machine:
@@ -37,11 +37,11 @@ class Machine:
     def __init__(self, monkeypatch):
         self.now, self.states, self.suspended, self.log = 0.0, {}, (0.0, 0.0), []
         clock = SimpleNamespace(perf_counter=lambda: self.now, sleep=self._sleep)
-        monkeypatch.setattr(peer_monitor, "time", clock)
+        monkeypatch.setattr(progress_engine, "time", clock)
         monkeypatch.setattr(
-            peer_monitor, "logger", SimpleNamespace(warning=self.log.append, info=self.log.append)
+            progress_engine, "logger", SimpleNamespace(warning=self.log.append, info=self.log.append)
         )
-        monkeypatch.setattr(rank_process, "ProcessState", SimpleNamespace(of=self._state_of))
+        monkeypatch.setattr(progress_engine, "ProcessState", SimpleNamespace(of=self._state_of))
 
     def _sleep(self, seconds):
         self.now += seconds
@@ -54,9 +54,10 @@ class Machine:
     def wait(self, until=float("inf"), awaited=None):
         """Wait for an all-reduce, which ends at the time `until`."""
         processes = [
-            rank_process.RankProcess(rank, HOST if rank < 3 else "elsewhere", 100 + rank) for rank in range(4)
+            progress_engine.RankProcess(rank, HOST if rank < 3 else "elsewhere", 100 + rank)
+            for rank in range(4)
         ]
-        monitor = peer_monitor.PeerMonitor(0, processes, TIMEOUT, lambda: "")
+        monitor = progress_engine.PeerMonitor(0, processes, TIMEOUT, lambda: "")
         monitor.wait(lambda: self.now >= until, "an all-reduce", 0.0, awaited)
 
     def lost(self, awaited=None):
@@ -141,7 +142,7 @@ def test_ranks_outlive_a_suspension_of_their_host_and_lose_a_rank_that_stays_sto
         assert process.poll() is None, process.communicate()[1]
         pids = [int(path.read_text()) for path in files]
         send(signal.SIGSTOP, pids)
-        end = time.monotonic() + TIMEOUT + 2 * peer_monitor.PEER_CAUSE_LEAD_S
+        end = time.monotonic() + TIMEOUT + 2 * progress_engine.PEER_CAUSE_LEAD_S
         wait("a suspension longer than the timeout", lambda: time.monotonic() > end)
         send(signal.SIGCONT, pids)
         (tmp_path / "first").touch()

@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
-from nnlo_lib.comm.simulated.cost_model import CollectiveCost, CostModel, uniform
+from nnlo_lib.comm.simulated.virtual_machine import CollectiveCost, CostModel, uniform
 from nnlo_lib.config.parallel import ParallelConfig, SimulationConfig
 
 EXACT = {"sample_seconds": 0.5, "latency": 0.25, "bandwidth": 100.0}

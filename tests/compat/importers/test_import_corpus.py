@@ -8,14 +8,14 @@ import pytest
 import yaml
 
 from nnlo_lib.compat.importers.command_line import parse_command
-from nnlo_lib.compat.importers.nnlo.options import OPTIONS as NNLO_OPTIONS
+from nnlo_lib.compat.importers.nnlo import OPTIONS as NNLO_OPTIONS
 from nnlo_lib.compat.importers.options import parse_bool
-from nnlo_lib.compat.importers.pydtnn.options import OPTIONS as PYDTNN_OPTIONS
-from nnlo_lib.compat.importers.theano_mpi.models import MODELS
+from nnlo_lib.compat.importers.pydtnn import OPTIONS as PYDTNN_OPTIONS
+from nnlo_lib.compat.importers.theano_mpi import MODELS
 from nnlo_lib.compat.importers.translate import import_experiment
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.experiment.automatic_gpus import with_numbers_of_gpus
+from nnlo_lib.experiment.load import with_numbers_of_gpus
 
 CORPUS = Path(__file__).parent / "corpus"
 OPTIONS = "--model mnist --loss categorical_crossentropy --epochs 3"

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from nnlo_lib.compat.importers.translate import translate
+from nnlo_lib.config.checkpoint import ProfileConfig
 from nnlo_lib.config.model import ModelConfig
-from nnlo_lib.config.observe import ProfileConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 

@@ -13,8 +13,8 @@ from helpers.requires import absent
 from nnlo_lib.compat.importers.translate import translate
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.load import load_experiment
-from nnlo_lib.train.preemption import StopFlag
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.workflow.single_run import prepare_task
 
 TRAIN = "mpirun -np 3 ./TrainingDriver.py --model examples/{} --loss categorical_crossentropy --epochs 1 --batch 5"

@@ -2,9 +2,8 @@
 
 import pytest
 
-from nnlo_lib.compat.importers.draft import ExperimentDraft
+from nnlo_lib.compat.importers.draft import ExperimentDraft, render_yaml
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option
-from nnlo_lib.compat.importers.yaml_page import render_yaml
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.yaml_source import parse_yaml

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from helpers.requires import optional
 
-from nnlo_lib.compat.mpi_learn.algo import OPTIONS
-from nnlo_lib.compat.mpi_learn.manager_options import ManagerOptions
+from nnlo_lib.compat.mpi_learn.builders import OPTIONS
+from nnlo_lib.compat.mpi_learn.manager import ManagerOptions, checked_run
 from nnlo_lib.compat.mpi_learn.store import make_store
-from nnlo_lib.compat.mpi_learn.training import checked_run
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.mpi_learn import Algo, Data, H5Data, ModelBuilder, MPIManager

@@ -10,9 +10,8 @@ from helpers.iteration_models import LinearData
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.compat.theano_mpi.iteration_model import build_iteration_model
-from nnlo_lib.compat.theano_mpi.iteration_rank import IterationRank
-from nnlo_lib.compat.theano_mpi.iteration_session import model_config
-from nnlo_lib.compat.theano_mpi.rule_settings import RuleSettings
+from nnlo_lib.compat.theano_mpi.iteration_session import IterationRank, model_config
+from nnlo_lib.compat.theano_mpi.rule import RuleSettings
 from nnlo_lib.core.errors import UserError
 
 FILE = inspect.getsourcefile(iteration_models)

@@ -13,8 +13,7 @@ from helpers.repository_copy import environment
 from safetensors.numpy import load_file
 
 from nnlo_lib.compat.theano_mpi import BSP, EASGD, GOSGD
-from nnlo_lib.compat.theano_mpi.rule_settings import RuleSettings
-from nnlo_lib.compat.theano_mpi.zoo_experiment import zoo_experiment
+from nnlo_lib.compat.theano_mpi.rule import RuleSettings, zoo_experiment
 from nnlo_lib.core.errors import UserError
 
 SCRIPT = """

@@ -9,10 +9,16 @@ import yaml
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config import docgen as reference
-from nnlo_lib.config.docgen.default_file import QUICKSTART, default_file
-from nnlo_lib.config.docgen.schema import experiment_schema
-from nnlo_lib.config.docgen.schema_tree import EXPERIMENT_SCHEMA, discriminator_value, fields, member_blocks
-from nnlo_lib.config.user_class import USER_CLASS
+from nnlo_lib.config.base import USER_CLASS
+from nnlo_lib.config.docgen.schema import (
+    EXPERIMENT_SCHEMA,
+    QUICKSTART,
+    default_file,
+    discriminator_value,
+    experiment_schema,
+    fields,
+    member_blocks,
+)
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 

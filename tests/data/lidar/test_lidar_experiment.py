@@ -11,9 +11,8 @@ from helpers.nnlo_command import REPOSITORY, nnlo
 from helpers.training_here import run_here
 from PIL import Image
 
-from nnlo_lib.data.lidar.floor_plan import floor_plan
-from nnlo_lib.data.lidar.occupancy import Occupancy
-from nnlo_lib.data.partition.partition_file import load_partition
+from nnlo_lib.data.lidar.floor_plan import Occupancy, floor_plan
+from nnlo_lib.data.partition import load_partition
 from nnlo_lib.data.readers.lidar import read
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split

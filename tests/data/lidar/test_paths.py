@@ -7,10 +7,8 @@ from PIL import Image
 from scipy.ndimage import distance_transform_edt
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.lidar.floor_plan import floor_plan
-from nnlo_lib.data.lidar.occupancy import Occupancy
-from nnlo_lib.data.lidar.planner import STEPS, Planner
-from nnlo_lib.data.lidar.trajectories import evenly_spaced, planned_path
+from nnlo_lib.data.lidar.floor_plan import Occupancy, floor_plan
+from nnlo_lib.data.lidar.trajectories import STEPS, Planner, evenly_spaced, planned_path
 from nnlo_lib.data.readers.lidar import read
 
 SPACE = Occupancy(floor_plan(2, 320, 240, 60), "plan")

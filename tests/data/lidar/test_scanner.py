@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import RectBivariateSpline
 
-from nnlo_lib.data.lidar.floor_plan import floor_plan
-from nnlo_lib.data.lidar.occupancy import Occupancy
+from nnlo_lib.data.lidar.floor_plan import Occupancy, floor_plan
 from nnlo_lib.data.lidar.scanner import Scanner
 from nnlo_lib.data.lidar.trajectories import random_places
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from nnlo_lib.data.loading.prefetch import prefetched
+from nnlo_lib.data.loading.loader import prefetched
 
 
 def test_items_come_in_order():

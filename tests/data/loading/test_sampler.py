@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.loading.sampler import PartitionedSampler, SharedOrderSampler
-from nnlo_lib.data.loading.shuffle import ShufflePurpose, shuffled
+from nnlo_lib.data.loading.sampler import PartitionedSampler, SharedOrderSampler, ShufflePurpose, shuffled
 
 sizes = st.fixed_dictionaries(
     {"samples": st.integers(8, 355), "batch_size": st.integers(1, 70), "workers": st.integers(1, 8)}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers import read
+from nnlo_lib.data.readers.base import read
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.split import Split
 

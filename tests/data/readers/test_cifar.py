@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import extract
-from nnlo_lib.data.readers import cifar, read
-from nnlo_lib.data.readers.cifar_pickle import load_batch
+from nnlo_lib.data.readers import cifar
+from nnlo_lib.data.readers.base import read
+from nnlo_lib.data.readers.cifar import load_batch
 
 NAMES = ["airplane", "automobile", "bird"]
 BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]

@@ -7,8 +7,8 @@ from helpers.conversions import own_conversion
 
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.inspect.describe import describe
-from nnlo_lib.data.readers import read
+from nnlo_lib.data.describe import describe
+from nnlo_lib.data.readers.base import read
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.train.replica.preprocess import Preprocessor

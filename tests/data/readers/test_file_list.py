@@ -3,7 +3,7 @@
 import pytest
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers.file_list import resolve_files
+from nnlo_lib.data.readers.arrays import resolve_files
 
 FILES = [
     "jets0.h5",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch import gzip_content
-from nnlo_lib.data.readers import read
-from nnlo_lib.data.readers.idx_file import open_idx
+from nnlo_lib.data.readers.base import read
+from nnlo_lib.data.readers.idx import open_idx
 
 # dtype in the file, code in the header, dtype in the store
 KINDS = {

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers import read
+from nnlo_lib.data.readers.base import read
 
 # As in NNLO's examples from physics: one-hot rows are columns -6..-2 of a larger table.
 MODULE = """

@@ -9,7 +9,7 @@ import yaml
 from helpers.nnlo_command import REPOSITORY
 
 from nnlo_lib.config import Run
-from nnlo_lib.data.readers import read
+from nnlo_lib.data.readers.base import read
 
 ADAPTORS = REPOSITORY / "config/experiments/lcd.py"
 

@@ -4,10 +4,10 @@ import numpy as np
 import yaml
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.data.identity.store_location import locate_store
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.train.prepare_dataset import prepare_store
+from nnlo_lib.data.store_location import locate_store
+from nnlo_lib.train.task import prepare_store
 
 SETTINGS = """
 data:

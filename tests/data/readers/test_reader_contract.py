@@ -14,10 +14,10 @@ import pytest
 from PIL import Image
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data import readers
 from nnlo_lib.data.catalog import find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
-from nnlo_lib.data.readers import read, shard_ranges
+from nnlo_lib.data.readers import base
+from nnlo_lib.data.readers.base import read, shard_ranges
 
 SAMPLES = 7
 PIXELS = np.random.default_rng(0).integers(0, 256, (SAMPLES, 3072), np.uint8)
@@ -147,7 +147,7 @@ def test_shards_of_any_size_hold_the_same_samples(tmp_path, monkeypatch, case):
     shards = -(-count // 3)
     assert [unit.name for unit in units] == [f"train-{index:05d}-of-{shards:05d}" for index in range(shards)]
     by_number = [pickle.loads(pickle.dumps(unit)).read() for unit in units]
-    monkeypatch.setattr(readers, "MAX_SHARD_BYTES", 3 * whole.inputs[0][:1].nbytes)
+    monkeypatch.setattr(base, "MAX_SHARD_BYTES", 3 * whole.inputs[0][:1].nbytes)
     for blocks in (by_number, case.blocks(tmp_path)):
         assert [len(block.labels) for block in blocks] == [3] * (count // 3) + [count % 3] * (count % 3 > 0)
         features, labels = joined(blocks)
@@ -156,7 +156,7 @@ def test_shards_of_any_size_hold_the_same_samples(tmp_path, monkeypatch, case):
 
 
 def test_a_shard_has_at_most_so_many_bytes_and_at_least_one_sample():
-    size = readers.MAX_SHARD_BYTES // 10
+    size = base.MAX_SHARD_BYTES // 10
     assert [end - start for _, start, end in shard_ranges("train", 25, 10_000, size)] == [10, 10, 5]
     assert len(shard_ranges("train", 25, 4, size)) == 7
     assert len(shard_ranges("train", 3, 10_000, 100 * size)) == 3

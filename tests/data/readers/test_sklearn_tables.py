@@ -9,7 +9,7 @@ from sklearn.datasets import load_diabetes, load_digits
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
-from nnlo_lib.data.readers import read
+from nnlo_lib.data.readers.base import read
 
 
 def test_every_digit_is_in_one_split_with_a_fifth_of_each_class_in_the_test(digits_raw):

@@ -7,12 +7,12 @@ import pytest
 from helpers.nnlo_command import nnlo, refused
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.data.identity.store_location import locate_store
-from nnlo_lib.data.readers import read
+from nnlo_lib.data.readers.base import read
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.preflight.expected_manifest import expected_manifest
-from nnlo_lib.train.prepare_dataset import prepare_store
+from nnlo_lib.data.store_location import locate_store
+from nnlo_lib.preflight.data_check import expected_manifest
+from nnlo_lib.train.task import prepare_store
 
 OPTIONS = {"shape": [2, 5, 3], "classes": 4, "samples": 203, "test_samples": 50}
 

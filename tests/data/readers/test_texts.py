@@ -11,8 +11,7 @@ import yaml
 from helpers.training_here import run_here
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers.texts import read
-from nnlo_lib.data.readers.vocabulary import vocabulary, words_of
+from nnlo_lib.data.readers.texts import read, vocabulary, words_of
 
 WORDS = ["plot", "actor", "scene", "it's", "the", "cut"]
 OPINIONS = {"pos": "wonderful", "neg": "dull"}

@@ -16,10 +16,9 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import user_dataset
 from nnlo_lib.data.fetch.fetch import fetch
-from nnlo_lib.data.readers import read
-from nnlo_lib.data.readers.example import parse
-from nnlo_lib.data.readers.tfrecord_files import SPLITS, find_files
-from nnlo_lib.data.readers.tfrecord_stream import read_records
+from nnlo_lib.data.readers.base import read
+from nnlo_lib.data.readers.tfrecord import SPLITS, find_files
+from nnlo_lib.data.readers.tfrecord_stream import parse, read_records
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.workflow.plan import Plan
 

@@ -7,7 +7,7 @@ from helpers.conversions import own_conversion
 from helpers.nnlo_command import nnlo, refused
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers import read
+from nnlo_lib.data.readers.base import read
 from nnlo_lib.data.store.convert import convert
 
 CODE = """import sys

@@ -8,7 +8,7 @@ from helpers.power_cut import PowerCutRecorder
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.data.store.manifest import DataManifest
-from nnlo_lib.train.prepare_dataset import prepare_dataset
+from nnlo_lib.train.task import prepare_dataset
 
 
 def convert(store: Path, kind: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from helpers.synthetic_store import handmade
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.inspect.describe import describe
+from nnlo_lib.data.describe import describe
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.shard import write_shard
 from nnlo_lib.data.store.split import Split

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.inspect.describe import describe
-from nnlo_lib.data.store import channel_moments
-from nnlo_lib.data.store.channel_moments import ChannelMoments, pooled
+from nnlo_lib.data.describe import describe
+from nnlo_lib.data.store import sample_statistics
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store.sample_statistics import ChannelMoments, pooled
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.train.replica.preprocess import Preprocessor
 
@@ -48,7 +48,7 @@ def test_a_small_deviation_from_a_large_mean_keeps_its_digits(tmp_path, shard_si
 def test_any_division_gives_the_moments_of_the_whole(parts, center, chunk):
     values = center + np.random.default_rng(1).normal(size=(sum(parts), 3, 2))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(channel_moments, "CHUNK_VALUES", chunk)
+        patch.setattr(sample_statistics, "CHUNK_VALUES", chunk)
         pieces = np.split(values, np.cumsum(parts)[:-1])
         found = pooled([ChannelMoments.of(piece) for piece in pieces])
     assert found.counts == (2 * sum(parts),) * 3

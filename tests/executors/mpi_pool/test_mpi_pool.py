@@ -13,9 +13,8 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import MpiPoolConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.mpi_pool import coordinator
-from nnlo_lib.executors.mpi_pool.failure_log import NoGroupLeftError
-from nnlo_lib.executors.mpi_pool.pool_launcher import allocation_size, restart_until_done
-from nnlo_lib.executors.mpi_pool.protocol import ASSIGN_TAG, REPORT_TAG
+from nnlo_lib.executors.mpi_pool.pool_launcher import NoGroupLeftError, allocation_size, restart_until_done
+from nnlo_lib.executors.mpi_pool.world import ASSIGN_TAG, REPORT_TAG
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result, read_trials
 from nnlo_lib.state.attempts import read_attempts

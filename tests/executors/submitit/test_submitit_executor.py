@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 from submitit.core.utils import DelayedSubmission
 
+from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import PREEMPTED, Fate, JobReport
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.paths import SearchPaths
-from nnlo_lib.core.batch_system import BatchJob
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.search_run import run_search
 from nnlo_lib.executors.submitit import executor
-from nnlo_lib.executors.submitit.deferred_starts import TransientRefusalError
 from nnlo_lib.executors.submitit.executor import SubmititExecutor
-from nnlo_lib.executors.submitit.job import TrialJob, requeue_by
+from nnlo_lib.executors.submitit.job import TransientRefusalError, TrialJob, requeue_by
 from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue, refuse_without_slurm
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt

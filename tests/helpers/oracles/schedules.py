@@ -10,7 +10,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from nnlo_lib.config.train import TrainConfig
-from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
+from nnlo_lib.train.optimizers.schedules import LearningRateSchedule
 
 TOLERANCE = 1e-9
 EPOCHS, PER_EPOCH, LR = 12, 5, 0.4

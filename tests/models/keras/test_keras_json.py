@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.factory import build_model
-from nnlo_lib.models.weights import load_weights
+from nnlo_lib.models.saved_networks import load_weights
 from nnlo_lib.train.replica.replica import Replica
 
 os.environ["KERAS_BACKEND"] = "torch"

@@ -25,7 +25,7 @@ from helpers.requires import optional
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.factory import build_model
-from nnlo_lib.train.replica.model_init import build_random_model
+from nnlo_lib.train.replica.model_build import build_random_model
 
 os.environ["KERAS_BACKEND"] = "torch"
 optional("keras")

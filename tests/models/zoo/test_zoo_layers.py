@@ -8,17 +8,13 @@ import torch
 from torch import nn
 from torch.nn.functional import max_pool2d
 
-from nnlo_lib.models.blocks import Branches
-from nnlo_lib.models.pooling import PairPool
-from nnlo_lib.models.zoo.calorimeter_gan import Heads
+from nnlo_lib.models.blocks import Branches, PairPool
 from nnlo_lib.models.zoo.coordinate_networks import Sine
-from nnlo_lib.models.zoo.densenet import Dense
-from nnlo_lib.models.zoo.gru import GRU
-from nnlo_lib.models.zoo.jedi import Interaction, jedi_net
-from nnlo_lib.models.zoo.lstm import Gates, Texts
-from nnlo_lib.models.zoo.resnet import Residual
-from nnlo_lib.models.zoo.resnet_cifar import Subsample
-from nnlo_lib.models.zoo.wide_resnet import Wide
+from nnlo_lib.models.zoo.gan import Heads
+from nnlo_lib.models.zoo.inception import Dense
+from nnlo_lib.models.zoo.particle_physics import Interaction, jedi_net
+from nnlo_lib.models.zoo.recurrent import GRU, Gates, Texts
+from nnlo_lib.models.zoo.resnet import Residual, Subsample, Wide
 
 LAYERS = {
     "sine": (lambda: Sine(3, 4, 5.0, 0.5), (2, 3)),

@@ -6,8 +6,8 @@ import pytest
 from helpers.synthetic_search import MadeUp
 from scipy import stats
 
-from nnlo_lib.report.search.best_trial import best_trial_sentence, compare_trials, differences_to_best
 from nnlo_lib.report.search.study_data import StudyData
+from nnlo_lib.report.search.trial_tables import best_trial_sentence, compare_trials, differences_to_best
 
 BEST, NEAR, POOR = [0.10, 0.20, 0.15], [0.11, 0.19, 0.17], [0.50, 0.61, 0.56]
 

@@ -10,16 +10,14 @@ from helpers.nnlo_command import nnlo
 from helpers.synthetic_search import MadeUp
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.executors.mpi_pool.utilisation import PoolUtilization
+from nnlo_lib.executors.mpi_pool.coordinator import PoolUtilization
 from nnlo_lib.report.page import write_search_page
-from nnlo_lib.report.search.allocation.utilisation import trial_timeline, utilization_sentence
-from nnlo_lib.report.search.convergence import convergence_charts, learning_curve_chart
-from nnlo_lib.report.search.importance import fit_forest
-from nnlo_lib.report.search.parameters import searched_parameters
-from nnlo_lib.report.search.partial_dependence import partial_dependence_charts
+from nnlo_lib.report.search.importance import fit_forest, partial_dependence_charts
 from nnlo_lib.report.search.section import search_section
-from nnlo_lib.report.search.study_data import StudyData
-from nnlo_lib.search.results.best_so_far import candidate_values
+from nnlo_lib.report.search.study_data import StudyData, searched_parameters
+from nnlo_lib.report.search.trial_charts import convergence_charts, learning_curve_chart
+from nnlo_lib.report.search.utilization import trial_timeline, utilization_sentence
+from nnlo_lib.search.best import candidate_values
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, read_result, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt
 from nnlo_lib.state.finished_run import SUMMARY_KEYS

@@ -3,20 +3,15 @@
 import pytest
 from helpers.html_page import check
 
-from nnlo_lib.report.charts.learning_curves import learning_curve_panels
-from nnlo_lib.report.finished_job import load_jobs
+from nnlo_lib.report.learning_curves import learning_curve_panels
 from nnlo_lib.report.page import TEMPLATES, _css, _environment
-from nnlo_lib.report.sections.communication import communication_table
-from nnlo_lib.report.sections.quality import comparison
-from nnlo_lib.report.sections.quality.consensus import (
-    consensus_table,
-    node_metric_ranges,
-    runs_with_node_models,
-)
-from nnlo_lib.report.sections.quality.headline import headline
-from nnlo_lib.report.statistics.comparisons_csv import compare_all
-from nnlo_lib.report.tables import summarize
-from nnlo_lib.report.time_base import time_base_of
+from nnlo_lib.report.quantities import time_base_of
+from nnlo_lib.report.sections import comparison
+from nnlo_lib.report.sections.headline import headline
+from nnlo_lib.report.sections.predictions import consensus_table, node_metric_ranges, runs_with_node_models
+from nnlo_lib.report.sections.resources import communication_table
+from nnlo_lib.report.statistics.comparison_text import compare_all
+from nnlo_lib.report.tables import load_jobs, summarize
 
 UNBROKEN = "\u00a0"
 

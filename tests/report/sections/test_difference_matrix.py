@@ -2,10 +2,9 @@
 
 from helpers.html_page import check
 
-from nnlo_lib.report.finished_job import load_jobs
-from nnlo_lib.report.sections.quality.difference_matrix import difference_matrix
-from nnlo_lib.report.statistics.comparisons_csv import compare_all
-from nnlo_lib.report.tables import summarize
+from nnlo_lib.report.sections.comparison import difference_matrix
+from nnlo_lib.report.statistics.comparison_text import compare_all
+from nnlo_lib.report.tables import load_jobs, summarize
 
 
 def matrix_of(fake, column):

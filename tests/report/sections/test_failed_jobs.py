@@ -2,7 +2,7 @@
 
 from helpers.html_page import HOSTILE, check
 
-from nnlo_lib.report.sections.failed_jobs import LAST_LINES, read_failed_job
+from nnlo_lib.report.sections.attempts import LAST_LINES, read_failed_job
 
 
 def failed_job(fake, job, *attempts, error=None, lines=()):

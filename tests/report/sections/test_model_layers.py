@@ -2,9 +2,8 @@
 
 import pytest
 
-from nnlo_lib.report.finished_job import load_jobs
-from nnlo_lib.report.sections.origin.model_layers import trained_models
-from nnlo_lib.report.sections.origin.provenance import provenance_facts
+from nnlo_lib.report.sections.origin import provenance_facts, trained_models
+from nnlo_lib.report.tables import load_jobs
 
 FLOPS = {"forward": 2_000_000, "backward": 4_000_000}
 

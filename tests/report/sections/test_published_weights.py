@@ -3,9 +3,9 @@
 import pandas as pd
 from helpers.html_page import check
 
-from nnlo_lib.report.finished_job import load_jobs
-from nnlo_lib.report.sections.origin.published_weights import published_weights_sentence
-from nnlo_lib.report.sections.quality.consensus import consensus_table
+from nnlo_lib.report.sections.origin import published_weights_sentence
+from nnlo_lib.report.sections.predictions import consensus_table
+from nnlo_lib.report.tables import load_jobs
 
 CONFIG = {
     "algorithm": {"name": "a"},

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nnlo_lib.report.statistics.best_candidates import compare_with_best
+from nnlo_lib.report.statistics.comparison_text import compare_with_best
 
 EXPERIMENTS = 400
 # 400 searches with 5 % wrong statements give more than 33 with a probability below 0.3 %.

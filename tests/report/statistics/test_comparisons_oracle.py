@@ -10,9 +10,8 @@ import pytest
 from helpers.synthetic_runs import change_json
 from scipy import integrate, stats
 
-from nnlo_lib.report.finished_job import load_jobs
-from nnlo_lib.report.statistics.comparisons_csv import compare_all, write_comparisons
-from nnlo_lib.report.tables import summarize
+from nnlo_lib.report.statistics.comparison_text import compare_all, write_comparisons
+from nnlo_lib.report.tables import load_jobs, summarize
 
 LEVEL, POWER = 0.05, 0.8
 ROUNDING = math.sqrt(2 / 12)  # standard deviation of a difference of two rounded values, in last digits

@@ -9,8 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from nnlo_lib.report.statistics.multiple_tests import holm
-from nnlo_lib.report.statistics.paired_test import paired_test
+from nnlo_lib.report.statistics.significance import holm, paired_test
 
 EXPERIMENTS = 500
 # 500 experiments with 5 % false verdicts give more than 39 with a probability below 0.3 %.

@@ -8,8 +8,8 @@ from helpers.synthetic_runs import change_json
 from helpers.training_process import training
 from helpers.trainings_in_process import attempt_here
 
-from nnlo_lib.report.finished_job import load_jobs
-from nnlo_lib.report.statistics.guessing import guessing_level, guessing_sentence
+from nnlo_lib.report.statistics.run_comparison import guessing_level, guessing_sentence
+from nnlo_lib.report.tables import load_jobs
 
 
 def evaluation(truth, guesses):

@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from nnlo_lib.report.statistics.compared_metric import (
+from nnlo_lib.report.statistics.run_comparison import (
     SPEEDS,
     ComparedMetric,
+    best_run,
+    compare_runs,
     quality_metrics,
     ranking_metric,
 )
-from nnlo_lib.report.statistics.run_comparison import best_run, compare_runs
 
 ACCURACY = ComparedMetric("accuracy", True)
 

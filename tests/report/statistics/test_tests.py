@@ -8,10 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from nnlo_lib.report.statistics.multiple_tests import holm
-from nnlo_lib.report.statistics.paired_test import PairedTest, paired_test
-from nnlo_lib.report.statistics.power import more_seeds, power
-from nnlo_lib.report.statistics.sample_test import sample_test
+from nnlo_lib.report.statistics.significance import (
+    PairedTest,
+    holm,
+    more_seeds,
+    paired_test,
+    power,
+    sample_test,
+)
 
 
 def test_overlap_widens_the_interval_by_hand():

@@ -15,9 +15,8 @@ import pytest
 from scipy import stats
 
 from nnlo_lib.config.search import SearchConfig
-from nnlo_lib.search.samplers.factory import build_sampler
+from nnlo_lib.search.samplers.base import build_sampler, observe
 from nnlo_lib.search.samplers.model_based import expected_improvement
-from nnlo_lib.search.samplers.observations import observe
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, SearchPoint, Trial

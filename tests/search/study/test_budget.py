@@ -11,18 +11,19 @@ from helpers.simulated_search import Cluster, draw, made_up, run, search
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nnlo_lib.search.pruners.factory import build_pruner
-from nnlo_lib.search.study.budget import (
+from nnlo_lib.search.pruners import build_pruner
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.study import (
+    Study,
     core_hours,
     hours,
+    next_task,
     reason_no_new_trial,
     reason_target_reached,
     union_length,
 )
-from nnlo_lib.search.study.plain_text import format_selection
-from nnlo_lib.search.study.snapshot import StudySnapshot
-from nnlo_lib.search.study.study import Study, next_task
 from nnlo_lib.search.study.trial import decisions_in_order, read_result, read_trials
+from nnlo_lib.search.study.trial_summary import format_selection
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=12))

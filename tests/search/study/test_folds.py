@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from helpers.simulated_search import Cluster, draw, epochs_trained, made_up, run, search
 
-from nnlo_lib.search.pruners.factory import build_pruner
-from nnlo_lib.search.study.folds import next_fold, pruned
-from nnlo_lib.search.study.study import Study
+from nnlo_lib.search.pruners import build_pruner
+from nnlo_lib.search.study.study import Study, next_fold, pruned
 from nnlo_lib.search.study.trial import FoldTask
 
 IN_TURN = {"k": 5, "in_turn": True, "prune": 0.05}

@@ -14,13 +14,9 @@ from helpers.trial_results import write_result
 from nnlo_lib.config import Experiment, merge_settings
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.samplers.factory import build_sampler
-from nnlo_lib.search.study.frozen_settings import (
-    freeze_or_verify_settings,
-    settings_to_freeze,
-    verify_settings,
-)
+from nnlo_lib.search.samplers.base import build_sampler
 from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.storage import freeze_or_verify_settings, settings_to_freeze, verify_settings
 
 BASE: dict[str, Any] = {"name": "x", "search": {"space": SPACE}}
 EDIT = {"train": {"epochs": 11}}

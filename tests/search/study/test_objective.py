@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from nnlo_lib.config.search import ObjectiveConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.study.budget import reason_target_reached
-from nnlo_lib.search.study.objective import fold_value, lowest, mean_and_error, running_average
-from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.snapshot import StudySnapshot, fold_value, lowest, mean_and_error, running_average
+from nnlo_lib.search.study.study import reason_target_reached
 from nnlo_lib.search.study.trial import FoldTask, Result
 from nnlo_lib.search.study.trial_summary import summarize_trial
 

@@ -6,9 +6,8 @@ import pytest
 from helpers.power_cut import PowerCutRecorder
 from helpers.simulated_search import Cluster, near_the_best, search, trial_files
 
-from nnlo_lib.search.study.loop import run_study
 from nnlo_lib.search.study.replay import replay
-from nnlo_lib.search.study.study import Study
+from nnlo_lib.search.study.study import Study, run_study
 
 pytestmark = pytest.mark.exhaustive
 WANTED = search(

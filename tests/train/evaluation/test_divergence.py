@@ -10,7 +10,7 @@ from torch import nn
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import DivergedError
 from nnlo_lib.data.loading.loader import Batch
-from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.base import build_problem
 from nnlo_lib.train.replica.gradients import LocalGradients
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.replica import Replica

@@ -12,13 +12,13 @@ from helpers.training_process import TIMINGS
 from pydantic import ValidationError
 
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
-from nnlo_lib.checkpoint.policy import checkpoints_to_keep
+from nnlo_lib.checkpoint.commit import checkpoints_to_keep
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.config.stopping import EarlyStoppingConfig, TargetMetricConfig
 from nnlo_lib.config.train import TrainConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
-from nnlo_lib.state.jsonl_table import read_rows
+from nnlo_lib.state.training_records import read_rows
 from nnlo_lib.train.evaluation.early_stopping import is_best, reason_to_stop
 
 

@@ -18,9 +18,9 @@ from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.base import build_problem
 from nnlo_lib.train.evaluation import evaluate
-from nnlo_lib.train.evaluation.published_model import EVALUATION_BATCH_SIZE, load_published_model
+from nnlo_lib.train.evaluation.evaluate import EVALUATION_BATCH_SIZE, load_published_model
 from nnlo_lib.train.replica.device import evaluation_device
 from nnlo_lib.train.task import Task
 

@@ -3,10 +3,10 @@
 import pytest
 from helpers.algorithm_trainings import SYNCHRONOUS, measured, rows, task
 
-from nnlo_lib.state.jsonl_table import JsonlTable
-from nnlo_lib.train.evaluation import validation
-from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.state.training_records import JsonlTable
+from nnlo_lib.train.evaluation import evaluator
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.rank_process import StopFlag
 
 CASES = {
     "end of an epoch": ("allreduce", {}),
@@ -23,7 +23,7 @@ class InValidation(StopFlag):
     def __init__(self, monkeypatch):
         super().__init__()
         self.batches, self.requested = 0, False
-        original = validation.evaluation_batches
+        original = evaluator.evaluation_batches
 
         def counted(*arguments):
             for batch in original(*arguments):
@@ -31,7 +31,7 @@ class InValidation(StopFlag):
                 self.requested = self.requested or self.batches > 1
                 yield batch
 
-        monkeypatch.setattr(validation, "evaluation_batches", counted)
+        monkeypatch.setattr(evaluator, "evaluation_batches", counted)
 
     def __call__(self):
         return self.requested
@@ -44,7 +44,7 @@ def test_the_training_ends_as_the_undisturbed_one(tmp_path, manifest, monkeypatc
     whole, stopped = (task(tmp_path / part / "job", manifest, name, settings) for part in made(tmp_path))
     assert train_simulated(whole, StopFlag())
     with monkeypatch.context() as patched:
-        patched.setattr(validation, "STOP_PATIENCE_S", -1)
+        patched.setattr(evaluator, "STOP_PATIENCE_S", -1)
         assert not train_simulated(stopped, InValidation(patched))
     assert not (stopped.state / "history.jsonl").exists() or rows(stopped) == []
     assert not JsonlTable(stopped.state / "validations.jsonl").rows

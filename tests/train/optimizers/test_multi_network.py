@@ -17,7 +17,7 @@ from nnlo_lib.config.optimizer import (
 from nnlo_lib.config.problem import GanConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.zoo.gan import Gan
-from nnlo_lib.train.optimizers.multi_network import attach_optimizers
+from nnlo_lib.train.optimizers.factory import attach_optimizers
 from nnlo_lib.train.replica.replica import Replica
 
 ADAM = AdamConfig(lr=0.01, beta1=0.5)

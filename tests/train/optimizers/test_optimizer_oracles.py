@@ -18,10 +18,10 @@ from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.config.base import block_types
 from nnlo_lib.config.optimizer import OptimizerConfig, RMSpropConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
-from nnlo_lib.train.optimizers import chunked as pieces
+from nnlo_lib.reliability.chaos_report import find_differences
+from nnlo_lib.train.optimizers import factory as pieces
 from nnlo_lib.train.optimizers.factory import attach_optimizer
-from nnlo_lib.train.optimizers.parameter_layout import layout_of, layout_of_prefix
+from nnlo_lib.train.optimizers.layerwise import layout_of, layout_of_prefix
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.replica import Replica
 

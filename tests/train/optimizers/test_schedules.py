@@ -29,9 +29,8 @@ from nnlo_lib.config.base import block_types
 from nnlo_lib.config.optimizer import SGDConfig
 from nnlo_lib.config.schedule import PlateauScheduleConfig, ScheduleConfig
 from nnlo_lib.config.train import TrainConfig
-from nnlo_lib.reliability.chaos.bitwise_comparison import find_differences
-from nnlo_lib.train.optimizers.learning_rate import LearningRateSchedule
-from nnlo_lib.train.optimizers.schedules import num_plateau_drops
+from nnlo_lib.reliability.chaos_report import find_differences
+from nnlo_lib.train.optimizers.schedules import LearningRateSchedule, num_plateau_drops
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task
 

@@ -17,8 +17,8 @@ from torch import nn
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.problems.factory import build_problem
-from nnlo_lib.train.replica.batch_norm_check import check_batch_norm_batches, explain_batch_norm_error
+from nnlo_lib.problems.base import build_problem
+from nnlo_lib.train.replica.gradients import check_batch_norm_batches, explain_batch_norm_error
 from nnlo_lib.train.replica.sync_batch_norm import (
     PassCollectives,
     SyncBatchNorm,

@@ -9,7 +9,7 @@ from torch import nn
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.train.replica.compiled import compile_module
+from nnlo_lib.train.replica.model_build import compile_module
 from nnlo_lib.train.replica.replica import Replica
 
 

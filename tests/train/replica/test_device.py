@@ -13,14 +13,14 @@ import torch
 from helpers.run_on_ranks import on_ranks
 from pydantic import ValidationError
 
-from nnlo_lib.comm.gpu.nccl import NcclAllreduce
+from nnlo_lib.comm.gpu_allreduce import NcclAllreduce
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.parallel import ParallelConfig
-from nnlo_lib.config.resources import RunResources
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.visible_gpus import visible_gpus
-from nnlo_lib.train.replica import gpu_transport as exchange
+from nnlo_lib.core.process import visible_gpus
+from nnlo_lib.train.replica import device as exchange
 from nnlo_lib.train.replica.device import select_device
 from nnlo_lib.workflow.plan import Plan
 

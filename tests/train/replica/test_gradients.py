@@ -10,14 +10,14 @@ from helpers.training_here import simulate
 from pydantic import ValidationError
 from torch import nn
 
+from nnlo_lib.algorithms.allreduce import AllReduce
 from nnlo_lib.algorithms.base import SampleShare
-from nnlo_lib.algorithms.collective.allreduce import AllReduce
-from nnlo_lib.algorithms.parameter_server.downpour import Downpour
+from nnlo_lib.algorithms.downpour import Downpour
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.optimizer import SGDConfig
 from nnlo_lib.data.loading.loader import Batch
-from nnlo_lib.problems.factory import build_problem
+from nnlo_lib.problems.base import build_problem
 from nnlo_lib.train.optimizers.factory import attach_optimizer
 from nnlo_lib.train.replica.gradients import LocalGradients, micro_batch_slices
 from nnlo_lib.train.replica.precision import Precision

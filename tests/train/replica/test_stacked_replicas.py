@@ -8,9 +8,9 @@ from helpers.training_process import TIMINGS
 from safetensors.torch import load_file
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.state.jsonl_table import read_rows
-from nnlo_lib.train.preemption import StopFlag
+from nnlo_lib.state.training_records import read_rows
 from nnlo_lib.train.rank import train_simulated
+from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 

@@ -1,1 +1,0 @@
-"""Algorithms that average gradients or parameters by collective operations, and the baseline without any."""

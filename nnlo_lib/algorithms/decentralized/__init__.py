@@ -1,1 +1,0 @@
-"""Algorithms in which nodes exchange vectors with their neighbors on a graph, round by round."""

@@ -1,1 +1,0 @@
-"""Algorithms in which ranks send to peers without waiting for all of them."""

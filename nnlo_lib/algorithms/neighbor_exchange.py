@@ -1,0 +1,171 @@
+"""Exchange with neighbors on a graph; what an algorithm is built from.
+
+The exchange of vectors between a node and its neighbors on a graph, round by round.
+
+The arguments that a rank's algorithm is built from, besides its own settings.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.comm.compression.base import Compressor, ErrorFeedback, build_compressor
+from nnlo_lib.config.compression import CompressionConfig
+from nnlo_lib.config.topology import TopologyConfig
+from nnlo_lib.topology.topology import Topology, build_topology
+
+
+@dataclass(frozen=True)
+class NeighborVectors:
+    """Vectors and weights of one round, as nodes see each other's vectors (the public copies if lossy).
+
+    `mixing_delta` and `disagreement` overwrite `others`: call one of them, once.
+
+    Attributes:
+        own: this node's vector, as its neighbors see it.
+        others: the neighbors' vectors, as this node sees them, by rank.
+        weights: the mixing weight of each neighbor, by rank.
+    """
+
+    own: Tensor
+    others: dict[int, Tensor]
+    weights: dict[int, float]
+
+    def mixing_delta(self) -> Tensor:
+        """Return sum_j w_ij (x_j - x_i): x_i plus this is row i of W x if the rows of W sum to one."""
+        return self._sum(self.weights)
+
+    def disagreement(self, weights: dict[int, float] | None = None) -> Tensor:
+        """Return sum_j a_ij (x_i - x_j), row i of the Laplacian times x, with `weights` a_ij by rank, or 1."""
+        return self._sum({other: -(weights[other] if weights else 1.0) for other in self.others})
+
+    def _sum(self, weights: dict[int, float]) -> Tensor:
+        total = torch.zeros_like(self.own)
+        # Differences are exactly zero if nodes agree, however weights are rounded. Neighbors are in ascending
+        # order on every transport, which gives the same bits.
+        for neighbor, vector in self.others.items():
+            total.add_(vector.sub_(self.own), alpha=weights[neighbor])
+        return total
+
+
+class NeighborExchange:
+    """Exchange vectors with the neighbors of each round of a `topology`.
+
+    With a lossy `compressor` a node sends its change since the last round. The node and its neighbors keep
+    the same public copy of its vector; later rounds correct its error (Koloskova et al. 2019,
+    arXiv:1902.00340, algorithm 2).
+    """
+
+    def __init__(self, comm: Communicator, topology: Topology, compressor: Compressor) -> None:
+        self.comm, self.topology, self._compressor = comm, topology, compressor
+        self.round = 0
+        self._copies: dict[int, Tensor] = {}  # public copies of the neighbors and of this node, by rank
+
+    @property
+    def degree(self) -> int:
+        """Number of neighbors in the next round."""
+        return self.topology.at(self.round).degree(self.comm.rank)
+
+    def set_initial(self, vector: Tensor) -> None:
+        """Start the public copies, if any, from `vector`, which must be the same on all nodes."""
+        if not self._compressor.lossless:
+            # Lossy compression requires a static graph: round 0 has the neighbors of all rounds.
+            known = [self.comm.rank, *self.topology.at(0).neighbors(self.comm.rank)]
+            self._copies = {node: vector.clone() for node in known}
+
+    def exchange(self, vector: Tensor) -> NeighborVectors:
+        """Exchange `vector` with this round's neighbors and end the round; all nodes call it."""
+        mixing = self.topology.at(self.round)
+        weights, receivers = mixing.neighbors(self.comm.rank), mixing.receivers(self.comm.rank)
+        if self._compressor.lossless:
+            own, others = vector, self._exchange(vector, list(weights), receivers)
+        else:
+            own, others = self._public(vector, list(weights), receivers)
+        self.round += 1
+        return NeighborVectors(own, others, weights)
+
+    def exchange_in_turn(self, vector: Tensor) -> NeighborVectors:
+        """Exchange `vector` node after node; `publish` must follow and ends the round.
+
+        Lower-ranked neighbors send their mixed vectors by `publish`, higher-ranked ones send theirs before
+        mixing.
+        """
+        weights, rank = self.topology.at(self.round).neighbors(self.comm.rank), self.comm.rank
+        # send() never waits, so that nodes that then wait for lower-ranked neighbors cannot deadlock.
+        for lower in filter(rank.__gt__, weights):
+            self.comm.send(vector, lower)
+        others = {neighbor: torch.empty_like(vector) for neighbor in weights}
+        for neighbor, place in others.items():
+            self.comm.receive(place, neighbor)
+        return NeighborVectors(vector, others, weights)
+
+    def publish(self, vector: Tensor) -> None:
+        """Send the new `vector` to the higher-ranked neighbors and end the round."""
+        for higher in filter(self.comm.rank.__lt__, self.topology.at(self.round).neighbors(self.comm.rank)):
+            self.comm.send(vector, higher)
+        self.round += 1
+
+    def _exchange(self, vector: Tensor, sources: list[int], receivers: list[int]) -> dict[int, Tensor]:
+        incoming = {source: torch.empty_like(vector) for source in sources}
+        self.comm.exchange(dict.fromkeys(receivers, vector), incoming)
+        return incoming
+
+    def _public(
+        self, vector: Tensor, sources: list[int], receivers: list[int]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        own = self._copies[self.comm.rank]
+        # The difference to the public copy includes the errors of earlier rounds: no residual is needed.
+        payload = self._compressor.encode(vector - own, self.round, self.comm.rank)
+        payloads = self._exchange(payload, sources, receivers)
+        change = torch.empty_like(vector)
+        # A node decodes its own payload like its neighbors, so that all copies have the same bits.
+        for node, encoded in {self.comm.rank: payload, **payloads}.items():
+            self._compressor.decode(encoded, change)
+            self._copies[node].add_(change)
+        # Clones, because NeighborVectors overwrites the vectors of the neighbors.
+        return own, {source: self._copies[source].clone() for source in sources}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors that a resumed run needs."""
+        copies = {f"public.{node}": copy for node, copy in self._copies.items()}
+        return {"round": torch.tensor([self.round]), **copies, **self._compressor.state()}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Restore the tensors that `state` returned."""
+        self.round = int(tensors["round"])
+        public = {name: copy for name, copy in tensors.items() if name.startswith("public.")}
+        self._copies = {int(name.removeprefix("public.")): copy.clone() for name, copy in public.items()}
+        self._compressor.load_state(tensors)
+
+
+@dataclass(frozen=True)
+class AlgorithmContext:
+    """Communicator, seed and settings of a rank; derived objects are built on first access."""
+
+    comm: Communicator
+    seed: int
+    compression: CompressionConfig
+    graph: TopologyConfig
+
+    @cached_property
+    def compressor(self) -> Compressor:
+        """The run's compressor, for one vector."""
+        return build_compressor(self.compression, self.seed)
+
+    @cached_property
+    def error_feedback(self) -> ErrorFeedback:
+        """The run's compressor with error feedback: it adds its residual to the next vector."""
+        return ErrorFeedback(self.compressor, self.comm.rank)
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The graph between the ranks."""
+        return build_topology(self.graph, self.comm.size, self.seed)
+
+    @cached_property
+    def neighbors(self) -> NeighborExchange:
+        """The exchange of vectors with the neighbors in `topology`."""
+        return NeighborExchange(self.comm, self.topology, self.compressor)

@@ -1,1 +1,0 @@
-"""Algorithms in which workers exchange gradients or parameters with a server."""

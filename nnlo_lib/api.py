@@ -1,0 +1,245 @@
+"""Train one run of an experiment, on MPI ranks or in simulated time.
+
+Experiments from a file or a dictionary.
+
+Run a hyperparameter search, and read its result.
+
+A finished run: its summary, history, model, and predictions.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.executors.search_run import run_search
+from nnlo_lib.experiment import load
+from nnlo_lib.preflight.preflight import check_experiment
+from nnlo_lib.search.best import best_trial_summary
+from nnlo_lib.search.study.storage import load_study, search_folder
+from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
+from nnlo_lib.workflow.single_run import simulated, train_and_evaluate
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import nn
+
+    from nnlo_lib.data.store.manifest import DataManifest
+
+
+def load_experiment(
+    source: str | Path | Mapping[str, Any] | Experiment, changes: Mapping[str, Any] | None = None
+) -> Experiment:
+    """Return the checked experiment of a YAML file, of a mapping with the same keys, or of another experiment.
+
+    Args:
+        source: path of the file, the settings, or the experiment to change.
+        changes: settings to override by dotted key, for example `{"train.epochs": 3}`, as by `--set`.
+
+    Raises:
+        UserError: lists every mistake with its key, and the line of the file.
+    """
+    overrides = [f"{key}={json.dumps(value)}" for key, value in (changes or {}).items()]
+    if isinstance(source, Experiment):
+        # Without defaults: a default that is written out would count as set by the user, for example in the
+        # check of unused settings.
+        source = source.model_dump(mode="json", exclude_unset=True)
+    if isinstance(source, Mapping):
+        return load.experiment_from_settings(source, overrides)
+    return load.load_experiment(source, overrides)
+
+
+def chosen_run(experiment: Experiment, run: str | None) -> str:
+    """Return `run`, or by default the name of the first run. Raises UserError if there is no such run."""
+    names = list(experiment.variants)
+    if run is not None and run not in names:
+        raise UserError(f"run: {experiment.name} has no run {run!r}; choose one of: {', '.join(names)}")
+    return run or names[0]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The trials of a search in `folder`."""
+
+    folder: Path
+
+    @cached_property
+    def trials(self) -> "pd.DataFrame":
+        """One row per trial: status, objective, cost and searched settings (trials.csv)."""
+        import pandas as pd
+
+        return pd.read_csv(SearchPaths(self.folder).table)
+
+    @property
+    def best_point(self) -> dict[str, Any]:
+        """Searched settings of the best trial, by dotted key."""
+        return dict(best_trial_summary(load_study(self.folder)).point)
+
+    @property
+    def best_experiment(self) -> Experiment:
+        """The experiment that retrains the best trial (best.yaml)."""
+        return load_experiment(SearchPaths(self.folder).best)
+
+
+def search(
+    experiment: Experiment,
+    executor: Literal["local", "mpi", "submitit"] = "local",
+    launcher: str = "mpiexec",
+    ranks: int | None = None,
+) -> SearchResult:
+    """Run the search of an experiment to its end, as `nnlo search` does; an interrupted search resumes.
+
+    Args:
+        experiment: from `load_experiment`, with a section `search`.
+        executor: `local` (processes on this machine), `mpi` (rank groups of one allocation) or `submitit`
+            (Slurm jobs).
+        launcher: command that starts MPI ranks.
+        ranks: number of ranks of the allocation, for `mpi`.
+
+    Raises:
+        UserError: if the experiment has no `search`, or the search cannot continue or was stopped.
+    """
+    check_experiment(experiment)
+    folder = search_folder(experiment)
+    # 75: stopped on request; 1: the coordinator of the executor `mpi` failed.
+    if status := run_search(experiment, launcher, executor, ranks):
+        raise UserError(f"{folder}: the search ended with status {status}; call search again to resume it")
+    return SearchResult(folder)
+
+
+Array = npt.NDArray[Any]
+
+
+class TrainedRun(FinishedRun):
+    """A run that was trained and published in `folder`.
+
+    Besides `model` and `predict`, it has the properties `summary` and `evaluation` (dictionaries), `history` (a
+    DataFrame, one row per epoch) and `config` (the settings). They raise UserError if their file is missing or damaged.
+
+    Example:
+        run = nnlo_lib.load_run("results/quickstart/allreduce/seed-1")
+        run.history[["epoch", "val_loss"]]
+        classes = run.predict(images).argmax(1)
+    """
+
+    def model(self) -> "nn.Module":
+        """Return the trained model in evaluation mode, on the CPU.
+
+        Raises UserError if the files of the run do not hold the model, or its data store is not found.
+        """
+        # Imports torch, which users of the summary and the history do not need.
+        from nnlo_lib.train.evaluation.evaluate import load_published_model
+
+        return load_published_model(self.config, self._data, self.paths.model)[0]
+
+    def predict(self, *inputs: npt.ArrayLike) -> Any:
+        """Return the model's outputs for samples, after the same normalization as in training.
+
+        Args:
+            inputs: one array (n, *shape) for each input of the model, in the units of the data store: images
+                as bytes if they are stored so.
+
+        Returns:
+            Array (n, outputs); for a model with several outputs, the same structure with arrays.
+
+        Raises:
+            UserError: if an array has another shape or type than the samples of the data store, or the run's
+                files are incomplete.
+        """
+        from nnlo_lib.train.evaluation.evaluate import load_published_model, outputs_of
+
+        samples = _checked(inputs, self._data)
+        return outputs_of(*load_published_model(self.config, self._data, self.paths.model), samples)
+
+    @property
+    def _data(self) -> "DataManifest":
+        from nnlo_lib.data.store.manifest import DataManifest
+
+        recorded = self.summary.get("data", {}).get("manifest", "")
+        path = find_data_manifest(self.folder, recorded) if recorded else None
+        if path is None:
+            raise UserError(
+                f"{self.folder}: the data store {recorded} is not found; convert the data set again"
+            )
+        return DataManifest.load(path)
+
+
+def load_run(folder: str | Path) -> TrainedRun:
+    """Return the finished run in `folder`, which contains summary.json. Raises UserError if there is none."""
+    run = TrainedRun(Path(folder))
+    run.summary  # noqa: B018 - read now, so that a wrong folder is reported here
+    return run
+
+
+def _checked(inputs: Sequence[npt.ArrayLike], data: "DataManifest") -> tuple[Array, ...]:
+    """Return the inputs as arrays of the stored types."""
+    if len(inputs) != len(data.inputs):
+        names = ", ".join(column.name for column in data.inputs)
+        raise UserError(f"predict: {len(inputs)} arrays given, but the model has the inputs {names}")
+    arrays = []
+    for given, column in zip(map(np.asarray, inputs), data.inputs, strict=True):
+        # `same_kind` accepts float64 for float32, but refuses floats for bytes: images that are already
+        # scaled to 0..1 would become zeros.
+        if given.shape[1:] != column.shape or not np.can_cast(given.dtype, column.dtype, "same_kind"):
+            raise UserError(
+                f"predict: {column.name} is {given.dtype} {given.shape}; expected {column.dtype} "
+                f"{('n', *column.shape)}, as in the data store".replace("'", "")
+            )
+        arrays.append(given.astype(column.dtype))
+    return tuple(arrays)
+
+
+def train(
+    experiment: Experiment,
+    run: str | None = None,
+    seed: int | None = None,
+    fold: int | None = None,
+    launcher: str = "mpiexec",
+) -> TrainedRun:
+    """Train and evaluate one run, as `nnlo run` does, and return the result.
+
+    An interrupted training resumes from its last checkpoint; a finished one is not repeated. Files are written
+    below `data/` and `results/` of the working directory.
+
+    Args:
+        experiment: from `load_experiment`.
+        run: name of the run; by default the first.
+        seed: random seed; by default the first of the experiment.
+        fold: fold that is held out; by default 0 if the experiment has folds.
+        launcher: command that starts the MPI ranks, which takes `-n N`.
+
+    Raises:
+        UserError: if the experiment cannot run or has no run of this name, or if the training fails or is
+            interrupted; the message gives the reason.
+    """
+    check_experiment(experiment)
+    seed = experiment.seeds[0] if seed is None else seed
+    task, outcome = train_and_evaluate(experiment, chosen_run(experiment, run), seed, fold, launcher)
+    if outcome.exit_status:
+        raise UserError(outcome.error or f"{task.folder}: the training ended with reason {outcome.reason}")
+    return TrainedRun(task.folder)
+
+
+def simulate(experiment: Experiment, run: str | None = None, seed: int | None = None) -> TrainedRun:
+    """Train one run on the virtual machine of `parallel.simulation`, and return the result.
+
+    All ranks run in one process, and the seconds of the result are virtual. Files are written below
+    `results/<experiment>-simulated/`.
+
+    Args:
+        experiment: from `load_experiment`.
+        run: name of the run; by default the first.
+        seed: random seed; by default the first of the experiment.
+
+    Raises:
+        UserError: if the experiment has no run of this name, or the training fails or is interrupted.
+    """
+    return train(simulated(experiment), run, seed)

@@ -1,1 +1,0 @@
-"""The public Python API: the functions that `import nnlo_lib` offers."""

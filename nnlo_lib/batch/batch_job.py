@@ -1,0 +1,116 @@
+"""A job of Slurm or LSF: id, minutes left, why it stops, requeue.
+
+State and end of LSF jobs.
+
+A job of a batch system, and the questions that a process asks about it.
+"""
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnlo_lib.batch.job_states import fate_of_state, reason_of_state
+from nnlo_lib.batch.scheduler_query import UNKNOWN_DECISION, StopDecision, query_scheduler, request_scheduler
+from nnlo_lib.batch.slurm_job import SlurmRecord, slurm_exit_reason, slurm_stop_decision
+from nnlo_lib.core.errors import ExitReason
+
+
+def lsf_exit_reason(job_id: str) -> ExitReason:
+    """Return why the job ended; `killed` if that is unknown."""
+    text = query_scheduler("bjobs", "-a", "-noheader", "-o", "exit_reason", job_id)
+    return reason_of_state(text) or "killed"
+
+
+def lsf_minutes_left(job_id: str) -> float | None:
+    """Return the minutes that the job may still run, or None if LSF does not report them."""
+    # LSF prints hours:minutes and a letter.
+    found = re.match(r"(\d+):(\d+)", query_scheduler("bjobs", "-noheader", "-o", "time_left", job_id))
+    return int(found[1]) * 60.0 + int(found[2]) if found else None
+
+
+COMMANDS = {"slurm": "scontrol", "lsf": "bjobs"}  # by which a host of the batch system is recognized
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """A job of a batch system; `scheduler` is `slurm` or `lsf`."""
+
+    scheduler: str
+    job_id: str
+
+    @classmethod
+    def current(cls) -> "BatchJob | None":
+        """Return the job of this process, or None outside a batch system."""
+        return cls.from_id("slurm", os.environ.get("SLURM_JOB_ID")) or cls.from_id(
+            "lsf", os.environ.get("LSB_JOBID")
+        )
+
+    @classmethod
+    def from_id(cls, scheduler: str | None, number: str | None) -> "BatchJob | None":
+        """Return the job with this number, or None if the scheduler or the number is missing."""
+        return cls(scheduler, number) if scheduler and number else None
+
+    @classmethod
+    def of_this_site(cls, number: str | None) -> "BatchJob | None":
+        """Return the job with this number in the batch system of this host, or None without either."""
+        scheduler = next((name for name, command in COMMANDS.items() if shutil.which(command)), None)
+        return cls.from_id(scheduler, number)
+
+    @staticmethod
+    def current_restarts() -> int:
+        """Return how often Slurm has queued the job of this process again; 0 if that is unknown."""
+        # Jobs of Snakemake do not have the variable, because the plugin that starts the command removes it.
+        return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+
+    def minutes_left(self) -> float | None:
+        """Return the minutes that the job may still run, or None if the scheduler does not report them."""
+        if self.scheduler == "lsf":
+            return lsf_minutes_left(self.job_id)
+        # The number of the last task of an array is the number of the array, of which squeue lists all tasks.
+        listed = query_scheduler("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%A|%L")
+        rows = dict(line.strip().split("|", 1) for line in listed.splitlines() if "|" in line)
+        return parse_slurm_minutes(rows.get(self.job_id, ""))
+
+    def exit_reason(self) -> ExitReason:
+        """Return why the job, or its last run before a requeue, ended; `killed` if its state does not tell it."""
+        return slurm_exit_reason(self.job_id) if self.scheduler == "slurm" else lsf_exit_reason(self.job_id)
+
+    def stop_decision(self) -> StopDecision:
+        """Return why the scheduler stops this running job, after a process of the job has received SIGTERM.
+
+        LSF reports the reason only after the end of the job.
+        """
+        return slurm_stop_decision(self.job_id) if self.scheduler == "slurm" else UNKNOWN_DECISION
+
+    def has_ended(self) -> bool:
+        """Return True if the scheduler reports that the job has ended and is not queued again."""
+        if self.scheduler == "lsf":
+            state = query_scheduler("bjobs", "-a", "-noheader", "-o", "stat", self.job_id)
+            return not fate_of_state(state).is_active
+        record = SlurmRecord.query(self.job_id)
+        return record is not None and not record.is_live and record.state != "COMPLETING"
+
+    def output_file(self) -> Path | None:
+        """Return the file of the job's standard output, or None if the scheduler does not report it."""
+        record = SlurmRecord.query(self.job_id) if self.scheduler == "slurm" else None
+        return record.output if record else None
+
+    def requeue(self) -> str:
+        """Requeue the running job; return the error of the scheduler, or an empty string on success."""
+        if self.scheduler == "lsf":
+            return request_scheduler("brequeue", self.job_id)
+        record = SlurmRecord.query(self.job_id)
+        return request_scheduler("scontrol", "requeue", (record and record.own_number) or self.job_id)
+
+
+def parse_slurm_minutes(text: str) -> float | None:
+    """Return the minutes of a time [days-][[hours:]minutes:]seconds, or None for other text."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", text)
+    if not found:
+        return None
+    days, first, second, seconds = (int(part or 0) for part in found.groups())
+    # Two numbers before the seconds are hours and minutes; a single one is minutes, but in the first group.
+    hours, minutes = (first, second) if found[3] else (0, first)
+    return (days * 24 + hours) * 60 + minutes + seconds / 60

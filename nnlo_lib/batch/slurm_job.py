@@ -1,0 +1,159 @@
+"""Why Slurm ended a job: record of slurmctld, accounting, exit reason.
+
+Ends of a job's runs in Slurm's accounting, which some sites do not have.
+
+The record of a job in the memory of slurmctld, which exists without accounting.
+
+slurmctld removes the record MinJobAge seconds after the end of the job (300 s by default).
+
+Why Slurm ends a job, from the controller's record and from the accounting, each of which may be missing.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from nnlo_lib.batch.job_states import Fate, fate_of_state, reason_of_state
+from nnlo_lib.batch.scheduler_query import UNKNOWN_DECISION, StopDecision, query_scheduler
+from nnlo_lib.core.errors import ExitReason
+
+SACCT = ("sacct", "-n", "-P")
+
+
+def last_end(job_id: str) -> str:
+    """Return the state in which the last run that has ended did so, or an empty string if it is unknown."""
+    # -D also lists the runs before a requeue, oldest first; -X leaves out the steps of the job.
+    states = [row["State"] for row in accounting_rows(job_id, ("JobID", "JobIDRaw", "State"), "-D", "-X")]
+    ends = [state for state in states if reason_of_state(state) or not fate_of_state(state).is_active]
+    return ends[-1] if ends else ""
+
+
+def accounting_rows(job_id: str, fields: Sequence[str], *options: str) -> list[dict[str, str]]:
+    """Return the rows of a job and its steps (7, 7.batch, 7.0), by field.
+
+    sacct lists all tasks of an array if asked for the number of its last task, which is the number of the array.
+    """
+    lines = query_scheduler(*SACCT, f"--jobs={job_id}", *options, "-o", ",".join(fields)).splitlines()
+    rows = [
+        dict(zip(fields, line.split("|"), strict=True))
+        for line in lines
+        if line.count("|") == len(fields) - 1
+    ]
+    return [row for row in rows if job_id in {row[name].partition(".")[0] for name in ("JobID", "JobIDRaw")}]
+
+
+MAX_CLOCK_SKEW_S = 20  # between the hosts; the shortest time limit of Slurm is 60 s
+
+
+@dataclass(frozen=True)
+class SlurmRecord:
+    """A job as `scontrol show job` prints it.
+
+    Attributes:
+        fields: values by name, without values that contain spaces.
+        output: file of the job's standard output, or None if it is unknown.
+    """
+
+    fields: dict[str, str]
+    output: Path | None
+
+    @classmethod
+    def query(cls, job_id: str) -> "SlurmRecord | None":
+        """Return the record, or None if slurmctld does not respond or has removed it."""
+        # A job array has a line for each task, also if the number is the one of its last task.
+        lines = query_scheduler("scontrol", "--oneliner", "show", "job", job_id).splitlines()
+        records = [cls.parse(line) for line in lines if "JobState=" in line]
+        return next(
+            (each for each in records if each.fields.get("JobId") == job_id), next(iter(records), None)
+        )
+
+    @classmethod
+    def parse(cls, line: str) -> "SlurmRecord":
+        """Parse a line of `scontrol --oneliner show job`."""
+        fields: dict[str, str] = {}
+        for name, value in re.findall(r"(?:^|\s)(\w+)=(\S*)", line):
+            fields.setdefault(name, value)  # a comment of the user may repeat a name
+        output = re.search(r" StdOut=(.+?)(?: \w+=|$)", line)
+        return cls(fields, Path(output[1].strip()) if output else None)
+
+    @property
+    def own_number(self) -> str:
+        """Number of this job alone: a request for the last task of an array by its JobId concerns all tasks."""
+        array, task = self.fields.get("ArrayJobId", ""), self.fields.get("ArrayTaskId", "")
+        return f"{array}_{task}" if array and task.isdigit() else self.fields.get("JobId", "")
+
+    @property
+    def state(self) -> str:
+        """State of the job; COMPLETING while processes of a run that slurmctld has ended still exist."""
+        return self.fields.get("JobState", "")
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the job waits or runs."""
+        return (self.state != "COMPLETING" and fate_of_state(self.state).is_active) or self.is_requeued
+
+    @property
+    def is_requeued(self) -> bool:
+        """Whether slurmctld has queued the job again."""
+        # A completing job does not show its next state, but only a queued job has no end, or an end in the future if
+        # the scheduler has planned its next start (seen with Slurm 22.05).
+        completing = self.state == "COMPLETING"
+        return self._ends_later if completing else fate_of_state(self.state) is Fate.PENDING
+
+    @property
+    def _ends_later(self) -> bool:
+        """Whether the end of the job is unknown or planned; False for a job that was just ended."""
+        try:
+            end = datetime.fromisoformat(self.fields.get("EndTime", ""))
+        except ValueError:
+            return True
+        # Slurm prints local time without a zone.
+        return end > datetime.now() + timedelta(seconds=MAX_CLOCK_SKEW_S)
+
+    @property
+    def has_run_before(self) -> bool:
+        """Whether the job has been queued again at least once."""
+        return self.fields.get("Restarts", "0") != "0"
+
+    @property
+    def is_preempted(self) -> bool:
+        """Whether the job has been selected for preemption since its start."""
+        return self.fields.get("PreemptTime", "None") != "None"
+
+
+TIME_LIMIT_REASONS = ("TimeLimit", "DeadLine")
+
+
+def slurm_exit_reason(job_id: str) -> ExitReason:
+    """Return why the last run of the job that has ended did so; `killed` if its state does not tell it."""
+    return reason_of_state(last_end(job_id) or _recorded_end(job_id)) or "killed"
+
+
+def slurm_stop_decision(job_id: str) -> StopDecision:
+    """Return why slurmctld stops a job in which a process has received SIGTERM."""
+    record = SlurmRecord.query(job_id)
+    if record is None:
+        return UNKNOWN_DECISION
+    if record.state == "RUNNING":
+        # Without preemption, `scancel --signal=TERM` has sent the signal.
+        return StopDecision("preempted", True) if record.is_preempted else StopDecision("canceled")
+    reason = reason_of_state(record.state)
+    if record.is_requeued or reason in ("preempted", "node failure"):
+        return StopDecision("preempted")
+    if reason == "time limit" or record.fields.get("Reason") in TIME_LIMIT_REASONS:
+        return StopDecision("time limit")
+    # A job that is preempted for good and a job that is canceled in its grace time differ only in the accounting.
+    preempted = record.is_preempted and reason_of_state(last_end(job_id)) != "canceled"
+    return StopDecision("preempted" if preempted else "canceled")
+
+
+def _recorded_end(job_id: str) -> str:
+    record = SlurmRecord.query(job_id)
+    if record is None:
+        return ""
+    if record.is_live:
+        # Slurm queues a job again after a preemption or a node failure, or because a user requests it.
+        return "REQUEUED" if record.has_run_before or record.is_requeued else ""
+    return record.state

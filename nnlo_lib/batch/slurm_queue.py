@@ -1,0 +1,168 @@
+"""Slurm: one squeue for all jobs, sacct and scontrol for the jobs that it lacks, and whether it would accept a job."""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from nnlo_lib.batch.job_states import NO_ANSWER, JobReport, QueueReport, fate_of_state
+from nnlo_lib.batch.refusals import RefusalKind, classify_refusal
+from nnlo_lib.batch.scheduler_query import scheduler_environment
+
+ANSWER_TIMEOUT_S = 60  # seconds; a busy slurmctld answers late
+UNKNOWN_JOB = "Invalid job id"
+# Looks in succession that wait for the accounting. A job that slurmctld has forgotten has ended, and only its state is missing.
+ACCOUNTING_LOOKS = 5
+MAX_TESTS_AT_ONCE = 8  # slurmctld answers each within about 10 ms if it is idle
+Command = Callable[..., "subprocess.CompletedProcess[str] | None"]
+
+
+def run_command(*command: str) -> "subprocess.CompletedProcess[str] | None":
+    """Run a command; return None if it is missing or gives no answer within ANSWER_TIMEOUT_S."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, env=scheduler_environment(),
+            stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def submitted_number(output: str) -> str:
+    """Return the number of a job from what `sbatch --parsable` and the site's own notices printed.
+
+    Raises ValueError if no line, or more than one, consists of a number with an optional cluster.
+    """
+    lines = {line.strip() for line in output.splitlines()}
+    numbers = [line.partition(";")[0] for line in lines if re.fullmatch(r"\d+(;\S+)?", line)]
+    if len(numbers) != 1:
+        raise ValueError(f"sbatch printed no line with only the number of a job: {output.strip()!r}")
+    return numbers[0]
+
+
+def memory_per_node(memory: int, nodes: int) -> int:
+    """Return the MB of a node for a job with this memory in MB of all nodes: sbatch's `--mem` is per node."""
+    return -(-memory // nodes)
+
+
+def refused_requests(
+    requests: Mapping[str, str], warn: Callable[[str], None], run: Command = run_command
+) -> list[str] | None:
+    """Return the different sentences of Slurm on requests that it would refuse, with their jobs, by `sbatch --test-only`.
+
+    Return None if Slurm refuses none, but gave an answer that cannot be read, or none: one warning says so.
+
+    Args:
+        requests: names of jobs, by the shell command of sbatch that would submit them, without its script.
+        warn: prints a warning.
+        run: runs a command.
+    """
+
+    def test(command: str) -> "subprocess.CompletedProcess[str] | None":
+        return run("sh", "-c", f"{command} --test-only --wrap=true")
+
+    answers = [test(command) for command in list(requests)[:1]]
+    if answers != [None]:  # otherwise the others would wait for an answer, too
+        with ThreadPoolExecutor(MAX_TESTS_AT_ONCE) as pool:
+            answers += pool.map(test, list(requests)[1:])
+    refused: dict[str, list[str]] = {}
+    unclear = ["no answer"] if None in answers else []
+    for name, answer in zip(requests.values(), answers, strict=False):
+        if answer is None or not answer.returncode:
+            continue
+        refusal = classify_refusal(answer.stderr + answer.stdout)
+        # slurmctld's own answer begins so; other words are of a shell or an sbatch that did not reach it.
+        is_answer = refusal.kind is RefusalKind.PERMANENT or "allocation failure: " in answer.stderr
+        if refusal.kind is not RefusalKind.TRANSIENT and is_answer:
+            refused.setdefault(refusal.sentence, []).append(name)
+        else:
+            unclear.append(f"{name}: {refusal.sentence}")
+    if unclear:
+        warn(f"whether Slurm would accept all jobs is unknown; `sbatch --test-only`: {unclear[0]}")
+    problems = [f"{', '.join(names)}: {sentence}" for sentence, names in refused.items()]
+    return problems or (None if unclear else [])
+
+
+class SlurmQueue:
+    """Queries of slurmctld and of the accounting, if there is one.
+
+    Args:
+        run: runs a command and returns the finished process, or None if there was no answer.
+        clusters: clusters to which jobs were submitted by name; it may grow. Empty for the cluster of this host.
+    """
+
+    def __init__(self, run: Command = run_command, clusters: Collection[str] = ()) -> None:
+        self._run, self._clusters = run, clusters
+        self._accounting: bool | None = None
+        self._failed_accounting_looks = 0
+
+    def look(self, numbers: Iterable[str]) -> QueueReport:
+        """Return what Slurm knows about jobs; the report is incomplete if a query failed."""
+        wanted = set(numbers)
+        answer = self._ask(
+            "squeue", f"--user={os.getuid()}", "--all", "--array", "--states=all", "--noheader", "--format=%i|%T|%r"
+        )  # fmt: skip
+        if answer is None or answer.returncode:
+            return NO_ANSWER
+        jobs = _parse(answer.stdout, wanted)
+        if not (missing := wanted - set(jobs)):
+            return QueueReport(jobs)
+        accounted, accounting_answered = self._look_in_accounting(missing)
+        purged = all(self._is_purged(number) for number in sorted(missing - set(accounted)))
+        return QueueReport(jobs | accounted, is_complete=accounting_answered and purged)
+
+    def cancel(self, number: str) -> bool:
+        """Make sure that a job does not run any more; return False if there was no answer. An unknown job is canceled."""
+        answer = self._ask("scancel", number)
+        return answer is not None and (not answer.returncode or UNKNOWN_JOB in answer.stderr)
+
+    def find_submitted(self, name: str, comment: str) -> list[str] | None:
+        """Return the numbers of the jobs with a name and a comment, whatever their state; None without an answer."""
+        answer = self._ask(
+            "squeue", "--all", f"--name={name}", "--states=all", "--noheader", "--format=%i|%k"
+        )
+        if answer is None or answer.returncode:
+            return None
+        rows = [line.strip().partition("|") for line in answer.stdout.splitlines()]
+        return [number for number, _, found in rows if number and found == comment]
+
+    def _look_in_accounting(self, numbers: set[str]) -> tuple[dict[str, JobReport], bool]:
+        if not self._has_accounting():
+            return {}, True
+        answer = self._ask(
+            "sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID,State", f"--jobs={','.join(sorted(numbers))}"
+        )  # fmt: skip
+        if answer is None or answer.returncode:
+            self._failed_accounting_looks += 1
+            return {}, self._failed_accounting_looks >= ACCOUNTING_LOOKS
+        self._failed_accounting_looks = 0
+        return _parse(answer.stdout, numbers), True
+
+    def _ask(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[str] | None":
+        clusters = [f"--clusters={','.join(sorted(self._clusters))}"] if self._clusters else []
+        return self._run(program, *clusters, *arguments)
+
+    def _has_accounting(self) -> bool:
+        """Return whether this Slurm has an accounting; a failed query counts as one that has."""
+        if self._accounting is None:
+            answer = self._run("scontrol", "show", "config")
+            if answer is None or answer.returncode:
+                return True
+            types = [line for line in answer.stdout.splitlines() if line.startswith("AccountingStorageType")]
+            self._accounting = not (types and types[0].rstrip().endswith(("none", "(null)")))
+        return self._accounting
+
+    def _is_purged(self, number: str) -> bool:
+        """Return True if slurmctld answers that it does not know a job."""
+        answer = self._ask("scontrol", "show", "job", number)
+        return answer is not None and answer.returncode != 0 and UNKNOWN_JOB in answer.stderr
+
+
+def _parse(text: str, wanted: set[str]) -> dict[str, JobReport]:
+    rows: Iterable[Sequence[str]] = (line.strip().split("|") for line in text.splitlines())
+    return {
+        row[0]: JobReport(fate_of_state(row[1]), row[1], row[2] if len(row) > 2 else "")
+        for row in rows
+        if len(row) > 1 and row[0] in wanted
+    }

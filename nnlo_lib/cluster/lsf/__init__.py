@@ -1,1 +1,0 @@
-"""LSF as a source of facts about jobs."""

@@ -1,1 +1,0 @@
-"""Slurm as a source of facts about jobs and partitions."""

@@ -1,0 +1,399 @@
+"""Mixin of Snakemake executors: submit again after refusals, take over jobs of an earlier Snakemake.
+
+Paths on the command lines of a batch system's jobs, which Snakemake and its plugins do not quote completely.
+
+Checksum of what a job of the workflow does, by which a new Snakemake recognizes a job of an earlier one.
+
+Jobs of Snakemake, as its executor plugins get them: name, checksum, tries; and the profile that changes their resources.
+
+Jobs that wait after the batch system refused a submission for now: a limit or an outage concerns all jobs.
+
+Submission that outlasts refusals and Snakemake itself, as a base class to put before an executor plugin's own executor.
+"""
+
+import ast
+import hashlib
+import json
+import re
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import yaml
+
+from nnlo_lib.batch.refusals import Backoff, Refusal, RefusalKind
+from nnlo_lib.cluster.job_watch import StatusFile, SubmissionRecord, remove_old_files
+from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
+from nnlo_lib.core.errors import UserError
+
+# No plugin quotes the path of the Python interpreter, and the plugin for LSF does not quote the working folder.
+UNQUOTED = r"[\w@%+=:,./-]"
+
+
+@dataclass(frozen=True)
+class ShellPaths:
+    """The characters that the plugin of a batch system passes to a job unchanged, as regular expressions.
+
+    Attributes:
+        folder: characters of the working folder.
+        file: characters of the Snakefile, the experiment file and the input files.
+    """
+
+    folder: str
+    file: str
+
+    def problem(self, workflow: Any) -> str | None:
+        """Return why jobs of a workflow of Snakemake cannot be submitted, or None."""
+        found = self.problem_of(str(workflow.workdir_init), _files(workflow))
+        return f"nnlo: {found}" if found else None
+
+    def problem_of(self, folder: str, names: Iterable[str]) -> str | None:
+        """Return why jobs cannot be submitted from a working folder with files of these names, or None."""
+        files = ((path, self.file, "a file") for path in names)
+        folders = [
+            (folder, self.folder, "a working folder"),
+            (sys.executable, UNQUOTED, "a Python environment in a folder"),
+        ]
+        for path, characters, what in (*folders, *files):
+            if refused := re.sub(characters, "", path):
+                return (
+                    f"{path}: jobs of the batch system cannot use {what} with {refused[0]!r} in its path, which "
+                    "Snakemake does not quote; rename or move it, or run on this machine with --profile local"
+                )
+        return None
+
+
+# The submitting shell reads the command of a job between double quotes, which the plugin for Slurm escapes in the command.
+# Snakemake takes a path that starts with a quote for a quoted path.
+SLURM_PATHS = ShellPaths(folder=r"""[^$`\\\n"]""", file=r"""[^$`\\\n"']|(?<!^)'""")
+LSF_PATHS = ShellPaths(folder=UNQUOTED, file=r"""[^$`\\\n"']""")
+
+
+def _files(workflow: Any) -> Iterator[str]:
+    yield str(workflow.main_snakefile)
+    yield from map(str, workflow.overwrite_configfiles or [])
+    for job in workflow.dag.jobs:
+        yield from map(str, job.input)
+
+
+def task_checksum(rule: str, wildcards: Iterable[Any], params: Iterable[Any], inputs: Iterable[Any]) -> str:
+    """Return a checksum that differs if rule, wildcards, parameters, or an input's name or content time differ.
+
+    Args:
+        rule: name of the rule.
+        wildcards: values of the wildcards.
+        params: values of the parameters.
+        inputs: paths of the input files.
+    """
+    parts = {
+        "rule": rule,
+        "wildcards": [str(value) for value in wildcards],
+        "params": [str(value) for value in params],
+        "inputs": [(str(path), _modified(Path(str(path)))) for path in inputs],
+    }
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+Job = Any  # of Snakemake
+
+
+def job_name(job: Job) -> str:
+    """Return the rule and the wildcards of a job, as a user knows the job."""
+    return str(job.name) if job.is_group() else " ".join([str(job.rule.name), *map(str, list(job.wildcards))])
+
+
+def job_checksum(job: Job) -> str:
+    """Return the checksum of what a job does; an empty string for a group of jobs."""
+    if job.is_group():
+        return ""
+    return task_checksum(str(job.rule.name), list(job.wildcards), list(job.params), list(job.input))
+
+
+def end_tries(job: Job) -> None:
+    """Let Snakemake count the next error of a job as the error of its last try."""
+    job.attempt = max(job.attempt, job.restart_times + 1)
+
+
+def compute_resources_again(job: Job) -> None:
+    """Forget the resources of a job, for example its memory, which depends on its attempts."""
+    job.attempt = job.attempt  # the setter does it
+
+
+def is_training(job: Job) -> bool:
+    """Return True if the job trains; only trainings have this resource."""
+    return job.resources.get("on_preemption") is not None
+
+
+def read_profile(path: Path) -> dict[str, Any]:
+    """Return the settings of a profile, or none if there is no such file. Raises UserError if it is no YAML."""
+    if not path.exists():
+        return {}
+    try:
+        settings = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: cannot read the profile ({error}); repair it") from None
+    return settings if isinstance(settings, dict) else {}
+
+
+def resource_value(value: Any) -> Any:
+    """Return a resource of a profile as Snakemake evaluates it.
+
+    Return None if the value depends on the job or the environment, or is text with a unit, such as `2h` or `4GB`.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        # A name is no expression for Snakemake, but text.
+        return None if re.search(r"^\?|^[\d.]+ ?\w+$|\b(attempt|input|threads|wildcards)\b", value) else value
+
+
+class WaitingJobs:
+    """Submits one job at a time; after a refusal, all jobs wait behind the refused one.
+
+    Args:
+        submit: submits a job; calls `add_refused` if the batch system refuses it for now.
+        after: calls a function with its arguments in a thread after a number of seconds.
+    """
+
+    def __init__(self, submit: Callable[[Job], None], after: Callable[..., Any]) -> None:
+        self._submit, self._after = submit, after
+        self._jobs: deque[Job] = deque()
+        self._backoff, self._refusals, self._lock = Backoff(), 0, RLock()
+
+    def submit(self, job: Job) -> None:
+        """Submit a job now, or after the jobs that wait."""
+        with self._lock:
+            if self._jobs:
+                self._jobs.append(job)
+            else:
+                self._submit(job)
+
+    def add_refused(self, job: Job) -> float:
+        """Let a refused job wait before all others; return the seconds after which it is tried again."""
+        delay = self._backoff.delay()
+        with self._lock:
+            self._jobs.appendleft(job)
+            self._refusals += 1
+            self._after(delay, self._submit_after, self._refusals)
+        return delay
+
+    def accepted(self) -> None:
+        """Note an accepted submission: the delay after the next refusal is the shortest."""
+        self._backoff.succeeded()
+
+    def job_ended(self) -> None:
+        """Submit the waiting jobs, because a limit of submitted jobs may have room now."""
+        # The batch system may still count the ended job: the next delay is short.
+        self._backoff.succeeded()
+        self._submit_waiting()
+
+    def _submit_after(self, refusal: int) -> None:
+        # After a later refusal, the jobs wait for that refusal's delay.
+        if refusal == self._refusals:
+            self._submit_waiting()
+
+    def _submit_waiting(self) -> None:
+        """Submit the waiting jobs in their order until one is refused."""
+        with self._lock:
+            refusals = self._refusals
+            while self._jobs and self._refusals == refusals:
+                self._submit(self._jobs.popleft())
+
+
+SubmittedJob = Any  # SubmittedJobInfo of Snakemake's executor interface
+UNKNOWN_REFUSALS = 3  # submissions of a job that end with an answer that is neither a limit nor a mistake
+
+
+class LastingSubmission(ABC):
+    """Mixin: submissions refused for now are repeated, and jobs of an earlier Snakemake are taken over."""
+
+    _clock = staticmethod(time.monotonic)
+    workflow: Any
+    logger: Any
+    run_uuid: str
+
+    def __post_init__(self, *arguments: Any, **options: Any) -> None:
+        super().__post_init__(*arguments, **options)  # type: ignore[misc]
+        self._queue = self._new_queue()
+        self._submissions: dict[Job, int] = {}
+        self._unclear: set[Job] = set()  # jobs whose last submission may have succeeded
+        self._waiting = WaitingJobs(self._submit, self._after)
+        self._is_closing = threading.Event()
+        remove_old_files()
+
+    def run_job(self, job: Job) -> None:
+        """Submit a job, or take it over if a job of an earlier Snakemake does the same."""
+        self._waiting.submit(job)
+
+    def get_job_exec_prefix(self, job: Job) -> str:
+        """Return shell commands to run before the job's commands."""
+        return self._next_status_file(job).prefix
+
+    def get_job_exec_suffix(self, job: Job) -> str:
+        """Return shell commands to run after the job's commands."""
+        return self._next_status_file(job).suffix
+
+    def report_job_submission(self, job_info: SubmittedJob, register_job: bool = True) -> None:
+        """Record a submitted job, then report it."""
+        self._waiting.accepted()
+        job, number = job_info.job, job_info.external_jobid
+        job_info.aux = dict(job_info.aux or {})
+        job_info.aux.setdefault("status_file", str(self._next_status_file(job).path))
+        SubmissionRecord(job_checksum(job), job_info.aux["status_file"], self._log_of(job_info)).write(number)
+        super().report_job_submission(job_info, register_job=register_job)  # type: ignore[misc]
+
+    def shutdown(self) -> None:
+        """Drop the delayed submissions, then end the executor."""
+        self._is_closing.set()
+        super().shutdown()  # type: ignore[misc]
+
+    def _after_refusal(self, job: Job, text: str) -> str | None:
+        """Submit a refused job again later, or return the error to report.
+
+        Args:
+            job: the job.
+            text: what the command of the batch system printed.
+        """
+        refusal = self._refusal(text)
+        if refusal.kind is RefusalKind.UNKNOWN or refusal.may_be_submitted:
+            self._unclear.add(job)
+        passes = refusal.kind is RefusalKind.TRANSIENT or (
+            refusal.kind is RefusalKind.UNKNOWN and self._submissions.get(job, 0) < UNKNOWN_REFUSALS
+        )
+        if passes and not self._is_closing.is_set():
+            if not self._adopt_unreported(job):
+                self._submit_later(job, refusal.sentence)
+            return None
+        if refusal.kind is RefusalKind.UNKNOWN and self._adopt_unreported(job):
+            return None
+        if refusal.kind is not RefusalKind.TRANSIENT:
+            end_tries(job)
+        return f"{job_name(job)} was not submitted: {refusal.sentence}. "
+
+    def _submit(self, job: Job) -> None:
+        try:
+            if not (self._adopt_unreported(job) or self._take_over(job)):
+                if job in self._unclear:
+                    self._submit_later(
+                        job, "the batch system does not say whether it accepted the last submission"
+                    )
+                    return
+                self._submissions[job] = self._submissions.get(job, 0) + 1
+                super().run_job(job)  # type: ignore[misc]
+        except OSError as error:
+            # The thread of a delayed submission must not end unnoticed by Snakemake.
+            message = f"{job_name(job)} was not submitted: {error}. "
+            self.report_job_error(self._info_class(job), msg=message)  # type: ignore[attr-defined]
+
+    def _adopt_unreported(self, job: Job) -> bool:
+        """Watch a job whose submission succeeded although its answer said nothing of it; return False if there is none.
+
+        The submission stays unclear while the batch system does not answer.
+        """
+        if job not in self._unclear:
+            return False
+        if (numbers := self._submitted_numbers(job)) is None:
+            return False
+        report = self._queue.look(numbers)
+        if not report.is_complete:
+            return False
+        self._unclear.discard(job)
+        active = [
+            number for number in numbers if number in report.jobs and report.jobs[number].fate.is_active
+        ]
+        if active:
+            self._say(
+                f"job {active[-1]} ({job_name(job)}) was submitted, although the answer did not say so; it is watched"
+            )
+            self._report_submission(self._submitted_info(job, active[-1]))
+        return bool(active)
+
+    def _take_over(self, job: Job) -> bool:
+        """Watch a job that an earlier Snakemake left in the queue; return False if there is none that does the same."""
+        if job.is_group() or job in self._submissions:
+            return False
+        for number, record in SubmissionRecord.of_task(job_checksum(job)):
+            answer = self._queue.look([number])
+            if number not in answer.jobs and not answer.is_complete:
+                self._submit_later(job, f"the batch system does not say whether job {number} still runs")
+                return True
+            if number in answer.jobs and answer.jobs[number].fate.is_active:
+                self._say(f"job {number} ({job_name(job)}) of an earlier Snakemake still runs and is watched")
+                aux = {"status_file": record.status_file, **self._log_entry(record.log)}
+                self._report_submission(self._info_class(job, external_jobid=number, aux=aux))
+                return True
+        return False
+
+    def _submit_later(self, job: Job, reason: str) -> None:
+        delay = self._waiting.add_refused(job)
+        self._say(f"submissions wait {delay:g} s or until a job ends, {job_name(job)} first: {reason}")
+
+    def _next_status_file(self, job: Job) -> StatusFile:
+        name = f"{self.run_uuid}-{job.jobid}-{self._submissions.get(job, 0)}.status"
+        return StatusFile((SUBMITTED_JOBS_FOLDER / name).absolute())
+
+    def _after(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in a thread after a delay, unless the executor has ended by then."""
+
+        def call() -> None:
+            if not self._is_closing.is_set():
+                function(*arguments)
+
+        timer = threading.Timer(seconds, call)
+        timer.daemon = True
+        timer.start()
+
+    def _say(self, line: str) -> None:
+        self.logger.warning(f"nnlo: {line}")
+
+    def _report_submission(self, info: SubmittedJob) -> None:
+        self.report_job_submission(info)
+
+    @abstractmethod
+    def _new_queue(self) -> Any:
+        """Return the queue of the batch system."""
+
+    @abstractmethod
+    def _submitted_numbers(self, job: Job) -> Sequence[str] | None:
+        """Return the numbers of all jobs, not watched yet, with the name of a job; None without an answer."""
+
+    @abstractmethod
+    def _submitted_info(self, job: Job, number: str) -> SubmittedJob:
+        """Return the record of a job that was submitted without a number in the answer."""
+
+    @abstractmethod
+    def _refusal(self, text: str) -> Refusal:
+        """Classify what the submission command printed."""
+
+    @abstractmethod
+    def _log_of(self, info: SubmittedJob) -> str:
+        """Return the path of a job's log."""
+
+    @abstractmethod
+    def _log_entry(self, log: str) -> dict[str, Any]:
+        """Return what a submitted job's `aux` says of its log."""
+
+    @abstractmethod
+    def _info_class(self, job: Job, **options: Any) -> SubmittedJob:
+        """Return the record of a submitted job, in the plugin's class."""
+
+
+def status_file_of(info: SubmittedJob) -> StatusFile:
+    """Return the status file of a submitted job."""
+    return StatusFile(Path(info.aux["status_file"]))

@@ -1,1 +1,0 @@
-"""Submitted jobs: refusals, delays, and the files that belong to a submission."""

@@ -1,1 +1,0 @@
-"""Sums of vectors in GPU memory."""

@@ -1,0 +1,351 @@
+"""Event loop and cost model of the virtual machine.
+
+The virtual machine of the simulator: times of computing and of messages, and outages of ranks.
+
+Numbers of messages and collective calls so far, by which losses of messages are drawn.
+
+Event loop of greenlets: one runs at a time, the earliest in virtual time (ties: the lowest number).
+"""
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from heapq import merge
+from statistics import NormalDist
+from time import perf_counter
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+from nnlo_lib.comm.communicator import PeerLostError
+from nnlo_lib.config.parallel import SimulationConfig
+from nnlo_lib.core.rng import derive_seed
+
+Interval = tuple[float, float]  # begin and end
+NEVER = (math.inf, math.inf)
+
+
+def uniform(seed: int, purpose: str, *coordinates: int) -> float:
+    """Return a number between 0 and 1, both excluded: a pure function of its arguments."""
+    # 52 of the 63 bits: a float64 still holds the added half exactly, so that neither 0 nor 1 occurs.
+    return ((derive_seed(seed, purpose, *coordinates) >> 11) + 0.5) / 2**52
+
+
+@dataclass(frozen=True)
+class CollectiveCost:
+    """Messages of a collective call.
+
+    Attributes:
+        size: bytes that one rank sends in all rounds.
+        messages: messages of all ranks in one round.
+        rounds: number of rounds, one after the other.
+    """
+
+    size: int
+    messages: int
+    rounds: int = 1
+
+
+class CostModel:
+    """Ranks of unequal speed that straggle, fail and return, each with a network card of its own.
+
+    All draws are pure functions of the seed, the rank, edge or group, and the number of earlier draws for it.
+    The clock of a rank must not decrease from call to call. Times and durations are in virtual seconds, sizes
+    in bytes.
+    """
+
+    def __init__(self, settings: SimulationConfig, size: int, seed: int) -> None:
+        self._settings, self._seed = settings, seed
+        self._speeds = settings.speed_of_ranks(size)
+        self._stragglers = _stragglers(settings, size, seed)
+        self._outages = [Outages(_intervals(settings, rank, seed)) for rank in range(size)]
+        self._steps = [0] * size
+        self._card_free = [0.0] * size
+        self._last_arrival: dict[tuple[int, int], float] = {}
+        self._resumed = perf_counter()
+
+    def restart_stopwatch(self) -> None:
+        """Start to measure the computing time of the rank that is resumed now."""
+        self._resumed = perf_counter()
+
+    def state(self, rank: int) -> dict[str, Any]:
+        """Return what a rank saves: its steps, and the times at which its network card and edges are free."""
+        arrivals = {to: time for (source, to), time in self._last_arrival.items() if source == rank}
+        return {
+            "steps": self._steps[rank],
+            "card_free": self._card_free[rank],
+            "arrivals": [*arrivals.items()],
+        }
+
+    def load_state(self, rank: int, state: dict[str, Any]) -> None:
+        """Restore what `state` returned for the rank; its clock must not be earlier than before."""
+        self._steps[rank], self._card_free[rank] = state["steps"], state["card_free"]
+        self._last_arrival |= {(rank, to): time for to, time in state["arrivals"]}
+
+    def compute_seconds(self, rank: int, samples: int, start: float) -> float:
+        """Return the time that a rank takes for its next step, outages included, in virtual seconds.
+
+        Args:
+            rank: rank in the world.
+            samples: number of samples of the step.
+            start: clock of the rank at the begin of the step.
+        """
+        step = self._steps[rank]
+        self._steps[rank] += 1
+        work = (
+            self._work(samples) / self._speeds[rank] * self._slowdown(rank, step) * self._jitter(rank, step)
+        )
+        return work + self._outages[rank].delay(start, work)
+
+    def _work(self, samples: int) -> float:
+        """Return the seconds on a rank of speed 1."""
+        if self._settings.sample_seconds != "measured":
+            return samples * self._settings.sample_seconds
+        before = self._resumed
+        self.restart_stopwatch()
+        return self._resumed - before
+
+    def _slowdown(self, rank: int, step: int) -> float:
+        stragglers = self._settings.stragglers
+        if rank not in self._stragglers:
+            return 1.0
+        straggles = (
+            stragglers.probability == 1
+            or uniform(self._seed, "straggle", rank, step) < stragglers.probability
+        )
+        return stragglers.slowdown if straggles else 1.0
+
+    def _jitter(self, rank: int, step: int) -> float:
+        """Return a log-normal factor of mean 1."""
+        sigma = self._settings.jitter
+        if not sigma:
+            return 1.0
+        return math.exp(
+            sigma * NormalDist().inv_cdf(uniform(self._seed, "jitter", rank, step)) - sigma**2 / 2
+        )
+
+    def wake_time(self, rank: int, time: float) -> float:
+        """Return when `rank` acts on an event at `time`: at once, or at the end of its outage."""
+        return time + self._outages[rank].delay(time, 0.0)
+
+    def arrival(self, source: int, to: int, size: int, sent: float, number: int) -> float:
+        """Return when a message arrives; calls must be in the order in which `source` sends its messages.
+
+        The message leaves after all earlier messages of `source` and never arrives before its predecessor on
+        the edge.
+
+        Args:
+            source: sending rank in the world.
+            to: receiving rank in the world.
+            size: bytes.
+            sent: clock of `source` when it sends.
+            number: number of the message on its edge.
+        """
+        left = max(sent, self._card_free[source]) + size / self._settings.bandwidth
+        self._card_free[source] = left
+        delay = self._settings.retransmit * self._losses(1, "loss", source, to, number)
+        arrival = max(left + self._settings.latency + delay, self._last_arrival.get((source, to), 0.0))
+        self._last_arrival[source, to] = arrival
+        return arrival
+
+    def _losses(self, messages: int, purpose: str, *coordinates: int) -> int:
+        """Return the largest number of losses of one message among `messages` messages sent at once.
+
+        P(at most k) = (1 - loss^(k+1))^messages.
+        """
+        if not (self._settings.loss and messages):
+            return 0
+        # Inverse transform sampling; expm1 stays accurate for many messages, where the power is close to 1.
+        log_success = math.log1p(-uniform(self._seed, purpose, *coordinates)) / messages
+        return int(math.log(-math.expm1(log_success)) / math.log(self._settings.loss))
+
+    def collective(self, call: CollectiveCost, group: int, number: int) -> float:
+        """Return the duration of a collective call in virtual seconds; a round waits for its last message.
+
+        Args:
+            call: messages of the call.
+            group: number of the communicator's group.
+            number: number of the call in this group.
+        """
+        lost = sum(
+            self._losses(call.messages, "loss of a call", group, number, k) for k in range(call.rounds)
+        )
+        waits = call.rounds * self._settings.latency + lost * self._settings.retransmit
+        return waits + call.size / self._settings.bandwidth
+
+
+class Outages:
+    """Intervals in which one rank makes no progress; calls must be in the order of its clock."""
+
+    def __init__(self, intervals: Iterator[Interval]) -> None:
+        self._coming = intervals
+        self._next = next(intervals, NEVER)
+
+    def delay(self, start: float, work: float) -> float:
+        """Return the seconds by which outages delay `work` seconds of computing that begin at `start`."""
+        held = 0.0
+        # An outage that begins during the delay of an earlier one delays the work, too.
+        while self._next[0] <= start + work + held:
+            held += max(0.0, self._next[1] - max(self._next[0], start))
+            self._next = next(self._coming, NEVER)
+        return held
+
+
+def _intervals(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interval]:
+    """Yield the outages of a rank, the configured and the drawn ones, by their begin and without overlaps.
+
+    Args:
+        settings: settings of the virtual machine.
+        rank: rank in the world.
+        seed: seed of the drawn outages.
+    """
+    written = sorted((each.at, each.at + each.seconds) for each in settings.failures if each.rank == rank)
+    return _disjoint(merge(written, _drawn(settings, rank, seed)))
+
+
+def _drawn(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interval]:
+    if settings.mtbf is None:
+        return
+    number, end = 0, 0.0
+    while True:
+        # Exponentially distributed durations by inverse transform; `uniform` never returns 0.
+        begin = end - settings.mtbf * math.log(uniform(seed, "failure", rank, number))
+        end = begin - settings.repair * math.log(uniform(seed, "repair", rank, number))
+        number += 1
+        yield begin, end
+
+
+def _disjoint(intervals: Iterator[Interval]) -> Iterator[Interval]:
+    """Join overlapping intervals; `intervals` are sorted by their begin."""
+    # Outages.delay adds up the intervals and would count an overlap twice.
+    joined = next(intervals, NEVER)
+    for begin, end in intervals:
+        if begin <= joined[1]:
+            joined = (joined[0], max(joined[1], end))
+        else:
+            yield joined
+            joined = (begin, end)
+    yield joined
+
+
+def _stragglers(settings: SimulationConfig, size: int, seed: int) -> frozenset[int]:
+    """Return the stragglers: the configured ranks and a random fraction of all ranks.
+
+    Args:
+        settings: settings of the virtual machine.
+        size: number of ranks.
+        seed: seed of the draw.
+    """
+    shuffled = sorted(range(size), key=lambda rank: uniform(seed, "straggler", rank))
+    return frozenset([*settings.stragglers.ranks, *shuffled[: round(settings.stragglers.fraction * size)]])
+
+
+class DrawCounts:
+    """Counts the messages on each edge and the collective calls of each group of the simulated world."""
+
+    def __init__(self) -> None:
+        self._messages: dict[int, Counter[int]] = {}
+        self._collectives: Counter[int] = Counter()
+
+    def count_message(self, source: int, to: int) -> int:
+        """Count a message; return the number of messages from `source` to `to` so far."""
+        sent = self._messages.setdefault(source, Counter())
+        sent[to] += 1
+        return sent[to]
+
+    def count_collective(self, group: int) -> int:
+        """Count a collective call; return the number of earlier calls of the group."""
+        self._collectives[group] += 1
+        return self._collectives[group] - 1
+
+    def state(self, rank: int) -> dict[str, Any]:
+        """Return the counts that a rank saves: its messages, and the calls of all groups."""
+        sent = self._messages.get(rank, Counter())
+        return {"messages": [*sent.items()], "collectives": [*self._collectives.items()]}
+
+    def load_state(self, rank: int, state: dict[str, Any]) -> None:
+        """Restore the counts that `state` returned for the rank."""
+        self._messages[rank] = Counter(dict(state["messages"]))
+        self._collectives = Counter(dict(state["collectives"]))
+
+
+@dataclass(eq=False)
+class SimProcess:
+    """One simulated rank of the whole world.
+
+    Attributes:
+        number: rank in the world.
+        clock: virtual seconds.
+        resumed_at: virtual time at which it was last resumed; all other processes have run up to this time.
+        waits_for: the awaited event while it is blocked, for the error message of a deadlock.
+    """
+
+    number: int
+    clock: float = 0.0
+    resumed_at: float = 0.0
+    waits_for: str = ""
+
+
+class EventLoop:
+    """Runs one program per process; `on_switch` is called before each resumption of a process."""
+
+    def __init__(self, size: int, on_switch: Callable[[], None] = lambda: None) -> None:
+        self.processes = [SimProcess(number) for number in range(size)]
+        self._on_switch = on_switch
+        self._greenlets: list[greenlet] = []
+        self._ready: list[tuple[float, int]] = []
+
+    def run(self, programs: list[Callable[[], None]]) -> None:
+        """Run all programs to their end; the first exception ends all of them."""
+        # greenlet raises the exception of a program here, in the parent, which ends the loop.
+        self._greenlets = [greenlet(program) for program in programs]
+        for process in self.processes:
+            self.wake(process, 0.0)
+        running = len(programs)
+        while running:
+            running -= self._step()
+
+    def _step(self) -> bool:
+        """Resume the earliest process; return True if it has ended."""
+        if not self._ready:
+            waiting = ", ".join(
+                f"rank {p.number} waits for {p.waits_for}" for p in self.processes if p.waits_for
+            )
+            raise PeerLostError(f"deadlock between simulated ranks: {waiting}")
+        time, number = heapq.heappop(self._ready)
+        # Wake-ups of a process may be left when it ends.
+        if self._greenlets[number].dead:
+            return False
+        self.processes[number].resumed_at = time
+        self._on_switch()
+        self._greenlets[number].switch()
+        return bool(self._greenlets[number].dead)
+
+    def wake(self, process: SimProcess, time: float) -> None:
+        """Resume `process` at `time`; the process itself checks whether its wait is over."""
+        heapq.heappush(self._ready, (time, process.number))
+
+    def block(self, process: SimProcess, what: str) -> None:
+        """Run other processes until one of them wakes this process."""
+        process.waits_for = what
+        _hub().switch()
+        process.waits_for = ""
+
+    def yield_to_earlier(self, process: SimProcess) -> None:
+        """Let every process with an earlier clock run first."""
+        if not self._ready or self._ready[0] > (process.clock, process.number):
+            process.resumed_at = process.clock
+            return
+        self.wake(process, process.clock)
+        process.resumed_at = -1.0
+        # An earlier wake-up, for example by a message, may resume the process before its clock.
+        while process.resumed_at < process.clock:
+            _hub().switch()
+
+
+def _hub() -> greenlet:
+    parent = getcurrent().parent
+    assert parent is not None
+    return parent

@@ -1,0 +1,146 @@
+"""Options that several commands share (FILE, --set, --launcher), and the table of sub-commands.
+
+A table of subcommands: each name has a module with HELP, add_arguments and run.
+
+Common options of the commands that read an experiment file: FILE, --set and the launcher.
+"""
+
+import argparse
+import shlex
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from nnlo_lib.core.errors import UserError
+
+if TYPE_CHECKING:
+    from nnlo_lib.config import Experiment
+
+LEVEL_NAMES = ("debug", "info", "warning", "error")
+
+
+def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, str]) -> None:
+    """Add a subcommand for each name in `modules`, which maps it to its module in nnlo_lib.commands."""
+    subcommands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for name, module_name in modules.items():
+        # Every module is imported, also for `nnlo --help`: heavy packages are therefore imported in `run_<name>`.
+        module, key = import_module(f"nnlo_lib.commands.{module_name}"), name.replace("-", "_")
+        subcommand = subcommands.add_parser(name, help=getattr(module, f"{key.upper()}_HELP"))
+        subcommand.set_defaults(command=getattr(module, f"run_{key}"))
+        getattr(module, f"add_{key}_arguments")(subcommand)
+        add_log_options(subcommand, is_shown=False)
+
+
+def add_log_options(parser: argparse.ArgumentParser, is_shown: bool) -> None:
+    """Add the level and the file of the log, which all commands accept before and after their name."""
+    # Without a default, so that the parser of a subcommand does not overwrite what stands before its name.
+    for option, text, values in (
+        ("--log-level", "least level of the log messages, also of the ranks; default: info", LEVEL_NAMES),
+        (
+            "--log-file",
+            "file to which the log messages, also of the ranks, are appended with time stamps",
+            None,
+        ),
+    ):
+        shown = text if is_shown else argparse.SUPPRESS
+        parser.add_argument(option, choices=values, default=argparse.SUPPRESS, help=shown)
+
+
+def add_experiment_arguments(parser: argparse.ArgumentParser, is_required: bool = True) -> None:
+    """Add the experiment file, and overrides of its keys."""
+    parser.add_argument("file", nargs=None if is_required else "?", help="experiment file (YAML)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
+        help="set a key of the experiment file, such as train.epochs=5; may be repeated",
+    )  # fmt: skip
+
+
+def add_launcher_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the command that starts MPI ranks."""
+    parser.add_argument(
+        "--launcher",
+        type=_launcher,
+        default="mpiexec",
+        help="command that starts N MPI ranks with -n N; default: %(default)s",
+    )
+
+
+def _launcher(command: str) -> str:
+    try:
+        shlex.split(command)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{command}: {error}; close the quotation") from None
+    return command
+
+
+def read_experiment(options: argparse.Namespace, first: bool = False) -> tuple["Experiment", list[str]]:
+    """Return the experiment and the names of its selected runs.
+
+    The selected run is `options.run`. Without it, all runs are selected, or only the first run if `first`.
+    """
+    from nnlo_lib.experiment.load import load_experiment
+
+    return _selected(load_experiment(options.file, options.changes), options, first)
+
+
+def read_checked_experiment(
+    options: argparse.Namespace, first: bool = False
+) -> tuple["Experiment", list[str]]:
+    """Return the experiment and the names of its selected runs, after all checks that need no training."""
+    from nnlo_lib.preflight.preflight import load_and_check
+
+    return _selected(load_and_check(options.file, options.changes), options, first)
+
+
+def _selected(
+    experiment: "Experiment", options: argparse.Namespace, first: bool
+) -> tuple["Experiment", list[str]]:
+    """Return the experiment and the names of its selected runs.
+
+    Args:
+        experiment: the experiment.
+        options: options of the command, with the overrides.
+        first: select only the first of several runs.
+    """
+    from nnlo_lib.experiment.load import reject_ineffective_overrides
+
+    names = _selected_runs(options, experiment)[: 1 if first else None]
+    reject_ineffective_overrides(experiment, names, options.changes)
+    return experiment, names
+
+
+def chosen_seed(options: argparse.Namespace, experiment: "Experiment") -> int:
+    """Return --seed, or the first seed of the experiment."""
+    return experiment.seeds[0] if options.seed is None else int(options.seed)
+
+
+def print_warnings(experiment: "Experiment") -> None:
+    """Log a warning for valid settings that are probably a mistake."""
+    from nnlo_lib.core.logging_setup import get_logger
+    from nnlo_lib.search.space.validate import search_warnings
+
+    for warning in search_warnings(experiment):
+        get_logger(__name__).warning(warning)
+
+
+def refuse_automatic_gpus_of_cluster(options: argparse.Namespace) -> None:
+    """Raise UserError if jobs of the cluster in --profile would have `gpus_per_rank: auto`."""
+    if options.profile:
+        from nnlo_lib.experiment.load import refuse_automatic_gpus
+
+        refuse_automatic_gpus(options.file, options.changes)
+
+
+def print_lsf_requests(experiment: "Experiment") -> None:
+    """Print what the jobs of an experiment ask of LSF."""
+    from nnlo_lib.cluster.lsf_request import lsf_requests
+
+    print("\n".join(["LSF is asked for:", *(f"  {line}" for line in lsf_requests(experiment))]))
+
+
+def _selected_runs(options: argparse.Namespace, experiment: "Experiment") -> list[str]:
+    """Return the name of the run `options.run`, or the names of all runs if it is not set."""
+    names, wanted = list(experiment.variants), getattr(options, "run", None)
+    if wanted and wanted not in names:
+        raise UserError(f"--run: {options.file} has no run '{wanted}'; choose from {', '.join(names)}")
+    return [wanted] if wanted else names

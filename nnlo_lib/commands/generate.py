@@ -1,0 +1,61 @@
+"""`nnlo docs`, `nnlo import`: write files that are derived from something else.
+
+`nnlo docs`: write the files that are generated from the configuration's types.
+
+`nnlo import`: translate a command or file of another system into an experiment.
+"""
+
+import argparse
+
+from nnlo_lib.core.errors import EXIT_PARTIAL_IMPORT, UserError
+from nnlo_lib.core.logging_setup import get_logger
+
+DOCS_HELP = "write the files that are generated from the configuration's types"
+
+
+def add_docs_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the option `--check`."""
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit with status 1 if a generated file is outdated",
+    )
+
+
+def run_docs(options: argparse.Namespace) -> int:
+    """Write the files; with --check, print the differences instead and return 1 if there are any."""
+    from nnlo_lib.config.docgen import write_all
+
+    return write_all(options.check, options.parser)
+
+
+IMPORT_HELP = "translate a command or file of NNLO, mpi_learn, PyDTNN, Theano-MPI or DiNNO into an experiment; status 3: only in part"
+
+
+def add_import_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command or file to translate."""
+    parser.add_argument(
+        "words",
+        # Options of the imported command, such as -n 3, belong to it and not to nnlo.
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="the command to translate, as one quoted string or as separate words; or the path of a file, such as a job script",
+    )
+
+
+def run_import(options: argparse.Namespace) -> int:
+    """Print the experiment as YAML; return 3 if options are not translated."""
+    from nnlo_lib.compat.importers.translate import import_experiment
+
+    # argparse keeps a leading `--` in REMAINDER (Python 3.11).
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    if not words:
+        raise UserError(
+            "COMMAND: missing; pass a command or a file, such as nnlo import 'mpirun -np 3 TrainingDriver ...'"
+        )
+    imported = import_experiment(words)
+    print(imported.text, end="")
+    if not imported.count_line:
+        return 0
+    get_logger(__name__).warning(f"nnlo import: {imported.count_line}; see the comments in the experiment")
+    return EXIT_PARTIAL_IMPORT

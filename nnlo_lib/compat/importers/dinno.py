@@ -1,0 +1,263 @@
+"""DiNNO's YAML files.
+
+DiNNO's scaling study: one run for each number of nodes, or for each algebraic connectivity of the graph.
+
+Translation of DiNNO's YAML files: one experiment with one or several problems.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.compat.importers.dinno_problem import check_keys, leaf_keys, number, set_problem
+from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.config import suggest_name
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.yaml_source import read_yaml
+
+KEYS = {"const", "min_N", "max_N", "target_fied", "min_fied", "max_fied", "num_nodes", "num_trials"}
+REQUIRED = {
+    "fiedler": ("min_N", "max_N", "target_fied", "num_trials"),
+    "num_nodes": ("num_nodes", "min_fied", "max_fied", "num_trials"),
+}
+
+
+@dataclass(frozen=True)
+class ScalingTrial:
+    """One run of the sweep.
+
+    Attributes:
+        name: name of the run.
+        nodes: number of nodes.
+        connectivity: algebraic connectivity (Fiedler value) of the graph.
+    """
+
+    name: str
+    nodes: int
+    connectivity: float
+
+
+def scaling_trials(scaling: Mapping[str, Any], where: str) -> list[ScalingTrial]:
+    """Return the trials of a sweep, whose values have equal distances.
+
+    Args:
+        scaling: section `experiment.scaling`.
+        where: name of the section in error messages.
+
+    Raises:
+        UserError: if a key is unknown, missing, or not valid.
+    """
+    check_keys(scaling, KEYS, where)
+    const = scaling.get("const")
+    if const not in REQUIRED:
+        raise UserError(f"{where}: const: expected fiedler or num_nodes, got {const!r}")
+    if missing := [key for key in REQUIRED[const] if key not in scaling]:
+        raise UserError(f"{where}: the key {missing[0]} is missing; a sweep with const {const} requires it")
+    count = int(number(scaling, "num_trials", 1))
+    if const == "fiedler":
+        ends = int(number(scaling, "min_N", 1)), int(number(scaling, "max_N", 1))
+        fixed = float(number(scaling, "target_fied", 1.0))
+        trials = [ScalingTrial(f"nodes-{int(value)}", int(value), fixed) for value in _spaced(*ends, count)]
+    else:
+        nodes = int(number(scaling, "num_nodes", 1))
+        bounds = float(number(scaling, "min_fied", 1.0)), float(number(scaling, "max_fied", 1.0))
+        values = [round(value, 6) for value in _spaced(*bounds, count)]
+        trials = [ScalingTrial(f"fiedler-{value:g}".replace(".", "_"), nodes, value) for value in values]
+    return list(dict.fromkeys(trials))
+
+
+def _spaced(first: float, last: float, count: int) -> Iterator[float]:
+    for index in range(count):
+        yield first + (last - first) * index / max(1, count - 1)
+
+
+EXPERIMENT = {
+    "name", "data_dir", "output_metadir", "writeout", "use_cuda", "seed", "data_split_type", "loss", "graph", "model",
+    "individual_training", "scaling", "data",
+}  # fmt: skip
+GRAPH = {"num_nodes", "type", "p", "gen_attempts"}
+# `kernal_width` is the spelling of DiNNO's README; its code reads kernel_size.
+MODEL = {"num_filters": "filters", "kernel_size": "kernel", "kernal_width": "kernel", "linear_width": "width"}
+FOURIER = {"shape", "scale"}
+INDIVIDUAL_KEYS = {"train_solo", "optimizer", "lr", "epochs", "train_batch_size", "val_batch_size", "verbose"}
+LOSSES = {"NLL": "cross_entropy", "MSE": "mse", "L1": "mae", "BCE": "binary_cross_entropy"}
+
+
+def translate_study(path: Path) -> ExperimentDraft:
+    """Translate a YAML file of DiNNO. Raises UserError if a key or value is not valid in DiNNO."""
+    written, _ = read_yaml(path)
+    check_keys(written, {"experiment", "problem_configs", "problem"}, str(path))
+    experiment = written.get("experiment") or {}
+    check_keys(experiment, EXPERIMENT, f"{path}: experiment")
+    _refuse_density(experiment, path)
+    draft = ExperimentDraft("Imported from a DiNNO file; start: nnlo simulate FILE")
+    draft.set("name", named(str(experiment.get("name", path.stem))), "experiment.name")
+    draft.set("train.precision", "float64", "DiNNO computes in float64; float32 is faster")
+    nodes = _graph(draft, experiment)
+    _data(draft, experiment)
+    _model(draft, experiment)
+    _other_keys(draft, experiment)
+    _problems(draft, written, nodes, path)
+    _individual_baseline(draft, experiment.get("individual_training") or {}, path)
+    draft.given_words += sorted(leaf_keys(written))
+    draft.remarks += [
+        "DiNNO's DSGD and DSGT mix in place, one node after another; in nnlo, all nodes mix at the same time "
+        "(`algorithm.mixing: in_place` is the DSGD of DiNNO).",
+        "DiNNO evaluates all nodes before every evaluate_frequency-th round, and never after the last round; nnlo "
+        "evaluates them after each epoch, which has at most evaluate_frequency rounds.",
+    ]
+    return draft
+
+
+def _refuse_density(experiment: Mapping[str, Any], path: Path) -> None:
+    """Raise UserError for the density experiments, which have lidar data, moving robots or a Fourier network."""
+    model = experiment.get("model")
+    density = FOURIER & set(model if isinstance(model, Mapping) else ())
+    if "data" in experiment or density or not {"graph", "scaling"} & set(experiment):
+        raise UserError(
+            f"{path}: this is a density experiment of DiNNO (lidar scans of floor plans, moving robots), which is not translated; "
+            "start from config/experiments/lidar-quick.yaml, and import files of the MNIST experiments only, which have "
+            "experiment.graph or experiment.scaling"
+        )
+
+
+def _problems(draft: ExperimentDraft, written: Mapping[str, Any], nodes: int, path: Path) -> None:
+    """Translate the problems of a file, and the trials of a scaling study.
+
+    Args:
+        draft: receives the settings.
+        written: contents of the file.
+        nodes: number of nodes of the graph.
+        path: path of the file, for error messages.
+
+    Raises:
+        UserError: if a key or value is not valid in DiNNO.
+    """
+    problems = written.get("problem_configs") or {}
+    # Files of the scaling study have a single `problem` instead of `problem_configs`.
+    if "problem" in written:
+        problems = {"problem": written["problem"]}
+    if not problems:
+        raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
+    # Problems may have any names; this checks only that the section is a mapping.
+    check_keys(problems, problems, f"{path}: problem_configs")
+    trials = _trials(written["experiment"]) if "scaling" in written["experiment"] else []
+    if trials and len(problems) > 1:
+        raise UserError(
+            f"{path}: experiment.scaling requires one problem, got {len(problems)}; remove the others"
+        )
+    for trial in trials:
+        settings = {**next(iter(problems.values())), "problem_name": trial.name}
+        set_problem(draft, settings, trial.nodes, f"{path}: problem {trial.name}", alone=False)
+        draft.set(f"runs.{trial.name}.parallel.ranks", trial.nodes, "experiment.scaling")
+        graph = {"name": "disk", "connectivity": trial.connectivity}
+        draft.set(f"runs.{trial.name}.topology", graph, "experiment.scaling")
+    for count, settings in enumerate(problems.values() if not trials else (), start=1):
+        set_problem(draft, settings, nodes, f"{path}: problem {count}", alone=len(problems) == 1)
+
+
+def _trials(experiment: Mapping[str, Any]) -> list[ScalingTrial]:
+    return scaling_trials(experiment["scaling"], "experiment.scaling")
+
+
+def _graph(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> int:
+    graph = experiment.get("graph") or {}
+    check_keys(graph, GRAPH, "experiment.graph")
+    trials = _trials(experiment) if "scaling" in experiment else []
+    nodes = trials[0].nodes if trials else int(number(graph, "num_nodes", 2))
+    draft.set("parallel.ranks", nodes, "experiment.scaling" if trials else "experiment.graph.num_nodes")
+    draft.set(
+        "parallel.transport",
+        "simulated",
+        "DiNNO runs all nodes in one process; with mpi, each node is a process",
+    )
+    draft.set("parallel.simulation.compute", "batched", "fastest mode for many small models")
+    if trials:
+        kind = {"name": "disk", "connectivity": trials[0].connectivity}
+        draft.set("topology", kind, "random disk graphs of experiment.scaling")
+        return nodes
+    kind = {"name": graph.get("type", "wheel")}
+    source = f"experiment.graph.type {kind['name']}"
+    if kind["name"] == "random":
+        kind |= {"p": graph.get("p", 0.5), "gen_attempts": graph.get("gen_attempts", 100)}
+    elif unused := [key for key in ("p", "gen_attempts") if key in graph]:
+        draft.ineffective.append(f"experiment.graph: {', '.join(unused)} (used only by random graphs)")
+    draft.set("topology", kind, source)
+    return nodes
+
+
+def _data(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
+    draft.set("data.dataset", "mnist", "DiNNO's experiment with MNIST")
+    draft.set("data.normalize", "standard", "DiNNO's Normalize(0.1307, 0.3081)")
+    draft.set("data.validation", "test", "DiNNO validates on the test images")
+    if "scaling" in experiment:
+        draft.set("data.partition", {"name": "sorted"}, "the sorted split of DiNNO's scaling study")
+        return
+    split = str(experiment.get("data_split_type", "random"))
+    names = {"hetero": "by_class", "random": "iid"}
+    if split not in names:
+        raise UserError(
+            f"experiment.data_split_type: DiNNO has no split '{split}'; {suggest_name(split, names)}"
+        )
+    draft.set("data.partition", {"name": names[split]}, f"experiment.data_split_type {split}")
+    draft.remarks.append(
+        "hetero: DiNNO drops classes if the number of nodes does not divide 10; nnlo drops no class."
+        if split == "hetero"
+        else "random: in DiNNO, each node keeps its samples; nnlo shuffles all samples among the nodes in each epoch."
+    )
+
+
+def _model(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
+    model = experiment.get("model") or {}
+    check_keys(model, MODEL, "experiment.model")
+    loss = str(experiment.get("loss", "NLL"))
+    if loss not in LOSSES:
+        raise UserError(f"experiment.loss: DiNNO has no loss '{loss}'; {suggest_name(loss, LOSSES)}")
+    draft.set("loss", LOSSES[loss], f"experiment.loss {loss}")
+    args = {MODEL[key]: value for key, value in model.items()}
+    draft.set("model", {"name": "dinno_conv", "args": args}, f"experiment.model: {', '.join(model)}")
+
+
+def _other_keys(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
+    if "seed" in experiment:
+        draft.set("seeds", [experiment["seed"]], "experiment.seed")
+    notes = {
+        "data_dir": "nnlo downloads MNIST; to use your own copy, set data.source to the folder of its four files",
+        "output_metadir": "nnlo writes results to results/<name>/",
+        "writeout": "nnlo always writes results; to keep none, run it in a temporary folder",
+        "use_cuda": "set parallel.gpus_per_rank instead",
+    }
+    draft.remarks += [
+        f"experiment.{key} {experiment[key]}: {text}" for key, text in notes.items() if key in experiment
+    ]
+
+
+def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], path: Path) -> None:
+    """Add the baseline in which every node trains only on its own samples.
+
+    Args:
+        draft: receives the run `alone`.
+        alone: section `experiment.individual_training`; empty if the file has no such section.
+        path: path of the file, for error messages.
+
+    Raises:
+        UserError: if the section has a key that DiNNO does not define.
+    """
+    check_keys(alone, INDIVIDUAL_KEYS, f"{path}: individual_training")
+    if not alone.get("train_solo"):
+        draft.ineffective += ["experiment.individual_training.train_solo false"] if alone else []
+        return
+    # A run inherits the keys of the experiment: the number of steps and the schedule of DiNNO's rounds are
+    # reset to their defaults below.
+    rule = {"name": alone.get("optimizer", "adam"), "lr": alone.get("lr", 0.001)}
+    train = {
+        "epochs": alone.get("epochs", 1),
+        "batch_size": alone.get("train_batch_size", 64),
+        "steps_per_epoch": None,
+    }
+    changes = {
+        "algorithm": {"name": "individual"},
+        "train": {**train, "optimizer": rule, "schedule": {"name": "constant"}},
+    }
+    draft.set("runs.alone", changes, "experiment.individual_training")

@@ -1,1 +1,0 @@
-"""Translate DiNNO's study files."""

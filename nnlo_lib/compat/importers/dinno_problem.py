@@ -1,0 +1,263 @@
+"""One problem of DiNNO's files, with checked keys.
+
+Checks of the keys and values in DiNNO's files, so that no misspelled key is ignored.
+
+Translation of one problem of DiNNO's files, an algorithm with its constants, to a run.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.config import suggest_name
+from nnlo_lib.core.errors import UserError
+
+
+def leaf_keys(block: Any) -> set[str]:
+    """Return the keys, at any depth, whose values are not mappings."""
+    inner = [block] if isinstance(block, Mapping) else []
+    keys = {key for each in inner for key, value in each.items() if not isinstance(value, Mapping)}
+    return keys.union(*(leaf_keys(value) for each in inner for value in each.values()))
+
+
+def number(block: Mapping[str, Any], key: str, default: float) -> float:
+    """Return a number of a section of the file.
+
+    Args:
+        block: section of the file.
+        key: key of the number.
+        default: value if the key is missing; an int allows only positive integers.
+
+    Raises:
+        UserError: if the value is not such a number.
+    """
+    value = block.get(key, default)
+    whole = isinstance(default, int)
+    if (
+        # bool is a subclass of int.
+        isinstance(value, bool)
+        or not isinstance(value, int if whole else int | float)
+        or (whole and value < 1)
+    ):
+        raise UserError(f"{key}: expected {'a positive integer' if whole else 'a number'}, got {value!r}")
+    return value
+
+
+def check_keys(block: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
+    """Check the keys of a section of the file.
+
+    Args:
+        block: section of the file.
+        keys: keys that DiNNO defines.
+        where: name of the section in error messages.
+
+    Raises:
+        UserError: if `block` is not a mapping, or has a key that DiNNO does not define.
+    """
+    if not isinstance(block, Mapping):
+        raise UserError(f"{where}: expected a mapping of keys, got {block!r}")
+    for key in block:
+        if key not in set(keys):
+            raise UserError(f"{where}: DiNNO has no key '{key}'; {suggest_name(key, keys)}")
+
+
+PROBLEM = {
+    "problem_name", "train_batch_size", "val_batch_size", "evaluate_frequency", "verbose_evals", "metrics",
+    "metrics_config", "optimizer_config", "comm_radius", "dynamic_graph", "save_models",
+}  # fmt: skip
+EVALUATION_KEYS = {"evaluate_frequency", "tloss_decay", "mesh_only_at_end"}
+COMMON = {"alg_name", "outer_iterations", "profile"}
+# `persistant` is DiNNO's spelling; primal_lr is a key of its older files.
+PRIMAL = {
+    "rho_init", "rho_scaling", "primal_iterations", "primal_optimizer", "primal_lr", "primal_lr_start",
+    "primal_lr_finish", "lr_decay_type", "persistant_primal_opt",
+}  # fmt: skip
+KEYS = {"dinno": PRIMAL, "cadmm": PRIMAL, "dsgd": {"alpha0", "mu"}, "dsgt": {"alpha", "init_grads"}}
+METRICS = {
+    "validation_loss": "val_loss in history.csv", "top1_accuracy": "val_accuracy in history.csv",
+    "consensus_error": "consensus_error and consensus_error_normalised in history.csv, the distance of nodes to their mean, "
+    "and consensus.npz, the distance of every pair of nodes",
+    "validation_as_vector": "validation_metrics.npz, accuracy and loss of each validation sample",
+    "train_loss_moving_average": "train_loss_average in history.csv",
+    "forward_pass_count": "samples in history.csv", "current_epoch": "epoch in history.csv",
+}  # fmt: skip
+INIT_GRADS = {
+    True: "as in nnlo, trackers start with the first gradients",
+    False: "in DiNNO, trackers start with 0, so that the first round averages equal weights and changes nothing; nnlo starts "
+    "with the first gradients, so its round k is round k + 1 of DiNNO",
+}
+MNIST_TRAIN_SAMPLES = 60_000
+
+
+def set_problem(
+    draft: ExperimentDraft, settings: Mapping[str, Any], nodes: int, where: str, alone: bool
+) -> None:
+    """Translate a problem of DiNNO.
+
+    Args:
+        draft: receives the settings.
+        settings: section of the problem.
+        nodes: number of nodes of the graph.
+        where: name of the section in error messages.
+        alone: True if the file has only this problem; its keys are set in the experiment, not in a run.
+
+    Raises:
+        UserError: if a key, value or algorithm is unknown, or if two problems have the same name.
+    """
+    check_keys(settings, PROBLEM, where)
+    # A dot would divide the key `runs.<name>.<key>` in the wrong place.
+    name = named(str(settings.get("problem_name", where.rpartition(" ")[2]))).replace(".", "_")
+    if any(each.key.startswith(f"runs.{name}.") for each in draft.settings):
+        raise UserError(f"{where}: another problem has the name {name}; set a unique problem_name")
+    config = settings.get("optimizer_config") or {}
+    check_keys(config, COMMON.union(*KEYS.values()), f"{where}: optimizer_config")
+    algorithm = str(config.get("alg_name", "dinno"))
+    if algorithm not in KEYS:
+        raise UserError(f"{where}: DiNNO has no algorithm '{algorithm}'; {suggest_name(algorithm, KEYS)}")
+    check_keys(config, COMMON | KEYS[algorithm], f"{where}: optimizer_config")
+    start = "" if alone else f"runs.{name}."
+
+    def put(key: str, value: Any, source: str) -> None:
+        draft.set(start + key, value, source)
+
+    steps = int(number(config, "primal_iterations", 2)) if algorithm in ("dinno", "cadmm") else 1
+    put("train.batch_size", int(number(settings, "train_batch_size", 64)), "train_batch_size")
+    _rounds(put, settings, config, nodes, steps)
+    {"dsgd": _dsgd, "dsgt": _dsgt}.get(algorithm, _dinno)(put, config)
+    if config.get("profile"):
+        put(
+            "observe.profile",
+            # DiNNO's torch.profiler waits for one round, warms up for one and records three, repeatedly; nnlo
+            # records the first three.
+            {"tool": "torch", "first": 2 * steps + 1, "steps": 3 * steps},
+            "profile, for three rounds",
+        )
+    if "init_grads" in config:
+        draft.remarks.append(
+            f"{name}: init_grads {config['init_grads']}: {INIT_GRADS[bool(config['init_grads'])]}"
+        )
+    _metrics_and_options(draft, settings, name)
+    _observed(put, settings)
+
+
+def _rounds(
+    put: Callable[..., None], settings: Mapping[str, Any], config: Mapping[str, Any], nodes: int, steps: int
+) -> None:
+    """Divide the rounds into equal epochs.
+
+    An epoch has at most evaluate_frequency rounds, and at most the rounds of one pass over MNIST.
+
+    Args:
+        put: function that sets a key of the run.
+        settings: section of the problem.
+        config: section `optimizer_config` of the problem.
+        nodes: number of nodes of the graph.
+        steps: gradient steps per round.
+    """
+    rounds = int(number(config, "outer_iterations", 1))
+    evaluation = settings.get("metrics_config") or {}
+    check_keys(evaluation, EVALUATION_KEYS, "metrics_config")
+    # evaluate_frequency is a key of the problem in older files, and of metrics_config in newer ones.
+    every = int(number({**settings, **evaluation}, "evaluate_frequency", rounds))
+    longest = max(1, MNIST_TRAIN_SAMPLES // nodes // int(number(settings, "train_batch_size", 64)) // steps)
+    # All epochs of a run have the same number of steps, so the length must divide the number of rounds.
+    length = max(each for each in range(1, min(every, longest, rounds) + 1) if rounds % each == 0)
+    source = f"outer_iterations {rounds}, evaluate_frequency {every}: epochs of {length} rounds"
+    put("train.epochs", math.ceil(rounds / length), source)
+    put(
+        "train.steps_per_epoch",
+        length * steps,
+        f"{length} rounds of {steps} steps" if steps > 1 else f"{length} rounds",
+    )
+
+
+def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
+    scaling = float(number(config, "rho_scaling", 1.0))
+    block = {
+        "name": config.get("alg_name", "dinno"),
+        "rho": round(float(number(config, "rho_init", 0.5)) * scaling, 12),
+        "rho_scaling": scaling,
+        "primal_iterations": int(number(config, "primal_iterations", 2)),
+        "persistent_optimizer": bool(config.get("persistant_primal_opt", False)),
+    }
+    put(
+        "algorithm",
+        block,
+        "alg_name, rho_init (DiNNO multiplies it by rho_scaling before the first round), rho_scaling, "
+        "primal_iterations, persistant_primal_opt",
+    )
+    # Older files have the constant primal_lr instead of primal_lr_start and primal_lr_finish.
+    start = float(
+        number({"primal_lr_start": number(config, "primal_lr", 0.001), **config}, "primal_lr_start", 0.001)
+    )
+    rule = str(config.get("primal_optimizer", "adam"))
+    put(
+        "train.optimizer",
+        {"name": rule, "lr": start},
+        "primal_optimizer, primal_lr or primal_lr_start",
+    )
+    kind = config.get("lr_decay_type", "constant")
+    if kind != "constant":
+        put(
+            "train.schedule",
+            {"name": kind, "final": float(number(config, "primal_lr_finish", start))},
+            f"lr_decay_type {kind}, primal_lr_finish",
+        )
+
+
+def _dsgd(put: Callable[..., None], config: Mapping[str, Any]) -> None:
+    alpha, mu = float(number(config, "alpha0", 0.005)), float(number(config, "mu", 0.0))
+    put("algorithm", {"name": "dsgd"}, "alg_name")
+    # DiNNO applies alpha <- alpha (1 - mu alpha) before its first use; rounding keeps floating-point errors
+    # out of the experiment file.
+    lr = round(alpha * (1 - mu * alpha), 15)
+    put(
+        "train.optimizer",
+        {"name": "sgd", "lr": lr},
+        "alpha0, which DiNNO reduces with mu before the first round",
+    )
+    if mu:
+        put("train.schedule", {"name": "diminishing", "mu": mu}, "mu")
+
+
+def _dsgt(put: Callable[..., None], config: Mapping[str, Any]) -> None:
+    put("algorithm", {"name": "dsgt"}, "alg_name")
+    put("train.optimizer", {"name": "sgd", "lr": float(number(config, "alpha", 0.005))}, "alpha")
+
+
+def _observed(put: Callable[..., None], settings: Mapping[str, Any]) -> None:
+    """Request the arrays and the column that the metrics of a problem need."""
+    metrics = settings.get("metrics") or []
+    if "consensus_error" in metrics:
+        put("observe.consensus_matrix", True, "metrics consensus_error")
+    if "validation_as_vector" in metrics:
+        put("observe.sample_metrics", True, "metrics validation_as_vector")
+    if "train_loss_moving_average" in metrics:
+        # DiNNO's tloss_decay is the weight of the newest loss.
+        decay = float(number(settings.get("metrics_config") or {}, "tloss_decay", 0.02))
+        put("observe.loss_average", round(1 - decay, 12), "metrics train_loss_moving_average, tloss_decay")
+
+
+def _metrics_and_options(draft: ExperimentDraft, settings: Mapping[str, Any], name: str) -> None:
+    metrics = settings.get("metrics") or []
+    if not isinstance(metrics, list):
+        raise UserError(f"{name}: metrics: expected a list, got {metrics!r}")
+    for metric in metrics:
+        if str(metric) not in METRICS:
+            draft.add_untranslatable(f"{name}: metrics {metric}", "nnlo does not measure it")
+    measured = [f"{metric} is {METRICS[metric]}" for metric in map(str, metrics) if metric in METRICS]
+    # Problems of one file mostly share their metrics and keys; each remark is added only once.
+    if measured and (text := f"metrics: {'; '.join(measured)}") not in draft.remarks:
+        draft.remarks.append(text)
+    notes = {
+        "val_batch_size": "nnlo uses a fixed batch size for validation", "verbose_evals": "DiNNO never reads it",
+        "dynamic_graph": "DiNNO never reads it", "save_models": "nnlo always saves models",
+    }  # fmt: skip
+    for key, text in notes.items():
+        if key in settings and (line := f"{key} {settings[key]}: {text}") not in draft.remarks:
+            draft.remarks.append(line)
+    if "comm_radius" in settings:
+        draft.add_untranslatable(
+            f"{name}: comm_radius {settings['comm_radius']}", "nnlo has no graphs of moving robots"
+        )

@@ -1,0 +1,184 @@
+"""Networks and optimizers by the names of Keras, NNLO and mpi_learn.
+
+Networks of NNLO and mpi_learn: by name, as a module with get_model(), or as JSON of Keras.
+
+Optimizers of Keras and TensorFlow: names of arguments, and translation.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.compat.importers.draft import ExperimentDraft
+from nnlo_lib.config.base import block_types
+from nnlo_lib.config.optimizer import OptimizerConfig
+
+
+@dataclass(frozen=True)
+class ImportedNetwork:
+    """A network of NNLO or of the user.
+
+    Attributes:
+        name: model name in experiments, or path of a file.
+        dataset: data set that the network's module provides, if any.
+        space: search space in the original NNLO: arguments of the network, or keys with their section.
+        space_note: difference to the space of the original NNLO, if any.
+        is_user_file: True if the network is a Python file of the user.
+    """
+
+    name: str
+    dataset: str | None = None
+    space: dict[str, Any] = field(default_factory=dict)
+    space_note: str = ""
+    is_user_file: bool = False
+
+
+# The original NNLO searches up to 1, which drops all units.
+DROPOUT = {"uniform": [0.0, 0.95]}
+MNIST = ImportedNetwork(
+    "nnlo_mnist", "mnist",
+    {"filters": {"integer": [10, 50]}, "pool": {"integer": [2, 10]}, "kernel": {"integer": [2, 10]},
+     "dense": {"integer": [50, 200]}, "dropout": DROPOUT},
+)  # fmt: skip
+TORCH_MNIST = ImportedNetwork(
+    "nnlo_mnist_torch", "mnist",
+    {"kernel": {"integer": [2, 9]}, "dense": {"integer": [50, 200]}, "dropout": DROPOUT},
+)  # fmt: skip
+LAYERS = {
+    "conv_layers": {"integer": [1, 6]},
+    "dense_layers": {"integer": [1, 6]},
+    "kernel": {"integer": [1, 6]},
+    "dropout": DROPOUT,
+}
+CIFAR10 = ImportedNetwork(
+    "nnlo_cifar10", "cifar10",
+    {**{f"filters_{number}": {"integer": [10, 300]} for number in (1, 2, 3)},
+     **{f"dense_{number}": {"integer": [50, 1000]} for number in (1, 2)},
+     **{f"dropout_{number}": DROPOUT for number in (1, 2)}},
+)  # fmt: skip
+TOPCLASS = ImportedNetwork("nnlo_topclass", None, LAYERS)
+TORCH_TOPCLASS = ImportedNetwork("nnlo_topclass_torch", None, LAYERS)
+GRU = ImportedNetwork(
+    "hls4ml_gru", None,
+    {"units": {"integer": [200, 300]}, "neurons": {"integer": [20, 100]}, "layers": {"integer": [1, 5]},
+     "activation": ["relu", "selu", "elu"], "dropout": DROPOUT},
+)  # fmt: skip
+JEDI = ImportedNetwork(
+    "jedi_net", None,
+    {**{name: {"integer": [10, 100]} for name in ("hidden", "effects", "outputs")},
+     **{f"{part}_activation": ["relu", "elu", "selu"] for part in ("effect", "post", "score")}},
+)  # fmt: skip
+GAN = ImportedNetwork(
+    "calorimeter_gan", None,
+    {"latent": {"integer": [50, 400]}, "dropout": DROPOUT,
+     "problem.energy_weight": {"log_uniform": [0.5, 50.0]}, "problem.sum_weight": {"log_uniform": [0.5, 50.0]}},
+    "The original NNLO also searches the weights of the GAN's three losses. nnlo searches two, energy and sum relative to "
+    "the score, because a factor of all three only scales the gradient; set the ranges of problem.energy_weight and "
+    "problem.sum_weight as you need them.",
+)  # fmt: skip
+NNLO_NETWORKS = {
+    "mnist": MNIST, "cifar10": CIFAR10, "topclass": TOPCLASS, "gan": GAN, "example_mnist": MNIST,
+    "example_mnist_torch": TORCH_MNIST, "example_cifar10": CIFAR10, "example_topclass": TOPCLASS,
+    "example_topclass_torch": TORCH_TOPCLASS, "example_hls4mlgru": GRU, "example_jedi_torch": JEDI,
+    "mnist_arch": MNIST, "cifar10_arch": CIFAR10,
+}  # fmt: skip
+
+
+def set_model(draft: ExperimentDraft, written: str, source: str) -> ImportedNetwork:
+    """Set the model of NNLO's command; a user's file takes precedence over a network of NNLO.
+
+    Args:
+        draft: receives the setting.
+        written: value of `--model`: name of a network, or path of a file.
+        source: option from which the setting follows.
+
+    Returns:
+        The network; if it is unknown, a network with the name `written`.
+    """
+    path, known = Path(written), NNLO_NETWORKS.get(Path(written).stem)
+    if path.suffix == ".py" and path.is_file():
+        draft.set("model", {"name": written}, f"{source}; nnlo calls its get_model with model.args")
+        return ImportedNetwork(written, known.dataset if known else None, is_user_file=True)
+    if path.suffix in (".json", ".torch") and path.is_file():
+        draft.set("model", {"name": written}, source)
+        return ImportedNetwork(written, known.dataset if known else None)
+    if known is None:
+        reason = "neither a file nor a model of nnlo has this name; the default model is trained instead"
+        draft.set("model", {"name": written}, source, reason)
+        return ImportedNetwork(written)
+    draft.set("model", {"name": known.name}, source)
+    return known
+
+
+def set_gan_problem(draft: ExperimentDraft, source: str) -> None:
+    """Set the problem and loss of the 3-D GAN (nnlo/train/GanModel.py), regardless of the requested loss."""
+    draft.set(
+        "problem",
+        {
+            "name": "gan",
+            "energy_weight": 5.0,
+            "generator_batches": 2,
+            "label_flips": 0.05,
+            "energy_range": [0.1, 5.0],
+            "sum_polynomial": [0.0018, -0.023, 0.11, -0.28, 2.21],
+        },
+        f"{source}: loss weights 2, 0.1 and 0.1, errors in percent; 5 % wrong labels, random energies",
+    )
+    draft.set("loss", "non_saturating", f"{source}: binary cross-entropy of the critic's output")
+    draft.remarks.append(
+        "The original 3-D GAN ignores --loss. It updates the critic with real and with generated showers, then the generator "
+        "twice, for each batch. In nnlo, one step trains both networks with the same showers, as with GANONEPASS; "
+        "`problem.half_steps: true` gives each update a step and a batch of its own."
+    )
+
+
+ARGUMENT_NAMES = {
+    "learning_rate": "lr", "lr": "lr", "momentum": "momentum", "nesterov": "nesterov", "beta_1": "beta1",
+    "beta_2": "beta2", "rho": "rho", "alpha": "rho", "epsilon": "epsilon", "eps": "epsilon",
+    "weight_decay": "weight_decay", "amsgrad": "amsgrad", "centered": "centered", "initial_accumulator_value": "initial",
+}  # fmt: skip
+OPTIMIZER_NAMES = {rule.model_fields["name"].default for rule in block_types(OptimizerConfig)}
+# Defaults of the Keras backend's master optimizers (nnlo/train/optimizer.py); other backends have other ones.
+SERVER_OPTIMIZER_DEFAULTS = {
+    "sgd": {"lr": 0.01}, "adam": {"lr": 0.001}, "rmsprop": {"lr": 0.001}, "adadelta": {"lr": 0.001, "rho": 0.95},
+}  # fmt: skip
+
+
+def set_worker_optimizer(draft: ExperimentDraft, name: str, arguments: dict[str, Any], source: str) -> None:
+    """Set the optimizer of the workers; without a learning rate, the original NNLO's sgd uses 1.
+
+    Args:
+        draft: receives the setting.
+        name: name of the optimizer in Keras.
+        arguments: arguments of the optimizer in Keras.
+        source: options from which the setting follows.
+    """
+    name = name.lower()
+    rule: dict[str, Any] = {"name": name}
+    if name == "sgd":
+        rule["lr"] = 1.0
+    for word, value in arguments.items():
+        if word in ARGUMENT_NAMES:
+            rule[ARGUMENT_NAMES[word]] = value
+        else:
+            draft.add_untranslatable(
+                f"{source}: {word} = {value}", f"optimizers of nnlo have no argument {word}"
+            )
+    if name == "sgd" and rule["lr"] == 1.0:
+        source += " (without lr, the original NNLO uses 1.0)"
+    draft.set(
+        "train.optimizer", rule, source, "" if name in OPTIMIZER_NAMES else f"nnlo has no optimizer {name}"
+    )
+
+
+def set_server_optimizer(draft: ExperimentDraft, name: str, source: str) -> None:
+    """Set the optimizer of Downpour's server with the constants of the original NNLO.
+
+    Args:
+        draft: receives the setting.
+        name: name of the optimizer.
+        source: options from which the setting follows.
+    """
+    known = SERVER_OPTIMIZER_DEFAULTS.get(name.lower())
+    missing = "" if known else f"{name} is not an optimizer of the original NNLO's master"
+    draft.set("train.optimizer", {"name": name.lower(), **(known or {})}, source, missing)

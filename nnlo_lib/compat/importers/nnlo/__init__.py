@@ -1,1 +1,0 @@
-"""Translate command lines of NNLO and mpi_learn."""

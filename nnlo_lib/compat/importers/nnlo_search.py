@@ -1,0 +1,211 @@
+"""NNLO's OptimizationDriver; drivers of mpi_learn.
+
+mpi_learn's MPIDriver, and the GAN driver MPIGDriver of mpi_learn and NNLO.
+
+NNLO's OptimizationDriver (nnlo/OptimizationDriver.py): a search over the arguments of a model.
+"""
+
+import re
+
+from nnlo_lib.compat.importers.command_line import CommandLine, set_launch_keys
+from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.compat.importers.keras_names import GAN, ImportedNetwork, set_gan_problem
+from nnlo_lib.compat.importers.nnlo import OPTIONS as NNLO
+from nnlo_lib.compat.importers.nnlo import OPTIONS as TRAINING
+from nnlo_lib.compat.importers.nnlo import set_data, set_resources, set_training, set_training_control
+from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option
+from nnlo_lib.core.errors import UserError
+
+POSITIONAL = ("model", "train_data", "val_data")
+TORCH = "nnlo runs all networks with PyTorch"
+MPI_LEARN_OPTIONS = {
+    **{name: option for name, option in NNLO.items() if name not in {*POSITIONAL, "backend"}},
+    "tf": flag_option(TORCH),
+    "torch": flag_option(TORCH),
+    "profile": flag_option("nnlo does not support Theano"),
+    "trace": flag_option(),
+    "max-gpus": OptionSpec(int, -1),
+    "mode": OptionSpec(default="sgd"),
+    "easgd": flag_option(),
+    "worker-optimizer": OptionSpec(default="sgd"),
+    # Unlike NNLO, mpi_learn passes them to the SGD of the workers.
+    "elastic-lr": OptionSpec(float, 1.0),
+    "elastic-momentum": OptionSpec(float, 0.0),
+}
+
+
+def translate_training(command: CommandLine) -> ExperimentDraft:
+    """Translate a command of mpi_learn's MPIDriver."""
+    draft = ExperimentDraft("Imported from mpi_learn's MPIDriver:")
+    set_training(draft, _options(draft, command, "MPIDriver"), command.ranks)
+    return draft
+
+
+def translate_gan_training(command: CommandLine) -> ExperimentDraft:
+    """Translate a command of MPIGDriver, which trains the 3-D GAN regardless of its model argument."""
+    draft = ExperimentDraft("Imported from MPIGDriver:")
+    options = _options(draft, command, "MPIGDriver")
+    draft.translate_options(options)
+    draft.set("name", named(f"gan-{options['trial-name']}"), "the 3-D GAN and the trial")
+    draft.set("model", {"name": GAN.name}, f"the 3-D GAN of MPIGDriver, which ignores {options['model']}")
+    set_gan_problem(draft, "MPIGDriver")
+    draft.ineffective.append(f"{options.as_written('loss')} (MPIGDriver never reads it)")
+    if given := [name for name in ("elastic-lr", "elastic-momentum") if name in options]:
+        draft.remarks.append(
+            f"{options.as_written(*given)}: read as by mpi_learn's MPIGDriver; NNLO's MPIGDriver never uses them"
+        )
+    set_data(draft, options, GAN)
+    set_training_control(draft, options, command.ranks)
+    return draft
+
+
+def _options(draft: ExperimentDraft, command: CommandLine, program: str) -> ParsedOptions:
+    set_resources(draft, command)
+    options = ParsedOptions(program, MPI_LEARN_OPTIONS, _renamed(command.words), POSITIONAL)
+    # The flag of mpi_learn's MPIGDriver takes precedence over --mode, so it is appended as the last --mode.
+    if options["easgd"]:
+        options = ParsedOptions(
+            program, MPI_LEARN_OPTIONS, [*_renamed(command.words), "--mode", "easgd"], POSITIONAL
+        )
+    return options
+
+
+def _renamed(words: tuple[str, ...]) -> list[str]:
+    """Rename mpi_learn's options to NNLO's names."""
+    return [re.sub(r"^--(?=(masters|processes)(=|$))", "--n-", word) for word in words]
+
+
+SEARCH_OPTIONS = {
+    **TRAINING,
+    "trial-name": OptionSpec(default="search"),
+    "block-size": OptionSpec(int, 2),
+    "n-fold": OptionSpec(int, 1, "search.folds.k"),
+    "num-iterations": OptionSpec(int, 10),
+    "hyper-opt": OptionSpec(default="bayesian"),
+    "ga-populations": OptionSpec(int, 10),
+    "opt-restore": flag_option("run the same nnlo command again to resume the search"),
+    "target-objective": OptionSpec(float),
+    "example": OptionSpec(default="mnist"),
+}
+
+
+def translate_search(command: CommandLine) -> ExperimentDraft:
+    """Translate a command of OptimizationDriver.
+
+    Raises UserError if an option is not valid, or if the ranks cannot be divided into blocks.
+    """
+    draft = ExperimentDraft(
+        f"Imported from NNLO's OptimizationDriver; start: nnlo search FILE --executor mpi --ranks {command.ranks}"
+    )
+    options = ParsedOptions("OptimizationDriver", SEARCH_OPTIONS, command.words)
+    if options["model"] is None:
+        # Without --model, --example names one of NNLO's own models.
+        options.copy_from("model", "example")
+    # parallel.ranks is not set from the command: a training has the ranks of one rank group.
+    set_launch_keys(draft, command, "search")
+    size = _blocks(draft, options, command.ranks)
+    _method(draft, options)
+    network = set_training(draft, options, size)
+    _objective(draft, options, network)
+    _space(draft, network)
+    return draft
+
+
+def _blocks(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> int:
+    """Set the size and number of the rank groups, and return the size.
+
+    A rank group trains one fold. A block of ranks of the original NNLO trains all folds of a trial in parallel.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        ranks: number of processes, including the coordinator.
+
+    Raises:
+        UserError: if the ranks cannot be divided as requested.
+    """
+    whole, folds = int(options["block-size"]), int(options["n-fold"])
+    blocks, size = (ranks - 1) // whole, whole // folds
+    if blocks < 1 or (ranks - 1) % whole or size < 1:
+        raise UserError(
+            f"OptimizationDriver: {ranks} ranks (one coordinator and {ranks - 1} workers) cannot be divided into blocks "
+            f"of {whole} ranks with {folds} folds each; start 1 + n * {whole} ranks, with --n-fold <= --block-size"
+        )
+    source = options.as_written("block-size") + (f" / {folds} folds" if folds > 1 else "")
+    draft.set("search.blocks", {"size": size}, source)
+    draft.set("search.parallel", blocks * folds, f"{ranks} processes, {source}")
+    if folds > 1:
+        draft.remarks.append(
+            f"{options.as_written('n-fold')}: a block of the original NNLO trains all folds of a trial in parallel, each on "
+            f"{size} of its ranks, and a fold is a set of files; in nnlo, a rank group trains one fold, and a fold is a "
+            "stratified set of samples."
+        )
+    return size
+
+
+def _method(draft: ExperimentDraft, options: ParsedOptions) -> None:
+    trials, source = options["num-iterations"], options.as_written("num-iterations")
+    if options["hyper-opt"] == "genetic":
+        population = options["ga-populations"]
+        # NNLO counts generations; nnlo counts trials.
+        method, trials = {"name": "genetic", "population": population}, trials * population
+        source += f" generations of {options.as_written('ga-populations')}"
+    else:
+        method = {"name": {"bayesian": "gp"}.get(options["hyper-opt"], options["hyper-opt"])}
+    draft.set("search.method", method, options.as_written("hyper-opt"))
+    draft.set("search.trials", trials, source)
+
+
+def _objective(draft: ExperimentDraft, options: ParsedOptions, network: ImportedNetwork) -> None:
+    """Set the objective.
+
+    The original NNLO's figure of merit is 1 - val_acc of rank 0 in the last epoch. For a GAN, it is the
+    difference between the losses of its networks.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        network: the model that is searched.
+    """
+    if network is GAN:
+        draft.set(
+            "search.objective",
+            {"metric": "val_loss_gap", "epoch": "last"},
+            f"{options.as_written('model')}: the difference between the losses of critic and generator",
+        )
+        draft.set(
+            "metrics", ["distance", "critic_loss", "generator_loss", "loss_gap"], "for search.objective"
+        )
+        return
+    objective, source = (
+        {"metric": "val_accuracy", "epoch": "last"},
+        "the original NNLO's figure of merit, 1 - val_acc of the last epoch",
+    )
+    if options["target-objective"] is not None:
+        # Rounding keeps the floating-point error of the difference out of the experiment file.
+        objective |= {"target": round(1 - options["target-objective"], 12)}
+        source = f"{options.as_written('target-objective')}, as accuracy: {source}"
+    draft.set("search.objective", objective, source)
+    draft.remarks.append(
+        "The original NNLO minimizes its figure of merit, 1 - val_acc; nnlo maximizes val_accuracy."
+    )
+
+
+def _space(draft: ExperimentDraft, network: ImportedNetwork) -> None:
+    """Set the search space, unless the model is a user's file, which defines its own parameter_range."""
+    if network.is_user_file:
+        return
+    rate = {"train.optimizer.lr": {"log_uniform": [1e-4, 1e-2]}}
+    if network.space:
+        space = {
+            name if "." in name else f"model.args.{name}": dimension
+            for name, dimension in network.space.items()
+        }
+        draft.set("search.space", space, "the parameter_range of NNLO's model")
+        draft.remarks.extend(filter(None, [network.space_note]))
+    else:
+        draft.set(
+            "search.space",
+            rate,
+            "the original NNLO searches only arguments of the model; add them as `model.args.<name>`",
+        )

@@ -1,0 +1,367 @@
+"""PyDTNN's launcher, models and options.
+
+Files of PyDTNN's data sets, and its synthetic data.
+
+PyDTNN's models and their names in nnlo.
+
+Options of PyDTNN's launcher and their translations; options of its schedulers are in schedulers.py.
+
+PyDTNN's launcher benchmarks_CNN.py, later named pydtnn_benchmark.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.compat.importers.command_line import CommandLine
+from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.compat.importers.nnlo import set_resources
+from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, parse_bool
+from nnlo_lib.compat.importers.pydtnn_optimizer import OPTIONS as SCHEDULERS
+from nnlo_lib.compat.importers.pydtnn_optimizer import (
+    is_2020_launcher,
+    lacks_validation,
+    metric_name,
+    set_optimizer,
+    set_schedulers,
+)
+from nnlo_lib.config import suggest_name
+from nnlo_lib.core.errors import UserError
+
+IMAGENET_SIDE = 227
+CROPPED_SIDE = 224
+PATHS = ("dataset_train_path", "dataset_test_path")
+# Shape, classes, training and test samples. PyDTNN keeps no synthetic ImageNet in files, so nnlo stores fewer samples.
+SYNTHETIC: dict[str, dict[str, Any]] = {
+    "mnist": {"shape": [1, 28, 28], "classes": 10, "samples": 60_000, "test_samples": 10_000},
+    "cifar10": {"shape": [3, 32, 32], "classes": 10, "samples": 50_000, "test_samples": 10_000},
+    "imagenet": {"shape": [3, 227, 227], "classes": 1000, "samples": 10_000, "test_samples": 1_000},
+}
+
+
+def set_files(draft: ExperimentDraft, options: ParsedOptions) -> None:
+    """Set the source and the reader of the data: files of the command's folders, or synthetic samples."""
+    paths = [name for name in PATHS if name in options]
+    if options["use_synthetic_data"] and options["dataset"] in SYNTHETIC:
+        _set_synthetic(draft, options, paths)
+    elif options["dataset"] == "imagenet":
+        _set_imagenet(draft, options, paths)
+    elif paths:
+        draft.set("data.source", options[paths[0]], options.as_written(*paths))
+        if len({options[name] for name in paths}) > 1:
+            draft.add_untranslatable(
+                options.as_written("dataset_test_path"),
+                "nnlo reads all files of this data set from one folder, data.source",
+            )
+
+
+def _set_synthetic(draft: ExperimentDraft, options: ParsedOptions, paths: list[str]) -> None:
+    """Set zeros of the size of the command's data set.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        paths: options that name a folder.
+    """
+    source = options.as_written("use_synthetic_data")
+    reader = {"name": "synthetic", "content": "zeros", **SYNTHETIC[options["dataset"]]}
+    draft.override("data.dataset", "synthetic", f"{options.as_written('dataset')} {source}")
+    draft.set("data.reader", reader, source)
+    draft.remarks.append(f"{source}: content: classes gives samples that a model can learn")
+    if options["dataset"] == "imagenet":
+        draft.remarks.append(
+            f"{source}: nnlo stores the samples, so that samples is 10,000 instead of 1,281,167"
+        )
+    draft.ineffective += [f"{options.as_written(name)} (with {source})" for name in paths]
+
+
+def _set_imagenet(draft: ExperimentDraft, options: ParsedOptions, paths: list[str]) -> None:
+    """Set the files that PyDTNN's converter writes: x (samples, 3, 227, 227), y (samples, 1) with classes from 1.
+
+    Without a folder, the data set stays the TFRecords of the catalog.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        paths: options that name a folder.
+    """
+    draft.remarks.append(
+        "imagenet: PyDTNN subtracts mean colors in BGR order; nnlo normalizes as set by data.normalize"
+    )
+    if "alexnet" not in options["model"]:
+        draft.set("data.crop", CROPPED_SIDE, f"PyDTNN crops {IMAGENET_SIDE} pixels to {CROPPED_SIDE}")
+        draft.remarks.append(
+            "data.crop: PyDTNN always takes the same window; nnlo takes random windows in training"
+        )
+    if "dataset_train_path" not in options:
+        if paths:
+            draft.add_untranslatable(
+                options.as_written(*paths), "the folder of the training files is missing"
+            )
+        return
+    train = options["dataset_train_path"]
+    reader = {"name": "arrays", "train": "*.npz", "features": "x", "labels": "y", "first_class": 1}
+    if "dataset_test_path" in options and options["dataset_test_path"] != train:
+        reader["test"] = f"{os.path.relpath(options['dataset_test_path'], train)}/*.npz"
+    draft.override("data.dataset", "imagenet-npz", "name for PyDTNN's NPZ files of ImageNet")
+    draft.set("data.source", os.path.normpath(train), options.as_written("dataset_train_path"))
+    draft.set("data.reader", reader, options.as_written(*paths))
+
+
+NAMES = {
+    "densenet": "densenet40",
+    "inceptionv3": "inception_v3",
+    "mobilenetv1": "mobilenet_v1",
+    "resnet50v15": "resnet50",
+    **{f"vgg{depth}bn": f"vgg{depth}_bn" for depth in (11, 13, 16, 19)},
+}
+SAME_NAME_MODELS = {"simplemlp", "simplecnn", "alexnet", "googlenet", "vgg11", "vgg13", "vgg16", "vgg19"}
+SAME_NAME_MODELS |= {"vgg1", "vgg2", "vgg3", "vgg3do", "vgg3do2", "vgg3dobn"}
+SAME_NAME_MODELS |= {f"resnet{depth}" for depth in (18, 20, 32, 34, 44, 50, 56, 101, 110, 152, 1202)}
+SAME_NAME_MODELS |= {f"densenet{depth}" for depth in (121, 161, 169, 201)}
+# PyDTNN's AlexNet has neither grouped convolutions nor local response normalization.
+TWO_TOWERS_IN_ONE = {"groups": 1, "normalize": False}
+
+
+def set_model(draft: ExperimentDraft, options: ParsedOptions, old: bool) -> None:
+    """Set the model from PyDTNN's name, with or without the suffix of its data set.
+
+    Args:
+        draft: receives the settings.
+        options: options of the command.
+        old: True for the launcher of 2020.
+
+    Raises:
+        UserError: if PyDTNN has no such model.
+    """
+    written = options["model"]
+    short = re.sub(r"_(cifar10|imagenet|mnist)$", "", written)
+    if short not in SAME_NAME_MODELS | set(NAMES):
+        raise UserError(
+            f"--model: PyDTNN has no model '{written}'; {suggest_name(short, SAME_NAME_MODELS | set(NAMES))}"
+        )
+    name, args = NAMES.get(short, short), dict[str, Any]()
+    if name == "alexnet" and options["dataset"] == "imagenet":
+        # nnlo's alexnet has fewer filters for large images; PyDTNN's is the first AlexNet.
+        name, args = "alexnet_2012", TWO_TOWERS_IN_ONE
+    if name == "simplecnn" and old:
+        # The model of 2020 has neither dropout nor padding.
+        args = {"dropout": 0.0, "padding": 0}
+    reason = f"nnlo has no model {name}; the default model is trained instead"
+    block = {"name": name, "args": args} | _weights(draft, options)
+    words = ["weights_and_bias_filename"] if "weights" in block else []
+    draft.set("model", block, options.as_written("model", *words), reason)
+
+
+def _weights(draft: ExperimentDraft, options: ParsedOptions) -> dict[str, Any]:
+    """Return `model.weights` if the command names a file of weights that exists."""
+    path = options["weights_and_bias_filename"]
+    if path is None:
+        return {}
+    # An experiment refuses files that do not exist.
+    if Path(path).suffix == ".npz" and Path(path).is_file():
+        return {"weights": path}
+    reason = f"{path} is no .npz file that exists; set model.weights to the path of the file"
+    draft.add_untranslatable(options.as_written("weights_and_bias_filename"), reason)
+    return {}
+
+
+NO_CHOICE = "PyTorch selects the implementation of layers"
+NO_MODEL = "this option of PyDTNN's performance model does not affect training"
+OPTIONS = {
+    "model": OptionSpec(default="simplecnn"),
+    "dataset": OptionSpec(default="mnist", key="data.dataset"),
+    "dataset_train_path": OptionSpec(),
+    "dataset_test_path": OptionSpec(),
+    "test_as_validation": OptionSpec(parse_bool, False),
+    "batch_size": OptionSpec(int, 64, "train.batch_size"),
+    "global_batch_size": OptionSpec(int, note="PyDTNN computes it as --batch_size times ranks"),
+    "validation_split": OptionSpec(float, 0.0),
+    "steps_per_epoch": OptionSpec(int, 0),
+    "num_epochs": OptionSpec(int, 1, "train.epochs"),
+    "evaluate": OptionSpec(parse_bool, False),
+    "evaluate_only": OptionSpec(parse_bool, False),
+    "weights_and_bias_filename": OptionSpec(),
+    "history_file": OptionSpec(note="nnlo writes the history to history.csv in the run folder"),
+    "shared_storage": OptionSpec(parse_bool, True, note="in nnlo, only rank 0 writes results"),
+    "use_synthetic_data": OptionSpec(parse_bool, False),
+    "flip_images": OptionSpec(parse_bool, False),
+    "flip_images_prob": OptionSpec(float, 0.5),
+    "crop_images": OptionSpec(parse_bool, False),
+    "crop_images_size": OptionSpec(int, 16),
+    "crop_images_prob": OptionSpec(float, 0.5),
+    "optimizer": OptionSpec(default="sgd"),
+    "learning_rate": OptionSpec(float, 0.01),
+    "learning_rate_scaling": OptionSpec(parse_bool, True),
+    "momentum": OptionSpec(float, 0.9),
+    "decay": OptionSpec(float, 0.0),
+    "decay_rate": OptionSpec(float, 0.0, missing_reason="learning rates decay only by `train.schedule`"),
+    "nesterov": OptionSpec(parse_bool, False),
+    "beta1": OptionSpec(float, 0.99),
+    "beta2": OptionSpec(float, 0.999),
+    "epsilon": OptionSpec(float, 1e-7),
+    "rho": OptionSpec(float, 0.9),
+    "loss_func": OptionSpec(default="categorical_cross_entropy"),
+    "metrics": OptionSpec(default="categorical_accuracy"),
+    **SCHEDULERS,
+    "parallel": OptionSpec(default="sequential"),
+    "non_blocking_mpi": OptionSpec(parse_bool, False),
+    "enable_gpu": OptionSpec(parse_bool, False),
+    "enable_gpudirect": OptionSpec(
+        parse_bool, False, note="nnlo sums vectors on GPUs by NCCL if each rank has a GPU, else through host memory"
+    ),
+    "enable_nccl": OptionSpec(parse_bool, False),
+    "dtype": OptionSpec(default="float32", key="train.precision"),
+    "tensor_format": OptionSpec(default="NHWC"),
+    "tracing": OptionSpec(parse_bool, False),
+    "tracer_output": OptionSpec(default="", note="nnlo writes traces to the run folder"),
+    "profile": OptionSpec(parse_bool, False),
+    "enable_best_of": OptionSpec(parse_bool, False, note=NO_CHOICE),
+    **{
+        f"enable_{name}": OptionSpec(parse_bool, False, note=NO_CHOICE)
+        for name in ("conv_gemm", "conv_winograd", "fused_bn_relu", "fused_conv_relu", "fused_conv_bn", "fused_conv_bn_relu")
+    },
+    "enable_memory_cache": OptionSpec(parse_bool, True, note=NO_CHOICE),
+    "enable_cudnn_auto_conv_alg": OptionSpec(parse_bool, True, note=NO_CHOICE),
+    **{name: OptionSpec(note=NO_MODEL) for name in ("cpu_speed", "memory_bw", "network_bw", "network_lat", "network_alg")},
+    **{name: OptionSpec(note="PyDTNN overwrites it") for name in ("mpi_processes", "threads_per_process", "gpus_per_node")},
+}  # fmt: skip
+
+LOSSES = {"categorical_cross_entropy": "cross_entropy", "binary_cross_entropy": "binary_cross_entropy"}
+
+
+def translate_training(command: CommandLine) -> ExperimentDraft:
+    """Translate a command of benchmarks_CNN. Raises UserError if an option is not valid."""
+    draft = ExperimentDraft("Imported from PyDTNN's launcher:")
+    options = ParsedOptions("PyDTNN's launcher", OPTIONS, command.words)
+    draft.translate_options(options)
+    draft.set("name", named(f"{options['model']}-{options['dataset']}"), "model and data set")
+    set_model(draft, options, is_2020_launcher(options))
+    _machine(draft, options, command)
+    _data(draft, options)
+    _loss(draft, options)
+    ranks = command.ranks if options["parallel"] == "data" else 1
+    set_optimizer(draft, options, ranks)
+    set_schedulers(draft, options, ranks)
+    _observation(draft, options)
+    return draft
+
+
+def _machine(draft: ExperimentDraft, options: ParsedOptions, command: CommandLine) -> None:
+    set_resources(draft, command)
+    if options["parallel"] != "data" and command.ranks > 1:
+        draft.override("parallel.ranks", 1, options.as_written("parallel"))
+        draft.remarks.append(
+            f"{options.as_written('parallel')}: each of PyDTNN's {command.ranks} processes trains alone; nnlo uses one rank"
+        )
+    if options["non_blocking_mpi"]:
+        # PyDTNN starts an all-reduce per layer during the backward pass; buckets overlap in the same way.
+        draft.set(
+            "algorithm", {"name": "allreduce", "bucket_mb": 1.0}, options.as_written("non_blocking_mpi")
+        )
+    elif "parallel" in options:
+        draft.set("algorithm", {"name": "allreduce"}, options.as_written("parallel"))
+    if options["enable_gpu"]:
+        draft.override("parallel.gpus_per_rank", 1, options.as_written("enable_gpu"))
+        if options["enable_nccl"]:
+            draft.override("parallel.gpu_exchange", "nccl", options.as_written("enable_nccl"))
+    elif options["enable_nccl"]:
+        draft.ineffective.append(f"{options.as_written('enable_nccl')} (without --enable_gpu)")
+
+
+def _data(draft: ExperimentDraft, options: ParsedOptions) -> None:
+    set_files(draft, options)
+    if options["test_as_validation"]:
+        draft.set("data.validation", "test", options.as_written("test_as_validation"))
+    else:
+        words = [name for name in ("test_as_validation",) if name in options]
+        draft.set(
+            "data.validation", options["validation_split"], options.as_written("validation_split", *words)
+        )
+    if options["steps_per_epoch"]:
+        draft.set("train.steps_per_epoch", options["steps_per_epoch"], options.as_written("steps_per_epoch"))
+        draft.remarks.append(
+            f"{options.as_written('steps_per_epoch')}: PyDTNN trains on the same first samples in each epoch; in nnlo, "
+            "the samples differ between epochs"
+        )
+    if options["flip_images"]:
+        draft.set(
+            "data.augment.flip",
+            options["flip_images_prob"],
+            options.as_written("flip_images", "flip_images_prob"),
+        )
+    if options["crop_images"]:
+        draft.set(
+            "data.augment.window",
+            options["crop_images_size"],
+            options.as_written("crop_images", "crop_images_size"),
+        )
+        draft.set(
+            "data.augment.window_probability",
+            options["crop_images_prob"],
+            options.as_written("crop_images_prob"),
+        )
+
+
+def _loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
+    """Set the loss and the metrics.
+
+    The launcher of 2020 has one list of losses and metrics, and uses the gradient of a single loss.
+    """
+    listed = options["loss_func"].split(",")
+    # The launcher of 2020 computes this gradient even if no loss is listed.
+    names = [name for name in listed if name in LOSSES] or ["categorical_cross_entropy"]
+    name = LOSSES[names[0]]
+    draft.set("loss", name, options.as_written("loss_func"))
+    if "metrics" in options:
+        listed = options["metrics"].split(",")
+    metrics = [_metric(each) for each in listed if each not in LOSSES and each != "accuracy"]
+    if set(metrics) - {"accuracy"}:
+        draft.set("metrics", list(dict.fromkeys(["accuracy", *metrics])), ",".join(listed))
+        draft.remarks.append(
+            f"{','.join(listed)}: PyDTNN compares probabilities with one-hot classes and sums absolute errors over "
+            f"classes; nnlo compares the scores of the model and averages errors over classes"
+        )
+
+
+def _metric(name: str) -> str:
+    """Return the name of a metric in experiment files. Raises UserError if PyDTNN has no such metric."""
+    known = {
+        "categorical_accuracy",
+        "categorical_hinge",
+        "categorical_mse",
+        "categorical_mae",
+        "regression_mse",
+        "regression_mae",
+    }
+    if name not in known:
+        raise UserError(
+            f"--metrics: PyDTNN has no loss or metric '{name}'; {suggest_name(name, known | set(LOSSES))}"
+        )
+    return metric_name(name).removeprefix("regression_")
+
+
+def _observation(draft: ExperimentDraft, options: ParsedOptions) -> None:
+    if options["evaluate"]:
+        if not lacks_validation(options):
+            draft.set("train.evaluate_before", True, options.as_written("evaluate"))
+        draft.remarks.append(
+            f"{options.as_written('evaluate')}: PyDTNN prints the metrics of the last batch as test metrics before and "
+            "after the training; nnlo evaluates validation samples before and test samples after the training"
+        )
+    if options["evaluate_only"]:
+        draft.remarks.append(
+            f"{options.as_written('evaluate_only')}: this experiment trains; to evaluate only, save it as FILE and type: nnlo "
+            f"evaluate {options['weights_and_bias_filename'] or 'WEIGHTS'} --experiment FILE"
+        )
+    if "tensor_format" in options:
+        draft.set(
+            "train.channels_last", options["tensor_format"] == "NHWC", options.as_written("tensor_format")
+        )
+    if options["tracing"]:
+        draft.set("observe.trace", True, options.as_written("tracing"))
+    if options["profile"]:
+        draft.set(
+            "observe.profile", "cprofile", f"{options.as_written('profile')}, in PyDTNN of the whole training"
+        )

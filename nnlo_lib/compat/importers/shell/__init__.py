@@ -1,1 +1,0 @@
-"""Parse commands as users start them: shell syntax, job headers, wrappers and launchers of ranks."""

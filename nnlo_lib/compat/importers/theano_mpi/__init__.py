@@ -1,1 +1,0 @@
-"""Translate session files of Theano-MPI."""

@@ -1,6 +1,0 @@
-"""Jobs of the batch systems Slurm and LSF."""
-
-from nnlo_lib.core.batch_system.batch_job import BatchJob, parse_slurm_minutes
-from nnlo_lib.core.batch_system.scheduler_query import query_scheduler
-
-__all__ = ["BatchJob", "parse_slurm_minutes", "query_scheduler"]

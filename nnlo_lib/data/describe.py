@@ -1,0 +1,264 @@
+"""Text on a store and its samples; list and removal of folders below data/.
+
+Tables of the number of samples per class and split, and per worker and class.
+
+Text description of a store and of the samples of each worker.
+
+Folders below data/: stores, complete or not, and fetched files.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import numpy as np
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_lock import exclusive_lock
+from nnlo_lib.core.text_format import size_text, table_lines
+from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, tree_size
+from nnlo_lib.data.readers.base import Array, Indices
+from nnlo_lib.data.store.convert import LOCK_FILE
+from nnlo_lib.data.store.manifest import MANIFEST_FILE, ArraySpec, DataManifest, Shard
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.data.store_location import DATA_FOLDER, RAW_FOLDER
+
+Column = tuple[str, Any]  # heading, and a sequence or an array of texts or counts
+
+ROWS = 24  # maximum rows of a table; a longer table is shortened in the middle
+CLASSES = 12  # maximum number of classes that get one column each
+HEADING, MAX_CLASS_NAME_CHARS = 10, 40  # limits of a class name's length: above a column, and in a row
+
+
+def samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
+    """Return a table of the samples per class and split; `labels` has the class of each sample by split."""
+    counts = [(name, _count(manifest, each)) for name, each in labels.items()]
+    names = [_short(name) for name in manifest.class_names or ()]
+    numbers = [str(number) for number in range(len(manifest.class_labels))]
+    columns: list[Column] = [("class", numbers), *([("name", names)] if names else []), *counts]
+    summary = range_summary("training samples per class", dict(counts)["train"])
+    return f"{_text(columns, left=(1,) if names else ())}\n{summary}"
+
+
+def samples_by_worker(manifest: DataManifest, parts: Sequence[Indices], labels: Array) -> str:
+    """Return a table of the samples of each worker.
+
+    The table has a column per class for up to CLASSES classes, otherwise the most frequent class per worker.
+
+    Args:
+        manifest: the data set.
+        parts: training samples of each worker, (samples,).
+        labels: class of each training sample.
+    """
+    counts = np.array([_count(manifest, labels[part]) for part in parts])
+    named, classes = manifest.class_labels, np.count_nonzero(counts, axis=1)
+    columns = [
+        ("worker", [str(worker) for worker in range(len(parts))]),
+        ("samples", counts.sum(axis=1)),
+        ("classes", classes),
+        *(_each(named, counts) if len(named) <= CLASSES else _most_frequent(named, counts)),
+    ]
+    return f"{_text(columns)}\n{range_summary('classes per worker', classes)}"
+
+
+def range_summary(title: str, counts: Indices) -> str:
+    """Return a line with `title` and the minimum, maximum and median of `counts`."""
+    if counts.min() == counts.max():
+        return f"{title}: {counts.min():,}"
+    return f"{title}: {counts.min():,} to {counts.max():,}, median {np.median(counts):,.0f}"
+
+
+def _count(manifest: DataManifest, labels: Array) -> Indices:
+    return np.bincount(labels, minlength=len(manifest.class_labels))
+
+
+def _each(named: Sequence[str], counts: Array) -> list[Column]:
+    fits = all(len(name) <= HEADING for name in named)
+    return list(zip(named if fits else map(str, range(len(named))), counts.T, strict=True))
+
+
+def _most_frequent(named: Sequence[str], counts: Array) -> list[Column]:
+    shares = counts.max(axis=1) / counts.sum(axis=1)
+    names = [_short(named[kind]) for kind in counts.argmax(axis=1)]
+    return [("most frequent", names), ("share", [f"{share:.0%}" for share in shares])]
+
+
+def _short(name: str) -> str:
+    return shorten(name, MAX_CLASS_NAME_CHARS, placeholder=" ...")
+
+
+def _text(columns: Sequence[Column], left: Sequence[int] = ()) -> str:
+    """Return the table as text, shortened in the middle; dots replace zeros, so non-zero counts stand out."""
+    rows = [[_cell(value) for value in row] for row in zip(*(values for _, values in columns), strict=True)]
+    if len(rows) > ROWS:
+        rows[ROWS // 2 : -ROWS // 2] = [["..."] * len(columns)]
+    return "\n".join(table_lines([[heading for heading, _ in columns], *rows], left))
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:,}" if value else "."
+
+
+CHANNELS = 4  # maximum number of channels for which each mean and deviation is listed
+LISTED = 4  # maximum number of shards with corrupt records or non-finite values that are listed
+
+
+def describe(manifest: DataManifest, partitions: Mapping[str, Sequence[Indices]]) -> str:
+    """Return a description of a data set: its files, its arrays, and tables of its samples.
+
+    Samples are counted per class and split, and per worker and class. `partitions` maps the name of a run to
+    the training samples of each worker; all workers share a single part. Raises UserError if a shard is
+    unreadable.
+    """
+    labels = {name: Split(manifest, name).labels for name in manifest.splits}
+    paragraphs = ["\n".join(_facts(manifest)), _labels(manifest, labels)]
+    paragraphs += [_workers(manifest, run, parts, labels["train"]) for run, parts in partitions.items()]
+    return "\n\n".join(paragraphs)
+
+
+def _facts(manifest: DataManifest) -> Iterator[str]:
+    shards = [shard for part in manifest.splits.values() for shard in part.shards]
+    size = size_text(sum(shard.bytes for shard in shards))
+    several = "s" if len(shards) > 1 else ""
+    splits = ", ".join(f"{name} {part.samples:,}" for name, part in manifest.splits.items())
+    yield f"data set  {manifest.dataset}"
+    yield f"samples   {splits}"
+    yield f"store     {manifest.folder}: {manifest.format}, {size} in {len(shards):,} shard{several}"
+    for column in manifest.inputs:
+        yield f"input     {_column(column)}{_moments(column, manifest.scale)}"
+    classes = "" if manifest.classes is None else f", {manifest.classes:,} classes"
+    yield f"labels    {_column(manifest.labels)}{classes}"
+    for note in manifest.notes:
+        yield f"note      {note}"
+    if skipped := _counts(shards, [shard.skipped for shard in shards]):
+        yield f"skipped   corrupt records: {skipped}"
+    if non_finite := _counts(shards, [shard.non_finite for shard in shards]):
+        yield f"values    NaN or infinite: {non_finite}"
+
+
+def _counts(shards: Sequence[Shard], counts: Sequence[int]) -> str:
+    """Return the counts that are not 0, with the names of their shards."""
+    found = [f"{count:,} in {shard.file}" for shard, count in zip(shards, counts, strict=True) if count]
+    more = f" and {len(found) - LISTED:,} more shards" if len(found) > LISTED else ""
+    return ", ".join(found[:LISTED]) + more
+
+
+def _column(column: ArraySpec) -> str:
+    shape = " x ".join(str(length) for length in column.shape) or "one number"
+    return f"{column.name}: {shape}, {column.dtype}"
+
+
+def _moments(column: ArraySpec, scale: float) -> str:
+    """Return mean and standard deviation of each channel, for the values after `normalize: unit`."""
+    factor = scale if column.dtype == "uint8" else 1.0
+    statistics = [
+        f"{label} " + (" ".join(values) if len(values) <= CHANNELS else f"{values[0]} ... {values[-1]}")
+        for label, moments in (("mean", column.mean), ("deviation", column.std))
+        if (values := [f"{moment * factor:.4g}" for moment in moments])
+    ]
+    unit = f" (in 0..1: bytes / {1 / scale:.4g})" if statistics and factor != 1 else ""
+    return ", ".join(["", *statistics]) + unit
+
+
+def _labels(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
+    """Return the number of samples per class and split, or range and mean of labels that are not classes."""
+    if manifest.classes is not None:
+        return samples_by_class(manifest, labels)
+    return "\n".join(
+        f"labels of {name}: {each.min():.4g} to {each.max():.4g}, mean {each.mean():.4g}"
+        for name, each in labels.items()
+    )
+
+
+def _workers(manifest: DataManifest, run: str, parts: Sequence[Indices], labels: Array) -> str:
+    """Return the number of samples of each worker in a run, or a note that all workers share one order.
+
+    Args:
+        manifest: the data set.
+        run: name of the run.
+        parts: training samples of each worker; a single part is shared by all workers.
+        labels: labels of the training split.
+    """
+    samples = np.array([len(part) for part in parts])
+    held = len(labels) - samples.sum()
+    head = f"run {run}: {samples.sum():,} training samples, {held:,} validation samples; "
+    if len(parts) == 1:
+        return (
+            head + "all workers share one order of the training samples, which is shuffled again each epoch"
+        )
+    table = [] if manifest.classes is None else [samples_by_worker(manifest, parts, labels)]
+    summary = f"{head}each of {len(parts):,} workers has its own"
+    return "\n".join([summary, *table, range_summary("samples per worker", samples)])
+
+
+STORE_NAME = re.compile(r"(hdf5|npz)(-[0-9a-f]{12})?")  # stores of version 0.1 have no key
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """One store or one folder of fetched files.
+
+    Attributes:
+        folder: path, relative to the working directory.
+        contents: samples of each split, or what the folder holds otherwise.
+        bytes: size of all files.
+        changed: local time at which the folder was completed; time of the last change without a manifest.
+    """
+
+    folder: Path
+    contents: str
+    bytes: int
+    changed: datetime
+
+
+def list_data_folders() -> Iterator[DataFolder]:
+    """Yield the stores and the folders of fetched files, sorted by name."""
+    for folder in sorted(DATA_FOLDER.glob("*/*")):
+        if not folder.is_dir() or not _is_known(folder):
+            continue
+        last = folder / (FETCH_RECORD_FILE if _is_raw(folder) else MANIFEST_FILE)
+        changed = (last if last.exists() else folder).stat().st_mtime
+        yield DataFolder(folder, _contents(folder), tree_size(folder)[1], datetime.fromtimestamp(changed))
+
+
+def remove_data_folder(folder: Path) -> int:
+    """Remove a store or a folder of fetched files; return its size in bytes.
+
+    Raises UserError if the folder is neither, or if a process converts to it.
+    """
+    inside = folder.resolve().parent.parent == DATA_FOLDER.resolve()
+    if not (inside and folder.is_dir() and not folder.is_symlink() and _is_known(folder)):
+        raise UserError(
+            f"{folder}: not a folder of a store or of fetched files; `nnlo data --stores` lists these folders"
+        )
+    size = tree_size(folder)[1]
+    with exclusive_lock(folder / LOCK_FILE, f"converting to {folder}"):
+        # First: without its manifest, a store that is removed only in part is not used.
+        (folder / MANIFEST_FILE).unlink(missing_ok=True)
+        shutil.rmtree(folder)
+    return size
+
+
+def _is_raw(folder: Path) -> bool:
+    return folder.name == RAW_FOLDER or folder.name.startswith(f"{RAW_FOLDER}-")
+
+
+def _is_known(folder: Path) -> bool:
+    return _is_raw(folder) or STORE_NAME.fullmatch(folder.name) is not None
+
+
+def _contents(folder: Path) -> str:
+    if _is_raw(folder):
+        return "fetched files"
+    if not (folder / MANIFEST_FILE).exists():
+        return "incomplete"
+    try:
+        splits = DataManifest.load(folder).splits
+    except UserError:
+        return "damaged manifest"
+    return ", ".join(f"{name} {split.samples:,}" for name, split in splits.items())

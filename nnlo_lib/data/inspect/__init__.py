@@ -1,1 +1,0 @@
-"""Description of a converted data set: counts and a contact sheet."""

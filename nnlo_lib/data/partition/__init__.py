@@ -1,1 +1,0 @@
-"""Splits of samples between training and validation and between workers."""

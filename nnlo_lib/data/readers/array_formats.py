@@ -1,0 +1,307 @@
+"""Row-wise access to HDF5, NPY and NPZ; declared shapes and types.
+
+Declared shape and type of an array in a file, and checks of these declarations.
+
+Access by row range to HDF5 files: plain, chunked and compressed arrays, also in groups.
+
+Access by row range to NumPy's files: NPY with one array, and NPZ, a ZIP of named NPYs.
+"""
+
+import io
+import math
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import h5py
+import numpy as np
+
+from nnlo_lib.data.fetch.gzip_content import CONTENT_CHUNK_BYTES, DEFLATE_LIMIT
+from nnlo_lib.data.readers.base import Array
+
+BLOCK_BYTES = 1 << 22  # small beside a shard; files are not read faster in larger blocks
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """Shape of a whole array in a file, and its type."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def bytes(self) -> int:
+        """Size of the whole array in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def block_rows(header: ArrayHeader) -> int:
+    """Return the number of rows that are read at once, about BLOCK_BYTES."""
+    return max(1, BLOCK_BYTES * header.shape[0] // max(1, header.bytes))
+
+
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """Return True for types that samples may have: booleans, integers and floats of up to 64 bits."""
+    return dtype.kind in "biuf" and dtype.itemsize <= 8
+
+
+def is_text(dtype: np.dtype[Any]) -> bool:
+    """Return True for text: bytes, Unicode, or HDF5's strings of any length."""
+    return dtype.kind in "SU" or h5py.check_string_dtype(dtype) is not None
+
+
+def stored_type(dtype: np.dtype[Any], wanted: str | None) -> np.dtype[Any]:
+    """Return the type in the store of features of type `dtype`.
+
+    Args:
+        dtype: type in the source file.
+        wanted: `data.reader.dtype`. None: floats and bytes (uint8) keep their type; booleans and other
+            integers become the smallest float, of 32 or 64 bits, that has their range.
+    """
+    if wanted is None and (dtype.kind == "f" or dtype == np.uint8):
+        return dtype
+    return np.dtype(wanted) if wanted else np.promote_types(dtype, np.float32)
+
+
+def refuse_bomb(name: str, declared: int, stored: int) -> None:
+    """Raise ValueError if `stored` bytes cannot decompress to `declared` bytes.
+
+    Args:
+        name: name of the array, for the error message.
+        declared: size of the array in bytes that the header declares.
+        stored: size of the stored data in bytes.
+    """
+    if declared > stored * DEFLATE_LIMIT:
+        raise ValueError(f"{name} declares {declared:,} bytes, but {stored:,} are stored")
+
+
+def hdf5_names(path: Path) -> list[str]:
+    """Return the names of the arrays and groups at the top level of an HDF5 file."""
+    # The files are only read, so locks are not needed; some network file systems do not support them.
+    with h5py.File(path, "r", locking=False) as file:
+        return sorted(file)
+
+
+def find_hdf5(path: Path, key: str) -> dict[str, ArrayHeader]:
+    """Return the array `key`, or the arrays in the group `key` sorted by name; empty if `key` is missing."""
+    with h5py.File(path, "r", locking=False) as file:
+        item = file.get(key) if key else None
+        return {name: _kind_of(dataset) for name, dataset in _datasets(key, item, set())}
+
+
+def hdf5_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
+    """Yield rows start..end-1 of an array; for a chunked array only the chunks of these rows are read, once.
+
+    Args:
+        path: HDF5 file.
+        name: name of the array in the file.
+        start: first row.
+        end: last row + 1.
+    """
+    with h5py.File(path, "r", locking=False) as file:
+        dataset = file[name]
+        chunk = dataset.chunks[0] if dataset.chunks else 1
+        step = max(1, block_rows(ArrayHeader(dataset.shape, dataset.dtype)) // chunk) * chunk
+        while start < end:
+            stop = min(end, start // chunk * chunk + step)
+            yield np.asarray(dataset[start:stop])
+            start = stop
+
+
+def refuse_external_storage(dataset: Any) -> None:
+    """Raise ValueError if an array has its values in other files."""
+    if dataset.external:
+        raise ValueError(
+            f"{dataset.name} has its values in other files (external storage), which can be any file of this machine; "
+            "copy them into one HDF5 file"
+        )
+
+
+def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays of a group sorted by name, as in NNLO's H5Data.
+
+    Links are followed. Raises ValueError if a group is reached more than once.
+
+    Args:
+        name: name of the item in the file.
+        item: array, group or None.
+        seen: groups that were already reached.
+    """
+    if isinstance(item, h5py.Dataset):
+        yield name, item
+    elif isinstance(item, h5py.Group):
+        if item in seen:
+            raise ValueError(f"{name.partition('/')[0]} contains the group {name} more than once")
+        seen.add(item)
+        for key in sorted(item):
+            yield from _datasets(f"{name}/{key}", item[key], seen)
+
+
+def _kind_of(dataset: Any) -> ArrayHeader:
+    if dataset.is_virtual:
+        raise ValueError(
+            f"{dataset.name} is a virtual dataset, which is not supported: list its source files instead"
+        )
+    refuse_external_storage(dataset)
+    kind, item = ArrayHeader(dataset.shape or (), dataset.dtype), dataset.id.get_type().get_size()
+    declared = math.prod(kind.shape) * item
+    stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)
+    # Arrays of objects have no fixed size; open_source refuses them by their type.
+    if dataset.chunks is None and declared != stored and not kind.dtype.hasobject:
+        raise ValueError(f"{dataset.name} declares {declared:,} bytes, but {stored:,} are stored")
+    # A chunk is decompressed as a whole, so a huge chunk needs memory even if the array is small.
+    chunk = math.prod(dataset.chunks) * item if dataset.chunks and declared else 0
+    refuse_bomb(dataset.name, max(declared, chunk), stored)
+    return kind
+
+
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+def find_npy(path: Path, key: str) -> dict[str, ArrayHeader]:
+    """Return the header of an NPY's only array under the name `key`: the array has no name of its own."""
+    with path.open("rb") as stream:
+        return {key: _header(stream, path.stat().st_size)[0]}
+
+
+def npy_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
+    """Yield rows start..end-1 of an NPY in blocks.
+
+    Args:
+        path: NPY file.
+        name: not used; an NPY holds a single array.
+        start: first row.
+        end: last row + 1.
+    """
+    with path.open("rb") as stream:
+        yield from _blocks(stream, path.stat().st_size, start, end)
+
+
+def npz_names(path: Path) -> list[str]:
+    """Return the names of the arrays of an NPZ, sorted like nested groups."""
+    with zipfile.ZipFile(path) as archive:
+        names = (name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
+        return sorted(names, key=lambda name: name.split("/"))
+
+
+def find_npz(path: Path, key: str) -> dict[str, ArrayHeader]:
+    """Return the array `key`, or the arrays `key/...` sorted by name; empty if neither exists."""
+    names = npz_names(path)
+    wanted = [key] if key in names else [name for name in names if name.startswith(f"{key}/")]
+    return {name: _kind_in_npz(path, name) for name in wanted}
+
+
+def npz_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
+    """Yield rows start..end-1 of an array of an NPZ in blocks.
+
+    A compressed array is unpacked from its start in pieces. A call that includes the last row also verifies
+    the checksum of the whole array.
+
+    Args:
+        path: NPZ file.
+        name: name of the array in the file.
+        start: first row.
+        end: last row + 1.
+    """
+    if end == _kind_in_npz(path, name).shape[0]:
+        _compare_checksum(path, name)
+    with _opened(path, name) as (stream, member):
+        yield from _blocks(stream, member.file_size, start, end)
+
+
+def _kind_in_npz(path: Path, name: str) -> ArrayHeader:
+    with _opened(path, name) as (stream, member):
+        kind, _ = _header(stream, member.file_size)
+    # The compressed size comes from the directory of the ZIP, which can be wrong, but cannot exceed the file.
+    refuse_bomb(name, kind.bytes, min(member.compress_size, path.stat().st_size))
+    return kind
+
+
+@contextmanager
+def _opened(path: Path, name: str) -> Iterator[tuple[io.BufferedIOBase, zipfile.ZipInfo]]:
+    """Open one NPY of an NPZ; an uncompressed NPY is opened in the file itself, so that seeking is cheap."""
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        member = archive.getinfo(f"{name}.npy")
+        if member.compress_type not in METHODS:
+            raise ValueError(f"{name} is compressed by a method other than deflate, the method of NumPy")
+        if member.compress_type == zipfile.ZIP_STORED:
+            file.seek(member.header_offset)
+            before = struct.unpack("<26x2H", file.read(30))  # lengths of the name and of the extra field
+            file.seek(sum(before), io.SEEK_CUR)
+            yield file, member
+        else:
+            with archive.open(member) as stream:
+                yield cast(io.BufferedIOBase, stream), member
+
+
+def _compare_checksum(path: Path, name: str) -> None:
+    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
+        # zipfile compares the checksum when the end of a member is reached.
+        while stream.read(CONTENT_CHUNK_BYTES):
+            pass
+
+
+def _header(stream: io.BufferedIOBase, size: int) -> tuple[ArrayHeader, bool]:
+    """Return the header of an NPY of `size` bytes, and True if its values are in Fortran order.
+
+    Raises ValueError if the header does not fit the size.
+    """
+    begin = stream.tell()
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream)
+    kind, held = ArrayHeader(shape, dtype), size - (stream.tell() - begin)
+    if min(shape, default=0) < 0:
+        raise ValueError(f"the header declares the shape {shape}, which has a negative length")
+    # Arrays of objects have no fixed size; open_source refuses them by their type.
+    if kind.bytes != held and not dtype.hasobject:
+        raise ValueError(f"the header declares {kind.bytes:,} bytes of values, but {held:,} are stored")
+    return kind, fortran
+
+
+def _blocks(stream: io.BufferedIOBase, size: int, start: int, end: int) -> Iterator[Array]:
+    """Yield a range of rows in blocks in C order, and at once in Fortran order.
+
+    Args:
+        stream: stream at the start of the NPY.
+        size: size of the NPY in bytes.
+        start: first row.
+        end: last row + 1.
+    """
+    kind, fortran = _header(stream, size)
+    if fortran:
+        yield _columns(stream, kind, start, end)
+        return
+    stream.seek(start * math.prod(kind.shape[1:]) * kind.dtype.itemsize, io.SEEK_CUR)
+    step = block_rows(kind)
+    for first in range(start, end, step):
+        rows = np.empty((min(step, end - first), *kind.shape[1:]), kind.dtype)
+        _fill(stream, rows)
+        yield rows
+
+
+def _columns(stream: io.BufferedIOBase, kind: ArrayHeader, start: int, end: int) -> Array:
+    """Return a range of rows of an array in Fortran order, in which the values of a column are contiguous.
+
+    Args:
+        stream: stream at the first value.
+        kind: shape and type of the whole array.
+        start: first row.
+        end: last row + 1.
+    """
+    begin, item = stream.tell(), kind.dtype.itemsize
+    columns = np.empty((math.prod(kind.shape[1:]), end - start), kind.dtype)
+    for index, column in enumerate(columns):
+        stream.seek(begin + (index * kind.shape[0] + start) * item)
+        _fill(stream, column)
+    return columns.reshape(*kind.shape[:0:-1], end - start).T
+
+
+def _fill(stream: io.BufferedIOBase, values: Array) -> None:
+    into = values.reshape(-1).view(np.uint8)
+    if stream.readinto(into.data) < len(into):
+        raise ValueError("the file is truncated")

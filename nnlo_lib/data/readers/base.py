@@ -1,0 +1,186 @@
+"""Readers: conversion of the original files of a data set to arrays, one shard per call."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_code import load_implementation
+
+Array = npt.NDArray[Any]
+Inputs = tuple[Array, ...]
+Labels = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int64]
+NonFinite = Literal["error", "allow"]
+
+# Limits the memory of a conversion, which holds one shard, whatever the size of a sample.
+MAX_SHARD_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class SampleBlock:
+    """The samples of one shard as they will be stored.
+
+    Attributes:
+        inputs: one array (n, *shape) for each input of the model.
+        labels: array (n, ...); classes keep the numbers that they have in the original file.
+        skipped: name and reason of each corrupt record that was left out.
+    """
+
+    inputs: Inputs
+    labels: Array
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """Consecutive samples of one file in a shard.
+
+    Attributes:
+        path: the file.
+        first: number of the first sample in the file, counted from 0.
+        samples: number of samples.
+    """
+
+    path: Path
+    first: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class ConversionUnit:
+    """The part of a data set that becomes one shard; units are independent and can be converted in parallel.
+
+    Attributes:
+        split: name of the split.
+        name: file name of the shard without suffix.
+        origin: file that an error about a sample names.
+        read: reads the samples from the files again at each call; may raise UserError.
+        files: all files of which the shard is made; empty: only `origin`.
+        parts: files of the samples in order; may be empty.
+    """
+
+    split: str
+    name: str
+    origin: Path
+    read: Callable[[], SampleBlock]
+    parts: tuple[FilePart, ...] = ()
+    files: tuple[Path, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Path, ...]:
+        """All files of which the shard is made."""
+        return self.files or (self.origin,)
+
+    def locate(self, row: int) -> str:
+        """Return the file and the number of sample `row` of the shard, for an error message."""
+        before = 0
+        for part in self.parts:
+            if row < before + part.samples:
+                return f"{part.path}: sample {part.first + row - before}"
+            before += part.samples
+        return f"{self.origin}: sample {row} of shard {self.name}"
+
+
+@dataclass(frozen=True)
+class DatasetContents:
+    """Contents of the files of a data set.
+
+    Attributes:
+        units: conversion units in the order of their samples.
+        inputs: names of the input arrays.
+        labels: name of the label array.
+        first_class: number of the first class in the stored labels.
+        classes: number of classes if the reader knows it before it reads the samples.
+        class_names: names of the classes; may be empty.
+        non_finite: whether NaN and infinity in a sample are an error, or allowed and counted.
+        notes: sentences about changes of the values, which the manifest keeps.
+    """
+
+    units: tuple[ConversionUnit, ...]
+    inputs: tuple[str, ...] = ("features",)
+    labels: str = "labels"
+    first_class: int = 0
+    classes: int | None = None
+    class_names: tuple[str, ...] = field(default=())
+    non_finite: NonFinite = "error"
+    notes: tuple[str, ...] = ()
+
+
+def reader_function(reader: str) -> str:
+    """Return the place of a reader's function, for load_implementation: `read` of the module of its name, if it has one."""
+    place = f"scikit_learn:read_{reader}" if reader in ("digits", "diabetes") else f"{reader}:read"
+    return f"nnlo_lib.data.readers.{place}"
+
+
+def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any]) -> DatasetContents:
+    """Return the contents of the files in `folder`. Raises UserError if files are damaged.
+
+    Calls the function `read` of the module `reader` in this package, or the user's function. At this point,
+    most readers read only the headers.
+
+    Args:
+        reader: name of the module, or `path.py:function`.
+        folder: folder of the original files.
+        shard_size: maximum number of samples per shard; the reader tfrecord ignores it.
+        options: further keyword arguments of the reader.
+    """
+    if ":" in reader:
+        from nnlo_lib.data.readers.user_reader import read_with_user_reader  # which imports this module
+
+        return read_with_user_reader(reader, folder, shard_size, options)
+    contents: DatasetContents = load_implementation(reader_function(reader))(folder, shard_size, **options)
+    return contents
+
+
+def contents_of_arrays(
+    splits: Mapping[str, tuple[Array, Array]], origin: Path, shard_size: int
+) -> DatasetContents:
+    """Return the contents of data that fit in memory.
+
+    Args:
+        splits: inputs (n, ...) and labels (n, ...) by split: `train`, and `validation` and `test` if any.
+        origin: file that an error about a sample names.
+        shard_size: maximum number of samples per shard.
+
+    Raises:
+        UserError: if a split has more inputs than labels, or fewer.
+    """
+    for split, (inputs, labels) in splits.items():
+        if len(inputs) != len(labels):
+            raise UserError(
+                f"{origin}: {len(inputs):,} samples, but {len(labels):,} labels in the {split} split; correct the reader"
+            )
+    return DatasetContents(
+        tuple(
+            ConversionUnit(split, name, origin, partial(_block, inputs[start:end], labels[start:end]))
+            for split, (inputs, labels) in splits.items()
+            for name, start, end in shard_ranges(split, len(labels), shard_size, inputs[:1].nbytes)
+        )
+    )
+
+
+def _block(inputs: Array, labels: Array) -> SampleBlock:
+    return SampleBlock((inputs,), labels)
+
+
+def shard_ranges(split: str, samples: int, shard_size: int, sample_bytes: int) -> list[tuple[str, int, int]]:
+    """Return (name, first sample, end) of each shard of samples 0..samples-1.
+
+    Args:
+        split: name of the split, the first part of names like train-00000-of-00006.
+        samples: number of samples of the split.
+        shard_size: maximum number of samples per shard.
+        sample_bytes: size of a stored sample in bytes; a shard of several samples has at most MAX_SHARD_BYTES.
+    """
+    shard_size = max(1, min(shard_size, MAX_SHARD_BYTES // max(1, sample_bytes)))
+    count = -(-samples // shard_size)
+    return [
+        (f"{split}-{index:05d}-of-{count:05d}", index * shard_size, min(samples, (index + 1) * shard_size))
+        for index in range(count)
+    ]

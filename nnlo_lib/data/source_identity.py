@@ -1,0 +1,205 @@
+"""Identity of original files by content, with remembered checksums.
+
+Checksums of original files, kept by path, size and modification time so that unchanged files are read once.
+
+Identity of the original files of a data set: equal for equal contents, wherever the files are.
+"""
+
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.core.atomic_file import atomic_write, file_sha256, load_json
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.catalog import DatasetSpec
+from nnlo_lib.data.fetch.record import FetchRecord, is_remote, local_source
+from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, read
+from nnlo_lib.data.store_settings import StoreSettings, short_hash
+
+# A file can change again within the resolution of its time; a file that changed this recently is read again.
+SETTLED_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class SourceChecksums:
+    """SHA-256 of files, with a JSON file of the known ones.
+
+    Attributes:
+        file: JSON file, which need not exist: [stamp, SHA-256] by absolute path; see `stamp_of`.
+    """
+
+    file: Path
+
+    def of(self, paths: Sequence[Path]) -> list[str]:
+        """Return the checksum of each file; files that changed since the last call are read.
+
+        Raises UserError if a file cannot be read.
+        """
+        known, before = self._load(), time.time_ns()
+        stamps = {path: stamp_of(path) for path in dict.fromkeys(paths)}
+        changed = [
+            path for path, stamp in stamps.items() if known.get(os.path.abspath(path), [None])[0] != stamp
+        ]
+        fresh = dict(zip(changed, _read_all(changed), strict=True))
+        found = {path: fresh.get(path) or known[os.path.abspath(path)][1] for path in stamps}
+        settled = [path for path in fresh if before - max(stamps[path][1:3]) > SETTLED_SECONDS * 1e9]
+        if settled:
+            self._save(known | {os.path.abspath(path): [stamps[path], found[path]] for path in settled})
+        return [found[path] for path in paths]
+
+    def _load(self) -> dict[str, list[Any]]:
+        try:
+            known = load_json(self.file.read_text())
+        except (OSError, ValueError):  # the checksums are then computed again
+            return {}
+        entries = known.items() if isinstance(known, dict) else ()
+        return {path: entry for path, entry in entries if isinstance(entry, list) and len(entry) == 2}
+
+    def _save(self, known: dict[str, list[Any]]) -> None:
+        # Without the file, for example in a folder that is only readable, the next start reads the files again.
+        with suppress(UserError), atomic_write(self.file) as part:
+            part.write_text(json.dumps(known))
+
+
+def stamp_of(path: Path) -> list[int]:
+    """Return size, times of modification and of change in ns, and inode of a file, which tell if it was replaced.
+
+    They are zeros for a folder, whose files count instead.
+
+    Raises UserError if the file cannot be read.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if stat.S_ISDIR(status.st_mode):
+        return [0, 0, 0, 0]
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def _read_all(paths: Sequence[Path]) -> list[str]:
+    """Return the checksums of files, read in parallel; a progress bar is shown on a terminal."""
+    from tqdm import tqdm
+
+    # Threads, because hashlib computes without holding the interpreter's lock.
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(
+            tqdm(pool.map(_sha256, paths), "checksums", len(paths), unit="file", disable=None, leave=False)
+        )
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return file_sha256(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+# Names in the working directory, and below its folder `data`, that nnlo writes.
+OWN_FOLDERS = ("results", "logs")
+OWN_NAMES = re.compile(r"(raw|hdf5|npz)(-[0-9a-f]{12})?|stores\.json|checksums\.json")
+
+
+def source_identity(settings: StoreSettings, checksums: SourceChecksums) -> str:
+    """Return a hash of the original files: of the official checksums, of an archive, or of all files of a folder.
+
+    For a URL, the hash is of the URL, because its file is read only when it is fetched.
+
+    Args:
+        settings: settings that name the source.
+        checksums: known checksums of files.
+
+    Raises:
+        UserError: if the source does not exist or its files cannot be read.
+    """
+    if settings.spec.has_fixed_source:
+        return _official_identity(settings.spec)
+    source = settings.source
+    if source and is_remote(source):
+        return short_hash(source)
+    path = local_source(settings.spec, source)
+    return folder_digest(settings, path, checksums) if path.is_dir() else checksums.of([path])[0][:12]
+
+
+def fetched_identity(dataset: DatasetSpec, record: FetchRecord) -> str:
+    """Return the identity of fetched files, which `source_identity` had before they were fetched.
+
+    Args:
+        dataset: specification of the data set.
+        record: record of files of the catalog, or of an archive.
+    """
+    if dataset.has_fixed_source:
+        return _official_identity(dataset)
+    source = str(record.source)
+    return short_hash(source) if is_remote(source) else str(record.files[0].get("sha256", ""))[:12]
+
+
+def _official_identity(dataset: DatasetSpec) -> str:
+    return short_hash([[file.name, file.content_sha256, file.md5] for file in dataset.files])
+
+
+def folder_digest(settings: StoreSettings, folder: Path, checksums: SourceChecksums) -> str:
+    """Return a hash of the names, order and contents of the files of which each shard is made.
+
+    Args:
+        settings: settings of the reader.
+        folder: folder of the original files.
+        checksums: known checksums of files.
+    """
+    if ":" in settings.spec.reader:  # a user's reader can read any file
+        files = sorted(_all_files(folder))
+        return short_hash(_named_checksums(files, folder, checksums))
+    units = read_contents(settings, folder).units
+    files = list(dict.fromkeys(path for unit in units for path in unit.sources))
+    return short_hash(
+        [[describe_unit(unit, folder) for unit in units], _named_checksums(files, folder, checksums)]
+    )
+
+
+def describe_unit(unit: ConversionUnit, folder: Path) -> list[Any]:
+    """Return split, name, files and ranges of samples of a unit as a JSON value; paths are relative to `folder`."""
+    parts = [[os.path.relpath(part.path, folder), part.first, part.samples] for part in unit.parts]
+    return [unit.split, unit.name, [os.path.relpath(path, folder) for path in unit.sources], parts]
+
+
+def read_contents(settings: StoreSettings, folder: Path) -> DatasetContents:
+    """Return the contents of the files in `folder`. Raises UserError if a file is missing or damaged."""
+    if settings.shard_size < 1:
+        raise UserError(f"data.shard_size: must be at least 1, not {settings.shard_size}")
+    options = {key: value for key, value in settings.reader.items() if key not in ("name", "args")}
+    # The options of a user's reader are in `args`.
+    options |= settings.reader.get("args", {})
+    return read(settings.spec.reader, folder, settings.shard_size, options)
+
+
+def _named_checksums(files: list[Path], folder: Path, checksums: SourceChecksums) -> list[list[str]]:
+    names = (os.path.relpath(path, folder) for path in files)
+    return [[name, checksum] for name, checksum in zip(names, checksums.of(files), strict=True)]
+
+
+def _all_files(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder, without hidden ones, caches of Python, and the files that nnlo writes."""
+    for place, folders, files in os.walk(folder, followlinks=True):
+        within = os.path.relpath(os.path.abspath(place))
+        folders[:] = [name for name in folders if not _is_left_out(within, name)]
+        yield from (
+            Path(place, name)
+            for name in files
+            if not _is_left_out(within, name) and Path(place, name).is_file()
+        )
+
+
+def _is_left_out(within: str, name: str) -> bool:
+    """Return True for a name in a folder, relative to the working directory, that is no source of a user's reader."""
+    own = (within == "." and name in OWN_FOLDERS) or (
+        Path(within).parts[:1] == ("data",) and OWN_NAMES.fullmatch(name) is not None
+    )
+    return name[0] == "." or name == "__pycache__" or own

@@ -1,1 +1,0 @@
-"""Copy of a store on the disk of a node."""

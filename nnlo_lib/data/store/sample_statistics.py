@@ -1,0 +1,140 @@
+"""Mean and deviation of channels; NaN and infinity in samples.
+
+Values of samples that float32, the type in which models train, cannot hold: NaN, infinity, and larger numbers.
+
+Mean and standard deviation of each channel of an input, computed from independent parts.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers.base import Array, ConversionUnit
+
+# The largest float32. A larger float64 becomes infinite in a model, and its square overflows float64.
+LARGEST_VALUE = float(np.finfo(np.float32).max)
+
+
+def is_finite(values: Array) -> Array:
+    """Return True for each value that is finite as float32."""
+    if values.dtype != np.float64:
+        return np.isfinite(values)
+    # NaN compares as False.
+    finite: Array = np.abs(values) <= LARGEST_VALUE
+    return finite
+
+
+def count_non_finite(array: Array) -> int:
+    """Return the number of values that are not finite as float32."""
+    return int(array.size - is_finite(array).sum()) if array.dtype.kind == "f" else 0
+
+
+def non_finite_error(unit: ConversionUnit, arrays: Mapping[str, Array]) -> UserError:
+    """Return an error with file and number of the first sample that has a non-finite value, and with their count.
+
+    Args:
+        unit: unit of the samples.
+        arrays: arrays of the shard by name; at least one has a non-finite value.
+    """
+    wrong = {name: _samples_with_non_finite_values(array) for name, array in arrays.items()}
+    name, row = min(((name, rows[0]) for name, rows in wrong.items() if len(rows)), key=lambda each: each[1])
+    value = arrays[name][row]
+    count = len(np.unique(np.concatenate(list(wrong.values()))))
+    return UserError(
+        f"{unit.locate(int(row))} has the value {value[~is_finite(value)].flat[0]} in {name}; {count:,} of "
+        f"{len(arrays[name]):,} samples of this shard have values that are NaN, infinite or above {LARGEST_VALUE:.2g}, the "
+        f"limit of float32; correct or remove the samples, or, with the reader arrays, set data.reader.non_finite: allow"
+    )
+
+
+def _samples_with_non_finite_values(array: Array) -> Array:
+    """Return the numbers of the samples; sample by sample, which needs little memory."""
+    rows = [] if array.dtype.kind in "iub" else [not is_finite(sample).all() for sample in array]
+    return np.flatnonzero(rows)
+
+
+CHUNK_VALUES = 1 << 20  # values that are in memory as float64 at once
+
+
+@dataclass(frozen=True)
+class ChannelMoments:
+    """Moments of the finite values of some samples for each channel (first axis) of an input.
+
+    Attributes:
+        counts: number of finite values of each channel.
+        means: their means.
+        squares: sum of the squared deviations from the mean. Sums of squares would lose all digits of a small
+            deviation from a large mean.
+    """
+
+    counts: tuple[int, ...]
+    means: tuple[float, ...]
+    squares: tuple[float, ...]
+
+    @classmethod
+    def of(cls, array: Array) -> "ChannelMoments":
+        """Return the moments of samples (n, channels, ...) or (n,)."""
+        channels = array.shape[1] if array.ndim > 1 else 1
+        values = array.reshape(len(array), channels, -1)
+        step = max(1, CHUNK_VALUES * len(array) // max(1, array.size))
+        return pooled([_of_chunk(values[first : first + step]) for first in range(0, len(array), step)])
+
+    @property
+    def deviations(self) -> tuple[float, ...]:
+        """Standard deviation of each channel; 0 without a finite value."""
+        return tuple(
+            math.sqrt(squares / max(1, count))
+            for squares, count in zip(self.squares, self.counts, strict=True)
+        )
+
+
+def pooled(parts: Sequence[ChannelMoments]) -> ChannelMoments:
+    """Return the moments of all samples of the parts (Chan, Golub and LeVeque 1979, for any number of parts)."""
+    channels = [_pooled_channel(list(each)) for each in zip(*map(_channels, parts), strict=True)]
+    counts, means, squares = zip(*channels, strict=True)
+    return ChannelMoments(counts, means, squares)
+
+
+def _channels(moments: ChannelMoments) -> Iterator[tuple[int, float, float]]:
+    return zip(moments.counts, moments.means, moments.squares, strict=True)
+
+
+def _pooled_channel(parts: Sequence[tuple[int, float, float]]) -> tuple[int, float, float]:
+    """Return count, mean and sum of squared deviations of one channel."""
+    total = sum(count for count, _, _ in parts)
+    # fsum rounds once, so that the order of the parts does not change the result. Means are compared with the
+    # first, because the products with counts would round the digits of a large mean.
+    origin = parts[0][1]
+    mean = origin + math.fsum(count * (mean - origin) for count, mean, _ in parts) / max(1, total)
+    return total, mean, math.fsum(square + count * (each - mean) ** 2 for count, each, square in parts)
+
+
+def _of_chunk(values: Array) -> ChannelMoments:
+    """Return the moments of samples (n, channels, values)."""
+    values = values.astype(np.float64)
+    finite = is_finite(values)
+    counts = finite.sum(axis=(0, 2))
+    values[~finite] = 0.0
+    # Differences from the first finite value are exact for a constant channel, whose deviation must be 0: rounding
+    # in the mean would give 1e-17, by which other samples would be divided.
+    origins = _first_of_channels(values, finite)
+    values -= origins[:, np.newaxis]
+    values[~finite] = 0.0
+    shifts = values.sum(axis=(0, 2)) / np.maximum(counts, 1)
+    # In place: a chunk and its mask are all that is in memory.
+    values -= shifts[:, np.newaxis]
+    values[~finite] = 0.0
+    squares = np.einsum("ncv,ncv->c", values, values)
+    return ChannelMoments(tuple(counts.tolist()), tuple((origins + shifts).tolist()), tuple(squares.tolist()))
+
+
+def _first_of_channels(values: Array, finite: Array) -> Array:
+    """Return the first finite value of each channel of samples (n, channels, values); 0 without one."""
+    of_channel, is_known = (each.swapaxes(0, 1).reshape(each.shape[1], -1) for each in (values, finite))
+    if not of_channel.size:
+        return np.zeros(len(of_channel))
+    first: Array = of_channel[np.arange(len(of_channel)), is_known.argmax(axis=1)]
+    return first

@@ -1,0 +1,174 @@
+"""Copies of shards with their checksums compared.
+
+A copy of one shard by the user's command (`data.stage_command`), for example s3cmd or xrdcp.
+"""
+
+import hashlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from nnlo_lib.core.atomic_file import atomic_write, file_sha256
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.text_format import size_text
+from nnlo_lib.data.store.manifest import DataManifest, Shard
+
+logger = get_logger(__name__)
+
+COPY_TIMEOUT_S = 1800.0  # one shard; other ranks of the node wait STAGING_TIMEOUT_S for all shards
+LAST_LINES = 5  # of the command's output, in an error
+END = "correct data.stage_command, or remove it for a plain copy"
+
+
+def run_copy_command(command: str, source: Path, target: Path, timeout_s: float = COPY_TIMEOUT_S) -> None:
+    """Copy a file by a command, in which {source} and {target} stand for absolute paths; no shell is involved.
+
+    Args:
+        command: the command as text; its words are split as a shell does.
+        source: file to copy.
+        target: file to write.
+        timeout_s: seconds after which the command and its children are killed.
+    Raises:
+        UserError: if the command cannot start, fails, takes too long or writes no file.
+    """
+    paths = {"{source}": str(source.absolute()), "{target}": str(target.absolute())}
+    words = [_filled(word, paths) for word in shlex.split(command)]
+    logger.debug(f"data.stage_command: {shlex.join(words)}")
+    # A file and not a pipe: a process that the command leaves behind could keep a pipe open.
+    with tempfile.TemporaryFile() as output:
+        reason = _run(words, output, timeout_s)
+        if not reason and not target.is_file():
+            reason = "ended with status 0, but wrote no file"
+        if reason:
+            raise UserError(f"data.stage_command: '{shlex.join(words)}' {reason}{_last_lines(output)}; {END}")
+
+
+def _run(words: list[str], output: IO[bytes], timeout_s: float) -> str:
+    """Run a command; return why it failed, or an empty string.
+
+    Args:
+        words: the command.
+        output: file for its output and errors.
+        timeout_s: seconds after which the command and its children are killed.
+    """
+    try:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, process_group=0
+        )
+    except OSError as error:
+        return f"cannot start: {error.strerror}"
+    try:
+        status = process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return f"took more than {timeout_s:g} s"
+    finally:
+        _kill_group(process)
+    return f"ended with status {status}" if status else ""
+
+
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
+    """Kill the command and the processes that it started, if they still run."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _filled(word: str, paths: dict[str, str]) -> str:
+    """Return a word of the command with paths in the places of their names."""
+    for name, path in paths.items():
+        # A path may contain the other name, so that the text is split before it is filled.
+        parts = word.split(name)
+        if len(parts) > 1:
+            return path.join(_filled(part, paths) for part in parts)
+    return word
+
+
+def _last_lines(output: IO[bytes]) -> str:
+    output.seek(0)
+    lines = output.read().decode(errors="replace").splitlines()[-LAST_LINES:]
+    return f": {' | '.join(lines)}" if lines else ", without output"
+
+
+CHUNK_BYTES = 1 << 22
+FREE_SPACE_FACTOR = 1.05  # required free space relative to the bytes to copy
+
+
+def copy_shards(
+    manifest: DataManifest, shards: Sequence[Shard], target: Path, command: str | None = None
+) -> None:
+    """Copy shards into `target`, whose lock the caller holds.
+
+    Args:
+        manifest: data set that contains the shards.
+        shards: shards to copy.
+        target: folder of the copies.
+        command: the user's command that copies a file; None: a plain copy.
+    Raises:
+        UserError: if the free space does not suffice, the command fails, or a shard does not match its checksum.
+    """
+    _clear_unfinished(target)
+    _refuse_without_room(shards, target)
+    for shard in shards:
+        if command:
+            _copy_by(command, manifest, shard, target / shard.file)
+        else:
+            _copy(manifest, shard, target / shard.file)
+
+
+def _clear_unfinished(target: Path) -> None:
+    """Remove the partial files of a killed process; safe because only the holder of the lock writes."""
+    for part in target.rglob(".*.part"):
+        part.unlink()
+
+
+def _refuse_without_room(missing: Sequence[Shard], target: Path) -> None:
+    wanted, free = FREE_SPACE_FACTOR * sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
+    if wanted > free:
+        raise UserError(
+            f"data.stage_to: {target.parent} has {size_text(free)} free, but the copy needs {size_text(wanted)}; free "
+            f"some disk space, or remove data.stage_to"
+        )
+
+
+def _copy(manifest: DataManifest, shard: Shard, path: Path) -> None:
+    """Copy one shard and compute its checksum; the copy gets its final name only if the checksum is right.
+
+    Args:
+        manifest: data set that contains the shard.
+        shard: shard to copy.
+        path: final path of the copy.
+    """
+    digest = hashlib.sha256()
+    # `copy` is closed, and so complete, before atomic_write renames it. An error in this block removes it.
+    with atomic_write(path) as part, manifest.path(shard).open("rb") as source, part.open("wb") as copy:
+        while chunk := source.read(CHUNK_BYTES):
+            digest.update(chunk)
+            copy.write(chunk)
+        if digest.hexdigest() != shard.sha256:
+            raise manifest.damaged_shard_error(shard, "the checksum differs from the manifest")
+
+
+def _copy_by(command: str, manifest: DataManifest, shard: Shard, path: Path) -> None:
+    """Copy one shard by a command; the copy gets its final name only if the checksum is right.
+
+    Args:
+        command: the user's command.
+        manifest: data set that contains the shard.
+        shard: shard to copy.
+        path: final path of the copy.
+    """
+    with atomic_write(path) as part:
+        run_copy_command(command, manifest.folder / shard.file, part)
+        if file_sha256(part) != shard.sha256:
+            raise UserError(
+                f"data.stage_command: the copy of {manifest.folder / shard.file} has another checksum than the manifest; "
+                "check that the command copies this file, and the file itself: nnlo data verify"
+            )

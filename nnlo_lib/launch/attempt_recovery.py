@@ -1,0 +1,179 @@
+"""Attempts that nobody recorded: dead launchers, killed jobs, jobs that never started, the job's log.
+
+The reason why an attempt was killed, from all that the scheduler has written about its job.
+
+A launcher can record `killed` before Slurm writes that it has killed a rank for its memory.
+
+Reconstruction of the record of an attempt if its launcher died before writing it.
+
+Record of a batch job that ended before its launcher could write anything.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from nnlo_lib.batch import BatchJob
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest, checkpoint_folders
+from nnlo_lib.config.paths import StatePaths
+from nnlo_lib.core.errors import ExitReason, UserError
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.text_format import timestamp
+from nnlo_lib.state.attempts import Attempt, AttemptLog, read_attempts
+from nnlo_lib.state.lease import Lease, LeaseHeldError, OwnerMonitor
+from nnlo_lib.state.out_of_memory import job_exit_reason
+from nnlo_lib.state.training_records import read_step_marker
+
+logger = get_logger(__name__)
+
+# The ranks on other nodes report a lost peer if the killed rank leaves no message.
+VAGUE_REASONS = ("killed", "peer lost")
+# LSF stops a job above its memory limit with SIGTERM, and gives the reason only after the end of the job.
+VAGUE_LSF_REASONS = (*VAGUE_REASONS, "preempted")
+
+
+def corrected_attempt(attempt: Attempt) -> Attempt:
+    """Return the attempt, with the reason `out of memory` if its job reports this now."""
+    job = BatchJob.of_this_site(attempt.job)
+    if job is None or attempt.reason not in (VAGUE_LSF_REASONS if job.scheduler == "lsf" else VAGUE_REASONS):
+        return attempt
+    if job_exit_reason(job) != "out of memory":
+        return attempt
+    return replace(attempt, reason="out of memory", error=f"job {attempt.job} exceeded its memory")
+
+
+def correct_last(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts, the last of which is corrected; earlier ones were corrected when the next one started."""
+    return [*attempts[:-1], *map(corrected_attempt, attempts[-1:])]
+
+
+def correct_last_attempt(log: AttemptLog) -> None:
+    """Correct the last recorded attempt on disk; the caller holds the lease."""
+    for before, after in zip(log.attempts[-1:], correct_last(log.attempts)[-1:], strict=True):
+        if after != before:
+            logger.info(f"attempt {before.attempt} ran out of memory: {before.reason} is corrected")
+            with suppress(OSError):
+                log.replace_last(after)
+
+
+def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
+    """Return the recorded attempts and the attempt, if any, that left its lease behind without a record.
+
+    If the last attempt is recorded as killed, its job is asked again whether it ran out of memory.
+
+    Args:
+        state: `state/` folder of the run.
+        ranks: number of ranks of the run, for the recovered attempt.
+        ended: whether no attempt is running; otherwise a lease belongs to the running attempt and is ignored.
+    """
+    attempts = read_attempts(state)
+    if ended:
+        with suppress(OSError):
+            # The timeout is not used: the lease is read once and not polled.
+            dead = OwnerMonitor(StatePaths(state).lease, 0.0)
+            recovered = recover_attempt(state, dead, ranks, attempts)
+            return [*attempts, recovered] if recovered else attempts
+        return correct_last(attempts)
+    return attempts
+
+
+def recover_attempt(
+    state: Path, dead: OwnerMonitor, ranks: int, recorded: Sequence[Attempt]
+) -> Attempt | None:
+    """Return the record of a dead launcher's attempt, with the exit reason that the scheduler reports.
+
+    Returns None if the launcher recorded its attempt, and died before the release of its lease.
+
+    Args:
+        state: `state/` folder of the run.
+        dead: owner of the lease that was left behind.
+        ranks: number of ranks of the run.
+        recorded: recorded attempts, in their order.
+    """
+    claim = dead.lease_owner
+    # Only the owner of the lease records attempts, and its attempt starts after its claim.
+    if recorded and recorded[-1].host == claim.host and recorded[-1].started >= claim.since:
+        return None
+    # A dead launcher has left no end time; its last heartbeat is the best estimate.
+    ended = datetime.fromtimestamp(dead.last_heartbeat, UTC)
+    job = BatchJob.from_id(claim.scheduler, claim.job)
+    reason = job_exit_reason(job) if job else "killed"
+    start, reached, saved = read_progress(state)
+    return Attempt(
+        attempt=len(recorded) + 1,
+        started=claim.since,
+        ended=timestamp(dead.last_heartbeat),
+        seconds=round(max(0.0, (ended - datetime.fromisoformat(claim.since)).total_seconds()), 3),
+        host=claim.host,
+        job=claim.job,
+        reason=reason,
+        error=f"{reason}: {claim} exited without recording a result",
+        start=start,
+        reached=reached,
+        saved=saved,
+        ranks=ranks,
+    )
+
+
+def read_progress(state: Path) -> tuple[int, int, int]:
+    """Return first step and last completed step of the last attempt, and the newest checkpoint's step.
+
+    The checkpoint's step is 0 if no checkpoint is readable. If the last attempt did not start training, all
+    three are the checkpoint's step.
+    """
+    paths = StatePaths(state)
+    saved = _newest_checkpoint_step(paths.checkpoints)
+    # The launcher deletes the marker before it starts the ranks, so an existing one is of this attempt.
+    start, reached = read_step_marker(state) if paths.step.exists() else (saved, saved)
+    return start, reached, saved
+
+
+def _newest_checkpoint_step(checkpoints: Path) -> int:
+    for folder in reversed(checkpoint_folders(checkpoints)):
+        try:
+            return CheckpointManifest.read(folder).step
+        except (OSError, ValueError, UserError):
+            continue
+    return 0
+
+
+def record_lost_attempt(state: Path, job: BatchJob, reason: ExitReason, ranks: int, error: str = "") -> bool:
+    """Append an attempt for a job that has left none; return False if it has left one.
+
+    The function changes nothing if a launcher, of this or another job, may hold the lease of the folder.
+
+    Args:
+        state: `state/` folder of the run; created if missing.
+        job: the job, which has ended.
+        reason: why the job ended.
+        ranks: number of ranks of the run.
+        error: message for the user; by default one from the reason.
+
+    Raises:
+        OSError: if the record cannot be written.
+    """
+    lease = Lease(state)
+    try:
+        dead = lease.acquire(patient=False, give_up=lambda: True)
+    except (LeaseHeldError, UserError):
+        return False
+    try:
+        log = AttemptLog(state)
+        if dead and (recovered := recover_attempt(state, dead, ranks, log.attempts)):
+            log.append(recovered)
+        if log.attempts and log.attempts[-1].job == job.job_id:
+            return False
+        text = error or f"{reason}: {job.scheduler} job {job.job_id} ended before its first line"
+        log.append(_attempt_without_steps(state, job, log.next_number, ranks, reason, text))
+        return True
+    finally:
+        lease.release()
+
+
+def _attempt_without_steps(
+    state: Path, job: BatchJob, number: int, ranks: int, reason: ExitReason, error: str
+) -> Attempt:
+    now, saved = timestamp(), read_progress(state)[2]
+    return Attempt(number, now, now, 0.0, "", job.job_id, reason, error, saved, saved, saved, ranks)

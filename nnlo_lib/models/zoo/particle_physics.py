@@ -1,0 +1,268 @@
+"""Networks of NNLO: Jedi-net, top class, and others.
+
+JEDI-net: an interaction network over the particles of a jet (Moreno et al. 2020, arXiv 1908.05318).
+
+The networks of NNLO's examples.
+
+NNLO's networks for images of collisions with top quarks: 150 x 94 pixels, 5 channels, 3 classes.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nnlo_lib.models.blocks import activation_named, image_shape
+
+
+class Interaction(nn.Module):
+    """Effects of all others on each particle: the sum of `effect` over its pairs (equations 1 to 3)."""
+
+    def __init__(self, effect: nn.Module) -> None:
+        super().__init__()
+        self.effect = effect
+
+    def forward(self, particles: Tensor) -> Tensor:
+        """Return (samples, particles, effects) from (samples, particles, features)."""
+        count = particles.shape[1]
+        # Sorted by receiver, so that `view` below groups the pairs of each receiver.
+        receivers, senders = (
+            (~torch.eye(count, dtype=torch.bool, device=particles.device)).nonzero().unbind(1)
+        )
+        pairs = torch.cat([particles[:, receivers], particles[:, senders]], 2)
+        effects: Tensor = self.effect(pairs)
+        return effects.view(len(particles), count, count - 1, -1).sum(2)
+
+
+class JediNet(nn.Module):
+    """Scores of a jet.
+
+    Args:
+        effect: network of a pair of particles, from their features to effects.
+        post: network applied to each particle together with its effects.
+        scores: network applied to the sum of `post` over the particles.
+    """
+
+    def __init__(self, effect: nn.Module, post: nn.Module, scores: nn.Module) -> None:
+        super().__init__()
+        self.interaction, self.post, self.scores = Interaction(effect), post, scores
+
+    def forward(self, jets: Tensor) -> Tensor:
+        """Return (samples, classes) from (samples, features, particles)."""
+        particles = jets.transpose(1, 2)
+        both = torch.cat([particles, self.interaction(particles)], 2)
+        scores: Tensor = self.scores(self.post(both).sum(1))
+        return scores
+
+
+def jedi_net(
+    shape: tuple[int, ...],
+    classes: int,
+    hidden: int = 50,
+    effects: int = 14,
+    outputs: int = 10,
+    activation: str = "selu",
+    effect_activation: str | None = None,
+    post_activation: str | None = None,
+    score_activation: str | None = None,
+) -> nn.Module:
+    """Build JEDI-net for samples (features, particles) (8,329 parameters for (16, 150) and 5 classes).
+
+    `effects` and `outputs` are the paper's D_E and D_O.
+
+    Args:
+        shape: number of features and of particles.
+        classes: number of outputs.
+        hidden: units of the first hidden layer of each perceptron; the second has half as many.
+        effects: number of effects on each particle.
+        outputs: number of values for each particle after its effects are applied.
+        activation: activation of all layers.
+        effect_activation: activation of the network of pairs; None: `activation`.
+        post_activation: activation of the network of particles; None: `activation`.
+        score_activation: activation of the last network; None: `activation`.
+    """
+    if len(shape) != 2 or shape[1] < 2:
+        raise ValueError(
+            f"jedi_net requires samples (features, 2 or more particles), but the samples are {shape}"
+        )
+    features = shape[0]
+    layers = [
+        activation_named(each or activation)
+        for each in (effect_activation, post_activation, score_activation)
+    ]
+    effect = _perceptron([2 * features, hidden, hidden // 2, effects], layers[0])
+    post = _perceptron([features + effects, hidden, hidden // 2, outputs], layers[1])
+    last = _perceptron([outputs, hidden, hidden // 2], layers[2])
+    return JediNet(effect, post, nn.Sequential(last, nn.Linear(hidden // 2, classes)))
+
+
+def _perceptron(widths: list[int], activation: type[nn.Module]) -> nn.Module:
+    return nn.Sequential(*(nn.Sequential(nn.Linear(a, b), activation()) for a, b in pairwise(widths)))
+
+
+def mnist(
+    shape: tuple[int, ...],
+    classes: int,
+    filters: int = 32,
+    kernel: int = 3,
+    pool: int = 2,
+    dense: int = 128,
+    dropout: float = 0.25,
+) -> nn.Module:
+    """Build NNLO's Keras network for MNIST: two convolutions, two dense layers (600,810 parameters).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        filters: filters of each convolution.
+        kernel: side of the kernels, in pixels.
+        pool: side of the pooling, in pixels.
+        dense: units of the hidden dense layer.
+        dropout: probability of dropout after the pooling and after the hidden dense layer.
+    """
+    channels, *sides = image_shape(shape, 2 * kernel - 2 + pool, "nnlo_mnist")
+    height, width = ((side - 2 * kernel + 2) // pool for side in sides)
+    convolutions = [nn.Conv2d(channels, filters, kernel), nn.ReLU(), nn.Conv2d(filters, filters, kernel)]
+    hidden = [nn.Linear(filters * height * width, dense), nn.ReLU(), nn.Dropout(dropout)]
+    pooling = [nn.ReLU(), nn.MaxPool2d(pool), nn.Dropout(dropout), nn.Flatten()]
+    return nn.Sequential(*convolutions, *pooling, *hidden, nn.Linear(dense, classes))
+
+
+def mnist_torch(
+    shape: tuple[int, ...], classes: int, kernel: int = 5, dense: int = 50, dropout: float = 0.5
+) -> nn.Module:
+    """Build NNLO's torch network for MNIST, with dropout of whole channels (21,840 parameters).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        kernel: side of the kernels, in pixels.
+        dense: units of the hidden dense layer.
+        dropout: probability of dropout of a channel, and of a hidden unit.
+    """
+    channels, *sides = image_shape(shape, 3 * kernel + 1, "nnlo_mnist_torch")
+    height, width = (((side - kernel + 1) // 2 - kernel + 1) // 2 for side in sides)
+    return nn.Sequential(
+        nn.Conv2d(channels, 10, kernel), nn.MaxPool2d(2), nn.ReLU(),
+        nn.Conv2d(10, 20, kernel), nn.Dropout2d(dropout), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(),
+        nn.Linear(20 * height * width, dense), nn.ReLU(), nn.Dropout(dropout), nn.Linear(dense, classes),
+    )  # fmt: skip
+
+
+def _replaced(values: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the values, each replaced by the other one in its place unless this is None."""
+    if len(values) != len(others):
+        raise ValueError(f"nnlo_cifar10 requires {len(others)} values instead of {tuple(values)}")
+    return tuple(value if other is None else other for value, other in zip(values, others, strict=True))
+
+
+def cifar10(
+    shape: tuple[int, ...],
+    classes: int,
+    filters: tuple[int, int, int] = (48, 96, 192),
+    dense: tuple[int, int] = (512, 256),
+    dropout: tuple[float, float] = (0.25, 0.5),
+    filters_1: int | None = None,
+    filters_2: int | None = None,
+    filters_3: int | None = None,
+    dense_1: int | None = None,
+    dense_2: int | None = None,
+    dropout_1: float | None = None,
+    dropout_2: float | None = None,
+) -> nn.Module:
+    """Build NNLO's network for CIFAR-10: three convolutions, two dense layers (1,916,266 parameters).
+
+    A search can set one entry of `filters`, `dense` and `dropout` by its number.
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        filters: filters of each convolution.
+        dense: units of each hidden dense layer.
+        dropout: probability of dropout after each hidden dense layer.
+        filters_1, filters_2, filters_3: entries of `filters`; None: unchanged.
+        dense_1, dense_2: entries of `dense`; None: unchanged.
+        dropout_1, dropout_2: entries of `dropout`; None: unchanged.
+    """
+    channels, height, width = image_shape(shape, 8, "nnlo_cifar10")
+    kernels = _replaced(filters, (filters_1, filters_2, filters_3))
+    units, rates = _replaced(dense, (dense_1, dense_2)), _replaced(dropout, (dropout_1, dropout_2))
+    widths = [kernels[-1] * (height // 8) * (width // 8), *units]
+    convolutions = [
+        layer
+        for a, b in pairwise([channels, *kernels])
+        for layer in (nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+    ]
+    perceptron = [
+        layer
+        for (a, b), rate in zip(pairwise(widths), rates, strict=True)
+        for layer in (nn.Linear(a, b), nn.ReLU(), nn.Dropout(rate))
+    ]
+    return nn.Sequential(*convolutions, nn.Flatten(), *perceptron, nn.Linear(widths[-1], classes))
+
+
+def topclass(
+    shape: tuple[int, ...],
+    classes: int,
+    conv_layers: int = 2,
+    dense_layers: int = 2,
+    kernel: int = 3,
+    dropout: float = 0.2,
+) -> nn.Module:
+    """Build the Keras network (40,964 parameters).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        conv_layers: number of convolutions, besides the last one with stride 2.
+        dense_layers: number of hidden dense layers.
+        kernel: side of the kernels, in pixels.
+        dropout: probability of dropout after each hidden dense layer.
+    """
+    channels, height, width = image_shape(shape, 20, "nnlo_topclass")
+    # The last convolution halves the sides, rounded up; the pooling divides them by 10.
+    inputs = ((height + 1) // 2 // 10) * ((width + 1) // 2 // 10)
+    widths = [inputs, *(250 // 2**layer for layer in range(dense_layers))]
+    convolutions = [*_convolutions(channels, conv_layers, kernel), nn.MaxPool2d(10), nn.Flatten()]
+    dense = [nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Dropout(dropout)) for a, b in pairwise(widths)]
+    return nn.Sequential(*convolutions, *dense, nn.Linear(widths[-1], classes))
+
+
+def topclass_torch(
+    shape: tuple[int, ...],
+    classes: int,
+    conv_layers: int = 2,
+    dense_layers: int = 2,
+    kernel: int = 3,
+    dropout: float = 0.5,
+) -> nn.Module:
+    """Build the torch network (8,364 parameters).
+
+    Args:
+        shape: channels, height and width of a sample.
+        classes: number of outputs.
+        conv_layers: number of convolutions, besides the last one with stride 2.
+        dense_layers: number of hidden dense layers.
+        kernel: side of the kernels, in pixels.
+        dropout: probability of dropout before the pooling and before the last layer.
+    """
+    channels = image_shape(shape, 20, "nnlo_topclass_torch")[0]
+    widths = [100 // 2**layer for layer in range(dense_layers + 1)]
+    pooling = [nn.Dropout(dropout), nn.AdaptiveMaxPool2d(10), nn.Flatten()]
+    dense = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(widths)]
+    last = [nn.Dropout(dropout), nn.Linear(widths[-1], classes)]
+    return nn.Sequential(*_convolutions(channels, conv_layers, kernel), *pooling, *dense, *last)
+
+
+def _convolutions(channels: int, layers: int, kernel: int) -> list[nn.Module]:
+    """Build convolutions with 10, 15, 20, 1, 5, 10 ... filters and one more that halves the sides.
+
+    Args:
+        channels: number of input channels.
+        layers: number of convolutions before the last one.
+        kernel: side of their kernels, in pixels.
+    """
+    widths = [channels, *(5 * ((layer + 2) % 5) or 1 for layer in range(layers))]
+    same = [nn.Sequential(nn.Conv2d(a, b, kernel, padding="same"), nn.ReLU()) for a, b in pairwise(widths)]
+    return [*same, nn.Conv2d(widths[-1], 1, 3, 2, 1), nn.ReLU()]

@@ -1,0 +1,378 @@
+"""Source files, expected shapes, numbers of samples; collection of mistakes.
+
+Manifest of a run's data before the conversion: from the store, the catalog, or headers of the source files.
+
+Mistakes that the checks find, each with the key of the experiment that is to be corrected.
+
+Check that folds, splits, batches and workers fit the number of samples.
+
+Check that the source of the data and its files exist.
+
+Check of the targets in the store: losses of probabilities need targets from 0 to 1.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from nnlo_lib.config import ConfigModel, Experiment, Run, block_types
+from nnlo_lib.config.base import default
+from nnlo_lib.config.data import DataConfig
+from nnlo_lib.config.paths import store_of
+from nnlo_lib.config.reader import (
+    ArraysReaderConfig,
+    LidarReaderConfig,
+    SyntheticReaderConfig,
+    TFRecordReaderConfig,
+)
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.catalog import CATALOG, DatasetSpec
+from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
+from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip
+from nnlo_lib.data.loading.sampler import SharedOrderSampler
+from nnlo_lib.data.partition import split_train_validation, split_whole_shards
+from nnlo_lib.data.readers.base import Array
+from nnlo_lib.data.source_identity import read_contents
+from nnlo_lib.data.store.manifest import ArraySpec, DataManifest, SplitInfo
+from nnlo_lib.data.store.split import Split, stored_labels
+from nnlo_lib.experiment.checks import Mistake
+from nnlo_lib.experiment.yaml_source import KeyPath
+from nnlo_lib.problems.target_range import check_target_range, measured_splits
+
+SAMPLES = 16  # read to find the shape of the samples, for example after an adaptor
+
+
+def expected_manifest(run: Run) -> DataManifest | None:
+    """Return the manifest of a run's data; None if the shape of the samples is unknown before the conversion.
+
+    Raises UserError if the store or the source files are damaged.
+    """
+    path = store_of(run, leads=True).manifest
+    if path.exists():
+        return DataManifest.load(path)
+    return manifest_from_catalog(run.data, path) or _manifest_from_arrays(run.data, path)
+
+
+def manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest | None:
+    """Return a future store's manifest from the catalog, or None if the catalog does not give a shape."""
+    known = CATALOG.get(data.dataset)
+    if known and known.generated:
+        return _manifest_of_generated(data, path)
+    side = getattr(data.reader, "size", data.crop)
+    shape = (known.shape if known else None) or ((3, side, side) if side else None)
+    if known is None or shape is None:
+        return None
+    numbers = known.classes is None
+    splits = {"train": SplitInfo(known.train_samples, ())} if known.train_samples else {}
+    labels = ArraySpec("labels", (), "float32" if numbers else "int64")
+    return DataManifest(
+        path.parent, data.dataset, data.format, (_column("inputs", np.empty((0, *shape), "float32" if numbers else "uint8")),),
+        labels, known.classes, 0, (), known.scale, {}, splits,
+    )  # fmt: skip
+
+
+def _manifest_of_generated(data: DataConfig, path: Path) -> DataManifest:
+    contents = read_contents(data.store_settings, path.parent)
+    if data.dataset == "lidar":
+        lidar = data.reader if isinstance(data.reader, LidarReaderConfig) else LidarReaderConfig()
+        return DataManifest(
+            path.parent, data.dataset, data.format, (_column("points", np.empty((0, 2), np.float32)),),
+            ArraySpec("occupied", (), "float32"), None, 0, (), 1.0, {},
+            {"train": SplitInfo(lidar.robots * lidar.scans * lidar.beams * lidar.points, ())},
+        )  # fmt: skip
+    reader = data.reader if isinstance(data.reader, SyntheticReaderConfig) else SyntheticReaderConfig()
+    return DataManifest(
+        path.parent, data.dataset, data.format, (_column("features", np.empty((0, *reader.shape), np.uint8)),),
+        ArraySpec("labels", (), "int64"), contents.classes, 0, contents.class_names, 1 / 255, {},
+        {"train": SplitInfo(reader.samples, ())},
+    )  # fmt: skip
+
+
+def _manifest_from_arrays(data: DataConfig, path: Path) -> DataManifest | None:
+    """Return a future store's manifest from the user's array files, or None for sources of other kinds."""
+    folder, settings = Path(data.source or "").expanduser(), data.store_settings
+    if not isinstance(data.reader, ArraysReaderConfig) or not folder.is_dir():
+        return None
+    contents = read_contents(settings, folder)
+    samples = sum(part.samples for unit in contents.units if unit.split == "train" for part in unit.parts)
+    # A few samples show the shape, also after an adaptor.
+    first = read_contents(replace(settings, shard_size=SAMPLES), folder).units[0].read()
+    return DataManifest(
+        path.parent, data.dataset, data.format, tuple(map(_column, contents.inputs, first.inputs)),
+        ArraySpec(contents.labels, first.labels.shape[1:], first.labels.dtype.name),
+        contents.classes, contents.first_class, contents.class_names,
+        1 / 255 if first.inputs[0].dtype == np.uint8 else 1.0, {}, {"train": SplitInfo(samples, ())},
+    )  # fmt: skip
+
+
+def _column(name: str, samples: Array) -> ArraySpec:
+    shape = samples.shape[1:]
+    channels = shape[0] if shape else 1
+    # Mean 0 and deviation 1: the statistics are unknown before the conversion, and no layer depends on them.
+    return ArraySpec(name, shape, samples.dtype.name, (0.0,) * channels, (1.0,) * channels)
+
+
+def unknown_shape_error(data: DataConfig, path: Path) -> UserError:
+    """Return the error of a command that needs the shape of the samples, with the command that converts them."""
+    return UserError(
+        f"data.dataset: the sample shape of {data.dataset} is unknown before the conversion; convert the data set "
+        f"with `snakemake {path} --profile profiles/local --configfile FILE`"
+    )
+
+
+# Messages such as `data.crop: 40 needs ...` begin with the key that they concern.
+KEY_IN_MESSAGE = re.compile(r"(\w+(?:\.\w+)*): ", re.ASCII)
+
+
+class Mistakes(list[Mistake]):
+    """Mistakes of the settings of one run.
+
+    Attributes:
+        overrides: settings in which the run differs from the base of the experiment.
+    """
+
+    def __init__(self, experiment: Experiment, name: str) -> None:
+        super().__init__()
+        self.overrides = experiment.runs.get(name, {})
+        self._name = name
+
+    def add(self, key: KeyPath, message: str) -> None:
+        """Add a mistake at a key of the run, which is in its overrides or else in the base."""
+        self.append((("runs", self._name, *key) if key[0] in self.overrides else key, message))
+
+    def add_error(self, key: KeyPath, error: UserError) -> None:
+        """Add the message of an error, at the key that the message begins with, or else at `key`."""
+        text = str(error)
+        if (found := KEY_IN_MESSAGE.match(text)) and _is_key(found[1].split(".")):
+            key, text = tuple(found[1].split(".")), text[found.end() :]
+        self.add(key, text)
+
+    @contextmanager
+    def collected(self, *key: str) -> Iterator[None]:
+        """Add the UserError that the context raises, as `add_error` does."""
+        try:
+            yield
+        except UserError as error:
+            self.add_error(key, error)
+
+
+def _is_key(parts: Sequence[str]) -> bool:
+    """Return True if the experiment file can have this key, and False for the name of a file such as train.npz."""
+    sections: list[type[ConfigModel]] = [Experiment]
+    for part in parts:
+        fields = [field for section in sections if (field := section.model_fields.get(part))]
+        if not fields:
+            return False
+        sections = [inner for field in fields for inner in block_types(field.annotation)]
+    return True
+
+
+def distinct_runs(runs: Mapping[str, Run], identity: Callable[[Run], str]) -> Iterator[tuple[str, Run]]:
+    """Yield the name and the first run of each identity, so that shared settings are checked once."""
+    seen = set[str]()
+    for name, run in runs.items():
+        if (key := identity(run)) not in seen:
+            seen.add(key)
+            yield name, run
+
+
+MAX_LABEL_SHARDS = 64  # stores with more shards take seconds to open, so their classes are not counted
+
+
+def check_sample_counts(experiment: Experiment, run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
+    """Add the mistakes in the numbers of a run.
+
+    Args:
+        experiment: experiment of the run.
+        run: the run.
+        manifest: manifest of the run's data, without splits if the number of samples is unknown.
+        mistakes: list to which mistakes are added.
+    """
+    with mistakes.collected("data", "validation"):
+        _check_splits(experiment, run, manifest)
+    if "train" not in manifest.splits:
+        return
+    folds = {
+        "folds": experiment.folds,
+        "search.folds.k": experiment.search.folds.k if experiment.search else 1,
+    }
+    samples = manifest.splits["train"].samples
+    for key, count in folds.items():
+        with mistakes.collected(*key.split(".")):
+            samples = min(samples, _training_samples(run, manifest, count))
+            if count > 1 and run.data.stratify and run.data.split_by == "sample":
+                _check_classes(manifest, count)
+    with mistakes.collected("train", "batch_size"):
+        _check_batches(run, samples)
+
+
+def _check_splits(experiment: Experiment, run: Run, manifest: DataManifest) -> None:
+    """Raise UserError if the data set is known to lack the split that validates or tests.
+
+    Args:
+        experiment: experiment of the run.
+        run: the run.
+        manifest: manifest of its data.
+    """
+    wanted = run.data.validation
+    # Only a store has settings: expected manifests list no other split than `train`.
+    complete = bool(manifest.settings)
+    if complete and isinstance(wanted, str) and wanted not in manifest.splits:
+        raise UserError(f"{run.data.dataset} has no split {wanted}; it has {', '.join(manifest.splits)}")
+    if complete and "test" not in manifest.splits and not wanted and experiment.folds == 1:
+        raise UserError(
+            f"{run.data.dataset} has no test split, so that 0 leaves no samples to evaluate the model; set it to 0.1"
+        )
+
+
+def _training_samples(run: Run, manifest: DataManifest, folds: int) -> int:
+    """Return the number of training samples beside the validation samples.
+
+    Raises UserError if training or validation would have no samples.
+
+    Args:
+        run: the run.
+        manifest: manifest of its data.
+        folds: number of folds.
+    """
+    fraction = run.data.validation if isinstance(run.data.validation, float) else 0.0
+    fold = None if folds == 1 else 0
+    shards = manifest.splits["train"].shards
+    if run.data.split_by == "shard" and shards:
+        train, _ = split_whole_shards([shard.samples for shard in shards], fraction, folds, fold, 0)
+        return len(train)
+    train, _ = split_train_validation(manifest.splits["train"].samples, None, fraction, folds, fold, 0)
+    return len(train)
+
+
+def _check_classes(manifest: DataManifest, folds: int) -> None:
+    """Raise UserError if every class has fewer samples than there are folds, so that stratification is impossible."""
+    shards = manifest.splits["train"].shards
+    if manifest.classes is None or not 0 < len(shards) <= MAX_LABEL_SHARDS:
+        return
+    largest = int(np.bincount(Split(manifest, "train").labels).max())
+    if largest < folds:
+        raise UserError(
+            f"{folds} folds of the same proportions need a class of at least {folds} samples, but the largest has {largest}; "
+            "use fewer folds, or set data.stratify: false"
+        )
+
+
+def _check_batches(run: Run, samples: int) -> None:
+    """Raise UserError if the batches and steps of an epoch do not fit the number of training samples."""
+    train, workers = run.train, run.parallel.ranks - run.algorithm.servers
+    if run.data.partition.name == "iid" and train.dealing == "static":
+        # The sampler refuses more workers than samples, and too many steps per epoch.
+        order, steps = np.arange(samples), train.steps_per_epoch
+        processes = run.parallel.processes_per_worker
+        SharedOrderSampler(order, train.batch_size, workers, 0, 0, steps_per_epoch=steps, processes=processes)
+    # The default is no mistake of the user: such a batch simply has all samples.
+    if train.batch_size > samples and train.batch_size != default(type(train), "batch_size"):
+        raise UserError(
+            f"{train.batch_size} is more than the {samples} training samples; use a smaller batch"
+        )
+
+
+def check_sources(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
+    """Return the mistakes in the sources of the data that are not converted yet."""
+    found = []
+    for name, run in distinct_runs(
+        runs, lambda run: run.data.model_dump_json(include={"dataset", "source", "reader"})
+    ):
+        mistakes = Mistakes(experiment, name)
+        # After the conversion, the source files may be removed.
+        if not _is_converted(run):
+            with mistakes.collected("data", "source"):
+                _check(run.data)
+        found.append(mistakes)
+    return found
+
+
+def _is_converted(run: Run) -> bool:
+    try:
+        return store_of(run, leads=True).manifest.exists()
+    except UserError:  # `_check` finds the reason
+        return False
+
+
+def _check(data: DataConfig) -> None:
+    """Raise UserError if the source is missing or lacks files; URLs and the contents of archives are not checked."""
+    known = CATALOG.get(data.dataset)
+    if data.source is None:
+        if known and not known.has_fixed_source:
+            raise UserError(
+                f"required, because {known.name} has no download address; set the folder of the files ({known.hint})"
+            )
+        return
+    if "://" in data.source:
+        return
+    path = Path(data.source).expanduser()
+    if not path.exists():
+        raise UserError(
+            f"no such file or folder: {data.source}; paths are relative to the working directory of nnlo"
+        )
+    if not path.is_dir():
+        _check_file(path, known)
+    elif known and known.files:
+        _check_official(path, known)
+    else:
+        _check_folder(path, data)
+
+
+def _check_file(path: Path, known: DatasetSpec | None) -> None:
+    # A file of the catalog may have any name.
+    if not is_archive(path.name) and not (known and known.files):
+        raise UserError(f"{path} is neither a folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)})")
+
+
+def _check_official(folder: Path, known: DatasetSpec) -> None:
+    names = [file.name for file in (*known.files, *([known.instead] if known.instead else []))]
+    if not any(find_plain_or_gzip(folder, name) for name in names):
+        raise UserError(f"{folder} has none of the files of {known.name}: {', '.join(names)}")
+
+
+def _check_folder(folder: Path, data: DataConfig) -> None:
+    if isinstance(data.reader, ArraysReaderConfig):
+        _check_arrays(folder, data)
+    elif isinstance(data.reader, TFRecordReaderConfig) or data.dataset == "imagenet":
+        read_contents(data.store_settings, folder)
+
+
+def _check_arrays(folder: Path, data: DataConfig) -> None:
+    """Read the headers of all array files, as the conversion does."""
+    try:
+        read_contents(data.store_settings, folder)
+    except UserError as error:
+        raise UserError(f"data.reader: {str(error).removeprefix('data.reader: ')}") from error
+
+
+MAX_TARGETS = 20_000_000  # numbers of a split, which are read within a second; a training checks all of them
+
+
+def check_targets(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
+    """Add the mistake of each split whose targets do not fit the loss or the metrics of the run.
+
+    Args:
+        run: the run.
+        manifest: manifest of the run's data; without shards if the data are not converted.
+        mistakes: list to which mistakes are added.
+    """
+    if manifest.classes is None:
+        for split in measured_splits(run, manifest.splits):
+            with mistakes.collected("loss"):
+                check_target_range(run, _first_labels(manifest, split), split)
+
+
+def _first_labels(manifest: DataManifest, split: str) -> Iterator[Array]:
+    """Yield labels of a split, shard by shard, until the limits are reached."""
+    count = 0
+    for labels in islice(stored_labels(manifest, split), MAX_LABEL_SHARDS):
+        yield labels
+        count += labels.size
+        if count >= MAX_TARGETS:
+            return

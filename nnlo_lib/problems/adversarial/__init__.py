@@ -1,1 +1,0 @@
-"""GANs: losses, the turns of their networks, and the showers of calorimeters."""

@@ -1,0 +1,280 @@
+"""Checksums of outputs, checkpoints, data and code; history; sample ledger.
+
+Note on the attempts of a job: number, end reasons, lost steps.
+
+Checks of the user's files: the kept copies of the code, and the files of the project.
+
+Checks of a job's files (outputs, checkpoints, training data) against their checksums.
+
+Check that the history has each epoch once, and that the tables agree with the published files.
+
+Check that each epoch used each of its samples exactly once, over all attempts.
+"""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest as Checkpoint
+from nnlo_lib.checkpoint.checkpoint_manifest import checkpoint_folders
+from nnlo_lib.core.atomic_file import CHECKSUM_KEY, content_checksum, file_sha256
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.loading.sampler import SamplingPlan
+from nnlo_lib.data.partition import check_cover, load_partition
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.reliability.findings import (
+    EpochRow,
+    EpochTableError,
+    Finding,
+    failed,
+    note,
+    ok,
+    read_epoch_table,
+)
+from nnlo_lib.state.attempts import AttemptStatistics
+from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
+from nnlo_lib.state.published_results import copy_of, has_copy
+from nnlo_lib.state.training_records import counts_sha256, read_rows
+
+
+def check_attempts(run: FinishedRun) -> Iterator[Finding]:
+    """Report the attempts, the repeated steps and the effective training time ratio."""
+    statistics = run.attempt_statistics
+    text = _describe_attempts(statistics) if statistics else "state/attempts.jsonl records none"
+    yield note(f"attempts: {text}")
+
+
+def _describe_attempts(statistics: AttemptStatistics) -> str:
+    reasons = ", ".join(f"{count} {reason}" for reason, count in statistics.count_by_reason.items())
+    text = f"{len(statistics.attempts)} ({reasons}); repeated steps: {statistics.lost_steps:,}"
+    if statistics.effective_time_ratio is None:
+        return text
+    ratio, total_s = statistics.effective_time_ratio, statistics.total_seconds
+    return (
+        f"{text}; effective training time ratio {100 * ratio:.1f} % of {total_s:,.1f} s; the rest was spent on "
+        "start-up, checkpoints and repeated steps"
+    )
+
+
+def check_code(run: FinishedRun) -> Iterator[Finding]:
+    """Compare the copies of the user's code with the summary; note files of the project that differ now."""
+    copies = [path for path in run.input_checksums if has_copy(path)]
+    faults = [fault for path in copies if (fault := _copy_fault(run, path))]
+    yield from (failed(f"code: {fault}") for fault in faults)
+    if copies and not faults:
+        yield ok(f"code: {', '.join(copies)}: the copies in code/ match their checksums in summary.json")
+    for path, checksum in run.input_checksums.items():
+        # The file in the project may be edited or moved after the training, or belong to another project.
+        if Path(path).is_file() and file_sha256(Path(path)) != checksum:
+            yield note(
+                f"code: {path} differs from the file that this training used; train again to use the present file"
+            )
+
+
+def _copy_fault(run: FinishedRun, path: str) -> str:
+    copy = copy_of(run.paths.code, path)
+    if not copy.is_file():
+        return f"{copy} is missing"
+    return (
+        "" if file_sha256(copy) == run.input_checksums[path] else f"{copy} was modified: its checksum differs"
+    )
+
+
+def check_outputs(run: FinishedRun) -> Iterator[Finding]:
+    """Compare the summary with its own checksum, and the published outputs with the checksums in the summary."""
+    yield from _content_faults(run.paths.summary, run.summary)
+    expected = run.summary.get("outputs")
+    if not expected:
+        yield failed("summary.json has no checksums of the outputs; an older version of nnlo wrote it")
+        return
+    faults = list(checksum_faults(run.folder, expected))
+    yield from (failed(f"output {fault}") for fault in faults)
+    if not faults:
+        yield ok(f"{len(expected)} outputs match their checksums in summary.json")
+
+
+def check_evaluation(run: FinishedRun) -> Iterator[Finding]:
+    """Compare the evaluation with its own checksum, and with the checksums of the model and of its outputs in it."""
+    path, model = run.paths.evaluation, run.paths.model
+    if not path.exists():
+        # Another job evaluates the model, and it may not have run yet.
+        yield note(f"{path.name} is missing: the model was not evaluated after the training")
+        return
+    try:
+        content = run.evaluation
+    except UserError as error:
+        yield failed(f"{error}; evaluate the model again")
+        return
+    faults = checksum_faults(run.folder, content.get("outputs", {}))
+    findings = [*_content_faults(path, content), *map(failed, faults)]
+    # check_outputs reports a missing model.
+    if model.is_file() and file_sha256(model) != content.get("model_sha256"):
+        findings.append(failed(f"{path.name} belongs to another {model.name}; evaluate the model again"))
+    yield from findings or [ok(f"{path.name} matches its checksums and belongs to {model.name}")]
+
+
+def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
+    """Compare the files of each checkpoint with the checksums in its manifest."""
+    folders = checkpoint_folders(run.paths.state.checkpoints)
+    faults = {folder.name: fault for folder in folders if (fault := _checkpoint_fault(folder))}
+    for name, fault in faults.items():
+        yield failed(f"checkpoint {name}: {fault}; a resumed training will skip it")
+    if intact := len(folders) - len(faults):
+        yield ok(f"{intact} of {len(folders)} checkpoints in state/checkpoints are intact")
+    if not folders:
+        yield note("state/checkpoints contains no checkpoints")
+
+
+def check_dataset(run: FinishedRun, shards: bool) -> Iterator[Finding]:
+    """Compare the data's manifest with its checksum in the summary; if `shards`, verify every shard too."""
+    recorded = run.summary.get("data")
+    if not recorded:
+        yield failed("summary.json does not record the training data; an older version of nnlo wrote it")
+        return
+    path = find_data_manifest(run.folder, recorded["manifest"])
+    # The data may have been moved or deleted since, which does not affect the result of the training.
+    if path is None:
+        yield note(
+            f"the manifest of the training data, {recorded['manifest']}, was not found; the data were not compared"
+        )
+    elif file_sha256(path) != recorded["sha256"]:
+        yield failed(
+            f"{path} is not the manifest of the training data: the data were converted again, or the file was modified"
+        )
+    else:
+        yield ok(f"{path} is the manifest of the training data")
+        yield from _shards(path) if shards else ()
+
+
+def checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str]:
+    """Yield the fault of each file in a folder that is missing or differs from its SHA-256."""
+    for name, checksum in checksums.items():
+        path = folder / name
+        if not path.is_file():
+            yield f"{name} is missing"
+        elif file_sha256(path) != checksum:
+            yield f"{name} is damaged or was modified: its checksum differs"
+
+
+def _content_faults(path: Path, content: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the finding that a JSON file differs from the checksum of its content that it holds."""
+    if content.get(CHECKSUM_KEY) != content_checksum(content):
+        yield failed(f"{path.name} was modified: its content differs from its {CHECKSUM_KEY}")
+
+
+def _checkpoint_fault(checkpoint: Path) -> str:
+    """Return the faults of a checkpoint, or an empty string if it is complete."""
+    try:
+        return "; ".join(checksum_faults(checkpoint, Checkpoint.read(checkpoint).sha256))
+    except (UserError, OSError, ValueError) as error:
+        return f"its manifest cannot be read ({error})"
+
+
+def _shards(path: Path) -> Iterator[Finding]:
+    try:
+        DataManifest.load(path).verify()
+        yield ok("every shard of the data matches its checksum")
+    except UserError as error:
+        yield failed(str(error))
+
+
+def check_history(run: FinishedRun) -> Iterator[Finding]:
+    """Check that the history has each epoch once and in order, and that the published tables agree with state/."""
+    try:
+        rows = read_epoch_table(run.paths.state.history, run.epochs)
+        published = _read_csv(run.paths.history)
+    except (EpochTableError, OSError, UnicodeDecodeError) as error:
+        yield failed(f"history: {error}")
+        return
+    if published != _as_csv(rows):
+        yield failed("history: history.csv does not agree with state/history.jsonl")
+    else:
+        yield ok(f"history: each of {run.epochs} epochs is present once and in order; history.csv agrees")
+    state = run.paths.state
+    for table, path in ((state.nodes, run.paths.nodes), (state.validations, run.paths.validations)):
+        if path.exists():
+            yield from _check_table(table, path)
+
+
+def _check_table(table: Path, path: Path) -> Iterator[Finding]:
+    try:
+        agrees = _read_csv(path) == _as_csv(read_rows(table))
+    except (OSError, ValueError, IndexError) as error:
+        yield failed(f"history: {table} is damaged ({error})")
+        return
+    if not agrees:
+        yield failed(f"history: {path.name} does not agree with state/{table.name}")
+
+
+def _read_csv(path: Path) -> list[list[str]]:
+    return list(csv.reader(path.read_text().splitlines()))
+
+
+def _as_csv(rows: Sequence[EpochRow]) -> list[list[str]]:
+    # csv writes None as an empty string and other values with str().
+    # A restart may have added a column.
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    values = [["" if row.get(name) is None else str(row[name]) for name in names] for row in rows]
+    return [names, *values]
+
+
+def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
+    """Compare the sample counts of the training with the uses required by partition.npz and configuration."""
+    try:
+        faults = list(_ledger_faults(run, rows := read_epoch_table(run.paths.state.ledger, run.epochs)))
+    except (EpochTableError, UserError, ValueError, KeyError) as error:
+        yield failed(f"ledger: the used samples cannot be verified: {error}")
+        return
+    yield from (failed(f"ledger: {fault}") for fault in faults)
+    if not faults:
+        complete = [row for row in rows if not row.get("cut")]
+        if complete:
+            uses = f"{complete[0]['samples']:,} samples"
+            yield ok(
+                f"ledger: each of {len(complete)} epochs used each of its {uses} exactly once, over all attempts"
+            )
+        # Only the last epoch of a training can be cut, so that cut rows come after complete ones.
+        for row in rows[len(complete) :]:
+            uses = f"{row['samples']:,} samples"
+            yield ok(f"ledger: epoch {row['epoch']} ended before its last step: it used {uses}, each once")
+    if _epochs_may_mix_rank_counts(run):
+        yield note(
+            "ledger: not compared with partition.npz: the number of ranks changed, and with train.steps_per_epoch "
+            "the samples of an epoch depend on this number"
+        )
+
+
+def _ledger_faults(run: FinishedRun, rows: list[EpochRow]) -> Iterator[str]:
+    plan, samples = _expected_sampling(run)
+    for row in rows:
+        if row["missed"] or row["repeated"]:
+            yield (
+                f"epoch {row['epoch']} used {row['missed']} samples too few times and {row['repeated']} samples "
+                f"too many times, such as {', '.join(map(str, row['examples']))}"
+            )
+            continue
+        if _epochs_may_mix_rank_counts(run) or row.get("cut"):
+            continue
+        # The file numbers epochs from 1, the plan from 0.
+        uses = plan.expected_uses(samples, row["epoch"] - 1)
+        if row["sha256"] != counts_sha256(uses) or row["samples"] != uses.sum():
+            yield f"epoch {row['epoch']} did not use the samples that partition.npz and the configuration require"
+
+
+def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
+    """Return sampling plan and number of samples, validation included. Raises UserError or ValueError."""
+    validation, parts = load_partition(run.paths.partition)
+    # Samples of the validation split count as well: the training must not use them.
+    samples = len(validation) + sum(map(len, parts))
+    check_cover(samples, validation, parts)
+    train, workers = run.config.train, run.summary["roles"].count("worker")
+    dynamic = train.dealing == "dynamic"
+    seed, processes = run.summary["seed"], run.config.parallel.processes_per_worker
+    plan = SamplingPlan(parts, workers, train.batch_size, seed, train.steps_per_epoch, dynamic, processes)
+    return plan, samples
+
+
+def _epochs_may_mix_rank_counts(run: FinishedRun) -> bool:
+    """Return True if the ranks may have changed within an epoch whose samples depend on their number."""
+    return run.config.train.steps_per_epoch is not None and run.rank_count_changed

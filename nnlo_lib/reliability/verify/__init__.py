@@ -1,1 +1,0 @@
-"""Check the files of a finished run for completeness and reproducibility."""

@@ -1,1 +1,0 @@
-"""Charts of the report as plain data for the templates."""

@@ -1,1 +1,0 @@
-"""The sections on where the results come from: settings, models, weights, software."""

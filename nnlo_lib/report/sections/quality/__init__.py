@@ -1,1 +1,0 @@
-"""The sections on the results of the runs: quality, differences, predictions, nodes."""

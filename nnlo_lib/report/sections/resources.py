@@ -1,0 +1,298 @@
+"""Seconds, bytes, messages, processors and memory.
+
+The communication cost of each run: messages, bytes, compression and staleness.
+
+Usage of processors, memory and GPUs by the ranks, for runs with a monitor.
+
+Seconds by phase and bytes by purpose: stacked bars, one per run and role.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from nnlo_lib.core.text_format import MISSING, number
+from nnlo_lib.report import chart
+from nnlo_lib.report.chart import svg_path
+from nnlo_lib.report.formatting import UNBROKEN, RunTable, format_bytes, listing, percent, run_table
+from nnlo_lib.report.learning_curves import (
+    AXIS_INSET,
+    BOTTOM,
+    LEFT,
+    MAX_CURVE_POINTS,
+    RIGHT,
+    TOP,
+    Curve,
+    CurvePanel,
+)
+from nnlo_lib.report.tables import group_by_run, spread_of
+from nnlo_lib.state.finished_run import FinishedRun, read_table
+
+# Purposes of messages that carry votes, requests, sums for metrics, or measurements of the algorithm.
+PURPOSES_WITHOUT_VECTORS = ("control", "metrics", "telemetry")
+
+
+def communication_table(jobs: Sequence[FinishedRun]) -> RunTable:
+    """Return messages, bytes, compression and staleness of each run, means over its jobs."""
+    return run_table({run: _communication_row(group) for run, group in group_by_run(jobs).items()})
+
+
+def staleness(jobs: Sequence[FinishedRun]) -> Counter[int]:
+    """Return the number of updates of all jobs by staleness."""
+    total: Counter[int] = Counter()
+    for job in jobs:
+        # JSON turns the integer keys of the histogram into strings.
+        histogram = job.recorded("histograms").get("staleness", {})
+        total.update({int(value): count for value, count in histogram.items()})
+    return total
+
+
+def _communication_row(jobs: Sequence[FinishedRun]) -> dict[str, str]:
+    # All jobs of a run have the same configuration.
+    return {**_messages(jobs), "compression": _compression(jobs[0]), **_staleness(staleness(jobs))}
+
+
+def _messages(jobs: Sequence[FinishedRun]) -> dict[str, str]:
+    sent = spread_of([sum(job.summary["bytes_sent"].values()) for job in jobs]).mean
+    counted = [job for job in jobs if job.messages]
+    messages = spread_of([job.messages or 0 for job in counted]).mean if counted else 0
+    vectors = sum(_of_vectors(job.summary["messages_sent"]) for job in counted)
+    size = sum(_of_vectors(job.summary["bytes_sent"]) for job in counted)
+    return {
+        "messages": f"{messages:,.0f}" if messages else MISSING,
+        "messages with vectors": f"{vectors / len(counted):,.0f}" if counted else MISSING,
+        "bytes": format_bytes(sent),
+        "bytes per message with a vector": format_bytes(size / vectors) if vectors else MISSING,
+    }
+
+
+def _of_vectors(counts: dict[str, int]) -> int:
+    """Return the sum of the counts that belong to vectors of the training."""
+    return sum(count for purpose, count in counts.items() if purpose not in PURPOSES_WITHOUT_VECTORS)
+
+
+def _compression(job: FinishedRun) -> str:
+    """Return the name of a compression and its settings: `top_k, fraction 0.01`."""
+    settings = job.config_section("compression")
+    if settings.get("name", "none") == "none":
+        return MISSING
+    return ", ".join(
+        [settings["name"], *(f"{key} {value}" for key, value in settings.items() if key != "name")]
+    )
+
+
+def _staleness(counts: Counter[int]) -> dict[str, str]:
+    if not counts:
+        return {}
+    mean = sum(value * count for value, count in counts.items()) / counts.total()
+    return {"mean staleness": number(mean, 3), "largest staleness": f"{max(counts):,}"}
+
+
+MILLION = 1e6
+PAUSE_FACTOR = 10
+
+
+def _percentage(value: float) -> str:
+    return f"{number(value, 3)}{UNBROKEN}%"
+
+
+@dataclass(frozen=True)
+class MonitoredQuantity:
+    """A monitored quantity.
+
+    Attributes:
+        column: column of monitor.csv.
+        title: heading.
+        unit: divisor of the values on the axis.
+        note: unit of the axis as text.
+        format_value: formats a value of `column`.
+    """
+
+    column: str
+    title: str
+    unit: float
+    note: str
+    format_value: Callable[[float], str]
+
+
+MONITORED_QUANTITIES = (
+    MonitoredQuantity("cpu_percent", "Processor usage of a rank", 1, "% of a core", _percentage),
+    MonitoredQuantity("memory_bytes", "Memory of a rank", MILLION, "MB", format_bytes),
+    MonitoredQuantity("host_cpu_percent", "Processor usage of the host", 1, "% of all cores", _percentage),
+    MonitoredQuantity("host_memory_bytes", "Memory of the host", MILLION, "MB", format_bytes),
+    MonitoredQuantity("gpu_percent", "GPU utilization", 1, "% of the time", _percentage),
+    MonitoredQuantity("gpu_memory_bytes", "GPU memory", MILLION, "MB", format_bytes),
+)
+
+
+def monitor_tables(jobs: Sequence[FinishedRun]) -> dict[str, pd.DataFrame]:
+    """Return the monitor table of the first job of each run, if that job has one."""
+    first = {run: group[0].paths.monitor for run, group in group_by_run(jobs).items()}
+    known = {run: read_table(file, ["seconds", "rank"]) for run, file in first.items() if file.exists()}
+    return {run: _without_breaks(table) for run, table in known.items() if len(table)}
+
+
+def _without_breaks(table: pd.DataFrame) -> pd.DataFrame:
+    """Remove pauses between attempts: gaps above PAUSE_FACTOR usual intervals become one interval."""
+    usual = table.groupby("rank")["seconds"].diff().median()
+    gaps = table["seconds"].diff().fillna(0)
+    # The negation keeps gaps if `usual` is NaN, because a rank has only one sample.
+    return table.assign(seconds=gaps.where(~(gaps > PAUSE_FACTOR * usual), usual).cumsum())
+
+
+def usage_table(found: dict[str, pd.DataFrame]) -> RunTable:
+    """Return mean and maximum of each monitored quantity by run."""
+    return run_table({run: _usage_row(table) for run, table in found.items()})
+
+
+def usage_panels(found: dict[str, pd.DataFrame], runs: Sequence[str]) -> list[CurvePanel]:
+    """Return a panel for each monitored quantity with more than one point in time: the mean over ranks."""
+    drawn = (_panel(figure, found, runs) for figure in MONITORED_QUANTITIES)
+    return [panel for panel in drawn if panel is not None]
+
+
+def _usage_row(table: pd.DataFrame) -> dict[str, str]:
+    known = [
+        figure
+        for figure in MONITORED_QUANTITIES
+        if figure.column in table and table[figure.column].notna().any()
+    ]
+    return {
+        f"{figure.title.lower().replace('gpu', 'GPU')}": f"{figure.format_value(table[figure.column].mean())} "
+        f"(maximum {figure.format_value(table[figure.column].max())})"
+        for figure in known
+    }
+
+
+def _panel(
+    figure: MonitoredQuantity, found: dict[str, pd.DataFrame], runs: Sequence[str]
+) -> CurvePanel | None:
+    lines = {run: _line(table, figure) for run, table in found.items() if figure.column in table}
+    lines = {run: line for run, line in lines.items() if len(line) > 1}
+    if not lines:
+        return None
+    known = pd.concat(lines.values())
+    x = chart.linear([0.0, *known.index], LEFT, RIGHT - AXIS_INSET)
+    y = chart.linear([0.0, *known], BOTTOM - AXIS_INSET, TOP + AXIS_INSET)
+    places = {
+        run: list(zip(map(x.position, line.index), map(y.position, line), strict=True))
+        for run, line in lines.items()
+    }
+    curves = tuple(Curve(runs.index(run), svg_path(points), (), "", ()) for run, points in places.items())
+    return CurvePanel(figure.title, figure.note, "time (s)", x, y, curves)
+
+
+def _line(table: pd.DataFrame, figure: MonitoredQuantity) -> "pd.Series[float]":
+    """Return the mean over ranks, averaged in about MAX_CURVE_POINTS time intervals."""
+    known = table.dropna(subset=[figure.column])
+    # The ranks sample at different times, so their rows are grouped by interval and not by time.
+    width = max(table["seconds"].max() / MAX_CURVE_POINTS, 1e-9)
+    when = ((known["seconds"] / width).round() * width).rename("when")
+    return known.groupby(when)[figure.column].mean() / figure.unit
+
+
+PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint", "startup")
+MIN_OTHER_SHARE = 0.005  # of the total; below it, time outside of all phases is not shown
+IDLE_PHASES = ("communication", "wait")
+MAX_NAMED_RUNS = 3  # runs; above this number, a sentence gives their range
+PURPOSES = ("gradient", "parameters")
+
+
+@dataclass(frozen=True)
+class BarSegment:
+    """A segment of a bar; `share` is its fraction of the bar, `width` its fraction of the longest bar."""
+
+    name: str
+    value: float
+    share: float
+    width: float
+
+
+@dataclass(frozen=True)
+class StackedBar:
+    """The segments of a run, or of one role in it; `role` is empty if all ranks have the same role."""
+
+    run: str
+    role: str
+    total: float
+    parts: tuple[BarSegment, ...]
+
+    def value(self, name: str) -> BarSegment | None:
+        """Return the segment called `name`, or None if the bar has no segment of this name."""
+        return next((part for part in self.parts if part.name == name), None)
+
+
+def seconds_by_phase(jobs: Sequence[FinishedRun]) -> list[StackedBar]:
+    """Return mean seconds per rank by phase, for each run and each role in it."""
+    return _bars(_mean([row for job in jobs for row in _rank_rows(job)]), PHASES)
+
+
+def bytes_by_purpose(jobs: Sequence[FinishedRun]) -> list[StackedBar]:
+    """Return for each run the bytes that all ranks of a job sent, by purpose, as the mean over jobs."""
+    rows = [{"run": job.run, "role": "", **job.summary["bytes_sent"]} for job in jobs]
+    return _bars(_mean(rows), PURPOSES)
+
+
+def segment_names(bars: Sequence[StackedBar]) -> list[str]:
+    """Return the names of all segments, in order of first appearance."""
+    return list(dict.fromkeys(part.name for bar in bars for part in bar.parts))
+
+
+def waiting_sentence(bars: Sequence[StackedBar]) -> str:
+    """Return a sentence on the share of a worker's time spent in communication and waiting."""
+    workers = [bar for bar in bars if bar.role in ("", "worker") and bar.total]
+    shares = {bar.run: _idle_share(bar) for bar in workers}
+    ranked = sorted(shares, key=lambda run: shares[run])
+    if not ranked or not shares[ranked[-1]]:
+        return ""
+    texts = {run: f"{percent(shares[run], 2)} in {run}" for run in ranked}
+    share = listing(list(texts.values())) if len(texts) <= MAX_NAMED_RUNS else _range_text(texts, ranked)
+    return f"Communication and waiting take {share} of a worker's time after start-up."
+
+
+def _idle_share(bar: StackedBar) -> float:
+    startup = bar.value("startup")
+    after = bar.total - (startup.value if startup else 0.0)
+    return sum(part.value for part in bar.parts if part.name in IDLE_PHASES) / (after or 1)
+
+
+def _range_text(texts: dict[str, str], ranked: Sequence[str]) -> str:
+    return f"from {texts[ranked[0]]} to {texts[ranked[-1]]}"
+
+
+def _rank_rows(job: FinishedRun) -> list[dict[str, object]]:
+    by_rank = job.recorded("seconds_by_rank")
+    alike = len(set(job.roles)) == 1
+    roles = job.roles if len(job.roles) == len(by_rank) else ["worker"] * len(by_rank)
+    return [
+        {"run": job.run, "role": "" if alike else role, **_complete(row)}
+        for role, row in zip(roles, by_rank, strict=True)
+    ]
+
+
+def _complete(row: dict[str, float]) -> dict[str, float]:
+    """Replace `total` by `other`: time outside of all phases (0 up to MIN_OTHER_SHARE of the total)."""
+    phases = {name: value for name, value in row.items() if name != "total"}
+    total = row.get("total", 0.0)
+    rest = total - sum(phases.values())
+    return {**phases, "other": rest if rest > MIN_OTHER_SHARE * total else 0.0}
+
+
+def _mean(rows: Sequence[dict[str, object]]) -> pd.DataFrame:
+    return pd.DataFrame(rows).fillna(0.0).groupby(["run", "role"], sort=False).mean()
+
+
+def _bars(table: pd.DataFrame, first: Sequence[str]) -> list[StackedBar]:
+    """Convert rows to bars; segments in the order of `first`, then in the order of the columns."""
+    columns = [name for name in first if name in table] + [name for name in table if name not in first]
+    longest = table.sum(axis=1).max() or 1.0
+    bars = []
+    for (run, role), row in zip(table.index.to_list(), table[columns].to_dict("records"), strict=True):
+        total = float(sum(row.values()))
+        parts = [
+            BarSegment(str(name), value, value / (total or 1), value / longest) for name, value in row.items()
+        ]
+        bars.append(StackedBar(run, role, total, tuple(part for part in parts if part.value)))
+    return bars

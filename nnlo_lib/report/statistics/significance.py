@@ -1,0 +1,207 @@
+"""Paired test, test on samples, Holm, power.
+
+Correction of p-values for several tests.
+
+Test of a mean difference between paired measurements, such as two runs with the same seeds and folds.
+
+Number of seeds that a comparison needs.
+
+Test of the difference between two trained models on the same test samples.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted by Holm's step-down method; NaN (not tested) stays NaN and does not count.
+
+    Rejecting the hypotheses whose adjusted p-value is at most a makes the probability of any false rejection at
+    most a (Holm 1979).
+    """
+    p = np.asarray(p_values, dtype=float)
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    factors = np.arange(len(order), 0, -1)
+    p[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
+    return [float(value) for value in p]
+
+
+CONFIDENCE = 0.95
+ERROR_RATE = 1 - CONFIDENCE  # accepted probability of a false verdict
+# A step of 1/samples in each of two accuracies adds a rounding error of this standard deviation, in steps.
+ROUNDING_STD = math.sqrt(2 / 12)
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """A mean difference with its confidence interval.
+
+    Attributes:
+        difference: mean of the differences; NaN without pairs.
+        low: lower end of the 95 % interval of the mean difference; NaN if unknown.
+        high: upper end of the interval.
+        p_value: two-sided p-value of the hypothesis that the mean difference is 0; NaN if unknown.
+        pairs: number of differences.
+        std: sample standard deviation of the differences; NaN if unknown.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    pairs: int
+    std: float = math.nan
+
+
+def paired_test(differences: Sequence[float], overlap: float = 0.0, step: float = 0.0) -> PairedTest:
+    """Return Student's t-test of paired differences, corrected for overlapping training sets.
+
+    The variance of the mean of n differences is (1/n + overlap) s^2 (Nadeau and Bengio 2003, section 3.3;
+    Bouckaert and Frank 2004 for repeated folds), with s the standard deviation of the differences.
+
+    Args:
+        differences: finite differences, one per seed and fold.
+        overlap: validation samples divided by training samples if the pairs have different, overlapping
+            training sets; 0 if all pairs have the same training data.
+        step: distance between neighboring values of the metric, 1/samples for an accuracy. Equal differences
+            of rounded values would otherwise look like differences without variation.
+    """
+    pairs = len(differences)
+    mean = float(np.mean(differences)) if pairs else math.nan
+    if pairs < 2:
+        return PairedTest(mean, math.nan, math.nan, math.nan, pairs)
+    std = max(float(np.std(differences, ddof=1)), step * ROUNDING_STD)
+    error = std * math.sqrt(1 / pairs + overlap)
+    # Rounding errors of equal differences are no variation.
+    if error <= 1e-12 * abs(mean):
+        known = math.nan if mean else 0.0
+        return PairedTest(mean, known, known, math.nan if mean else 1.0, pairs, std)
+    width = error * stats.t.ppf((1 + CONFIDENCE) / 2, pairs - 1)
+    p_value = 2 * float(stats.t.sf(abs(mean) / error, pairs - 1))
+    return PairedTest(mean, mean - width, mean + width, p_value, pairs, std)
+
+
+POWER = 0.8  # probability of a verdict that `more_seeds` plans for
+MAX_SEEDS = 1000
+
+
+def more_seeds(test: PairedTest, comparisons: int) -> int | None:
+    """Return how many seeds are needed in addition for a verdict with probability POWER.
+
+    The calculation takes the observed mean and standard deviation of the differences as true, and demands the
+    significance level that Holm's method demands of the first of `comparisons` tests.
+
+    Args:
+        test: paired test over seeds.
+        comparisons: number of tests that are corrected together.
+
+    Returns:
+        At least 1; None if more than MAX_SEEDS seeds are needed or the variation is unknown.
+    """
+    if test.pairs < 2 or not test.std > 0 or not test.difference:
+        return None
+    effect, level = abs(test.difference) / test.std, ERROR_RATE / comparisons
+    if power(effect, MAX_SEEDS, level) < POWER:
+        return None
+    low, high = 2, MAX_SEEDS
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(effect, middle, level) >= POWER else (middle + 1, high)
+    return max(1, low - test.pairs)
+
+
+def power(effect: float, pairs: int, level: float) -> float:
+    """Return the probability that a two-sided paired t-test rejects.
+
+    Args:
+        effect: mean of the differences divided by their standard deviation.
+        pairs: number of differences.
+        level: significance level.
+    """
+    bound, shift = stats.t.ppf(1 - level / 2, pairs - 1), effect * math.sqrt(pairs)
+    # Far from 0, the series of the noncentral distribution does not converge, and the normal one is exact enough.
+    if shift > 30:
+        return float(stats.norm.sf(bound - shift))
+    return float(stats.nct.sf(bound, pairs - 1, shift))
+
+
+Values = NDArray[np.floating]
+
+MIN_SAMPLES = 30  # samples; with fewer, the bootstrap of skewed values is wrong too often
+RESAMPLES = 2000
+RESAMPLED_VALUES = 20_000_000  # values of the resamples that are in memory at once
+
+
+def sample_test(values: Values, others: Values) -> PairedTest:
+    """Return the test of two models by their values for each test sample.
+
+    Values of 0 and 1 (correct or not) are compared by McNemar's exact test, others by a studentized bootstrap of
+    the samples. The result holds for these two trained models, not for other seeds.
+
+    Args:
+        values: a metric of the first model, (samples,).
+        others: the same metric of the second model for the same samples, (samples,).
+    """
+    differences = values.astype(float) - others.astype(float)
+    if len(differences) < 2 or not np.isfinite(differences).all():
+        return PairedTest(math.nan, math.nan, math.nan, math.nan, len(differences))
+    if not differences.any():
+        return PairedTest(0.0, 0.0, 0.0, 1.0, len(differences), 0.0)
+    if np.isin(differences, (-1, 0, 1)).all():
+        return _mcnemar(differences)
+    if len(differences) < MIN_SAMPLES:
+        return PairedTest(float(differences.mean()), math.nan, math.nan, math.nan, len(differences))
+    return _bootstrap(differences)
+
+
+def _mcnemar(differences: Values) -> PairedTest:
+    """Return McNemar's exact test (McNemar 1947): a sign test of the samples on which the models disagree.
+
+    The interval follows Agresti and Min (2005): Wald's interval after adding half a sample to each of the four
+    combinations of correct and wrong answers.
+    """
+    samples, wins, losses = len(differences), int(np.sum(differences > 0)), int(np.sum(differences < 0))
+    middle = (wins - losses) / (samples + 2)
+    error = math.sqrt((wins + losses + 1) / (samples + 2) - middle**2) / math.sqrt(samples + 2)
+    width = error * stats.norm.ppf((1 + CONFIDENCE) / 2)
+    p_value = float(stats.binomtest(wins, wins + losses).pvalue)
+    std = float(np.std(differences, ddof=1))
+    return PairedTest(float(differences.mean()), middle - width, middle + width, p_value, samples, std)
+
+
+def _bootstrap(differences: Values) -> PairedTest:
+    """Return the studentized bootstrap of a mean (Efron and Tibshirani 1993, section 12.5)."""
+    mean, std = float(differences.mean()), float(np.std(differences, ddof=1))
+    error = std / math.sqrt(len(differences))
+    resampled = _studentized_resamples(differences)
+    low, high = mean - error * np.quantile(resampled, [(1 + CONFIDENCE) / 2, (1 - CONFIDENCE) / 2])
+    beyond = int(np.sum(abs(resampled) >= abs(mean) / error)) if error else RESAMPLES
+    # No resample is beyond: the p-value is below what resamples can tell, and Student's is used if it is smaller.
+    smallest = stats.ttest_1samp(differences, 0).pvalue if not beyond else 1.0
+    p_value = float(min((1 + beyond) / (RESAMPLES + 1), smallest))
+    return PairedTest(mean, float(low), float(high), p_value, len(differences), std)
+
+
+def _studentized_resamples(differences: Values) -> Values:
+    """Return (mean of a resample - mean) / standard error of the resample, (RESAMPLES,); infinite without variation."""
+    rng, samples = np.random.default_rng(0), len(differences)
+    found = []
+    for size in _batches(max(1, RESAMPLED_VALUES // samples)):
+        picked = differences[rng.integers(0, samples, (size, samples))]
+        errors = picked.std(axis=1, ddof=1) / math.sqrt(samples)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found.append((picked.mean(axis=1) - differences.mean()) / errors)
+    # Resamples of a single value have no error; the bound is far beyond each quantile.
+    resampled: Values = np.nan_to_num(np.concatenate(found), nan=1e6, posinf=1e6, neginf=-1e6)
+    return resampled
+
+
+def _batches(largest: int) -> list[int]:
+    full, rest = divmod(RESAMPLES, largest)
+    return [largest] * full + [rest] * bool(rest)

@@ -1,0 +1,250 @@
+"""Best.yaml and trials.csv.
+
+Values of the trials in the order in which they became known, against the core hours of the search.
+
+All trials of a search as a table: trials.csv.
+
+Outcome of a search: the table of all trials (trials.csv) and the best trial's experiment (best.yaml).
+"""
+
+import csv
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal, get_origin
+
+import yaml
+
+from nnlo_lib.config import ConfigModel, Experiment, Run
+from nnlo_lib.config.paths import SearchPaths, store_of
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.storage import StoredStudy, load_study, trial_run
+from nnlo_lib.search.study.trial import FoldTask
+from nnlo_lib.search.study.trial_summary import (
+    TrialSummary,
+    error_signature,
+    format_objective,
+    format_selection,
+)
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class KnownValue:
+    """A value of a candidate for the best trial.
+
+    Attributes:
+        trial: number of the trial.
+        core_hours: core hours of the search until the value was known.
+        value: mean over all folds; smaller is better.
+    """
+
+    trial: int
+    core_hours: float
+    value: float
+
+
+class SearchCosts:
+    """Core hours of a search at the end of each fold task."""
+
+    def __init__(self, known: StudySnapshot) -> None:
+        results = sorted(known.results.values(), key=lambda result: result.ended)
+        self._known = known
+        self._ends = [result.ended for result in results]
+        self._hours = list(accumulate(each.cores * each.seconds / SECONDS_PER_HOUR for each in results))
+
+    @property
+    def total(self) -> float:
+        """Core hours of all fold tasks that have ended."""
+        return self._hours[-1] if self._hours else 0.0
+
+    def until(self, fold_tasks: Sequence[FoldTask]) -> float:
+        """Return the core hours of all fold tasks that ended no later than the last of some fold tasks."""
+        ends = [self._known.results[each].ended for each in fold_tasks if each in self._known.results]
+        return self._hours[bisect_right(self._ends, max(ends)) - 1] if ends else 0.0
+
+
+def candidate_values(known: StudySnapshot) -> list[KnownValue]:
+    """Return the values among which the best trial is chosen, in the order in which they became known.
+
+    These are the values of trials with all folds at the rungs that are compared: for the last epoch the highest rung only.
+    """
+    costs = SearchCosts(known)
+    found = [
+        KnownValue(trial, costs.until(known.fold_tasks(trial, rung)), known.mean_value(trial, rung) or 0.0)
+        for rung in known.eligible_rungs
+        for trial in known.complete_trials[rung]
+    ]
+    return sorted(found, key=lambda each: (each.core_hours, each.trial))
+
+
+FIRST = ("trial", "status", "objective", "adjusted_from_folds", "standard_error")
+COSTS = ("epochs", "seconds", "core_hours", "gpu_hours")
+
+
+def write_table(path: Path, record: StoredStudy) -> None:
+    """Write the table atomically, one row per trial: objective, value of each fold, costs, point and error.
+
+    Unknown values, and keys that are not active in a trial, are left empty.
+    """
+    folds = [f"fold_{fold}" for fold in range(record.search.folds.k)]
+    rows = record.trial_summaries
+    keys = list(record.search.space) + sorted(
+        {key for row in rows for key in row.point} - record.search.space.keys()
+    )
+    with atomic_write(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*FIRST, *folds, *COSTS, *keys, "error"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_cells(row) for row in rows)
+
+
+def _cells(row: TrialSummary) -> dict[str, Any]:
+    known = {
+        "trial": row.number, "status": row.state, "objective": row.objective,
+        "adjusted_from_folds": row.adjusted_from or "", "standard_error": row.standard_error,
+        "epochs": row.epochs, "seconds": round(row.seconds, 3), "core_hours": round(row.core_hours, 6),
+        "gpu_hours": round(row.gpu_hours, 6), "error": row.reason,
+    }  # fmt: skip
+    folds = {f"fold_{fold}": value for fold, value in zip(row.fold_numbers, row.folds, strict=True)}
+    # An empty cell means that the key is not active; null is a value.
+    point = {key: "null" if value is None else value for key, value in row.point.items()}
+    # Only NaN differs from itself.
+    return {key: "" if value != value else value for key, value in (known | folds | point).items()}
+
+
+def best_run(folder: Path) -> Run:
+    """Return the run that retrains the best trial, for the mean number of epochs that its folds selected.
+
+    It uses all training samples if the store has a test split and no schedule uses a validation metric.
+
+    Args:
+        folder: results/<experiment>/search.
+
+    Raises:
+        UserError: if no trial has a valid result.
+    """
+    record = load_study(folder)
+    return _retrained(record, best_trial_summary(record))
+
+
+def write_outcome(folder: Path) -> None:
+    """Write trials.csv and best.yaml, each atomically. Raises UserError if no trial has a valid result."""
+    record = load_study(folder)
+    write_table(SearchPaths(folder).table, record)
+    write_best_file(folder, record)
+
+
+def write_best_file(folder: Path, record: StoredStudy | None = None) -> None:
+    """Write best.yaml atomically. Raises UserError if no trial has a valid result."""
+    record = record or load_study(folder)
+    text = _file(record, best_trial_summary(record))
+    with atomic_write(SearchPaths(folder).best) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def best_trial_summary(record: StoredStudy) -> TrialSummary:
+    """Return the best trial. Raises UserError with the most frequent error if no trial has a valid result."""
+    rows, best = record.trial_summaries, record.snapshot.best_trial()
+    if best is not None:
+        return rows[best]
+    if not rows:
+        raise UserError(f"{record.folder}: the search has no trials yet; start it with `nnlo search`")
+    reasons = [row.reason for row in rows if row.reason]
+    if not reasons:
+        raise UserError(f"{record.folder}: no trial has a result yet; resume the search with `nnlo search`")
+    (signature, count), *_ = Counter(map(error_signature, reasons)).most_common(1)
+    reason = next(reason for reason in reasons if error_signature(reason) == signature)
+    raise UserError(
+        f"{record.folder}: none of {len(rows)} trials has a valid result; {count} of them: {reason}; see {SearchPaths.table.name} in this folder"
+    )
+
+
+def _retrained(record: StoredStudy, best: TrialSummary) -> Run:
+    run = trial_run(record.experiment, best.point)
+    # Rounds halves up; Python's `round` would round 2.5 down to 2.
+    train = run.train.model_copy(update={"epochs": max(1, int(fmean(best.selected_epochs) + 0.5))})
+    run = run.model_copy(update={"train": train})
+    if not isinstance(run.data.validation, float):
+        return run
+    if "schedule" not in _keys_on_validation(run):
+        manifest = store_of(run).manifest
+        if not manifest.exists() or "test" in DataManifest.load(manifest).splits:
+            return _on_all_samples(run)
+    # If data.validation is 0, the share is that of one fold.
+    share = run.data.validation or 1 / record.search.folds.k
+    return _with_validation(run, share) if _keys_on_validation(run) else run
+
+
+def _keys_on_validation(run: Run) -> list[str]:
+    """Return the keys of `train` that use a validation metric."""
+    return [key for key, metric in run.train.watched.items() if metric.startswith("val_")]
+
+
+def _on_all_samples(run: Run) -> Run:
+    """Return the run without held-back samples and without the settings that need them."""
+    unwatched = {**dict.fromkeys(_keys_on_validation(run)), "validate_every": None, "evaluate_before": False}
+    train = run.train.model_copy(update=unwatched)
+    checkpoint = run.checkpoint.model_copy(update={"best": None})
+    return _with_validation(run.model_copy(update={"train": train, "checkpoint": checkpoint}), 0.0)
+
+
+def _with_validation(run: Run, share: float) -> Run:
+    """Return the run with this share of the training samples held back for validation."""
+    return run.model_copy(update={"data": run.data.model_copy(update={"validation": share})})
+
+
+def _file(record: StoredStudy, best: TrialSummary) -> str:
+    run = _retrained(record, best)
+    experiment = Experiment(
+        **run.settings, name=f"{record.experiment.name}-best", seeds=record.experiment.seeds
+    )
+    settings = non_default_settings(experiment)
+    first = {"name": settings.pop("name")}
+    text = yaml.safe_dump(first | settings, sort_keys=False, allow_unicode=True, width=100)
+    return "".join(f"# {line}\n" for line in _comment(record, best, run)) + "\n" + text
+
+
+def _comment(record: StoredStudy, best: TrialSummary, run: Run) -> Iterator[str]:
+    file = SearchPaths(record.folder).best
+    selected = ", ".join(filter(None, [f"trial {best.number}", format_selection(record.snapshot)]))
+    yield f"Best of {len(record.snapshot.trials)} trials of the search of experiment {record.experiment.name}: {selected}."
+    yield f"{format_objective(record.search.objective, best)}; {SearchPaths.table.name} in this folder lists all trials."
+    if record.search.objective.epoch == "best":
+        yield f"{run.train.epochs} epochs: mean of the best epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
+    elif run.train.epochs < record.experiment.train.epochs:
+        yield f"{run.train.epochs} epochs: mean number of epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
+    if run.data.validation == 0:
+        yield "No samples are held back for validation: the model is trained on all training samples and evaluated on the test split."
+        if removed := _keys_on_validation(trial_run(record.experiment, best.point)):
+            yield f"Settings that need validation samples are removed: {', '.join(f'train.{key}' for key in removed)}."
+    elif "schedule" in _keys_on_validation(run):
+        metric = run.train.watched["schedule"]
+        yield f"Samples are held back for validation because the learning-rate schedule uses {metric} (train.schedule)."
+    yield f"  nnlo run {file}"
+    yield f"  snakemake --profile profiles/local --configfile {file}"
+
+
+def non_default_settings(value: Any) -> Any:
+    """Return the settings without defaults; parsing the result gives an equal section."""
+    if isinstance(value, tuple | list):
+        return [non_default_settings(each) for each in value]
+    if isinstance(value, dict):
+        return {key: non_default_settings(each) for key, each in value.items()}
+    if not isinstance(value, ConfigModel):
+        return value
+    problem_defaults = value.problem_default_keys if isinstance(value, Run) else ()
+    return {
+        key: non_default_settings(getattr(value, key))
+        for key, field in type(value).model_fields.items()
+        if key not in problem_defaults
+        if (key == "name" and get_origin(field.annotation) is Literal)
+        or getattr(value, key) != field.get_default(call_default_factory=True)
+    }

@@ -1,0 +1,256 @@
+"""Hours of a search before it starts.
+
+Pace of trainings, from which the duration of further trainings is estimated.
+
+Estimated cost of a search: number of trials, jobs and epochs, and hours.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+import numpy as np
+
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.experiment import RunResources
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import duration_text, table_lines
+from nnlo_lib.search.pruners import build_pruner
+from nnlo_lib.search.space.space import SearchSpace, count_distinct_points, count_trials
+from nnlo_lib.search.study.snapshot import StudySnapshot
+from nnlo_lib.search.study.storage import StoredStudy, load_study, search_folder, trial_run
+from nnlo_lib.search.study.trial import FoldTask, Result
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Measured pace of trainings, in seconds of the wall clock.
+
+    Attributes:
+        startup_s: seconds from the start of a job to its first step.
+        epoch_s: seconds per epoch, without start-up.
+    """
+
+    startup_s: float
+    epoch_s: float
+
+    def seconds(self, jobs: int, epochs: int) -> float:
+        """Return the estimated seconds of some jobs that train `epochs` epochs together."""
+        return jobs * self.startup_s + epochs * self.epoch_s
+
+    def __str__(self) -> str:
+        start = f" and {self.startup_s:.3g} s per start" if self.startup_s else ""
+        return f"{self.epoch_s:.3g} s per epoch{start}"
+
+
+def search_pace(known: StudySnapshot, virtual: bool) -> Pace | None:
+    """Return the mean pace of the finished fold tasks of a search; None without any.
+
+    Args:
+        known: snapshot of the study.
+        virtual: whether the seconds of the history are of a simulated clock, so that they measure nothing.
+    """
+    done = [result for result in known.results.values() if result.status == "finished"]
+    if not done:
+        return None
+    epochs = [result.fold_task.epochs - _rung_below(known, result.fold_task) for result in done]
+    in_epochs = [0.0 if virtual else trained_seconds(known, result) for result in done]
+    rest = [max(0.0, result.seconds - seconds) for result, seconds in zip(done, in_epochs, strict=True)]
+    startup, more = _fixed_and_by_epoch(rest, epochs, all_by_epoch=virtual)
+    return Pace(startup, sum(in_epochs) / sum(epochs) + more)
+
+
+def trained_seconds(known: StudySnapshot, result: Result) -> float:
+    """Return the seconds of training steps of a fold task, as its history records them."""
+    task = result.fold_task
+    below = known.results.get(FoldTask(task.trial, task.fold, _rung_below(known, task)))
+    # `seconds` of the history continue over rungs: a fold task resumes the training of the rung below.
+    last = [each.rows[-1]["seconds"] if each and each.rows else 0.0 for each in (result, below)]
+    return max(0.0, last[0] - last[1])
+
+
+def _rung_below(known: StudySnapshot, task: FoldTask) -> int:
+    """Return the epochs of the next lower rung, at which the training of a fold task begins; 0 without one."""
+    return max((rung for rung in known.rungs(task.trial) if rung < task.epochs), default=0)
+
+
+def _fixed_and_by_epoch(
+    rest: Sequence[float], epochs: Sequence[int], all_by_epoch: bool
+) -> tuple[float, float]:
+    """Return the fixed seconds of a job and the seconds by epoch, such as of validations, by least squares.
+
+    Args:
+        rest: seconds of each fold task outside of training steps.
+        epochs: epochs of each fold task.
+        all_by_epoch: whether seconds count by epoch if all fold tasks have the same number of epochs.
+    """
+    if len(set(epochs)) == 1:
+        return (0.0, sum(rest) / sum(epochs)) if all_by_epoch else (fmean(rest), 0.0)
+    slope, fixed = np.polyfit(epochs, rest, 1)
+    # Neither part can be negative; the other one then explains all.
+    if slope < 0:
+        return fmean(rest), 0.0
+    return (float(fixed), float(slope)) if fixed >= 0 else (0.0, sum(rest) / sum(epochs))
+
+
+SAMPLED_RUNS = 64  # random points from which the ranges of ranks, cores and time limits are estimated
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Expected amount of training of a search.
+
+    Attributes:
+        trials: number of trials that reach each rung, by the rung's number of epochs.
+        jobs: number of jobs of all folds.
+        epochs: number of epochs of all folds.
+    """
+
+    trials: dict[int, int]
+    jobs: int
+    epochs: int
+
+
+def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | None) -> Iterator[str]:
+    """Yield the lines of the estimate: trials, folds, epochs, jobs, hours, budget, retraining.
+
+    Args:
+        experiment: the experiment.
+        search: settings of its search.
+        run_pace: pace of the experiment's finished runs; None if no run has finished.
+    """
+    search = search.model_copy(update={"trials": count_trials(search)})
+    likely, most = expected(experiment, search), expected(experiment, search, 1)
+    # A fixed seed, so that the estimate of an experiment is always the same.
+    space, generator = SearchSpace(search.space), np.random.default_rng(0)
+    runs = [trial_run(experiment, space.sample(generator)) for _ in range(SAMPLED_RUNS)]
+    rows = [
+        (
+            "search",
+            f"{_trials(search)} by {search.method.name}, {search.parallel} fold tasks in parallel",
+        ),
+        ("folds", _folds(search)),
+        ("epochs", _epochs(experiment, search, likely)),
+        ("jobs", _jobs(runs, likely, most)),
+        ("at most", _hours(runs, search, most)),
+        ("measured", _measured(experiment, search, likely, run_pace)),
+        ("budget", _budget(search)),
+        ("then", _then(experiment, runs)),
+    ]
+    yield from table_lines([row for row in rows if row[1]], left=(0, 1))
+
+
+def _trials(search: SearchConfig) -> str:
+    """Return the number of trials as text, and the share of all points that they are, if that is known."""
+    points = count_distinct_points(search)
+    if points is not None and points <= count_trials(search):
+        return f"{points} trials (all points of the space)"
+    unfinished = f" of the {points:,} points of the grid" if search.method.name == "grid" else ""
+    return f"{search.trials} trials{unfinished}"
+
+
+def _folds(search: SearchConfig) -> str:
+    folds = search.folds
+    if folds.k == 1:
+        return ""
+    pruned = ", fewer for trials that the paired test finds worse" if folds.prune else ""
+    return f"{folds.k} per trial, {'one after another' if folds.in_turn else 'in parallel'}{pruned}"
+
+
+def _epochs(experiment: Experiment, search: SearchConfig, likely: Expected) -> str:
+    full = count_trials(search) * search.folds.k * experiment.train.epochs
+    if search.fidelity.name == "full":
+        return f"{full:,}: {experiment.train.epochs} per fold task"
+    if search.fidelity.name == "median":
+        return f"at most {full:,}; trials worse than the median of the others stop earlier"
+    rungs = ", ".join(f"{count} to epoch {epochs}" for epochs, count in likely.trials.items())
+    return f"about {likely.epochs:,} (full training: {full:,}); {search.fidelity.name}: trials {rungs}"
+
+
+def _jobs(runs: list[Run], likely: Expected, most: Expected) -> str:
+    about = f"about {likely.jobs:,}, at most {most.jobs:,}" if likely.jobs < most.jobs else f"{most.jobs:,}"
+    most_gpus = max(RunResources(run).gpus for run in runs)
+    tail = f", {most_gpus} GPUs" if most_gpus else ""
+    return f"{about}; each {_span([run.parallel.ranks for run in runs])} ranks, {_span(_cores(runs))} cores{tail}"
+
+
+def _hours(runs: list[Run], search: SearchConfig, most: Expected) -> str:
+    hours = most.jobs * max(RunResources(run).runtime_min for run in runs) / 60
+    wall_hours = hours / min(search.parallel, most.jobs)
+    return f"{hours:,.4g} job hours, {wall_hours:,.4g} h with {search.parallel} in parallel, {hours * max(_cores(runs)):,.4g} core hours"
+
+
+def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, run_pace: Pace | None) -> str:
+    record = _record(experiment)
+    trial_pace = (
+        search_pace(record.snapshot, experiment.parallel.transport == "simulated") if record else None
+    )
+    source = (
+        f"from the {len(record.snapshot.trials)} trials so far"
+        if record and trial_pace
+        else "from the runs so far"
+    )
+    pace = trial_pace or run_pace
+    if pace is None:
+        return ""
+    seconds = pace.seconds(likely.jobs, likely.epochs)
+    wall_time = duration_text(seconds / search.parallel)
+    return (
+        f"{duration_text(seconds)} of jobs, {wall_time} with {search.parallel} in parallel, {source}: {pace}"
+    )
+
+
+def _then(experiment: Experiment, runs: list[Run]) -> str:
+    jobs = len(experiment.seeds)
+    hours = jobs * max(RunResources(run).runtime_min for run in runs) / 60
+    return f"the best trial is retrained once for each of {jobs} seeds: at most {hours:,.4g} h"
+
+
+def _record(experiment: Experiment) -> StoredStudy | None:
+    try:
+        return load_study(search_folder(experiment))
+    except UserError:
+        return None
+
+
+def _budget(search: SearchConfig) -> str:
+    limits = [f"{limit:g} {name.replace('_', ' ')}" for name, limit in search.budget if limit is not None]
+    if search.objective.target is not None:
+        limits.append(f"a trial with {search.objective.metric} {search.objective.target:g}")
+    return f"no new fold task after {' or '.join(limits)}" if limits else ""
+
+
+def _cores(runs: list[Run]) -> list[int]:
+    return [RunResources(run).cores for run in runs]
+
+
+def _span(values: list[int]) -> str:
+    return str(max(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
+
+
+def expected(experiment: Experiment, search: SearchConfig, factor: int | None = None) -> Expected:
+    """Return the number of trials, jobs and epochs that a search is expected to train.
+
+    Median stopping and the pruning of folds cannot be predicted: all epochs and folds are counted.
+
+    Args:
+        experiment: the experiment.
+        search: settings of its search.
+        factor: one in `factor` trials of a rung is promoted; 1: all; None: the factor of `search.fidelity`.
+    """
+    pruner, epochs = build_pruner(search.fidelity), experiment.train.epochs
+    divisor = getattr(search.fidelity, "factor", 1) if factor is None else factor
+    trials, total = Counter[int](), 0
+    # Promotion is decided within the trials of a bracket, which have the same rungs.
+    ladders = Counter(pruner.rungs(trial, epochs) for trial in range(count_trials(search)))
+    for rungs, count in ladders.items():
+        for height, (below, rung) in enumerate(pairwise((0, *rungs))):
+            promoted = count // divisor**height
+            trials[rung] += promoted
+            total += promoted * (rung - below)
+    folds = search.folds.k
+    kept = {rung: count for rung, count in sorted(trials.items()) if count}
+    return Expected(kept, folds * trials.total(), folds * total)

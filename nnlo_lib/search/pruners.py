@@ -1,0 +1,231 @@
+"""ASHA, Hyperband, median stopping, none.
+
+Interface of pruners: the rungs that a trial may reach, and the trial to promote next.
+
+Asynchronous successive halving: the best trials of each rung are promoted as soon as they are known.
+
+Factory of pruners.
+
+Asynchronous Hyperband: brackets of successive halving that start at different rungs.
+
+Median stopping: a trial pauses if its best value is worse than the median of the others' averages.
+"""
+
+import heapq
+import math
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import count, islice, pairwise, repeat, takewhile
+from statistics import median
+from typing import Any, Self
+
+from nnlo_lib.config.search import FidelityConfig
+from nnlo_lib.core.user_code import load_implementation
+from nnlo_lib.search.study.snapshot import StudySnapshot, lowest, running_average
+
+
+class Pruner(ABC):
+    """Decides the number of epochs of each trial; a pure function of the study's snapshot."""
+
+    @classmethod
+    def from_config(cls, config: Any) -> Self:
+        """Return the pruner; the settings of `search.fidelity` are the keyword arguments of the class."""
+        return cls(**config.arguments)
+
+    @abstractmethod
+    def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
+        """Return the numbers of epochs at which a trial may stop; the last is `epochs`, the full training."""
+
+    @abstractmethod
+    def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
+        """Return the trial to continue and its next rung in epochs; None if no trial is promoted."""
+
+
+class NoPruner(Pruner):
+    """No pruning: every trial is trained for all epochs."""
+
+    def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
+        """Return a single rung: the full training."""
+        return (epochs,)
+
+    def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
+        """Return None: no trial stops at a lower rung."""
+        return None
+
+
+@dataclass(frozen=True)
+class AshaPruner(Pruner):
+    """ASHA (Li et al. 2018, arXiv:1810.05934, algorithm 2)."""
+
+    first: int
+    factor: int
+
+    def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
+        """Return all rungs: every trial may reach the last one."""
+        return ladder(self.first, self.factor, epochs)
+
+    def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
+        """Promote from the highest rung that has a trial to promote."""
+        rungs = ladder(self.first, self.factor, known.epochs)
+        return promotion(known, range(len(known.trials)), rungs, self.factor)
+
+
+def ladder(first: int, factor: int, epochs: int) -> tuple[int, ...]:
+    """Return the rungs: first, first * factor, ... while they are below `epochs`, and then `epochs`.
+
+    Args:
+        first: lowest rung in epochs.
+        factor: ratio of the epochs of adjacent rungs.
+        epochs: number of epochs of a full training.
+    """
+    return (*takewhile(lambda rung: rung < epochs, (first * factor**k for k in count())), epochs)
+
+
+def promotion(
+    known: StudySnapshot, trials: Sequence[int], rungs: Sequence[int], factor: int
+) -> tuple[int, int] | None:
+    """Return the next promotion: a trial and its next rung; None if no trial qualifies.
+
+    Args:
+        known: snapshot of the study.
+        trials: numbers of the trials that are compared.
+        rungs: rungs of these trials in epochs, ascending.
+        factor: one in `factor` trials of a rung is promoted.
+    """
+    # Algorithm 2 examines the rungs from the highest to the lowest.
+    for here, above in reversed(list(pairwise(rungs))):
+        for trial in _best(known, trials, here, factor):
+            if known.top(trial) == here:
+                return trial, above
+    return None
+
+
+def _best(known: StudySnapshot, trials: Iterable[int], rung: int, factor: int) -> list[int]:
+    """Return the best 1/factor of the trials that have ended at a rung.
+
+    Failed trials and trials with pruned folds count as ended, but are never returned.
+
+    Args:
+        known: snapshot of the study.
+        trials: numbers of the trials that are compared.
+        rung: the rung in epochs.
+        factor: one in `factor` ended trials is returned.
+    """
+    ended = [(value, trial) for trial in trials if (value := known.mean_value(trial, rung)) is not None]
+    # Equal values are ordered by trial number, so that a replay makes the same decision.
+    complete = sorted(each for each in ended if known.is_complete(each[1], rung))
+    return [trial for _, trial in complete[: len(ended) // factor]]
+
+
+def build_pruner(config: FidelityConfig) -> Pruner:
+    """Return the pruner of `search.fidelity`."""
+    kind: type[Pruner] = load_implementation(config.reference)
+    return kind.from_config(config)
+
+
+@dataclass(frozen=True)
+class HyperbandPruner(Pruner):
+    """Brackets of ASHA, bracket s without the s lowest rungs (Li et al. 2018, arXiv:1603.06560 and 1810.05934).
+
+    Trials are assigned so that every bracket is expected to get the same number of epochs. Hyperband's
+    n_s = ceil((s_max + 1) / (s + 1) factor^s) has the same aim. Trials resume: each epoch counts once.
+    """
+
+    first: int
+    factor: int
+
+    def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
+        """Return the rungs of the trial's bracket."""
+        every = ladder(self.first, self.factor, epochs)
+        return every[bracket(every, self.factor, trial) :]
+
+    def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
+        """Promote to the highest possible rung of all brackets; compare trials within one bracket only."""
+        brackets: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for trial in known.trials:
+            brackets[self.rungs(trial.number, known.epochs)].append(trial.number)
+        promoted = [promotion(known, trials, rungs, self.factor) for rungs, trials in brackets.items()]
+        # Ties between brackets go to the earlier trial, so that the decision is reproducible.
+        return max(filter(None, promoted), key=lambda each: (each[1], -each[0]), default=None)
+
+
+@cache
+def bracket(every: Sequence[int], factor: int, trial: int) -> int:
+    """Return the bracket of a trial: the number of lowest rungs that the trial omits.
+
+    All brackets have nearly the same cost (Webster's method).
+
+    Args:
+        every: all rungs in epochs, ascending.
+        factor: one in `factor` trials of a rung is promoted.
+        trial: number of the trial, from 0.
+    """
+    costs = [expected_epochs(every[s:], factor) for s in range(len(every))]
+    # Webster's divisors 1/2, 3/2, ...: trial j of a bracket has the rank (j + 1/2) * cost, lowest first.
+    sequences = (zip(count(cost / 2, cost), repeat(s)) for s, cost in enumerate(costs))
+    return next(islice((s for _, s in heapq.merge(*sequences)), trial, None))
+
+
+def expected_epochs(rungs: Sequence[int], factor: int) -> float:
+    """Return the mean number of epochs of a trial if 1/factor of the trials are promoted at each rung."""
+    return sum((above - here) / float(factor) ** k for k, (here, above) in enumerate(pairwise((0, *rungs))))
+
+
+@dataclass(frozen=True)
+class MedianPruner(Pruner):
+    """The median stopping rule of Vizier (Golovin et al. 2017, section 3.2.2).
+
+    A trial stops if its best value so far is worse than the median of the other trials' running averages at
+    the same number of epochs. The rule is applied again when new results are known: a stopped trial resumes
+    if later trials are worse.
+
+    Attributes:
+        every: number of epochs between two checks.
+        grace: number of epochs for which every trial is trained.
+        trials: number of other trials that must have reached a rung before a trial is stopped there.
+    """
+
+    every: int
+    grace: int
+    trials: int
+
+    def rungs(self, trial: int, epochs: int) -> tuple[int, ...]:
+        """Return the epochs at which a trial is checked, and `epochs`."""
+        return (*range(self.grace, epochs, self.every), epochs)
+
+    def promote(self, known: StudySnapshot) -> tuple[int, int] | None:
+        """Promote the first waiting trial that the rule does not stop; None if there is no candidate."""
+        rungs = self.rungs(0, known.epochs)
+        waiting = [(trial.number, known.top(trial.number)) for trial in known.trials]
+        waiting = [each for each in waiting if each[1] < known.epochs and known.is_complete(*each)]
+        averages = {rung: self._averages(known, rung) for rung in {rung for _, rung in waiting}}
+        for trial, rung in waiting:
+            if not self._stopped(known, trial, rung, averages[rung]):
+                return trial, next(above for above in rungs if above > rung)
+        return None
+
+    def _stopped(self, known: StudySnapshot, trial: int, rung: int, averages: Sequence[float]) -> bool:
+        """Return True if the rule stops the trial.
+
+        Args:
+            known: snapshot of the study.
+            trial: number of the trial.
+            rung: number of epochs for which the trial was trained.
+            averages: sorted running averages of all trials at this rung, this trial included.
+        """
+        # `or 0.0` is never used (the rung is complete); it tells the type checker that the value is not None.
+        best, own = (
+            known.mean_value(trial, rung, lowest) or 0.0,
+            known.mean_value(trial, rung, running_average) or 0.0,
+        )
+        others = list(averages)
+        others.remove(own)
+        return len(others) >= self.trials and best > median(others)
+
+    @staticmethod
+    def _averages(known: StudySnapshot, rung: int) -> list[float]:
+        reached = [t.number for t in known.trials if known.mean_value(t.number, rung) not in (None, math.inf)]
+        return sorted(known.mean_value(trial, rung, running_average) or 0.0 for trial in reached)

@@ -1,1 +1,0 @@
-"""Pruners: which trials continue to the next rung."""

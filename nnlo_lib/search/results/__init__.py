@@ -1,1 +1,0 @@
-"""Results of a search: best.yaml, trials.csv and cost estimates."""

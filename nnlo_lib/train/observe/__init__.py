@@ -1,1 +1,0 @@
-"""Observers: layer tables, traces, monitors, profiles, event files; they never change results."""

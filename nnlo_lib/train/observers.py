@@ -1,0 +1,296 @@
+"""Observers by settings: step tracing, profiler, TensorBoard.
+
+Profilers for some steps of one rank: torch operators or Python functions.
+
+TensorBoard event file of the history, in <run folder>/tensorboard.
+
+Trace spans for the phases of each step, on the rank's own clock.
+
+Attach the observers that the settings `observe` enable.
+"""
+
+import cProfile
+import io
+import pstats
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from nnlo_lib.config.checkpoint import ProfileConfig
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.chrome_trace import TraceWriter
+from nnlo_lib.state.training_records import TableRow
+from nnlo_lib.train.callback import Callback
+from nnlo_lib.train.evaluation.recorder import Recorder
+from nnlo_lib.train.resource_monitor import MonitorCallback, ResourceMonitor
+from nnlo_lib.train.trainer import Trainer
+
+LINES = 60  # rows of the text tables
+
+
+class Tool(Protocol):
+    """A profiler that is started once, stopped once, and then written to files named `stem` with a suffix."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def write(self, stem: Path) -> None: ...
+
+
+class Torch:
+    """Profiles torch operators on CPU and GPU; writes a Chrome trace and a table."""
+
+    def __init__(self) -> None:
+        kinds = [torch.profiler.ProfilerActivity.CPU]
+        kinds += [torch.profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+        self._profile = torch.profiler.profile(activities=kinds)
+        self.start, self.stop = self._profile.start, self._profile.stop
+
+    def write(self, stem: Path) -> None:
+        """Write .json and .txt."""
+        self._profile.export_chrome_trace(str(stem.with_suffix(".json")))
+        table = self._profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=LINES)
+        stem.with_suffix(".txt").write_text(table)
+
+
+class CProfile:
+    """Profiles Python functions; writes .prof for snakeviz and pstats, and a table sorted by own time."""
+
+    def __init__(self) -> None:
+        self._profile = cProfile.Profile()
+        self.start, self.stop = self._profile.enable, self._profile.disable
+
+    def write(self, stem: Path) -> None:
+        """Write .prof and .txt."""
+        self._profile.dump_stats(stem.with_suffix(".prof"))
+        text = io.StringIO()
+        pstats.Stats(self._profile, stream=text).sort_stats("tottime").print_stats(LINES)
+        stem.with_suffix(".txt").write_text(text.getvalue())
+
+
+TOOLS: dict[str, Callable[[], Tool]] = {"torch": Torch, "cprofile": CProfile}
+
+
+class StepProfiler(Callback):
+    """Profiles the steps in `settings` that this attempt executes; on a server, until its first pause."""
+
+    def __init__(self, trainer: Trainer, settings: ProfileConfig) -> None:
+        self._trainer, self._settings = trainer, settings
+        self._is_worker = trainer.context.is_worker
+        self._tool: Tool | None = None
+        self._over = False
+        self._begun = self._done = 0
+
+    def on_step_begin(self) -> None:
+        # `position.steps` counts completed steps; the settings count steps from 1.
+        if self._is_due(self._trainer.position.steps + 1):
+            self._start()
+
+    def on_step_end(self) -> None:
+        self._done = self._trainer.position.steps
+        if not self._is_due(self._done + 1):
+            self.close()
+
+    def on_serve_begin(self) -> None:
+        self._start()
+
+    def on_serve_end(self) -> None:
+        self.close()
+
+    def _is_due(self, step: int) -> bool:
+        return self._settings.first <= step < self._settings.first + self._settings.steps
+
+    def _start(self) -> None:
+        if self._tool is None and not self._over:
+            self._begun, self._tool = self._trainer.position.steps + 1, TOOLS[self._settings.tool]()
+            self._tool.start()
+
+    def close(self) -> None:
+        """Stop the profiler and write its files; a write error is only logged as a warning."""
+        # The tool is released before it writes: `close` may be called again, at the latest when the run
+        # ends.
+        tool, self._tool, self._over = self._tool, None, self._over or self._tool is not None
+        if tool is not None:
+            tool.stop()
+            try:
+                tool.write(self._stem())
+            except OSError as error:
+                self._trainer.journal.warn(f"the profile could not be written: {error}")
+
+    def _stem(self) -> Path:
+        folder = self._trainer.context.task.observe_folder
+        folder.mkdir(parents=True, exist_ok=True)
+        steps = f"steps-{self._begun}-{self._done}" if self._is_worker else "serving"
+        return folder / f"profile-{self._settings.tool}-rank-{self._settings.rank}-{steps}"
+
+
+EVENT_FILE_SUFFIX = ".nnlo"
+EXCLUDED_COLUMNS = ("epoch", "step", "samples", "seconds")
+
+
+class TensorBoardWriter:
+    """Writes each row of the history once, at its step.
+
+    Each attempt starts a new file with the rows of the checkpoint from which it resumes. Write errors are
+    ignored.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._protocol = folder, _protocol()
+        self._file: Any = None
+        self._zero = time.time()
+
+    def rewrite(self, rows: Sequence[TableRow]) -> None:
+        """Start a new file with `rows`; remove the files of earlier attempts."""
+        self.close()
+        # Times continue the training seconds of the last row, so that interruptions leave no gap in the
+        # curves.
+        self._zero = time.time() - (rows[-1]["seconds"] if rows else 0.0)
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for old in self._folder.glob(f"events.out.tfevents.*{EVENT_FILE_SUFFIX}"):
+                # TensorBoard shows the rows of all files in a folder; rows after the checkpoint would appear
+                # twice.
+                old.unlink()
+            self._file = self._protocol.EventsWriter(str(self._folder / "events"), EVENT_FILE_SUFFIX)
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: TableRow) -> None:
+        """Write a row; its time is the start plus the training time, without interruptions."""
+        event = self._protocol.Event(wall_time=self._zero + row["seconds"], step=row["step"])
+        for name, value in row.items():
+            if name not in EXCLUDED_COLUMNS and isinstance(value, int | float):
+                event.summary.value.add(tag=_tag(name), simple_value=value)
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.write_event(event)
+                self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        file, self._file = self._file, None
+        with suppress(OSError):
+            if file is not None:
+                file.close()
+
+
+class TensorBoardCallback(Callback):
+    """Writes each row of the history and of the validations within epochs to the event file."""
+
+    def __init__(self, writer: TensorBoardWriter, recorder: Recorder) -> None:
+        self._writer, self._recorder = writer, recorder
+
+    def on_rows_rewound(self) -> None:
+        self._writer.rewrite(self._recorder.validation_rows)
+
+    def on_epoch_recorded(self) -> None:
+        self._writer.add(self._recorder.history.rows[-1])
+
+    def on_validation_recorded(self) -> None:
+        self._writer.add(self._recorder.validations.rows[-1])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Protocol:
+    """The classes of tensorboardX that write without a background thread."""
+
+    def __init__(self) -> None:
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event
+
+        self.EventsWriter: Any = EventsWriter
+        self.Event: Any = Event
+
+
+def _protocol() -> _Protocol:
+    try:
+        return _Protocol()
+    except ImportError as error:
+        raise UserError(
+            "observe.tensorboard: the package tensorboardX is not installed; run `pip install 'nnlo[tensorboard]'`"
+        ) from error
+
+
+def _tag(name: str) -> str:
+    """Return a tag grouped by split: train/loss for train_loss."""
+    split, _, rest = name.partition("_")
+    return f"{split}/{rest}" if split in ("train", "val") else name
+
+
+class StepTracer(Callback):
+    """Traces steps, forward and backward passes, the optimizer and the algorithm's hooks.
+
+    `now` returns seconds on the rank's clock. Spans nest: the span that began last ends first. A forward pass
+    lasts from the start of a gradient, or from the end of the previous backward pass, to the next backward
+    pass.
+    """
+
+    def __init__(self, now: Callable[[], float], trace: TraceWriter) -> None:
+        self._now, self._trace = now, trace
+        self._begun: list[float] = []
+        self._forward_begun = 0.0
+
+    def on_step_begin(self) -> None:
+        self._begin()
+
+    def on_step_end(self) -> None:
+        self._end("step")
+
+    def on_hook_begin(self, name: str) -> None:
+        self._begin()
+
+    def on_hook_end(self, name: str) -> None:
+        self._end(name)
+
+    def on_optimizer_begin(self) -> None:
+        self._begin()
+
+    def on_optimizer_end(self) -> None:
+        self._end("optimizer")
+
+    def on_gradient_begin(self) -> None:
+        self._forward_begun = self._now()
+
+    def on_backward_begin(self) -> None:
+        self._begun.append(self._write_since(self._forward_begun, "forward"))
+
+    def on_backward_end(self) -> None:
+        self._forward_begun = self._end("backward")
+
+    def _begin(self) -> None:
+        self._begun.append(self._now())
+
+    def _end(self, name: str) -> float:
+        return self._write_since(self._begun.pop(), name)
+
+    def _write_since(self, begun: float, name: str) -> float:
+        """Write a span that ends now; return the current time."""
+        now = self._now()
+        self._trace.detail_span(name, "compute", begun, now)
+        return now
+
+
+def attach_observers(trainer: Trainer) -> None:
+    """Add this rank's observers to the trainer's callbacks.
+
+    The profiler comes first, so that the measurements of the other observers do not include its start and
+    stop.
+    """
+    context, observe = trainer.context, trainer.context.task.run.observe
+    rank, is_first = context.comm.rank, context.comm.rank == 0
+    if observe.profile and observe.profile.rank == rank:
+        trainer.callbacks.append(StepProfiler(trainer, observe.profile))
+    if observe.trace:
+        trainer.callbacks.append(StepTracer(context.comm.now, context.phase_timer.trace))
+    if observe.tensorboard and is_first:
+        board = TensorBoardWriter(context.task.paths.tensorboard)
+        trainer.callbacks.append(TensorBoardCallback(board, trainer.recorder))
+    if observe.monitor and (is_first or not context.comm.is_virtual):  # simulated ranks share one process
+        monitor = ResourceMonitor(context.task.observe_folder, rank, context.device, observe.monitor)
+        trainer.callbacks.append(MonitorCallback(monitor))

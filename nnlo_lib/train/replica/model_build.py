@@ -1,0 +1,216 @@
+"""Network of a run: outputs, initial weights, torch.compile.
+
+Number of outputs of a run's model.
+
+Compilation of models with torch.compile.
+
+Build the network of a run with its initial weights.
+
+Number of parameters of a model before training.
+"""
+
+import os
+import shutil
+import tempfile
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import nn
+
+from nnlo_lib.config import Run
+from nnlo_lib.config.problem import (
+    ClassificationConfig,
+    DenseClassificationConfig,
+    GanConfig,
+    RegressionConfig,
+)
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_lock import CACHE_VARIABLE as CACHE_VARIABLE
+from nnlo_lib.core.file_lock import UntrustedPathError, guard_torch_compiler, private_folder
+from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.models.factory import Shape, build_model, input_shapes
+from nnlo_lib.models.saved_networks import load_weights
+from nnlo_lib.train.replica.preprocess import Preprocessor
+
+
+def model_output_size(run: Run, manifest: DataManifest) -> int:
+    """Return the number of model outputs: classes, or regression targets.
+
+    In dense classification, they are the classes of a place. Two classes need one output with binary_cross_entropy. A GAN without class labels has 0.
+
+    Raises:
+        UserError: if the problem needs classes but the labels are not classes.
+    """
+    numbers = prod(manifest.labels.shape)
+    if isinstance(run.problem, RegressionConfig):
+        return numbers
+    if isinstance(run.problem, DenseClassificationConfig):
+        _refuse_one_label(manifest)
+        return run.problem.classes
+    if manifest.classes is None:
+        if isinstance(run.problem, GanConfig):
+            return 0
+        if not manifest.labels.shape and isinstance(run.problem, ClassificationConfig):
+            raise UserError(
+                f"problem: classification needs classes, but the labels of {manifest.dataset} are "
+                f"{manifest.labels.dtype} numbers; set problem: regression, or convert the labels to class numbers"
+            )
+        return numbers
+    return 1 if _is_binary(run) and manifest.classes == 2 else manifest.classes
+
+
+def _refuse_one_label(manifest: DataManifest) -> None:
+    if not manifest.labels.shape:
+        raise UserError(
+            f"problem: dense_classification needs a label for each token or pixel, but a sample of {manifest.dataset} has a "
+            "single label; set problem: classification"
+        )
+
+
+def _is_binary(run: Run) -> bool:
+    first = next(iter(run.loss.values())) if isinstance(run.loss, dict) else run.loss
+    return first == "binary_cross_entropy"
+
+
+# Each combination of a mini-batch shape and a mode is compiled separately; torch's default limit is 8.
+MAX_COMPILED_SHAPES = 64
+
+
+def compile_module(module: nn.Module, device: str) -> nn.Module:
+    """Return a compiled version of `module` that shares its parameters and buffers; it compiles when called.
+
+    Each mini-batch shape is compiled separately, in any order, so the code and the bits of the results do not
+    depend on the step at which a run was resumed.
+
+    Raises:
+        UserError: if the compiler for the device is missing.
+    """
+    if device == "cpu" and not cpp_compiler():
+        raise UserError(
+            "train.compile: torch.compile needs a C++ compiler, but none was found (CXX, g++, clang++); "
+            "install one, or remove train.compile"
+        )
+    if device != "cpu" and not find_spec("triton"):
+        raise UserError(
+            "train.compile: torch.compile needs the package triton on GPUs; install triton, or remove train.compile"
+        )
+    guard_torch_compiler()
+    import torch._dynamo
+    from torch._inductor import config as inductor
+
+    _use_private_cache()
+    # torch keeps precompiled headers in its default folder, which another user may have prepared.
+    inductor.cpp_cache_precompile_headers = False
+    torch._dynamo.config.recompile_limit = MAX_COMPILED_SHAPES
+    return cast(nn.Module, torch.compile(module, dynamic=False))
+
+
+def _use_private_cache() -> None:
+    """Set the folder of compiled code, unless the user has set it, to a folder that only this user can open.
+
+    torch's default, `torchinductor_<user>` in $TMPDIR, can be prepared by another user, whose code would run.
+    """
+    if CACHE_VARIABLE not in os.environ:
+        try:
+            folder = private_folder(Path(tempfile.gettempdir()))
+        except (UntrustedPathError, OSError) as error:
+            raise UserError(
+                f"train.compile: {error}; or set {CACHE_VARIABLE} to a folder that is yours"
+            ) from error
+        os.environ[CACHE_VARIABLE] = str(folder / "torchinductor")
+
+
+def cpp_compiler() -> str | None:
+    """Return the path of the C++ compiler that torch would use; None if there is no compiler."""
+    named = [os.environ.get("CXX", ""), "g++", "clang++"]
+    return next((path for name in named if name and (path := shutil.which(name))), None)
+
+
+# The activation that each loss applies to scores.
+LOSS_ACTIVATIONS = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid"}
+
+
+def build_initial_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Module:
+    """Build a run's model with random weights, then load `model.weights`.
+
+    Args:
+        run: configuration of the run.
+        shape: input shape of a sample, or a tuple of shapes.
+        classes: number of outputs: classes or targets.
+        seed: seed of the random weights.
+
+    Raises:
+        UserError: if the model cannot be built or the weights do not fit it.
+    """
+    return load_initial_weights(run, build_random_model(run, shape, classes, seed), shape)
+
+
+def build_random_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Module:
+    """Build a run's model with random weights, without loading `model.weights`.
+
+    Args:
+        run: configuration of the run.
+        shape: input shape of a sample, or a tuple of shapes.
+        classes: number of outputs: classes or targets.
+        seed: seed of the random weights.
+    """
+    model, activation = run.model, activation_in_loss(run)
+    return build_model(
+        model.name, model.args, shape, classes, seed, activation, model.trust, model.custom_objects
+    )
+
+
+def load_initial_weights(run: Run, module: nn.Module, shape: Shape) -> nn.Module:
+    """Load the weights of `model.weights`, if any, into the module; return the module.
+
+    Args:
+        run: configuration of the run.
+        module: the run's model.
+        shape: input shape of a sample, or a tuple of shapes.
+    """
+    if run.model.weights:
+        load_weights(module, run.model.weights, run.model.weights_except, image_channels(shape))
+    return module
+
+
+def image_channels(shape: Shape) -> int | None:
+    """Return the channels of an image, 1 for a sample of another shape, or None for several inputs."""
+    (first, *others) = input_shapes(shape)
+    if others:
+        return None
+    return first[0] if len(first) == 3 else 1
+
+
+def activation_in_loss(run: Run) -> str | None:
+    """Return the final activation of a Keras model that the loss applies itself (to scores), or None."""
+    wants_scores = getattr(run.problem, "outputs", None) == "scores"
+    return LOSS_ACTIVATIONS.get(run.loss) if wants_scores and isinstance(run.loss, str) else None
+
+
+def count_parameters(run: Run, manifest: DataManifest, seed: int) -> int:
+    """Return the number of trainable parameters of a run's model.
+
+    Args:
+        run: the run.
+        manifest: manifest of the run's store, which has the shapes of the samples.
+        seed: seed of the initial weights.
+
+    Raises:
+        UserError: if the model cannot be built.
+    """
+    try:
+        # Tensors on `meta` have no storage, so a model that is too large costs no memory.
+        model = _build_model("meta", run, manifest, seed)
+    except UserError:
+        # The model may read tensor values, which do not exist on "meta".
+        model = _build_model("cpu", run, manifest, seed)
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _build_model(device: str, run: Run, manifest: DataManifest, seed: int) -> nn.Module:
+    shape = Preprocessor(manifest, run.data, "cpu").shape
+    with torch.device(device):
+        return build_random_model(run, shape, model_output_size(run, manifest), seed)

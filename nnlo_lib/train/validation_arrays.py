@@ -1,0 +1,191 @@
+"""Arrays of each validation that `observe` requests: distances of all pairs of nodes, and metrics of each sample.
+
+History of a finished run as JSON in NNLO's format, for scripts that plot NNLO's results.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.algorithms.base import Algorithm
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers.base import Array
+from nnlo_lib.data.store.shard import write_shard
+from nnlo_lib.problems.base import regularization_loss
+from nnlo_lib.problems.supervised import SupervisedProblem
+from nnlo_lib.state.finished_run import read_arrays
+from nnlo_lib.state.training_records import RunLog
+from nnlo_lib.train.evaluation.evaluate import evaluation_batches
+from nnlo_lib.train.rank_context import RankContext
+from nnlo_lib.train.task import Task
+
+# NNLO's keys are world:parent:ring, the ranks of a process in its communicators.
+MASTER, WORKER = "0:0:-", "1:1:-"
+KERAS_NAMES = {"accuracy": "acc"}  # names of Keras 2, which NNLO's scripts look up
+
+
+def write_nnlo_history(path: Path, rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> None:
+    """Write `train_time`, `history` by process and `args` of a run.
+
+    The master has the validation metrics. One worker has the training metrics, means over all workers,
+    because nnlo measures them together.
+
+    Args:
+        path: file to write.
+        rows: rows of the history, one per epoch.
+        settings: settings of the run.
+    """
+    history = {MASTER: _lists(rows, "val_", keeps_prefix=True), WORKER: _lists(rows, "train_")}
+    seconds = rows[-1]["seconds"] if rows else 0.0
+    with atomic_write(path) as part:
+        content = {"train_time": seconds, "history": history, "args": dict(settings)}
+        part.write_text(json.dumps(content, indent=1))
+
+
+def _lists(
+    rows: Sequence[Mapping[str, Any]], prefix: str, keeps_prefix: bool = False
+) -> dict[str, list[float]]:
+    """Return the columns with a prefix by Keras's names, each with the values of the rows that have it.
+
+    Args:
+        rows: rows of the history.
+        prefix: start of the columns' names.
+        keeps_prefix: whether the names keep it.
+    """
+    columns = dict.fromkeys(column for row in rows for column in row if column.startswith(prefix))
+    named = {column: column.removeprefix(prefix) for column in columns}
+    return {
+        f"{prefix if keeps_prefix else ''}{KERAS_NAMES.get(name, name)}": [
+            row[column] for row in rows if column in row
+        ]
+        for column, name in named.items()
+    }
+
+
+Arrays = dict[str, Array]
+CONSENSUS, SAMPLE_METRICS = "consensus", "validation_metrics"  # starts of file names; a step follows
+
+
+class ValidationArrays:
+    """Writes the requested arrays of each validation to the folder of the observers, a file for each step.
+
+    A step that is trained again after a restart replaces its file. A file that cannot be written costs its
+    arrays, not the training.
+
+    Args:
+        context: data, replica and communicator of the rank.
+        algorithm: this rank's instance of the algorithm.
+        journal: log of the run.
+    """
+
+    def __init__(self, context: RankContext, algorithm: Algorithm, journal: RunLog) -> None:
+        self._context, self._algorithm, self._journal = context, algorithm, journal
+
+    def record(self, step: int) -> None:
+        """Measure the replicas at a step of the run, ready for evaluation; all ranks call it."""
+        comm, observe = self._context.comm, self._context.task.run.observe
+        with comm.outside_of_time():
+            if observe.consensus_matrix:
+                self._write(
+                    CONSENSUS, step, pairwise_distances(self._algorithm.comm, self._context.replica.theta)
+                )
+            if observe.sample_metrics and len(self._context.data.validation_set[1]):
+                self._write(SAMPLE_METRICS, step, self._sample_metrics())
+
+    def _write(self, name: str, step: int, arrays: Arrays) -> None:
+        if self._context.comm.rank:
+            return
+        try:
+            with atomic_write(self._context.task.observe_folder / f"{name}-{step}.npz") as part:
+                write_shard(part, "npz", arrays)
+        except UserError as error:
+            self._journal.warn(str(error))
+
+    def _sample_metrics(self) -> Arrays:
+        """Return loss and metrics of each validation sample, (models, samples); one model if replicas are equal."""
+        problem, comm = self._context.problem, self._context.comm
+        assert isinstance(problem, SupervisedProblem), (
+            "the configuration accepts sample_metrics only for these"
+        )
+        values = self._values(problem)
+        models = [values]
+        if self._algorithm.replicas_differ:
+            models = [broadcast_copy(comm, values, node) for node in range(comm.size)]
+        stacked = torch.stack(models).numpy()
+        return {name: stacked[:, index] for index, name in enumerate(problem.names)}
+
+    def _values(self, problem: SupervisedProblem) -> Tensor:
+        """Return loss and metrics of each sample by this rank's replica, (names, samples) of float32."""
+        split, samples = self._context.data.validation_set
+        module = self._context.replica.module
+        batches = evaluation_batches(module, split, samples, self._context.preprocessor)
+        with torch.no_grad():
+            values = [
+                problem.values_of_outputs(module(*inputs), labels, regularization_loss(module)).cpu()
+                for inputs, labels in batches
+            ]
+        return torch.cat(values, 1)
+
+
+def pairwise_distances(comm: Communicator, theta: Tensor) -> Arrays:
+    """Return the L2 distances of all pairs of ranks, (ranks, ranks), also after scaling to norm 1; all ranks call it."""
+    own = theta.detach().double()
+    rows = torch.zeros(2, comm.size, comm.size, dtype=torch.float64)
+    for node in range(comm.size):
+        other = broadcast_copy(comm, theta.detach(), node).double()
+        rows[0, comm.rank, node] = (own - other).norm()
+        rows[1, comm.rank, node] = (own / own.norm() - other / other.norm()).norm()
+    # Every entry is written by one rank; the others add 0.
+    flat = rows.view(-1)
+    comm.allreduce(flat, "telemetry")
+    distance, normalized = flat.view_as(rows).numpy()
+    return {"distance": distance, "normalized": normalized}
+
+
+def broadcast_copy(comm: Communicator, tensor: Tensor, root: int) -> Tensor:
+    """Return the tensor of a rank, on all ranks; all ranks call it.
+
+    Args:
+        comm: communicator of the ranks.
+        tensor: tensor of this rank; its shape is the same on all ranks.
+        root: rank that has the tensor to return.
+    """
+    vector = tensor.flatten().clone()
+    comm.broadcast(vector, root, "telemetry")
+    return vector.view_as(tensor)
+
+
+def publish_validation_arrays(task: Task, steps: Iterable[int], samples: Array) -> None:
+    """Write the arrays of all validations of a finished run to its folder, named `<array>_<step>`.
+
+    Args:
+        task: finished task.
+        steps: steps of the validations; files of other steps belong to an attempt that was taken back.
+        samples: numbers of the validation samples in their split.
+    """
+    outputs = {CONSENSUS: task.paths.consensus, SAMPLE_METRICS: task.paths.validation_metrics}
+    for name, output in outputs.items():
+        # An earlier experiment in this folder may have written it.
+        output.unlink(missing_ok=True)
+        files = _files(task.observe_folder, name)
+        found = {
+            f"{array}_{step}": values
+            for step in sorted(set(steps) & set(files))
+            for array, values in read_arrays(files[step]).items()
+        }
+        if found:
+            with atomic_write(output) as part:
+                write_shard(part, "npz", found | ({"samples": samples} if name == SAMPLE_METRICS else {}))
+
+
+def _files(folder: Path, name: str) -> dict[int, Path]:
+    """Return the files of an array by step."""
+    found = ((re.fullmatch(rf"{name}-(\d+)\.npz", path.name), path) for path in folder.glob(f"{name}-*.npz"))
+    return {int(match[1]): path for match, path in found if match}

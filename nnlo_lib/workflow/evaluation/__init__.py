@@ -1,1 +1,0 @@
-"""Evaluation of trained models without training."""

@@ -1,0 +1,114 @@
+"""Stamps for Snakemake: outdated results, partial summary.
+
+Published results that do not belong to the present settings, data and code of an experiment.
+
+Results of an experiment of which some trainings failed: what finished, what did not, and that both are to be written again.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+
+from nnlo_lib.checkpoint.checkpoint_manifest import refuse_other_formats
+from nnlo_lib.config import JobSpec, Run
+from nnlo_lib.config.paths import ExperimentPaths
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.report.sections.attempts import read_failed_job
+from nnlo_lib.train.freshness import status
+from nnlo_lib.train.task import Task
+from nnlo_lib.workflow.plan import Plan
+
+
+def mark_outdated_results(plan: Plan) -> None:
+    """Make the stamp of each job newer than its results if they are outdated, else older than any results.
+
+    Snakemake notices edits by its own records, which results of `nnlo run` do not have: as an input of the training,
+    the stamp makes Snakemake compare the times of the stamp and of the results. The content is new, too, because
+    Snakemake ignores a newer input whose checksum Snakemake has recorded.
+
+    Raises UserError, before Snakemake deletes anything, for results that a training cannot replace: those of a longer
+    training, and those with checkpoints of another format, which the training refuses.
+    """
+    tasks = [plan.task(job) for job in plan.jobs]
+    found = [status(task).refuse_longer() for task in tasks]
+    for task, each in zip(tasks, found, strict=True):
+        if each.kind != "finished":
+            refuse_other_formats(task.paths.state.checkpoints)
+    for job, each in zip(plan.jobs, found, strict=True):
+        stamp, outdated = stamp_path(plan, job), each.kind == "outdated"
+        if outdated or not stamp.exists():
+            with atomic_write(stamp) as part:
+                part.write_text(str(time.time_ns()))
+        os.utime(stamp, (time.time() if outdated else 0,) * 2)
+
+
+def stamp_path(plan: Plan, job: JobSpec) -> Path:
+    """Return the path of the stamp of a job."""
+    # With a suffix, because seed-1 can later be the folder of its folds.
+    return ExperimentPaths(plan.experiment.name).workflow_state.folder / "outdated" / f"{job.path}.txt"
+
+
+def divide_jobs(plan: Plan) -> tuple[list[str], list[str]]:
+    """Return the folders of the finished jobs and of the other jobs of an experiment.
+
+    A job is finished if it is trained and evaluated with the present settings, data and code.
+    """
+    finished: list[str] = []
+    unfinished: list[str] = []
+    for job in plan.evaluated_jobs:
+        paths = ExperimentPaths(plan.experiment.name).job(job)
+        # An evaluation older than the summary belongs to an earlier training in the folder.
+        is_evaluated = (
+            paths.summary.exists()
+            and paths.evaluation.exists()
+            and paths.evaluation.stat().st_mtime_ns >= paths.summary.stat().st_mtime_ns
+        )
+        is_finished = is_evaluated and status(_task(plan, job)).kind == "finished"
+        (finished if is_finished else unfinished).append(str(paths.folder))
+    return finished, unfinished
+
+
+def describe_failures(unfinished: list[str], page: str) -> str:
+    """Return what failed and why, one line for each job.
+
+    Args:
+        unfinished: folders of the jobs that did not finish, at least one.
+        page: path of the page that shows the finished jobs; empty if there is none.
+    """
+    lines = [f"  {folder}: {read_failed_job(Path(folder)).cause}" for folder in unfinished]
+    shown = f"; {page} shows the others" if page else ""
+    advice = "to train them, correct the cause and run the same command again"
+    return "\n".join([f"nnlo: error: trainings without results: {len(unfinished)}{shown}; {advice}", *lines])
+
+
+def partial_stamp(plan: Plan) -> list[str]:
+    """Return the path of a file that exists if summary and page ever lacked trainings that failed, else an empty list.
+
+    Snakemake did not write such a summary and has no record of it. As an input, the file makes Snakemake write
+    both again, also if a later edit of the experiment leaves only inputs that an earlier summary had.
+    """
+    stamp = _stamp(plan)
+    return [str(stamp)] if stamp.exists() else []
+
+
+def mark_as_partial(plan: Plan) -> None:
+    """Record that summary and page, which were just written, lack trainings. Raises UserError."""
+    with atomic_write(_stamp(plan)) as part:
+        # New content, because Snakemake ignores a newer input whose checksum it has recorded.
+        part.write_text(str(time.time_ns()))
+
+
+def _stamp(plan: Plan) -> Path:
+    return ExperimentPaths(plan.experiment.name).workflow_state.folder / "partial.txt"
+
+
+def _task(plan: Plan, job: JobSpec) -> Task:
+    if job.run in plan.runs:
+        return plan.task(job)
+    # The best trial of a search, as the search wrote it.
+    paths = ExperimentPaths(plan.experiment.name)
+    run = Run.model_validate(json.loads(paths.run_config(job.run).read_text())["run"])
+    return Task(
+        plan.experiment.name, job.run, run, job.seed, None, 1, Path(plan.base_manifest), paths.job(job).folder
+    )

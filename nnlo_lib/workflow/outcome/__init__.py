@@ -1,1 +1,0 @@
-"""Which published results of an experiment are complete and up to date."""

@@ -1,0 +1,150 @@
+"""`nnlo verify` notices each number that was changed by hand in a result file, one at a time."""
+
+import csv
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from helpers.nnlo_command import nnlo, refused
+from helpers.synthetic_search import MadeUp
+from helpers.trainings_in_process import write_tables
+
+from nnlo_lib.core.atomic_file import with_checksum
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.reliability.verify import check_experiment_file, verify_runs
+from nnlo_lib.search.best import write_table
+from nnlo_lib.search.study.storage import load_study
+
+ALLREDUCE, DSGD, DOWNPOUR = (f"results/t/{run}/seed-0" for run in ("allreduce", "dsgd", "downpour"))
+
+
+def numbers(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each number in a JSON value."""
+    if isinstance(content, dict | list):
+        for key, value in content.items() if isinstance(content, dict) else enumerate(content):
+            yield from numbers(value, (*path, key))
+    elif isinstance(content, int | float) and not isinstance(content, bool):
+        yield path
+
+
+def change(content: Any, path: tuple[Any, ...]) -> Any:
+    """Return a copy of a JSON value with another number at a path."""
+    changed = place = json.loads(json.dumps(content))
+    for key in path[:-1]:
+        place = place[key]
+    number = place[path[-1]]
+    place[path[-1]] = number + 1 if isinstance(number, int) else number * 1.01 + 0.001
+    return changed
+
+
+def test_unchanged_files_are_accepted(copy, capsys):
+    status = verify_runs(["results"], True)
+    said = capsys.readouterr().out
+    assert status == 0, said
+    assert said.count("evaluation.json matches its checksums and belongs to model.safetensors") == 6
+    assert "summary.csv: each of 6 rows agrees" in said
+
+
+@pytest.mark.parametrize("name", ["summary.json", "evaluation.json"])
+def test_the_checksum_shows_each_changed_number(copy, name, capsys):
+    """At most three numbers below each key of the file are changed, one at a time."""
+    file = copy / DSGD / name
+    content, tried = json.loads(file.read_text()), Counter()
+    for path in numbers(content):
+        tried[path[0]] += 1
+        if tried[path[0]] <= 3:
+            file.write_text(json.dumps(change(content, path)))
+            # A number that the settings do not allow ends the check with a UserError, which is a notice, too.
+            with suppress(UserError):
+                assert verify_runs([DSGD], False) == 1, path
+    capsys.readouterr()
+
+
+def table_of_runs(folder):
+    return folder / "results/t/summary.csv"
+
+
+def table_of_trials(folder):
+    made = MadeUp(folder, folds={"k": 2}).trial().trial()
+    write_table(made.folder / "trials.csv", load_study(made.folder))
+    return made.folder / "trials.csv"
+
+
+@pytest.mark.parametrize("written", [table_of_runs, table_of_trials], ids=lambda written: written.__name__)
+def test_each_number_of_a_table_is_compared(copy, written):
+    path = written(copy)
+    assert [finding.status for finding in check_experiment_file(path)] == ["ok"]
+    header, *rows = list(csv.reader(path.read_text().splitlines()))
+    tried = 0
+    for row, column in ((row, column) for row in range(2) for column in range(len(header))):
+        if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", rows[row][column]):
+            changed = [list(each) for each in rows]
+            changed[row][column] = str(float(rows[row][column]) + 1).removesuffix(".0")
+            path.write_text("".join(",".join(each) + "\n" for each in [header, *changed]))
+            assert "FAILED" in {finding.status for finding in check_experiment_file(path)}, header[column]
+            tried += 1
+    assert tried >= 10
+
+
+@pytest.mark.parametrize("table", ["history", "nodes", "validations"])
+@pytest.mark.parametrize("where", ["state/{}.jsonl", "{}.csv"])
+def test_each_column_of_a_table_of_a_training_is_compared(copy, table, where, capsys):
+    path = copy / DSGD / where.format(table)
+    text = path.read_text()
+    line = text.rindex("\n", 0, -1)  # the last row
+    for found in re.finditer(r"\d+\.\d+", text[line:]):
+        place = line + found.start()
+        path.write_text(f"{text[:place]}7{text[place:]}")
+        assert verify_runs([DSGD], False) == 1, found[0]
+    capsys.readouterr()
+
+
+def test_each_number_of_an_epoch_of_the_ledger_is_compared(copy, capsys):
+    """The sample counts follow from the partition."""
+    path = copy / ALLREDUCE / "state/ledger.jsonl"
+    lines = path.read_text().splitlines()
+    content = json.loads(lines[-1])
+    for place in numbers(content):
+        path.write_text("\n".join([*lines[:-1], json.dumps(change(content, place))]) + "\n")
+        assert verify_runs(["results/t"], False) == 1, place
+    capsys.readouterr()
+
+
+def test_a_table_that_is_older_than_its_results_is_named(copy, verified):
+    file = copy / ALLREDUCE / "evaluation.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(with_checksum(content | {"loss": content["loss"] + 1})))
+    status, found = verified("results/t")
+    assert status == 1
+    assert any("summary.csv: row 1: loss is" in line for line in found["FAILED"])
+    write_tables(copy)
+    assert verified("results/t")[0] == 0
+    shutil.rmtree(copy / DOWNPOUR)
+    found = verified("results/t")[1]["FAILED"]
+    assert any("the row of results/t/downpour/seed-0 has no results" in line for line in found)
+
+
+DAMAGE = {
+    "no model": lambda job: (job / "model.safetensors").unlink(),
+    "evaluation": lambda job: (job / "evaluation.json").write_text('{"samples": 355, "confusion": [[1], 2]}'),
+    "data": lambda job: next(job.parents[3].glob("data/digits/*/manifest.json")).write_text("{}"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_file_is_a_finding_and_no_traceback(job, damage, verified):
+    damage(job)
+    status, found = verified("results/t")
+    assert status == 1
+    assert found["FAILED"]
+
+
+def test_another_evaluation_is_left_to_its_command(copy):
+    assert "to evaluate a model again: nnlo evaluate FOLDER" in refused(
+        nnlo("verify", ALLREDUCE, "--evaluate", folder=copy)
+    )

@@ -1,0 +1,123 @@
+"""`nnlo chaos` shows that a training recovers exactly from random faults, and detects an inexact resume."""
+
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers.nnlo_command import nnlo
+from helpers.repository_copy import environment
+from helpers.training_process import StopAfter, training
+from helpers.trainings_in_process import attempt_here
+
+from nnlo_lib.checkpoint.checkpoint_manifest import (
+    CheckpointManifest,
+    checkpoint_folder_name,
+    checkpoint_numbers,
+)
+from nnlo_lib.checkpoint.rank_file import rank_file_name, read_rank_file, write_rank_file
+from nnlo_lib.config import Experiment
+from nnlo_lib.reliability import chaos
+from nnlo_lib.reliability.chaos import ACTION_WEIGHTS, DISK_FAULT_FAILPOINTS, sample_fault
+from nnlo_lib.reliability.chaos_report import ACTION_LABELS
+from nnlo_lib.workflow.single_run import prepare_task
+
+SMALL = {"model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}}}
+PLACES = Counter(
+    {"training.step": 500, "exchange.gather": 100, **dict.fromkeys(DISK_FAULT_FAILPOINTS["truncate"], 50)}
+)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.processes
+def test_a_training_recovers_bit_for_bit_from_each_kind_of_fault(tmp_path):
+    training(tmp_path, **SMALL, train={"epochs": 12})
+    command = [Path(sys.executable).with_name("nnlo"), "chaos", "t.yaml", "--faults", "8"]
+    done = subprocess.run(
+        [*command, "--seed", "240"],  # this seed draws each kind of fault
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=800, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = dict(line.rsplit(maxsplit=1) for line in done.stdout.splitlines() if line.startswith("  "))
+    assert table.keys() >= {f"  {name}" for name in ACTION_LABELS.values()}
+    assert table["  faults"] == "8"
+    assert int(table["  attempts"]) > 4
+    assert "bit for bit" in done.stdout
+    assert "exactly once" in done.stdout
+
+
+def test_the_command_needs_a_fault(tmp_path):
+    training(tmp_path, **SMALL)
+    done = nnlo("chaos", "t.yaml", "--faults", "0", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "nnlo: error: --faults: must be at least 1, not 0\n"
+
+
+RESUMES = {
+    "exact": (None, "equal the undisturbed training bit for bit"),
+    "weights": ("theta", "FAILED  differs from the undisturbed training: model.safetensors, theta of rank 0"),
+    "optimizer": ("optimizer.momentum_buffer", "FAILED  differs from the undisturbed training"),
+    "ledger": ("ledger", "FAILED  ledger: epoch"),
+}
+
+
+@pytest.mark.parametrize(("tensor", "said"), RESUMES.values(), ids=RESUMES)
+def test_a_resume_that_is_not_exact_is_found(tmp_path, monkeypatch, capsys, tensor, said):
+    """Each attempt is made in this process; instead of a fault, it stops after 25 steps, and a checkpoint is changed."""
+
+    def attempt(task, launcher, faults, timeout):
+        outcome = attempt_here(task, StopAfter(25) if faults else None)
+        if faults:
+            (task.folder / "struck").write_text("".join(f"{fault.number}\n" for fault in faults))
+        if faults and tensor:
+            change_newest_checkpoint(task.state / "checkpoints", tensor)
+        return outcome.exit_status
+
+    monkeypatch.chdir(tmp_path)
+    for module in (chaos, chaos):
+        monkeypatch.setattr(module, "run_faulty_attempt", attempt)
+    monkeypatch.setattr(chaos, "_failpoint_counts", lambda task: [PLACES])
+    settings = {"train": {"epochs": 2, "batch_size": 50}, "parallel": {"ranks": 2, "transport": "simulated"}}
+    experiment = Experiment.model_validate(
+        yaml.safe_load((training(tmp_path, **SMALL, **settings).folder / "t.yaml").read_text())
+    )
+    tasks = [
+        prepare_task(experiment, "allreduce", experiment.seeds[0], None, title) for title in ("calm", "chaos")
+    ]
+    assert chaos.run_twice(*tasks, "mpiexec", 3, 1) == bool(tensor)
+    out = capsys.readouterr().out
+    assert said in out
+    assert ("FAILED" in out) == bool(tensor)
+
+
+def change_newest_checkpoint(checkpoints: Path, tensor: str) -> None:
+    """Change a number in the newest checkpoint of all ranks, with matching checksums."""
+    folder, checksums = checkpoints / checkpoint_folder_name(checkpoint_numbers(checkpoints)[-1]), {}
+    manifest = CheckpointManifest.read(folder)
+    for rank in range(manifest.ranks):
+        saved = read_rank_file(folder, rank)
+        saved.tensors[tensor][0] += 1
+        checksums[rank_file_name(rank)] = write_rank_file(folder, rank, saved).sha256
+    replace(manifest, sha256=checksums).write(folder)
+
+
+def test_faults_are_a_function_of_the_seed():
+    drawn = [[sample_fault(seed, number, [PLACES] * 3, 0.1) for number in range(20)] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_each_kind_of_fault_is_drawn_for_each_rank_within_its_share():
+    share = 0.1
+    drawn = [sample_fault(0, number, [PLACES] * 3, share) for number in range(400)]
+    assert {fault.action for fault in drawn} == ACTION_WEIGHTS.keys()
+    assert {fault.rank for fault in drawn} == {0, 1, 2}
+    for fault in drawn:
+        assert 1 <= fault.count <= share * PLACES[fault.place]
+        assert fault.place in DISK_FAULT_FAILPOINTS.get(fault.action, PLACES)
+        assert (fault.within is None) == (fault.action in DISK_FAULT_FAILPOINTS)
+    # At the end of a training nothing is written, and no disk fails.
+    ends = {sample_fault(0, number, [PLACES], 0).action for number in range(100)}
+    assert not ends & DISK_FAULT_FAILPOINTS.keys()

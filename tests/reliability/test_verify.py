@@ -1,0 +1,410 @@
+"""`nnlo verify` accepts real trainings, and names each modified file."""
+
+import json
+import platform
+import re
+import shutil
+
+import numpy as np
+import pytest
+from helpers.nnlo_command import nnlo, nnlo_process, refused
+from helpers.trainings_in_process import CASES
+
+from nnlo_lib.config import Run
+from nnlo_lib.config.base import RECORDED_RUN_CONTEXT
+from nnlo_lib.core.atomic_file import file_sha256, with_checksum
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.partition import load_partition, save_partition
+from nnlo_lib.reliability.verify import verify_runs
+from nnlo_lib.search.study.trial import FoldTask, Result
+
+ATTEMPT = {
+    "attempt": 1, "started": "2026-01-02T03:04:00+00:00", "ended": "2026-01-02T03:05:00+00:00", "seconds": 60.0,
+    "host": "node0", "job": None, "reason": "preempted", "error": None, "from": 0, "reached": 9, "saved": 6, "ranks": 3,
+}  # fmt: skip
+SECOND = ATTEMPT | {
+    "attempt": 2, "started": "2026-01-02T03:10:00+00:00", "ended": "2026-01-02T03:11:00+00:00", "from": 6,
+    "reached": 12, "saved": 12, "reason": "finished",
+}  # fmt: skip
+
+
+def change(folder, **values):
+    """Change keys of summary.json, with a matching checksum."""
+    path = folder / "summary.json"
+    path.write_text(json.dumps(with_checksum(json.loads(path.read_text()) | values)))
+
+
+def recorded_config(folder):
+    return json.loads((folder / "summary.json").read_text())["config"]
+
+
+def change_config(folder, config, **values):
+    """Replace the recorded configuration, with a matching hash."""
+    run = Run.model_validate(config, context=RECORDED_RUN_CONTEXT)
+    change(folder, config=config, config_hash=run.hash, **values)
+
+
+def attempted(job, *attempts):
+    (job / "state/attempts.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in attempts))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_sound_training_has_nothing_against_it(workspace, verified, case):
+    folder = workspace / f"results/t/{case}/seed-0"
+    status, found = verified(folder, shards=True)
+    assert (status, found["FAILED"]) == (0, [])
+    for said in (
+        "outputs match their checksums", "checkpoints in state/checkpoints are intact", "history: each of 2 epochs",
+        "exactly once, over all attempts", "is the manifest of the training data", "every shard of the data",
+    ):  # fmt: skip
+        assert any(said in line for line in found["ok"]), said
+    paused = json.loads((folder / "summary.json").read_text())["paused_within_epoch"]
+    assert paused == (case == "downpour"), "the only asynchronous one that was stopped within an epoch"
+    bits = "reproducible bit for bit from summary.json, with code 0.1.0 (0123456789ab)"
+    assert any(bits in line for line in found["ok"]) == (not paused)
+    assert any("stopped and resumed within an epoch" in line for line in found["note"]) == paused
+
+
+def test_a_folder_above_stands_for_all_trainings_in_it_and_one_bad_one_is_enough(job, capsys):
+    assert verify_runs(["results/t"], False) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert {f"results/t/{case}/seed-0" for case in CASES} <= set(out)
+    flip(newest(job) / "rank-1.safetensors")
+    assert verify_runs(["results/t"], False) == 1
+    assert capsys.readouterr().out.count("FAILED") == 1
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def edit(path, number, **values):
+    """Change values in a line of a .jsonl file."""
+    lines = path.read_text().splitlines()
+    lines[number] = json.dumps(json.loads(lines[number]) | values)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def keep_lines(path, *numbers):
+    """Keep only the lines with these indices, in this order."""
+    lines = path.read_text().splitlines()
+    path.write_text("".join(f"{lines[number]}\n" for number in numbers))
+
+
+def swap_two_samples(job):
+    """Swap a training sample with a validation sample, with a matching checksum."""
+    validation, (train,) = load_partition(job / "partition.npz")
+    validation[0], train[0] = train[0], validation[0]
+    save_partition(job / "partition.npz", validation, [train])
+    outputs = json.loads((job / "summary.json").read_text())["outputs"]
+    change(job, outputs=outputs | {"partition.npz": file_sha256(job / "partition.npz")})
+
+
+def newest(job):
+    return max((job / "state/checkpoints").iterdir())
+
+
+def store(job):
+    [manifest] = job.parents[3].glob("data/digits/*/manifest.json")
+    return manifest.parent
+
+
+def other_learning_rate(job):
+    config = recorded_config(job)
+    config["train"]["optimizer"]["lr"] = 0.5
+    change(job, config=config)
+
+
+TAMPERING = {
+    "a flipped bit in the model": (
+        lambda job: flip(job / "model.safetensors"),
+        ["output model.safetensors is damaged or was modified", "evaluation.json belongs to another model.safetensors; evaluate the model again"],
+    ),
+    "no partition": (
+        lambda job: (job / "partition.npz").unlink(),
+        ["output partition.npz is missing", "ledger: the used samples cannot be verified: "],
+    ),
+    "another partition": (
+        swap_two_samples,
+        [f"ledger: epoch {epoch} did not use the samples that partition.npz and the configuration require" for epoch in (1, 2)],
+    ),
+    "a flipped bit in a checkpoint": (
+        lambda job: flip(newest(job) / "rank-1.safetensors"),
+        [r"checkpoint 0000000.* rank-1\.safetensors is damaged.*; a resumed training will skip it$"],
+    ),
+    "a checkpoint without a rank": (
+        lambda job: (newest(job) / "rank-1.safetensors").unlink(),
+        [r"checkpoint 0000000.* rank-1\.safetensors is missing; a resumed training will skip it$"],
+    ),
+    "half a manifest of a checkpoint": (
+        lambda job: (newest(job) / "manifest.json").write_text('{"version": 2'),
+        ["checkpoint 0000000"],
+    ),
+    "an epoch twice in the history": (
+        lambda job: keep_lines(job / "state/history.jsonl", 0, 0, 1),
+        ["history: .*/state/history.jsonl contains epoch 1 2 times"],
+    ),
+    "an epoch less in the history": (
+        lambda job: keep_lines(job / "state/history.jsonl", 0),
+        ["history: .*/state/history.jsonl has no epoch 2"],
+    ),
+    "epochs in another order": (
+        lambda job: keep_lines(job / "state/history.jsonl", 1, 0),
+        ["history: .*/state/history.jsonl has its epochs out of order"],
+    ),
+    "another loss in the history": (
+        lambda job: edit(job / "state/history.jsonl", 1, train_loss=0.0),
+        ["history: history.csv does not agree with state/history.jsonl"],
+    ),
+    "no history": (
+        lambda job: (job / "state/history.jsonl").unlink(),
+        ["history: .*/state/history.jsonl is missing"],
+    ),
+    "a sample missed": (
+        lambda job: edit(job / "state/ledger.jsonl", 1, missed=1, repeated=1, examples=[4, 17]),
+        ["ledger: epoch 2 used 1 samples too few times and 1 samples too many times, such as 4, 17"],
+    ),
+    "other samples used": (
+        lambda job: edit(job / "state/ledger.jsonl", 0, sha256="0"),
+        ["ledger: epoch 1 did not use the samples that partition.npz and the configuration require"],
+    ),
+    "an epoch less in the ledger": (
+        lambda job: keep_lines(job / "state/ledger.jsonl", 1),
+        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl has no epoch 1"],
+    ),
+    "a torn ledger": (
+        lambda job: (job / "state/ledger.jsonl").write_text('{"epoch": 1, "sam'),
+        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl is damaged"],
+    ),
+    "data converted anew": (
+        lambda job: (store(job) / "manifest.json").write_text("{}"),
+        [".*/manifest.json is not the manifest of the training data"],
+    ),
+    "a flipped bit in the data": (
+        lambda job: flip(store(job) / "train-00000-of-00001.h5"),
+        [r"shard .*/train-00000-of-00001.h5 is unreadable \(the checksum differs from the manifest\)"],
+    ),
+    "another configuration": (
+        other_learning_rate,
+        ["the configuration in summary.json was modified"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("tamper", "said"), TAMPERING.values(), ids=TAMPERING)
+def test_a_modified_file_is_named_and_nothing_else(job, verified, tamper, said):
+    tamper(job)
+    status, found = verified(job, shards=True)
+    assert status == 1
+    assert len(found["FAILED"]) == len(said)
+    for line, pattern in zip(found["FAILED"], said, strict=True):
+        assert re.match(pattern, line)
+
+
+def test_a_flipped_bit_is_found_in_each_published_file(job, verified):
+    published = [*json.loads((job / "summary.json").read_text())["outputs"], "evaluation.json"]
+    assert len(published) >= 5
+    for name in published:
+        before = (job / name).read_bytes()
+        flip(job / name)
+        status, found = verified(job)
+        assert status == 1
+        assert any(name in line for line in found["FAILED"]), name
+        (job / name).write_bytes(before)
+
+
+def remove_data(job):
+    shutil.rmtree(job.parents[3] / "data")
+
+
+def measured_clock(job):
+    """Record attempts of 120 s with measured, not virtual seconds."""
+    attempted(job, ATTEMPT, SECOND)
+    change_config(job, Run().model_dump(mode="json"), training_seconds=90.0, seconds={"total": 119.0})
+
+
+def changed_packages(job):
+    change(job, packages={"numpy": "0.1", "python": platform.python_version(), "no-such": "1"})
+
+
+def users_reader(job):
+    (job.parents[3] / "mine.py").touch()
+    config = recorded_config(job)
+    config["data"] |= {"dataset": "mine", "source": "x", "reader": {"name": "mine.py:Reader"}}
+    change_config(job, config)
+
+
+NOTES = {
+    "data elsewhere": (remove_data, "was not found; the data were not compared"),
+    "attempts": (
+        lambda job: attempted(job, ATTEMPT, SECOND),
+        "attempts: 2 (1 preempted, 1 finished); repeated steps: 3",
+    ),
+    "clock": (measured_clock, "effective training time ratio 75.0 % of 120.0 s"),
+    "packages": (
+        changed_packages,
+        f": numpy is {np.__version__} (summary.json: 0.1); no-such is not installed (summary.json: 1)",
+    ),
+    "reader": (users_reader, "it needs mine.py, the reader of the data"),
+}
+
+
+@pytest.mark.parametrize(("happened", "said"), NOTES.values(), ids=NOTES)
+def test_what_is_no_fault_is_a_note(job, verified, happened, said):
+    happened(job)
+    _, found = verified(job)
+    assert any(said in line for line in found["note"]), found
+    assert found["FAILED"] == []
+
+
+def test_with_other_ranks_within_an_epoch_of_few_steps_the_ledger_is_not_compared_with_the_partition(
+    copy, verified
+):
+    job = copy / "results/t/short-parts/seed-0"
+    change(job, legs=[{"step": 0, "ranks": ranks, "code": "0.1.0 (0123456789ab)"} for ranks in (5, 3)])
+    edit(job / "state/ledger.jsonl", 0, sha256="0")
+    status, found = verified(job)
+    assert status == 0
+    assert any("not compared with partition.npz" in line for line in found["note"])
+
+
+def test_an_epoch_that_was_cut_short_is_told(job, verified):
+    edit(job / "state/ledger.jsonl", 1, cut=True, samples=77)
+    found = verified(job)[1]["ok"]
+    assert any("ledger: each of 1 epochs used each of its " in line for line in found)
+    assert "ledger: epoch 2 ended before its last step: it used 77 samples, each once" in found
+
+
+LEG = {"step": 0, "ranks": 2, "code": "0.1.0 (0123456789ab)"}
+SIMULATED = {"ranks": 3, "transport": "simulated"}
+REASONS = {
+    "other ranks": ({"legs": [LEG, LEG | {"step": 9, "ranks": 3}]}, {}, "number of ranks changed (2 from step 0, 3 from step 9)"),
+    "other code": ({"legs": [LEG, LEG | {"step": 9, "code": "0.2.0"}]}, {}, "its code changed (0.1.0 (0123456789ab) from step 0, 0.2.0 "),
+    "with changes": ({"code_version": "0.1.0 (0123456789ab+)"}, {}, "its code had uncommitted changes"),
+    "no commit": ({"code_version": "0.1.0"}, {}, "contains no commit"),
+    "asynchronous": ({}, {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 3}}, "do not wait for each other"),
+    "paused": (
+        {"paused_within_epoch": True}, {"algorithm": {"name": "downpour"}, "parallel": SIMULATED},
+        "stopped and resumed within an epoch",
+    ),
+    "fastest": ({}, {"algorithm": {"name": "allreduce", "reduction": "fastest"}}, "lets MPI choose the order"),
+    "measured": ({}, {"parallel": SIMULATED | {"simulation": {"sample_seconds": "measured"}}}, "the speed of the machine"),
+    "GPU": ({}, {"parallel": {"gpus_per_rank": 1}}, "trained on GPUs"),
+    "own network": ({}, {"model": {"name": "mine.py:net"}}, "it needs mine.py, of which no copy is kept"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("summary", "settings", "said"), REASONS.values(), ids=REASONS)
+def test_each_reason_why_a_training_cannot_be_repeated_bit_for_bit_is_told(
+    copy, job, verified, summary, settings, said
+):
+    (copy / "mine.py").touch()
+    if settings:
+        change_config(job, Run.model_validate(settings).model_dump(mode="json"))
+    change(job, **summary)
+    _, found = verified(job)
+    [told] = [line for line in found["note"] if line.startswith("not reproducible bit for bit: ")]
+    assert said in told
+    assert not any("reproducible" in line for line in found["ok"])
+
+
+GONE = {
+    "model": ({"model": {"name": "no.py:net"}}, "it needs no.py, of which no copy is kept with the run and which was not found"),
+    "weights": ({"model": {"weights": "no.pt"}}, "it needs no.pt, .* was not found"),
+    "loss": ({"loss": "no.py:loss", "metrics": ["no.py:metric"]}, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "said"), GONE.values(), ids=GONE)
+def test_files_of_the_user_may_be_gone(job, verified, config, said):
+    change_config(job, recorded_config(job) | config, input_files={"no.pt": "0"})
+    status, found = verified(job)
+    assert (status, found["FAILED"]) == (0, [])
+    assert any(re.search(said, line) for line in [*found["note"], *found["ok"]])
+
+
+def test_results_of_other_people_run_no_code(copy, job, verified):
+    """A summary that names files of the user, which exist, is checked without running the files."""
+    (copy / "evil.py").write_text("open('mark', 'w')")
+    own = {"name": "evil.py:Evil", "args": {}}
+    config = recorded_config(job) | dict.fromkeys(("algorithm", "problem", "compression"), own)
+    config |= {
+        "loss": "evil.py:loss",
+        "metrics": ["evil.py:m"],
+        "model": {"name": "evil.py:net"},
+        "parallel": {"ranks": 2},
+    }
+    config["data"] |= {"dataset": "mine", "source": "x", "reader": own}
+    change_config(job, config)
+    assert any("evil.py:Evil may not wait for each other" in line for line in verified(job)[1]["note"])
+    assert not (copy / "mark").exists()
+
+
+def test_an_unfinished_training_is_told_with_its_error_and_the_command_that_finishes_it(copy, job):
+    (job / "summary.json").unlink()
+    attempted(job, ATTEMPT | {"reason": "diverged", "error": "the loss is nan"})
+    done = nnlo("verify", str(copy / "results/t"), folder=copy)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"nnlo: error: {job}: the training is not finished: summary.json is missing (diverged: the loss is nan); "
+        "to finish it: nnlo run FILE --run allreduce --seed 0 (FILE: the experiment file)\n"
+    )
+    assert done.stdout.count("exactly once") == len(CASES) - 1
+    (copy / "other/one/seed-3/fold-2/state").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"nnlo run FILE --run one --seed 3 --fold 2 \(FILE"):
+        verify_runs([str(copy / "other")], False)
+
+
+@pytest.mark.parametrize("summary", [b"", b"{", b"[]", b"{}", b"\xff"])
+def test_a_damaged_summary_is_told(job, summary):
+    (job / "summary.json").write_bytes(summary)
+    with pytest.raises(UserError, match=r"summary\.json is cut short or damaged"):
+        verify_runs([str(job)], False)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"algorithm": {"name": "sync"}}, "algorithm: "),
+        ({"model": {"name": "no"}}, "model.name: unknown model"),
+    ],
+)
+def test_a_configuration_that_is_unknown_here_is_told(job, config, said):
+    change(job, config=config)
+    advice = "run the command in the folder in which the task was trained, with the nnlo version that wrote the file: 0.1.0 (01234"
+    with pytest.raises(UserError, match=f"summary.json: config: {said}.*; {re.escape(advice)}"):
+        verify_runs([str(job)], False)
+
+
+def test_a_trial_that_a_search_paused_is_a_note(tmp_path, verified):
+    fold = tmp_path / "search/trials/0003/fold-1"
+    for folder in (fold, tmp_path / "search"):
+        (folder / "state").mkdir(parents=True)
+    for epochs in (9, 10):
+        Result(FoldTask(3, 1, epochs), "finished").write(tmp_path / "search")
+    status, found = verified(tmp_path / "search")
+    assert (status, found["note"]) == (0, ["not finished: the search paused it after epoch 10"])
+    Result(FoldTask(3, 1, 10), "failed", error="boom").write(tmp_path / "search")
+    assert verified(tmp_path / "search")[1]["note"] == [
+        "not finished: its result in the search is failed: boom"
+    ]
+    for path in fold.glob("epochs-*.json"):
+        path.unlink()
+    with pytest.raises(UserError, match="to finish it: nnlo search FILE"):
+        verify_runs([str(tmp_path / "search")], False)
+
+
+def test_folders_without_trainings_are_told(tmp_path):
+    assert "folder not found" in refused(nnlo("verify", str(tmp_path / "no")))
+    with pytest.raises(UserError, match="no training found"):
+        verify_runs([str(tmp_path)], False)
+
+
+@pytest.mark.processes
+def test_the_command_does_not_need_torch(workspace, tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')")
+    done = nnlo_process("verify", str(workspace / "results/t/dsgd/seed-0"), folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ok" in done.stdout

@@ -1,0 +1,147 @@
+"""Trials with different folds are compared without the effects of the folds."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+from helpers.simulated_search import made_up, search
+from helpers.synthetic_search import MadeUp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nnlo_lib.executors.progress import format_progress
+from nnlo_lib.report.search.importance import fit_forest
+from nnlo_lib.report.search.study_data import StudyData, searched_parameters
+from nnlo_lib.report.search.trial_charts import learning_curve_chart, rung_table
+from nnlo_lib.report.search.trial_tables import trial_rows
+from nnlo_lib.search.best import write_table
+from nnlo_lib.search.fold_statistics import FoldEffects
+from nnlo_lib.search.samplers.base import observe
+from nnlo_lib.search.space.space import SearchSpace
+from nnlo_lib.search.study.trial_summary import format_objective, summarize_trial
+
+FOLDS = {"k": 4, "in_turn": True}
+EASY = [0.1, 0.1, 0.9, 0.9]  # two easy folds and two difficult ones
+KNOWN = {(0, 9): EASY, (1, 9): [each + 0.2 for each in EASY], (2, 9): [0.2, 0.2], (3, 9): [0.4]}
+
+
+@given(
+    st.lists(st.integers(-9, 9), min_size=1, max_size=8),
+    st.lists(st.integers(-9, 9), min_size=2, max_size=6),
+    st.data(),
+)
+def test_effects_of_an_additive_table_are_exact(trials, folds, data):
+    """The mean over all folds follows from any of them if value = trial + fold, as least squares finds, too."""
+    table = np.add.outer(trials, folds).astype(float)
+    effects = FoldEffects.of(table.tolist())
+    assert effects.effects == pytest.approx(np.array(folds) - np.mean(folds), abs=1e-12)
+    known = data.draw(st.sets(st.sampled_from(range(len(folds))), min_size=1))
+    for trial, row in zip(trials, table, strict=True):
+        found = effects.adjusted_mean({fold: row[fold] for fold in known})
+        assert found == pytest.approx(trial + np.mean(folds), abs=1e-12)
+
+
+def test_a_poor_trial_does_not_decide_which_folds_are_difficult():
+    usual = [[0.1, 0.3], [0.2, 0.4], [0.3, 0.5]]
+    assert FoldEffects.of([*usual, [90.0, 1.0]]).effects == pytest.approx((-0.1, 0.1))
+
+
+def test_without_trials_nothing_is_adjusted():
+    assert FoldEffects.of([]).adjusted_mean({0: 1.0, 1: 2.0}) == 1.5
+    assert FoldEffects.of([[1.0]]).adjusted_mean({0: 1.0}) == 1.0
+
+
+def test_two_easy_folds_do_not_make_a_trial_the_best():
+    """The plain mean of trial 2 is 0.2, and its mean over all folds is 0.6: worse than that of trial 0, 0.5."""
+    known = made_up(search(folds=FOLDS), KNOWN)
+    assert [known.mean_value(trial, 9) for trial in range(4)] == pytest.approx([0.5, 0.7, 0.6, 0.8])
+    assert [known.final_value(trial) for trial in range(4)] == pytest.approx([0.5, 0.7, 0.6, 0.8])
+
+
+def test_proposals_learn_adjusted_values():
+    wanted = search(folds=FOLDS)
+    observed = observe(SearchSpace(wanted.space), made_up(wanted, KNOWN))
+    # The points of `made_up` lack a key of the space, so that the space of the learning rate alone is asked.
+    rate = SearchSpace({key: wanted.space[key] for key in ["train.optimizer.lr"]})
+    values = [value for _, value in observe(rate, made_up(wanted, KNOWN)).evaluated]
+    assert values == pytest.approx([0.5, 0.7, 0.6, 0.8])
+    assert not observed.evaluated
+
+
+def test_running_averages_of_the_median_rule_are_adjusted():
+    from nnlo_lib.search.study.snapshot import running_average
+
+    known = made_up(search(folds=FOLDS), KNOWN)
+    assert known.mean_value(2, 9, running_average) == pytest.approx(0.6)
+
+
+def test_the_summary_says_from_how_many_folds_a_value_is():
+    wanted = search(folds=FOLDS)
+    complete, adjusted = (summarize_trial(made_up(wanted, KNOWN), trial) for trial in (0, 2))
+    assert (complete.objective, complete.adjusted_from) == (0.5, 0)
+    assert (adjusted.objective, adjusted.adjusted_from) == (pytest.approx(0.6), 2)
+    assert format_objective(wanted.objective, adjusted) == "val_loss 0.6 +- 0 (adjusted, from 2 folds)"
+    assert "(adjusted" not in format_objective(wanted.objective, complete)
+    line = format_progress(made_up(wanted, KNOWN), 2, 9, 0.0)
+    assert line.startswith("trial 2  val_loss 0.6 +- 0 (adjusted, from 2 of 4 folds)")
+
+
+@pytest.fixture
+def pruned_search(tmp_path):
+    """Return a search with ten trials on all folds and two, the last ones, on the two easy folds."""
+    made = MadeUp(tmp_path, folds={"k": 4, "in_turn": True})
+    for number in range(10):
+        made.trial(worth=[number / 10 + each for each in EASY])
+    for number in (20, 30):
+        made.trial(worth=[number / 10 + each for each in EASY[:2]])
+    return made
+
+
+def test_table_and_page_are_adjusted_and_say_so(pruned_search, tmp_path):
+    data = StudyData.load(pruned_search.folder)
+    offset = math.exp(-9 / 2)
+    assert data.rows[10].objective == pytest.approx(2.0 + 0.5 + offset)
+    write_table(tmp_path / "trials.csv", data.study)
+    rows = list(csv.DictReader((tmp_path / "trials.csv").open()))
+    assert [row["adjusted_from_folds"] for row in rows] == [""] * 10 + ["2", "2"]
+    assert float(rows[11]["objective"]) == pytest.approx(3.5 + offset)
+    cells = {row[0]: row[1] for row in trial_rows(data, [])[1]}
+    assert cells["10"].endswith("(adjusted, from 2 folds)")
+    assert "adjusted" not in cells["9"]
+
+
+def test_importance_learns_adjusted_values(pruned_search):
+    data = StudyData.load(pruned_search.folder)
+    fitted = fit_forest(data, searched_parameters(data, data.rows))
+    assert fitted is not None
+    targets = sorted(row.objective for row in data.ranked_rows)
+    assert targets[-2:] == pytest.approx([2.5 + math.exp(-4.5), 3.5 + math.exp(-4.5)])
+
+
+def test_learning_curves_are_adjusted(pruned_search):
+    """The curve of trial 10 lies above the curve of each trial with all folds, at each epoch."""
+    chart = learning_curve_chart(StudyData.load(pruned_search.folder))
+    ends = {line.text: line.path.rpartition(",")[2] for line in chart.lines}
+    # Pixels grow downward.
+    assert float(ends["trial 10"]) < min(float(ends[f"trial {number}"]) for number in range(10))
+
+
+def test_the_best_of_a_rung_has_all_folds(tmp_path):
+    made = MadeUp(tmp_path, folds={"k": 2, "in_turn": True})
+    made.trial(worth=[0.5, 0.5], rungs=[3, 9]).trial(worth=[0.3], rungs=[3])
+    first, _ = rung_table(StudyData.load(made.folder))
+    assert first[:2] == (3, 2)
+    assert float(first[2]) == pytest.approx(0.5 + math.exp(-1.5), abs=1e-3)
+
+
+def test_trials_with_fewer_folds_come_after_the_candidates_for_the_best(tmp_path):
+    made = MadeUp(tmp_path, folds={"k": 2, "in_turn": True})
+    made.trial(worth=[0.5, 0.7]).trial(worth=[0.1]).trial(worth=[0.4, 0.6])
+    assert [row.number for row in StudyData.load(made.folder).ranked_rows] == [2, 0, 1]
+
+
+def test_trials_of_lower_rungs_come_after_the_candidates_if_the_last_epoch_counts(tmp_path):
+    made = MadeUp(tmp_path, objective={"epoch": "last"}, fidelity={"name": "asha", "first": 3})
+    made.trial(worth=[-5.0], rungs=[3]).trial(worth=[0.5], rungs=[3, 9]).trial(worth=[0.4], rungs=[3, 9])
+    assert [row.number for row in StudyData.load(made.folder).ranked_rows] == [2, 1, 0]

@@ -1,0 +1,254 @@
+"""Layer table and FLOP counts compared with published counts, hand computation and the model itself."""
+
+import pytest
+import torch
+from helpers.nnlo_command import nnlo, refused
+from helpers.requires import optional
+from torch import nn
+from torch.nn import functional
+
+from nnlo_lib.config import Run
+from nnlo_lib.models.factory import build_model
+from nnlo_lib.models.keras.module import KerasNetwork
+from nnlo_lib.models.layer_table_text import layer_table_text, shape_text, si_count
+from nnlo_lib.models.zoo.gan import Gan
+from nnlo_lib.problems.base import build_problem
+from nnlo_lib.problems.supervised import SupervisedProblem
+from nnlo_lib.train.model_summary import layer_table, model_flops, summarize_model, training_flops
+
+# multiply-add operations (1e9) of a forward pass at 224 x 224 pixels; torchvision's model pages list them as GFLOPS
+# mobilenet_v1, whose convolutions are grouped: Howard et al. 2017, table 4.
+PUBLISHED = {"resnet18": 1.814, "vgg16": 15.470, "densenet121": 2.834, "mobilenet_v1": 0.569}
+MEAN_SQUARE = SupervisedProblem(lambda outputs, labels: outputs.flatten(1).square().mean(1) - labels, {})
+
+
+def images(channels: int, side: int) -> tuple[torch.Tensor, ...]:
+    return (torch.zeros(1, channels, side, side),)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_forward_passes_cost_what_is_published(name):
+    with torch.device("meta"):  # meta tensors have no values, so no weights are drawn
+        module = build_model(name, {}, (3, 224, 224), 1000, 0)
+    forward, backward = model_flops(module, images(3, 224))
+    assert forward / 2e9 == pytest.approx(PUBLISHED[name], rel=2e-3)
+    # All layers except the first have two gradients, each as expensive as the forward pass of the layer.
+    assert 1.9 < backward / forward < 2.0
+
+
+def test_the_table_of_simplecnn_is_the_one_computed_by_hand():
+    rows = layer_table(build_model("simplecnn", {}, (1, 28, 28), 10, 0), images(1, 28))
+    found = [(row["type"], row["shape"], row["weights"], row["parameters"], row["flops"]) for row in rows]
+    assert [row for row in found if row[3]] == [
+        ("Conv2d", [4, 28, 28], [[4, 1, 3, 3]], 40, 2 * 4 * 28 * 28 * 9),
+        ("Conv2d", [8, 28, 28], [[8, 4, 3, 3]], 296, 2 * 8 * 28 * 28 * 4 * 9),
+        ("Linear", [128], [[128, 1568]], 200_832, 2 * 1568 * 128),
+        ("Linear", [10], [[10, 128]], 1_290, 2 * 128 * 10),
+    ]
+    assert rows[0]["settings"] == "kernel=3, stride=1, padding=1"
+    assert ("MaxPool2d", [8, 14, 14]) in [row[:2] for row in found]
+    assert sum(row["bytes"] for row in rows) == 4 * 202_458
+
+
+GROUPED = {  # operations of the forward pass: 2 x weights of an output x outputs
+    "grouped": (nn.Conv2d(8, 12, 3, groups=4), 2 * (2 * 9) * 12 * 8 * 8),
+    "depthwise": (nn.Conv2d(8, 8, 3, groups=8, stride=2), 2 * 9 * 8 * 4 * 4),
+    "plain": (nn.Conv2d(8, 12, 3), 2 * (8 * 9) * 12 * 8 * 8),
+    # Each input is multiplied by the weights of the outputs of its group.
+    "transposed": (nn.ConvTranspose2d(8, 12, 3, groups=4), 2 * (3 * 9) * 8 * 10 * 10),
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_a_backward_pass_of_groups_costs_what_is_computed_by_hand(name):
+    """The gradients of the input and of the weights have the products of the forward pass."""
+    layer, forward = GROUPED[name]
+    first = 2 * 8 * 8 * 10 * 10  # without the gradient of the images
+    module = nn.Sequential(nn.Conv2d(8, 8, 1), layer)
+    assert model_flops(module, images(8, 10)) == (first + forward, first + 2 * forward)
+    step = training_flops(module, MEAN_SQUARE, images(8, 10), torch.zeros(1))
+    assert step == 2 * first + 3 * forward
+
+
+def test_a_model_of_keras_costs_what_is_computed_by_hand(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    keras = optional("keras")
+    layers = [
+        keras.layers.Input((6, 6, 2)),
+        keras.layers.Conv2D(3, 3),
+        keras.layers.Flatten(),
+        keras.layers.Dense(5),
+    ]
+    module = KerasNetwork(keras.Sequential(layers), [(2, 6, 6)])
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    convolution, dense = 2 * (2 * 9) * 3 * 4 * 4, 2 * 48 * 5
+    assert model_flops(module, images(2, 6)) == (convolution + dense, convolution + 2 * dense)
+    assert training_flops(module, MEAN_SQUARE, images(2, 6), torch.zeros(1)) == 2 * convolution + 3 * dense
+    # The count has replaced the weights by others for a while.
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    samples = torch.rand(2, 2, 6, 6)
+    expected = keras.ops.convert_to_numpy(module._model[1](samples.permute(0, 2, 3, 1)))
+    torch.testing.assert_close(module(samples), torch.from_numpy(expected))
+
+
+class Several(nn.Module):
+    """Model with two inputs and a tuple as output.
+
+    A layer is used twice, one is unused, a weight is shared and a parameter lies outside the layers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.memory = nn.Embedding(11, 4), nn.LSTM(4, 6, batch_first=True)
+        self.twice, self.tied, self.idle = nn.Linear(6, 6), nn.Linear(4, 11, bias=False), nn.Linear(2, 2)
+        self.tied.weight = self.words.weight
+        self.own = nn.Parameter(torch.ones(6, 4))
+
+    def forward(self, words: torch.Tensor, offsets: torch.Tensor) -> tuple[torch.Tensor, dict]:
+        states, _ = self.memory(self.words(words))
+        return self.tied(self.twice(self.twice(states)) @ self.own), {"sum": functional.relu(offsets)}
+
+
+SEVERAL = (torch.zeros(1, 9, dtype=torch.long), torch.zeros(1, 2))
+
+
+def test_several_inputs_and_outputs_shared_and_idle_layers():
+    module = Several()
+    rows = {row["name"]: row for row in layer_table(module, SEVERAL)}
+    assert sum(row["parameters"] for row in rows.values()) == sum(p.numel() for p in module.parameters())
+    assert rows["memory"]["shape"][0] == [9, 6]
+    assert rows[""]["shape"] == [[9, 11], [2]]
+    assert rows[""]["parameters"] == 24
+    assert rows["memory"]["flops"] == 2 * 9 * 4 * 6 * (4 + 6)
+    assert rows["twice"]["flops"] == 2 * (2 * 9 * 36)
+    assert rows["tied"]["parameters"] + rows["words"]["parameters"] == 44
+    assert (rows["idle"]["shape"], rows["idle"]["parameters"]) == (None, 6)
+    assert sum(row["flops"] or 0 for row in rows.values()) == model_flops(module, SEVERAL)[0]
+
+
+def test_looking_changes_nothing():
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout())
+    module[2].eval()
+    before, draws = {name: t.clone() for name, t in module.state_dict().items()}, torch.get_rng_state()
+    summarize_model(module, images(1, 8))
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert torch.equal(draws, torch.get_rng_state())
+    assert all(parameter.grad is None and not parameter.is_meta for parameter in module.parameters())
+    assert [layer.training for layer in module] == [True, True, False]
+    assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())
+
+
+class Decides(nn.Module):
+    """Model whose control flow depends on values, which meta tensors do not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return self.layer(values) if values.sum().item() == 0 else values
+
+
+def test_a_model_whose_flow_depends_on_values_is_called_where_it_is():
+    assert layer_table(Decides(), (torch.zeros(1, 3),))[0]["shape"] == [2]
+    assert model_flops(Decides(), (torch.zeros(1, 3),)) == (12, 12)
+
+
+def test_a_model_that_cannot_be_called_still_has_layers():
+    summary = summarize_model(Several(), (torch.zeros(1, 9),))
+    assert [row["name"] for row in summary.layers] == ["", "words", "memory", "twice", "tied", "idle"]
+    assert summary.flops == (None, None)
+    assert {row["shape"] for row in summary.layers} == {None}
+    assert "FLOPs forward" not in summary.text
+
+
+def test_scripted_models_and_both_networks_of_a_gan_are_described():
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)))
+    assert sum(row["parameters"] for row in summarize_model(scripted, (torch.zeros(1, 3),)).layers) == 26
+    module = build_model("wgan", {}, (1, 28, 28), 0, 0)
+    layers = summarize_model(module, images(1, 28)).layers
+    assert sum(row["parameters"] for row in layers) == sum(p.numel() for p in module.parameters())
+    assert {row["name"].split(".")[0] for row in layers} == {"generator", "critic"}
+    assert all(row["shape"] for row in layers)
+
+
+def test_text_aligns_and_totals():
+    lines = layer_table_text(layer_table(nn.Linear(5, 3), (torch.zeros(1, 5),)), (30, 30)).splitlines()
+    assert lines[-2:] == [
+        "18 parameters, 72 B",
+        "per sample: 30 FLOPs forward (15 MACs), 30 FLOPs backward",
+    ]
+    assert lines[2].split() == ["0", "Linear", "3", "3x5", "18", "30"]
+    assert (si_count(3_628_146_688), shape_text([[1, 2], [3]]), shape_text(None)) == ("3.63 G", "1x2, 3", "")
+
+
+def test_the_command_needs_no_data_where_the_catalog_knows_their_shape(tmp_path):
+    (tmp_path / "t.yaml").write_text("name: t\nmodel: {name: simplecnn}\n")
+    done = nnlo("model", "t.yaml", "--set", "data.dataset=mnist", folder=tmp_path)
+    assert "allreduce: simplecnn on mnist" in done.stdout
+    assert "202,458 parameters" in done.stdout
+    own = ["--set", "data.dataset=mine", "--set", "data.source=.", "--set"]
+    said = refused(nnlo("model", "t.yaml", *own, "data.reader={name: arrays, train: a.npz}", folder=tmp_path))
+    assert "data.reader: file 'a.npz' not found in ." in said
+    (tmp_path / "own.py").write_text("def read(folder, shard_size):\n    pass\n")
+    said = refused(nnlo("model", "t.yaml", *own, "data.reader={name: own.py:read}", folder=tmp_path))
+    assert (
+        "the sample shape of mine is unknown before the conversion; convert the data set with `snakemake data/mine"
+        in said
+    )
+
+
+SAMPLES = torch.zeros(2, 5)
+
+
+def small_gan():
+    """Return a generator 3 -> 5 and a critic 5 -> 4 -> 1; a product with an a x b matrix costs 2ab per sample."""
+    critic = nn.Sequential(nn.Linear(5, 4, bias=False), nn.ReLU(), nn.Linear(4, 1, bias=False))
+    return Gan(nn.Linear(3, 5, bias=False), critic, 3)
+
+
+def problem(**settings):
+    return build_problem(
+        Run.model_validate({"model": {"name": "wgan"}, "loss": "non_saturating", "problem": settings})
+    )
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_steps_of_a_gan(every):
+    generator, first, second = 30, 40, 8
+    critic = first + second
+    # Critic: forward passes of real and generated samples; backward, no gradient of its inputs is needed.
+    of_critic = generator + 2 * critic + 2 * (critic + second)
+    # Generator: through the critic to the samples, and the generator's weights.
+    of_generator = critic + critic + generator
+    gan = problem(name="gan", critic_steps=every)
+    found = training_flops(small_gan(), gan, (SAMPLES,), torch.zeros(2), every)
+    assert found == of_critic + of_generator / every
+
+
+def test_a_gradient_penalty_costs_a_pass_and_its_gradient():
+    without = training_flops(small_gan(), problem(name="gan"), (SAMPLES,), torch.zeros(2))
+    found = training_flops(
+        small_gan(), problem(name="gan", gradient_penalty=10.0), (SAMPLES,), torch.zeros(2)
+    )
+    assert found >= without + 2 * 48
+
+
+def test_the_model_and_the_random_stream_do_not_change():
+    module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3)).eval()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    classifier = build_problem(Run.model_validate({"model": {"name": "simplecnn"}}))
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    assert training_flops(module, classifier, (SAMPLES,), torch.zeros(2, dtype=torch.int64))
+    assert torch.equal(torch.rand(4), expected)
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert not any(layer.training for layer in module.modules())
+    assert all(weight.grad is None for weight in module.parameters())
+
+
+def test_a_loss_that_cannot_be_computed_is_unknown():
+    """The labels do not fit the loss."""
+    classifier = build_problem(Run.model_validate({"model": {"name": "simplecnn"}}))
+    assert training_flops(nn.Linear(5, 3), classifier, (SAMPLES,), torch.zeros(7, 2)) is None
