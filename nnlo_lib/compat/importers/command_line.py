@@ -1,9 +1,4 @@
-"""Parse a foreign command line; tables of its options.
-
-The command of a shell text that trains: program, arguments, ranks, and the rest of the text.
-
-Keys of the experiment that follow from launchers, job headers and the environment of a command.
-"""
+"""The command of a shell text that trains: program, arguments, ranks, and the keys that follow from what stands before it."""
 
 import shlex
 from collections.abc import Callable, Sequence

@@ -1,8 +1,6 @@
-"""DiNNO's YAML files.
+"""Translation of DiNNO's YAML files: one experiment with one or several problems, or the scaling study.
 
-DiNNO's scaling study: one run for each number of nodes, or for each algebraic connectivity of the graph.
-
-Translation of DiNNO's YAML files: one experiment with one or several problems.
+The scaling study is one run for each number of nodes, or for each algebraic connectivity of the graph.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,6 @@
-"""One problem of DiNNO's files, with checked keys.
+"""Translation of one problem of DiNNO's files, an algorithm with its constants, to a run.
 
-Checks of the keys and values in DiNNO's files, so that no misspelled key is ignored.
-
-Translation of one problem of DiNNO's files, an algorithm with its constants, to a run.
+Keys and values are checked, so that no misspelled key is ignored.
 """
 
 import math

@@ -1,9 +1,4 @@
-"""The imported experiment with the source of each setting, as YAML.
-
-Draft of an imported experiment: settings with their sources, remarks, and options without an equivalent.
-
-Experiment as YAML text, with a comment on the source of each setting.
-"""
+"""Draft of an imported experiment: settings with their sources, remarks, options without an equivalent; its YAML text."""
 
 import re
 import textwrap

@@ -1,8 +1,6 @@
 """Networks and optimizers by the names of Keras, NNLO and mpi_learn.
 
-Networks of NNLO and mpi_learn: by name, as a module with get_model(), or as JSON of Keras.
-
-Optimizers of Keras and TensorFlow: names of arguments, and translation.
+A network is named, or given as a module with get_model() or as JSON of Keras.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """Ranks, threads, GPUs and memory of a training, computed from the options of its launch.
 
-Options of the launchers of ranks and of the commands that submit jobs: launcher -> option -> meaning.
+Options of launchers and of the commands that submit jobs are tables: launcher -> option -> meaning.
 
 Meanings with a number or text that experiments can use:
     ranks, ranks_per_node, nodes, threads (per rank), resource_sets, sets_per_node, ranks_per_set,
@@ -11,8 +11,6 @@ Meanings without a key:
     placement: the profile decides it; output: nnlo has its own files; environment: ranks inherit it;
     nothing: no effect on the training; directory: the working directory; site: belongs into the profile;
     lost: part of the job's meaning that an experiment does not express.
-
-Numbers of ranks, GPUs, threads and nodes, and the limits of a job, from the options of launchers.
 """
 
 import re

@@ -1,9 +1,4 @@
-"""NNLO's TrainingDriver.
-
-The options of NNLO's TrainingDriver (nnlo/TrainingDriver.py) and their translations.
-
-NNLO's TrainingDriver (nnlo/TrainingDriver.py).
-"""
+"""NNLO's TrainingDriver (nnlo/TrainingDriver.py): its options and their translation."""
 
 from pathlib import Path
 from typing import Any

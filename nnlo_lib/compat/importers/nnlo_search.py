@@ -1,8 +1,6 @@
-"""NNLO's OptimizationDriver; drivers of mpi_learn.
+"""NNLO's OptimizationDriver, a search over the arguments of a model, and the drivers of mpi_learn.
 
-mpi_learn's MPIDriver, and the GAN driver MPIGDriver of mpi_learn and NNLO.
-
-NNLO's OptimizationDriver (nnlo/OptimizationDriver.py): a search over the arguments of a model.
+mpi_learn has MPIDriver; MPIGDriver, for GANs, is mpi_learn's and NNLO's.
 """
 
 import re

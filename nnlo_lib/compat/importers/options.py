@@ -1,7 +1,4 @@
-"""Values of launcher options: times, sizes, lists of hosts.
-
-Tables of an imported launcher's options: the type, default and translation of each option.
-"""
+"""Tables of an imported launcher's options: type, default and translation of each; values such as times, sizes and hosts."""
 
 import ast
 import re

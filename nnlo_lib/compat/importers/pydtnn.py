@@ -1,12 +1,6 @@
-"""PyDTNN's launcher, models and options.
+"""PyDTNN's launcher benchmarks_CNN.py, later named pydtnn_benchmark: its options, models and data sets.
 
-Files of PyDTNN's data sets, and its synthetic data.
-
-PyDTNN's models and their names in nnlo.
-
-Options of PyDTNN's launcher and their translations; options of its schedulers are in schedulers.py.
-
-PyDTNN's launcher benchmarks_CNN.py, later named pydtnn_benchmark.
+The options of its optimizers and schedulers are in pydtnn_optimizer.py.
 """
 
 import os

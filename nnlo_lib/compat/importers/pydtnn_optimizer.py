@@ -1,9 +1,4 @@
-"""PyDTNN's optimizers and schedulers.
-
-PyDTNN's optimizers, and the scaling of learning rates by its launchers.
-
-PyDTNN's schedulers: learning rates, early stopping and saving of models.
-"""
+"""PyDTNN's optimizers and schedulers: learning rates and their scaling by the number of ranks, early stopping, saving."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """Commands of a shell text or job script, in their order, with variables and the settings of their launchers.
 
-Headers of job scripts: `#SBATCH` of Slurm and `#BSUB` of LSF.
+Headers of job scripts are `#SBATCH` of Slurm and `#BSUB` of LSF.
 """
 
 import re

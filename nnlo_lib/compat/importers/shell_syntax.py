@@ -1,7 +1,4 @@
-"""Variables and arrays of a job script, and their expansion.
-
-Syntax of a POSIX shell, as far as job scripts need it: commands, words, quotes, comments and redirections.
-"""
+"""Syntax of a POSIX shell, as far as job scripts need it: commands, words, quotes, comments, redirections, variables."""
 
 import ast
 import re

@@ -1,9 +1,4 @@
-"""Theano-MPI sessions to experiments.
-
-Theano-MPI's models and the training constants in their files.
-
-Translation of Theano-MPI sessions: rules BSP, EASGD and GOSGD, and constants of the models.
-"""
+"""Translation of Theano-MPI sessions: rules BSP, EASGD and GOSGD, its models and their training constants."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,12 +1,6 @@
-"""Mpi_learn's Algo, ModelBuilder and Data.
+"""mpi_learn's `Algo`, its builders of the user's network, and its data sources.
 
-Data sources of mpi_learn's scripts: generated batches and HDF5 files.
-
-mpi_learn's builders of the user's network.
-
-Optimizers of mpi_learn's `Algo`: of the master, and of the workers with elastic_lr, elastic_momentum or gem_lr.
-
-mpi_learn's `Algo`: optimizer, loss, and the protocol between workers and master.
+`Algo` holds optimizer, loss, and the protocol between workers and master.
 """
 
 import json

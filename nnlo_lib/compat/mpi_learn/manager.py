@@ -1,11 +1,4 @@
-"""Mpi_learn's MPIManager, with callbacks of Keras.
-
-The arguments of mpi_learn's `MPIManager` that become settings of the experiment.
-
-Keras callbacks and histories for a network built by the user's script.
-
-mpi_learn's `MPIManager`: it trains the script's model with all ranks.
-"""
+"""mpi_learn's `MPIManager`: it trains the script's model with all ranks, with callbacks and histories of Keras."""
 
 import inspect
 import json

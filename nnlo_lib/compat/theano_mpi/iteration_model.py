@@ -1,7 +1,4 @@
-"""A list of tensors as one flat vector, which algorithms exchange.
-
-Protocol of a model class with its own iterations, as Theano-MPI had it, with tensors of torch.
-"""
+"""Protocol of a model class with its own iterations, as Theano-MPI had it, with tensors of torch as one flat vector."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol

@@ -1,8 +1,6 @@
 """One process of a rule: `python -m nnlo_lib.compat.theano_mpi.iteration_session SESSION`, started by the rule.
 
-Theano-MPI's recorder: costs, errors and times that a model reports in its iterations.
-
-Training loop of one rank, for models that take their own steps.
+It trains a model that takes its own steps, and records the costs, errors and times that the model reports.
 """
 
 import csv

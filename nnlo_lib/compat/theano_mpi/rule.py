@@ -1,10 +1,6 @@
 """Theano-MPI's rules: `rule.init` starts a model class on several devices, `rule.wait` waits for its end.
 
-Theano-MPI's exchange `cdd`: the sum of the workers' momenta.
-
-Settings of a Theano-MPI rule, and the algorithm of nnlo that they mean.
-
-Experiment of a rule and one of Theano-MPI's own models.
+The settings of a rule mean an algorithm of nnlo; the exchange `cdd` sums the workers' momenta.
 """
 
 import json
