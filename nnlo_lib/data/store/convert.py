@@ -1,9 +1,4 @@
-"""Convert a data set: which shards, one shard, all shards, manifest.
-
-One conversion: the mapping of original files to shards, and the conversion of a single shard.
-
-Conversion of a data set to the store: shards of one layout and a manifest.
-"""
+"""Conversion of the original files of a data set to a store: its shards, then its manifest."""
 
 import re
 import sys
@@ -38,6 +33,7 @@ from nnlo_lib.data.store.manifest import (
     SHARD_RECORDS_FOLDER,
     ArraySpec,
     DataManifest,
+    Shard,
     ShardRecord,
     SplitInfo,
 )
@@ -45,6 +41,12 @@ from nnlo_lib.data.store.sample_statistics import non_finite_error, pooled
 from nnlo_lib.data.store.shard import SHARD_SUFFIXES, write_shard
 from nnlo_lib.data.store_location import CHECKSUMS_FILE, StoreLocation
 from nnlo_lib.data.store_settings import ShardFormat, StoreSettings, short_hash
+
+ROUNDS = 3  # conversions of files that change meanwhile, before they are refused
+LOCK_FILE = ".lock"
+LOCK_TIMEOUT_SECONDS = 86_400.0  # longest wait for another process that converts to the same folder
+# Shards, their records and temporary files of both; other files in the folder are not touched.
+LEFTOVER = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}(\.h5|\.npz|\.json)(\..+\.part)?")
 
 
 @dataclass(frozen=True)
@@ -161,8 +163,7 @@ class Conversion:
             record = ShardRecord.from_block(key, unit.split, file, part, block, names)
             if record.shard.non_finite and layout.non_finite == "error":
                 raise non_finite_error(unit, arrays)
-        # Last: a shard without a record counts as missing, so that a process that is killed here leaves no
-        # wrong shard.
+        # Last: a shard without a record counts as missing, so that a killed process leaves no wrong shard.
         record.save(self._record_path(unit))
         return record
 
@@ -177,13 +178,7 @@ class Conversion:
         return short_hash([*made_by, *files])
 
     def _check(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:
-        """Raise UserError if the block is empty, or differs from the catalog in shape or classes.
-
-        Args:
-            layout: contents of the data set, without its units.
-            unit: unit that was read, for error messages.
-            block: samples of the unit.
-        """
+        """Raise UserError if the block is empty, or differs from the catalog in shape or classes."""
         if not len(block.labels):
             raise UserError(f"{unit.origin}: no {unit.split} samples found; download or copy the file again")
         wanted, found = self.dataset.shape, block.inputs[0].shape[1:]
@@ -204,13 +199,6 @@ class Conversion:
                 f"{unit.locate(int(wrong))} has label {labels[wrong]}, but the classes "
                 f"of {self.dataset.name} are {first}..{first + classes - 1}; correct the file, or download or copy it again"
             )
-
-
-# Shards, their records and temporary files of both; other files in the folder are not touched.
-ROUNDS = 3  # conversions of files that change meanwhile, before they are refused
-LOCK_FILE = ".lock"
-LOCK_TIMEOUT_SECONDS = 86_400.0  # longest wait for another process that converts to the same folder
-LEFTOVER = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}(\.h5|\.npz|\.json)(\..+\.part)?")
 
 
 def convert(conversion: Conversion, processes: int = 1) -> DataManifest:
@@ -270,8 +258,7 @@ def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes
                 f"command with fewer processes to resume, or with a smaller data.shard_size to start again"
             ) from error
         finally:
-            # After an error, the `with` statement would otherwise wait until all remaining units are
-            # converted.
+            # After an error, the `with` statement would otherwise wait until all units are converted.
             pool.shutdown(cancel_futures=True)
 
 
@@ -291,6 +278,7 @@ def _shown(each: Iterable[Any], total: int) -> Iterable[Any]:
 def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataManifest:
     """Return the manifest of all records. Raises UserError if the arrays of the shards differ in type."""
     contents, first = conversion.contents, records[0]
+    shards_of_split: dict[str, list[Shard]] = {}
     for record in records:
         if (record.inputs, record.labels) != (first.inputs, first.labels):
             raise UserError(
@@ -298,6 +286,7 @@ def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataMan
                 f"{_layout_text(first)}; all files of {conversion.dataset.name} must have arrays of the same names, sample "
                 f"shapes and types"
             )
+        shards_of_split.setdefault(record.split, []).append(record.shard)
     return DataManifest(
         folder=conversion.target,
         dataset=conversion.dataset.name,
@@ -311,7 +300,10 @@ def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataMan
         scale=conversion.dataset.scale if any(each.dtype == "uint8" for each in first.inputs) else 1.0,
         notes=contents.notes,
         settings={"reader": dict(conversion.settings.reader), "shard_size": conversion.settings.shard_size},
-        splits={split: _part(records, split) for split in dict.fromkeys(record.split for record in records)},
+        splits={
+            split: SplitInfo(sum(shard.samples for shard in shards), tuple(shards))
+            for split, shards in shards_of_split.items()
+        },
     )
 
 
@@ -335,11 +327,6 @@ def _classes(dataset: DatasetSpec, contents: DatasetContents, records: Sequence[
     if not highest or prod(records[0].labels.shape) > 1:
         return None
     return dataset.classes or len(contents.class_names) or max(highest) + 1 - contents.first_class
-
-
-def _part(records: Sequence[ShardRecord], split: str) -> SplitInfo:
-    shards = tuple(record.shard for record in records if record.split == split)
-    return SplitInfo(sum(shard.samples for shard in shards), shards)
 
 
 def _remove_leftover_files(target: Path, files: Sequence[str]) -> None:

@@ -1,10 +1,7 @@
-"""Manifest.json of a store, its checks, and the records of single shards.
+"""Manifest of a store, `manifest.json`, and the record of each shard.
 
-Checks of a manifest that was read from a file, which can be damaged or written by hand.
-
-Manifest of a converted data set and its files: `manifest.json`, the last file that a conversion writes.
-
-Record of one converted shard: a small JSON file per shard, so that shards can be made independently.
+The manifest is the last file that a conversion writes. Each shard has a record of its own, so that shards can be made
+independently. A file that is read can be damaged or written by hand.
 """
 
 import hashlib
@@ -25,87 +22,13 @@ from nnlo_lib.data.store.sample_statistics import ChannelMoments, count_non_fini
 from nnlo_lib.data.store.shard import LOCATORS
 from nnlo_lib.data.store_settings import StoreSettings
 
-Parsed = TypeVar("Parsed")
-
-
-def parse_json(kind: type[Parsed], fields: dict[str, Any]) -> Parsed:
-    """Return the dataclass of its JSON form. Raises ValueError that names the field of a wrong type."""
-    try:
-        # As JSON text: only then does strict validation accept a list as a tuple.
-        return TypeAdapter(kind).validate_json(json.dumps(fields), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(each) for each in first["loc"])
-        raise ValueError(f"{place}: {first['msg']}, not {json.dumps(first['input'])[:80]}") from error
-
-
-def check_manifest(manifest: "DataManifest") -> None:
-    """Raise ValueError if values of the manifest contradict each other or cannot be."""
-    for reason in _reasons(manifest):
-        raise ValueError(reason)
-
-
-def _reasons(manifest: "DataManifest") -> Iterator[str]:
-    if not math.isfinite(manifest.scale):
-        yield f"scale: {manifest.scale} is not a number"
-    if not manifest.inputs:
-        yield "inputs: the list is empty"
-    for column in (*manifest.inputs, manifest.labels):
-        yield from _array_reasons(column)
-    yield from _class_reasons(manifest)
-    if "train" not in manifest.splits:
-        yield "splits: train is missing"
-    for name, part in manifest.splits.items():
-        if part.samples != sum(shard.samples for shard in part.shards):
-            yield f"splits.{name}.samples: {part.samples:,}, but the shards have another number of samples"
-        for shard in part.shards:
-            yield from _shard_reasons(shard)
-    if not isinstance(manifest.settings.get("reader"), dict):
-        yield "settings.reader: not a section"
-    if not isinstance(manifest.settings.get("shard_size"), int):
-        yield "settings.shard_size: not a number"
-
-
-def _array_reasons(column: "ArraySpec") -> Iterator[str]:
-    if not _is_number_type(column.dtype):
-        yield f"{column.name}: {column.dtype!r} is not a type of numbers"
-    channels = (column.shape or (1,))[0]
-    for name, moments in (("mean", column.mean), ("std", column.std)):
-        if moments and (len(moments) != channels or not all(map(math.isfinite, moments))):
-            yield f"{column.name}.{name}: {channels} finite values are needed"
-
-
-def _is_number_type(name: str) -> bool:
-    try:
-        return np.dtype(name).kind in "biuf"
-    except (TypeError, ValueError, SyntaxError):
-        return False
-
-
-def _class_reasons(manifest: "DataManifest") -> Iterator[str]:
-    if manifest.classes is not None and (
-        np.dtype(manifest.labels.dtype).kind not in "iu" or math.prod(manifest.labels.shape) != 1
-    ):
-        yield f"classes: {manifest.classes}, but the labels are {manifest.labels.shape} {manifest.labels.dtype}"
-    if manifest.class_names and len(manifest.class_names) != manifest.classes:
-        yield f"class_names: {len(manifest.class_names)} names, but `classes` is {manifest.classes}"
-
-
-def _shard_reasons(shard: "Shard") -> Iterator[str]:
-    path = PurePosixPath(shard.file)
-    if path.is_absolute() or ".." in path.parts or "\0" in shard.file:
-        yield f"{shard.file!r} is not a file in the folder of the store"
-    if path.suffix not in LOCATORS:
-        yield f"{shard.file!r} has none of the suffixes {', '.join(LOCATORS)}"
-
-
 MANIFEST_FILE = "manifest.json"
-
+SHARD_RECORDS_FOLDER = "shards"
 MAX_CLASSES = 10**7  # the output layer of a model with more classes fits in no memory
-
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Name = Annotated[str, Field(min_length=1)]
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
@@ -198,7 +121,8 @@ class DataManifest:
         try:
             fields = {**load_json(path.read_text()), "folder": str(path.parent), "staged": False}
             manifest = parse_json(cls, fields)
-            check_manifest(manifest)
+            for reason in _contradictions(manifest):
+                raise ValueError(reason)
             return manifest
         except FileNotFoundError as error:
             raise UserError(
@@ -210,8 +134,9 @@ class DataManifest:
 
     def save(self) -> Path:
         """Write `manifest.json` into the folder atomically; return its path."""
+        fields = {name: value for name, value in asdict(self).items() if name not in ("folder", "staged")}
         with atomic_write(self.folder / MANIFEST_FILE) as part:
-            part.write_text(json.dumps(self._fields, indent=2) + "\n")
+            part.write_text(json.dumps(fields, indent=2) + "\n")
         return self.folder / MANIFEST_FILE
 
     def verify(self) -> None:
@@ -255,9 +180,14 @@ class DataManifest:
             f"this shard again: rm -f {path} {manifest}"
         )
 
-    @property
-    def _fields(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name not in ("folder", "staged")}
+
+def _flat(reader: Any) -> dict[str, Any]:
+    options = reader if isinstance(reader, Mapping) else {}
+    return {f"data.reader.{key}": value for key, value in options.items()}
+
+
+def _json(value: Any) -> str:
+    return "its default" if value is None else json.dumps(value)
 
 
 def manifest_fingerprint(path: Path) -> str:
@@ -273,25 +203,12 @@ def manifest_fingerprint(path: Path) -> str:
     return hashlib.sha256(json.dumps(samples, sort_keys=True).encode()).hexdigest()
 
 
-def _flat(reader: Any) -> dict[str, Any]:
-    options = reader if isinstance(reader, Mapping) else {}
-    return {f"data.reader.{key}": value for key, value in options.items()}
-
-
-def _json(value: Any) -> str:
-    return "its default" if value is None else json.dumps(value)
-
-
-SHARD_RECORDS_FOLDER = "shards"
-
-
 @dataclass(frozen=True)
 class ShardRecord:
     """One converted shard.
 
     Attributes:
         key: hash that identifies the files and settings of the conversion.
-        split: name of the split.
         shard: entry of the shard in the manifest.
         inputs: input arrays, without mean and deviation.
         labels: label array.
@@ -317,10 +234,8 @@ class ShardRecord:
 
         Args:
             key: hash of the conversion.
-            split: name of the split.
             file: path of the shard relative to the store.
             path: file that was written and is hashed; may have a temporary name.
-            block: samples of the shard.
             names: names of the inputs, followed by the name of the labels.
         """
         *inputs, labels = (
@@ -348,3 +263,69 @@ class ShardRecord:
         """Write the record atomically."""
         with atomic_write(path) as part:
             part.write_text(json.dumps(asdict(self)) + "\n")
+
+
+def parse_json(kind: type[Parsed], fields: dict[str, Any]) -> Parsed:
+    """Return the dataclass of its JSON form. Raises ValueError that names the field of a wrong type."""
+    try:
+        # As JSON text: only then does strict validation accept a list as a tuple.
+        return TypeAdapter(kind).validate_json(json.dumps(fields), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(each) for each in first["loc"])
+        raise ValueError(f"{place}: {first['msg']}, not {json.dumps(first['input'])[:80]}") from error
+
+
+def _contradictions(manifest: DataManifest) -> Iterator[str]:
+    """Yield why values of the manifest contradict each other or cannot be."""
+    if not math.isfinite(manifest.scale):
+        yield f"scale: {manifest.scale} is not a number"
+    if not manifest.inputs:
+        yield "inputs: the list is empty"
+    for column in (*manifest.inputs, manifest.labels):
+        yield from _array_reasons(column)
+    yield from _class_reasons(manifest)
+    if "train" not in manifest.splits:
+        yield "splits: train is missing"
+    for name, part in manifest.splits.items():
+        if part.samples != sum(shard.samples for shard in part.shards):
+            yield f"splits.{name}.samples: {part.samples:,}, but the shards have another number of samples"
+        for shard in part.shards:
+            yield from _shard_reasons(shard)
+    if not isinstance(manifest.settings.get("reader"), dict):
+        yield "settings.reader: not a section"
+    if not isinstance(manifest.settings.get("shard_size"), int):
+        yield "settings.shard_size: not a number"
+
+
+def _array_reasons(column: ArraySpec) -> Iterator[str]:
+    if not _is_number_type(column.dtype):
+        yield f"{column.name}: {column.dtype!r} is not a type of numbers"
+    channels = (column.shape or (1,))[0]
+    for name, moments in (("mean", column.mean), ("std", column.std)):
+        if moments and (len(moments) != channels or not all(map(math.isfinite, moments))):
+            yield f"{column.name}.{name}: {channels} finite values are needed"
+
+
+def _is_number_type(name: str) -> bool:
+    try:
+        return np.dtype(name).kind in "biuf"
+    except (TypeError, ValueError, SyntaxError):
+        return False
+
+
+def _class_reasons(manifest: DataManifest) -> Iterator[str]:
+    if manifest.classes is not None and (
+        np.dtype(manifest.labels.dtype).kind not in "iu" or math.prod(manifest.labels.shape) != 1
+    ):
+        yield f"classes: {manifest.classes}, but the labels are {manifest.labels.shape} {manifest.labels.dtype}"
+    if manifest.class_names and len(manifest.class_names) != manifest.classes:
+        yield f"class_names: {len(manifest.class_names)} names, but `classes` is {manifest.classes}"
+
+
+def _shard_reasons(shard: Shard) -> Iterator[str]:
+    path = PurePosixPath(shard.file)
+    if path.is_absolute() or ".." in path.parts or "\0" in shard.file:
+        yield f"{shard.file!r} is not a file in the folder of the store"
+    if path.suffix not in LOCATORS:
+        yield f"{shard.file!r} has none of the suffixes {', '.join(LOCATORS)}"

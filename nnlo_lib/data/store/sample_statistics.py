@@ -1,8 +1,6 @@
-"""Mean and deviation of channels; NaN and infinity in samples.
+"""Statistics of samples: mean and deviation of each channel, from independent parts, and non-finite values.
 
-Values of samples that float32, the type in which models train, cannot hold: NaN, infinity, and larger numbers.
-
-Mean and standard deviation of each channel of an input, computed from independent parts.
+A value is finite if float32, the type in which models train, can hold it.
 """
 
 import math
@@ -16,46 +14,6 @@ from nnlo_lib.data.readers.base import Array, ConversionUnit
 
 # The largest float32. A larger float64 becomes infinite in a model, and its square overflows float64.
 LARGEST_VALUE = float(np.finfo(np.float32).max)
-
-
-def is_finite(values: Array) -> Array:
-    """Return True for each value that is finite as float32."""
-    if values.dtype != np.float64:
-        return np.isfinite(values)
-    # NaN compares as False.
-    finite: Array = np.abs(values) <= LARGEST_VALUE
-    return finite
-
-
-def count_non_finite(array: Array) -> int:
-    """Return the number of values that are not finite as float32."""
-    return int(array.size - is_finite(array).sum()) if array.dtype.kind == "f" else 0
-
-
-def non_finite_error(unit: ConversionUnit, arrays: Mapping[str, Array]) -> UserError:
-    """Return an error with file and number of the first sample that has a non-finite value, and with their count.
-
-    Args:
-        unit: unit of the samples.
-        arrays: arrays of the shard by name; at least one has a non-finite value.
-    """
-    wrong = {name: _samples_with_non_finite_values(array) for name, array in arrays.items()}
-    name, row = min(((name, rows[0]) for name, rows in wrong.items() if len(rows)), key=lambda each: each[1])
-    value = arrays[name][row]
-    count = len(np.unique(np.concatenate(list(wrong.values()))))
-    return UserError(
-        f"{unit.locate(int(row))} has the value {value[~is_finite(value)].flat[0]} in {name}; {count:,} of "
-        f"{len(arrays[name]):,} samples of this shard have values that are NaN, infinite or above {LARGEST_VALUE:.2g}, the "
-        f"limit of float32; correct or remove the samples, or, with the reader arrays, set data.reader.non_finite: allow"
-    )
-
-
-def _samples_with_non_finite_values(array: Array) -> Array:
-    """Return the numbers of the samples; sample by sample, which needs little memory."""
-    rows = [] if array.dtype.kind in "iub" else [not is_finite(sample).all() for sample in array]
-    return np.flatnonzero(rows)
-
-
 CHUNK_VALUES = 1 << 20  # values that are in memory as float64 at once
 
 
@@ -98,10 +56,6 @@ def pooled(parts: Sequence[ChannelMoments]) -> ChannelMoments:
     return ChannelMoments(counts, means, squares)
 
 
-def _channels(moments: ChannelMoments) -> Iterator[tuple[int, float, float]]:
-    return zip(moments.counts, moments.means, moments.squares, strict=True)
-
-
 def _pooled_channel(parts: Sequence[tuple[int, float, float]]) -> tuple[int, float, float]:
     """Return count, mean and sum of squared deviations of one channel."""
     total = sum(count for count, _, _ in parts)
@@ -110,6 +64,10 @@ def _pooled_channel(parts: Sequence[tuple[int, float, float]]) -> tuple[int, flo
     origin = parts[0][1]
     mean = origin + math.fsum(count * (mean - origin) for count, mean, _ in parts) / max(1, total)
     return total, mean, math.fsum(square + count * (each - mean) ** 2 for count, each, square in parts)
+
+
+def _channels(moments: ChannelMoments) -> Iterator[tuple[int, float, float]]:
+    return zip(moments.counts, moments.means, moments.squares, strict=True)
 
 
 def _of_chunk(values: Array) -> ChannelMoments:
@@ -138,3 +96,39 @@ def _first_of_channels(values: Array, finite: Array) -> Array:
         return np.zeros(len(of_channel))
     first: Array = of_channel[np.arange(len(of_channel)), is_known.argmax(axis=1)]
     return first
+
+
+def count_non_finite(array: Array) -> int:
+    """Return the number of values that are not finite as float32."""
+    return int(array.size - is_finite(array).sum()) if array.dtype.kind == "f" else 0
+
+
+def non_finite_error(unit: ConversionUnit, arrays: Mapping[str, Array]) -> UserError:
+    """Return an error with file and number of the first sample that has a non-finite value, and with their count.
+
+    At least one of `arrays`, the arrays of the shard by name, has a non-finite value.
+    """
+    wrong = {name: _non_finite_samples(array) for name, array in arrays.items()}
+    name, row = min(((name, rows[0]) for name, rows in wrong.items() if len(rows)), key=lambda each: each[1])
+    value = arrays[name][row]
+    count = len(np.unique(np.concatenate(list(wrong.values()))))
+    return UserError(
+        f"{unit.locate(int(row))} has the value {value[~is_finite(value)].flat[0]} in {name}; {count:,} of "
+        f"{len(arrays[name]):,} samples of this shard have values that are NaN, infinite or above {LARGEST_VALUE:.2g}, the "
+        f"limit of float32; correct or remove the samples, or, with the reader arrays, set data.reader.non_finite: allow"
+    )
+
+
+def _non_finite_samples(array: Array) -> Array:
+    """Return the numbers of the samples; sample by sample, which needs little memory."""
+    rows = [] if array.dtype.kind in "iub" else [not is_finite(sample).all() for sample in array]
+    return np.flatnonzero(rows)
+
+
+def is_finite(values: Array) -> Array:
+    """Return True for each value that is finite as float32."""
+    if values.dtype != np.float64:
+        return np.isfinite(values)
+    # NaN compares as False.
+    finite: Array = np.abs(values) <= LARGEST_VALUE
+    return finite

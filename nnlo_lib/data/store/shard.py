@@ -1,7 +1,4 @@
-"""One file of the store: named arrays, uncompressed and contiguous, to be memory-mapped.
-
-A file for libraries that must not see write errors, such as HDF5: the first error is raised when the file is closed.
-"""
+"""One file of the store: named arrays, uncompressed and contiguous, to be memory-mapped."""
 
 import struct
 import zipfile
@@ -16,6 +13,28 @@ import numpy as np
 
 from nnlo_lib.data.readers.base import Array
 from nnlo_lib.data.store_settings import ShardFormat as ShardFormat
+
+SHARD_SUFFIXES: dict[ShardFormat, str] = {"hdf5": ".h5", "npz": ".npz"}
+ALIGNMENT_BYTES = 64  # of arrays in HDF5 files; numpy copies slowly from arrays not aligned to their type
+
+
+def write_shard(path: Path, format: ShardFormat, arrays: Mapping[str, Array]) -> None:
+    """Write one shard; equal arrays give equal bytes. Raises OSError if the file system reports an error."""
+    if format == "hdf5":
+        _write_hdf5(path, arrays)
+    else:
+        # np.savez would append .npz to the name of a temporary file; it leaves an open file's name alone.
+        with path.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def _write_hdf5(path: Path, arrays: Mapping[str, Array]) -> None:
+    with (
+        DeferredErrorFile(path) as output,
+        h5py.File(output, "w", alignment_threshold=1, alignment_interval=ALIGNMENT_BYTES) as file,
+    ):
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array)
 
 
 class DeferredErrorFile:
@@ -80,10 +99,13 @@ class DeferredErrorFile:
         """Do nothing: no write is buffered."""
 
 
-SHARD_SUFFIXES: dict[ShardFormat, str] = {"hdf5": ".h5", "npz": ".npz"}
-ALIGNMENT_BYTES = (
-    64  # of arrays in HDF5 files; numpy copies slowly from arrays that are not aligned to their type
-)
+def map_shard(path: Path, names: Sequence[str]) -> list[Array]:
+    """Return the named arrays as read-only views of the file. Errors of a damaged file are not caught."""
+    # Plain arrays: each slice of a np.memmap would be another np.memmap object.
+    return [
+        np.asarray(np.memmap(path, dtype=place.dtype, mode="r", offset=place.offset, shape=place.shape))
+        for place in LOCATORS[path.suffix](path, names)
+    ]
 
 
 @dataclass(frozen=True)
@@ -95,44 +117,8 @@ class ArrayLocation:
     dtype: np.dtype[Any]
 
 
-def write_shard(path: Path, format: ShardFormat, arrays: Mapping[str, Array]) -> None:
-    """Write one shard; equal arrays give equal bytes. Raises OSError if the file system reports an error.
-
-    Args:
-        path: file to write.
-        format: "hdf5" or "npz".
-        arrays: arrays by name.
-    """
-    if format == "hdf5":
-        _write_hdf5(path, arrays)
-    else:
-        # np.savez would append .npz to the name of a temporary file; it leaves an open file's name alone.
-        with path.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-
-
-def _write_hdf5(path: Path, arrays: Mapping[str, Array]) -> None:
-    with (
-        DeferredErrorFile(path) as output,
-        h5py.File(output, "w", alignment_threshold=1, alignment_interval=ALIGNMENT_BYTES) as file,
-    ):
-        for name, array in arrays.items():
-            file.create_dataset(name, data=array)
-
-
-def map_shard(path: Path, names: Sequence[str]) -> list[Array]:
-    """Return the named arrays as read-only views of the file. Errors of a damaged file are not caught."""
-    return [_mapped(path, place) for place in LOCATORS[path.suffix](path, names)]
-
-
-def _mapped(path: Path, place: ArrayLocation) -> Array:
-    # A plain array: each slice of a np.memmap would be another np.memmap object.
-    return np.asarray(np.memmap(path, dtype=place.dtype, mode="r", offset=place.offset, shape=place.shape))
-
-
 def _in_hdf5(path: Path, names: Sequence[str]) -> list[ArrayLocation]:
-    # Shards are never changed in place, so locks are not needed; some network file systems do not support
-    # them.
+    # Shards are never changed in place, so locks are not needed; some network file systems do not support them.
     with h5py.File(path, "r", locking=False) as file:
         return [_in_dataset(file[name]) for name in names]
 

@@ -1,7 +1,4 @@
-"""Copies of shards with their checksums compared.
-
-A copy of one shard by the user's command (`data.stage_command`), for example s3cmd or xrdcp.
-"""
+"""Copies of shards with their checksums compared, plain or by the user's command (`data.stage_command`)."""
 
 import hashlib
 import os
@@ -21,11 +18,62 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import size_text
 from nnlo_lib.data.store.manifest import DataManifest, Shard
 
-logger = get_logger(__name__)
-
 COPY_TIMEOUT_S = 1800.0  # one shard; other ranks of the node wait STAGING_TIMEOUT_S for all shards
+CHUNK_BYTES = 1 << 22
+FREE_SPACE_FACTOR = 1.05  # required free space relative to the bytes to copy
 LAST_LINES = 5  # of the command's output, in an error
 END = "correct data.stage_command, or remove it for a plain copy"
+logger = get_logger(__name__)
+
+
+def copy_shards(
+    manifest: DataManifest, shards: Sequence[Shard], target: Path, command: str | None = None
+) -> None:
+    """Copy shards into the folder `target`, whose lock the caller holds; without a command, as plain copies.
+
+    Raises UserError if the free space does not suffice, the command fails, or a shard does not match its checksum.
+    """
+    # The partial files of a killed process; only the holder of the lock writes.
+    for part in target.rglob(".*.part"):
+        part.unlink()
+    _refuse_without_room(shards, target)
+    for shard in shards:
+        if command:
+            _copy_by(command, manifest, shard, target / shard.file)
+        else:
+            _copy(manifest, shard, target / shard.file)
+
+
+def _refuse_without_room(missing: Sequence[Shard], target: Path) -> None:
+    wanted, free = FREE_SPACE_FACTOR * sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
+    if wanted > free:
+        raise UserError(
+            f"data.stage_to: {target.parent} has {size_text(free)} free, but the copy needs {size_text(wanted)}; free "
+            f"some disk space, or remove data.stage_to"
+        )
+
+
+def _copy(manifest: DataManifest, shard: Shard, path: Path) -> None:
+    """Copy one shard and compute its checksum; the copy gets its final name `path` only if the checksum is right."""
+    digest = hashlib.sha256()
+    # `copy` is closed, and so complete, before atomic_write renames it. An error in this block removes it.
+    with atomic_write(path) as part, manifest.path(shard).open("rb") as source, part.open("wb") as copy:
+        while chunk := source.read(CHUNK_BYTES):
+            digest.update(chunk)
+            copy.write(chunk)
+        if digest.hexdigest() != shard.sha256:
+            raise manifest.damaged_shard_error(shard, "the checksum differs from the manifest")
+
+
+def _copy_by(command: str, manifest: DataManifest, shard: Shard, path: Path) -> None:
+    """Copy one shard by a command; the copy gets its final name `path` only if the checksum is right."""
+    with atomic_write(path) as part:
+        run_copy_command(command, manifest.folder / shard.file, part)
+        if file_sha256(part) != shard.sha256:
+            raise UserError(
+                f"data.stage_command: the copy of {manifest.folder / shard.file} has another checksum than the manifest; "
+                "check that the command copies this file, and the file itself: nnlo data verify"
+            )
 
 
 def run_copy_command(command: str, source: Path, target: Path, timeout_s: float = COPY_TIMEOUT_S) -> None:
@@ -33,8 +81,6 @@ def run_copy_command(command: str, source: Path, target: Path, timeout_s: float 
 
     Args:
         command: the command as text; its words are split as a shell does.
-        source: file to copy.
-        target: file to write.
         timeout_s: seconds after which the command and its children are killed.
     Raises:
         UserError: if the command cannot start, fails, takes too long or writes no file.
@@ -52,13 +98,7 @@ def run_copy_command(command: str, source: Path, target: Path, timeout_s: float 
 
 
 def _run(words: list[str], output: IO[bytes], timeout_s: float) -> str:
-    """Run a command; return why it failed, or an empty string.
-
-    Args:
-        words: the command.
-        output: file for its output and errors.
-        timeout_s: seconds after which the command and its children are killed.
-    """
+    """Run a command with its output and errors in a file; return why it failed, or an empty string."""
     try:
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, process_group=0
@@ -70,15 +110,11 @@ def _run(words: list[str], output: IO[bytes], timeout_s: float) -> str:
     except subprocess.TimeoutExpired:
         return f"took more than {timeout_s:g} s"
     finally:
-        _kill_group(process)
+        # The command and the processes that it started, if they still run.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     return f"ended with status {status}" if status else ""
-
-
-def _kill_group(process: "subprocess.Popen[bytes]") -> None:
-    """Kill the command and the processes that it started, if they still run."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _filled(word: str, paths: dict[str, str]) -> str:
@@ -95,80 +131,3 @@ def _last_lines(output: IO[bytes]) -> str:
     output.seek(0)
     lines = output.read().decode(errors="replace").splitlines()[-LAST_LINES:]
     return f": {' | '.join(lines)}" if lines else ", without output"
-
-
-CHUNK_BYTES = 1 << 22
-FREE_SPACE_FACTOR = 1.05  # required free space relative to the bytes to copy
-
-
-def copy_shards(
-    manifest: DataManifest, shards: Sequence[Shard], target: Path, command: str | None = None
-) -> None:
-    """Copy shards into `target`, whose lock the caller holds.
-
-    Args:
-        manifest: data set that contains the shards.
-        shards: shards to copy.
-        target: folder of the copies.
-        command: the user's command that copies a file; None: a plain copy.
-    Raises:
-        UserError: if the free space does not suffice, the command fails, or a shard does not match its checksum.
-    """
-    _clear_unfinished(target)
-    _refuse_without_room(shards, target)
-    for shard in shards:
-        if command:
-            _copy_by(command, manifest, shard, target / shard.file)
-        else:
-            _copy(manifest, shard, target / shard.file)
-
-
-def _clear_unfinished(target: Path) -> None:
-    """Remove the partial files of a killed process; safe because only the holder of the lock writes."""
-    for part in target.rglob(".*.part"):
-        part.unlink()
-
-
-def _refuse_without_room(missing: Sequence[Shard], target: Path) -> None:
-    wanted, free = FREE_SPACE_FACTOR * sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
-    if wanted > free:
-        raise UserError(
-            f"data.stage_to: {target.parent} has {size_text(free)} free, but the copy needs {size_text(wanted)}; free "
-            f"some disk space, or remove data.stage_to"
-        )
-
-
-def _copy(manifest: DataManifest, shard: Shard, path: Path) -> None:
-    """Copy one shard and compute its checksum; the copy gets its final name only if the checksum is right.
-
-    Args:
-        manifest: data set that contains the shard.
-        shard: shard to copy.
-        path: final path of the copy.
-    """
-    digest = hashlib.sha256()
-    # `copy` is closed, and so complete, before atomic_write renames it. An error in this block removes it.
-    with atomic_write(path) as part, manifest.path(shard).open("rb") as source, part.open("wb") as copy:
-        while chunk := source.read(CHUNK_BYTES):
-            digest.update(chunk)
-            copy.write(chunk)
-        if digest.hexdigest() != shard.sha256:
-            raise manifest.damaged_shard_error(shard, "the checksum differs from the manifest")
-
-
-def _copy_by(command: str, manifest: DataManifest, shard: Shard, path: Path) -> None:
-    """Copy one shard by a command; the copy gets its final name only if the checksum is right.
-
-    Args:
-        command: the user's command.
-        manifest: data set that contains the shard.
-        shard: shard to copy.
-        path: final path of the copy.
-    """
-    with atomic_write(path) as part:
-        run_copy_command(command, manifest.folder / shard.file, part)
-        if file_sha256(part) != shard.sha256:
-            raise UserError(
-                f"data.stage_command: the copy of {manifest.folder / shard.file} has another checksum than the manifest; "
-                "check that the command copies this file, and the file itself: nnlo data verify"
-            )

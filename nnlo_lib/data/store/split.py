@@ -25,7 +25,10 @@ class Split:
 
     def __init__(self, manifest: DataManifest, name: str) -> None:
         shards = manifest.splits[name].shards
-        _allow_files(len(shards) * len(manifest.inputs))
+        # A memory-mapped file counts as open. The usual limit is 1,024, and ImageNet has 1,024 shards.
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        more = len(shards) * len(manifest.inputs)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft + more, hard), hard))
         opened = [_open(manifest, shard) for shard in shards]
         self.columns = manifest.inputs
         self.labels = _labels(manifest, [labels for _, labels in opened])
@@ -66,16 +69,6 @@ def stored_labels(manifest: DataManifest, name: str) -> Iterator[Array]:
     """Yield the labels of each shard of a split as they are stored. Raises UserError if a shard is unreadable."""
     for shard in manifest.splits[name].shards:
         yield _open(manifest, shard)[1]
-
-
-def _allow_files(count: int) -> None:
-    """Raise this process's limit of open files by `count`, at most to the hard limit.
-
-    A memory-mapped file counts as open, and the usual limit is 1,024.
-    """
-    # For example ImageNet has 1,024 shards.
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft + count, hard), hard))
 
 
 def _labels(manifest: DataManifest, pieces: list[Array]) -> Array:

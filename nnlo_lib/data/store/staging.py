@@ -1,13 +1,4 @@
-"""Copy of the store on the node's disk, and the check of an existing copy.
-
-Check of an existing copy of a store: which shards have to be copied again, and which jobs have checked it.
-
-The folder of `data.stage_to` on a node.
-
-Lock of a folder into which one process of a node copies a data set.
-
-Staging: copy of the store on the node's own disk.
-"""
+"""Staging: the copy of a store on the node's own disk, which one process of the node makes and each job checks once."""
 
 import hashlib
 import os
@@ -18,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -30,65 +20,75 @@ from nnlo_lib.core.text_format import duration_text, size_text
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, Shard
 from nnlo_lib.data.store.shard_copy import copy_shards
 
+STAGING_TIMEOUT_S = 3600.0  # maximum wait for another process of the node that copies the data set
+POLL_SECONDS = 0.2
 CHECKED_FILE = ".checked"  # names of the jobs that have checked the copy, one a line
 MAX_RECORDED_JOBS = 100  # bounds the file; jobs of a node that run at the same time are fewer
-
 logger = get_logger(__name__)
 
 
-def unusable_shards(manifest: DataManifest, folder: Path, job: str) -> list[Shard]:
-    """Return the shards that `folder` lacks, or whose size or checksum is wrong.
+@dataclass(frozen=True)
+class StagingJob:
+    """The job of a rank that needs the copy.
 
-    Checksums are compared once per job, before its first use of the copy.
+    Attributes:
+        name: name of the job, by which its ranks on a node compare the checksums of an existing copy once; empty:
+            every process compares them.
+        is_reporter: whether this rank writes the warnings of its node.
+    """
+
+    name: str = ""
+    is_reporter: bool = True
+
+
+def stage_dataset(
+    manifest: DataManifest,
+    folder: str,
+    patience: float = STAGING_TIMEOUT_S,
+    job: StagingJob | None = None,
+    command: str | None = None,
+) -> DataManifest:
+    """Copy the data set below `folder` (like $TMPDIR) unless an intact copy exists; return its manifest.
+
+    One process of a node copies while the others wait. The copy is in a folder that only this user can open. If
+    another user has prepared or could replace this folder, a warning is logged and `manifest` is returned.
 
     Args:
-        manifest: the data set.
-        folder: folder of the copy.
-        job: name of the job; empty: always compare checksums.
+        folder: existing folder on the node's own disk; may contain environment variables.
+        patience: maximum wait for another process of the node, in seconds.
+        job: the job of this rank; None for a process without other ranks.
+        command: the user's command that copies a file; None: a plain copy.
+    Raises:
+        UserError: if the command fails, the free space does not suffice, a copied shard does not match its checksum, `folder` does
+            not exist or is not writable, or the wait exceeds `patience`.
     """
-    shards = [shard for part in manifest.splits.values() for shard in part.shards]
-    present = [shard for shard in shards if _has_size(folder, shard)]
-    damaged = [] if job and job in _checked_jobs(folder) else _damaged(folder, present)
-    for shard in damaged:
-        logger.warning(f"data.stage_to: {folder / shard.file} differs from the data set; copying it again")
-    return [shard for shard in shards if shard not in present or shard in damaged]
+    place, job = node_folder(folder), job or StagingJob()
+    try:
+        return _staged(manifest, place, patience, job.name, command)
+    except UntrustedPathError as error:
+        # The copy only saves time: the training continues, but never silently.
+        if job.is_reporter:
+            logger.warning(
+                f"data.stage_to: {error}. Host {socket.gethostname()} reads the data set from {manifest.folder}"
+            )
+        return manifest
 
 
-def record_check(folder: Path, job: str) -> None:
-    """Record that the copy is complete and that the job has compared its checksums."""
-    jobs = _checked_jobs(folder)
-    if job and job not in jobs:
-        with atomic_write(folder / CHECKED_FILE) as part:
-            part.write_text("".join(f"{each}\n" for each in [*jobs, job][-MAX_RECORDED_JOBS:]))
-
-
-def _checked_jobs(folder: Path) -> list[str]:
-    path = folder / CHECKED_FILE
-    return path.read_text(errors="replace").splitlines() if path.is_file() else []
-
-
-def _has_size(folder: Path, shard: Shard) -> bool:
-    path = folder / shard.file
-    return path.is_file() and not path.is_symlink() and path.stat().st_size == shard.bytes
-
-
-def _damaged(folder: Path, shards: Sequence[Shard]) -> list[Shard]:
-    """Return the shards whose checksum is wrong; log the time of the comparison."""
-    if not shards:
-        return []
-    started = time.monotonic()
-    # The other ranks of the node wait meanwhile, so their cores are free. hashlib releases the interpreter lock.
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        intact = list(threads.map(partial(_is_intact, folder), shards))
-    size, seconds = sum(shard.bytes for shard in shards), time.monotonic() - started
-    logger.info(
-        f"data.stage_to: compared the checksums of {len(shards)} shards in {folder} ({size_text(size)}, {duration_text(seconds)})"
-    )
-    return [shard for shard, is_intact in zip(shards, intact, strict=True) if not is_intact]
-
-
-def _is_intact(folder: Path, shard: Shard) -> bool:
-    return file_sha256(folder / shard.file) == shard.sha256
+def _staged(
+    manifest: DataManifest, place: Path, patience: float, job: str, command: str | None
+) -> DataManifest:
+    """Copy what is missing below `place`; see `stage_dataset`."""
+    # The manifest contains the checksums of all shards, so another conversion gets another folder.
+    key = hashlib.sha256((manifest.folder / MANIFEST_FILE).read_bytes()).hexdigest()[:16]
+    try:
+        target = private_folder(place) / f"{manifest.dataset}-{key}"
+    except OSError as error:
+        raise UserError(f"data.stage_to: cannot write to {place}: {error.strerror}") from error
+    with staging_lock(target, patience):
+        missing = unusable_shards(manifest, target, job)
+        copy_shards(manifest, missing, target, command)
+        record_check(target, job)
+    return replace(manifest, folder=target, staged=True)
 
 
 def node_folder(folder: str) -> Path:
@@ -104,10 +104,6 @@ def node_folder(folder: str) -> Path:
             f"data.stage_to: folder {path} does not exist on this node; create it, or change data.stage_to"
         )
     return Path(path)
-
-
-STAGING_TIMEOUT_S = 3600.0  # maximum wait for another process of the node that copies the data set
-POLL_SECONDS = 0.2
 
 
 @contextmanager
@@ -142,74 +138,46 @@ def _acquire(lock: IO[bytes], target: Path, patience: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
-@dataclass(frozen=True)
-class StagingJob:
-    """The job of a rank that needs the copy.
+def unusable_shards(manifest: DataManifest, folder: Path, job: str) -> list[Shard]:
+    """Return the shards that the copy in `folder` lacks, or whose size or checksum is wrong.
 
-    Attributes:
-        name: name of the job, by which its ranks on a node compare the checksums of an existing copy once; empty:
-            every process compares them.
-        is_reporter: whether this rank writes the warnings of its node.
+    Checksums are compared once per job, before its first use of the copy, and always if `job` is empty.
     """
-
-    name: str = ""
-    is_reporter: bool = True
-
-
-def stage_dataset(
-    manifest: DataManifest,
-    folder: str,
-    patience: float = STAGING_TIMEOUT_S,
-    job: StagingJob | None = None,
-    command: str | None = None,
-) -> DataManifest:
-    """Copy the data set below `folder` (like $TMPDIR) unless an intact copy exists; return its manifest.
-
-    One process of a node copies while the others wait. The copy is in a folder that only this user can open. If
-    another user has prepared or could replace this folder, a warning is logged and `manifest` is returned.
-
-    Args:
-        manifest: data set to copy.
-        folder: existing folder on the node's own disk; may contain environment variables.
-        patience: maximum wait for another process of the node, in seconds.
-        job: the job of this rank; None for a process without other ranks.
-        command: the user's command that copies a file; None: a plain copy.
-    Raises:
-        UserError: if the command fails, the free space does not suffice, a copied shard does not match its checksum, `folder` does
-            not exist or is not writable, or the wait exceeds `patience`.
-    """
-    place, job = node_folder(folder), job or StagingJob()
-    try:
-        return _staged(manifest, place, patience, job.name, command)
-    except UntrustedPathError as error:
-        # The copy only saves time: the training continues, but never silently.
-        if job.is_reporter:
-            logger.warning(
-                f"data.stage_to: {error}. Host {socket.gethostname()} reads the data set from {manifest.folder}"
-            )
-        return manifest
+    shards = [shard for part in manifest.splits.values() for shard in part.shards]
+    present = [shard for shard in shards if _has_size(folder / shard.file, shard.bytes)]
+    damaged = [] if job and job in _checked_jobs(folder) else _damaged(folder, present)
+    for shard in damaged:
+        logger.warning(f"data.stage_to: {folder / shard.file} differs from the data set; copying it again")
+    return [shard for shard in shards if shard not in present or shard in damaged]
 
 
-def _staged(
-    manifest: DataManifest, place: Path, patience: float, job: str, command: str | None
-) -> DataManifest:
-    """Copy what is missing below `place`.
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and not path.is_symlink() and path.stat().st_size == size
 
-    Args:
-        manifest: data set to copy.
-        place: existing folder on the node's own disk.
-        patience: maximum wait for another process of the node, in seconds.
-        job: name of the job; empty: always compare checksums.
-        command: the user's command that copies a file; None: a plain copy.
-    """
-    # The manifest contains the checksums of all shards, so another conversion gets another folder.
-    key = hashlib.sha256((manifest.folder / MANIFEST_FILE).read_bytes()).hexdigest()[:16]
-    try:
-        target = private_folder(place) / f"{manifest.dataset}-{key}"
-    except OSError as error:
-        raise UserError(f"data.stage_to: cannot write to {place}: {error.strerror}") from error
-    with staging_lock(target, patience):
-        missing = unusable_shards(manifest, target, job)
-        copy_shards(manifest, missing, target, command)
-        record_check(target, job)
-    return replace(manifest, folder=target, staged=True)
+
+def _damaged(folder: Path, shards: Sequence[Shard]) -> list[Shard]:
+    """Return the shards whose checksum is wrong; log the time of the comparison."""
+    if not shards:
+        return []
+    started = time.monotonic()
+    # The other ranks of the node wait meanwhile, so their cores are free. hashlib releases the interpreter lock.
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        checksums = list(threads.map(lambda shard: file_sha256(folder / shard.file), shards))
+    size, seconds = sum(shard.bytes for shard in shards), time.monotonic() - started
+    logger.info(
+        f"data.stage_to: compared the checksums of {len(shards)} shards in {folder} ({size_text(size)}, {duration_text(seconds)})"
+    )
+    return [shard for shard, checksum in zip(shards, checksums, strict=True) if checksum != shard.sha256]
+
+
+def record_check(folder: Path, job: str) -> None:
+    """Record that the copy is complete and that the job has compared its checksums."""
+    jobs = _checked_jobs(folder)
+    if job and job not in jobs:
+        with atomic_write(folder / CHECKED_FILE) as part:
+            part.write_text("".join(f"{each}\n" for each in [*jobs, job][-MAX_RECORDED_JOBS:]))
+
+
+def _checked_jobs(folder: Path) -> list[str]:
+    path = folder / CHECKED_FILE
+    return path.read_text(errors="replace").splitlines() if path.is_file() else []
