@@ -1,11 +1,4 @@
-"""One attempt: lease, retry policy, launch, record.
-
-The record of an ended attempt in state/attempts.jsonl.
-
-One attempt at a task, from start to end: lease, retry policy, ranks, record, requeue.
-
-train_task -> run_attempt -> launcher.launch_ranks, which starts the ranks.
-"""
+"""One attempt at a task, from start to end: lease, retry policy, ranks, record in state/attempts.jsonl, requeue."""
 
 import logging
 import socket
@@ -41,47 +34,6 @@ from nnlo_lib.train.task import Task
 logger = get_logger(__name__)
 
 TRAINING_KEY_DIGITS = 12  # of a SHA-256; enough to tell the trainings of a folder apart
-
-
-def ended_attempt(
-    task: Task, number: int, outcome: AttemptOutcome, job: BatchJob | None, started: str, seconds: float
-) -> Attempt:
-    """Return the record of an attempt that ends now.
-
-    Args:
-        task: the task.
-        number: number of the attempt, from 1.
-        outcome: outcome of the attempt.
-        job: batch job of the attempt, if any.
-        started: start time, ISO 8601.
-        seconds: duration.
-    """
-    start, reached, saved = read_progress(task.state)
-    ended, job_id = timestamp(), job.job_id if job else None
-    return Attempt(
-        number, started, ended, seconds, socket.gethostname(), job_id, outcome.reason, outcome.error_summary,
-        start, reached, saved, task.run.parallel.ranks, _training_key(task),
-    )  # fmt: skip
-
-
-def record_attempt(log: AttemptLog, ended: Attempt) -> None:
-    """Append an attempt to the log; if it cannot be written, warn, and let this process count it."""
-    try:
-        log.append(ended)
-    except OSError as error:
-        # A full disk must not turn a finished training into a failure.
-        logger.warning(f"cannot record attempt {ended.attempt} in state/attempts.jsonl: {error}")
-        log.attempts.append(ended)
-
-
-def _training_key(task: Task) -> str | None:
-    """Return the start of the task's fingerprint; None if its data cannot be read, which the ranks report."""
-    try:
-        return task.fingerprint[:TRAINING_KEY_DIGITS]
-    except (OSError, UserError):
-        return None
-
-
 LaunchFunction = Callable[[Task, str, TimeLimit, SignalSource, Event], AttemptOutcome]
 
 
@@ -108,7 +60,7 @@ class LaunchOptions:
 
 @dataclass(frozen=True)
 class JobContext:
-    """The batch job of an attempt (or None), its time limit, and the signals sent to this process."""
+    """Batch job of an attempt (or None), its time limit, and the signals sent to this process."""
 
     job: BatchJob | None
     time_limit: TimeLimit
@@ -131,7 +83,16 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
     # The handlers come first: a signal must not kill the launcher while it acquires the lease.
     signals = SignalRecorder()
     try:
-        return _train_and_requeue(task, options, signals)
+        job = BatchJob.current()
+        outcome = run_attempt(
+            task, options, JobContext(job, TimeLimit(options.time_limit_minutes, job), signals)
+        )
+        if outcome.error:
+            level = logging.INFO if outcome.reason in RESUMABLE_REASONS else logging.ERROR
+            logger.log(level, outcome.error)
+        if job and outcome.may_requeue and options.on_preemption == "requeue":
+            requeue_job(options.requeue, job, signals)
+        return outcome
     finally:
         # An evaluation may follow, which a signal must be able to end.
         signals.restore()
@@ -146,17 +107,6 @@ def finished_note(task: Task) -> str:
     )
 
 
-def _train_and_requeue(task: Task, options: LaunchOptions, signals: SignalRecorder) -> AttemptOutcome:
-    job = BatchJob.current()
-    outcome = run_attempt(task, options, JobContext(job, TimeLimit(options.time_limit_minutes, job), signals))
-    resumable = outcome.reason in RESUMABLE_REASONS
-    if outcome.error:
-        logger.log(logging.INFO if resumable else logging.ERROR, outcome.error)
-    if job and outcome.may_requeue and options.on_preemption == "requeue":
-        requeue_job(options.requeue, job, signals)
-    return outcome
-
-
 def run_attempt(
     task: Task, options: LaunchOptions, context: JobContext, launch: LaunchFunction = launch_ranks
 ) -> AttemptOutcome:
@@ -166,15 +116,8 @@ def run_attempt(
     On return the lease is released. Each attempt is recorded unless it was not started or the lease was lost.
     The outcome is `preempted` if a signal or the time limit ends the wait for the lease.
 
-    Args:
-        task: the task.
-        options: options of the attempt.
-        context: batch job, time limit and signals.
-        launch: starts the ranks and returns the outcome.
-
-    Raises:
-        UserError: if another launcher holds the lease and this launcher does not wait for it, or if the folder
-            is not writable.
+    Raises UserError if another launcher holds the lease and this launcher does not wait for it, or if the folder is
+    not writable.
     """
     lease, signals = Lease(task.state), context.signals
     try:
@@ -229,9 +172,7 @@ def _outcome_if_useless(
     """Return the outcome if the retry policy gives the task up, or None if the attempt must be made.
 
     Args:
-        task: the task.
         before: the attempts that count, in their order.
-        job: batch job of this process, or None.
         is_requeued: whether the last attempt was of the same job; a person may requeue a canceled job.
     """
     if not before:
@@ -280,3 +221,33 @@ def _launch_and_record(
     seconds = round(time.monotonic() - clock, 3)
     record_attempt(log, ended_attempt(task, log.next_number, outcome, context.job, started, seconds))
     return outcome
+
+
+def ended_attempt(
+    task: Task, number: int, outcome: AttemptOutcome, job: BatchJob | None, started: str, seconds: float
+) -> Attempt:
+    """Return the record of an attempt that ends now; `number` is from 1, `started` an ISO 8601 time."""
+    start, reached, saved = read_progress(task.state)
+    ended, job_id = timestamp(), job.job_id if job else None
+    return Attempt(
+        number, started, ended, seconds, socket.gethostname(), job_id, outcome.reason, outcome.error_summary,
+        start, reached, saved, task.run.parallel.ranks, _training_key(task),
+    )  # fmt: skip
+
+
+def _training_key(task: Task) -> str | None:
+    """Return the start of the task's fingerprint; None if its data cannot be read, which the ranks report."""
+    try:
+        return task.fingerprint[:TRAINING_KEY_DIGITS]
+    except (OSError, UserError):
+        return None
+
+
+def record_attempt(log: AttemptLog, ended: Attempt) -> None:
+    """Append an attempt to the log; if it cannot be written, warn, and let this process count it."""
+    try:
+        log.append(ended)
+    except OSError as error:
+        # A full disk must not turn a finished training into a failure.
+        logger.warning(f"cannot record attempt {ended.attempt} in state/attempts.jsonl: {error}")
+        log.attempts.append(ended)

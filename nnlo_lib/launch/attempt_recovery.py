@@ -1,13 +1,4 @@
-"""Attempts that nobody recorded: dead launchers, killed jobs, jobs that never started, the job's log.
-
-The reason why an attempt was killed, from all that the scheduler has written about its job.
-
-A launcher can record `killed` before Slurm writes that it has killed a rank for its memory.
-
-Reconstruction of the record of an attempt if its launcher died before writing it.
-
-Record of a batch job that ended before its launcher could write anything.
-"""
+"""Attempts that ended without a record, or with a vague one: their end as the scheduler and the state folder report it."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,49 +25,24 @@ VAGUE_REASONS = ("killed", "peer lost")
 VAGUE_LSF_REASONS = (*VAGUE_REASONS, "preempted")
 
 
-def corrected_attempt(attempt: Attempt) -> Attempt:
-    """Return the attempt, with the reason `out of memory` if its job reports this now."""
-    job = BatchJob.of_this_site(attempt.job)
-    if job is None or attempt.reason not in (VAGUE_LSF_REASONS if job.scheduler == "lsf" else VAGUE_REASONS):
-        return attempt
-    if job_exit_reason(job) != "out of memory":
-        return attempt
-    return replace(attempt, reason="out of memory", error=f"job {attempt.job} exceeded its memory")
-
-
-def correct_last(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """Return the attempts, the last of which is corrected; earlier ones were corrected when the next one started."""
-    return [*attempts[:-1], *map(corrected_attempt, attempts[-1:])]
-
-
-def correct_last_attempt(log: AttemptLog) -> None:
-    """Correct the last recorded attempt on disk; the caller holds the lease."""
-    for before, after in zip(log.attempts[-1:], correct_last(log.attempts)[-1:], strict=True):
-        if after != before:
-            logger.info(f"attempt {before.attempt} ran out of memory: {before.reason} is corrected")
-            with suppress(OSError):
-                log.replace_last(after)
-
-
 def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
     """Return the recorded attempts and the attempt, if any, that left its lease behind without a record.
 
     If the last attempt is recorded as killed, its job is asked again whether it ran out of memory.
 
     Args:
-        state: `state/` folder of the run.
         ranks: number of ranks of the run, for the recovered attempt.
         ended: whether no attempt is running; otherwise a lease belongs to the running attempt and is ignored.
     """
     attempts = read_attempts(state)
-    if ended:
-        with suppress(OSError):
-            # The timeout is not used: the lease is read once and not polled.
-            dead = OwnerMonitor(StatePaths(state).lease, 0.0)
-            recovered = recover_attempt(state, dead, ranks, attempts)
-            return [*attempts, recovered] if recovered else attempts
-        return correct_last(attempts)
-    return attempts
+    if not ended:
+        return attempts
+    with suppress(OSError):
+        # The timeout is not used: the lease is read once and not polled.
+        dead = OwnerMonitor(StatePaths(state).lease, 0.0)
+        recovered = recover_attempt(state, dead, ranks, attempts)
+        return [*attempts, recovered] if recovered else attempts
+    return _corrected_last(attempts)
 
 
 def recover_attempt(
@@ -84,13 +50,7 @@ def recover_attempt(
 ) -> Attempt | None:
     """Return the record of a dead launcher's attempt, with the exit reason that the scheduler reports.
 
-    Returns None if the launcher recorded its attempt, and died before the release of its lease.
-
-    Args:
-        state: `state/` folder of the run.
-        dead: owner of the lease that was left behind.
-        ranks: number of ranks of the run.
-        recorded: recorded attempts, in their order.
+    Return None if the launcher recorded its attempt, and died before the release of its lease.
     """
     claim = dead.lease_owner
     # Only the owner of the lease records attempts, and its attempt starts after its claim.
@@ -139,6 +99,30 @@ def _newest_checkpoint_step(checkpoints: Path) -> int:
     return 0
 
 
+def correct_last_attempt(log: AttemptLog) -> None:
+    """Correct the last recorded attempt on disk; the caller holds the lease."""
+    for before, after in zip(log.attempts[-1:], _corrected_last(log.attempts)[-1:], strict=True):
+        if after != before:
+            logger.info(f"attempt {before.attempt} ran out of memory: {before.reason} is corrected")
+            with suppress(OSError):
+                log.replace_last(after)
+
+
+def _corrected_last(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts, the last with the reason `out of memory` if its job reports this now.
+
+    Earlier attempts were corrected when the next one started: a launcher can record `killed` before Slurm writes that
+    it has killed a rank for its memory.
+    """
+    if not attempts or not (job := BatchJob.of_this_site(attempts[-1].job)):
+        return [*attempts]
+    vague = VAGUE_LSF_REASONS if job.scheduler == "lsf" else VAGUE_REASONS
+    if attempts[-1].reason not in vague or job_exit_reason(job) != "out of memory":
+        return [*attempts]
+    error = f"job {attempts[-1].job} exceeded its memory"
+    return [*attempts[:-1], replace(attempts[-1], reason="out of memory", error=error)]
+
+
 def record_lost_attempt(state: Path, job: BatchJob, reason: ExitReason, ranks: int, error: str = "") -> bool:
     """Append an attempt for a job that has left none; return False if it has left one.
 
@@ -147,12 +131,9 @@ def record_lost_attempt(state: Path, job: BatchJob, reason: ExitReason, ranks: i
     Args:
         state: `state/` folder of the run; created if missing.
         job: the job, which has ended.
-        reason: why the job ended.
-        ranks: number of ranks of the run.
         error: message for the user; by default one from the reason.
 
-    Raises:
-        OSError: if the record cannot be written.
+    Raises OSError if the record cannot be written.
     """
     lease = Lease(state)
     try:
@@ -166,14 +147,10 @@ def record_lost_attempt(state: Path, job: BatchJob, reason: ExitReason, ranks: i
         if log.attempts and log.attempts[-1].job == job.job_id:
             return False
         text = error or f"{reason}: {job.scheduler} job {job.job_id} ended before its first line"
-        log.append(_attempt_without_steps(state, job, log.next_number, ranks, reason, text))
+        now, (_, _, saved) = timestamp(), read_progress(state)
+        log.append(
+            Attempt(log.next_number, now, now, 0.0, "", job.job_id, reason, text, saved, saved, saved, ranks)
+        )
         return True
     finally:
         lease.release()
-
-
-def _attempt_without_steps(
-    state: Path, job: BatchJob, number: int, ranks: int, reason: ExitReason, error: str
-) -> Attempt:
-    now, saved = timestamp(), read_progress(state)[2]
-    return Attempt(number, now, now, 0.0, "", job.job_id, reason, error, saved, saved, saved, ranks)

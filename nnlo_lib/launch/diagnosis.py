@@ -1,9 +1,4 @@
-"""Why a launch ended: rank files, launcher's messages, OOM count.
-
-Diagnosis of a launch from the ranks' files in `state/`, the launcher's output and the OOM count.
-
-Parser for launchers' messages about lost ranks, in the combined output of launcher and ranks.
-"""
+"""Diagnosis of a launch that ended, from the ranks' files in `state/`, the launcher's output and the OOM count."""
 
 import json
 import re
@@ -23,106 +18,6 @@ from nnlo_lib.train.task import Task
 # Schedulers send these shortly before the time limit, and some schedulers at preemption.
 WARNING_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGURG")
 TERMINATED_STATUSES = (15, 128 + 15)  # after a SIGTERM that arrived before a rank had installed its handler
-
-
-def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
-    """Return the outcome of an attempt; its error names the rank that caused a failure, if known."""
-    # MPI launchers may kill the ranks that exit later than the first, so notes precede the launcher's status.
-    notes = _read_rank_files(task.paths.state.stopped)
-    if notes:
-        return _stop_outcome(task, end, notes)
-    # A status of 0 is no evidence: code of the user, or a library, can end a rank with it.
-    if not end.launcher_status and (task.paths.state.done.exists() or status(task).kind == "finished"):
-        return AttemptOutcome("finished")
-    # Before the ranks' failure files: the ranks on other nodes report only that a peer was lost.
-    if node := end.launcher_facts.get("failed"):
-        return AttemptOutcome(
-            "node failure",
-            f"node {node} failed; run the same command again to resume from the last checkpoint",
-        )
-    failures = {**end.failures, **_read_rank_files(task.paths.state.failures)}
-    if failures:
-        # A failure that may be the consequence of another rank's is not `certain` and therefore comes last.
-        first = min(failures.values(), key=lambda each: (not each["certain"], each["time"]))
-        if first["reason"] == "peer lost" and (dead := _dead_ranks(task, end, failures)):
-            return lost_ranks_outcome(dead, end)
-        return _failure_outcome(first, end)
-    if end.launcher_status in (EXIT_PREEMPTED, *TERMINATED_STATUSES) or end.forwarded_signal:
-        return _stop_outcome(task, end, notes)
-    return lost_ranks_outcome(_suspect_ranks(task, end), end)
-
-
-def _dead_ranks(task: Task, end: ExitFacts, failures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the ranks that ended without a message while others waited for them, or the launcher that was killed.
-
-    Args:
-        task: the task.
-        end: facts about the end of the launch.
-        failures: failures that ranks reported, by rank.
-    """
-    seen = {str(rank) for failure in failures.values() for rank in failure["dead"]}
-    return _named(task, sorted(seen - set(failures))) or (end.launcher_signal > 0) * [end.launcher]
-
-
-def _failure_outcome(first: Mapping[str, Any], end: ExitFacts) -> AttemptOutcome:
-    # A rank that the OOM killer ends leaves no file; the other ranks see a lost peer.
-    reason: ExitReason = (
-        "out of memory" if first["reason"] == "peer lost" and end.is_out_of_memory else first["reason"]
-    )
-    if first["status"] == EXIT_USER_ERROR:
-        return AttemptOutcome(reason, first["error"], is_user_error=True, details=first["traceback"])
-    advice = "; free space and run the same command again" if reason == "disk full" else ""
-    text = f"rank {first['rank']} failed: {first['error']}{advice}"
-    return AttemptOutcome(reason, text, details=first["traceback"])
-
-
-def _stop_outcome(task: Task, end: ExitFacts, notes: dict[str, dict[str, Any]]) -> AttemptOutcome:
-    """Return the outcome of stopped ranks: `time limit` or `preempted`.
-
-    The reason is `time limit` if the ranks saved without a signal, or after a warning signal near the limit.
-
-    Args:
-        task: the task.
-        end: facts about the end of the launch.
-        notes: contents of the ranks' files in `stopped/`, by rank; empty if no rank has saved.
-    """
-    names = [note["signal"] for note in notes.values() if note["signal"]]
-    signal = (
-        end.forwarded_signal
-        or next((each for each in names if each not in WARNING_SIGNALS), "")
-        or "".join(names[:1])
-    )
-    saved = bool(notes) or end.launcher_status == EXIT_PREEMPTED
-    late = saved and (not signal or (signal in WARNING_SIGNALS and end.time_limit.is_in_warning_window))
-    how = "stopped and saved" if saved else "stopped without saving"
-    text = f"{task.folder}: {how}; run the same command again to resume"
-    return AttemptOutcome("time limit" if late else "preempted", text, signal)
-
-
-def _suspect_ranks(task: Task, end: ExitFacts) -> list[str]:
-    ranks, facts = _read_rank_files(task.paths.state.ranks), end.launcher_facts
-    named = (
-        [facts["task"]] if "task" in facts else [r for r in ranks if str(ranks[r]["pid"]) == facts.get("pid")]
-    )
-    # The launcher may name a rank that it killed itself after the first rank had died.
-    suspects = [rank for rank in named if rank in end.first_exits] or end.first_exits or named
-    return _named(task, suspects)
-
-
-def _named(task: Task, ranks: Sequence[str]) -> list[str]:
-    known = _read_rank_files(task.paths.state.ranks)
-    return [f"rank {rank}{_address(known.get(rank))}" for rank in ranks]
-
-
-def _address(where: dict[str, Any] | None) -> str:
-    return f" (process {where['pid']} on {where['host']})" if where else ""
-
-
-def _read_rank_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the JSON files that ranks wrote to a folder, by rank."""
-    return {path.name: json.loads(path.read_text()) for path in sorted(folder.glob("[0-9]*"))}
-
-
 LAST_LINES = 20  # lines of the output that the log keeps if no rank recorded an error
 # The frame and the sentences that Hydra (MPICH) prints when a rank has died, and the last line of Python's crash
 # report, which names dozens of modules.
@@ -175,3 +70,89 @@ class LauncherOutput:
                 # The first message names the cause; later ones may be about ranks that were then killed.
                 self.facts = {key: value for key, value in found.groupdict().items() if value} | self.facts
         return not LAUNCHER_NOISE_PATTERN.search(line)
+
+
+def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
+    """Return the outcome of an attempt; its error names the rank that caused a failure, if known."""
+    # MPI launchers may kill the ranks that exit later than the first, so notes precede the launcher's status.
+    notes = _read_rank_files(task.paths.state.stopped)
+    if notes:
+        return _stop_outcome(task, end, notes)
+    # A status of 0 is no evidence: code of the user, or a library, can end a rank with it.
+    if not end.launcher_status and (task.paths.state.done.exists() or status(task).kind == "finished"):
+        return AttemptOutcome("finished")
+    # Before the ranks' failure files: the ranks on other nodes report only that a peer was lost.
+    if node := end.launcher_facts.get("failed"):
+        return AttemptOutcome(
+            "node failure",
+            f"node {node} failed; run the same command again to resume from the last checkpoint",
+        )
+    failures = {**end.failures, **_read_rank_files(task.paths.state.failures)}
+    if failures:
+        # A failure that may be the consequence of another rank's is not `certain` and therefore comes last.
+        first = min(failures.values(), key=lambda each: (not each["certain"], each["time"]))
+        if first["reason"] == "peer lost" and (dead := _dead_ranks(task, end, failures)):
+            return lost_ranks_outcome(dead, end)
+        return _failure_outcome(first, end)
+    if end.launcher_status in (EXIT_PREEMPTED, *TERMINATED_STATUSES) or end.forwarded_signal:
+        return _stop_outcome(task, end, notes)
+    return lost_ranks_outcome(_suspect_ranks(task, end), end)
+
+
+def _dead_ranks(task: Task, end: ExitFacts, failures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the ranks that ended without a message while others waited for them, or the launcher that was killed."""
+    seen = {str(rank) for failure in failures.values() for rank in failure["dead"]}
+    return _named(task, sorted(seen - set(failures))) or (end.launcher_signal > 0) * [end.launcher]
+
+
+def _failure_outcome(first: Mapping[str, Any], end: ExitFacts) -> AttemptOutcome:
+    # A rank that the OOM killer ends leaves no file; the other ranks see a lost peer.
+    reason: ExitReason = (
+        "out of memory" if first["reason"] == "peer lost" and end.is_out_of_memory else first["reason"]
+    )
+    if first["status"] == EXIT_USER_ERROR:
+        return AttemptOutcome(reason, first["error"], is_user_error=True, details=first["traceback"])
+    advice = "; free space and run the same command again" if reason == "disk full" else ""
+    text = f"rank {first['rank']} failed: {first['error']}{advice}"
+    return AttemptOutcome(reason, text, details=first["traceback"])
+
+
+def _stop_outcome(task: Task, end: ExitFacts, notes: dict[str, dict[str, Any]]) -> AttemptOutcome:
+    """Return the outcome of stopped ranks: `time limit` or `preempted`.
+
+    The reason is `time limit` if the ranks saved without a signal, or after a warning signal near the limit.
+
+    `notes` has the contents of the ranks' files in `stopped/`, by rank; it is empty if no rank has saved.
+    """
+    names = [note["signal"] for note in notes.values() if note["signal"]]
+    signal = (
+        end.forwarded_signal
+        or next((each for each in names if each not in WARNING_SIGNALS), "")
+        or "".join(names[:1])
+    )
+    saved = bool(notes) or end.launcher_status == EXIT_PREEMPTED
+    late = saved and (not signal or (signal in WARNING_SIGNALS and end.time_limit.is_in_warning_window))
+    how = "stopped and saved" if saved else "stopped without saving"
+    text = f"{task.folder}: {how}; run the same command again to resume"
+    return AttemptOutcome("time limit" if late else "preempted", text, signal)
+
+
+def _suspect_ranks(task: Task, end: ExitFacts) -> list[str]:
+    ranks, facts = _read_rank_files(task.paths.state.ranks), end.launcher_facts
+    named = (
+        [facts["task"]] if "task" in facts else [r for r in ranks if str(ranks[r]["pid"]) == facts.get("pid")]
+    )
+    # The launcher may name a rank that it killed itself after the first rank had died.
+    suspects = [rank for rank in named if rank in end.first_exits] or end.first_exits or named
+    return _named(task, suspects)
+
+
+def _named(task: Task, ranks: Sequence[str]) -> list[str]:
+    known = _read_rank_files(task.paths.state.ranks)
+    places = {rank: f" (process {file['pid']} on {file['host']})" for rank, file in known.items()}
+    return [f"rank {rank}{places.get(rank, '')}" for rank in ranks]
+
+
+def _read_rank_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the JSON files that ranks wrote to a folder, by rank."""
+    return {path.name: json.loads(path.read_text()) for path in sorted(folder.glob("[0-9]*"))}

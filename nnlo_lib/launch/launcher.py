@@ -1,10 +1,6 @@
-"""Start the ranks by mpiexec or srun, relay their output, remove left-over shared memory.
+"""Launch of the ranks of one task by mpiexec, srun or jsrun: start, output, end.
 
-Removal of the shared memory that killed MPI processes leave behind, by the launcher of these processes.
-
-What prevents MPI from starting ranks on this host, before and after a launch, in words with a remedy.
-
-Start the ranks of one task, relay their output, wait until they exit, clean up and diagnose the exit.
+The launcher also removes the shared memory of killed processes, and explains what prevents MPI from starting ranks here.
 """
 
 import ctypes
@@ -39,46 +35,9 @@ from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.out_of_memory import kernel_oom_kills
 from nnlo_lib.train.task import Task
 
-MIN_SEGMENT_AGE_S = 1.0  # seconds; a younger segment may belong to another launch that has not mapped it yet
+logger = get_logger(__name__)
 
-
-class SharedMemoryCleanup:
-    """MPICH's shared memory segments of this user that appear after the construction of this object."""
-
-    def __init__(self) -> None:
-        self._before = set(_segments())
-
-    def remove_unused(self) -> None:
-        """Remove the segments that no process has mapped."""
-        left = [path for path in _segments() if path not in self._before and _is_removable(path)]
-        used = _mapped() if left else ""
-        for path in left:
-            if str(path) not in used:
-                with suppress(OSError):
-                    path.unlink()
-
-
-def _segments() -> list[Path]:
-    return list(Path("/dev/shm").glob("mpich_shm_*"))
-
-
-def _is_removable(path: Path) -> bool:
-    with suppress(OSError):
-        # `stat` follows a link of another user to its target, which can belong to this user.
-        status = path.lstat()
-        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-        return is_own and time.time() - status.st_mtime > MIN_SEGMENT_AGE_S
-    return False
-
-
-def _mapped() -> str:
-    texts = []
-    for path in Path("/proc").glob("[0-9]*/maps"):
-        with suppress(OSError):
-            texts.append(path.read_text())
-    return "".join(texts)
-
-
+MIN_SEGMENT_AGE_S = 1.0  # a younger segment may belong to another launch that has not mapped it yet
 # With one of these, mpiexec does not ask srun to start its proxies.
 BOOTSTRAP_VARIABLES = "HYDRA_LAUNCHER", "HYDRA_BOOTSTRAP"
 BOOTSTRAP_OPTIONS = {"-launcher", "-bootstrap", "--launcher", "--bootstrap"}
@@ -88,48 +47,9 @@ DEAD_ALLOCATIONS = {  # what scontrol says, and what it means
 }
 # MPICH 5.0.2 started 2 ranks in 4 MB and not in 2 MB, 4 ranks in 6 MB and not in 4 MB.
 SHARED_MEMORY_PER_RANK_BYTES = 3 << 19
-
-
-def refuse_dead_allocation(command: LauncherCommand, environment: Mapping[str, str]) -> None:
-    """Raise UserError if mpiexec would start the ranks by srun in a Slurm job that this process is not in.
-
-    mpiexec then waits for ever. Variables of a job stay in a shell that the job has started, or in a copied environment.
-    """
-    number, words = environment.get("SLURM_JOB_ID", ""), set(shlex.split(command.text))
-    chosen = words & BOOTSTRAP_OPTIONS or any(environment.get(name) for name in BOOTSTRAP_VARIABLES)
-    if not number or chosen or not command.is_hydra:
-        return
-    if not shutil.which("srun", path=environment.get("PATH")):
-        problem = "this host has no srun, by which mpiexec starts ranks in a job of Slurm"
-    else:
-        # A controller that does not answer now is no reason to refuse a job that may be alive.
-        answer = request_scheduler("scontrol", "show", "job", number)
-        problem = next((problem for words, problem in DEAD_ALLOCATIONS.items() if words in answer), "")
-    if not problem:
-        return
-    raise UserError(
-        f"SLURM_JOB_ID is {number}, but {problem}: `unset SLURM_JOB_ID SLURM_JOBID` and run the same command again, or set "
-        "HYDRA_LAUNCHER=fork to start the ranks on this host"
-    )
-
-
-def shared_memory_problem(task: Task) -> str:
-    """Return why MPI could not connect ranks in shared memory, or an empty string if there is enough of it."""
-    ranks = RunResources(task.run).processes
-    try:
-        free = shutil.disk_usage(SHARED_MEMORY_FOLDER).free
-    except OSError:
-        free = 0
-    if ranks == 1 or free >= ranks * SHARED_MEMORY_PER_RANK_BYTES:
-        return ""
-    return (
-        f"no rank started: {shared_memory_text()}; enlarge it, for example by `docker run --shm-size=1g` or "
-        f"`mount -o remount,size=1g {SHARED_MEMORY_FOLDER}`"
-    )
-
-
-logger = get_logger(__name__)
-
+# MPICH exits with status 15, as after SIGTERM, if ranks exit before it has connected them.
+NO_START_REASONS = ("killed", "crashed", "preempted")
+PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 FABRIC_DEVICE_FOLDERS = Path("/sys/class/infiniband"), Path("/sys/class/cxi")
 # With UCX, MPICH passes Slurm 4 KiB of memory that start at its address; Slurm cannot always read the bytes
 # behind the address. With libfabric, MPICH does not do this.
@@ -144,29 +64,20 @@ def launch_ranks(
     On return the ranks on this host have ended and the shared memory that they left behind is removed.
 
     Args:
-        task: the task to run.
         launcher: command that starts the ranks, for example `mpiexec`.
         limit: time limit of the batch job.
         signals: stop signals sent to this process.
         lost: set when the lease of the run folder is lost; all ranks are then killed.
     """
     outcome = _launch_once(task, launcher, limit, signals, lost)
-    if signals.first or lost.is_set() or not _no_rank_started(task, outcome):
+    # Ranks register once MPI has connected them.
+    has_started = any(task.paths.state.ranks.glob("[0-9]*"))
+    if has_started or signals.first or lost.is_set() or outcome.reason not in NO_START_REASONS:
         return outcome
     if problem := shared_memory_problem(task):  # another launch cannot succeed either
         return AttemptOutcome("bad input", problem, is_user_error=True, details=outcome.details)
     reason = "killed" if outcome.reason == "preempted" else outcome.reason
     return replace(outcome, reason=reason, error=f"no rank started: {outcome.error}", no_rank_started=True)
-
-
-def _no_rank_started(task: Task, outcome: AttemptOutcome) -> bool:
-    """Return True if no rank registered: all ranks exited, or hung, before MPI had connected them.
-
-    `preempted` is included because MPICH then exits with status 15, as after SIGTERM.
-    """
-    return outcome.reason in ("killed", "crashed", "preempted") and not any(
-        task.paths.state.ranks.glob("[0-9]*")
-    )
 
 
 def _launch_once(
@@ -210,6 +121,15 @@ def _launch_once(
     return diagnose_exit(task, facts)
 
 
+def clear_previous_attempt(state: Path) -> None:
+    """Wait for the previous attempt's ranks on this host, then kill them; delete its status files."""
+    paths = StatePaths(state)
+    RankProcesses(paths.ranks).wait_then_kill(EXIT_GRACE_S)
+    for folder in paths.rank_status:
+        shutil.rmtree(folder, ignore_errors=True)
+    paths.step.unlink(missing_ok=True)
+
+
 def _start_launcher_process(task: Task, launcher: str, limit: TimeLimit) -> "subprocess.Popen[bytes]":
     environment = rank_environment(task.run.parallel)
     check_container(task.run, environment)
@@ -219,15 +139,6 @@ def _start_launcher_process(task: Task, launcher: str, limit: TimeLimit) -> "sub
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         preexec_fn=die_with_parent, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-
-
-def clear_previous_attempt(state: Path) -> None:
-    """Wait for the previous attempt's ranks on this host, then kill them; delete its status files."""
-    paths = StatePaths(state)
-    RankProcesses(paths.ranks).wait_then_kill(EXIT_GRACE_S)
-    for folder in paths.rank_status:
-        shutil.rmtree(folder, ignore_errors=True)
-    paths.step.unlink(missing_ok=True)
 
 
 def _command(task: Task, launcher: str, limit: TimeLimit, environment: dict[str, str]) -> list[str]:
@@ -260,9 +171,7 @@ def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
 
 def die_with_parent(by: int = signal.SIGTERM) -> None:
     """Make the kernel send signal `by` to this process when its parent dies (Linux)."""
-    # PR_SET_PDEATHSIG of <linux/prctl.h>.
-    set_parent_death_signal = 1
-    ctypes.CDLL(None).prctl(set_parent_death_signal, by)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
 
 
 def relay_output(process: "subprocess.Popen[bytes]") -> LauncherOutput:
@@ -291,3 +200,78 @@ def _relay_lines(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> N
     for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):
         if hints.parse_line(line):
             write_stderr(line)
+
+
+def refuse_dead_allocation(command: LauncherCommand, environment: Mapping[str, str]) -> None:
+    """Raise UserError if mpiexec would start the ranks by srun in a Slurm job that this process is not in.
+
+    mpiexec then waits for ever. Variables of a job stay in a shell that the job has started, or in a copied environment.
+    """
+    number, words = environment.get("SLURM_JOB_ID", ""), set(shlex.split(command.text))
+    chosen = words & BOOTSTRAP_OPTIONS or any(environment.get(name) for name in BOOTSTRAP_VARIABLES)
+    if not number or chosen or not command.is_hydra:
+        return
+    if not shutil.which("srun", path=environment.get("PATH")):
+        problem = "this host has no srun, by which mpiexec starts ranks in a job of Slurm"
+    else:
+        # A controller that does not answer now is no reason to refuse a job that may be alive.
+        answer = request_scheduler("scontrol", "show", "job", number)
+        problem = next((problem for words, problem in DEAD_ALLOCATIONS.items() if words in answer), "")
+    if not problem:
+        return
+    raise UserError(
+        f"SLURM_JOB_ID is {number}, but {problem}: `unset SLURM_JOB_ID SLURM_JOBID` and run the same command again, or set "
+        "HYDRA_LAUNCHER=fork to start the ranks on this host"
+    )
+
+
+def shared_memory_problem(task: Task) -> str:
+    """Return why MPI could not connect ranks in shared memory, or an empty string if there is enough of it."""
+    ranks = RunResources(task.run).processes
+    try:
+        free = shutil.disk_usage(SHARED_MEMORY_FOLDER).free
+    except OSError:
+        free = 0
+    if ranks == 1 or free >= ranks * SHARED_MEMORY_PER_RANK_BYTES:
+        return ""
+    return (
+        f"no rank started: {shared_memory_text()}; enlarge it, for example by `docker run --shm-size=1g` or "
+        f"`mount -o remount,size=1g {SHARED_MEMORY_FOLDER}`"
+    )
+
+
+class SharedMemoryCleanup:
+    """MPICH's shared memory segments of this user that appear after the construction of this object."""
+
+    def __init__(self) -> None:
+        self._before = set(_segments())
+
+    def remove_unused(self) -> None:
+        """Remove the segments that no process has mapped."""
+        left = [path for path in _segments() if path not in self._before and _is_removable(path)]
+        used = _mapped() if left else ""
+        for path in left:
+            if str(path) not in used:
+                with suppress(OSError):
+                    path.unlink()
+
+
+def _segments() -> list[Path]:
+    return list(SHARED_MEMORY_FOLDER.glob("mpich_shm_*"))
+
+
+def _is_removable(path: Path) -> bool:
+    with suppress(OSError):
+        # `stat` follows a link of another user to its target, which can belong to this user.
+        status = path.lstat()
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        return is_own and time.time() - status.st_mtime > MIN_SEGMENT_AGE_S
+    return False
+
+
+def _mapped() -> str:
+    texts = []
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            texts.append(path.read_text())
+    return "".join(texts)

@@ -1,6 +1,6 @@
-"""The command that starts the ranks of a run: what srun, jsrun, and the mpiexec of each MPI library need to know.
+"""The command that starts the ranks of a run: options of srun, jsrun and the mpiexec of each MPI library, and the container.
 
-The container of a run's ranks: a command between the launcher and Python.
+The container is a command between the launcher and Python.
 """
 
 import os
@@ -17,61 +17,6 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.core.errors import UserError
 
-START_TIMEOUT_S = 300  # the first start of an image may unpack it
-IMPORT = ("python3", "-c", "import nnlo_lib")
-
-
-def rank_python(run: Run) -> list[str]:
-    """Return the words that start the Python of a rank: this interpreter, or the one of the image."""
-    return [*_words(run), "python3"] if run.resources.container else [sys.executable]
-
-
-def check_container(run: Run, environment: Mapping[str, str]) -> None:
-    """Start the container of a run once on this host.
-
-    Args:
-        run: settings of the run.
-        environment: environment of the ranks.
-
-    Raises:
-        UserError: if the program or the image is missing, the image has no nnlo, or the start takes too long.
-    """
-    if not (words := _words(run)):
-        return
-    if not shutil.which(words[0], path=environment.get("PATH")):
-        raise UserError(
-            f"resources.container: '{words[0]}' not found on this host; load its module before the start, or change the command"
-        )
-    for word in words:
-        if word.endswith((".sif", ".simg")) and not Path(word.rpartition("=")[2]).exists():
-            raise UserError(
-                f"resources.container: image not found: {word}; paths are relative to {Path.cwd()}"
-            )
-    _import_nnlo(words, environment)
-
-
-def _import_nnlo(words: list[str], environment: Mapping[str, str]) -> None:
-    try:
-        done = subprocess.run(
-            [*words, *IMPORT], env=dict(environment), capture_output=True, text=True, timeout=START_TIMEOUT_S,
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise UserError(
-            f"resources.container: '{shlex.join([*words, *IMPORT])}' did not end in {START_TIMEOUT_S} s; check the image"
-        ) from error
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise UserError(
-            f"resources.container: '{shlex.join([*words, *IMPORT])}' ended with status {done.returncode} ({last}); "
-            "install nnlo in the image, with the versions of requirements.lock"
-        )
-
-
-def _words(run: Run) -> list[str]:
-    return shlex.split(run.resources.container or "")
-
-
 VERSION_TIMEOUT_S = 15  # a launcher that prints its version
 # Options by which a command in --launcher, or in a profile, binds ranks itself.
 BINDING_OPTIONS = {
@@ -82,17 +27,21 @@ SRUN_BINDING = {"none": "none", "core": "cores", "socket": "sockets", "numa": "l
 JSRUN_OPTIONS = {
     "-n": "nrs", "-a": "tasks_per_rs", "-c": "cpu_per_rs", "-g": "gpu_per_rs", "-p": "np",
 }  # fmt: skip
+IMAGE_START_TIMEOUT_S = 300  # the first start of an image may unpack it
+IMPORT = ("python3", "-c", "import nnlo_lib")
+
+
+def is_needed(launcher: str, run: Run) -> bool:
+    """Return True if the launcher starts the ranks of a run, False if its only rank starts directly."""
+    command = LauncherCommand(launcher, run, os.environ)
+    # One rank needs srun, too: without `B:`, Slurm's --signal reaches job steps only, not the batch shell. The host
+    # that calls jsrun has no GPUs.
+    return command.is_srun or command.is_jsrun or RunResources(run).processes > 1
 
 
 @dataclass(frozen=True)
 class LauncherCommand:
-    """The command that starts the ranks of a run, without their program.
-
-    Attributes:
-        text: the command of --launcher or of a profile.
-        run: the run.
-        environment: environment of the command.
-    """
+    """The command that starts the ranks of a run, without their program; `text` is that of --launcher or of a profile."""
 
     text: str
     run: Run
@@ -116,7 +65,11 @@ class LauncherCommand:
     @property
     def words(self) -> list[str]:
         """The words of the command up to the number of ranks. Raises UserError for settings that it cannot fulfill."""
-        self._refuse_two_bindings()
+        given = [option for option in BINDING_OPTIONS if self._has(option)]
+        if given and self.run.parallel.bind != "launcher":
+            raise UserError(
+                f"parallel.bind: '{self.text}' already has {given[0]}; remove one of the two ({self.run.parallel.bind})"
+            )
         if self.is_jsrun:
             return [*self._given, *self._resource_sets, *self._jsrun_binding]
         number = ["-n", str(RunResources(self.run).processes)]
@@ -176,8 +129,8 @@ class LauncherCommand:
                 f"parallel.ranks_per_gpu: jsrun needs equal resource sets, but {resources.processes} ranks share "
                 f"{resources.gpus} GPUs; choose a divisor of parallel.ranks, and master_gpu: true"
             )
-        gpus = 1 if resources.gpus else 0
-        return ["-n", str(sets), "-a", str(each), "-c", str(each * self._threads), "-g", str(gpus)]
+        gpus = "1" if resources.gpus else "0"
+        return ["-n", str(sets), "-a", str(each), "-c", str(each * self._threads), "-g", gpus]
 
     @property
     def _jsrun_binding(self) -> list[str]:
@@ -189,13 +142,6 @@ class LauncherCommand:
         # By itself, jsrun binds a rank with all its threads to one core.
         own = any(self._has(option) for option in BINDING_OPTIONS)
         return [] if own else ["-b", "none" if bind == "none" else f"packed:{self._threads}"]
-
-    def _refuse_two_bindings(self) -> None:
-        given = [option for option in BINDING_OPTIONS if self._has(option)]
-        if given and self.run.parallel.bind != "launcher":
-            raise UserError(
-                f"parallel.bind: '{self.text}' already has {given[0]}; remove one of the two ({self.run.parallel.bind})"
-            )
 
     def _has(self, option: str) -> bool:
         """Return True if the command has an option as `-n 3`, `-n3`, `--nrs 3` or `--nrs=3`."""
@@ -227,9 +173,44 @@ class LauncherCommand:
         return answer.stdout.lower()
 
 
-def is_needed(launcher: str, run: Run) -> bool:
-    """Return True if the launcher starts the ranks of a run, False if its only rank starts directly."""
-    command = LauncherCommand(launcher, run, os.environ)
-    # One rank needs srun, too: without `B:`, Slurm's --signal reaches job steps only, not the batch shell. The host
-    # that calls jsrun has no GPUs.
-    return command.is_srun or command.is_jsrun or RunResources(run).processes > 1
+def rank_python(run: Run) -> list[str]:
+    """Return the words that start the Python of a rank: this interpreter, or the one of the image."""
+    return [*_container_words(run), "python3"] if run.resources.container else [sys.executable]
+
+
+def check_container(run: Run, environment: Mapping[str, str]) -> None:
+    """Start the container of a run once on this host, in the environment of the ranks.
+
+    Raises UserError if the program or the image is missing, the image has no nnlo, or the start takes too long.
+    """
+    if not (words := _container_words(run)):
+        return
+    if not shutil.which(words[0], path=environment.get("PATH")):
+        raise UserError(
+            f"resources.container: '{words[0]}' not found on this host; load its module before the start, or change the command"
+        )
+    for word in words:
+        if word.endswith((".sif", ".simg")) and not Path(word.rpartition("=")[2]).exists():
+            raise UserError(
+                f"resources.container: image not found: {word}; paths are relative to {Path.cwd()}"
+            )
+    text = shlex.join(command := [*words, *IMPORT])
+    try:
+        done = subprocess.run(
+            command, env=dict(environment), capture_output=True, text=True, timeout=IMAGE_START_TIMEOUT_S,
+            stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise UserError(
+            f"resources.container: '{text}' did not end in {IMAGE_START_TIMEOUT_S} s; check the image"
+        ) from error
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise UserError(
+            f"resources.container: '{text}' ended with status {done.returncode} ({last}); "
+            "install nnlo in the image, with the versions of requirements.lock"
+        )
+
+
+def _container_words(run: Run) -> list[str]:
+    return shlex.split(run.resources.container or "")

@@ -1,7 +1,4 @@
-"""The outcome of an attempt whose ranks ended without a message: killed, crashed, or exited by themselves.
-
-Facts about the end of a launch, from which its outcome is derived.
-"""
+"""Facts about the end of a launch, and the outcome of ranks that ended without a message: killed, crashed, or exited."""
 
 import shutil
 import signal
@@ -15,8 +12,21 @@ from nnlo_lib.launch.stop_request import TimeLimit
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.out_of_memory import is_launch_out_of_memory
 
+SHARED_MEMORY_FOLDER = Path("/dev/shm")
+RESUME_NOTE = "run the same command again to resume from the last checkpoint"
+UNKNOWN_KILLER = "probably the scheduler or a user"
 # srun prints the description of the signal, as strsignal(3) does.
 SIGNALS_BY_DESCRIPTION = {signal.strsignal(number): number for number in signal.valid_signals()}
+# Signals that the kernel or the C library sends to a process for an error in compiled code.
+CRASH_CAUSES = {
+    signal.SIGSEGV: "compiled code used an invalid address",
+    signal.SIGBUS: "a file that is mapped into memory has no space, or was cut",
+    signal.SIGABRT: "compiled code called abort()",
+    signal.SIGFPE: "compiled code divided by zero",
+    signal.SIGILL: "compiled code has an instruction that this processor does not know",
+    signal.SIGTRAP: "compiled code ran into a trap",
+    signal.SIGSYS: "compiled code made a system call that is not allowed",
+}
 
 
 @dataclass(frozen=True)
@@ -75,27 +85,10 @@ class ExitFacts:
         return int(self.launcher_facts.get("status", self.launcher_status))
 
 
-SHARED_MEMORY_FOLDER = Path("/dev/shm")
-RESUME_NOTE = "run the same command again to resume from the last checkpoint"
-UNKNOWN_KILLER = "probably the scheduler or a user"
-# Signals that the kernel or the C library sends to a process for an error in compiled code.
-CRASH_CAUSES = {
-    signal.SIGSEGV: "compiled code used an invalid address",
-    signal.SIGBUS: "a file that is mapped into memory has no space, or was cut",
-    signal.SIGABRT: "compiled code called abort()",
-    signal.SIGFPE: "compiled code divided by zero",
-    signal.SIGILL: "compiled code has an instruction that this processor does not know",
-    signal.SIGTRAP: "compiled code ran into a trap",
-    signal.SIGSYS: "compiled code made a system call that is not allowed",
-}
-
-
 def lost_ranks_outcome(ranks: Sequence[str], end: ExitFacts) -> AttemptOutcome:
     """Return the outcome of ranks that ended without a message.
 
-    Args:
-        ranks: the ranks that ended first, with process and host; empty if unknown.
-        end: facts about the end of the launch.
+    `ranks` names those that ended first, with process and host; it is empty if they are unknown.
     """
     reason, text = _reason_and_text(ranks, end)
     return AttemptOutcome(reason, text, details=end.last_lines)
@@ -123,7 +116,8 @@ def _reason_and_text(ranks: Sequence[str], end: ExitFacts) -> tuple[ExitReason, 
 def _killed(ranks: Sequence[str], end: ExitFacts, cause: str = UNKNOWN_KILLER) -> str:
     number = end.launcher_signal or end.rank_signal
     how = signal.Signals(number).name if number in signal.valid_signals() else "a signal"
-    return f"{_were(ranks)} killed by {how}, and all ranks were stopped (cause: {cause}); {RESUME_NOTE}"
+    were = "was" if len(ranks) == 1 else "were"
+    return f"{', '.join(ranks)} {were} killed by {how}, and all ranks were stopped (cause: {cause}); {RESUME_NOTE}"
 
 
 def _crashed(ranks: Sequence[str], number: signal.Signals) -> str:
@@ -134,15 +128,6 @@ def _crashed(ranks: Sequence[str], number: signal.Signals) -> str:
     )
 
 
-def shared_memory_text() -> str:
-    """Return size and free space of the shared memory of this host."""
-    try:
-        size, _, free = shutil.disk_usage(SHARED_MEMORY_FOLDER)
-    except OSError:
-        return f"{SHARED_MEMORY_FOLDER} is missing"
-    return f"{SHARED_MEMORY_FOLDER} has {size / 2**20:.0f} MiB, {free / 2**20:.0f} MiB of them free; MPI needs a few per rank"
-
-
 def _exited(ranks: Sequence[str], status: int) -> str:
     return (
         f"{', '.join(ranks)} exited with status {status} before the end of the training and without an exception "
@@ -151,5 +136,10 @@ def _exited(ranks: Sequence[str], status: int) -> str:
     )
 
 
-def _were(ranks: Sequence[str]) -> str:
-    return f"{', '.join(ranks)} {'was' if len(ranks) == 1 else 'were'}"
+def shared_memory_text() -> str:
+    """Return size and free space of the shared memory of this host."""
+    try:
+        size, _, free = shutil.disk_usage(SHARED_MEMORY_FOLDER)
+    except OSError:
+        return f"{SHARED_MEMORY_FOLDER} is missing"
+    return f"{SHARED_MEMORY_FOLDER} has {size / 2**20:.0f} MiB, {free / 2**20:.0f} MiB of them free; MPI needs a few per rank"

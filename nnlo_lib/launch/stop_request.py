@@ -1,12 +1,6 @@
-"""Stop signals, time limit, and the policy after a preemption (light imports).
+"""Stops of an attempt: signals, time limit, the scheduler's reason, and the requeue of a preempted job.
 
-Policies for a job preempted by the scheduler, after its ranks have saved; light to import for parsers.
-
-The signals that ask a launcher to stop, recorded until they can be forwarded to its ranks.
-
-Requeueing of a job by the scheduler after its ranks have saved and stopped.
-
-Time limit of an attempt in a batch job.
+Light to import for parsers of options: no torch.
 """
 
 import signal
@@ -14,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.core.errors import RESUMABLE_REASONS
@@ -22,17 +16,24 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.out_of_memory import is_job_out_of_memory
 
+logger = get_logger(__name__)
+
 PreemptionPolicy = Literal["requeue", "exit"]
 PREEMPTION_POLICIES: tuple[PreemptionPolicy, ...] = get_args(PreemptionPolicy)
+# LSF sends SIGURG before the time limit (profiles/lsf/config.yaml).
+LAUNCHER_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
+# Signals of preemptions and cancellations; the others are warnings before the time limit.
+STOP_SIGNALS = ("SIGTERM", "SIGINT")
+NEAR_LIMIT_S = 120.0  # half of the limit if that is shorter
+SCHEDULER_WARNING_S = 180.0  # Slurm warns up to 30 s early, and counts from the start of the job
+# Slurm signals a requeued job within a second. The job must not end before, because LSF may count it as failed.
+REQUEUE_TIMEOUT_S = 30
+SIGNAL_POLL_INTERVAL_S = 0.1
 
 
 def parse_preemption_policy(text: str) -> str:
     """Return the policy; `wait`, a policy of version 0.2 in profiles of users, is `requeue`."""
     return "requeue" if text == "wait" else text
-
-
-# LSF sends SIGURG before the time limit (profiles/lsf/config.yaml).
-LAUNCHER_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 
 
 class SignalSource(Protocol):
@@ -64,80 +65,10 @@ class SignalRecorder:
         self.received += 1
 
 
-logger = get_logger(__name__)
-
-# Slurm signals a requeued job within a second. The job must not end before, because LSF may count it as failed.
-REQUEUE_TIMEOUT_S = 30
-SIGNAL_POLL_INTERVAL_S = 0.1
-# Signals of preemptions and cancellations; the others are warnings before the time limit.
-STOP_SIGNALS = ("SIGTERM", "SIGINT")
-
-
-def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool) -> AttemptOutcome:
-    """Ask the scheduler why it stopped the ranks; return the outcome with this reason.
-
-    The job may requeue itself in the grace time of a preemption and near its time limit, but not after the scheduler
-    has ended the job.
-
-    Args:
-        outcome: outcome of the attempt.
-        job: this process's batch job, if any.
-        is_automatic: whether a program has started the attempt; a user who stops an attempt needs no protection
-            against its repetition.
-    """
-    if job is None or outcome.reason not in RESUMABLE_REASONS:
-        return outcome
-    if outcome.signal not in STOP_SIGNALS:
-        return replace(outcome, may_requeue=True)
-    stop = job.stop_decision()
-    if stop.reason == "canceled" and is_automatic:
-        return replace(outcome, **_cancellation(job))
-    reason = "preempted" if stop.reason == "canceled" else stop.reason
-    return replace(outcome, reason=reason, may_requeue=stop.in_grace_time)
-
-
-def _cancellation(job: BatchJob) -> dict[str, Any]:
-    if is_job_out_of_memory(job, "canceled"):
-        return {"reason": "out of memory", "error": f"job {job.job_id} exceeded its memory"}
-    return {
-        "reason": "canceled",
-        "error": f"job {job.job_id} was canceled; run the same command again to resume",
-    }
-
-
-def requeue_job(
-    requeue: Callable[[BatchJob], str],
-    job: BatchJob,
-    signals: SignalRecorder,
-    timeout: float = REQUEUE_TIMEOUT_S,
-) -> None:
-    """Requeue this process's job, and wait until the scheduler signals it; return at once if it refuses.
-
-    Args:
-        requeue: requests the requeue; returns the reason of a refusal, or an empty string on success.
-        job: this process's batch job.
-        signals: signals sent to this process.
-        timeout: longest wait for the signal, in seconds.
-    """
-    before, end = signals.received, time.monotonic() + timeout
-    if refused := requeue(job):
-        logger.info(f"job {job.job_id} could not be requeued ({refused}); it ends and can be submitted again")
-        return
-    logger.info(f"job {job.job_id} is queued again")
-    while signals.received == before and time.monotonic() < end:
-        time.sleep(SIGNAL_POLL_INTERVAL_S)
-
-
-NEAR_LIMIT_S = 120.0  # seconds; half of the limit if that is shorter
-SCHEDULER_WARNING_S = 180.0  # seconds; Slurm warns up to 30 s early, and counts from the start of the job
-
-
 class TimeLimit:
-    """Time limit, counted from the construction of this object.
+    """Time limit, counted from the construction of this object; without a batch job there is none.
 
-    Args:
-        minutes: the limit; None queries the scheduler.
-        job: the batch job; without a job there is no limit.
+    `minutes` is the limit; None queries the scheduler.
     """
 
     def __init__(self, minutes: float | None, job: BatchJob | None) -> None:
@@ -159,3 +90,47 @@ class TimeLimit:
     def is_in_warning_window(self) -> bool:
         """Whether a signal may be the scheduler's warning of the limit."""
         return self.seconds_left < SCHEDULER_WARNING_S
+
+
+def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool) -> AttemptOutcome:
+    """Ask the scheduler why it stopped the ranks; return the outcome with this reason.
+
+    The job may requeue itself in the grace time of a preemption and near its time limit, but not after the scheduler
+    has ended the job.
+
+    `is_automatic` is True if a program has started the attempt; a user who stops an attempt needs no protection against
+    its repetition.
+    """
+    if job is None or outcome.reason not in RESUMABLE_REASONS:
+        return outcome
+    if outcome.signal not in STOP_SIGNALS:
+        return replace(outcome, may_requeue=True)
+    stop = job.stop_decision()
+    if stop.reason == "canceled" and is_automatic:
+        if is_job_out_of_memory(job, "canceled"):
+            return replace(outcome, reason="out of memory", error=f"job {job.job_id} exceeded its memory")
+        error = f"job {job.job_id} was canceled; run the same command again to resume"
+        return replace(outcome, reason="canceled", error=error)
+    reason = "preempted" if stop.reason == "canceled" else stop.reason
+    return replace(outcome, reason=reason, may_requeue=stop.in_grace_time)
+
+
+def requeue_job(
+    requeue: Callable[[BatchJob], str],
+    job: BatchJob,
+    signals: SignalRecorder,
+    timeout: float = REQUEUE_TIMEOUT_S,
+) -> None:
+    """Requeue this process's job, and wait until the scheduler signals it; return at once if it refuses.
+
+    Args:
+        requeue: requests the requeue; returns the reason of a refusal, or an empty string on success.
+        timeout: longest wait for the signal, in seconds.
+    """
+    before, end = signals.received, time.monotonic() + timeout
+    if refused := requeue(job):
+        logger.info(f"job {job.job_id} could not be requeued ({refused}); it ends and can be submitted again")
+        return
+    logger.info(f"job {job.job_id} is queued again")
+    while signals.received == before and time.monotonic() < end:
+        time.sleep(SIGNAL_POLL_INTERVAL_S)

@@ -1,8 +1,6 @@
-"""The rank processes of this host, and the thread that watches them and the launcher.
+"""The rank processes of this host, and the thread that watches them and their launcher.
 
-The rank processes of this host: discovered by the files they write to a folder, killed through pidfds.
-
-Watchdog of a launch: records first exits, forwards stop signals, kills ranks that outlive the launcher.
+Ranks are discovered by the files that they write to a folder, and killed through pidfds.
 """
 
 import json
@@ -22,7 +20,14 @@ from nnlo_lib.launch.stop_request import SignalSource
 
 logger = get_logger(__name__)
 
-KILL_TIMEOUT_S = 2  # seconds to wait for killed processes to exit
+KILL_TIMEOUT_S = 2  # for killed processes to exit
+RANK_POLL_INTERVAL_S = 0.1
+EXIT_GRACE_S = 10.0  # seconds for which ranks may outlive their launcher, or the process that started them
+# Seconds for which the launcher may outlive its ranks, and ranks the first failure: srun can wait for slurmctld.
+LINGER_TIMEOUT_S = 30.0
+# Seconds for all ranks to register; then a stop signal is forwarded even if some ranks are missing.
+MIN_START_TIMEOUT_S = 60.0
+MAX_START_TIMEOUT_S = 180.0  # seconds after which a start is aborted, even on a slow file system
 
 
 class RankProcesses:
@@ -109,31 +114,6 @@ class RankProcesses:
             self._poll.register(handle, select.POLLIN)
             if parent := ProcessState.of(process.pid).parent:  # 0 if the rank has exited meanwhile
                 self.parents.add(ProcessIdentity.from_pid(parent))
-
-
-RANK_POLL_INTERVAL_S = 0.1  # seconds between two checks
-EXIT_GRACE_S = 10.0  # seconds for which ranks may outlive their launcher, or the process that started them
-# Seconds for which the launcher may outlive its ranks, and ranks the first failure: srun can wait for slurmctld.
-LINGER_TIMEOUT_S = 30.0
-# Seconds for all ranks to register; then a stop signal is forwarded even if some ranks are missing.
-MIN_START_TIMEOUT_S = 60.0
-MAX_START_TIMEOUT_S = 180.0  # seconds after which a start is aborted, even on a slow file system
-
-
-class Since:
-    """Measures for how long a condition has held."""
-
-    def __init__(self) -> None:
-        self._begun: float | None = None
-
-    def seconds(self, holds: bool) -> float:
-        """Return the seconds since the condition began to hold; 0 if it does not hold now."""
-        if not holds:
-            self._begun = None
-            return 0.0
-        now = time.monotonic()
-        self._begun = now if self._begun is None else self._begun
-        return now - self._begun
 
 
 class Watchdog(Thread):
@@ -242,10 +222,7 @@ class Watchdog(Thread):
             self._ranks.kill()
 
     def _end_idle_launcher(self) -> None:
-        """Terminate a launcher that waits although all its ranks have exited.
-
-        It may wait for output of a process that a rank has started in the background.
-        """
+        """Terminate a launcher that waits although all its ranks have exited, as for output of a background process."""
         overdue = self._ranks_exited.seconds(self._ranks.have_all_exited) - LINGER_TIMEOUT_S
         if overdue > 0:
             if not self.outlived_ranks:
@@ -266,3 +243,19 @@ class Watchdog(Thread):
     @property
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._begun
+
+
+class Since:
+    """Measures for how long a condition has held."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None
+
+    def seconds(self, holds: bool) -> float:
+        """Return the seconds since the condition began to hold; 0 if it does not hold now."""
+        if not holds:
+            self._begun = None
+            return 0.0
+        now = time.monotonic()
+        self._begun = now if self._begun is None else self._begun
+        return now - self._begun
