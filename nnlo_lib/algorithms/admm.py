@@ -1,9 +1,4 @@
-"""`dinno` (`cadmm`), `prox_pda`: primal-dual on a graph.
-
-DiNNO: consensus ADMM for networks.
-
-Prox-PDA: proximal primal-dual on a graph.
-"""
+"""Primal-dual algorithms on a graph: `dinno` (`cadmm`) and `prox_pda`."""
 
 import torch
 from torch import Tensor
@@ -12,6 +7,8 @@ from nnlo_lib.algorithms.base import ReplicaView, SampleShare, relative_error
 from nnlo_lib.algorithms.dsgd import DecentralizedAlgorithm
 from nnlo_lib.algorithms.neighbor_exchange import NeighborExchange
 from nnlo_lib.topology.topology import MixingMatrix
+
+DEFAULT_PENALTY = 0.6  # mean over the nodes of sum_j beta_ij; measured: docs/reference/algorithms.md#defaults
 
 
 class DiNNO(DecentralizedAlgorithm):
@@ -74,9 +71,6 @@ class DiNNO(DecentralizedAlgorithm):
     def state_tensors(self) -> dict[str, Tensor]:
         vectors = {"dual": self._dual, "anchor": self._anchor, "disagreement": self._disagreement}
         return {**vectors, "step": self._step, "degree": self._degree}
-
-
-DEFAULT_PENALTY = 0.6  # mean over the nodes of sum_j beta_ij; measured: docs/reference/algorithms.md#defaults
 
 
 class ProxPDA(DecentralizedAlgorithm):

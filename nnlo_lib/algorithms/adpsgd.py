@@ -1,7 +1,6 @@
-"""AD-PSGD: pairs of nodes average their parameters while both continue training."""
+"""Asynchronous gossip in pairs, `adpsgd`: two nodes average their parameters while both continue training."""
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
 import networkx as nx
@@ -18,19 +17,6 @@ from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.topology.topology import Topology
 
 TAG_AVERAGE_REQUEST, TAG_AVERAGE_REPLY = 3, 4  # message tags
-
-
-@dataclass(frozen=True)
-class PendingAverage:
-    """An averaging that an active node has requested.
-
-    Attributes:
-        theta: the parameters that the active node sent, as the passive node decodes them.
-        local_steps: number of local steps of the active node when it sent the request.
-    """
-
-    theta: Tensor
-    local_steps: int
 
 
 class ADPSGD(Algorithm):
@@ -58,7 +44,8 @@ class ADPSGD(Algorithm):
         self.is_active = comm.rank in active_nodes(topology)
         self.seed, self._neighbors = seed, list(topology.at(0).neighbors(comm.rank))
         self._inbox = Inbox(comm, self._take)
-        self._pending: PendingAverage | None = None
+        # Of an unanswered request: theta as the passive node decodes it, and the local steps at that time.
+        self._pending: tuple[Tensor, int] | None = None
         self._moved = torch.empty(0)  # change by averaging since the last telemetry
         self._staleness: Counter[int] = Counter()
         self.local_steps = 0
@@ -79,23 +66,13 @@ class ADPSGD(Algorithm):
         self.local_steps += 1
         self._inbox.drain(replica)
         if self.is_active and self._neighbors and self._pending is None:
-            self._request_average(replica)
-
-    def _request_average(self, replica: ReplicaView) -> None:
-        draw = derive_seed(self.seed, "adpsgd", self.comm.rank, self.local_steps)
-        sent = self._send_parameters(
-            replica, self._neighbors[draw % len(self._neighbors)], TAG_AVERAGE_REQUEST
-        )
-        self._pending = PendingAverage(sent, self.local_steps)
+            draw = derive_seed(self.seed, "adpsgd", self.comm.rank, self.local_steps)
+            neighbor = self._neighbors[draw % len(self._neighbors)]
+            sent = self._send_parameters(replica, neighbor, TAG_AVERAGE_REQUEST)
+            self._pending = sent, self.local_steps
 
     def _send_parameters(self, replica: ReplicaView, to: int, tag: int) -> Tensor:
-        """Send the parameters; return them as the receiver decodes them.
-
-        Args:
-            replica: replica of this rank.
-            to: receiving rank.
-            tag: TAG_AVERAGE_REQUEST or TAG_AVERAGE_REPLY.
-        """
+        """Send the parameters; return them as the receiver decodes them."""
         payload = self._compressor.encode(replica.theta, self.local_steps, self.comm.rank)
         self.comm.send(payload, to, tag)
         sent = torch.empty_like(replica.theta)
@@ -110,9 +87,9 @@ class ADPSGD(Algorithm):
         if message.tag == TAG_AVERAGE_REQUEST:
             self._average(replica, self._send_parameters(replica, message.source, TAG_AVERAGE_REPLY), theirs)
         elif self._pending is not None:
-            self._average(replica, self._pending.theta, theirs)
-            self._staleness[self.local_steps - self._pending.local_steps] += 1
-            self._pending = None
+            (ours, steps), self._pending = self._pending, None
+            self._average(replica, ours, theirs)
+            self._staleness[self.local_steps - steps] += 1
 
     def _average(self, replica: ReplicaView, ours: Tensor, theirs: Tensor) -> None:
         # Both nodes subtract the same two vectors, in opposite order: their moves are exactly opposite.

@@ -1,4 +1,4 @@
-"""The interface between the training loop and the algorithms that synchronize replicas."""
+"""Interface between the training loop and the algorithms that synchronize replicas."""
 
 import zlib
 from abc import ABC, abstractmethod
@@ -161,11 +161,7 @@ class Algorithm(ABC):
 def mean_buffers(comm: Communicator, replica: ReplicaView, workers: int, is_worker: bool) -> None:
     """Overwrite the batch-norm statistics of every rank by their mean over the workers.
 
-    Args:
-        comm: communicator of all ranks.
-        replica: replica of this rank.
-        workers: number of workers.
-        is_worker: whether this rank is a worker; the statistics of servers do not count.
+    The statistics of servers (`is_worker` is False) do not count.
     """
     if replica.buffers.numel():
         # Servers add zeros, so that all ranks can take part in one sum.
@@ -177,7 +173,6 @@ def relative_error(comm: Communicator, error: Tensor, size: Tensor) -> float:
     """Return |sum over ranks of error| / sum over ranks of |size|, the same on all ranks; 0 / 0 is 0.
 
     Args:
-        comm: communicator of all ranks, which all call this.
         error: this rank's part of the error, (P,).
         size: this rank's vector to which the error is relative; only its norm is exchanged.
     """

@@ -1,4 +1,4 @@
-"""Downpour SGD: a server holds the parameters, workers send gradients and fetch parameters."""
+"""Downpour SGD, `downpour`: a server holds the parameters, workers push gradients and fetch parameters."""
 
 from torch import Tensor
 

@@ -1,13 +1,4 @@
-"""`dsgd`, `d2`, `choco_sgd`, and the base class of algorithms on a graph.
-
-Base classes of the algorithms in which each node exchanges vectors only with its neighbors.
-
-CHOCO-SGD: gossip of compressed differences.
-
-D2, exact diffusion.
-
-Decentralized SGD.
-"""
+"""Algorithms on a graph: their base classes, `dsgd`, `choco_sgd` and `d2`, in which each node mixes parameters with neighbors."""
 
 from typing import Any
 
@@ -88,6 +79,37 @@ class MixingAlgorithm(DecentralizedAlgorithm):
         return {"moved": self._moved}
 
 
+class DSGD(MixingAlgorithm):
+    """Take a local step, then average with the neighbors.
+
+        theta_i <- sum_j w_ij optimizer(theta_j, g_j)
+
+    Nedic and Ozdaglar, 2009, in the adapt-then-combine order; gradients are computed at mixed parameters, as
+    in DiNNO's code. That code mixes `in_place`, node after node: W is then not doubly stochastic, and some
+    nodes have more weight. Invariant, unless `in_place`: mixing keeps the mean of the parameters. Bytes per
+    node and step: 4 P to each neighbor.
+    """
+
+    def __init__(self, around: NeighborExchange, in_place: bool = False) -> None:
+        super().__init__(around)
+        self.in_place = in_place
+
+    @classmethod
+    def from_config(cls, config: DSGDConfig, context: AlgorithmContext) -> Algorithm:
+        """Return the algorithm with these settings."""
+        return cls(context.neighbors, in_place=config.mixing == "in_place")
+
+    def on_parameters(self, replica: ReplicaView) -> None:
+        if self.in_place:
+            self.apply_mixing(replica, self.neighbors.exchange_in_turn(replica.theta).mixing_delta())
+            self.neighbors.publish(replica.theta)
+        else:
+            self.apply_mixing(replica, self.neighbors.exchange(replica.theta).mixing_delta())
+
+    def telemetry(self, replica: ReplicaView) -> dict[str, float]:
+        return {} if self.in_place else super().telemetry(replica)
+
+
 class ChocoSGD(MixingAlgorithm):
     """Move toward public copies of the neighbors' parameters, which compressed differences keep up to date.
 
@@ -136,34 +158,3 @@ class D2(DecentralizedAlgorithm):
 
     def state_tensors(self) -> dict[str, Tensor]:
         return {"psi": self._psi}
-
-
-class DSGD(MixingAlgorithm):
-    """Take a local step, then average with the neighbors.
-
-        theta_i <- sum_j w_ij optimizer(theta_j, g_j)
-
-    Nedic and Ozdaglar, 2009, in the adapt-then-combine order; gradients are computed at mixed parameters, as
-    in DiNNO's code. That code mixes `in_place`, node after node: W is then not doubly stochastic, and some
-    nodes have more weight. Invariant, unless `in_place`: mixing keeps the mean of the parameters. Bytes per
-    node and step: 4 P to each neighbor.
-    """
-
-    def __init__(self, around: NeighborExchange, in_place: bool = False) -> None:
-        super().__init__(around)
-        self.in_place = in_place
-
-    @classmethod
-    def from_config(cls, config: DSGDConfig, context: AlgorithmContext) -> Algorithm:
-        """Return the algorithm with these settings."""
-        return cls(context.neighbors, in_place=config.mixing == "in_place")
-
-    def on_parameters(self, replica: ReplicaView) -> None:
-        if self.in_place:
-            self.apply_mixing(replica, self.neighbors.exchange_in_turn(replica.theta).mixing_delta())
-            self.neighbors.publish(replica.theta)
-        else:
-            self.apply_mixing(replica, self.neighbors.exchange(replica.theta).mixing_delta())
-
-    def telemetry(self, replica: ReplicaView) -> dict[str, float]:
-        return {} if self.in_place else super().telemetry(replica)

@@ -1,9 +1,4 @@
-"""The algorithm of a run; workers of several processes.
-
-Workers of several processes: composed of communicators, so that no algorithm has to handle them.
-
-Build the algorithm of a run.
-"""
+"""Factory of a run's algorithm, and workers of several processes around any algorithm."""
 
 from collections.abc import Callable
 
@@ -17,22 +12,23 @@ from nnlo_lib.config import Run
 from nnlo_lib.core.user_code import load_implementation
 
 
-class GroupFollower(Algorithm):
-    """The outer algorithm of a process that does not lead its group: it does nothing."""
+def build_algorithm(run: Run, comm: Communicator, seed: int) -> Algorithm:
+    """Return this rank's instance of the algorithm, in GroupedWorkers if workers have several processes.
 
-    owns_step = True  # the group gets theta from its leader
+    All ranks of `comm` call it, with the same `seed`.
+    """
 
-    def start(self, replica: ReplicaView) -> None:
-        pass
+    def build(ranks: Communicator) -> Algorithm:
+        kind: type[Algorithm] = load_implementation(run.algorithm.reference)
+        return kind.from_config(run.algorithm, AlgorithmContext(ranks, seed, run.compression, run.topology))
 
-    def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
-        pass
+    group = run.parallel.processes_per_worker
+    return GroupedWorkers(comm, group, run.algorithm.servers, build) if group > 1 else build(comm)
 
-    def before_evaluation(self, replica: ReplicaView) -> None:
-        pass
 
-    def should_stop(self, requested: bool) -> bool:
-        return False
+def roles(run: Run, size: int) -> list[Role]:
+    """Return the role of each of `size` ranks: the servers are the first ranks."""
+    return ["server" if rank < run.algorithm.servers else "worker" for rank in range(size)]
 
 
 class GroupedWorkers(Algorithm):
@@ -125,27 +121,19 @@ class GroupedWorkers(Algorithm):
         self._outer.load_state(tensors)
 
 
-def build_algorithm(run: Run, comm: Communicator, seed: int) -> Algorithm:
-    """Return this rank's instance of the algorithm, in GroupedWorkers if workers have several processes.
+class GroupFollower(Algorithm):
+    """The outer algorithm of a process that does not lead its group: it does nothing."""
 
-    Args:
-        run: settings of the run.
-        comm: communicator of all ranks, which all call this.
-        seed: seed of the run; all ranks must give the same one.
-    """
-    group = run.parallel.processes_per_worker
-    if group > 1:
-        return GroupedWorkers(
-            comm, group, run.algorithm.servers, lambda leaders: _build_on(leaders, run, seed)
-        )
-    return _build_on(comm, run, seed)
+    owns_step = True  # the group gets theta from its leader
 
+    def start(self, replica: ReplicaView) -> None:
+        pass
 
-def _build_on(comm: Communicator, run: Run, seed: int) -> Algorithm:
-    kind: type[Algorithm] = load_implementation(run.algorithm.reference)
-    return kind.from_config(run.algorithm, AlgorithmContext(comm, seed, run.compression, run.topology))
+    def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        pass
 
+    def before_evaluation(self, replica: ReplicaView) -> None:
+        pass
 
-def roles(run: Run, size: int) -> list[Role]:
-    """Return the role of each of `size` ranks: the servers are the first ranks."""
-    return ["server" if rank < run.algorithm.servers else "worker" for rank in range(size)]
+    def should_stop(self, requested: bool) -> bool:
+        return False

@@ -1,11 +1,4 @@
-"""`dsgt`, `next`: nodes track the mean gradient.
-
-Base class of the algorithms in which nodes track the mean gradient.
-
-Distributed stochastic gradient tracking.
-
-NEXT: in-network successive convex approximation.
-"""
+"""Gradient tracking: `dsgt` and `next`, in which each node tracks the mean gradient of all nodes."""
 
 import torch
 from torch import Tensor

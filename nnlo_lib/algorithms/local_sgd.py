@@ -1,13 +1,4 @@
-"""`average`, `diloco`, `individual`: synchronize every few steps, or never.
-
-The baseline without any synchronization.
-
-Base class of the algorithms that synchronize all replicas every few local steps.
-
-DiLoCo: local steps by an inner optimizer; their mean change is the gradient of an outer optimizer.
-
-Local SGD: replicas train alone and average their parameters every few steps.
-"""
+"""Local SGD: `average` and `diloco` synchronize every few local steps, `individual` never."""
 
 from abc import abstractmethod
 
@@ -21,31 +12,13 @@ from nnlo_lib.comm.compression.base import ErrorFeedback, Identity, compressed_a
 from nnlo_lib.config.algorithm import AverageConfig, DiLoCoConfig
 
 
-class Individual(Algorithm):
-    """Train every replica alone, from common initial parameters.
-
-        theta_i <- optimizer(theta_i, g_i)
-
-    DiNNO's `individual training`: the baseline that synchronization must beat. Bytes: only the initial
-    broadcast.
-    """
-
-    replicas_differ = True
-
-    def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
-        pass
-
-    def before_evaluation(self, replica: ReplicaView) -> None:
-        pass
-
-
 class PeriodicSync(Algorithm):
     """Take `sync_every` local steps, then `synchronize`; every evaluation also synchronizes first."""
 
     def __init__(self, comm: Communicator, sync_every: int) -> None:
         super().__init__(comm)
         self.sync_every = sync_every
-        self._steps_since_sync = 0  # local steps since the last synchronization, the same on all ranks
+        self._steps_since_sync = 0  # the same on all ranks
 
     @abstractmethod
     def synchronize(self, replica: ReplicaView) -> None:
@@ -77,6 +50,33 @@ class PeriodicSync(Algorithm):
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         self._steps_since_sync = int(tensors["periodic.apart"])
+
+
+class Average(PeriodicSync):
+    """Average the parameters every H = `sync_every` steps.
+
+        theta_i <- optimizer(theta_i, g_i), H times;    theta_i <- (1/n) sum_j theta_j
+
+    Stich, Local SGD Converges Fast and Communicates Little, 2019, algorithm 1; if H is one epoch, it is
+    McMahan et al.'s FedAvg with equal clients. Optimizer states stay local. Invariant: after each
+    synchronization all replicas are equal. Bytes per rank: an all-reduce of 4 P every H steps.
+
+    With `compression`, ranks send the change since the last synchronization, and add the compression error to
+    the next change (Basu et al., Qsparse-local-SGD, 2019, algorithm 1): n - 1 compressed vectors per rank,
+    every H steps.
+    """
+
+    @classmethod
+    def from_config(cls, config: AverageConfig, context: AlgorithmContext) -> Algorithm:
+        """Return the algorithm; if the compression is lossy, the variant that averages changes."""
+        if context.compressor.lossless:
+            return cls(context.comm, config.sync_every)
+        # DiLoCo averages changes; an outer learning rate of 1 without momentum adds their mean.
+        return DiLoCo(context.comm, config.sync_every, 1.0, 0.0, context.error_feedback)
+
+    def synchronize(self, replica: ReplicaView) -> None:
+        self.comm.allreduce(replica.theta, "parameters")
+        replica.theta.div_(self.comm.size)
 
 
 class DiLoCo(PeriodicSync):
@@ -134,34 +134,19 @@ class DiLoCo(PeriodicSync):
         self._theta, self._velocity = tensors["diloco.theta"].clone(), tensors["diloco.velocity"].clone()
 
 
-class Average(PeriodicSync):
-    """Average the parameters every H = `sync_every` steps.
+class Individual(Algorithm):
+    """Train every replica alone, from common initial parameters.
 
-        theta_i <- optimizer(theta_i, g_i), H times;    theta_i <- (1/n) sum_j theta_j
+        theta_i <- optimizer(theta_i, g_i)
 
-    Stich, Local SGD Converges Fast and Communicates Little, 2019, algorithm 1; if H is one epoch, it is
-    McMahan et al.'s FedAvg with equal clients. Optimizer states stay local. Invariant: after each
-    synchronization all replicas are equal. Bytes per rank: an all-reduce of 4 P every H steps.
-
-    With `compression`, ranks send the change since the last synchronization, and add the compression error to
-    the next change (Basu et al., Qsparse-local-SGD, 2019, algorithm 1): n - 1 compressed vectors per rank,
-    every H steps.
+    DiNNO's `individual training`: the baseline that synchronization must beat. Bytes: only the initial
+    broadcast.
     """
 
-    @classmethod
-    def from_config(cls, config: AverageConfig, context: AlgorithmContext) -> Algorithm:
-        """Return the algorithm; if the compression is lossy, the variant that averages changes."""
-        if not context.compressor.lossless:
-            return CompressedAverage(context.comm, config.sync_every, context.error_feedback)
-        return cls(context.comm, config.sync_every)
+    replicas_differ = True
 
-    def synchronize(self, replica: ReplicaView) -> None:
-        self.comm.allreduce(replica.theta, "parameters")
-        replica.theta.div_(self.comm.size)
+    def on_gradient(self, replica: ReplicaView, share: SampleShare) -> None:
+        pass
 
-
-class CompressedAverage(DiLoCo):
-    """Average compressed changes: DiLoCo with an outer learning rate of 1 and no momentum."""
-
-    def __init__(self, comm: Communicator, sync_every: int, feedback: ErrorFeedback) -> None:
-        super().__init__(comm, sync_every, 1.0, 0.0, feedback)
+    def before_evaluation(self, replica: ReplicaView) -> None:
+        pass

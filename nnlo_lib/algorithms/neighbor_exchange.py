@@ -1,9 +1,4 @@
-"""Exchange with neighbors on a graph; what an algorithm is built from.
-
-The exchange of vectors between a node and its neighbors on a graph, round by round.
-
-The arguments that a rank's algorithm is built from, besides its own settings.
-"""
+"""Exchange of vectors with the neighbors on a graph, and the context that an algorithm is built from."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -152,12 +147,12 @@ class AlgorithmContext:
 
     @cached_property
     def compressor(self) -> Compressor:
-        """The run's compressor, for one vector."""
+        """Compressor of one vector."""
         return build_compressor(self.compression, self.seed)
 
     @cached_property
     def error_feedback(self) -> ErrorFeedback:
-        """The run's compressor with error feedback: it adds its residual to the next vector."""
+        """Compressor of one vector that adds its residual to the next vector."""
         return ErrorFeedback(self.compressor, self.comm.rank)
 
     @cached_property

@@ -1,13 +1,4 @@
-"""`sgp`, `gosgd`: weighted gossip; inbox of messages from other steps.
-
-Messages between ranks that are at different steps.
-
-Base class of the gossip algorithms in which every replica has a weight in the mean.
-
-GoSGD: sum-weight gossip with random partners.
-
-Stochastic gradient push: weighted averages over directed graphs.
-"""
+"""Weighted gossip, `gosgd` and `sgp`, and the inbox of messages between ranks that are at different steps."""
 
 import math
 from collections.abc import Callable
@@ -25,59 +16,7 @@ from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.topology.topology import Topology
 
 TAG_STOP, TAG_QUIESCENT = 1, 2  # message tags; the tags of algorithms start at 3
-
-
-class Inbox:
-    """Passes messages on arrival to `take`, which receives them; only `quiesce` blocks."""
-
-    def __init__(self, comm: Communicator, take: Callable[[ReplicaView, Message], None]) -> None:
-        self.comm, self._take = comm, take
-        self._stop = False
-        self._done: set[int] = set()
-
-    def drain(self, replica: ReplicaView) -> None:
-        """Process all messages that have arrived."""
-        while (message := self.comm.iprobe()) is not None:
-            self._handle(replica, message)
-
-    def should_stop(self, requested: bool) -> bool:
-        """Return True if this rank requests a stop (`requested`) or has received a request of another rank.
-
-        The request is sent to all ranks, unless this rank already knows of one.
-        """
-        if requested and not self._stop:
-            self._send_control_to_all(TAG_STOP)
-            self._stop = True
-        return self._stop
-
-    def quiesce(self, replica: ReplicaView, awaits: Callable[[], bool] = lambda: False) -> None:
-        """Process messages until all ranks have called this and this rank `awaits` no more replies.
-
-        Afterwards no message is in flight.
-        """
-        # Messages of a rank arrive in order: only replies follow its TAG_QUIESCENT, and `awaits` covers them.
-        self._send_control_to_all(TAG_QUIESCENT)
-        while len(self._done) < self.comm.size - 1 or awaits():
-            self._handle(replica, self.comm.probe())
-        self._done.clear()
-        self._stop = False
-        # No rank may send messages of the next phase while another rank still collects TAG_QUIESCENT.
-        self.comm.barrier()
-
-    def _handle(self, replica: ReplicaView, message: Message) -> None:
-        if message.tag not in (TAG_STOP, TAG_QUIESCENT):
-            self._take(replica, message)
-            return
-        self.comm.receive(torch.empty(0), message.source, message.tag)
-        if message.tag == TAG_STOP:
-            self._stop = True
-        else:
-            self._done.add(message.source)
-
-    def _send_control_to_all(self, tag: int) -> None:
-        for rank in range(self.comm.size):
-            if rank != self.comm.rank:
-                self.comm.send(torch.empty(0), rank, tag, "control")
+TAG_GOSSIP_PUSH = 3
 
 
 class PushSum(Algorithm):
@@ -139,9 +78,6 @@ class PushSum(Algorithm):
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         self.weight = float(tensors["push_sum.weight"])
         self.local_steps = int(tensors["push_sum.local_steps"])
-
-
-TAG_GOSSIP_PUSH = 3  # message tag
 
 
 class GoSGD(PushSum):
@@ -267,3 +203,56 @@ class SGP(PushSum):
             self.weight += p[j] * w
         replica.theta.div_(self.weight)
         self.local_steps += 1
+
+
+class Inbox:
+    """Passes messages on arrival to `take`, which receives them; only `quiesce` blocks."""
+
+    def __init__(self, comm: Communicator, take: Callable[[ReplicaView, Message], None]) -> None:
+        self.comm, self._take = comm, take
+        self._stop = False
+        self._done: set[int] = set()
+
+    def drain(self, replica: ReplicaView) -> None:
+        """Process all messages that have arrived."""
+        while (message := self.comm.iprobe()) is not None:
+            self._handle(replica, message)
+
+    def should_stop(self, requested: bool) -> bool:
+        """Return True if this rank requests a stop (`requested`) or has received a request of another rank.
+
+        The request is sent to all ranks, unless this rank already knows of one.
+        """
+        if requested and not self._stop:
+            self._send_control_to_all(TAG_STOP)
+            self._stop = True
+        return self._stop
+
+    def quiesce(self, replica: ReplicaView, awaits: Callable[[], bool] = lambda: False) -> None:
+        """Process messages until all ranks have called this and this rank `awaits` no more replies.
+
+        Afterwards no message is in flight.
+        """
+        # Messages of a rank arrive in order: only replies follow its TAG_QUIESCENT, and `awaits` covers them.
+        self._send_control_to_all(TAG_QUIESCENT)
+        while len(self._done) < self.comm.size - 1 or awaits():
+            self._handle(replica, self.comm.probe())
+        self._done.clear()
+        self._stop = False
+        # No rank may send messages of the next phase while another rank still collects TAG_QUIESCENT.
+        self.comm.barrier()
+
+    def _handle(self, replica: ReplicaView, message: Message) -> None:
+        if message.tag not in (TAG_STOP, TAG_QUIESCENT):
+            self._take(replica, message)
+            return
+        self.comm.receive(torch.empty(0), message.source, message.tag)
+        if message.tag == TAG_STOP:
+            self._stop = True
+        else:
+            self._done.add(message.source)
+
+    def _send_control_to_all(self, tag: int) -> None:
+        for rank in range(self.comm.size):
+            if rank != self.comm.rank:
+                self.comm.send(torch.empty(0), rank, tag, "control")

@@ -1,4 +1,4 @@
-"""The client of a parameter server: the requests of a worker or a relay, and their answers."""
+"""Client of a parameter server: the requests of a worker or a relay, and their answers."""
 
 from collections import Counter
 from dataclasses import dataclass
