@@ -1,12 +1,6 @@
-"""`algorithm:` of all names; settings of collective and parameter-server algorithms.
+"""Settings of all algorithms by name, with those of the collective and parameter-server algorithms.
 
-Settings of the collective algorithms, and of the baseline without communication.
-
-Checks of a momentum that an algorithm adds to the workers' optimizer.
-
-Settings of the parameter-server algorithms.
-
-Settings of all algorithms, by name.
+`config.decentralized` has the settings of the algorithms on a graph.
 """
 
 from collections.abc import Iterator
@@ -29,6 +23,9 @@ from nnlo_lib.config.decentralized import DecentralizedConfig, GossipConfig
 from nnlo_lib.config.optimizer import OptimizerConfig, SGDConfig
 from nnlo_lib.config.rules.loss_rules import RESTING
 from nnlo_lib.core.user_code import load_implementation
+
+MOMENTUM = ("algorithm", "momentum")
+SERVED = Capabilities(supports_server_tree=True, step="server's", asynchronous=True, min_ranks=2)
 
 
 class AllReduceConfig(BaseAlgorithmConfig):
@@ -112,53 +109,6 @@ class IndividualConfig(BaseAlgorithmConfig):
 
 CollectiveConfig = AllReduceConfig | AverageConfig | DiLoCoConfig | IndividualConfig
 
-MOMENTUM = ("algorithm", "momentum")
-
-
-def double_momentum(algorithm: Any, optimizer: Any) -> Iterator[str]:
-    """Yield a warning if the algorithm (config.GEMConfig, EASGDConfig) and the optimizer both have momentum."""
-    if algorithm.momentum and (getattr(optimizer, "beta1", 0) or getattr(optimizer, "momentum", 0)):
-        yield (
-            f"algorithm.momentum: {algorithm.name} multiplies its momentum with the momentum of {optimizer.name}, which trains "
-            "badly; set `algorithm.momentum: 0`, or an optimizer without momentum"
-        )
-
-
-def worker_momentum_faults(run: Any) -> Iterator[ConfigFault]:
-    """Yield the settings of a run (config.Run) that a momentum outside the optimizer would break."""
-    if run.parallel.processes_per_worker > 1:
-        yield ConfigFault(
-            "the processes of a worker share parameters, but only one of them has the momentum; "
-            "set `parallel.processes_per_worker: 1`, or `algorithm.momentum: 0`",
-            MOMENTUM,
-        )
-    if run.train.precision == "fp16":
-        yield ConfigFault(
-            "the momentum also moves parameters in a step that fp16 skips; set `train.precision: bf16`, "
-            "or `algorithm.momentum: 0`",
-            MOMENTUM,
-        )
-    yield from _gan_faults(run.problem, run.algorithm.name)
-
-
-def _gan_faults(problem: Any, name: str) -> Iterator[ConfigFault]:
-    for key in ("weight_clip", "generator_optimizer"):
-        if getattr(problem, key, None):
-            yield ConfigFault(
-                f"the momentum of {name} is added after the step that `problem.{key}` changes; "
-                f"set `algorithm.momentum: 0`, or remove `problem.{key}`",
-                MOMENTUM,
-            )
-    if resting := getattr(problem, "resting_key", None):
-        moved, off = RESTING[resting]
-        yield ConfigFault(
-            f"the momentum would move {moved} in every step; set `problem.{resting}: {off}`, or `algorithm.momentum: 0`",
-            MOMENTUM,
-        )
-
-
-SERVED = Capabilities(supports_server_tree=True, step="server's", asynchronous=True, min_ranks=2)
-
 
 class ParameterServerConfig(BaseAlgorithmConfig):
     """Settings that all parameter-server algorithms have."""
@@ -206,11 +156,6 @@ class DownpourConfig(ParameterServerConfig):
     def uses_train_optimizer(self) -> bool:
         """True unless the server has its own optimizer and answers every step of a worker."""
         return self.optimizer is None or self.sync_every > 1
-
-    @property
-    def is_asynchronous(self) -> bool:
-        """True if no worker waits for another."""
-        return not self.synchronous
 
 
 class EASGDConfig(ParameterServerConfig):
@@ -267,23 +212,18 @@ class EASGDConfig(ParameterServerConfig):
         return self.lr is None
 
     @property
-    def is_asynchronous(self) -> bool:
-        """True if no worker waits for another."""
-        return not self.synchronous
-
-    @property
     def exchanges_first(self) -> bool:
         """True: the center starts at the initial parameters."""
         return True
 
     def doubts(self, run: Any) -> Iterator[str]:
         """Yield a warning if `momentum` and the optimizer of a run (config.Run) both have momentum."""
-        yield from double_momentum(self, run.worker_train.optimizer)
+        yield from _double_momentum(self, run.worker_train.optimizer)
 
     def faults(self, run: Any) -> Iterator[ConfigFault]:
         """Yield faults if alpha of a run (config.Run) would be 1 or more, or its settings exclude `momentum`."""
         if self.momentum:
-            yield from worker_momentum_faults(run)
+            yield from _worker_momentum_faults(run)
         # With alpha of 1 or more, an exchange would move a worker onto the center or beyond it.
         if self.alpha is None and self.elastic_force >= run.workers:
             yield ConfigFault(
@@ -319,7 +259,45 @@ class GEMConfig(ParameterServerConfig):
 
     def doubts(self, run: Any) -> Iterator[str]:
         """Yield a warning if proxy and optimizer of a run (config.Run) both have momentum."""
-        yield from double_momentum(self, run.train.optimizer)
+        yield from _double_momentum(self, run.train.optimizer)
+
+
+def _double_momentum(algorithm: Any, optimizer: Any) -> Iterator[str]:
+    """Yield a warning if the algorithm (config.GEMConfig, EASGDConfig) and the optimizer both have momentum."""
+    if algorithm.momentum and (getattr(optimizer, "beta1", 0) or getattr(optimizer, "momentum", 0)):
+        yield (
+            f"algorithm.momentum: {algorithm.name} multiplies its momentum with the momentum of {optimizer.name}, which trains "
+            "badly; set `algorithm.momentum: 0`, or an optimizer without momentum"
+        )
+
+
+def _worker_momentum_faults(run: Any) -> Iterator[ConfigFault]:
+    """Yield the settings of a run (config.Run) that a momentum outside the optimizer would break."""
+    if run.parallel.processes_per_worker > 1:
+        yield ConfigFault(
+            "the processes of a worker share parameters, but only one of them has the momentum; "
+            "set `parallel.processes_per_worker: 1`, or `algorithm.momentum: 0`",
+            MOMENTUM,
+        )
+    if run.train.precision == "fp16":
+        yield ConfigFault(
+            "the momentum also moves parameters in a step that fp16 skips; set `train.precision: bf16`, "
+            "or `algorithm.momentum: 0`",
+            MOMENTUM,
+        )
+    for key in ("weight_clip", "generator_optimizer"):
+        if getattr(run.problem, key, None):
+            yield ConfigFault(
+                f"the momentum of {run.algorithm.name} is added after the step that `problem.{key}` changes; "
+                f"set `algorithm.momentum: 0`, or remove `problem.{key}`",
+                MOMENTUM,
+            )
+    if resting := getattr(run.problem, "resting_key", None):
+        moved, off = RESTING[resting]
+        yield ConfigFault(
+            f"the momentum would move {moved} in every step; set `problem.{resting}: {off}`, or `algorithm.momentum: 0`",
+            MOMENTUM,
+        )
 
 
 ParameterServerAlgorithmConfig = DownpourConfig | EASGDConfig | GEMConfig

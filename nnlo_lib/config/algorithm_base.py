@@ -115,8 +115,8 @@ class BaseAlgorithmConfig(ImplementedConfig):
 
     @property
     def is_asynchronous(self) -> bool:
-        """True if no worker waits for another."""
-        return self.capabilities.asynchronous
+        """True if no worker waits for another; a key `synchronous` makes them wait."""
+        return self.capabilities.asynchronous and not getattr(self, "synchronous", False)
 
     @property
     def sums_in_rank_order(self) -> bool:

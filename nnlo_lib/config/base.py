@@ -1,15 +1,6 @@
-"""Frozen, strict models with errors that name a key; classes of the user by path.py:Class.
+"""Base classes and helpers of the settings: frozen, strict models whose errors name a key.
 
-Base classes and helpers of the configuration: frozen, strict models with errors that name a key.
-
-Times as people write them: `90m`, `2h`, `24:00:00`, `1-12:00:00`; a bare number has the unit of its key.
-
-Effect of an edit of each key of the experiment file on results that exist already.
-
-A field declares its effect beside its type, as in `epochs: Annotated[int, EditEffect.RESUME]`. The keys of a section
-have the effect of the section unless they declare another one; the effect is RETRAIN if none is declared.
-
-Settings of a user's class, which an experiment names by `path.py:Class` instead of a built-in name.
+Further types of keys: times with a unit, effects of an edit on existing results, and classes of the user.
 """
 
 import difflib
@@ -42,6 +33,12 @@ from nnlo_lib.core.user_code import error_with_source_line, load_implementation
 RECORDED_RUN_CONTEXT = {"recorded": True}
 # Names become folder names and Snakemake wildcards.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$"  # file systems allow 255 characters, with suffixes
+USER_CLASS_PATTERN = r"\.py:\w+$"
+BUILT_IN, USER_CLASS = "built-in", "user_class"  # tags of the two kinds of a section
+SECONDS_OF_UNIT = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+TIME_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)\s*")
+CLOCK_TIME = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d)")  # Slurm's days-hours:minutes:seconds
+TIME_FORMS = "90m, 2h, 1d, 24:00:00 (hours:minutes:seconds) or 1-12:00:00 (days-hours:minutes:seconds)"
 
 
 class ConfigFault(NamedTuple):
@@ -69,9 +66,12 @@ def raise_config_error(message: str, *at: str) -> NoReturn:
     raise PydanticCustomError("refused", "{message}", {"message": message, "at": at})
 
 
-def is_missing_file(path: str, info: ValidationInfo) -> bool:
-    """Return True if a file that the run needs is missing; always False for recorded settings."""
-    return info.context != RECORDED_RUN_CONTEXT and not Path(path).is_file()
+def refuse_missing_file(path: str, info: ValidationInfo, *at: str) -> None:
+    """Raise a validation error if a file that the run needs is missing; recorded settings need no files."""
+    if info.context != RECORDED_RUN_CONTEXT and not Path(path).is_file():
+        raise_config_error(
+            f"file not found: '{path}'; paths are relative to the working directory of nnlo", *at
+        )
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,17 @@ class ConfigModel(BaseModel):
         return copy
 
 
+@cache
+def _limits(block: type[ConfigModel]) -> list[tuple[str, Requires | Excludes]]:
+    fields = block.model_fields.items()
+    return [
+        (key, each)
+        for key, field in fields
+        for each in field.metadata
+        if isinstance(each, Requires | Excludes)
+    ]
+
+
 class ImplementedConfig(ConfigModel):
     """Settings of an implementation class, which is imported only when an object is built (core.lazy_import).
 
@@ -133,17 +144,6 @@ class ImplementedConfig(ConfigModel):
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of the implementation: all keys except `name`."""
         return {key: value for key, value in self if key != "name"}
-
-
-@cache
-def _limits(block: type[ConfigModel]) -> list[tuple[str, Requires | Excludes]]:
-    fields = block.model_fields.items()
-    return [
-        (key, each)
-        for key, field in fields
-        for each in field.metadata
-        if isinstance(each, Requires | Excludes)
-    ]
 
 
 def default(block: type[ConfigModel], key: str) -> Any:
@@ -175,6 +175,13 @@ def merge_settings(base: Any, changes: Any) -> Any:
     return base | {key: merge_settings(base.get(key), value) for key, value in changes.items()}
 
 
+def value_at(settings: Any, *keys: str) -> Any:
+    """Return the value at nested keys of settings that are not validated yet, or None if there is none."""
+    for key in keys:
+        settings = settings.get(key) if isinstance(settings, dict) else None
+    return settings
+
+
 def block_types(annotation: Any) -> Iterator[type[ConfigModel]]:
     """Yield every ConfigModel class in a type annotation: the type itself, or the members of a union."""
     if isinstance(annotation, type) and issubclass(annotation, ConfigModel):
@@ -183,22 +190,16 @@ def block_types(annotation: Any) -> Iterator[type[ConfigModel]]:
         yield from block_types(part)
 
 
-SECONDS_OF_UNIT = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)\s*")
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d)")  # Slurm's days-hours:minutes:seconds
-FORMS = "90m, 2h, 1d, 24:00:00 (hours:minutes:seconds) or 1-12:00:00 (days-hours:minutes:seconds)"
-
-
 def seconds_of(text: str) -> float | None:
     """Return the seconds of a time such as `90m`, `1h 30m`, `24:00:00` or `1-12:00:00`; None for other text.
 
     Two numbers, as in `90:00`, are no time: they are minutes and seconds for Slurm, hours and minutes for LSF.
     """
-    if found := _CLOCK.fullmatch(text):
+    if found := CLOCK_TIME.fullmatch(text):
         days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
         return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
-    if text and not _PARTS.sub("", text):
-        return sum(float(number) * SECONDS_OF_UNIT[unit] for number, unit in _PARTS.findall(text))
+    if text and not TIME_PARTS.sub("", text):
+        return sum(float(number) * SECONDS_OF_UNIT[unit] for number, unit in TIME_PARTS.findall(text))
     return None
 
 
@@ -216,7 +217,7 @@ def _read(value: Any, unit: str) -> float | None:
     if not isinstance(value, str):
         return None
     if (seconds := seconds_of(value.strip())) is None:
-        raise_config_error(f"{value!r} is not a time; write a number of {unit}, or {FORMS}")
+        raise_config_error(f"{value!r} is not a time; write a number of {unit}, or {TIME_FORMS}")
     return seconds
 
 
@@ -231,7 +232,11 @@ Hours = Annotated[
 
 
 class EditEffect(Enum):
-    """What an edit causes; each value names the effect in the documentation."""
+    """Effect of an edit of a key on results that exist already; each value is its name in the documentation.
+
+    A field declares its effect beside its type, as in `epochs: Annotated[int, EditEffect.RESUME]`. The keys of a
+    section have the effect of the section unless they declare another one; the effect is RETRAIN if none is declared.
+    """
 
     RETRAIN = "retrain"
     RESUME = "resume"
@@ -269,18 +274,12 @@ def without_keys(settings: Any, keys: tuple[str, ...]) -> Any:
     if not isinstance(settings, dict):
         return settings
     return {
-        name: without_keys(value, tuple(_below(name, keys)))
+        name: without_keys(
+            value, tuple(key.removeprefix(f"{name}.") for key in keys if key.startswith(f"{name}."))
+        )
         for name, value in settings.items()
         if name not in keys
     }
-
-
-def _below(name: str, keys: tuple[str, ...]) -> Iterator[str]:
-    return (key.removeprefix(f"{name}.") for key in keys if key.startswith(f"{name}."))
-
-
-USER_CLASS_PATTERN = r"\.py:\w+$"
-BUILT_IN, USER_CLASS = "built-in", "user_class"  # tags of the two kinds of a section
 
 
 def user_class_tag(section: Any) -> str:
@@ -331,10 +330,7 @@ class UserClassConfig(ImplementedConfig):
         """Load the class, unless the configuration of a past run is read: its file may be gone."""
         if info.context == RECORDED_RUN_CONTEXT:
             return self
-        if is_missing_file(self.file, info):
-            raise_config_error(
-                f"file not found: '{self.file}'; paths are relative to the working directory of nnlo", "name"
-            )
+        refuse_missing_file(self.file, info, "name")
         try:
             found = load_implementation(self.name)
         except USER_CODE_ERRORS as error:  # whatever the user's file raises

@@ -1,9 +1,4 @@
-"""`checkpoint:` and `observe:`.
-
-Settings of checkpoints.
-
-Settings of tracing, monitoring and profiling.
-"""
+"""Settings of checkpoints, and of tracing, monitoring and profiling: the sections `checkpoint` and `observe`."""
 
 import re
 from importlib.util import find_spec
@@ -15,13 +10,8 @@ from nnlo_lib.config.base import SECONDS_OF_UNIT, ConfigModel, raise_config_erro
 from nnlo_lib.config.stopping import BestCheckpointConfig
 
 INTERVAL = r"^[1-9]\d* (s|min|h|steps?|epochs?)$"
-Interval = Annotated[
-    str,
-    Field(
-        pattern=INTERVAL,
-        examples=["30 s", "5 min", "2 h", "100 steps", "1 epoch"],
-    ),
-]
+Interval = Annotated[str, Field(pattern=INTERVAL, examples=["30 s", "5 min", "2 h", "100 steps", "1 epoch"])]
+ProfilerTool = Literal["torch", "cprofile"]
 
 
 class CheckpointConfig(ConfigModel):
@@ -92,9 +82,6 @@ class CheckpointConfig(ConfigModel):
         return self.every.split()[1]
 
 
-ProfilerTool = Literal["torch", "cprofile"]
-
-
 class ProfileConfig(ConfigModel):
     """A profiler for some steps of one rank."""
 
@@ -106,10 +93,6 @@ class ProfileConfig(ConfigModel):
     )
     first: int = Field(10, ge=1, description="First profiled step, counted from 1.")
     steps: int = Field(20, ge=1, description="Number of profiled steps.")
-
-
-def _by_name(value: Any) -> Any:
-    return {"tool": value} if isinstance(value, str) else value
 
 
 class ObserveConfig(ConfigModel):
@@ -126,7 +109,10 @@ class ObserveConfig(ConfigModel):
     )
     profile: Annotated[
         ProfileConfig | None,
-        BeforeValidator(_by_name, json_schema_input_type=ProfileConfig | ProfilerTool | None),
+        BeforeValidator(
+            lambda value: {"tool": value} if isinstance(value, str) else value,
+            json_schema_input_type=ProfileConfig | ProfilerTool | None,
+        ),
     ] = Field(
         None,
         description="Profiler for some steps: torch, cprofile, or a section with more settings; null: no profiler.",
@@ -140,7 +126,6 @@ class ObserveConfig(ConfigModel):
         description="Write the history also as nnlo_history.json in the format of NNLO's <model>_<trial>_history.json, for "
         "its plotting scripts.",
     )
-
     consensus_matrix: bool = Field(
         False,
         description="Write the L2 distance of every pair of nodes at each validation to consensus.npz, and show the "

@@ -6,6 +6,10 @@ from pydantic import Discriminator, Field, Tag
 
 from nnlo_lib.config.base import BUILT_IN, USER_CLASS, ImplementedConfig, UserClassConfig, user_class_tag
 
+Fraction = Annotated[
+    float, Field(gt=0, le=1, description="Fraction of the values that is sent; at least one value.")
+]
+
 
 class BaseCompressionConfig(ImplementedConfig):
     """Settings of a compressor.
@@ -45,9 +49,7 @@ class TopKConfig(BaseCompressionConfig):
 
     name: Literal["top_k"] = "top_k"
     implementation = "nnlo_lib.comm.compression.approximation:TopK"
-    fraction: float = Field(
-        0.01, gt=0, le=1, description="Fraction of the values that is sent; at least one value."
-    )
+    fraction: Fraction = 0.01
 
 
 class RandomKConfig(BaseCompressionConfig):
@@ -55,9 +57,7 @@ class RandomKConfig(BaseCompressionConfig):
 
     name: Literal["random_k"] = "random_k"
     implementation = "nnlo_lib.comm.compression.approximation:RandomK"
-    fraction: float = Field(
-        0.01, gt=0, le=1, description="Fraction of the values that is sent; at least one value."
-    )
+    fraction: Fraction = 0.01
 
 
 class QSGDConfig(BaseCompressionConfig):

@@ -1,9 +1,4 @@
-"""Settings of algorithms on a graph: decentralized and gossip.
-
-Settings of the synchronous algorithms on a graph: every round, nodes exchange vectors with their neighbors.
-
-Settings of the gossip algorithms: a node sends its parameters to one other node at a time.
-"""
+"""Settings of the algorithms on a graph, where nodes exchange vectors with neighbors, and of the gossip algorithms."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -191,11 +186,6 @@ class GoSGDConfig(BaseAlgorithmConfig):
         False,
         description="Wait for the pushes of the same step: slower with stragglers, but bit-identical in every run.",
     )
-
-    @property
-    def is_asynchronous(self) -> bool:
-        """True if no worker waits for another."""
-        return not self.synchronous
 
 
 class SGPConfig(BaseAlgorithmConfig):

@@ -1,9 +1,4 @@
-"""The whole file: runs, seeds, folds; resources of one training.
-
-Settings of an experiment file.
-
-Resources that one training needs.
-"""
+"""Settings of an experiment file, and the resources that one of its trainings needs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.base import NAME_PATTERN, EditEffect, merge_settings, raise_config_error
+from nnlo_lib.config.base import NAME_PATTERN, EditEffect, merge_settings, raise_config_error, value_at
 from nnlo_lib.config.run import JobSpec, Run
 from nnlo_lib.config.search import SearchConfig
 
@@ -53,8 +48,8 @@ class Experiment(Run):
     def _default_ranks(cls, values: Any) -> Any:
         """Set `parallel.ranks`, if it is not given, to the size of the search's rank groups."""
         # Nothing is validated yet: `values` can have any type at any level.
-        size = _within(values, "search", "blocks", "size")
-        has_ranks = _within(values, "parallel", "ranks") is not None
+        size = value_at(values, "search", "blocks", "size")
+        has_ranks = value_at(values, "parallel", "ranks") is not None
         return values if size is None or has_ranks else merge_settings(values, {"parallel": {"ranks": size}})
 
     @model_validator(mode="after")
@@ -100,20 +95,9 @@ class Experiment(Run):
                     yield JobSpec(run=run, seed=seed, fold=fold)
 
 
-def _within(values: Any, *path: str) -> Any:
-    """Return the value at nested keys, or None if there is none."""
-    for key in path:
-        values = values.get(key) if isinstance(values, dict) else None
-    return values
-
-
 @dataclass(frozen=True)
 class RunResources:
-    """Processes, cores, GPUs, memory and time of one training, computed from its configuration.
-
-    Attributes:
-        run: configuration of the training.
-    """
+    """Processes, cores, GPUs, memory and time of one training, computed from its configuration."""
 
     run: Run
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationInfo
 
-from nnlo_lib.config.base import is_missing_file, raise_config_error, suggest_name
+from nnlo_lib.config.base import raise_config_error, refuse_missing_file, suggest_name
 
 Loss = str | dict[str, str]  # one loss, or one for each output by its name or index
 
@@ -63,13 +63,7 @@ def metrics_schema(schema: dict[str, Any]) -> None:
 
 
 def check_accuracy_range(column: str, value: float | None, key: str) -> None:
-    """Raise a validation error if a column is an accuracy of nnlo, and a value for it is not between 0 and 1.
-
-    Args:
-        column: column of the history.
-        value: value that the column is compared with; None: none.
-        key: key of the value.
-    """
+    """Raise a validation error for `key` if a column is an accuracy of nnlo, and a value for it is not between 0 and 1."""
     if value is None or not ACCURACY_COLUMN.fullmatch(column) or 0 <= value <= 1:
         return
     per_cent = f" for {value:g} %" if 1 < value <= 100 else ""
@@ -78,10 +72,7 @@ def check_accuracy_range(column: str, value: float | None, key: str) -> None:
 
 
 def metric_direction(column: str) -> Literal["smaller", "larger"] | None:
-    """Return the direction in which a metric improves, by the name of its column; None for a user's metric.
-
-    The ends of the name tell the direction of a user's metric: `accuracy`, `r2`, `score`; `loss`, `error`.
-    """
+    """Return the direction in which a metric improves, by the name of its column; None if the name does not say it."""
     name = column.removeprefix("val_").removeprefix("train_")
     for suffix in NODE_SUFFIXES:
         name = name.removesuffix(suffix)
@@ -102,15 +93,7 @@ def metric_column(metric: str) -> str:
 
 
 def refuse_unknown_loss(problem: str, loss: Loss, weights: Iterable[str], info: ValidationInfo) -> None:
-    """Raise a validation error for an unknown loss, or for the weight of an output without a loss.
-
-    Args:
-        problem: name of the problem.
-        loss: one loss, or losses by output.
-        weights: outputs that have a loss weight.
-        info: context of the validation.
-    """
-    several = isinstance(loss, dict)
+    """Raise a validation error for an unknown loss, or for an output in `weights` that has no loss."""
     named = loss.items() if isinstance(loss, dict) else [("", loss)]
     if not named:
         raise_config_error(
@@ -125,18 +108,12 @@ def refuse_unknown_loss(problem: str, loss: Loss, weights: Iterable[str], info: 
                 "loss_weights",
             )
         # Outputs without a loss are not trained, so that their weight would have no effect.
-        if several and output not in loss:
+        if isinstance(loss, dict) and output not in loss:
             raise_config_error(f"output '{output}' has no loss; {suggest_name(output, loss)}", "loss_weights")
 
 
 def refuse_unknown_metrics(problem: str, metrics: tuple[str, ...], info: ValidationInfo) -> None:
-    """Raise a validation error for an unknown metric, or for two metrics with the same column name.
-
-    Args:
-        problem: name of the problem.
-        metrics: metrics as written in the experiment.
-        info: context of the validation.
-    """
+    """Raise a validation error for an unknown metric, or for two metrics with the same column name."""
     for index, metric in enumerate(metrics):
         name = metric.partition("@")[0]
         if not (TOP_K_ACCURACY_PATTERN.fullmatch(name) and problem == "classification"):
@@ -156,10 +133,7 @@ def _refuse_unknown(
 ) -> None:
     path, colon, _ = name.rpartition(":")
     if colon and path.endswith(".py"):
-        if is_missing_file(path, info):
-            raise_config_error(
-                f"file not found: '{path}'; paths are relative to the working directory of nnlo", *at
-            )
+        refuse_missing_file(path, info, *at)
     elif name not in known[problem]:
         elsewhere = " or ".join(other for other, names in known.items() if name in names)
         hint = suggest_name(name, known[problem]) if known[problem] else "there are none"

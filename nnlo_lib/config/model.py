@@ -1,9 +1,4 @@
-"""`model:`, and the user's files that settings name.
-
-Files of the user that settings name: code, networks, weights and other files.
-
-Settings of the trained network.
-"""
+"""Settings of the trained network, and the files of the user that settings name."""
 
 import os
 import re
@@ -17,42 +12,14 @@ from nnlo_lib.config.base import (
     ConfigModel,
     EditEffect,
     Requires,
-    is_missing_file,
     raise_config_error,
+    refuse_missing_file,
     suggest_name,
 )
 from nnlo_lib.core.user_code import imported_files
 from nnlo_lib.models.zoo_registry import MODELS, PATTERN, library_of
 
 CODE_REFERENCE = re.compile(r"(.+\.py)(:\w+)?(@.+)?")  # path.py, path.py:name, path.py:name@output
-
-
-def input_files(settings: Any) -> tuple[str, ...]:
-    """Return the user's files that settings name, in the order of their first appearance.
-
-    Code is followed through its imports (core.imported_files). Every other text with a suffix counts if it is
-    the path of a file, also in arguments of the user's own classes and functions.
-
-    Args:
-        settings: JSON value.
-    """
-    return tuple(dict.fromkeys(file for text in _texts(settings) for file in _files_of(text)))
-
-
-def _files_of(text: str) -> tuple[str, ...]:
-    if code := CODE_REFERENCE.fullmatch(text):
-        return imported_files(code[1])
-    return (text,) if Path(text).suffix and os.path.isfile(text) else ()
-
-
-def _texts(settings: Any) -> Iterator[str]:
-    if isinstance(settings, str):
-        yield settings
-    elif isinstance(settings, dict | list):
-        for each in settings.values() if isinstance(settings, dict) else settings:
-            yield from _texts(each)
-
-
 NETWORK_SUFFIXES = (".json", ".pt", ".pt2", ".pth", ".torch")  # of networks saved by Keras or torch
 WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".npz", ".h5", ".hdf5")
 FORMS = (
@@ -101,14 +68,11 @@ class ModelConfig(ConfigModel):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str, info: ValidationInfo) -> str:
-        path = _path(name)
-        if path is None and name not in MODELS and library_of(name) is None:
+        if (path := _path(name)) is not None:
+            refuse_missing_file(path, info)
+        elif name not in MODELS and library_of(name) is None:
             raise_config_error(
                 f"unknown model '{name}'; {suggest_name(name, MODELS)}, timm:NAME, hf:NAME, or path/to/file.py:function"
-            )
-        if path is not None and is_missing_file(path, info):
-            raise_config_error(
-                f"file not found: '{path}'; paths are relative to the working directory of nnlo"
             )
         return name
 
@@ -119,20 +83,16 @@ class ModelConfig(ConfigModel):
             path, _, function = reference.rpartition(":")
             if not path.endswith(".py") or not function.isidentifier():
                 raise_config_error(f"'{reference}' is not `path.py:Class`", name)
-            if is_missing_file(path, info):
-                raise_config_error(
-                    f"file not found: '{path}'; paths are relative to the working directory of nnlo", name
-                )
+            refuse_missing_file(path, info, name)
         return objects
 
     @field_validator("weights")
     @classmethod
     def _readable(cls, weights: str | None, info: ValidationInfo) -> str | None:
-        if weights is not None and is_missing_file(weights, info):
-            raise_config_error(
-                f"file not found: '{weights}'; paths are relative to the working directory of nnlo"
-            )
-        if weights is not None and Path(weights).suffix not in WEIGHT_SUFFIXES:
+        if weights is None:
+            return None
+        refuse_missing_file(weights, info)
+        if Path(weights).suffix not in WEIGHT_SUFFIXES:
             raise_config_error(f"'{weights}' has an unknown suffix; use one of {', '.join(WEIGHT_SUFFIXES)}")
         return weights
 
@@ -163,3 +123,26 @@ def _path(name: str) -> str | None:
     if ".py:" in name:
         return name.rpartition(":")[0]
     return name if Path(name).suffix in (".py", *NETWORK_SUFFIXES) else None
+
+
+def input_files(settings: Any) -> tuple[str, ...]:
+    """Return the user's files that settings, a JSON value, name, in the order of their first appearance.
+
+    Code is followed through its imports (core.imported_files). Every other text with a suffix counts if it is
+    the path of a file, also in arguments of the user's own classes and functions.
+    """
+    found: dict[str, None] = {}
+    for text in _texts(settings):
+        if code := CODE_REFERENCE.fullmatch(text):
+            found |= dict.fromkeys(imported_files(code[1]))
+        elif Path(text).suffix and os.path.isfile(text):
+            found[text] = None
+    return tuple(found)
+
+
+def _texts(settings: Any) -> Iterator[str]:
+    if isinstance(settings, str):
+        yield settings
+    elif isinstance(settings, dict | list):
+        for each in settings.values() if isinstance(settings, dict) else settings:
+            yield from _texts(each)

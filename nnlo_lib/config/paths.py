@@ -28,11 +28,7 @@ class HasFolder(Protocol):
 
 
 class PathBelow:
-    """Descriptor of a fixed file name: on an instance, the path below its `folder`; on the class, the descriptor.
-
-    Attributes:
-        name: name of the file or folder.
-    """
+    """Descriptor of a fixed file name: on an instance, the path below its `folder`; on the class, the descriptor."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,11 +43,7 @@ class PathBelow:
 
 @dataclass(frozen=True)
 class StatePaths:
-    """Files in `state/` of a training, which are kept after a failed attempt and are no outputs of Snakemake.
-
-    Attributes:
-        folder: the folder `state/`.
-    """
+    """Files in `folder`, state/ of a training, which are kept after a failed attempt and are no outputs of Snakemake."""
 
     folder: Path
 
@@ -88,17 +80,13 @@ class StatePaths:
 
     @property
     def next_archive(self) -> Path:
-        """Next unused folder for the state of an earlier training with other settings; numbered from 1."""
-        return self.folder / f"former-{1 + len(list(self.folder.glob('former-*')))}"
+        """Next unused folder for the state of an earlier training with other settings."""
+        return _next_archive(self.folder)
 
 
 @dataclass(frozen=True)
 class RunPaths:
-    """Files of one training: published outputs and `state/`.
-
-    Attributes:
-        folder: folder of the training, results/<experiment>/<run>/<job>/.
-    """
+    """Files of one training in `folder`, results/<experiment>/<run>/<job>/: published outputs and `state/`."""
 
     folder: Path
 
@@ -119,8 +107,7 @@ class RunPaths:
     nnlo_history = PathBelow("nnlo_history.json")
     tensorboard = PathBelow("tensorboard")
     code = PathBelow("code")
-    # This name and the names in SearchStatePaths come from earlier versions: files on disk are not
-    # renamed.
+    # This name and the names in SearchStatePaths come from earlier versions: files on disk are not renamed.
     chaos_log = PathBelow("said.txt")
     trial_log = PathBelow("trial.log")
 
@@ -162,11 +149,7 @@ class SearchStatePaths(StatePaths):
 
 @dataclass(frozen=True)
 class SearchPaths:
-    """Files of a search.
-
-    Attributes:
-        folder: folder of the search, results/<experiment>/search/.
-    """
+    """Files of a search in `folder`, results/<experiment>/search/."""
 
     folder: Path
 
@@ -188,8 +171,8 @@ class SearchPaths:
 
     @property
     def next_archive(self) -> Path:
-        """Next unused folder for trials with other settings, none of which has a result; numbered from 1."""
-        return self.folder / f"former-{1 + len(list(self.folder.glob('former-*')))}"
+        """Next unused folder for trials with other settings, none of which has a result."""
+        return _next_archive(self.folder)
 
     @property
     def state(self) -> SearchStatePaths:
@@ -197,7 +180,7 @@ class SearchPaths:
         return SearchStatePaths(self.folder / "state")
 
     def trial(self, number: int) -> Path:
-        """Return the file of a trial, with its point of the search space and the decisions about it."""
+        """Return the file of a trial, with its parameters and the decisions about it."""
         return self.trials / f"{number:04d}.json"
 
     def fold(self, trial: int, fold: int) -> RunPaths:
@@ -205,13 +188,7 @@ class SearchPaths:
         return RunPaths(self.trials / f"{trial:04d}/fold-{fold}")
 
     def result(self, trial: int, fold: int, epochs: int) -> Path:
-        """Return the result file of a fold task.
-
-        Args:
-            trial: number of the trial.
-            fold: number of the fold.
-            epochs: number of epochs to which the fold is trained.
-        """
+        """Return the result file of a fold task, which trains a fold to a number of epochs."""
         return self.fold(trial, fold).folder / f"epochs-{epochs}.json"
 
     def results(self) -> list[Path]:
@@ -224,23 +201,18 @@ class SearchPaths:
         return sorted(fold.glob("epochs-*.json"))
 
     def job_record(self, trial: int, fold: int, epochs: int) -> Path:
-        """Return the file with the scheduler's job of a fold task.
-
-        Args:
-            trial: number of the trial.
-            fold: number of the fold.
-            epochs: number of epochs to which the fold is trained.
-        """
+        """Return the file with the scheduler's job of a fold task."""
         return self.fold(trial, fold).folder / f"job-{epochs}.json"
+
+
+def _next_archive(folder: Path) -> Path:
+    """Return the next unused folder former-<n>, numbered from 1."""
+    return folder / f"former-{1 + len(list(folder.glob('former-*')))}"
 
 
 @dataclass(frozen=True)
 class ExperimentPaths:
-    """Files of an experiment.
-
-    Attributes:
-        name: name of the experiment.
-    """
+    """Files of the experiment `name`."""
 
     name: str
 
@@ -291,7 +263,7 @@ def store_of(run: Run, leads: bool = False) -> "StoreLocation":
     """Return the location of the store of a run's data.
 
     Args:
-        run: the run.
+        run: settings of the run.
         leads: see `locate_store`; jobs use the location that the process which started them has recorded.
     """
     # Imported here, because reading an experiment must not import h5py and numpy.

@@ -50,20 +50,6 @@ class RegressionConfig(ImplementedConfig):
     )
 
 
-class CriticWarmUpConfig(ConfigModel):
-    """More steps of the critic before some updates of the generator, as in the published code of the WGAN paper."""
-
-    steps: int = Field(
-        50, ge=1, description="Steps of the critic before each of these updates of the generator."
-    )
-    updates: int = Field(
-        25, ge=1, description="Number of updates of the generator at the start that have these steps."
-    )
-    every: int | None = Field(
-        500, ge=1, description="Later, every so many updates one has these steps, too; null: none."
-    )
-
-
 class DenseClassificationConfig(ImplementedConfig):
     """Predict the class of every place of a sample: of each token of a text, or each pixel of an image."""
 
@@ -81,6 +67,20 @@ class DenseClassificationConfig(ImplementedConfig):
     )
     ignore_index: int = Field(
         -100, description="Label of places that count neither for the loss nor for a metric, such as padding."
+    )
+
+
+class CriticWarmUpConfig(ConfigModel):
+    """More steps of the critic before some updates of the generator, as in the published code of the WGAN paper."""
+
+    steps: int = Field(
+        50, ge=1, description="Steps of the critic before each of these updates of the generator."
+    )
+    updates: int = Field(
+        25, ge=1, description="Number of updates of the generator at the start that have these steps."
+    )
+    every: int | None = Field(
+        500, ge=1, description="Later, every so many updates one has these steps, too; null: none."
     )
 
 

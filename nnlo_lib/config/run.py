@@ -1,7 +1,4 @@
-"""Settings of one run.
-
-Settings of a run that differ from their defaults, as text for the start of a training.
-"""
+"""Settings of one run, one of its trainings as a job, and the changed settings as text."""
 
 import hashlib
 import json
@@ -124,11 +121,9 @@ class Run(ConfigModel):
     def _fill_problem_defaults(self, info: ValidationInfo) -> Self:
         """Fill in a missing loss and missing metrics without marking them as set, then check both."""
         if isinstance(self.problem, UserProblemConfig):
-            if info.context == RECORDED_RUN_CONTEXT:
-                return (
-                    self  # A past run has recorded its loss and metrics; the reader runs no code of the user.
-                )
-            return self._fill_user_problem_defaults(self.problem)
+            # A past run has recorded its loss and metrics; reading it runs no code of the user.
+            recorded = info.context == RECORDED_RUN_CONTEXT or not self.problem.exists
+            return self if recorded else self._fill_user_problem_defaults(self.problem)
         problem = self.problem.name
         self._fill_in({"loss": LOSSES[problem][0], "metrics": DEFAULT_METRICS[problem]})
         refuse_unknown_loss(problem, self.loss, self.loss_weights, info)
@@ -137,8 +132,6 @@ class Run(ConfigModel):
 
     def _fill_user_problem_defaults(self, problem: UserProblemConfig) -> Self:
         """Fill in the loss and the metrics that the user's class defines, and refuse others."""
-        if not problem.exists:  # A past run has recorded its loss and metrics.
-            return self
         own = {"loss": problem.class_name, "metrics": problem.metrics}
         self._fill_in(own)
         for key, value in own.items():
@@ -170,6 +163,15 @@ class Run(ConfigModel):
             raise_config_error(f"'{metric}' is not measured; add it to `metrics`", "checkpoint", "best")
         return self
 
+    def _profile_error(self) -> str | None:
+        """Return why the profile is not possible, or None."""
+        profile, ranks = self.observe.profile, self.parallel.ranks
+        if profile and profile.rank >= ranks:
+            return f"rank {profile.rank} does not exist; use a rank from 0 to {ranks - 1}"
+        if profile and profile.tool == "cprofile" and self.parallel.transport == "simulated" and ranks > 1:
+            return "cprofile cannot distinguish simulated ranks, which share one process; set `observe.profile.tool: torch`"
+        return None
+
     @property
     def measured(self) -> tuple[str, ...]:
         """Column names of the loss and the metrics."""
@@ -195,23 +197,13 @@ class Run(ConfigModel):
     @property
     def settings(self) -> dict[str, Any]:
         """All settings, without keys that have the default of the problem; the base for overrides."""
-        # A default of one problem must not override the default of another problem that a run or a trial
-        # selects.
+        # A default of one problem must not override the default of another problem that a run or a trial selects.
         return self.model_dump(include=set(Run.model_fields) - self.problem_default_keys)
 
     @property
     def problem_default_keys(self) -> set[str]:
         """Keys whose values are defaults of the problem."""
         return {key for key in PROBLEM_DEFAULT_KEYS if key not in self.model_fields_set}
-
-    def _profile_error(self) -> str | None:
-        """Return why the profile is not possible, or None."""
-        profile, ranks = self.observe.profile, self.parallel.ranks
-        if profile and profile.rank >= ranks:
-            return f"rank {profile.rank} does not exist; use a rank from 0 to {ranks - 1}"
-        if profile and profile.tool == "cprofile" and self.parallel.transport == "simulated" and ranks > 1:
-            return "cprofile cannot distinguish simulated ranks, which share one process; set `observe.profile.tool: torch`"
-        return None
 
     @property
     def result_settings(self) -> str:
@@ -232,13 +224,7 @@ class Run(ConfigModel):
 
 
 class JobSpec(ConfigModel):
-    """One training of an experiment.
-
-    Attributes:
-        run: name of the run.
-        seed: seed of the training.
-        fold: number of the fold; None without cross-validation.
-    """
+    """One training of an experiment; `run` is the name of its run, `fold` is None without cross-validation."""
 
     run: str
     seed: int
@@ -252,10 +238,7 @@ class JobSpec(ConfigModel):
 
 
 def changed_settings(run: Run) -> Iterator[str]:
-    """Yield a line for each section of a run with the settings that are no defaults: `train: epochs 4, optimizer.lr 0.1`.
-
-    A variant such as an optimizer is its name and the settings that are no defaults.
-    """
+    """Yield a line for each section of a run with the settings that are no defaults: `train: epochs 4, optimizer.lr 0.1`."""
     name = run.problem.name
     of_problem = {"loss": LOSSES.get(name, ("",))[0], "metrics": list(DEFAULT_METRICS.get(name, ()))}
     for section, value in non_defaults(run).items():
@@ -264,12 +247,7 @@ def changed_settings(run: Run) -> Iterator[str]:
 
 
 def _settings(value: Any, key: str = "") -> Iterator[str]:
-    """Yield `key value` for each value in nested settings.
-
-    Args:
-        value: settings, or a single value.
-        key: keys that lead to the value, joined by dots; the name of a variant has the key of the variant.
-    """
+    """Yield `key value` for each value in nested settings; the name of a variant has the key of the variant."""
     if isinstance(value, dict):
         for name, each in sorted(value.items(), key=lambda item: item[0] != "name"):
             yield from _settings(each, key if name == "name" else f"{key}.{name}".lstrip("."))

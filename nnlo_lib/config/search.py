@@ -20,6 +20,15 @@ from nnlo_lib.config.space import SpaceConfig
 from nnlo_lib.config.stopping import better_direction
 
 DEFAULT_TRIALS = 20
+Initial = Annotated[
+    int, Field(ge=1, description="Number of first trials, which are points of a Sobol sequence.")
+]
+PromotionFactor = Annotated[
+    int,
+    Field(
+        ge=2, description="The best 1/factor of the trials of a rung are promoted to factor times the epochs."
+    ),
+]
 
 
 class ForestSamplerConfig(ImplementedConfig):
@@ -27,9 +36,7 @@ class ForestSamplerConfig(ImplementedConfig):
 
     name: Literal["forest"] = "forest"
     implementation = "nnlo_lib.search.samplers.surrogates:ForestSampler"
-    initial: int = Field(
-        10, ge=1, description="Number of first trials, which are points of a Sobol sequence."
-    )
+    initial: Initial = 10
     trees: int = Field(100, ge=1, description="Number of trees.")
 
 
@@ -38,9 +45,7 @@ class GaussianProcessSamplerConfig(ImplementedConfig):
 
     name: Literal["gp"] = "gp"
     implementation = "nnlo_lib.search.samplers.surrogates:GaussianProcessSampler"
-    initial: int = Field(
-        10, ge=1, description="Number of first trials, which are points of a Sobol sequence."
-    )
+    initial: Initial = 10
 
 
 class GeneticSamplerConfig(ImplementedConfig):
@@ -112,11 +117,7 @@ class AshaConfig(ImplementedConfig):
     name: Literal["asha"] = "asha"
     implementation = "nnlo_lib.search.pruners:AshaPruner"
     first: int = Field(1, ge=1, description="Epochs of the first rung.")
-    factor: int = Field(
-        3,
-        ge=2,
-        description="The best 1/factor of the trials of a rung are promoted to factor times the epochs.",
-    )
+    factor: PromotionFactor = 3
 
 
 class HyperbandConfig(ImplementedConfig):
@@ -125,11 +126,7 @@ class HyperbandConfig(ImplementedConfig):
     name: Literal["hyperband"] = "hyperband"
     implementation = "nnlo_lib.search.pruners:HyperbandPruner"
     first: int = Field(1, ge=1, description="Epochs of the lowest rung.")
-    factor: int = Field(
-        3,
-        ge=2,
-        description="The best 1/factor of the trials of a rung are promoted to factor times the epochs.",
-    )
+    factor: PromotionFactor = 3
 
 
 class MedianStoppingConfig(ImplementedConfig):

@@ -1,12 +1,6 @@
-"""Generated reference pages: keys, algorithms, edits, command line.
+"""Reference pages of the keys, the algorithms, the sub-commands, and the effects of edits.
 
-Reference page of the experiment file: a hand-written introduction, then a table for each section.
-
-Page of the algorithms: a hand-written introduction, the matrix of capabilities, and the class docstrings.
-
-The page of the command line: an introduction written by hand, and a section for each sub-command.
-
-Reference page of edits: a hand-written introduction, then what an edit of each key causes.
+Each page keeps its hand-written introduction, up to the marker.
 """
 
 import argparse
@@ -32,225 +26,14 @@ from nnlo_lib.config.docgen.schema import (
 )
 
 MARKER = "<!-- From here on written by `nnlo docs` from nnlo_lib/config/: edit there. -->\n"
-
-
-def reference_page(current: str) -> str:
-    """Return the page: the introduction of `current`, and a part for each section of the experiment file."""
-    introduction = current.partition(MARKER)[0]
-    sections: dict[str, str] = {}
-    for name, text in _sections(EXPERIMENT_SCHEMA):
-        # A section can occur at several keys, but the page describes it once.
-        sections.setdefault(name, text)
-    whole = ["## Top-level keys", "", *_table(EXPERIMENT_SCHEMA), *sections.values(), ""]
-    return "\n".join([introduction + MARKER, *whole])
-
-
-def _sections(block: Schema) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each section below `block`, recursively."""
-    for key, field in fields(block).items():
-        choices = member_blocks(field)
-        if len(choices) > 1:
-            yield key, f"\n## `{key}`\n\n{description_of(field)}"
-        for member in choices:
-            name, level = _names()[id(member)], "##" if len(choices) == 1 else "###"
-            yield name, "\n".join([f"\n{level} `{name}`\n", member["description"], "", *_table(member)])
-            yield from _sections(member)
-
-
-@cache
-def _names() -> dict[int, str]:
-    """Return the unique names of all sections by id(): `name` of the section or its key, or both if that is taken."""
-    named: dict[int, str] = {}
-    for key, member in _members(EXPERIMENT_SCHEMA):
-        name = discriminator_value(member) or key
-        # Sections of different keys can have the same name, such as `random`, but each section is one object
-        # of the schema.
-        if id(member) not in named:
-            named[id(member)] = f"{key}: {name}" if name in named.values() else name
-    return named
-
-
-def _members(block: Schema) -> Iterator[tuple[str, Schema]]:
-    for key, field in fields(block).items():
-        for member in member_blocks(field):
-            yield key, member
-            yield from _members(member)
-
-
-def _link(text: str, member: Schema) -> str:
-    return f"[{text}](#{_names()[id(member)].replace(': ', '-')})"
-
-
-def _table(block: Schema) -> Iterator[str]:
-    yield "| key | type and limits | default | meaning |"
-    yield "| --- | --- | --- | --- |"
-    for key, field in fields(block).items():
-        yield f"| `{key}` | {_kind(key, field)} | {_default(field)} | {description_of(field)} |"
-
-
-def _default(field: Schema) -> str:
-    """Return the default in the table; empty for a section without alternatives."""
-    if "$ref" in field:
-        return ""
-    return f"`{inline_yaml(_short(field))}`" if "default" in field else "required"
-
-
-def _kind(key: str, field: Schema) -> str:
-    """Return type and limits of a key in words."""
-    match field:
-        case {"$ref": _}:
-            (member,) = member_blocks(field)
-            return _link(discriminator_value(member) or "section", member)
-        case {"anyOf": choices} | {"oneOf": choices}:
-            return " or ".join(dict.fromkeys(_kind(key, choice) for choice in choices))
-        case {"enum": names}:
-            return " or ".join(f"`{name}`" for name in names)
-        case {"const": name}:
-            return f"`{name}`"
-        case {"type": "array", "items": items}:
-            return f"{'non-empty ' * field.get('minItems', 0)}list of: {_kind(key, items)}"
-        case {"type": "array", "prefixItems": items}:
-            return f"list of {len(items)}: {_kind(key, items[0])}"
-        case {"type": "object", "additionalProperties": {"anyOf": [{"$ref": _} as inner, *_]}}:
-            return f"mapping to {_kind(key, inner)}, list or value"
-        case {"type": "object"}:
-            return "mapping"
-        case {"type": kind}:
-            return f"{kind}{_limits(field)}"
-    return str(field["description"])
-
-
-def _limits(field: Schema) -> str:
-    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    return ",".join(f" {sign} {field[limit]}" for limit, sign in signs.items() if limit in field)
-
-
-def _short(field: Schema) -> Any:
-    """Return the default of a key; for a section only the settings that differ from the section's defaults."""
-    default = field["default"]
-    for member in member_blocks(field):
-        if isinstance(default, dict) and discriminator_value(member) == default.get("name"):
-            own = defaults(member)
-            return {key: default[key] for key in own if key == "name" or default[key] != own[key]}
-    return default
-
-
+CLI_MARKER = MARKER.replace("nnlo_lib/config/", "nnlo_lib/commands/")
 NNLO_LIB = Path(__file__).parents[2]
-HEADINGS = (
+ALGORITHM_HEADINGS = (
     "algorithm", "graph must be", "compression", "batch norm", "groups", "masters", "schedule", "asynchronous", "one model", "elastic", "`weight_clip`", "`critic_steps`", "ranks",
 )  # fmt: skip
-
-
-def algorithms_page(current: str) -> str:
-    """Return the page: the introduction of `current`, the matrix, and a section for each algorithm."""
-    introduction = current.partition(MARKER)[0]
-    sections = (section for name in ALGORITHMS for section in _algorithm_section(name))
-    return "\n".join([introduction + MARKER, "## Requirements and features", "", *_matrix(), *sections, ""])
-
-
-def _matrix() -> Iterator[str]:
-    yield f"| {' | '.join(HEADINGS)} |"
-    yield "| --- " * len(HEADINGS) + "|"
-    for name, row in ALGORITHMS.items():
-        cells = (
-            f"[`{name}`](#{name})", ", ".join(row.graph_properties) or "-", row.compression, row.batch_norm_buffers, _yes(row.supports_worker_groups),
-            _yes(row.supports_server_tree), _yes(row.supports_schedule), _yes(row.asynchronous), _yes(row.one_model), _yes(row.elastic),
-            row.keeps_weight_clip, row.keeps_critic_steps, f"{row.min_ranks}+",
-        )  # fmt: skip
-        yield f"| {' | '.join(cells)} |"
-
-
-def _yes(holds: bool) -> str:
-    return "yes" if holds else "no"
-
-
-def _algorithm_section(name: str) -> Iterator[str]:
-    yield f"\n## `{name}`\n"
-    module, _, class_name = ALGORITHM_CONFIGS[name].implementation.partition(":")
-    source = _file(module)
-    path = source.relative_to(NNLO_LIB.parent)
-    yield f"[{path}](../../{path}), [its keys](experiment.md#{name})\n"
-    for paragraph in _docstring(source, class_name).split("\n\n"):
-        if paragraph.startswith("    "):
-            yield f"```text\n{inspect.cleandoc(paragraph)}\n```\n"
-        else:
-            yield f"{paragraph}\n"
-
-
-def _file(module: str) -> Path:
-    return NNLO_LIB.parent.joinpath(*module.split(".")).with_suffix(".py")
-
-
-def _docstring(path: Path, class_name: str) -> str:
-    # Parsed instead of imported, because the implementations import torch.
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
-    return ast.get_docstring(found) or ""
-
-
-CLI_MARKER = MARKER.replace("nnlo_lib/config/", "nnlo_lib/commands/")
-
-
-def cli_page(current: str, parser: argparse.ArgumentParser) -> str:
-    """Return the page: the introduction of the current one, and the sub-commands of `parser`."""
-    introduction = current.partition(CLI_MARKER)[0]
-    return "\n".join([introduction + CLI_MARKER, *_command_sections(parser, 2)])
-
-
-def _command_sections(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for name, command in action.choices.items():
-                yield from _command_section(f"{'#' * level} `{command.prog}`", summaries[name], command)
-                yield from _command_sections(command, level + 1)
-
-
-def _command_section(heading: str, summary: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    # --log-level and --log-file, which all commands have, are in the hand-written introduction.
-    shown = [
-        action
-        for action in parser._actions
-        if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS
-    ]
-    usage = " ".join([parser.prog, *map(_usage, shown)])
-    yield f"{heading}\n\n{summary[:1].upper()}{summary[1:]}.\n\n```text\n{usage}\n```\n"
-    rows = [action for action in shown if not isinstance(action, argparse._SubParsersAction)]
-    if rows:
-        yield "| argument | default | meaning |\n| --- | --- | --- |"
-        yield from map(_option_row, rows)
-        yield ""
-
-
-def _usage(action: argparse.Action) -> str:
-    if isinstance(action, argparse._SubParsersAction):
-        return "COMMAND ..."
-    text = _signature(action)
-    return text if action.required else f"[{text}]"
-
-
-def _signature(action: argparse.Action) -> str:
-    """Return an argument as it is typed: `FILE`, `--seed SEED`, `--replay`, `--executor local|mpi`."""
-    name = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
-    value = "|".join(map(str, action.choices)) if action.choices else str(name)
-    value = f"{value} ..." if action.nargs in ("+", "*", argparse.REMAINDER) else value
-    if not action.option_strings:
-        return value
-    return action.option_strings[-1] if action.nargs == 0 else f"{action.option_strings[-1]} {value}"
-
-
-def _option_row(action: argparse.Action) -> str:
-    """Return an argument's row of the table."""
-    meaning = ((action.help or "") % {"default": action.default}).replace("|", "\\|")
-    has_default = action.option_strings and action.nargs != 0 and action.default not in (None, [])
-    default = f"`{action.default}`" if has_default else "required" if action.required else ""
-    name = _signature(action).replace("|", "\\|")
-    return f"| `{name}` | {default} | {meaning} |"
-
-
-HEADER = ("effect", "`snakemake`", "`nnlo run`", "`nnlo search`, and a search with `snakemake`")
+EDIT_HEADINGS = ("effect", "`snakemake`", "`nnlo run`", "`nnlo search`, and a search with `snakemake`")
 REFUSED = "refused: all trials must have equal settings"
-COLUMNS = {
+EDIT_COLUMNS = {
     EditEffect.RETRAIN: (
         "trains, evaluates and reports the runs concerned again, from step 0",
         "trains again from step 0; an unfinished training is kept in `state/former-<n>/`",
@@ -286,22 +69,214 @@ COLUMNS = {
 }
 
 
+def reference_page(current: str) -> str:
+    """Return the page: the introduction of `current`, and a part for each section of the experiment file."""
+    introduction = current.partition(MARKER)[0]
+    sections: dict[str, str] = {}
+    for name, text in _sections(EXPERIMENT_SCHEMA):
+        # A section can occur at several keys, but the page describes it once.
+        sections.setdefault(name, text)
+    whole = ["## Top-level keys", "", *_table(EXPERIMENT_SCHEMA), *sections.values(), ""]
+    return "\n".join([introduction + MARKER, *whole])
+
+
+def _sections(block: Schema) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each section below `block`, recursively."""
+    for key, field in fields(block).items():
+        choices = member_blocks(field)
+        if len(choices) > 1:
+            yield key, f"\n## `{key}`\n\n{description_of(field)}"
+        for member in choices:
+            name, level = _names()[id(member)], "##" if len(choices) == 1 else "###"
+            yield name, "\n".join([f"\n{level} `{name}`\n", member["description"], "", *_table(member)])
+            yield from _sections(member)
+
+
+@cache
+def _names() -> dict[int, str]:
+    """Return the unique names of all sections by id(): `name` of the section or its key, or both if that is taken."""
+    named: dict[int, str] = {}
+    for key, member in _members(EXPERIMENT_SCHEMA):
+        name = discriminator_value(member) or key
+        # Sections of different keys can have the same name, such as `random`, but each is one object of the schema.
+        if id(member) not in named:
+            named[id(member)] = f"{key}: {name}" if name in named.values() else name
+    return named
+
+
+def _members(block: Schema) -> Iterator[tuple[str, Schema]]:
+    for key, field in fields(block).items():
+        for member in member_blocks(field):
+            yield key, member
+            yield from _members(member)
+
+
+def _table(block: Schema) -> Iterator[str]:
+    yield from (table_row("key", "type and limits", "default", "meaning"), table_row(*["---"] * 4))
+    for key, field in fields(block).items():
+        yield table_row(f"`{key}`", _kind(key, field), _default(field), description_of(field))
+
+
+def _default(field: Schema) -> str:
+    """Return the default in the table; empty for a section without alternatives."""
+    if "$ref" in field:
+        return ""
+    return f"`{inline_yaml(_short(field))}`" if "default" in field else "required"
+
+
+def _kind(key: str, field: Schema) -> str:
+    """Return type and limits of a key in words."""
+    match field:
+        case {"$ref": _}:
+            (member,) = member_blocks(field)
+            return f"[{discriminator_value(member) or 'section'}](#{_names()[id(member)].replace(': ', '-')})"
+        case {"anyOf": choices} | {"oneOf": choices}:
+            return " or ".join(dict.fromkeys(_kind(key, choice) for choice in choices))
+        case {"enum": names}:
+            return " or ".join(f"`{name}`" for name in names)
+        case {"const": name}:
+            return f"`{name}`"
+        case {"type": "array", "items": items}:
+            return f"{'non-empty ' * field.get('minItems', 0)}list of: {_kind(key, items)}"
+        case {"type": "array", "prefixItems": items}:
+            return f"list of {len(items)}: {_kind(key, items[0])}"
+        case {"type": "object", "additionalProperties": {"anyOf": [{"$ref": _} as inner, *_]}}:
+            return f"mapping to {_kind(key, inner)}, list or value"
+        case {"type": "object"}:
+            return "mapping"
+        case {"type": kind}:
+            return f"{kind}{_limits(field)}"
+    return str(field["description"])
+
+
+def _limits(field: Schema) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    return ",".join(f" {sign} {field[limit]}" for limit, sign in signs.items() if limit in field)
+
+
+def _short(field: Schema) -> Any:
+    """Return the default of a key; for a section only the settings that differ from the section's defaults."""
+    default = field["default"]
+    for member in member_blocks(field):
+        if isinstance(default, dict) and discriminator_value(member) == default.get("name"):
+            own = defaults(member)
+            return {key: default[key] for key in own if key == "name" or default[key] != own[key]}
+    return default
+
+
+def algorithms_page(current: str) -> str:
+    """Return the page: the introduction of `current`, the matrix, and a section for each algorithm."""
+    introduction = current.partition(MARKER)[0]
+    sections = (section for name in ALGORITHMS for section in _algorithm_section(name))
+    return "\n".join([introduction + MARKER, "## Requirements and features", "", *_matrix(), *sections, ""])
+
+
+def _matrix() -> Iterator[str]:
+    yield table_row(*ALGORITHM_HEADINGS)
+    yield table_row(*["---"] * len(ALGORITHM_HEADINGS))
+    for name, row in ALGORITHMS.items():
+        yield table_row(
+            f"[`{name}`](#{name})", ", ".join(row.graph_properties) or "-", row.compression, row.batch_norm_buffers, _yes(row.supports_worker_groups),
+            _yes(row.supports_server_tree), _yes(row.supports_schedule), _yes(row.asynchronous), _yes(row.one_model), _yes(row.elastic),
+            row.keeps_weight_clip, row.keeps_critic_steps, f"{row.min_ranks}+",
+        )  # fmt: skip
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
+def _algorithm_section(name: str) -> Iterator[str]:
+    yield f"\n## `{name}`\n"
+    module, _, class_name = ALGORITHM_CONFIGS[name].implementation.partition(":")
+    source = NNLO_LIB.parent.joinpath(*module.split(".")).with_suffix(".py")
+    path = source.relative_to(NNLO_LIB.parent)
+    yield f"[{path}](../../{path}), [its keys](experiment.md#{name})\n"
+    for paragraph in _docstring(source, class_name).split("\n\n"):
+        if paragraph.startswith("    "):
+            yield f"```text\n{inspect.cleandoc(paragraph)}\n```\n"
+        else:
+            yield f"{paragraph}\n"
+
+
+def _docstring(path: Path, class_name: str) -> str:
+    # Parsed instead of imported, because the implementations import torch.
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+    return ast.get_docstring(found) or ""
+
+
+def cli_page(current: str, parser: argparse.ArgumentParser) -> str:
+    """Return the page: the introduction of the current one, and the sub-commands of `parser`."""
+    introduction = current.partition(CLI_MARKER)[0]
+    return "\n".join([introduction + CLI_MARKER, *_command_sections(parser, 2)])
+
+
+def _command_sections(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, command in action.choices.items():
+                yield from _command_section(f"{'#' * level} `{command.prog}`", summaries[name], command)
+                yield from _command_sections(command, level + 1)
+
+
+def _command_section(heading: str, summary: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    # --log-level and --log-file, which all commands have, are in the hand-written introduction.
+    shown = [
+        action
+        for action in parser._actions
+        if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS
+    ]
+    usage = " ".join([parser.prog, *map(_usage, shown)])
+    yield f"{heading}\n\n{summary[:1].upper()}{summary[1:]}.\n\n```text\n{usage}\n```\n"
+    rows = [action for action in shown if not isinstance(action, argparse._SubParsersAction)]
+    if rows:
+        yield from (table_row("argument", "default", "meaning"), table_row(*["---"] * 3))
+        yield from map(_option_row, rows)
+        yield ""
+
+
+def _usage(action: argparse.Action) -> str:
+    if isinstance(action, argparse._SubParsersAction):
+        return "COMMAND ..."
+    text = _signature(action)
+    return text if action.required else f"[{text}]"
+
+
+def _signature(action: argparse.Action) -> str:
+    """Return an argument as it is typed: `FILE`, `--seed SEED`, `--replay`, `--executor local|mpi`."""
+    name = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
+    value = "|".join(map(str, action.choices)) if action.choices else str(name)
+    value = f"{value} ..." if action.nargs in ("+", "*", argparse.REMAINDER) else value
+    if not action.option_strings:
+        return value
+    return action.option_strings[-1] if action.nargs == 0 else f"{action.option_strings[-1]} {value}"
+
+
+def _option_row(action: argparse.Action) -> str:
+    """Return an argument's row of the table."""
+    meaning = ((action.help or "") % {"default": action.default}).replace("|", "\\|")
+    has_default = action.option_strings and action.nargs != 0 and action.default not in (None, [])
+    default = f"`{action.default}`" if has_default else "required" if action.required else ""
+    name = _signature(action).replace("|", "\\|")
+    return table_row(f"`{name}`", default, meaning)
+
+
 def edits_page(current: str) -> str:
     """Return the page: the introduction of `current`, the effects, and the keys with each effect."""
     introduction = current.partition(MARKER)[0]
-    return "\n".join([introduction + MARKER, *_effects(), "", *_keys(), ""])
-
-
-def _effects() -> Iterator[str]:
-    yield from ("## Effects", "", _table_row(*HEADER), _table_row(*["---"] * len(HEADER)))
-    yield from (_table_row(effect.value, *COLUMNS[effect]) for effect in EditEffect)
-
-
-def _keys() -> Iterator[str]:
-    yield from ("## Keys", "", _table_row("effect", "keys and sections"), _table_row("---", "---"))
+    effects = [
+        "## Effects", "", table_row(*EDIT_HEADINGS), table_row(*["---"] * len(EDIT_HEADINGS)),
+        *(table_row(effect.value, *EDIT_COLUMNS[effect]) for effect in EditEffect),
+    ]  # fmt: skip
+    keys = ["## Keys", "", table_row("effect", "keys and sections"), table_row("---", "---")]
     for effect in EditEffect:
-        yield _table_row(effect.value, ", ".join(f"`{key}`" for key in keys_with(Experiment, effect)))
+        named = ", ".join(f"`{key}`" for key in keys_with(Experiment, effect))
+        keys.append(table_row(effect.value, named))
+    return "\n".join([introduction + MARKER, *effects, "", *keys, ""])
 
 
-def _table_row(*cells: str) -> str:
+def table_row(*cells: str) -> str:
+    """Return a row of a table in Markdown."""
     return f"| {' | '.join(cells)} |"

@@ -1,11 +1,4 @@
-"""JSON schema, and the default experiment file.
-
-Access to the keys, sections and descriptions in the JSON schema that pydantic generates for the experiment.
-
-The default experiment, with all unchanged keys as comments.
-
-JSON schema with which editors complete and check an experiment file.
-"""
+"""The JSON schema of the experiment: access to its sections, the default file, and the schema for editors."""
 
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -19,6 +12,27 @@ from nnlo_lib.config.base import USER_CLASS, USER_CLASS_PATTERN
 
 Schema = dict[str, Any]
 EXPERIMENT_SCHEMA: Schema = Experiment.model_json_schema()
+QUICKSTART: dict[str, Any] = {
+    "name": "quickstart",
+    "model": {"name": "simplecnn", "args": {"dropout": 0.25}},
+    "train": {"epochs": 20, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}},
+    "seeds": [1, 2, 3],
+    "runs": {
+        "allreduce": {"algorithm": {"name": "allreduce"}, "parallel": {"ranks": 2}},
+        "downpour": {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 3}},
+    },
+}
+HEADER = """\
+# yaml-language-server: $schema=../workflow/schemas/experiment.schema.json
+#
+# The default experiment: `make run` runs it. To make your own, copy this file, edit the copy, and
+#   nnlo check mine.yaml
+#   snakemake --profile profiles/local --configfile mine.yaml
+#
+# This file lists all keys. A line that starts with # shows a default: to change it, remove the # (and the #
+# of the section's first line). Reference: docs/reference/experiment.md. `nnlo docs` generates this file.
+"""
+COLUMN, WIDTH = 32, 110  # start of the comments and maximum length of a line, in characters
 
 
 def fields(block: Schema) -> Schema:
@@ -72,30 +86,6 @@ def inline_yaml(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-QUICKSTART: dict[str, Any] = {
-    "name": "quickstart",
-    "model": {"name": "simplecnn", "args": {"dropout": 0.25}},
-    "train": {"epochs": 20, "batch_size": 16, "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}},
-    "seeds": [1, 2, 3],
-    "runs": {
-        "allreduce": {"algorithm": {"name": "allreduce"}, "parallel": {"ranks": 2}},
-        "downpour": {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 3}},
-    },
-}
-
-HEADER = """\
-# yaml-language-server: $schema=../workflow/schemas/experiment.schema.json
-#
-# The default experiment: `make run` runs it. To make your own, copy this file, edit the copy, and
-#   nnlo check mine.yaml
-#   snakemake --profile profiles/local --configfile mine.yaml
-#
-# This file lists all keys. A line that starts with # shows a default: to change it, remove the # (and the #
-# of the section's first line). Reference: docs/reference/experiment.md. `nnlo docs` generates this file.
-"""
-COLUMN, WIDTH = 32, 110  # start of the comments and maximum length of a line, in characters
-
-
 def default_file() -> str:
     """Return the text of the default experiment."""
     groups = [
@@ -112,11 +102,8 @@ def _setting(
     """Yield the lines of one key; a key that is not in `chosen` starts with a #.
 
     Args:
-        key: name of the key.
-        field: schema of the key.
-        chosen: settings of the default experiment at this level.
+        chosen: settings of the default experiment at the level of the key.
         default: default settings at this level.
-        indent: spaces before the key.
     """
     value = chosen.get(key, default.get(key, field["default"]))
     start = f"{'' if key in chosen else '#'}{indent}{key}:"
@@ -140,10 +127,8 @@ def _block(field: Schema, chosen: Mapping[str, Any], value: Mapping[str, Any], i
     An alternative shows only the keys that differ from the selected section.
 
     Args:
-        field: schema of the key.
         chosen: settings of the section in the default experiment.
         value: settings of the section, including defaults.
-        indent: spaces before the keys.
     """
     others = {discriminator_value(member): member for member in member_blocks(field)}
     # The commented alternatives are valid settings, but a user's class requires a file.
@@ -185,8 +170,7 @@ def experiment_schema() -> Schema:
         if discriminator_value(block):
             block["required"] = ["name", *(key for key in block.get("required", []) if key != "name")]
     runs = whole["properties"]["runs"]
-    # pydantic describes the entries as arbitrary mappings, because a run is validated after its merge with
-    # the base.
+    # pydantic describes the entries as arbitrary mappings, because a run is validated after its merge with the base.
     del runs["patternProperties"]
     runs |= {"propertyNames": {"pattern": NAME_PATTERN}, "additionalProperties": {"$ref": "#/$defs/PartRun"}}
     whole["$defs"] |= parts | {

@@ -1,7 +1,4 @@
-"""Reference page of the older systems: a hand-written introduction, counts, and one row for each feature.
-
-Table of the features of the five older systems, with the test or the reason of each.
-"""
+"""The features of the five older systems: their table, with the test or the reason of each, and its page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -13,9 +10,11 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
 
-from nnlo_lib.config.docgen.pages import MARKER
+from nnlo_lib.config.docgen.pages import MARKER, table_row
 
 SEED_TABLE_FILE = "docs/reference/seed_rows.yaml"
+SEEDS_MARKER = MARKER.replace("nnlo_lib/config/", SEED_TABLE_FILE)
+PAGE_FOLDER = "docs/reference"
 
 
 class RowState(StrEnum):
@@ -24,6 +23,9 @@ class RowState(StrEnum):
     DONE = "done"
     NOT = "not"
     OPEN = "open"
+
+
+STATE_WORDS = {RowState.DONE: "yes", RowState.NOT: "no", RowState.OPEN: "open"}
 
 
 @dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid"))
@@ -77,11 +79,6 @@ def load_seed_table(root: Path) -> dict[str, list[SeedRow]]:
     return TypeAdapter(dict[str, list[SeedRow]]).validate_python(yaml.safe_load(text))
 
 
-SEEDS_MARKER = MARKER.replace("nnlo_lib/config/", SEED_TABLE_FILE)
-PAGE_FOLDER = "docs/reference"
-STATE_WORDS = {RowState.DONE: "yes", RowState.NOT: "no", RowState.OPEN: "open"}
-
-
 def seeds_page(current: str, table: Mapping[str, Sequence[SeedRow]]) -> str:
     """Return the page: the introduction of `current`, the counts, and the features of each system."""
     introduction = current.partition(SEEDS_MARKER)[0]
@@ -116,13 +113,11 @@ def _evidence(row: SeedRow) -> str:
     if row.state is RowState.OPEN:
         return ""
     if row.state is RowState.DONE:
-        return ", ".join([*map(_test, row.tests), *(f"`{each}`" for each in row.commands)])
+        tests = [
+            f"[`{name}`]({_link(file)})" for file, _, name in (each.partition("::") for each in row.tests)
+        ]
+        return ", ".join([*tests, *(f"`{each}`" for each in row.commands)])
     return f"{row.why} See [{row.page.rpartition('/')[2]}]({_link(row.page)})." if row.page else row.why
-
-
-def _test(test: str) -> str:
-    file, _, name = test.partition("::")
-    return f"[`{name}`]({_link(file)})"
 
 
 def _link(path: str) -> str:
@@ -130,8 +125,4 @@ def _link(path: str) -> str:
 
 
 def _line(*cells: str) -> str:
-    return f"| {' | '.join(map(_escaped, cells))} |"
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")
+    return table_row(*(cell.replace("|", "\\|") for cell in cells))

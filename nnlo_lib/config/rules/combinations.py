@@ -1,7 +1,4 @@
-"""Settings of the graph and the optimizer that an algorithm ignores.
-
-Checks that the settings of a run fit the capabilities of its algorithm.
-"""
+"""Checks that the settings of a run fit the capabilities of its algorithm, and settings that the algorithm ignores."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +22,8 @@ from nnlo_lib.config.rules.step_rules import (
     step_setting_faults,
 )
 from nnlo_lib.config.topology import CompleteGraphConfig, GraphSequenceConfig
+
+DEFAULT_WEIGHTS = default(CompleteGraphConfig, "weights")
 
 
 def first_fault(run: Any) -> ConfigFault | None:
@@ -76,9 +75,6 @@ def _compression_faults(run: Any, name: str, row: Capabilities) -> Iterator[Conf
         f"or use another algorithm: {others}",
         ("compression", "name"),
     )
-
-
-DEFAULT_WEIGHTS = default(CompleteGraphConfig, "weights")
 
 
 def unused_settings(run: Any) -> Iterator[ConfigFault]:

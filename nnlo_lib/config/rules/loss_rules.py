@@ -1,11 +1,4 @@
-"""Checks that watched metrics are measured.
-
-Checks of the settings and models of a gan.
-
-Checks that settings of a loss or a metric belong to one that the run computes.
-
-Checks that a run has what the settings of `observe` request.
-"""
+"""Checks of what a run computes and records: gan, loss settings, observed arrays, watched metrics."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +14,17 @@ RESTING = {
     "critic_steps": ("the generator", "1"),
     "critic_warm_up": ("the generator", "null"),
     "half_steps": ("the resting network", "false"),
+}
+# Settings of a problem, and the functions that read them as a loss or as a metric.
+READERS = {
+    "huber_delta": ("huber",),
+    "outputs": ("binary_cross_entropy", "binary_accuracy"),
+}
+SUPERVISED = ("classification", "regression", "dense_classification")
+# Of keys that are usually a name, which has no place for the direction.
+DIRECTION_REMEDIES = {
+    "train.restore_best": "set train.restore_best: {{metric: {}, better: larger}}, or smaller",
+    "checkpoint.best": "set checkpoint.best: {{metric: {}, better: larger}}, or smaller",
 }
 
 
@@ -112,13 +116,6 @@ def _step_faults(run: Any) -> Iterator[ConfigFault]:
         )
 
 
-# Settings of a problem, and the functions that read them as a loss or as a metric.
-READERS = {
-    "huber_delta": ("huber",),
-    "outputs": ("binary_cross_entropy", "binary_accuracy"),
-}
-
-
 def loss_setting_faults(run: Any) -> Iterator[ConfigFault]:
     """Yield the settings of the problem of a run (config.Run) that neither its loss nor its metrics read."""
     if run.problem.name == "classification":
@@ -182,9 +179,6 @@ def _is_changed(section: Any, key: str) -> bool:
     return bool(getattr(section, key) != default(type(section), key))
 
 
-SUPERVISED = ("classification", "regression", "dense_classification")
-
-
 def observed_array_faults(run: Any) -> Iterator[ConfigFault]:
     """Yield the settings of `observe` for which a run (config.Run) has nothing to write."""
     if run.observe.consensus_matrix and not run.algorithm.capabilities.replicas_differ:
@@ -206,13 +200,6 @@ def observed_array_faults(run: Any) -> Iterator[ConfigFault]:
         )
 
 
-# Keys that are usually a name, which has no place for the direction.
-_SECTIONS = {
-    "train.restore_best": "set train.restore_best: {{metric: {}, better: larger}}, or smaller",
-    "checkpoint.best": "set checkpoint.best: {{metric: {}, better: larger}}, or smaller",
-}
-
-
 def watched_metric_faults(run: Any) -> Iterator[ConfigFault]:
     """Yield a fault for each watched metric that a run (config.Run) does not measure."""
     for key, metric in run.train.watched.items():
@@ -230,7 +217,7 @@ def watched_metric_faults(run: Any) -> Iterator[ConfigFault]:
 
 
 def _unknown_direction(metric: str, key: str) -> str:
-    remedy = _SECTIONS.get(key, f"set {key}.better").format(metric)
+    remedy = DIRECTION_REMEDIES.get(key, f"set {key}.better").format(metric)
     return f"'{metric}': its name does not say whether smaller or larger values are better; {remedy}"
 
 

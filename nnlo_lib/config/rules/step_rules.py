@@ -1,9 +1,4 @@
-"""Checks that the algorithm uses the settings of the learning rate.
-
-Checks that workers can take batches on demand (`train.dealing: dynamic`).
-
-Checks that the ranks of a run suffice for servers and workers, and can be divided into workers.
-"""
+"""Checks of the steps of workers: batches on demand, numbers of ranks, and settings of the learning rate."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,8 +6,16 @@ from typing import Any
 from nnlo_lib.config.algorithm_base import StepOwner
 from nnlo_lib.config.base import ConfigFault
 from nnlo_lib.config.schedule import ConstantScheduleConfig, DiminishingScheduleConfig
+from nnlo_lib.config.train import TrainConfig
 
-DEALING = ("train", "dealing")
+DEALING, RANKS = ("train", "dealing"), ("parallel", "ranks")
+REASONS_WITHOUT_SCHEDULE: dict[StepOwner, str] = {
+    "server's": "applies updates on the server, which does not support learning-rate schedules",
+    "algorithm's": "has no optimizer: its step follows from algorithm.beta",
+}
+REASON_WITHOUT_OPTIMIZER = (
+    "with `algorithm.optimizer` and `sync_every: 1` updates parameters only by the server's optimizer"
+)
 
 
 def dynamic_dealing_faults(run: Any) -> Iterator[ConfigFault]:
@@ -43,9 +46,6 @@ def _waiting_fault(algorithm: Any) -> ConfigFault:
     if algorithm.capabilities.asynchronous:
         reason = f"with `algorithm.synchronous: true`, {reason}, or remove `algorithm.synchronous`"
     return ConfigFault(reason, DEALING)
-
-
-RANKS = ("parallel", "ranks")
 
 
 def rank_count_faults(run: Any) -> Iterator[ConfigFault]:
@@ -89,29 +89,14 @@ def _too_few_ranks(run: Any, workers: int) -> ConfigFault:
     )
 
 
-REASONS_WITHOUT_SCHEDULE: dict[StepOwner, str] = {
-    "server's": "applies updates on the server, which does not support learning-rate schedules",
-    "algorithm's": "has no optimizer: its step follows from algorithm.beta",
-}
-
-REASON_WITHOUT_OPTIMIZER = (
-    "with `algorithm.optimizer` and `sync_every: 1` updates parameters only by the server's optimizer"
-)
-
-
 def step_setting_faults(run: Any) -> Iterator[ConfigFault]:
     """Yield the faults of a run (config.Run) in settings of the learning rate."""
     yield from _ignored_rate_faults(run.train, run.algorithm)
     yield from _diminishing_faults(run.worker_train, run.workers)
 
 
-def _ignored_rate_faults(train: Any, algorithm: Any) -> Iterator[ConfigFault]:
-    """Yield faults for settings of a learning rate that the algorithm does not use.
-
-    Args:
-        train: section `train` of the run (config.TrainConfig).
-        algorithm: section `algorithm` of the run (config.BaseAlgorithmConfig).
-    """
+def _ignored_rate_faults(train: TrainConfig, algorithm: Any) -> Iterator[ConfigFault]:
+    """Yield faults for settings of a learning rate that the algorithm does not use."""
     name, row = algorithm.name, algorithm.capabilities
     has_optimizer = algorithm.uses_train_optimizer or algorithm.worker_optimizer
     if not has_optimizer and row.step != "algorithm's" and train.scale_lr != "none":
@@ -129,13 +114,8 @@ def _ignored_rate_faults(train: Any, algorithm: Any) -> Iterator[ConfigFault]:
         yield ConfigFault(f"{why}; set `train.scale_lr: none`", ("train", "scale_lr"))
 
 
-def _diminishing_faults(train: Any, workers: int) -> Iterator[ConfigFault]:
-    """Yield the fault of a diminishing schedule of which the second learning rate is 0 or negative.
-
-    Args:
-        train: section `train` of the run (config.TrainConfig).
-        workers: number of workers.
-    """
+def _diminishing_faults(train: TrainConfig, workers: int) -> Iterator[ConfigFault]:
+    """Yield the fault of a diminishing schedule of which the second learning rate is 0 or negative."""
     schedule, lr = train.schedule, train.scaled_lr(workers)
     # Later rates have the sign of the second one, because mu lr only falls.
     if isinstance(schedule, DiminishingScheduleConfig) and schedule.mu * lr >= 1:
