@@ -35,7 +35,6 @@ class AttemptOutcome:
     """Outcome of an attempt.
 
     Attributes:
-        reason: reason of the end.
         error: message for the user.
         signal: name of the signal that stopped the attempt, or an empty string.
         is_user_error: whether the user must correct the cause.
@@ -78,7 +77,6 @@ class Decision:
     """An action.
 
     Attributes:
-        action: what follows.
         why: reason, a phrase for a message.
         reason: reason with which the next attempt would end again if the task is given up; None if no attempt tells it.
     """
@@ -129,13 +127,7 @@ def decide(attempts: Sequence[Attempt], report: EndReport) -> Decision:
 
 
 def count_without_record(before: int, is_recorded: bool, job: JobReport) -> int:
-    """Return the number of tries in succession that left no attempt, after one more try.
-
-    Args:
-        before: number before this try.
-        is_recorded: whether this try left an attempt.
-        job: report of the batch system; a preempted job is no try.
-    """
+    """Return the number of tries in succession that left no attempt, after one more try; a preempted job is no try."""
     return 0 if is_recorded else before + (job.state != PREEMPTED)
 
 

@@ -1,8 +1,6 @@
-"""State/attempts.jsonl: the record of attempts, and statistics over them (lost steps, ETTR).
+"""Record of a task's attempts in state/attempts.jsonl, one line per ended attempt, and statistics over it.
 
-The record of a task's attempts: state/attempts.jsonl, one line per ended attempt.
-
-Statistics over the attempts of a task: end reasons, lost steps and effective training time.
+The statistics are end reasons, lost steps and the effective training time ratio (ETTR).
 """
 
 import json
@@ -12,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import ExitReason
 
-RESERVED_BYTES = 65_536
+FINISHED = "finished"
+RESERVED_BYTES = 65_536  # for the record of an attempt that fills the disk
 
 
 @dataclass(frozen=True)
@@ -31,15 +30,12 @@ class Attempt:
         attempt: number of the attempt, from 1.
         started: start time, ISO 8601.
         ended: end time, ISO 8601.
-        seconds: duration.
         host: host of the launcher.
         job: id of the batch job, if any.
-        reason: reason of the end.
         error: one-line error message, if any.
         start: step from which it started (`from` in the file).
         reached: last step it completed.
         saved: step of the newest checkpoint at its end.
-        ranks: number of ranks.
         training: start of the fingerprint of the training, which differs after an edit that trains again; None if
             unknown.
     """
@@ -61,7 +57,7 @@ class Attempt:
     @property
     def is_finished(self) -> bool:
         """Whether it ended as intended."""
-        return self.reason == "finished"
+        return self.reason == FINISHED
 
     @property
     def is_mistake(self) -> bool:
@@ -89,12 +85,18 @@ def append_attempt(state: Path, attempt: Attempt) -> None:
         os.fsync(file.fileno())
 
 
-def _replace_last_attempt(state: Path, attempt: Attempt) -> None:
-    path = StatePaths(state).attempts
-    lines = path.read_text(errors="replace").splitlines()
-    last = max(number for number, line in enumerate(lines) if _parse(line))
-    with atomic_write(path) as part:
-        part.write_text("".join(f"{line}\n" for line in [*lines[:last], _line(attempt), *lines[last + 1 :]]))
+def _line(attempt: Attempt) -> str:
+    fields = asdict(attempt)
+    # `from` is a keyword of Python and cannot be the name of a field.
+    return json.dumps({"from" if name == "start" else name: value for name, value in fields.items()})
+
+
+def _parse(line: str) -> Attempt | None:
+    try:
+        fields = load_json(line)
+        return Attempt(**{"start": fields.pop("from"), **fields})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 class AttemptLog:
@@ -110,7 +112,7 @@ class AttemptLog:
         return len(self.attempts) + 1
 
     def reserve_space(self) -> None:
-        """Occupy space, so that an attempt that fills the disk can be recorded; ignore errors."""
+        """Occupy RESERVED_BYTES of the disk; ignore errors."""
         # Random bytes, because file systems store zeros or repeated bytes without occupying space.
         with suppress(OSError):
             self._reserve.write_bytes(os.urandom(RESERVED_BYTES))
@@ -127,7 +129,11 @@ class AttemptLog:
 
     def replace_last(self, attempt: Attempt) -> None:
         """Replace the last attempt. Raises OSError, and leaves `attempts` unchanged, if it cannot be written."""
-        _replace_last_attempt(self._state, attempt)
+        path = StatePaths(self._state).attempts
+        lines = path.read_text(errors="replace").splitlines()
+        lines[max(number for number, line in enumerate(lines) if _parse(line))] = _line(attempt)
+        with atomic_write(path) as part:
+            part.write_text("".join(f"{line}\n" for line in lines))
         self.attempts[-1] = attempt
 
 
@@ -139,27 +145,26 @@ def attempts_of_result(found: Sequence[Attempt]) -> list[Attempt]:
     """
     ends = [number for number, each in enumerate(found, 1) if each.is_finished]
     until = [each for each in found[: ends[-1] if ends else None] if not each.is_mistake]
-    begins = [number for number in range(1, len(until)) if _begins_training(until[number - 1], until[number])]
-    return until[begins[-1] if begins else 0 :]
-
-
-def _begins_training(before: Attempt, attempt: Attempt) -> bool:
-    edited = None not in (before.training, attempt.training) and before.training != attempt.training
-    return edited or (before.is_finished and before.reached > 0 and attempt.start == 0)
+    begins = 0
+    for number, (before, after) in enumerate(pairwise(until), 1):
+        is_edited = None not in (before.training, after.training) and before.training != after.training
+        if is_edited or (before.is_finished and before.reached > 0 and after.start == 0):
+            begins = number
+    return until[begins:]
 
 
 def count_out_of_memory(attempts: Sequence[Attempt]) -> int:
     """Return the number of attempts that ran out of memory since the run last finished."""
-    reasons = [attempt.reason for attempt in attempts]
-    finished = max((i + 1 for i, reason in enumerate(reasons) if reason == "finished"), default=0)
-    return reasons[finished:].count("out of memory")
+    return Counter(each.reason for each in _since_last_finish(attempts))["out of memory"]
 
 
 def interrupted_attempts(attempts: Sequence[Attempt], before: float) -> list[Attempt]:
     """Return the attempts that ended by `before` (Unix time), since the run last finished."""
-    earlier = [each for each in attempts if _unix_time(each.ended) <= before]
-    finished = max((i + 1 for i, each in enumerate(earlier) if each.reason == "finished"), default=0)
-    return earlier[finished:]
+    return _since_last_finish([each for each in attempts if _unix_time(each.ended) <= before])
+
+
+def _since_last_finish(attempts: Sequence[Attempt]) -> list[Attempt]:
+    return [*takewhile(lambda each: not each.is_finished, reversed(attempts))][::-1]
 
 
 def interrupted_spans(attempts: Sequence[Attempt]) -> tuple[tuple[float, float], ...]:
@@ -169,25 +174,6 @@ def interrupted_spans(attempts: Sequence[Attempt]) -> tuple[tuple[float, float],
 
 def _unix_time(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
-
-
-# `from` is a keyword of Python and cannot be the name of a field.
-_KEYS = {"start": "from"}
-
-
-def _line(attempt: Attempt) -> str:
-    return json.dumps({_KEYS.get(name, name): value for name, value in asdict(attempt).items()})
-
-
-def _parse(line: str) -> Attempt | None:
-    try:
-        fields = load_json(line)
-        return Attempt(**{"start": fields.pop("from"), **fields})
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-
-
-FINISHED = "finished"
 
 
 @dataclass(frozen=True)
@@ -207,13 +193,7 @@ class AttemptStatistics:
     def read(
         cls, state: Path, summary: Mapping[str, Any], training_seconds: float
     ) -> "AttemptStatistics | None":
-        """Return the statistics of a finished task, or None if no attempt is recorded.
-
-        Args:
-            state: folder `state/` of the task.
-            summary: content of its summary.json.
-            training_seconds: seconds in training steps.
-        """
+        """Return the statistics of a finished task with this summary.json, or None if no attempt is recorded."""
         # Attempts are measured in wall time, from which virtual seconds cannot be subtracted.
         virtual = summary["config"].get("parallel", {}).get("transport") == "simulated"
         productive = training_seconds + summary["seconds"].get("evaluate", 0.0)
@@ -252,11 +232,8 @@ class AttemptStatistics:
     @property
     def lost_seconds(self) -> float | None:
         """Seconds without use for the result (starting, saving, repeated steps); None if unknown."""
-        return (
-            None
-            if self.productive_seconds is None
-            else max(0.0, self.total_seconds - self.productive_seconds)
-        )
+        productive = self.productive_seconds
+        return None if productive is None else max(0.0, self.total_seconds - productive)
 
     @property
     def effective_time_ratio(self) -> float | None:
@@ -271,9 +248,8 @@ class AttemptStatistics:
         """Sum of the seconds from the end of an interrupted attempt to the start of the next one."""
         # The clocks of the hosts may differ, so that an attempt seems to start before the last one has ended.
         pairs = [pair for pair in pairwise(self.attempts) if not pair[0].is_finished]
-        ends = [(_time(each.ended), _time(after.started)) for each, after in pairs]
-        return sum(max(0.0, (start - end).total_seconds()) for end, start in ends)
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+        gaps = (
+            datetime.fromisoformat(after.started) - datetime.fromisoformat(each.ended)
+            for each, after in pairs
+        )
+        return sum(max(0.0, gap.total_seconds()) for gap in gaps)

@@ -20,10 +20,7 @@ class TraceHeader:
     """First line of a trace file.
 
     Attributes:
-        rank: the rank.
         attempt: number of the attempt, from 1.
-        role: role of the rank.
-        host: host of the rank.
         start: start of the trace, in seconds on the rank's clock.
         shift: seconds to add to the rank's clock to get seconds since 1970; 0 if the clock is virtual.
         virtual: whether the clock is virtual.
@@ -48,7 +45,6 @@ class TraceWriter:
 
     Args:
         folder: folder of the trace files; created if missing.
-        part: first line of the file.
         fine: whether detail spans are written.
     """
 
@@ -66,11 +62,7 @@ class TraceWriter:
     def span(self, name: str, phase: str, start: float, end: float) -> None:
         """Write a span that contains the detail spans since its start; flush the file.
 
-        Args:
-            name: label of the span.
-            phase: phase of the training; category of the span in the Chrome trace.
-            start: start in seconds on the rank's clock.
-            end: end in seconds on the rank's clock.
+        Start and end are seconds on the rank's clock. The phase of the training is the category in the Chrome trace.
         """
         self._write(_line(name, phase, start, end))
         with suppress(OSError):
@@ -78,23 +70,13 @@ class TraceWriter:
                 self._file.flush()
 
     def detail_span(self, name: str, phase: str, start: float, end: float) -> None:
-        """Write a span inside others; after MAX_DETAIL_SPANS detail spans, further ones are dropped.
-
-        Args:
-            name: label of the span.
-            phase: phase of the training.
-            start: start in seconds on the rank's clock.
-            end: end in seconds on the rank's clock.
-        """
+        """Write a span inside others; after MAX_DETAIL_SPANS detail spans, further ones are dropped."""
         if self._detail_spans_left and end - start >= MIN_DETAIL_SPAN_S:
             self._detail_spans_left -= 1
             self._write(_line(name, phase, start, end))
             if not self._detail_spans_left:
-                self._write(
-                    _line(
-                        f"no more detail spans: the limit of {MAX_DETAIL_SPANS:,} is reached", phase, end, end
-                    )
-                )
+                note = f"no more detail spans: the limit of {MAX_DETAIL_SPANS:,} is reached"
+                self._write(_line(note, phase, end, end))
 
     def close(self) -> None:
         """Write buffered spans and close the file; later spans are dropped."""

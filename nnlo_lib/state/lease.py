@@ -1,8 +1,6 @@
-"""State/lease.json: exclusive right to a run folder, heartbeat, take-over of a dead owner.
+"""Lease of a run folder in state/lease.json: a launcher's exclusive right, renewed by a heartbeat.
 
-Content of state/lease.json: the owner of the run folder.
-
-Lease (state/lease.json): a launcher's exclusive right to a run folder, renewed by a heartbeat.
+The lease of a dead owner, or of an earlier run of the same batch job, is taken over.
 """
 
 import json
@@ -24,7 +22,17 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import ProcessIdentity
 from nnlo_lib.core.text_format import timestamp
 
-# A valid time, from which crash_recovery can compute the duration of an attempt.
+logger = get_logger(__name__)
+
+HEARTBEAT_INTERVAL_S = 5.0
+OWNER_TIMEOUT_S = 30.0  # without a heartbeat; then an owner counts as dead
+LEASE_POLL_INTERVAL_S = 0.5
+# Upper limit of the time that one poll adds to the silence, because this process may have been suspended.
+MAX_CREDITED_LEASE_GAP_S = 2.0
+# Seconds without a heartbeat after which the scheduler is asked whether the owner's job has ended. A live owner of a
+# job with the same number in another cluster shows a heartbeat before.
+JOB_CHECK_AFTER_S = 7.5
+# A valid time, from which attempt_recovery can compute the duration of an attempt.
 UNKNOWN = "1970-01-01T00:00:00+00:00"
 
 
@@ -50,12 +58,11 @@ class LeaseOwner(ProcessIdentity):
     def for_this_process(cls) -> "LeaseOwner":
         """Return a new claim by this process."""
         job, since = BatchJob.current(), timestamp()
-        number, scheduler = (job.job_id, job.scheduler) if job else (None, None)
         return cls(
             **asdict(ProcessIdentity.current()),
             owner=uuid.uuid4().hex,
-            job=number,
-            scheduler=scheduler,
+            job=job.job_id if job else None,
+            scheduler=job.scheduler if job else None,
             since=since,
             restarts=BatchJob.current_restarts(),
         )
@@ -85,13 +92,6 @@ class LeaseOwner(ProcessIdentity):
         return f"process {self.pid} on {self.host} ({job}since {self.since})"
 
 
-# Upper limit of the time that one poll adds to the silence, because this process may have been suspended.
-MAX_CREDITED_LEASE_GAP_S = 2.0
-# Seconds without a heartbeat after which the scheduler is asked whether the owner's job has ended. A live owner of a
-# job with the same number in another cluster shows a heartbeat before.
-JOB_CHECK_AFTER_S = 7.5
-
-
 class OwnerMonitor:
     """Monitors the current owner of the lease at `path`.
 
@@ -117,12 +117,10 @@ class OwnerMonitor:
         content, beat = _read_lease(self._path)
         now = time.monotonic()
         # The heartbeat is compared with the previous one, not with a clock: the clocks of hosts may differ.
-        self._silence_s = (
-            self._silence_s + min(now - self._polled_at, MAX_CREDITED_LEASE_GAP_S)
-            if beat == self._heartbeat_ns
-            else 0.0
-        )
-        self.has_shown_heartbeat = self.has_shown_heartbeat or beat != self._heartbeat_ns
+        if beat == self._heartbeat_ns:
+            self._silence_s += min(now - self._polled_at, MAX_CREDITED_LEASE_GAP_S)
+        else:
+            self._silence_s, self.has_shown_heartbeat = 0.0, True
         self._polled_at, self._heartbeat_ns = now, beat
         return content == self.content
 
@@ -134,12 +132,9 @@ class OwnerMonitor:
     @property
     def is_dead(self) -> bool:
         """Whether the owner's process or job has ended, or sent no heartbeat for longer than the timeout."""
-        silent = self._silence_s > self._owner_timeout_s
-        return (
-            self.lease_owner.is_dead
-            or silent
-            or (self._silence_s > JOB_CHECK_AFTER_S and self._job_has_ended)
-        )
+        if self.lease_owner.is_dead or self._silence_s > self._owner_timeout_s:
+            return True
+        return self._silence_s > JOB_CHECK_AFTER_S and self._job_has_ended
 
     @cached_property
     def _job_has_ended(self) -> bool:
@@ -153,13 +148,6 @@ def _read_lease(path: Path) -> tuple[bytes, int]:
     """Return content and modification time (ns); opening the file makes NFS query the server."""
     with path.open("rb") as file:
         return file.read(), os.fstat(file.fileno()).st_mtime_ns
-
-
-logger = get_logger(__name__)
-
-HEARTBEAT_INTERVAL_S = 5.0  # seconds between two heartbeats
-OWNER_TIMEOUT_S = 30.0  # seconds without a heartbeat after which an owner counts as dead
-LEASE_POLL_INTERVAL_S = 0.5  # seconds between two checks of another owner
 
 
 class LeaseHeldError(Exception):
@@ -199,9 +187,13 @@ class Lease:
             UserError: if another owner is alive and `patient` is False, or the lease cannot be written.
             LeaseHeldError: if `give_up` ended the wait.
         """
+        evicted = None
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            evicted = self._acquire_loop(patient, give_up)
+            while not self._try_create():
+                with suppress(FileNotFoundError):  # released between two checks
+                    other = OwnerMonitor(self._path, self._owner_timeout_s)
+                    evicted = self._wait_for_owner(other, patient, give_up) or evicted
         except OSError as error:
             raise UserError(
                 f"cannot write {self._path}, the lease that gives one launcher exclusive access to the folder: {error.strerror or error}"
@@ -220,30 +212,12 @@ class Lease:
             if self._is_held():
                 self._path.unlink()
 
-    def _acquire_loop(self, patient: bool, give_up: Callable[[], bool]) -> OwnerMonitor | None:
-        evicted = None
-        while not self._try_create():
-            with suppress(FileNotFoundError):  # released between two checks
-                evicted = (
-                    self._wait_for_owner(OwnerMonitor(self._path, self._owner_timeout_s), patient, give_up)
-                    or evicted
-                )
-        return evicted
-
     def _wait_for_owner(
         self, other: OwnerMonitor, patient: bool, give_up: Callable[[], bool]
     ) -> OwnerMonitor | None:
         """Wait until the other owner no longer holds the lease; return the owner if its lease was taken over.
 
-        Args:
-            other: monitor of the current owner.
-            patient: wait while the owner is alive.
-            give_up: polled while waiting; returns True to end the wait.
-
-        Raises:
-            UserError: if the owner is alive and `patient` is False.
-            LeaseHeldError: if `give_up` ended the wait.
-            FileNotFoundError: if the lease was released.
+        Raises as `acquire` does, and FileNotFoundError if the lease was released.
         """
         # After a requeue, the scheduler has given up the job's earlier run, so its lease is taken over at
         # once. A user's command does so only if the scheduler has counted the requeue: another command of the
@@ -253,8 +227,7 @@ class Lease:
         while other.poll():
             if other.is_dead or requeued:
                 return other if self._take_over(other) else None
-            # A lease that a crash left behind must not refuse a command: only a heartbeat proves a live
-            # owner.
+            # A lease that a crash left behind must not refuse a command: only a heartbeat proves a live owner.
             if other.has_shown_heartbeat and not patient:
                 raise UserError(_held_message(self._path, other.lease_owner))
             if give_up():
@@ -283,11 +256,9 @@ class Lease:
                 return False
         finally:
             aside.unlink()
-        what = (
-            "exited or stopped its heartbeat without releasing it"
-            if other.is_dead
-            else "is an earlier run of this batch job"
-        )
+        what = "is an earlier run of this batch job"
+        if other.is_dead:
+            what = "exited or stopped its heartbeat without releasing it"
         logger.warning(f"{self._path.parents[1]}: took over the lease of {other.lease_owner}, which {what}")
         return True
 
@@ -328,9 +299,8 @@ class Lease:
 
 
 def _held_message(path: Path, claim: LeaseOwner) -> str:
+    how = f"kill {claim.pid}" + (f", or cancel job {claim.job}" if claim.job else "")
     return (
-        f"{path.parents[1]} is being written by {claim}; wait until it exits, or stop it (on {claim.host}: "
-        f"kill {claim.pid}"
-        + (f", or cancel job {claim.job}" if claim.job else "")
-        + ") and run the same command again"
+        f"{path.parents[1]} is being written by {claim}; wait until it exits, or stop it (on {claim.host}: {how}) "
+        "and run the same command again"
     )

@@ -47,9 +47,7 @@ def is_memory_error(error: BaseException) -> bool:
 def is_launch_out_of_memory(is_oom_killed: bool, launcher_facts: Mapping[str, str]) -> bool:
     """Return True if the kernel or Slurm reported that a process of a launch was killed for its memory.
 
-    Args:
-        is_oom_killed: whether the count of `kernel_oom_kills` grew during the launch.
-        launcher_facts: facts parsed from the launcher's output, see LauncherOutput.
+    `is_oom_killed` is True if `kernel_oom_kills` grew during the launch; LauncherOutput parses the facts.
     """
     return is_oom_killed or "memory" in launcher_facts
 
@@ -57,16 +55,13 @@ def is_launch_out_of_memory(is_oom_killed: bool, launcher_facts: Mapping[str, st
 def kernel_oom_kills() -> int:
     """Return the OOM kills in this process's control group, or on this host if the group has no count."""
     # The count of a group includes its subgroups; the count of the host, processes of other jobs and users.
-    for path in (_own_group() / "memory.events", HOST_VMSTAT_FILE):
+    # The line with the hierarchy number 0 is the group of control groups version 2.
+    own = re.search(r"^0::/(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
+    group = job_group(Path("/sys/fs/cgroup") / (own[1] if own else ""))
+    for path in (group / "memory.events", HOST_VMSTAT_FILE):
         if path.exists() and (found := re.search(r"^oom_kill (\d+)$", path.read_text(), re.MULTILINE)):
             return int(found[1])
     return 0
-
-
-def _own_group() -> Path:
-    # The line with the hierarchy number 0 is the group of control groups version 2.
-    found = re.search(r"^0::/(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
-    return job_group(Path("/sys/fs/cgroup") / (found[1] if found else ""))
 
 
 def job_group(group: Path) -> Path:
@@ -92,22 +87,16 @@ def _log_reports_kill(job: BatchJob) -> bool:
         return False
     # Below the working directory of Snakemake, also after slurmctld has removed the record of the job.
     written, output = SLURM_LOGS_FOLDER.resolve().glob(f"**/{job.job_id}.log"), job.output_file()
-    return any(
-        _last_run_is_out_of_memory(_read_end(path)) for path in {*written, *([output] if output else [])}
-    )
+    return any(_last_run_is_out_of_memory(path) for path in {*written, *([output] if output else [])})
 
 
-def _read_end(path: Path) -> str:
+def _last_run_is_out_of_memory(log: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with log.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_READ_BYTES))
-            return file.read().decode(errors="replace")
+            lines = file.read().decode(errors="replace").splitlines()
     except OSError:
-        return ""
-
-
-def _last_run_is_out_of_memory(text: str) -> bool:
-    lines = text.splitlines()
+        return False
     begins = [number for number, line in enumerate(lines, 1) if NEXT_RUN_PATTERN.search(line)]
     return any(OUT_OF_MEMORY_PATTERN.search(line) for line in lines[begins[-1] if begins else 0 :])
 

@@ -75,24 +75,15 @@ def publish_code(paths: RunPaths) -> None:
 
 
 def refuse_changed_code(run: Run, folder: Path) -> None:
-    """Raise UserError if files that the model or its metrics need differ from the files of the training.
-
-    Args:
-        run: configuration of the run.
-        folder: folder of the finished training.
-    """
+    """Raise UserError if files that the model or its metrics need differ from those of the training in `folder`."""
     paths = RunPaths(folder)
     if not paths.summary.exists():
         return
-    recorded = read_json_object(paths.summary, ("input_files",))["input_files"]
-    used, current = (_without_weights(run, files) for files in (recorded, input_checksums(run)))
+    used, current = read_json_object(paths.summary, ("input_files",))["input_files"], input_checksums(run)
+    for checksums in (used, current):
+        checksums.pop(run.model.weights or "", None)  # the published weights replace the initial ones
     if changed := changed_files(used, current):
         raise UserError(_refusal(paths, changed, current))
-
-
-def _without_weights(run: Run, checksums: Checksums) -> Checksums:
-    # The published weights replace the initial ones.
-    return {path: checksum for path, checksum in checksums.items() if path != run.model.weights}
 
 
 def _refusal(paths: RunPaths, changed: Sequence[str], current: Checksums) -> str:

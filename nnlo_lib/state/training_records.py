@@ -1,14 +1,6 @@
-"""What rank 0 writes while it trains: tables (jsonl), sample ledger, step marker, log.
+"""Records that a training writes to `state/` as it proceeds: tables, log, sample ledger, step marker, and printed failures.
 
-Tables that grow during a training: state/<name>.jsonl.
-
-The failure of a rank as a line of its output, for a launcher that finds no file: the disk may be full.
-
-The log of a run in `state/`: every attempt appends to it, and it is published once at the end.
-
-Counts of the uses of each sample in an epoch, to prove that every sample was used exactly once.
-
-Progress of an attempt in state/step, which survives a crash of the attempt.
+A rank prints its failure if it cannot write it, as on a full disk.
 """
 
 import csv
@@ -44,21 +36,19 @@ from nnlo_lib.data.readers.base import Array, Indices
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 
 TableRow = dict[str, Any]
-
-
-def read_rows(path: Path) -> list[TableRow]:
-    """Return the rows in the file of a table; none if there is no file. Raises ValueError if it is damaged."""
-    return [load_json(line) for line in path.read_text().splitlines()] if path.exists() else []
+FAILURE_PREFIX = "nnlo failure: "
+STDERR = 2
+READ_TIMEOUT_S = 5.0  # until a launcher has read the line of a failure
+READ_POLL_S = 0.002
+MAX_COUNT = 255  # uses of a sample; counts saturate at the largest uint8
+MAX_EXAMPLES = 10  # samples that a row of the ledger lists
+STEP_MARKER_FORMAT = struct.Struct("<qq")
 
 
 class JsonlTable:
     """A table in memory that is also appended to a file.
 
     Rows that cannot be written (OSError) stay in memory and are written with the next flush that succeeds.
-
-    Attributes:
-        path: the file.
-        rows: the rows.
     """
 
     def __init__(self, path: Path) -> None:
@@ -73,14 +63,12 @@ class JsonlTable:
         """
         # Rows after the checkpoint are discarded because the steps that wrote them are trained again.
         lines = [json.dumps(row) for row in rows]
-        unchanged = sum(map(str.__eq__, lines, self._lines()))
+        written = self.path.read_text(errors="replace").splitlines() if self.path.exists() else []
+        unchanged = sum(map(str.__eq__, lines, written))
         self.rows, self._written = list(rows), len(rows)
         with atomic_write(self.path) as part:
             part.write_text("".join(f"{line}\n" for line in lines))
         return len(lines) - unchanged
-
-    def _lines(self) -> list[str]:
-        return self.path.read_text(errors="replace").splitlines() if self.path.exists() else []
 
     def append(self, row: TableRow) -> None:
         """Add a row, and try to write it to the file."""
@@ -121,41 +109,9 @@ class JsonlTable:
             writer.writerows(self.rows)
 
 
-FAILURE_PREFIX = "nnlo failure: "
-STDERR = 2
-READ_TIMEOUT_S = 5.0  # upper limit of the wait until a launcher has read the line
-READ_POLL_S = 0.002  # seconds between two looks at the pipe
-
-
-def print_failure(failure: Mapping[str, Any]) -> None:
-    """Write a failure to stderr as a line of its own, and wait until the other end of the pipe has read the line.
-
-    MPI_Abort, which ends the ranks after a failure, makes Hydra (MPICH) drop output that it has not read.
-    """
-    write_stderr(f"\n{FAILURE_PREFIX}{json.dumps(failure)}\n")
-    deadline = time.monotonic() + READ_TIMEOUT_S
-    while _unread_bytes() and time.monotonic() < deadline:
-        time.sleep(READ_POLL_S)
-
-
-def _unread_bytes() -> int:
-    """Return the number of bytes in the pipe at stderr; 0 if stderr is no pipe."""
-    with suppress(OSError):
-        if stat.S_ISFIFO(os.fstat(STDERR).st_mode):
-            (size,) = struct.unpack("i", fcntl.ioctl(STDERR, termios.FIONREAD, bytes(4)))
-            return int(size)
-    return 0
-
-
-def parse_failure(line: str) -> dict[str, Any] | None:
-    """Return the failure in a line that `print_failure` wrote; None for other lines."""
-    if not line.startswith(FAILURE_PREFIX):
-        return None
-    try:
-        failure = load_json(line.removeprefix(FAILURE_PREFIX))
-    except ValueError:
-        return None
-    return failure if isinstance(failure, dict) and "rank" in failure else None
+def read_rows(path: Path) -> list[TableRow]:
+    """Return the rows in the file of a table; none if there is no file. Raises ValueError if it is damaged."""
+    return [load_json(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 class RunLog:
@@ -198,10 +154,6 @@ def log_error(folder: Path, outcome: AttemptOutcome) -> None:
     LogFileHandler(StatePaths(folder).log).emit(record)
 
 
-MAX_COUNT = 255  # counts saturate at the largest uint8
-MAX_EXAMPLES = 10  # samples that a row lists
-
-
 class SampleLedger:
     """Number of times that one rank used each of `samples` samples in the current epoch.
 
@@ -228,13 +180,7 @@ class SampleLedger:
 
 
 def epoch_row(epoch: int, counts: Array, expected: Array) -> dict[str, Any]:
-    """Return the ledger row of an epoch.
-
-    Args:
-        epoch: number of the epoch, from 1.
-        counts: (samples,) uses of each sample by all ranks.
-        expected: (samples,) required uses of each sample.
-    """
+    """Return the ledger row of an epoch (from 1): (samples,) counts by all ranks, and the (samples,) expected ones."""
     # Differences of unsigned counts would wrap around.
     difference = counts.astype(np.int64) - expected.astype(np.int64)
     return {
@@ -252,16 +198,11 @@ def counts_sha256(counts: Array) -> str:
     return hashlib.sha256(counts.astype("<u4").tobytes()).hexdigest()
 
 
-STEP_MARKER_FORMAT = struct.Struct("<qq")
-
-
 class StepMarker:
     """First and last step of an attempt, in a file that its first worker overwrites.
 
-    Args:
-        folder: `state/` folder of the run.
-        begun: step from which the attempt starts.
-        leads: whether this rank is the first worker; other ranks write nothing.
+    `begun` is the step from which the attempt starts. Without `leads`, the rank is not the first worker and writes
+    nothing.
     """
 
     def __init__(self, folder: Path, begun: int, leads: bool) -> None:
@@ -272,10 +213,10 @@ class StepMarker:
             weakref.finalize(self, os.close, self._file)
         self.write(begun)
 
-    # Called after each step: one write in place, without fsync, survives the death of the process.
     def write(self, step: int) -> None:
         """Write `step` as the last completed step; write errors are ignored so that training continues."""
         if self._file is not None:
+            # One write in place after each step, without fsync, survives the death of the process.
             with suppress(OSError):
                 os.pwrite(self._file, STEP_MARKER_FORMAT.pack(self._start_step, step), 0)
 
@@ -287,3 +228,34 @@ def read_step_marker(folder: Path) -> tuple[int, int]:
     except (OSError, struct.error):
         return 0, 0
     return begun, reached
+
+
+def print_failure(failure: Mapping[str, Any]) -> None:
+    """Write a failure to stderr as a line of its own, and wait until the other end of the pipe has read the line.
+
+    MPI_Abort, which ends the ranks after a failure, makes Hydra (MPICH) drop output that it has not read.
+    """
+    write_stderr(f"\n{FAILURE_PREFIX}{json.dumps(failure)}\n")
+    deadline = time.monotonic() + READ_TIMEOUT_S
+    while _unread_bytes() and time.monotonic() < deadline:
+        time.sleep(READ_POLL_S)
+
+
+def _unread_bytes() -> int:
+    """Return the number of bytes in the pipe at stderr; 0 if stderr is no pipe."""
+    with suppress(OSError):
+        if stat.S_ISFIFO(os.fstat(STDERR).st_mode):
+            (size,) = struct.unpack("i", fcntl.ioctl(STDERR, termios.FIONREAD, bytes(4)))
+            return int(size)
+    return 0
+
+
+def parse_failure(line: str) -> dict[str, Any] | None:
+    """Return the failure in a line that `print_failure` wrote; None for other lines."""
+    if not line.startswith(FAILURE_PREFIX):
+        return None
+    try:
+        failure = load_json(line.removeprefix(FAILURE_PREFIX))
+    except ValueError:
+        return None
+    return failure if isinstance(failure, dict) and "rank" in failure else None
