@@ -1,9 +1,4 @@
-"""Interface of observers, and the announced calls of an algorithm's hooks.
-
-Interface of the observers and user callbacks that follow a training.
-
-Calls of an algorithm's hooks, announced to the callbacks.
-"""
+"""Callbacks: events of a rank's training, and the calls of an algorithm's hooks between their events."""
 
 from collections.abc import Callable
 from contextlib import ExitStack

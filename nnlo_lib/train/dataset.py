@@ -29,8 +29,6 @@ class TrainingData:
     """Samples of a training and their assignment to workers.
 
     Args:
-        task: the training.
-        workers: number of workers.
         job: the job for which `data.stage_to` is read; None for a process without other ranks.
 
     Attributes:
@@ -73,10 +71,12 @@ class TrainingData:
 
     @cached_property
     def outputs(self) -> int:
-        """Number of model outputs (classes or targets); raises UserError if the labels do not fit."""
+        """Number of model outputs (classes or targets); raises UserError if labels do not fit model, loss or metrics."""
         outputs = model_output_size(self._task.run, self.manifest)
         if self.manifest.classes is None:
-            self._check_targets()
+            for name in measured_splits(self._task.run, self.manifest.splits):
+                labels = [self.split.labels] if name == "train" else stored_labels(self.manifest, name)
+                check_target_range(self._task.run, labels, name)
         return outputs
 
     def loader(self, worker: int) -> BatchLoader:
@@ -102,21 +102,14 @@ class TrainingData:
 
     @property
     def _sampling(self) -> SamplingPlan:
-        train, seed = self._task.run.train, self._task.seed
-        dynamic = train.dealing == "dynamic"
+        train = self._task.run.train
         return SamplingPlan(
-            self.worker_samples,
-            self._workers,
-            train.batch_size,
-            seed,
-            train.steps_per_epoch,
-            dynamic,
-            self._task.run.parallel.processes_per_worker,
-        )
+            self.worker_samples, self._workers, train.batch_size, self._task.seed, train.steps_per_epoch,
+            train.dealing == "dynamic", self._task.run.parallel.processes_per_worker,
+        )  # fmt: skip
 
     def _augment(self) -> Augment | None:
-        data = self._task.run.data
-        augment = data.augment
+        data, augment = self._task.run.data, self._task.run.data.augment
         if not (augment.flip or augment.pad or augment.window or data.crop):
             return None
         return Augment(
@@ -141,12 +134,6 @@ class TrainingData:
         stratify = data.stratify and self.manifest.classes is not None
         labels = self.split.labels if stratify else None
         return split_train_validation(len(self.split), labels, fraction, task.folds, task.fold, task.seed)
-
-    def _check_targets(self) -> None:
-        """Raise UserError if targets of a split on which the model is measured do not fit its loss or metrics."""
-        for name in measured_splits(self._task.run, self.manifest.splits):
-            labels = [self.split.labels] if name == "train" else stored_labels(self.manifest, name)
-            check_target_range(self._task.run, labels, name)
 
     def _check_splits(self) -> None:
         """Raise UserError before training if the samples for validation or test are missing."""

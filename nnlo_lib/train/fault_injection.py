@@ -28,8 +28,6 @@ class InjectedFault:
     Attributes:
         number: number of the fault, also the seed of its random choices.
         place: name of the failpoint.
-        rank: rank that the fault affects.
-        count: number of times that the rank must reach the failpoint in an attempt.
         action: `kill` and `term` send SIGKILL and SIGTERM to the rank, `kill_launcher` and `term_all` to the
             launcher. `truncate` shortens and `bitflip` flips one bit of the rank's newest checkpoint file
             (its rank file or, on rank 0, the manifest); then they kill the rank. `enospc` raises the OSError
@@ -53,7 +51,6 @@ class FaultPlan:
     Attributes:
         folder: folder of the files that `injected_faults` and `reached_failpoints` read.
         launcher: process ID of the launcher.
-        faults: faults to inject.
     """
 
     folder: Path
@@ -91,8 +88,7 @@ class FaultInjector:
     """Counts the failpoints that this process reaches and injects the faults that are due.
 
     Args:
-        plan: faults of this rank in the attempt.
-        rank: this rank.
+        plan: faults of this rank only.
         state: folder `state/` of the run, which contains the files to damage.
     """
 
@@ -115,28 +111,21 @@ class FaultInjector:
             if due:
                 self._waiting.remove(due)
         if place == "training.finish":
-            self._write_failpoint_counts()
+            (self._plan.folder / f"places-{self._rank}.json").write_text(json.dumps(self._count))
         if due:
-            self._inject(due)
+            # Recorded before the action, which may end this process.
+            with (self._plan.folder / "struck").open("a") as file:
+                file.write(f"{due.number}\n")
+            self._random = Random(due.number)
+            getattr(self, f"_{due.action}")()
 
     def _is_due(self, fault: InjectedFault, place: str) -> bool:
         # Not `==`: if several faults are due at once, the later ones are injected at the next opportunities.
-        return (fault.place == place and self._count[place] >= fault.count) or self._is_late(fault)
-
-    def _is_late(self, fault: InjectedFault) -> bool:
+        if fault.place == place and self._count[place] >= fault.count:
+            return True
         if fault.within is None or self._begun is None:
             return False
         return self._count.total() - self._begun >= fault.within
-
-    def _write_failpoint_counts(self) -> None:
-        (self._plan.folder / f"places-{self._rank}.json").write_text(json.dumps(self._count))
-
-    def _inject(self, fault: InjectedFault) -> None:
-        # Recorded before the action, which may end this process.
-        with (self._plan.folder / "struck").open("a") as file:
-            file.write(f"{fault.number}\n")
-        self._random = Random(fault.number)
-        getattr(self, f"_{fault.action}")()
 
     def _kill(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -35,7 +35,6 @@ class IterationTimes:
         gradients: seconds of loss and gradient, one value per iteration.
         steps: seconds of the optimizer's step.
         batch_size: samples of an iteration.
-        device: device of the model.
     """
 
     gradients: Sequence[float]
@@ -60,8 +59,7 @@ def time_iterations(run: Run, manifest: DataManifest, seed: int, iterations: int
     """Return the times of iterations on one rank; data loading and exchanges are not included.
 
     Args:
-        run: the run.
-        manifest: manifest of its store, or one with the same shapes.
+        manifest: manifest of the run's store, or one with the same shapes.
         seed: seed of the initial weights.
         iterations: number of iterations, besides WARM_UP.
 
@@ -76,15 +74,6 @@ def time_iterations(run: Run, manifest: DataManifest, seed: int, iterations: int
 def _times(
     comm: Communicator, run: Run, manifest: DataManifest, seed: int, iterations: int
 ) -> IterationTimes:
-    """Return the times of iterations.
-
-    Args:
-        comm: communicator of one rank.
-        run: the run.
-        manifest: manifest of its store.
-        seed: seed of the initial weights.
-        iterations: number of iterations, besides WARM_UP.
-    """
     device = select_device(comm, run.parallel)
     precision, channels_last = Precision(run.train.precision, device), run.train.channels_last
     tensors = Preprocessor(manifest, run.data, device, precision.dtype, channels_last)
