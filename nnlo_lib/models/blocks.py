@@ -1,19 +1,19 @@
-"""Building blocks of networks: layers, pooling, activations.
-
-Activation functions by the names used in experiments.
-
-Building blocks of the image networks: checks of input shapes, groups of layers, initial weights.
-
-Max-pooling of 2 x 2 pixels on CPUs, faster than torch's if there are few channels.
-"""
+"""Building blocks of networks: activations by name, image layers, initial weights, 2 x 2 pooling."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+Shape = tuple[int, int, int]  # channels, height, width
+Side = int | tuple[int, int]
+Network = TypeVar("Network", bound=nn.Module)
 ACTIVATIONS = {"relu": nn.ReLU, "elu": nn.ELU, "selu": nn.SELU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid}
+# Below this side in pixels, networks begin with a 3 x 3 convolution instead of ImageNet's stem.
+SMALL_IMAGE_SIDE_PX = 64
+CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
 
 
 def activation_named(name: str) -> type[nn.Module]:
@@ -23,20 +23,22 @@ def activation_named(name: str) -> type[nn.Module]:
     return ACTIVATIONS[name]
 
 
-Shape = tuple[int, int, int]  # channels, height, width
-Side = int | tuple[int, int]
-Network = TypeVar("Network", bound=nn.Module)
-# Below this side in pixels, networks begin with a 3 x 3 convolution instead of ImageNet's stem.
-SMALL_IMAGE_SIDE_PX = 64
+def dense_stack(widths: Sequence[int], activation: type[nn.Module] = nn.ReLU) -> list[nn.Module]:
+    """Build a dense layer with its activation for each pair of successive widths."""
+    return [nn.Sequential(nn.Linear(a, b), activation()) for a, b in pairwise(widths)]
+
+
+def dense_relu(inputs: int, outputs: int) -> list[nn.Module]:
+    """Build a dense layer with weights drawn from N(0, 2 / inputs), and ReLU."""
+    linear = nn.Linear(inputs, outputs)
+    nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
+    nn.init.zeros_(linear.bias)
+    return [linear, nn.ReLU()]
 
 
 def image_shape(shape: tuple[int, ...], least: int, name: str) -> Shape:
     """Return `shape` if it is the shape of images with sides of at least `least` pixels.
 
-    Args:
-        shape: shape of a sample.
-        least: minimum height and width in pixels.
-        name: name of the model, for the error message.
     Raises:
         ValueError: if the samples are not images or too small.
     """
@@ -60,10 +62,7 @@ def conv_bn(
     """Build a convolution, batch normalization and ReLU.
 
     Args:
-        inputs: number of input channels.
-        outputs: number of output channels.
         kernel: side of the kernel, or its height and width.
-        stride: stride in both directions.
         padding: zeros on each side; None keeps height and width for odd kernels with stride 1.
     """
     if padding is None:
@@ -80,24 +79,20 @@ def chain(inputs: int, *layers: tuple[int, Side]) -> nn.Sequential:
 
 
 def classifier(inputs: int, classes: int, dropout: float = 0.0) -> nn.Sequential:
-    """Build a classifier of (samples, inputs, height, width): global average, dropout, a dense layer.
-
-    Args:
-        inputs: number of input channels.
-        classes: number of outputs.
-        dropout: probability of dropout.
-    """
+    """Build a classifier of (samples, inputs, height, width): global average, dropout, a dense layer."""
     return nn.Sequential(
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(inputs, classes)
     )
 
 
-def dense_relu(inputs: int, outputs: int) -> list[nn.Module]:
-    """Build a dense layer with weights drawn from N(0, 2 / inputs), and ReLU."""
-    linear = nn.Linear(inputs, outputs)
-    nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
-    nn.init.zeros_(linear.bias)
-    return [linear, nn.ReLU()]
+def he_normal(network: Network) -> Network:
+    """Draw convolutions from N(0, 2 / fan out) (He et al. 2015, arXiv 1502.01852); dense layers are unchanged."""
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return network
 
 
 class Branches(nn.ModuleList):
@@ -133,17 +128,13 @@ class Auxiliary(nn.Module):
         return (last, *scores) if self.training else last
 
 
-def he_normal(network: Network) -> Network:
-    """Draw convolutions from N(0, 2 / fan out) (He et al. 2015, arXiv 1502.01852); dense layers are unchanged."""
-    for layer in network.modules():
-        if isinstance(layer, nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-    return network
+class PairPool(nn.Module):
+    """Equivalent of `MaxPool2d(2)`, faster on CPUs if there are few channels."""
 
-
-CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (..., height / 2, width / 2), without a last odd row or column."""
+        largest: Tensor = _Largest.apply(images)  # type: ignore[no-untyped-call]
+        return largest
 
 
 class _Largest(torch.autograd.Function):
@@ -175,15 +166,6 @@ class _Largest(torch.autograd.Function):
 def _corner(images: Tensor, row: int, column: int) -> Tensor:
     height, width = images.shape[-2] // 2 * 2, images.shape[-1] // 2 * 2
     return images[..., row:height:2, column:width:2]
-
-
-class PairPool(nn.Module):
-    """Equivalent of `MaxPool2d(2)`."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return (..., height / 2, width / 2), without a last odd row or column."""
-        largest: Tensor = _Largest.apply(images)  # type: ignore[no-untyped-call]
-        return largest
 
 
 def is_pair_pool(layer: nn.Module) -> bool:

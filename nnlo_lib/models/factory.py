@@ -1,9 +1,8 @@
-"""Build the network that an experiment names."""
+"""The network that an experiment names: of the zoo, a library, a Python file or a network file."""
 
 import random
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,17 @@ from nnlo_lib.core.user_code import (
     select_torch_for_keras,
     split_function_reference,
 )
-from nnlo_lib.models.saved_networks import make_dense
+from nnlo_lib.models.saved_networks import code_of_torch_network, load_torch_network, make_dense
 from nnlo_lib.models.zoo_registry import MODELS, library_of, missing_library
 
 Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # shape of a sample, or one shape per input
 OmittedActivation = Any  # nnlo_lib.models.keras.module.OmittedActivation, without importing Keras
+TORCH_SUFFIXES = (".pt", ".pt2", ".pth", ".torch")
+NETWORK_SUFFIXES = (".json", *TORCH_SUFFIXES)
+LIBRARY_BUILDERS = {
+    "timm": "nnlo_lib.models.libraries:build_timm_network",
+    "hf": "nnlo_lib.models.libraries:build_transformers_network",
+}
 
 
 def build_model(
@@ -47,8 +52,6 @@ def build_model(
         args: keyword arguments of the zoo's or the user's function.
         shape: shape of a sample; with several inputs, a tuple of shapes, and the model takes one tensor per
             input.
-        classes: number of outputs.
-        seed: seed of the initial weights.
         undone: final activation to leave out of a Keras model, because the loss applies it.
         trust: allow that a network file of torch runs its code when it is read.
         custom_objects: classes and functions that a Keras file names, as `path.py:Class`.
@@ -63,11 +66,11 @@ def build_model(
         if Path(name).suffix in NETWORK_SUFFIXES:
             if not trust:
                 _refuse_code(name)
-            return make_dense(
-                _finished(partial(_network_from_file, name, custom_objects or {}), shape, classes, undone)
-            )
-        model = _made(name, args, shape, classes)
-        model = _from_keras(model, shape, undone) if _is_keras(model) else model
+            with torch.device("cpu"):  # even if the caller has set another default device
+                module = _network_from_file(name, custom_objects or {}, shape, undone)
+                _try(module, input_shapes(shape), classes)
+            return make_dense(module)
+        model = _as_torch(_made(name, args, shape, classes), shape, undone)
     except UserError:
         raise
     except USER_CODE_ERRORS as error:
@@ -88,9 +91,7 @@ def module_from_function(
     """Return the network that `make` builds for samples of `shape` as a torch Module.
 
     Args:
-        make: function that returns a torch Module or a Keras model.
         shape: shape of a sample, or one shape per input.
-        seed: seed of the initial weights.
         undone: final activation to leave out of a Keras model, because the loss applies it.
     Raises:
         UserError: if the result is neither a torch Module nor a Keras model, or if a Keras model cannot be
@@ -99,7 +100,7 @@ def module_from_function(
     _seed_initial_weights(derive_seed(seed, "initial weights"))
     model = make()
     try:
-        model = _from_keras(model, shape, undone) if _is_keras(model) else model
+        model = _as_torch(model, shape, undone)
     except ValueError as error:
         raise UserError(f"the model {model.name} cannot be trained: {error}") from error
     if not isinstance(model, nn.Module):
@@ -115,12 +116,6 @@ def input_shapes(shape: Shape) -> tuple[tuple[int, ...], ...]:
     return shape if several else (shape,)  # type: ignore[return-value]
 
 
-LIBRARY_BUILDERS = {
-    "timm": "nnlo_lib.models.libraries:build_timm_network",
-    "hf": "nnlo_lib.models.libraries:build_transformers_network",
-}
-
-
 def _seed_initial_weights(seed: int) -> None:
     """Seed the generators of the initial weights: the generator of torch, and Python's generator for Keras."""
     torch.manual_seed(seed)
@@ -130,6 +125,59 @@ def _seed_initial_weights(seed: int) -> None:
         from keras.src.utils.naming import reset_uids
 
         reset_uids()  # unnamed layers get the same names in every process and rank
+
+
+def _refuse_code(name: str) -> None:
+    """Raise UserError if a network file runs its code when it is read."""
+    if Path(name).suffix in TORCH_SUFFIXES:
+        raise UserError(
+            f"{name} was not read: {code_of_torch_network(name)}. If you would also run a Python file of its author, set "
+            "model.trust: true (`nnlo model`: --trust)"
+        )
+
+
+def _network_from_file(
+    path: str, custom_objects: Mapping[str, str], shape: Shape, undone: str | None
+) -> nn.Module:
+    if Path(path).suffix in TORCH_SUFFIXES:
+        return load_torch_network(path)
+    try:
+        import keras  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"{path}: Keras is required but not installed; pip install 'nnlo[keras]'") from error
+    from nnlo_lib.models.keras.module import load_keras_json
+
+    custom = {name: _from_file(each) for name, each in custom_objects.items()}
+    module: nn.Module = _as_torch(load_keras_json(path, custom), shape, undone)
+    return module
+
+
+@torch.no_grad()
+def _try(model: nn.Module, shapes: tuple[tuple[int, ...], ...], classes: int) -> None:
+    """Call a network from a file with batches of 2 and 3 samples.
+
+    Raises ValueError if the network has too few outputs for the classes, and the error of the network if it
+    does not accept the batches.
+    """
+    was_training = model.training
+    model.eval()
+    # Two sizes, because a saved network can have a fixed batch size.
+    for samples in (2, 3):
+        scores = model(*(torch.zeros(samples, *shape) for shape in shapes))
+    model.train(was_training)
+    # A single output is left to the loss: some losses compare one score with the label.
+    if isinstance(scores, torch.Tensor) and scores.dim() == 2 and 1 < scores.shape[1] < classes:
+        raise ValueError(f"the network has {scores.shape[1]} outputs, but the data set has {classes} classes")
+
+
+def _as_torch(model: Any, shape: Shape, undone: OmittedActivation) -> Any:
+    """Return a Keras model as a torch Module, and any other object unchanged."""
+    keras = sys.modules.get("keras")
+    if keras is None or not isinstance(model, keras.Model):
+        return model
+    from nnlo_lib.models.keras.module import KerasNetwork
+
+    return KerasNetwork(model, input_shapes(shape), undone)
 
 
 def _made(name: str, args: dict[str, Any], shape: Shape, classes: int) -> Any:
@@ -149,96 +197,3 @@ def _from_file(name: str) -> Callable[..., Any]:
     except USER_CODE_ERRORS as error:
         path, _ = split_function_reference(name)
         raise UserError(f"the model file {path} cannot be loaded: {error_with_source_line(error)}") from error
-
-
-def _network_from_file(path: str, custom_objects: Mapping[str, str]) -> Any:
-    """Return the network in a file.
-
-    Args:
-        path: path of the file.
-        custom_objects: classes and functions that a Keras file names, as `path.py:Class`.
-    """
-    if Path(path).suffix in TORCH_SUFFIXES:
-        return _from_torch(path)
-    return _from_json(path, custom_objects)
-
-
-def _from_json(path: str, custom_objects: Mapping[str, str]) -> Any:
-    try:
-        import keras  # noqa: F401
-    except ImportError as error:
-        raise UserError(f"{path}: Keras is required but not installed; pip install 'nnlo[keras]'") from error
-    from nnlo_lib.models.keras.module import load_keras_json
-
-    return load_keras_json(path, {name: _from_file(each) for name, each in custom_objects.items()})
-
-
-def _refuse_code(name: str) -> None:
-    """Raise UserError if a network file runs its code when it is read."""
-    if Path(name).suffix in TORCH_SUFFIXES:
-        from nnlo_lib.models.saved_networks import code_of_torch_network
-
-        raise UserError(
-            f"{name} was not read: {code_of_torch_network(name)}. If you would also run a Python file of its author, set "
-            "model.trust: true (`nnlo model`: --trust)"
-        )
-
-
-def _from_torch(path: str) -> nn.Module:
-    from nnlo_lib.models.saved_networks import load_torch_network
-
-    return load_torch_network(path)
-
-
-TORCH_SUFFIXES = (".pt", ".pt2", ".pth", ".torch")
-NETWORK_SUFFIXES = (".json", *TORCH_SUFFIXES)
-
-
-def _finished(load: Callable[[], Any], shape: Shape, classes: int, undone: str | None) -> nn.Module:
-    """Load the network in a file and check it with batches of zeros.
-
-    Args:
-        load: function that returns the network.
-        shape: shape of a sample, or one shape per input.
-        classes: number of outputs.
-        undone: final activation to leave out of a Keras model, because the loss applies it.
-    """
-    with torch.device("cpu"):  # even if the caller has set another default device
-        model = load()
-        module: nn.Module = _from_keras(model, shape, undone) if _is_keras(model) else model
-        _try(module, input_shapes(shape), classes)
-    return module
-
-
-def _is_keras(model: Any) -> bool:
-    keras = sys.modules.get("keras")
-    return keras is not None and isinstance(model, keras.Model)
-
-
-def _from_keras(model: Any, shape: Shape, undone: OmittedActivation) -> nn.Module:
-    from nnlo_lib.models.keras.module import KerasNetwork
-
-    return KerasNetwork(model, input_shapes(shape), undone)
-
-
-@torch.no_grad()
-def _try(model: nn.Module, shapes: tuple[tuple[int, ...], ...], classes: int) -> None:
-    """Call a network from a file with batches of 2 and 3 samples.
-
-    Raises ValueError if the network has too few outputs for the classes, and the error of the network if it
-    does not accept the batches.
-
-    Args:
-        model: the network.
-        shapes: sample shape of each input.
-        classes: number of classes of the data set.
-    """
-    was_training = model.training
-    model.eval()
-    # Two sizes, because a saved network can have a fixed batch size.
-    for samples in (2, 3):
-        scores = model(*(torch.zeros(samples, *shape) for shape in shapes))
-    model.train(was_training)
-    # A single output is left to the loss: some losses compare one score with the label.
-    if isinstance(scores, torch.Tensor) and scores.dim() == 2 and 1 < scores.shape[1] < classes:
-        raise ValueError(f"the network has {scores.shape[1]} outputs, but the data set has {classes} classes")

@@ -1,9 +1,4 @@
-"""Networks of Hugging Face's transformers from their configuration, for texts and images.
-
-Import of torchvision, which timm needs and transformers uses if it is installed.
-
-Networks of timm, for images.
-"""
+"""Networks of timm (images) and of Hugging Face's transformers (texts, images), with random weights."""
 
 import os
 import sys
@@ -16,77 +11,9 @@ from torch import Tensor, nn
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.zoo_registry import similar_names
 
-
-def import_torchvision() -> None:
-    """Import torchvision also if its compiled operators are of another build of torch, as PyPI's beside torch+cpu.
-
-    The import then fails where the operators get their shapes. Networks for classification do not call them.
-    """
-    try:
-        import torchvision
-    except RuntimeError as error:
-        if "torchvision::" not in str(error):
-            raise
-        for half in [each for each in sys.modules if each.partition(".")[0] == "torchvision"]:
-            del sys.modules[half]
-        sys.modules["torchvision._meta_registrations"] = ModuleType("torchvision._meta_registrations")
-        import torchvision  # noqa: F401
-
-
 # Their values come from the data, or from a download.
 FIXED = ("pretrained", "num_classes", "in_chans", "checkpoint_path", "pretrained_cfg")
 REMEDY = "pip install torchvision==0.28.0 --index-url https://download.pytorch.org/whl/cpu fits torch 2.13.0"
-
-
-def build_timm_network(name: str, args: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return a network of timm with random weights.
-
-    Args:
-        name: name in timm, such as resnet50.
-        args: further arguments of timm.create_model.
-        shape: shape of an image, (channels, height, width).
-        classes: number of outputs.
-
-    Raises:
-        UserError: if timm has no such network, or cannot be imported.
-    """
-    timm = import_timm()
-    if fixed := [key for key in FIXED if key in args]:
-        raise UserError(
-            f"model.args: {', '.join(fixed)} cannot be set; they follow from the data, and weights from the seed"
-        )
-    if len(shape) != 3:
-        raise UserError(f"timm:{name} requires images (channels, height, width), but the samples are {shape}")
-    if not timm.is_model(name):
-        raise UserError(f"timm has no network '{name}'; {similar_names(name, timm.list_models())}")
-    network: nn.Module = timm.create_model(
-        name, pretrained=False, num_classes=classes, in_chans=shape[0], **_size(timm, name, shape), **args
-    )
-    return network
-
-
-def _size(timm: Any, name: str, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Return the argument `img_size` of the networks that are built for one size, such as vision transformers.
-
-    Args:
-        timm: the module.
-        name: name of the network.
-        shape: shape of an image.
-    """
-    known = timm.models.get_pretrained_cfg(name)
-    return {"img_size": shape[1:]} if known is not None and known.fixed_input_size else {}
-
-
-def import_timm() -> Any:
-    """Return the module timm. Raises UserError with the remedy if torchvision, which timm imports, cannot be used."""
-    try:
-        import_torchvision()
-        import timm
-    except (ImportError, RuntimeError) as error:
-        raise UserError(f"timm cannot be imported: {error}; {REMEDY}") from error
-    return timm
-
-
 # task -> class of transformers
 TASKS = {
     "causal_lm": "AutoModelForCausalLM",
@@ -100,17 +27,42 @@ LANGUAGE_TASKS = ("causal_lm", "masked_lm")  # the outputs are the words of the 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
-class ScoresOnly(nn.Module):
-    """A network of transformers that returns its scores, as networks of the zoo do."""
+def build_timm_network(name: str, args: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network of timm with random weights.
 
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
+    Args:
+        name: name in timm, such as resnet50.
+        args: further arguments of timm.create_model.
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the scores of word numbers (samples, tokens) or images (samples, channels, height, width)."""
-        scores: Tensor = self.network(inputs if inputs.is_floating_point() else inputs.long()).logits
-        return scores
+    Raises:
+        UserError: if timm has no such network, or cannot be imported.
+    """
+    timm = import_timm()
+    if fixed := [key for key in FIXED if key in args]:
+        raise UserError(
+            f"model.args: {', '.join(fixed)} cannot be set; they follow from the data, and weights from the seed"
+        )
+    if len(shape) != 3:
+        raise UserError(f"timm:{name} requires images (channels, height, width), but the samples are {shape}")
+    if not timm.is_model(name):
+        raise UserError(f"timm has no network '{name}'; {similar_names(name, timm.list_models())}")
+    known = timm.models.get_pretrained_cfg(name)
+    # Networks such as vision transformers are built for one size.
+    size = {"img_size": shape[1:]} if known is not None and known.fixed_input_size else {}
+    network: nn.Module = timm.create_model(
+        name, pretrained=False, num_classes=classes, in_chans=shape[0], **size, **args
+    )
+    return network
+
+
+def import_timm() -> Any:
+    """Return the module timm. Raises UserError with the remedy if torchvision, which timm imports, cannot be used."""
+    try:
+        import_torchvision()
+        import timm
+    except (ImportError, RuntimeError) as error:
+        raise UserError(f"timm cannot be imported: {error}; {REMEDY}") from error
+    return timm
 
 
 def build_transformers_network(
@@ -140,7 +92,9 @@ def build_transformers_network(
     known = transformers.CONFIG_MAPPING
     if name not in known:
         raise UserError(f"transformers has no network '{name}'; {similar_names(name, list(known))}")
-    settings = _settings_of_data(task, shape, classes)
+    settings = {"vocab_size": classes} if task in LANGUAGE_TASKS else {"num_labels": classes}
+    if len(shape) == 3:
+        settings = {"num_labels": classes, "num_channels": shape[0], "image_size": shape[1]}
     defaults = known[name]()
     for key in args:
         if key in settings or not hasattr(defaults, key):
@@ -157,14 +111,30 @@ def build_transformers_network(
         ) from error
 
 
-def _settings_of_data(task: str, shape: tuple[int, ...], classes: int) -> dict[str, Any]:
-    """Return the keys of the configuration that follow from the data.
+class ScoresOnly(nn.Module):
+    """A network of transformers that returns its scores, as networks of the zoo do."""
 
-    Args:
-        task: a key of TASKS.
-        shape: shape of a sample.
-        classes: number of outputs of a sample or a token.
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the scores of word numbers (samples, tokens) or images (samples, channels, height, width)."""
+        scores: Tensor = self.network(inputs if inputs.is_floating_point() else inputs.long()).logits
+        return scores
+
+
+def import_torchvision() -> None:
+    """Import torchvision also if its compiled operators are of another build of torch, as PyPI's beside torch+cpu.
+
+    The import then fails where the operators get their shapes. Networks for classification do not call them.
     """
-    if len(shape) == 3:
-        return {"num_labels": classes, "num_channels": shape[0], "image_size": shape[1]}
-    return {"vocab_size": classes} if task in LANGUAGE_TASKS else {"num_labels": classes}
+    try:
+        import torchvision
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        for half in [each for each in sys.modules if each.partition(".")[0] == "torchvision"]:
+            del sys.modules[half]
+        sys.modules["torchvision._meta_registrations"] = ModuleType("torchvision._meta_registrations")
+        import torchvision  # noqa: F401

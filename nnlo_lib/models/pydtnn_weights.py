@@ -1,9 +1,5 @@
 """Weights in PyDTNN's NPZ layout: arrays `<layer>_<type>_<variable>`, axes in NHWC or NCHW order.
 
-Layers with weights of a network, with PyDTNN's numbers and names.
-
-Weights in PyDTNN's NPZ layout: arrays `<layer>_<type>_<variable>`, axes in NHWC or NCHW order.
-
 PyDTNN counts all layers from the input, layer 0, with activations, pooling and dropout. Dense weights are (inputs,
 outputs); convolutions are (inputs, height, width, outputs) in NHWC order and (outputs, inputs, height, width) in NCHW
 order. A dense layer behind an image has its inputs in the order of the flattened image. The file does not name the order.
@@ -23,6 +19,13 @@ from torch import Tensor, nn
 
 from nnlo_lib.core.errors import UserError
 
+Array = npt.NDArray[Any]
+AxisOrder = Literal["NHWC", "NCHW"]
+AXIS_ORDERS: tuple[AxisOrder, ...] = ("NHWC", "NCHW")
+KEY = re.compile(r"(\d+)_(\w+?)_(weights|biases|beta|gamma|running_mean|running_var)")
+# Of a file with float64 arrays and headers, relative to the model's parameters.
+MAX_BYTES_PER_PARAMETER = 16
+HEADER_BYTES = 1 << 20
 SEQUENCES_ONLY = (
     "PyDTNN's weights can be converted for sequences of layers only; use safetensors for this network"
 )
@@ -70,7 +73,6 @@ def pydtnn_layers(module: nn.Module, channels: int | None) -> Iterator[PydtnnLay
     """Yield the layers with weights of a sequence of layers. Raises UserError for another network.
 
     Args:
-        module: the network.
         channels: channels of an input image; 1 for other inputs, None if unknown.
     """
     if not isinstance(module, nn.Sequential):
@@ -111,28 +113,18 @@ def _leaves(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
             yield inner, child
 
 
-Array = npt.NDArray[Any]
-AxisOrder = Literal["NHWC", "NCHW"]
-AXIS_ORDERS: tuple[AxisOrder, ...] = ("NHWC", "NCHW")
-KEY = re.compile(r"(\d+)_(\w+?)_(weights|biases|beta|gamma|running_mean|running_var)")
-# Of a file with float64 arrays and headers, relative to the model's parameters.
-MAX_BYTES_PER_PARAMETER = 16
-HEADER_BYTES = 1 << 20
-
-
 def read_pydtnn_weights(path: str, module: nn.Module, channels: int | None) -> dict[str, Tensor]:
     """Return the tensors of a file by their names in the network; shapes that do not fit are left to the caller.
 
     Args:
-        path: the NPZ file.
-        module: network of the weights.
         channels: channels of an input image; 1 for other inputs, None if unknown.
 
     Raises:
         UserError: if the file is damaged, has other layers, or fits both orders of the axes with different results.
     """
     layers = list(pydtnn_layers(module, channels))
-    stored = _stored_layers(path, _parameters(module))
+    parameters = sum(tensor.numel() for tensor in module.state_dict().values())
+    stored = _stored_layers(path, parameters)
     if len(stored) != len(layers):
         raise UserError(
             f"model.weights: {path} has {len(stored)} layers with weights, but the model has {len(layers)}; use the model of "
@@ -150,27 +142,6 @@ def read_pydtnn_weights(path: str, module: nn.Module, channels: int | None) -> d
         name: tensor for name, tensor in module.state_dict().items() if name.endswith("num_batches_tracked")
     }
     return found[0] | kept
-
-
-def pydtnn_arrays(module: nn.Module, channels: int | None, order: AxisOrder) -> dict[str, Array]:
-    """Return the arrays of a network in PyDTNN's layout.
-
-    Args:
-        module: the network.
-        channels: channels of an input image; 1 for other inputs, None if unknown.
-        order: order of the axes.
-
-    Raises:
-        UserError: if PyDTNN has no such network.
-    """
-    tensors = module.state_dict()
-    return {
-        layer.key(variable): np.ascontiguousarray(
-            _as_stored(layer, variable, tensors[f"{layer.name}.{NAMES[variable]}"].cpu().numpy(), order)
-        )
-        for layer in pydtnn_layers(module, channels)
-        for variable in layer.variables
-    }
 
 
 def _stored_layers(path: str, parameters: int) -> list[Mapping[str, Array]]:
@@ -207,10 +178,6 @@ def _arrays(path: str, parameters: int) -> dict[str, Array]:
         raise UserError(f"model.weights: {path} is no NPZ file of arrays, or is damaged: {error}") from error
 
 
-def _parameters(module: nn.Module) -> int:
-    return sum(tensor.numel() for tensor in module.state_dict().values())
-
-
 def _fits(pairs: list[tuple[PydtnnLayer, Mapping[str, Array]]], order: AxisOrder) -> bool:
     return all(
         _as_torch(layer, "weights", variables["weights"], order).shape == layer.module.weight.shape
@@ -230,14 +197,7 @@ def _tensors(pairs: list[tuple[PydtnnLayer, Mapping[str, Array]]], order: AxisOr
 
 
 def _as_torch(layer: PydtnnLayer, variable: str, array: Array, order: AxisOrder) -> Array:
-    """Return a stored array with the axes of torch, or unchanged if its shape does not fit the layer.
-
-    Args:
-        layer: layer of the array.
-        variable: PyDTNN's name of the array.
-        array: the array.
-        order: order of the axes in the file.
-    """
+    """Return a stored array with the axes of torch, or unchanged if its shape does not fit the layer."""
     if variable != "weights":
         return array.reshape(-1)
     if isinstance(layer.module, nn.Conv2d):
@@ -249,15 +209,27 @@ def _as_torch(layer: PydtnnLayer, variable: str, array: Array, order: AxisOrder)
     return image.transpose(2, 1, 0).reshape(array.shape[1], len(array))
 
 
-def _as_stored(layer: PydtnnLayer, variable: str, array: Array, order: AxisOrder) -> Array:
-    """Return an array of torch with PyDTNN's axes, the inverse of `_as_torch`.
+def pydtnn_arrays(module: nn.Module, channels: int | None, order: AxisOrder) -> dict[str, Array]:
+    """Return the arrays of a network in PyDTNN's layout.
 
     Args:
-        layer: layer of the array.
-        variable: PyDTNN's name of the array.
-        array: the array.
-        order: order of the axes in the file.
+        channels: channels of an input image; 1 for other inputs, None if unknown.
+
+    Raises:
+        UserError: if PyDTNN has no such network.
     """
+    tensors = module.state_dict()
+    return {
+        layer.key(variable): np.ascontiguousarray(
+            _as_stored(layer, variable, tensors[f"{layer.name}.{NAMES[variable]}"].cpu().numpy(), order)
+        )
+        for layer in pydtnn_layers(module, channels)
+        for variable in layer.variables
+    }
+
+
+def _as_stored(layer: PydtnnLayer, variable: str, array: Array, order: AxisOrder) -> Array:
+    """Return an array of torch with PyDTNN's axes, the inverse of `_as_torch`."""
     if variable != "weights":
         return array
     if isinstance(layer.module, nn.Conv2d):

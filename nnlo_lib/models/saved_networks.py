@@ -1,17 +1,10 @@
-"""TorchScript and torch.export files, initial weights from files.
-
-Tensors of a network as a replica needs them: real, dense, of known shape; and what a training step may change of them.
-
-Complete networks in a file: TorchScript (`torch.jit.save`), exported programs (`torch.export.save`).
-
-Initial weights from a file.
-"""
+"""Networks and weights of torch in files, and the tensors that a replica can hold."""
 
 import pickle
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +18,238 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.models.pydtnn_weights import read_pydtnn_weights
 
+logger = get_logger(__name__)
+KERAS_SUFFIXES = (".h5", ".hdf5")
+PYDTNN_SUFFIX = ".npz"
+SHOWN = 5  # maximum number of names in an error message
+# Index of the argument of an operation that switches between training and evaluation.
+SWITCHES = {
+    "batch_norm": 5,
+    "dropout": 2,
+}
+
+
+def load_torch_network(path: str) -> nn.Module:
+    """Return the network in a file, with its weights; code in the file runs.
+
+    Raises ValueError if the file is neither TorchScript nor an exported program.
+    """
+    if path.endswith(".pt2"):
+        return Exported(torch.export.load(path))
+    _require_torchscript(path)
+    return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call,no-any-return]
+
+
+def code_of_torch_network(path: str) -> str:
+    """Return what the code in a file can do when the network is loaded; reads the file without running it.
+
+    Raises ValueError if the file is neither TorchScript nor an exported program.
+    """
+    if path.endswith(".pt2"):
+        return "an exported program contains pickles, which can run any code when torch loads them"
+    _require_torchscript(path)
+    return "TorchScript runs operations of torch when it is loaded, which no Python code checks and which can overwrite files"
+
+
+def _require_torchscript(path: str) -> None:
+    """Raise ValueError if a file is not TorchScript."""
+    if not zipfile.is_zipfile(path):
+        raise ValueError(
+            "the file is neither TorchScript (torch.jit.save) nor an exported program (torch.export.save)"
+        )
+    with zipfile.ZipFile(path) as archive:
+        names = {name.partition("/")[2] for name in archive.namelist()}
+    # Both torch.jit.save and torch.save write ZIP archives; only TorchScript has this member.
+    if "constants.pkl" not in names:
+        raise ValueError(
+            "the file was written by torch.save: a pickled network can run arbitrary code when it is loaded, and a "
+            "state_dict does not contain the network. Save the network with torch.jit.save(torch.jit.script(model), ...), "
+            "or set model.name: path.py:function and model.weights to a file of torch.save(model.state_dict(), ...)"
+        )
+
+
+class Exported(nn.Module):
+    """An exported program; `train` switches its dropout and batch normalization, as in other networks."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        super().__init__()
+        _refuse_one_batch_size(program)
+        self.network: Any = program.module()
+        self.train()
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        """Return the outputs of the program."""
+        return self.network(*inputs)
+
+    def train(self, mode: bool = True) -> "Exported":
+        """Switch every operation that behaves differently in training.
+
+        The operations are edited, because `train` of an exported program's own module raises an error.
+        """
+        self.training = mode
+        for node in self.network.graph.nodes:
+            name = getattr(node.target, "_opname", "")
+            if name in SWITCHES:
+                node.update_arg(SWITCHES[name], mode)
+        self.network.recompile()
+        return self
+
+
+def _refuse_one_batch_size(program: ExportedProgram) -> None:
+    for node in program.graph.nodes:
+        if node.name in program.graph_signature.user_inputs and isinstance(node.meta["val"].shape[0], int):
+            raise ValueError(
+                "the program was exported for a fixed batch size; export it with a variable batch size: "
+                "torch.export.export(model, (inputs,), dynamic_shapes=({0: torch.export.Dim.AUTO},))"
+            )
+
+
+def load_weights(
+    module: nn.Module, path: str, without: Sequence[str] = (), channels: int | None = None
+) -> None:
+    """Overwrite parameters and buffers with the tensors of a file.
+
+    Args:
+        path: safetensors file, state_dict saved by torch.save, PyDTNN's NPZ file, or Keras weight file.
+        without: prefixes of names; tensors with these names keep their initial values.
+        channels: channels of an input image, for PyDTNN's file; 1 for other inputs, None if unknown.
+    Raises:
+        UserError: with the names of the tensors that are missing in the file, unknown to the model, or of
+            another shape.
+    """
+    if Path(path).suffix in KERAS_SUFFIXES:
+        _load_keras(module, path, without)
+        return
+    wanted = {name: tensor for name, tensor in module.state_dict().items() if not _begins(name, without)}
+    for prefix in without:
+        if not any(name.startswith(prefix) for name in module.state_dict()):
+            raise UserError(
+                f"model.weights_except: no weight of the model begins with '{prefix}'; the weights are {_some(wanted)}"
+            )
+    if Path(path).suffix == PYDTNN_SUFFIX:
+        tensors = read_pydtnn_weights(path, module, channels)
+    else:
+        tensors = _without_wrapper(read_weights(path), module, path)
+    found = {name: tensor for name, tensor in tensors.items() if not _begins(name, without)}
+    faults = [
+        *_fault("missing tensors", wanted.keys() - found.keys()),
+        *_fault("unexpected tensors", found.keys() - wanted.keys()),
+        *_fault("tensors of another shape", _other_shapes(wanted, found)),
+    ]
+    if faults:
+        hint = "to keep the initial values of some tensors, set model.weights_except: [name]"
+        raise UserError(f"model.weights: {path} does not fit the model: {'; '.join(faults)} ({hint})")
+    # Not strict, because tensors of `without` are missing on purpose; other differences are refused above.
+    module.load_state_dict(found, strict=False)
+
+
+def _load_keras(module: nn.Module, path: str, without: Sequence[str]) -> None:
+    from nnlo_lib.models.keras.module import KerasNetwork
+
+    if not isinstance(module, KerasNetwork) or without:
+        raise UserError(
+            f"model.weights: {path} is a Keras weight file, which requires a Keras model and no model.weights_except"
+        )
+    try:
+        module.load_keras_weights(path)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"model.weights: {path} does not fit the model: {error}") from error
+
+
+def _begins(name: str, prefixes: Sequence[str]) -> bool:
+    return any(name.startswith(prefix) for prefix in prefixes)
+
+
+def _other_shapes(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> list[str]:
+    return [
+        f"{name} ({_size(found[name])} in the file, {_size(tensor)} in the model)"
+        for name, tensor in wanted.items()
+        if name in found and found[name].shape != tensor.shape
+    ]
+
+
+def _size(tensor: Tensor) -> str:
+    return " x ".join(map(str, tensor.shape)) or "one number"
+
+
+def _fault(label: str, names: "set[str] | list[str]") -> list[str]:
+    return [f"{label}: {_some(names)}"] if names else []
+
+
+def _some(names: "set[str] | list[str] | dict[str, Tensor]") -> str:
+    listed = sorted(names)
+    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
+    return f"{', '.join(listed[:SHOWN])}{more}"
+
+
+def _without_wrapper(tensors: dict[str, Tensor], module: nn.Module, path: str) -> dict[str, Tensor]:
+    """Return the tensors without a prefix that all names share and no name of the model has.
+
+    DataParallel writes `module.`, Lightning often `model.`, torch.compile `_orig_mod.`; they can be nested.
+    """
+    wanted, removed, inside = module.state_dict().keys(), "", tensors
+    while prefix := _shared_prefix(inside):
+        if any(name.startswith(prefix) for name in wanted):
+            break
+        inside, removed = {name.removeprefix(prefix): each for name, each in inside.items()}, removed + prefix
+    if not removed or not wanted & inside.keys():  # names of another network
+        return tensors
+    logger.info(f"model.weights: {path}: all names begin with '{removed}', which is left out")
+    return inside
+
+
+def _shared_prefix(tensors: dict[str, Tensor]) -> str:
+    firsts = {name.partition(".")[0] if "." in name else "" for name in tensors}
+    return f"{firsts.pop()}." if len(firsts) == 1 and firsts != {""} else ""
+
+
+def read_weights(path: str) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file or of a state_dict saved by torch.save.
+
+    Raises UserError if the file cannot be read or contains anything except tensors.
+    """
+    try:
+        if Path(path).suffix == ".safetensors":
+            return dict(load_file(path))
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"model.weights: {path} is damaged or contains code that would run on loading; save the weights only: "
+            "torch.save(model.state_dict(), path)"
+        ) from error
+    except Exception as error:  # torch raises exceptions of any type for other formats
+        raise UserError(f"model.weights: {path} cannot be read ({type(error).__name__}: {error})") from error
+    if _are_tensors(found):
+        return dict(found)
+    # Trainers save the state_dict beside other state, under a key of their own: state_dict, model, net, ...
+    inside = (
+        {key: value for key, value in found.items() if _are_tensors(value)} if isinstance(found, dict) else {}
+    )
+    if len(inside) == 1:
+        ((key, tensors),) = inside.items()
+        logger.info(f"model.weights: {path}: the weights are the entry '{key}'")
+        return dict(tensors)
+    several = (
+        f": several entries hold tensors by name ({_some({str(key) for key in inside})})" if inside else ""
+    )
+    raise UserError(
+        f"model.weights: {path} does not contain a state_dict (tensors by name){several}; save it by "
+        "torch.save(model.state_dict(), path)"
+    )
+
+
+def _are_tensors(value: object) -> bool:
+    return (
+        isinstance(value, dict) and bool(value) and all(isinstance(each, Tensor) for each in value.values())
+    )
+
 
 def make_dense(module: nn.Module) -> nn.Module:
     """Copy parameters and buffers that are strided or expanded views to memory of their own; return the module.
 
     The replica and files of weights hold the values one after another. Raises UserError for tensors that cannot be held so.
     """
-    for name, tensor in _tensors(module):
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         if is_lazy(tensor):
             raise UserError(
                 f"{name} of the model has no shape before the first call; give the layer its input size, for example nn.Linear in place of nn.LazyLinear"
@@ -43,18 +261,30 @@ def make_dense(module: nn.Module) -> nn.Module:
             )
         if tensor.layout is not torch.strided:
             raise UserError(f"{name} of the model is sparse, which is not supported; use a dense tensor")
-        if not _is_dense(tensor):
+        # The copy keeps the strides of tensors without gaps and without elements in common, channels-last ones included.
+        if torch.empty_like(tensor, memory_format=torch.preserve_format).stride() != tensor.stride():
             tensor.data = tensor.data.contiguous()
     _refuse_shared_memory(module)
     return module
 
 
-class StateGuard:
-    """Finds state that a training step changes and that checkpoints do not hold.
+def _refuse_shared_memory(module: nn.Module) -> None:
+    """Raise UserError if two parameters share memory: the replica would separate them, and train both."""
+    extents = sorted(
+        (tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size(), name)
+        for name, tensor in module.named_parameters()
+        if tensor.numel() and tensor.device.type != "meta"
+    )
+    for (_, end, first), (start, _, second) in pairwise(extents):
+        if start < end:
+            raise UserError(
+                f"the parameters {first} and {second} of the model share memory, but are two; assign one Parameter to both "
+                f"(module.{second} = module.{first})"
+            )
 
-    Args:
-        module: the network before the step.
-    """
+
+class StateGuard:
+    """Finds state that a training step changes and that checkpoints do not hold."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -107,263 +337,3 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return one.shape == other.shape and torch.equal(one, other)
     return bool(one == other)
-
-
-def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from module.named_parameters()
-    yield from module.named_buffers()
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    # The copy keeps the strides of tensors without gaps and without elements in common, channels-last ones included.
-    return torch.empty_like(tensor, memory_format=torch.preserve_format).stride() == tensor.stride()
-
-
-def _refuse_shared_memory(module: nn.Module) -> None:
-    """Raise UserError if two parameters share memory: the replica would separate them, and train both."""
-    extents = sorted(
-        (tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size(), name)
-        for name, tensor in module.named_parameters()
-        if tensor.numel() and tensor.device.type != "meta"
-    )
-    for (_, end, first), (start, _, second) in pairwise(extents):
-        if start < end:
-            raise UserError(
-                f"the parameters {first} and {second} of the model share memory, but are two; assign one Parameter to both "
-                f"(module.{second} = module.{first})"
-            )
-
-
-# Index of the argument of an operation that switches between training and evaluation.
-SWITCHES = {
-    "batch_norm": 5,
-    "dropout": 2,
-}
-
-
-class Exported(nn.Module):
-    """An exported program; `train` switches its dropout and batch normalization, as in other networks."""
-
-    def __init__(self, program: ExportedProgram) -> None:
-        super().__init__()
-        _refuse_one_batch_size(program)
-        self.network: Any = program.module()
-        self.train()
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        """Return the outputs of the program."""
-        return self.network(*inputs)
-
-    def train(self, mode: bool = True) -> "Exported":
-        """Switch every operation that behaves differently in training.
-
-        The operations are edited, because `train` of an exported program's own module raises an error.
-        """
-        self.training = mode
-        for node in self.network.graph.nodes:
-            name = getattr(node.target, "_opname", "")
-            if name in SWITCHES:
-                node.update_arg(SWITCHES[name], mode)
-        self.network.recompile()
-        return self
-
-
-def _refuse_one_batch_size(program: ExportedProgram) -> None:
-    for node in program.graph.nodes:
-        if node.name in program.graph_signature.user_inputs and isinstance(node.meta["val"].shape[0], int):
-            raise ValueError(
-                "the program was exported for a fixed batch size; export it with a variable batch size: "
-                "torch.export.export(model, (inputs,), dynamic_shapes=({0: torch.export.Dim.AUTO},))"
-            )
-
-
-def load_torch_network(path: str) -> nn.Module:
-    """Return the network in a file, with its weights; code in the file runs.
-
-    Raises ValueError if the file is neither TorchScript nor an exported program.
-    """
-    if path.endswith(".pt2"):
-        return Exported(torch.export.load(path))
-    _require_torchscript(path)
-    return torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call,no-any-return]
-
-
-def code_of_torch_network(path: str) -> str:
-    """Return what the code in a file can do when the network is loaded; reads the file without running it.
-
-    Raises ValueError if the file is neither TorchScript nor an exported program.
-    """
-    if path.endswith(".pt2"):
-        return "an exported program contains pickles, which can run any code when torch loads them"
-    _require_torchscript(path)
-    return "TorchScript runs operations of torch when it is loaded, which no Python code checks and which can overwrite files"
-
-
-def _require_torchscript(path: str) -> None:
-    """Raise ValueError if a file is not TorchScript."""
-    if not zipfile.is_zipfile(path):
-        raise ValueError(
-            "the file is neither TorchScript (torch.jit.save) nor an exported program (torch.export.save)"
-        )
-    with zipfile.ZipFile(path) as archive:
-        names = {name.partition("/")[2] for name in archive.namelist()}
-    # Both torch.jit.save and torch.save write ZIP archives; only TorchScript has this member.
-    if "constants.pkl" not in names:
-        raise ValueError(
-            "the file was written by torch.save: a pickled network can run arbitrary code when it is loaded, and a "
-            "state_dict does not contain the network. Save the network with torch.jit.save(torch.jit.script(model), ...), "
-            "or set model.name: path.py:function and model.weights to a file of torch.save(model.state_dict(), ...)"
-        )
-
-
-logger = get_logger(__name__)
-
-KERAS_SUFFIXES = (".h5", ".hdf5")
-PYDTNN_SUFFIX = ".npz"
-SHOWN = 5  # maximum number of names in an error message
-
-
-def load_weights(
-    module: nn.Module, path: str, without: Sequence[str] = (), channels: int | None = None
-) -> None:
-    """Overwrite parameters and buffers with the tensors of a file.
-
-    Args:
-        module: model to initialize.
-        path: safetensors file, state_dict saved by torch.save, PyDTNN's NPZ file, or Keras weight file.
-        without: prefixes of names; tensors with these names keep their initial values.
-        channels: channels of an input image, for PyDTNN's file; 1 for other inputs, None if unknown.
-    Raises:
-        UserError: with the names of the tensors that are missing in the file, unknown to the model, or of
-            another shape.
-    """
-    if Path(path).suffix in KERAS_SUFFIXES:
-        _load_keras(module, path, without)
-        return
-    wanted = {name: tensor for name, tensor in module.state_dict().items() if not _begins(name, without)}
-    for prefix in without:
-        if not any(name.startswith(prefix) for name in module.state_dict()):
-            raise UserError(
-                f"model.weights_except: no weight of the model begins with '{prefix}'; the weights are {_some(wanted)}"
-            )
-    if Path(path).suffix == PYDTNN_SUFFIX:
-        tensors = read_pydtnn_weights(path, module, channels)
-    else:
-        tensors = _without_wrapper(read_weights(path), module, path)
-    found = {name: tensor for name, tensor in tensors.items() if not _begins(name, without)}
-    faults = [
-        *_fault("missing tensors", wanted.keys() - found.keys()),
-        *_fault("unexpected tensors", found.keys() - wanted.keys()),
-        *_fault("tensors of another shape", _other_shapes(wanted, found)),
-    ]
-    if faults:
-        hint = "to keep the initial values of some tensors, set model.weights_except: [name]"
-        raise UserError(f"model.weights: {path} does not fit the model: {'; '.join(faults)} ({hint})")
-    # Not strict, because tensors of `without` are missing on purpose; other differences are refused above.
-    module.load_state_dict(found, strict=False)
-
-
-def read_weights(path: str) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file or of a state_dict saved by torch.save.
-
-    Raises UserError if the file cannot be read or contains anything except tensors.
-    """
-    try:
-        if Path(path).suffix == ".safetensors":
-            return dict(load_file(path))
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise UserError(
-            f"model.weights: {path} is damaged or contains code that would run on loading; save the weights only: "
-            "torch.save(model.state_dict(), path)"
-        ) from error
-    except Exception as error:  # torch raises exceptions of any type for other formats
-        raise UserError(f"model.weights: {path} cannot be read ({type(error).__name__}: {error})") from error
-    if _are_tensors(found):
-        return dict(found)
-    # Trainers save the state_dict beside other state, under a key of their own: state_dict, model, net, ...
-    inside = (
-        {key: value for key, value in found.items() if _are_tensors(value)} if isinstance(found, dict) else {}
-    )
-    if len(inside) == 1:
-        ((key, tensors),) = inside.items()
-        logger.info(f"model.weights: {path}: the weights are the entry '{key}'")
-        return dict(tensors)
-    several = (
-        f": several entries hold tensors by name ({_some({str(key) for key in inside})})" if inside else ""
-    )
-    raise UserError(
-        f"model.weights: {path} does not contain a state_dict (tensors by name){several}; save it by "
-        "torch.save(model.state_dict(), path)"
-    )
-
-
-def _are_tensors(value: object) -> bool:
-    return (
-        isinstance(value, dict) and bool(value) and all(isinstance(each, Tensor) for each in value.values())
-    )
-
-
-def _without_wrapper(tensors: dict[str, Tensor], module: nn.Module, path: str) -> dict[str, Tensor]:
-    """Return the tensors without a prefix that all names share and no name of the model has.
-
-    DataParallel writes `module.`, Lightning often `model.`, torch.compile `_orig_mod.`; they can be nested.
-
-    Args:
-        tensors: tensors of the file.
-        module: the model.
-        path: the file, for the note.
-    """
-    wanted, removed, inside = module.state_dict().keys(), "", tensors
-    while prefix := _shared_prefix(inside):
-        if any(name.startswith(prefix) for name in wanted):
-            break
-        inside, removed = {name.removeprefix(prefix): each for name, each in inside.items()}, removed + prefix
-    if not removed or not wanted & inside.keys():  # names of another network
-        return tensors
-    logger.info(f"model.weights: {path}: all names begin with '{removed}', which is left out")
-    return inside
-
-
-def _shared_prefix(tensors: dict[str, Tensor]) -> str:
-    firsts = {name.partition(".")[0] if "." in name else "" for name in tensors}
-    return f"{firsts.pop()}." if len(firsts) == 1 and firsts != {""} else ""
-
-
-def _load_keras(module: nn.Module, path: str, without: Sequence[str]) -> None:
-    from nnlo_lib.models.keras.module import KerasNetwork
-
-    if not isinstance(module, KerasNetwork) or without:
-        raise UserError(
-            f"model.weights: {path} is a Keras weight file, which requires a Keras model and no model.weights_except"
-        )
-    try:
-        module.load_keras_weights(path)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"model.weights: {path} does not fit the model: {error}") from error
-
-
-def _begins(name: str, prefixes: Sequence[str]) -> bool:
-    return any(name.startswith(prefix) for prefix in prefixes)
-
-
-def _other_shapes(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> list[str]:
-    return [
-        f"{name} ({_size(found[name])} in the file, {_size(tensor)} in the model)"
-        for name, tensor in wanted.items()
-        if name in found and found[name].shape != tensor.shape
-    ]
-
-
-def _size(tensor: Tensor) -> str:
-    return " x ".join(map(str, tensor.shape)) or "one number"
-
-
-def _fault(label: str, names: "set[str] | list[str]") -> list[str]:
-    return [f"{label}: {_some(names)}"] if names else []
-
-
-def _some(names: "set[str] | list[str] | dict[str, Tensor]") -> str:
-    listed = sorted(names)
-    more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
-    return f"{', '.join(listed[:SHOWN])}{more}"

@@ -42,9 +42,7 @@ class StackedLayer(nn.Module):
     """Base of the stacked layers: n copies, one per node, of a layer of the original network.
 
     Args:
-        layer: the original layer.
         path: path of the layer in the network; empty for the whole network.
-        nodes: state that the stacked layers share.
     """
 
     def __init__(self, layer: nn.Module, path: str, nodes: StackContext) -> None:
@@ -153,6 +151,27 @@ class StackedNetwork:
         return output
 
 
+def _stacked_module(module: nn.Module, path: str, nodes: StackContext) -> nn.Module:
+    """Replace the layers that differ between nodes; a module with its own tensors becomes one stacked layer."""
+    # Exact types, because a subclass can compute something else.
+    if type(module) is nn.Linear:
+        return StackedLinear(module, path, nodes)
+    if type(module) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
+        return StackedConvolution(module, path, nodes)
+    if is_pair_pool(module):
+        return PairPool()
+    if isinstance(module, DropoutLayer) or any(True for _ in _own_tensors(module)):
+        return PerNodeLayer(module, path, nodes)
+    for name, child in module.named_children():
+        setattr(module, name, _stacked_module(child, f"{path}.{name}" if path else name, nodes))
+    return module
+
+
+def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
+    yield from module.parameters(recurse=False)
+    yield from module.buffers(recurse=False)
+
+
 def stack_network(module: nn.Module, example: tuple[Tensor, ...]) -> StackedNetwork:
     """Return the network for n nodes, checked with `example`: inputs of at least two samples.
 
@@ -198,30 +217,3 @@ def require_single_output(output: Any) -> Tensor:
             "parallel.simulation.compute: exact"
         )
     return output
-
-
-def _stacked_module(module: nn.Module, path: str, nodes: StackContext) -> nn.Module:
-    """Replace the layers that differ between nodes; a module with its own tensors becomes one stacked layer.
-
-    Args:
-        module: module to replace.
-        path: path of the module in the network.
-        nodes: state that the stacked layers share.
-    """
-    # Exact types, because a subclass can compute something else.
-    if type(module) is nn.Linear:
-        return StackedLinear(module, path, nodes)
-    if type(module) in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
-        return StackedConvolution(module, path, nodes)
-    if is_pair_pool(module):
-        return PairPool()
-    if isinstance(module, DropoutLayer) or any(True for _ in _own_tensors(module)):
-        return PerNodeLayer(module, path, nodes)
-    for name, child in module.named_children():
-        setattr(module, name, _stacked_module(child, f"{path}.{name}" if path else name, nodes))
-    return module
-
-
-def _own_tensors(module: nn.Module) -> Iterator[Tensor]:
-    yield from module.parameters(recurse=False)
-    yield from module.buffers(recurse=False)

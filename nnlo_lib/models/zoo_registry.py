@@ -1,12 +1,38 @@
-"""Names of the models in the zoo. The module does not import torch, so that experiments are checked quickly.
+"""Names of the models: the zoo's, and `<prefix>:<name>` of other packages.
 
-Names of networks of other packages, `<prefix>:<name>`. The module imports none of the packages.
+The module imports neither torch nor these packages, so that experiments are checked quickly.
 """
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib.util import find_spec
 
+# file in nnlo_lib/models/zoo -> names of its functions, which are the names of the models
+FILES = {
+    "convolutional": "simplemlp simplecnn alexnet alexnet_2012 vgg11 vgg13 vgg16 vgg19 vgg11_bn vgg13_bn vgg16_bn vgg19_bn vgg1 vgg2 vgg3 vgg3do vgg3do2 vgg3dobn mobilenet_v1 unet theanompi_cifar10",
+    "inception": "googlenet inception_v3 densenet40 densenet_bc100 densenet121 densenet161 densenet169 densenet201",
+    "resnet": "resnet18 resnet34 resnet50 resnet101 resnet152 wide_resnet50_2 wide_resnet101_2 resnet20 resnet32 resnet44 resnet56 resnet110 resnet1202 wide_resnet",
+    "recurrent": "hls4ml_gru lstm",
+    "particle_physics": "jedi_net",
+    "coordinate_networks": "fourier siren perceptron",
+    "gpt": "gpt",
+}
+GANS = {  # each has a generator and a critic
+    "wgan": "nnlo_lib.models.zoo.gan:wgan",
+    "lsgan": "nnlo_lib.models.zoo.gan:lsgan",
+    "lsgan_cifar": "nnlo_lib.models.zoo.gan:lsgan_cifar",
+    "calorimeter_gan": "nnlo_lib.models.zoo.gan:calorimeter_gan",
+}
+MODELS = {
+    "dinno_conv": "nnlo_lib.models.zoo.coordinate_networks:conv",
+    "nnlo_cifar10": "nnlo_lib.models.zoo.particle_physics:cifar10",
+    "nnlo_mnist": "nnlo_lib.models.zoo.particle_physics:mnist",
+    "nnlo_mnist_torch": "nnlo_lib.models.zoo.particle_physics:mnist_torch",
+    "nnlo_topclass": "nnlo_lib.models.zoo.particle_physics:topclass",
+    "nnlo_topclass_torch": "nnlo_lib.models.zoo.particle_physics:topclass_torch",
+    **{name: f"nnlo_lib.models.zoo.{file}:{name}" for file, names in FILES.items() for name in names.split()},
+    **GANS,
+}
 LIBRARIES = {"timm": "timm", "hf": "transformers"}  # prefix -> package
 PATTERN = r"^(timm|hf):[\w.-]+$"
 
@@ -29,33 +55,3 @@ def similar_names(name: str, known: Iterable[str]) -> str:
     """Return known names that are similar to an unknown one, as text of an error."""
     found = get_close_matches(name, list(known), n=3)
     return f"did you mean {' or '.join(found)}?" if found else "check the name in its documentation"
-
-
-# file in nnlo_lib/models/zoo -> names of its functions, which are the names of the models
-FILES = {
-    "convolutional": "simplemlp simplecnn alexnet alexnet_2012 vgg11 vgg13 vgg16 vgg19 vgg11_bn vgg13_bn vgg16_bn vgg19_bn vgg1 vgg2 vgg3 vgg3do vgg3do2 vgg3dobn mobilenet_v1 unet theanompi_cifar10",
-    "inception": "googlenet inception_v3 densenet40 densenet_bc100 densenet121 densenet161 densenet169 densenet201",
-    "resnet": "resnet18 resnet34 resnet50 resnet101 resnet152 wide_resnet50_2 wide_resnet101_2 resnet20 resnet32 resnet44 resnet56 resnet110 resnet1202 wide_resnet",
-    "recurrent": "hls4ml_gru lstm",
-    "particle_physics": "jedi_net",
-    "coordinate_networks": "fourier siren perceptron",
-    "gpt": "gpt",
-}
-
-GANS = {  # each has a generator and a critic
-    "wgan": "nnlo_lib.models.zoo.gan:wgan",
-    "lsgan": "nnlo_lib.models.zoo.gan:lsgan",
-    "lsgan_cifar": "nnlo_lib.models.zoo.gan:lsgan_cifar",
-    "calorimeter_gan": "nnlo_lib.models.zoo.gan:calorimeter_gan",
-}
-
-MODELS = {
-    "dinno_conv": "nnlo_lib.models.zoo.coordinate_networks:conv",
-    "nnlo_cifar10": "nnlo_lib.models.zoo.particle_physics:cifar10",
-    "nnlo_mnist": "nnlo_lib.models.zoo.particle_physics:mnist",
-    "nnlo_mnist_torch": "nnlo_lib.models.zoo.particle_physics:mnist_torch",
-    "nnlo_topclass": "nnlo_lib.models.zoo.particle_physics:topclass",
-    "nnlo_topclass_torch": "nnlo_lib.models.zoo.particle_physics:topclass_torch",
-    **{name: f"nnlo_lib.models.zoo.{file}:{name}" for file, names in FILES.items() for name in names.split()},
-    **GANS,
-}

@@ -1,11 +1,4 @@
-"""Networks of Keras 1 and 2 as configurations of Keras 3.
-
-The graph of a functional model of Keras 1 and 2: which outputs each layer takes.
-
-Options of layers in Keras 1 and 2, and their names in Keras 3.
-
-Layers that have another form in Keras 1 and 2 than in Keras 3: inputs, merges, joined options.
-"""
+"""Networks of Keras 1 and 2 as configurations of Keras 3: classes, options, and the graph of a functional model."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -21,95 +14,8 @@ from nnlo_lib.models.keras.layer_signatures import (
 
 Config = dict[str, Any]
 MODELS = ("Model", "Functional", "Sequential")
-
-
-def graph_of_keras_3(config: Config) -> Config:
-    """Return the configuration of a functional model with the references of Keras 3.
-
-    A reference is [layer, call, output]. In Keras 1 and 2, the first call of a model inside a model has number 1,
-    because number 0 was its own input; in Keras 3 it has number 0.
-    """
-    models = {
-        layer["name"]: layer["class_name"] for layer in config["layers"] if layer["class_name"] in MODELS
-    }
-    names = {layer["name"] for layer in config["layers"]}
-    layers = [
-        {**layer, "inbound_nodes": [_node(node, models, names) for node in layer.get("inbound_nodes", [])]}
-        for layer in config["layers"]
-    ]
-    # Keras 3 itself subtracts 1 in references to functional models as outputs.
-    sequential = {name for name, kind in models.items() if kind == "Sequential"}
-    outputs = [_shifted(each, sequential) for each in _listed(config["output_layers"])]
-    return {
-        **config,
-        "layers": layers,
-        "input_layers": _single(_listed(config["input_layers"])),
-        "output_layers": _single(outputs),
-    }
-
-
-def _listed(references: Any) -> list[Any]:
-    """Return a list of references; one reference may stand alone."""
-    return [references] if references and isinstance(references[0], str) else list(references)
-
-
-def _single(references: list[Any]) -> list[Any]:
-    # For Keras 3, a list of one reference is a list of one tensor.
-    return references[0] if len(references) == 1 else references
-
-
-def _shifted(reference: list[Any], models: Any) -> list[Any]:
-    name, call, *rest = reference
-    return [name, max(call - 1, 0) if name in models else call, *rest]
-
-
-def _node(node: Any, models: dict[str, str], names: set[str]) -> Any:
-    """Return the call of a layer.
-
-    Args:
-        node: references of the arguments; the fourth item of a reference is the keyword arguments of the call.
-        models: class of each model inside the model, by name.
-        names: names of all layers.
-    """
-    node = [_shifted(each, models) for each in _listed(node)]
-    keywords = node[-1][3] if node and len(node[-1]) > 3 else {}
-    if not any(_has_reference(value, names) for value in keywords.values()):
-        return node
-    arguments = [_tensor(each) for each in node]
-    return {
-        "args": arguments if len(arguments) == 1 else [arguments],
-        "kwargs": {word: _with_tensors(value, models, names) for word, value in keywords.items()},
-    }
-
-
-def _is_reference(value: Any, names: set[str]) -> bool:
-    return isinstance(value, list) and len(value) >= 3 and isinstance(value[0], str) and value[0] in names
-
-
-def _has_reference(value: Any, names: set[str]) -> bool:
-    inner = isinstance(value, list) and any(_has_reference(each, names) for each in value)
-    return inner or _is_reference(value, names)
-
-
-def _with_tensors(value: Any, models: dict[str, str], names: set[str]) -> Any:
-    """Return an argument with tensors in place of references.
-
-    Args:
-        value: the argument.
-        models: class of each model inside the model, by name.
-        names: names of all layers.
-    """
-    if _is_reference(value, names):
-        return _tensor(_shifted(value, models))
-    return [_with_tensors(each, models, names) for each in value] if isinstance(value, list) else value
-
-
-def _tensor(reference: list[Any]) -> Config:
-    # Keras 3 takes the shape from the layer.
-    config = {"shape": [], "dtype": "float32", "keras_history": reference[:3]}
-    return {"class_name": "__keras_tensor__", "config": config}
-
-
+CONTAINERS = ("Functional", "Sequential", "TimeDistributed", "Bidirectional")
+HARD_SIGMOID = "hard_sigmoid_of_keras_2"
 CLASSES = {  # classes whose name changed
     "Model": "Functional", "Convolution1D": "Conv1D", "Convolution2D": "Conv2D", "Convolution3D": "Conv3D",
     "AtrousConvolution1D": "Conv1D", "AtrousConvolution2D": "Conv2D", "SeparableConvolution2D": "SeparableConv2D",
@@ -142,10 +48,8 @@ VALUES: dict[str, dict[Any, Any]] = {
     "data_format": {"tf": "channels_last", "th": "channels_first"},
     "distribution": {"normal": "truncated_normal"},
 }
-FORGET_BIAS = {
-    "one": True,
-    "zero": False,
-}  # initializers of the forget gate's bias in Keras 1, as unit_forget_bias
+# Initializers of the forget gate's bias in Keras 1, as unit_forget_bias.
+FORGET_BIAS = {"one": True, "zero": False}
 # Options that never had an effect on the values, or repeat what the shape of the input says.
 WITHOUT_EFFECT = {
     "batch_input_shape", "input_shape", "input_dtype", "input_dim", "input_length", "consume_less", "implementation",
@@ -168,62 +72,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {"GRU": {"reset_after": False}}
 MERGE_LAYERS = {
     "concat": "Concatenate", "sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "dot": "Dot",
 }  # fmt: skip
-
-
-def separated_options(name: str, config: Config) -> Iterator[tuple[str, Any]]:
-    """Yield the options of a layer, those that Keras 3 joins or separates in its form.
-
-    Args:
-        name: class in Keras 3.
-        config: options in the file.
-    """
-    sides = [
-        word for word in ("nb_row", "nb_col", "kernel_dim1", "kernel_dim2", "kernel_dim3") if word in config
-    ]
-    if sides:
-        yield "kernel_size", [config[word] for word in sides]
-    for word, value in config.items():
-        if word == "init" and name.startswith("SeparableConv"):
-            yield from ((f"{part}_initializer", value) for part in ("depthwise", "pointwise"))
-        elif word == "padding" and isinstance(value, list) and len(value) == 4:
-            yield word, [value[:2], value[2:]]
-        elif word == "axis" and isinstance(value, list) and len(value) == 1:
-            yield word, value[0]
-        elif word not in sides:
-            yield word, value
-
-
-def with_input_layer(config: Config) -> Config:
-    """Add an input layer to a Sequential model if its first layer declares the shape of the input."""
-    layers = config["layers"]
-    first = layers[0] if layers else {"class_name": "", "config": {}}
-    options = first["config"] if isinstance(first["config"], dict) else {}
-    inner = options.get("layer") or {}  # of a wrapper such as TimeDistributed
-    shape = options.get("batch_input_shape") or inner.get("config", {}).get("batch_input_shape")
-    if shape is None or first["class_name"] == "InputLayer":
-        return config
-    return {
-        **config,
-        "layers": [
-            {"class_name": "InputLayer", "config": {"batch_input_shape": shape, "name": "input"}},
-            *layers,
-        ],
-    }
-
-
-def merge_layer(config: Config) -> tuple[str, Config]:
-    """Return the class and the options in Keras 3 of a layer Merge of Keras 1."""
-    mode = config.get("mode")
-    if mode not in MERGE_LAYERS or config.get("layers"):
-        raise ValueError(f"Keras 3 does not support mode: {mode!r} of Merge")
-    name = MERGE_LAYERS[mode]
-    option = {"Concatenate": ("axis", "concat_axis"), "Dot": ("axes", "dot_axes")}.get(name)
-    given = {option[0]: config[option[1]]} if option and option[1] in config else {}
-    return name, {"name": config["name"], **given}
-
-
-CONTAINERS = ("Functional", "Sequential", "TimeDistributed", "Bidirectional")
-HARD_SIGMOID = "hard_sigmoid_of_keras_2"
 
 
 @dataclass(frozen=True)
@@ -285,20 +133,18 @@ class Keras2Translation:
         }  # fmt: skip
 
     def _options(self, old: str, name: str, config: Config) -> Iterator[tuple[str, Any]]:
-        """Yield the options of an object in Keras 3.
-
-        Args:
-            old: its class in the file.
-            name: its class in Keras 3.
-            config: its options in the file.
-        """
+        """Yield the options in Keras 3 of an object of class `old` in the file and `name` in Keras 3."""
         _module(name)  # raises ValueError if there is no such class
         accepted = accepted_options(name)
         for word, value in separated_options(name, DEFAULTS.get(old, {}) | config):
             option = OPTIONS_OF_CLASS.get(name, {}).get(word) or OPTIONS.get(word, word)
             if option in accepted:
                 yield option, self._value(option, value)
-            elif not _has_no_effect(name, option, value):
+            elif not (
+                value is None
+                or option in WITHOUT_EFFECT | WITHOUT_EFFECT_OF_CLASS.get(name, set())
+                or value in NEUTRAL_VALUES.get(option, ())
+            ):
                 raise ValueError(f"Keras 3 does not support {word}: {value!r}")
 
     def _value(self, option: str, value: Any) -> Any:
@@ -356,13 +202,131 @@ def _module(name: str) -> str:
     return module
 
 
-def _has_no_effect(name: str, option: str, value: Any) -> bool:
-    """Return True if a network without an option computes the same.
+def separated_options(name: str, config: Config) -> Iterator[tuple[str, Any]]:
+    """Yield the options of a layer, those that Keras 3 joins or separates in its form.
 
     Args:
         name: class in Keras 3.
-        option: an option that the class does not have.
-        value: its value in the file.
     """
-    without = WITHOUT_EFFECT | WITHOUT_EFFECT_OF_CLASS.get(name, set())
-    return value is None or option in without or value in NEUTRAL_VALUES.get(option, ())
+    sides = [
+        word for word in ("nb_row", "nb_col", "kernel_dim1", "kernel_dim2", "kernel_dim3") if word in config
+    ]
+    if sides:
+        yield "kernel_size", [config[word] for word in sides]
+    for word, value in config.items():
+        if word == "init" and name.startswith("SeparableConv"):
+            yield from ((f"{part}_initializer", value) for part in ("depthwise", "pointwise"))
+        elif word == "padding" and isinstance(value, list) and len(value) == 4:
+            yield word, [value[:2], value[2:]]
+        elif word == "axis" and isinstance(value, list) and len(value) == 1:
+            yield word, value[0]
+        elif word not in sides:
+            yield word, value
+
+
+def with_input_layer(config: Config) -> Config:
+    """Add an input layer to a Sequential model if its first layer declares the shape of the input."""
+    layers = config["layers"]
+    first = layers[0] if layers else {"class_name": "", "config": {}}
+    options = first["config"] if isinstance(first["config"], dict) else {}
+    inner = options.get("layer") or {}  # of a wrapper such as TimeDistributed
+    shape = options.get("batch_input_shape") or inner.get("config", {}).get("batch_input_shape")
+    if shape is None or first["class_name"] == "InputLayer":
+        return config
+    return {
+        **config,
+        "layers": [
+            {"class_name": "InputLayer", "config": {"batch_input_shape": shape, "name": "input"}},
+            *layers,
+        ],
+    }
+
+
+def merge_layer(config: Config) -> tuple[str, Config]:
+    """Return the class and the options in Keras 3 of a layer Merge of Keras 1."""
+    mode = config.get("mode")
+    if mode not in MERGE_LAYERS or config.get("layers"):
+        raise ValueError(f"Keras 3 does not support mode: {mode!r} of Merge")
+    name = MERGE_LAYERS[mode]
+    option = {"Concatenate": ("axis", "concat_axis"), "Dot": ("axes", "dot_axes")}.get(name)
+    given = {option[0]: config[option[1]]} if option and option[1] in config else {}
+    return name, {"name": config["name"], **given}
+
+
+def graph_of_keras_3(config: Config) -> Config:
+    """Return the configuration of a functional model with the references of Keras 3.
+
+    A reference is [layer, call, output]. In Keras 1 and 2, the first call of a model inside a model has number 1,
+    because number 0 was its own input; in Keras 3 it has number 0.
+    """
+    models = {
+        layer["name"]: layer["class_name"] for layer in config["layers"] if layer["class_name"] in MODELS
+    }
+    names = {layer["name"] for layer in config["layers"]}
+    layers = [
+        {**layer, "inbound_nodes": [_node(node, models, names) for node in layer.get("inbound_nodes", [])]}
+        for layer in config["layers"]
+    ]
+    # Keras 3 itself subtracts 1 in references to functional models as outputs.
+    sequential = {name for name, kind in models.items() if kind == "Sequential"}
+    outputs = [_shifted(each, sequential) for each in _listed(config["output_layers"])]
+    return {
+        **config,
+        "layers": layers,
+        "input_layers": _single(_listed(config["input_layers"])),
+        "output_layers": _single(outputs),
+    }
+
+
+def _listed(references: Any) -> list[Any]:
+    """Return a list of references; one reference may stand alone."""
+    return [references] if references and isinstance(references[0], str) else list(references)
+
+
+def _single(references: list[Any]) -> list[Any]:
+    # For Keras 3, a list of one reference is a list of one tensor.
+    return references[0] if len(references) == 1 else references
+
+
+def _shifted(reference: list[Any], models: Any) -> list[Any]:
+    name, call, *rest = reference
+    return [name, max(call - 1, 0) if name in models else call, *rest]
+
+
+def _node(node: Any, models: dict[str, str], names: set[str]) -> Any:
+    """Return the call of a layer.
+
+    Args:
+        node: references of the arguments; the fourth item of a reference is the keyword arguments of the call.
+    """
+    node = [_shifted(each, models) for each in _listed(node)]
+    keywords = node[-1][3] if node and len(node[-1]) > 3 else {}
+    if not any(_has_reference(value, names) for value in keywords.values()):
+        return node
+    arguments = [_tensor(each) for each in node]
+    return {
+        "args": arguments if len(arguments) == 1 else [arguments],
+        "kwargs": {word: _with_tensors(value, models, names) for word, value in keywords.items()},
+    }
+
+
+def _is_reference(value: Any, names: set[str]) -> bool:
+    return isinstance(value, list) and len(value) >= 3 and isinstance(value[0], str) and value[0] in names
+
+
+def _has_reference(value: Any, names: set[str]) -> bool:
+    inner = isinstance(value, list) and any(_has_reference(each, names) for each in value)
+    return inner or _is_reference(value, names)
+
+
+def _with_tensors(value: Any, models: dict[str, str], names: set[str]) -> Any:
+    """Return an argument with tensors in place of references."""
+    if _is_reference(value, names):
+        return _tensor(_shifted(value, models))
+    return [_with_tensors(each, models, names) for each in value] if isinstance(value, list) else value
+
+
+def _tensor(reference: list[Any]) -> Config:
+    # Keras 3 takes the shape from the layer.
+    config = {"shape": [], "dtype": "float32", "keras_history": reference[:3]}
+    return {"class_name": "__keras_tensor__", "config": config}

@@ -1,7 +1,4 @@
-"""Errors of Keras as one sentence that begins with the layer.
-
-Options that the classes of Keras 3 accept.
-"""
+"""Classes of Keras 3 with their options, and errors of Keras as one sentence that begins with the layer."""
 
 import inspect
 import re
@@ -12,7 +9,11 @@ from typing import Any
 
 from nnlo_lib.core.user_code import is_in_user_code
 
+Config = dict[str, Any]
 PLACES = ("layers", "initializers", "regularizers", "constraints")
+KERAS_ERROR_CAUSE = "Exception encountered: "  # precedes the reason in the errors of Keras
+UNKNOWN_CLASS = re.compile(r"Could not locate class '([^']+)'")
+MAX_REASON_CHARS = 300  # errors of Keras contain whole configurations
 
 
 def module_of_class(name: str) -> str | None:
@@ -57,12 +58,6 @@ def unknown_class_advice(name: str) -> str:
     )
 
 
-Config = dict[str, Any]
-KERAS_ERROR_CAUSE = "Exception encountered: "  # precedes the reason in the errors of Keras
-UNKNOWN_CLASS = re.compile(r"Could not locate class '([^']+)'")
-MAX_REASON_CHARS = 300  # errors of Keras contain whole configurations
-
-
 @contextmanager
 def with_all_frames() -> Iterator[None]:
     """Keep all frames in the tracebacks of Keras, which tell the layer."""
@@ -89,7 +84,6 @@ def refusal_text(config: Config, error: BaseException) -> str:
 
     Args:
         config: configuration of the model, of Keras 3.
-        error: error of the model.
     """
     import keras
 

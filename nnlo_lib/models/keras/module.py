@@ -1,9 +1,4 @@
-"""A Keras model as a torch Module, trained like any other model.
-
-Networks that Keras saved as JSON; files of Keras 1 and 2 are translated to Keras 3.
-
-Terms that the layers of a Keras model add to the loss, and constraints, which are refused.
-"""
+"""A Keras model as a torch Module, trained like any other model; Keras's JSON files, regularizers and constraints."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +16,8 @@ from nnlo_lib.models.keras.keras_2 import HARD_SIGMOID, Config, Keras2Translatio
 from nnlo_lib.models.keras.layer_signatures import refusal_text, user_code_error, with_all_frames
 
 CustomObjects = Mapping[str, Any]  # classes and functions by their names in the file
+OmittedActivation = Literal["softmax", "sigmoid"] | None
+Shapes = Sequence[tuple[int, ...]]  # sample shape of each input
 NO_NETWORK = "the file is not a network saved with model.to_json() of Keras"
 
 
@@ -40,7 +37,8 @@ def keras_model_from_json(text: str, custom_objects: CustomObjects | None = None
     if not isinstance(config, dict) or not {"class_name", "config"} <= config.keys():
         raise ValueError(NO_NETWORK)
     custom = dict(custom_objects or {})
-    if _is_of_keras_3(config):
+    # Keras 2.13 and later write modules, too; Keras 3 writes no version.
+    if "module" in config and str(config.get("keras_version", "3")).startswith("3"):
         config = _with_custom_names(config, custom)
     else:
         config = _translated(config, custom)
@@ -55,11 +53,6 @@ def _translated(config: Config, custom: CustomObjects) -> Config:
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{NO_NETWORK} ({type(error).__name__}: {error})") from error
     return translated
-
-
-def _is_of_keras_3(config: Config) -> bool:
-    # Keras 2.13 and later write modules, too; Keras 3 writes no version.
-    return "module" in config and str(config.get("keras_version", "3")).startswith("3")
 
 
 def _with_custom_names(each: Any, custom: CustomObjects) -> Any:
@@ -87,53 +80,6 @@ def _deserialize(config: Config) -> Any:
         raise ValueError(refusal_text(config, error)) from error
 
 
-def adds_to_loss(layers: Sequence[Any]) -> bool:
-    """Return True if a layer has a regularizer other than zero, or is not a layer of Keras and may add losses."""
-    return any(
-        not _is_of_keras(layer)
-        or type(layer).__name__ == "ActivityRegularization"
-        or any(_is_active(value) for name, value in vars(layer).items() if name.endswith("_regularizer"))
-        for layer in layers
-    )
-
-
-def refuse_constraints(layers: Sequence[Any]) -> None:
-    """Raise ValueError if a layer constrains its weights, which no optimizer here does."""
-    for layer in layers:
-        for name, value in vars(layer).items():
-            if value is not None and name.endswith("_constraint"):
-                raise ValueError(
-                    f"layer {layer.name} ({type(layer).__name__}): {name.lstrip('_')} {type(value).__name__} is not "
-                    "supported; remove it from the file"
-                )
-
-
-def refuse_activity_regularizer(layer: Any) -> None:
-    """Raise ValueError if the layer whose activation the loss applies has a penalty on its output."""
-    if _is_active(getattr(layer, "activity_regularizer", None)):
-        raise ValueError(
-            f"layer {layer.name} ({type(layer).__name__}): activity_regularizer applies to the probabilities, but the "
-            "loss takes scores; set problem.outputs: probabilities"
-        )
-
-
-def _is_of_keras(layer: Any) -> bool:
-    return type(layer).__module__.partition(".")[0] == "keras"
-
-
-def _is_active(regularizer: Any) -> bool:
-    """Return True if a regularizer can be other than zero; Keras writes l1 = l2 = 0, too."""
-    import keras
-
-    if isinstance(regularizer, keras.regularizers.L1 | keras.regularizers.L2 | keras.regularizers.L1L2):
-        return bool(getattr(regularizer, "l1", 0) or getattr(regularizer, "l2", 0))
-    return regularizer is not None
-
-
-OmittedActivation = Literal["softmax", "sigmoid"] | None
-Shapes = Sequence[tuple[int, ...]]  # sample shape of each input
-
-
 class KerasNetwork(nn.Module):
     """Wrapper of a Keras model (torch backend) that takes images channels first.
 
@@ -146,7 +92,6 @@ class KerasNetwork(nn.Module):
         """Wrap `model` for samples of `shapes`, and build it if necessary.
 
         Args:
-            model: the Keras model.
             shapes: sample shape of each input.
             undone: final activation to leave out, because the loss applies it.
 
@@ -158,21 +103,23 @@ class KerasNetwork(nn.Module):
         _refuse_other_backend()
         if not model.built:
             model.build([_batch(shape) for shape in shapes] if len(shapes) > 1 else _batch(shapes[0]))
-        wanted = _input_shapes(model) or [_batch(shape)[1:] for shape in shapes]
+        declared = [tuple(tensor.shape[1:]) for tensor in getattr(model, "inputs", None) or []]
+        wanted = declared or [_batch(shape)[1:] for shape in shapes]
         self._input_conversions = [
             _input_conversion(*each) for each in zip_longest(shapes, wanted, fillvalue=())
         ]
         # A tuple, because the parameters are registered below under Keras's names. The second model is the
         # complete one, to which weight files of Keras refer.
-        self._model = (
-            _without_final_activation(model, undone),
-            model,
-        )
+        self._model = (_without_final_activation(model, undone), model)
         self._layers = list(self._model[0]._flatten_layers())
         refuse_constraints(self._layers)
         self._adds_to_loss = adds_to_loss(self._layers)
         self._generators = [each for layer in self._layers for each in getattr(layer, "_seed_generators", [])]
-        self._variables = {_name(variable, model): variable for variable in model.weights}
+        # torch does not allow dots in the names of parameters and buffers.
+        self._variables = {
+            str(variable.path.removeprefix(f"{model.name}/").replace(".", "_")): variable
+            for variable in model.weights
+        }
         for name, variable in self._variables.items():
             if variable.trainable:
                 self.register_parameter(name, variable._value)
@@ -186,8 +133,9 @@ class KerasNetwork(nn.Module):
 
         self._link_variables()
         with keras.device(str(inputs[0].device)):
-            if self.training:
-                self._seed(inputs[0].device)
+            # From torch's generator; Keras has a generator for each layer.
+            for generator in self._generators if self.training else ():
+                generator.state._value = torch.randint(2**31, (2,), device=inputs[0].device)
             given = [
                 _converted(tensor, conversion)
                 for tensor, conversion in zip(inputs, self._input_conversions, strict=True)
@@ -210,11 +158,6 @@ class KerasNetwork(nn.Module):
         """Load weights written by Keras's `save_weights`. Raises ValueError if the layers differ."""
         self._link_variables()
         self._model[1].load_weights(path)
-
-    def _seed(self, device: torch.device) -> None:
-        """Seed each of Keras's generators from torch's generator."""
-        for generator in self._generators:
-            generator.state._value = torch.randint(2**31, (2,), device=device)
 
     # torch converts and moves the tensors of a module (`to`, `double`, `cuda`) by this method.
     def _apply(self, *arguments: Any, **options: Any) -> "KerasNetwork":
@@ -258,10 +201,6 @@ def _batch(shape: tuple[int, ...]) -> tuple[int | None, ...]:
     return (None, *shape[1:], shape[0]) if len(shape) == 3 else (None, *shape)
 
 
-def _input_shapes(model: Any) -> list[tuple[int | None, ...]]:
-    return [tuple(tensor.shape[1:]) for tensor in getattr(model, "inputs", None) or []]
-
-
 def _input_conversion(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> str:
     """Return the conversion from samples of `shape` to `wanted`. Raises ValueError if they do not match."""
     last = (*shape[1:], *shape[:1]) if len(shape) == 3 else shape
@@ -269,7 +208,8 @@ def _input_conversion(shape: tuple[int, ...], wanted: tuple[int | None, ...]) ->
         return "unchanged"
     if _fits(last, wanted):
         return "channels last"
-    if _flat(wanted) == prod(shape) or (_squeezed(last) == _squeezed(wanted) and shape):
+    flat = len(wanted) == 1 and wanted[0] == prod(shape)
+    if flat or (_squeezed(last) == _squeezed(wanted) and shape):
         return f"reshaped {','.join(map(str, wanted))}"
     raise ValueError(
         f"the model takes samples of shape {wanted} (channels last), but the samples are {shape}"
@@ -278,10 +218,6 @@ def _input_conversion(shape: tuple[int, ...], wanted: tuple[int | None, ...]) ->
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
     return len(shape) == len(wanted) and all(b in (None, a) for a, b in zip(shape, wanted, strict=True))
-
-
-def _flat(wanted: tuple[int | None, ...]) -> int | None:
-    return wanted[0] if len(wanted) == 1 else None
 
 
 def _squeezed(shape: tuple[int | None, ...]) -> list[int | None]:
@@ -297,11 +233,6 @@ def _converted(tensor: Tensor, conversion: str) -> Tensor:
     return channels_last.reshape(-1, *map(int, sizes.split(","))) if reshape else channels_last
 
 
-def _name(variable: Any, model: Any) -> str:
-    # torch does not allow dots in the names of parameters and buffers.
-    return str(variable.path.removeprefix(f"{model.name}/").replace(".", "_"))
-
-
 def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
     """Return the model without the final activation `undone` (softmax or sigmoid), which the loss applies.
 
@@ -312,7 +243,8 @@ def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
     if undone is None:
         return model
     for layer in list(_last(model)):
-        name = "softmax" if isinstance(layer, keras.layers.Softmax) else _activation(layer)
+        is_softmax = isinstance(layer, keras.layers.Softmax)
+        name = "softmax" if is_softmax else getattr(getattr(layer, "activation", None), "__name__", "")
         if name not in ("softmax", "sigmoid"):
             continue
         if name != undone:
@@ -320,7 +252,7 @@ def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
                 f"the model ends in {name}, but the loss applies {undone}; set problem.outputs: probabilities"
             )
         refuse_activity_regularizer(layer)
-        if isinstance(layer, keras.layers.Softmax):
+        if is_softmax:
             return keras.Model(model.inputs, layer.input)
         layer.activation = keras.activations.linear
     return model
@@ -335,5 +267,40 @@ def _last(model: Any) -> Iterator[Any]:
         yield from _last(layer) if isinstance(layer, keras.Model) else [layer]
 
 
-def _activation(layer: Any) -> str:
-    return getattr(getattr(layer, "activation", None), "__name__", "")
+def adds_to_loss(layers: Sequence[Any]) -> bool:
+    """Return True if a layer has a regularizer other than zero, or is not a layer of Keras and may add losses."""
+    return any(
+        type(layer).__module__.partition(".")[0] != "keras"
+        or type(layer).__name__ == "ActivityRegularization"
+        or any(_is_active(value) for name, value in vars(layer).items() if name.endswith("_regularizer"))
+        for layer in layers
+    )
+
+
+def refuse_constraints(layers: Sequence[Any]) -> None:
+    """Raise ValueError if a layer constrains its weights, which no optimizer here does."""
+    for layer in layers:
+        for name, value in vars(layer).items():
+            if value is not None and name.endswith("_constraint"):
+                raise ValueError(
+                    f"layer {layer.name} ({type(layer).__name__}): {name.lstrip('_')} {type(value).__name__} is not "
+                    "supported; remove it from the file"
+                )
+
+
+def refuse_activity_regularizer(layer: Any) -> None:
+    """Raise ValueError if the layer whose activation the loss applies has a penalty on its output."""
+    if _is_active(getattr(layer, "activity_regularizer", None)):
+        raise ValueError(
+            f"layer {layer.name} ({type(layer).__name__}): activity_regularizer applies to the probabilities, but the "
+            "loss takes scores; set problem.outputs: probabilities"
+        )
+
+
+def _is_active(regularizer: Any) -> bool:
+    """Return True if a regularizer can be other than zero; Keras writes l1 = l2 = 0, too."""
+    import keras
+
+    if isinstance(regularizer, keras.regularizers.L1 | keras.regularizers.L2 | keras.regularizers.L1L2):
+        return bool(getattr(regularizer, "l1", 0) or getattr(regularizer, "l2", 0))
+    return regularizer is not None

@@ -1,19 +1,4 @@
-"""AlexNet, VGG, MobileNet, small networks, Theano-MPI's networks.
-
-AlexNet (Krizhevsky et al. 2012), as published and in one tower (Krizhevsky 2014, arXiv 1404.5997).
-
-MobileNet, first version (Howard et al. 2017, arXiv 1704.04861).
-
-PyDTNN's small networks for CIFAR-10: one to three blocks of VGG, with dropout and batch normalization.
-
-PyDTNN's two small networks for 28 x 28 digits, generalized to any image size.
-
-Theano-MPI's network for CIFAR-10.
-
-U-Net (Ronneberger, Fischer and Brox 2015) with padded convolutions and batch normalization.
-
-VGG (Simonyan and Zisserman 2015, arXiv 1409.1556).
-"""
+"""Convolutional networks: AlexNet, VGG, MobileNet, U-Net, and small ones of PyDTNN and Theano-MPI."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,20 +9,30 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from nnlo_lib.models.blocks import classifier, conv_bn, dense_relu, he_normal, image_shape, is_small
+from nnlo_lib.models.blocks import (
+    classifier,
+    conv_bn,
+    dense_relu,
+    dense_stack,
+    he_normal,
+    image_shape,
+    is_small,
+)
 
-LEAST = 67  # minimum side in pixels; below it, the last pooling has no input
+ALEXNET_2012_MIN_SIDE_PX = 67  # below it, the last pooling has no input
+VGG_FILTERS = (64, 128, 256, 512, 512)
+PYDTNN_FILTERS = (32, 64, 128)  # of both convolutions in blocks 1, 2 and 3
+MOBILENET_FILTERS = (64, 128, 128, 256, 256, *[512] * 6, 1024, 1024)
+NARROWING = (1, 3, 5, 11)  # positions of the separable convolutions with stride 2
 
 
 def alexnet(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Module:
-    """Build the one-tower network (61,100,840 parameters for ImageNet at 224 pixels).
+    """Build AlexNet in one tower (Krizhevsky 2014, arXiv 1404.5997; 61,100,840 parameters for ImageNet at 224 pixels).
 
     For small images, the first kernels and poolings are small, as in PyDTNN (23,272,266 parameters for
     CIFAR-10).
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
         dropout: probability of dropout before or after each hidden dense layer.
     """
     shape = image_shape(shape, 16, "alexnet")
@@ -54,19 +49,19 @@ def alexnet(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Mo
 def alexnet_2012(
     shape: tuple[int, ...], classes: int, dropout: float = 0.5, groups: int = 2, normalize: bool = True
 ) -> nn.Module:
-    """Build the first AlexNet, for 227 pixels (60,965,224 parameters), as in Theano-MPI.
+    """Build AlexNet of 2012 (Krizhevsky et al.) for 227 pixels (60,965,224 parameters), as in Theano-MPI.
 
     With `groups` 1 and without `normalize`, it is PyDTNN's AlexNet (62,378,344 parameters).
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
         dropout: probability of dropout after each hidden dense layer.
         groups: number of independent towers in layers 2, 4 and 5.
         normalize: normalize across channels after layers 1 and 2.
     """
     filters = (96, 256, 384, 384, 256)
-    features = _features(image_shape(shape, LEAST, "alexnet_2012")[0], filters, 0, groups, normalize)
+    features = _features(
+        image_shape(shape, ALEXNET_2012_MIN_SIDE_PX, "alexnet_2012")[0], filters, 0, groups, normalize
+    )
     last = _perceptron(256 * 36, classes, dropout, first=False)
     return he_normal(nn.Sequential(*features, nn.AdaptiveAvgPool2d(6), nn.Flatten(), *last))
 
@@ -101,9 +96,6 @@ def _perceptron(inputs: int, classes: int, dropout: float, first: bool = True) -
     """Build two hidden dense layers of 4096 units and the last layer.
 
     Args:
-        inputs: number of inputs.
-        classes: number of outputs.
-        dropout: probability of dropout.
         first: True: dropout before each hidden layer; False: after it.
     """
     hidden = [dense_relu(inputs, 4096), dense_relu(4096, 4096)]
@@ -112,19 +104,62 @@ def _perceptron(inputs: int, classes: int, dropout: float, first: bool = True) -
     return [layer for block in blocks for layer in block] + [nn.Linear(4096, classes)]
 
 
-MOBILENET_FILTERS = (64, 128, 128, 256, 256, *[512] * 6, 1024, 1024)
-NARROWING = (1, 3, 5, 11)  # positions of the separable convolutions with stride 2
+def vgg(
+    shape: tuple[int, ...],
+    classes: int,
+    depths: Sequence[int] = (1, 1, 2, 2, 2),
+    batch_norm: bool = False,
+    width: int | None = None,
+    dropout: float = 0.5,
+) -> nn.Module:
+    """Build VGG (Simonyan and Zisserman 2015, arXiv 1409.1556): `depths` convolutions between five poolings.
+
+    Two dense layers of `width` follow, by default 4096, or 512 for small images (CIFAR) as in PyDTNN.
+
+    Args:
+        depths: number of convolutions in each of the five stages.
+        batch_norm: normalize batches after each convolution.
+        dropout: probability of dropout after each hidden dense layer.
+    """
+    shape = image_shape(shape, 32, "vgg")
+    width = width or (512 if is_small(shape) else 4096)
+    layers: list[nn.Module] = []
+    channels = shape[0]
+    for filters, depth in zip(VGG_FILTERS, depths, strict=True):
+        layers += _stage([channels, *[filters] * depth], batch_norm)
+        channels = filters
+    if not is_small(shape):
+        layers.append(nn.AdaptiveAvgPool2d(7))
+    # Five poolings divide the sides by 32.
+    pixels = (shape[1] // 32) * (shape[2] // 32) if is_small(shape) else 49
+    widths = [channels * pixels, width, width]
+    hidden = [nn.Sequential(*dense_relu(a, b), nn.Dropout(dropout)) for a, b in pairwise(widths)]
+    return he_normal(nn.Sequential(*layers, nn.Flatten(), *hidden, nn.Linear(width, classes)))
+
+
+def _stage(widths: Sequence[int], batch_norm: bool) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for a, b in pairwise(widths):
+        normalization = [nn.BatchNorm2d(b)] if batch_norm else []
+        layers += [nn.Conv2d(a, b, 3, padding=1), *normalization, nn.ReLU()]
+    return [*layers, nn.MaxPool2d(2)]
+
+
+vgg11 = partial(vgg, depths=(1, 1, 2, 2, 2))
+vgg13 = partial(vgg, depths=(2, 2, 2, 2, 2))
+vgg16 = partial(vgg, depths=(2, 2, 3, 3, 3))
+vgg19 = partial(vgg, depths=(2, 2, 4, 4, 4))
+vgg11_bn, vgg13_bn, vgg16_bn, vgg19_bn = (
+    partial(network, batch_norm=True) for network in (vgg11, vgg13, vgg16, vgg19)
+)
 
 
 def mobilenet_v1(shape: tuple[int, ...], classes: int, width: float = 1.0, dropout: float = 0.0) -> nn.Module:
     """Build 13 separable convolutions of `width` times the filters (4,231,976 parameters for ImageNet).
 
-    For small images (CIFAR), the first convolution keeps height and width.
+    Howard et al. 2017, arXiv 1704.04861. For small images (CIFAR), the first convolution keeps height and width.
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
-        width: factor of the number of filters.
         dropout: probability of dropout before the last layer.
     """
     shape = image_shape(shape, 16, "mobilenet_v1")
@@ -132,17 +167,64 @@ def mobilenet_v1(shape: tuple[int, ...], classes: int, width: float = 1.0, dropo
     layers = [conv_bn(shape[0], inputs, 3, 1 if is_small(shape) else 2)]
     for position, filters in enumerate(MOBILENET_FILTERS):
         outputs = int(filters * width)
-        layers.append(_separable(inputs, outputs, 2 if position in NARROWING else 1))
+        each = nn.Conv2d(inputs, inputs, 3, 2 if position in NARROWING else 1, 1, groups=inputs, bias=False)
+        layers.append(nn.Sequential(each, nn.BatchNorm2d(inputs), nn.ReLU(), conv_bn(inputs, outputs, 1)))
         inputs = outputs
     return he_normal(nn.Sequential(*layers, *classifier(inputs, classes, dropout)))
 
 
-def _separable(inputs: int, outputs: int, stride: int) -> nn.Module:
-    each = nn.Conv2d(inputs, inputs, 3, stride, 1, groups=inputs, bias=False)
-    return nn.Sequential(each, nn.BatchNorm2d(inputs), nn.ReLU(), conv_bn(inputs, outputs, 1))
+def unet(shape: tuple[int, ...], classes: int, filters: int = 64, levels: int = 4) -> nn.Module:
+    """Build the network for images of `shape` (channels, height, width).
+
+    Args:
+        classes: number of classes of a pixel.
+    """
+    if len(shape) != 3 or any(side % 2**levels for side in shape[1:]):
+        raise ValueError(
+            f"unet with {levels} levels requires images (channels, height, width) with sides that are multiples of "
+            f"{2**levels}, but the samples are {shape}"
+        )
+    return UNet(shape[0], classes, filters, levels)
 
 
-PYDTNN_FILTERS = (32, 64, 128)  # of both convolutions in blocks 1, 2 and 3
+class UNet(nn.Module):
+    """U-Net (Ronneberger, Fischer and Brox 2015), padded and with batch normalization: scores of each pixel's classes.
+
+    Args:
+        filters: channels of the first level; doubled on each level below.
+        levels: levels below the first; each halves the sides.
+    """
+
+    def __init__(self, channels: int, classes: int, filters: int, levels: int) -> None:
+        super().__init__()
+        widths = [filters * 2**level for level in range(levels + 1)]
+        self.down = nn.ModuleList(map(DoubleConvolution, [channels, *widths[:-1]], widths))
+        self.pool = nn.MaxPool2d(2)
+        above = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(below, width, 2, stride=2) for below, width in above)
+        self.merge = nn.ModuleList(DoubleConvolution(below, width) for below, width in above)
+        self.last = nn.Conv2d(filters, classes, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (samples, classes, height, width) from images (samples, channels, height, width)."""
+        kept = [self.down[0](images)]
+        for level in list(self.down)[1:]:
+            kept.append(level(self.pool(kept[-1])))
+        states = kept.pop()
+        for up, merge in zip(self.up, self.merge, strict=True):
+            states = merge(torch.cat([kept.pop(), up(states)], 1))
+        scores: Tensor = self.last(states)
+        return scores
+
+
+class DoubleConvolution(nn.Sequential):
+    """Two 3 x 3 convolutions, each with batch normalization and ReLU."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(
+            nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
+            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
+        )  # fmt: skip
 
 
 def vgg_blocks(
@@ -153,12 +235,9 @@ def vgg_blocks(
     dropouts: Sequence[float] = (),
     batch_norm: bool = False,
 ) -> nn.Module:
-    """Build blocks of two 3 x 3 convolutions and a pooling, then a hidden dense layer.
+    """Build PyDTNN's networks for CIFAR-10: blocks of two 3 x 3 convolutions and a pooling, then a hidden dense layer.
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
-        blocks: number of blocks, 1 to 3.
         hidden: units of the hidden layer.
         dropouts: probability of dropout after each block and after the hidden layer; empty: no dropout.
         batch_norm: normalize after each ReLU.
@@ -202,27 +281,21 @@ vgg3dobn = partial(vgg3do2, batch_norm=True, hidden=512)
 
 
 def simplemlp(shape: tuple[int, ...], classes: int, hidden: int = 512, layers: int = 3) -> nn.Module:
-    """Build a perceptron of `layers` hidden layers (932,362 parameters for MNIST).
+    """Build PyDTNN's perceptron of `layers` hidden layers (932,362 parameters for MNIST).
 
     Args:
         shape: shape of a sample: channels, height and width of an image, or of any other array.
-        classes: number of outputs.
-        hidden: units of each hidden layer.
-        layers: number of hidden layers.
     """
     widths = [prod(shape)] + [hidden] * layers
-    blocks = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(widths)]
-    return nn.Sequential(nn.Flatten(), *blocks, nn.Linear(widths[-1], classes))
+    return nn.Sequential(nn.Flatten(), *dense_stack(widths), nn.Linear(widths[-1], classes))
 
 
 def simplecnn(
     shape: tuple[int, ...], classes: int, dropout: float = 0.5, padding: Literal[0, 1] = 1
 ) -> nn.Module:
-    """Build two convolutions and two dense layers (202,458 parameters for MNIST; 149,210 with padding 0).
+    """Build PyDTNN's two convolutions and two dense layers (202,458 parameters for MNIST; 149,210 with padding 0).
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
         dropout: probability of dropout before the last layer.
         padding: zeros on each side before a convolution: 1, or 0 as in PyDTNN of 2020.
     """
@@ -244,11 +317,9 @@ def simplecnn(
 
 
 def theanompi_cifar10(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Module:
-    """Build three convolutions and two dense layers for crops of 28 x 28 (351,946 parameters).
+    """Build Theano-MPI's three convolutions and two dense layers for crops of 28 x 28 (351,946 parameters).
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
         dropout: probability of dropout before the last layer.
     """
     channels, *sides = image_shape(shape, 20, "theanompi_cifar10")
@@ -259,118 +330,3 @@ def theanompi_cifar10(shape: tuple[int, ...], classes: int, dropout: float = 0.5
         nn.Conv2d(128, 64, 3), nn.ReLU(), nn.Flatten(),
         nn.Linear(64 * height * width, 256), nn.ReLU(), nn.Dropout(dropout), nn.Linear(256, classes),
     )  # fmt: skip
-
-
-class DoubleConvolution(nn.Sequential):
-    """Two 3 x 3 convolutions, each with batch normalization and ReLU."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__(
-            nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
-            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
-        )  # fmt: skip
-
-
-class UNet(nn.Module):
-    """Scores of the classes of each pixel.
-
-    Args:
-        channels: channels of an image.
-        classes: number of classes.
-        filters: channels of the first level; doubled on each level below.
-        levels: levels below the first; each halves the sides.
-    """
-
-    def __init__(self, channels: int, classes: int, filters: int, levels: int) -> None:
-        super().__init__()
-        widths = [filters * 2**level for level in range(levels + 1)]
-        self.down = nn.ModuleList(map(DoubleConvolution, [channels, *widths[:-1]], widths))
-        self.pool = nn.MaxPool2d(2)
-        above = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
-        self.up = nn.ModuleList(nn.ConvTranspose2d(below, width, 2, stride=2) for below, width in above)
-        self.merge = nn.ModuleList(DoubleConvolution(below, width) for below, width in above)
-        self.last = nn.Conv2d(filters, classes, 1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return (samples, classes, height, width) from images (samples, channels, height, width)."""
-        kept = [self.down[0](images)]
-        for level in list(self.down)[1:]:
-            kept.append(level(self.pool(kept[-1])))
-        states = kept.pop()
-        for up, merge in zip(self.up, self.merge, strict=True):
-            states = merge(torch.cat([kept.pop(), up(states)], 1))
-        scores: Tensor = self.last(states)
-        return scores
-
-
-def unet(shape: tuple[int, ...], classes: int, filters: int = 64, levels: int = 4) -> nn.Module:
-    """Build the network for images of `shape` (channels, height, width).
-
-    Args:
-        shape: shape of an image.
-        classes: number of classes of a pixel.
-        filters: channels of the first level.
-        levels: levels below the first.
-    """
-    if len(shape) != 3 or any(side % 2**levels for side in shape[1:]):
-        raise ValueError(
-            f"unet with {levels} levels requires images (channels, height, width) with sides that are multiples of "
-            f"{2**levels}, but the samples are {shape}"
-        )
-    return UNet(shape[0], classes, filters, levels)
-
-
-VGG_FILTERS = (64, 128, 256, 512, 512)
-
-
-def vgg(
-    shape: tuple[int, ...],
-    classes: int,
-    depths: Sequence[int] = (1, 1, 2, 2, 2),
-    batch_norm: bool = False,
-    width: int | None = None,
-    dropout: float = 0.5,
-) -> nn.Module:
-    """Build `depths` convolutions between five poolings and two dense layers of `width`.
-
-    By default, the dense layers have 4096 units, or 512 for small images (CIFAR) as in PyDTNN.
-
-    Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
-        depths: number of convolutions in each of the five stages.
-        batch_norm: normalize batches after each convolution.
-        width: units of each hidden dense layer; None: 4096, or 512 for small images.
-        dropout: probability of dropout after each hidden dense layer.
-    """
-    shape = image_shape(shape, 32, "vgg")
-    width = width or (512 if is_small(shape) else 4096)
-    layers: list[nn.Module] = []
-    channels = shape[0]
-    for filters, depth in zip(VGG_FILTERS, depths, strict=True):
-        layers += _stage([channels, *[filters] * depth], batch_norm)
-        channels = filters
-    if not is_small(shape):
-        layers.append(nn.AdaptiveAvgPool2d(7))
-    # Five poolings divide the sides by 32.
-    pixels = (shape[1] // 32) * (shape[2] // 32) if is_small(shape) else 49
-    widths = [channels * pixels, width, width]
-    hidden = [nn.Sequential(*dense_relu(a, b), nn.Dropout(dropout)) for a, b in pairwise(widths)]
-    return he_normal(nn.Sequential(*layers, nn.Flatten(), *hidden, nn.Linear(width, classes)))
-
-
-def _stage(widths: Sequence[int], batch_norm: bool) -> list[nn.Module]:
-    layers: list[nn.Module] = []
-    for a, b in pairwise(widths):
-        normalization = [nn.BatchNorm2d(b)] if batch_norm else []
-        layers += [nn.Conv2d(a, b, 3, padding=1), *normalization, nn.ReLU()]
-    return [*layers, nn.MaxPool2d(2)]
-
-
-vgg11 = partial(vgg, depths=(1, 1, 2, 2, 2))
-vgg13 = partial(vgg, depths=(2, 2, 2, 2, 2))
-vgg16 = partial(vgg, depths=(2, 2, 3, 3, 3))
-vgg19 = partial(vgg, depths=(2, 2, 4, 4, 4))
-vgg11_bn, vgg13_bn, vgg16_bn, vgg19_bn = (
-    partial(network, batch_norm=True) for network in (vgg11, vgg13, vgg16, vgg19)
-)

@@ -1,9 +1,4 @@
-"""Coordinate networks and the networks of DiNNO.
-
-Networks of coordinates: DiNNO's map of a building, SIREN, and plain perceptrons.
-
-DiNNO's network for handwritten digits.
-"""
+"""Networks of coordinates: DiNNO's map of a building, SIREN, perceptrons; DiNNO's network for digits."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,15 +7,13 @@ from math import prod, sqrt
 import torch
 from torch import Tensor, nn
 
-from nnlo_lib.models.blocks import activation_named, image_shape
+from nnlo_lib.models.blocks import activation_named, dense_stack, image_shape
 
 
 class Sine(nn.Module):
     """sin(scale (W x + b)), W drawn from U(-bound, bound) (Sitzmann et al. 2020, arXiv 2006.09661).
 
     Args:
-        inputs: number of inputs.
-        outputs: number of outputs.
         scale: factor of the argument of the sine.
         bound: bound of the initial weights.
     """
@@ -43,14 +36,12 @@ def fourier(
     The outputs are logits; if `classes` is 0, there is one output.
 
     Args:
-        shape: shape of a position.
-        classes: number of outputs; 0: one output.
-        hidden: units of each hidden layer.
         scale: factor of the argument of the sine.
     """
     first = Sine(prod(shape), hidden[0], scale, sqrt(6 / hidden[0]))
-    dense = _dense(hidden, nn.ReLU)
-    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), *dense, nn.Linear(hidden[-1], max(classes, 1)))
+    return nn.Sequential(
+        nn.Flatten(), first, nn.ReLU(), *dense_stack(hidden), nn.Linear(hidden[-1], max(classes, 1))
+    )
 
 
 def siren(
@@ -61,9 +52,6 @@ def siren(
     If `classes` is 0, there is one output.
 
     Args:
-        shape: shape of a position.
-        classes: number of outputs; 0: one output.
-        hidden: units of each sine layer.
         omega: frequency of the sines.
     """
     widths = [prod(shape), *hidden]
@@ -80,36 +68,19 @@ def perceptron(
     """Build DiNNO's dense networks for reinforcement learning (12 inputs, 5 outputs: 9,477 parameters).
 
     Tanh and sigmoid are also applied to the outputs, to bound them. If `classes` is 0, there is one output.
-
-    Args:
-        shape: shape of a sample.
-        classes: number of outputs; 0: one output.
-        hidden: units of each hidden layer.
-        activation: name of the activation, see `activations.ACTIVATIONS`.
     """
     layer = activation_named(activation)
     bounds = [layer()] if activation in ("tanh", "sigmoid") else []
     last = [nn.Linear(hidden[-1], max(classes, 1)), *bounds]
-    return nn.Sequential(nn.Flatten(), *_dense([prod(shape), *hidden], layer), *last)
-
-
-def _dense(widths: Sequence[int], activation: type[nn.Module]) -> list[nn.Module]:
-    return [nn.Sequential(nn.Linear(a, b), activation()) for a, b in pairwise(widths)]
+    return nn.Sequential(nn.Flatten(), *dense_stack([prod(shape), *hidden], layer), *last)
 
 
 def conv(
     shape: tuple[int, ...], classes: int, filters: int = 3, kernel: int = 5, width: int = 64
 ) -> nn.Module:
-    """Build one convolution and two dense layers (28,440 parameters for MNIST).
+    """Build DiNNO's one convolution and two dense layers (28,440 parameters for MNIST).
 
     Pooling comes before ReLU, which yields the same values and gradients for a quarter of the work.
-
-    Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
-        filters: filters of the convolution.
-        kernel: side of the kernel, in pixels.
-        width: units of the hidden dense layer.
     """
     # Pooling after the convolution leaves at least one pixel.
     channels, *sides = image_shape(shape, kernel + 1, "dinno_conv")

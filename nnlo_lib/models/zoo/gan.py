@@ -1,9 +1,4 @@
-"""Generators and critics of images and calorimeter showers.
-
-Generators and critics of images: Theano-MPI's WGAN and LS-GAN (arXiv 1701.07875, 1611.04076).
-
-NNLO's GAN of showers in a calorimeter: 25 x 25 x 25 cells (Khattak et al. 2018, Carminati et al. 2017).
-"""
+"""Generators and critics of images (Theano-MPI's WGAN and LS-GAN) and of calorimeter showers."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,6 +11,7 @@ from torch import Tensor, nn
 from nnlo_lib.models.blocks import activation_named, image_shape
 
 Sides = tuple[int, int]  # height, width
+SHOWER_SHAPE = (1, 25, 25, 25)
 
 
 class Gan(nn.Module):
@@ -37,23 +33,6 @@ class Gan(nn.Module):
         return samples
 
 
-class GeneratorAndCritic(nn.Module):
-    """Generator and critic of a GAN as one model that takes samples, for the table of its layers."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__()
-        self.generator, self.critic, self.latent = module.generator, module.critic, module.latent
-
-    def forward(self, samples: Tensor) -> tuple[Any, Any]:
-        """Return samples generated from zeros, as many as given, and the critic's outputs for the given samples."""
-        return self.generator(samples.new_zeros(len(samples), self.latent)), self.critic(samples)
-
-
-def callable_on_samples(module: nn.Module) -> nn.Module:
-    """Return a module that takes samples: the model itself, or generator and critic of a GAN as one model."""
-    return GeneratorAndCritic(module) if hasattr(module, "critic") and hasattr(module, "latent") else module
-
-
 def gan(
     shape: tuple[int, ...],
     classes: int = 0,
@@ -66,11 +45,9 @@ def gan(
 ) -> Gan:
     """Build a critic that halves the sides for each of its filters and a generator that doubles them again.
 
-    The critic returns (n, 1) without bounds.
+    Theano-MPI's WGAN and LS-GAN (arXiv 1701.07875, 1611.04076). The critic returns (n, 1) without bounds.
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: not used.
         latent: number of noise values for each sample.
         filters: filters of the generator, starting at the large end.
         critic_filters: filters of the critic, as many as `filters`; by default, the same.
@@ -138,7 +115,41 @@ def _critic(sides: Sides, widths: Sequence[int], hidden: int, batch_norm: bool) 
 wgan = lsgan = gan  # on MNIST; they differ in the loss
 lsgan_cifar = partial(gan, filters=(256, 512, 1024), critic_filters=(128, 256, 512), hidden=0)
 
-SHAPE = (1, 25, 25, 25)
+
+def calorimeter_gan(shape: tuple[int, ...], classes: int = 0, latent: int = 200, dropout: float = 0.2) -> Gan:
+    """Build NNLO's generator (872,808 parameters) and critic (73,402) of calorimeter showers (1, 25, 25, 25).
+
+    Khattak et al. 2018, Carminati et al. 2017. The noise of a shower is multiplied by its particle's energy.
+
+    Args:
+        shape: shape of a sample, (1, 25, 25, 25).
+        latent: number of noise values for each sample.
+    """
+    if tuple(shape) != SHOWER_SHAPE:
+        raise ValueError(f"calorimeter_gan requires samples {SHOWER_SHAPE}, but the samples are {shape}")
+    return Gan(_shower_generator(latent), _shower_critic(dropout), latent)
+
+
+def _shower_generator(latent: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(latent, 3136), nn.Unflatten(1, (8, 7, 7, 8)),
+        nn.Conv3d(8, 64, (6, 6, 8), padding="same"), nn.LeakyReLU(0.3), nn.BatchNorm3d(64),
+        nn.Upsample(scale_factor=2), nn.ZeroPad3d((0, 0, 2, 2, 2, 2)),
+        nn.Conv3d(64, 6, (6, 5, 8)), nn.LeakyReLU(0.3), nn.BatchNorm3d(6),
+        nn.Upsample(scale_factor=(2, 2, 3)), nn.ZeroPad3d((3, 3, 0, 0, 1, 1)),
+        nn.Conv3d(6, 6, (3, 3, 8)), nn.LeakyReLU(0.3), nn.Conv3d(6, 1, 2, bias=False), nn.ReLU(),
+    )  # fmt: skip
+
+
+def _shower_critic(dropout: float) -> nn.Module:
+    first = [nn.Conv3d(1, 32, 5, padding=2), nn.LeakyReLU(0.3), nn.Dropout(dropout)]
+    blocks = [
+        nn.Sequential(nn.Conv3d(inputs, 8, 5, padding=padding), nn.LeakyReLU(0.3), nn.BatchNorm3d(8), nn.Dropout(dropout))
+        for inputs, padding in ((32, 2), (8, 2), (8, 1))
+    ]  # fmt: skip
+    # The last convolution reduces the sides from 25 to 23 cells, the pooling to 11. 0.3 is Keras's default
+    # slope.
+    return Heads(nn.Sequential(*first, *blocks, nn.AvgPool3d(2), nn.Flatten()), 8 * 11**3)
 
 
 class Heads(nn.Module):
@@ -155,39 +166,18 @@ class Heads(nn.Module):
         return self.real(features), self.energy(features), showers.flatten(1).sum(1, keepdim=True)
 
 
-def calorimeter_gan(shape: tuple[int, ...], classes: int = 0, latent: int = 200, dropout: float = 0.2) -> Gan:
-    """Build generator (872,808 parameters) and critic (73,402) of showers (1, 25, 25, 25).
-
-    The noise of a shower is multiplied by its particle's energy.
-
-    Args:
-        shape: shape of a sample, (1, 25, 25, 25).
-        classes: not used.
-        latent: number of noise values for each sample.
-        dropout: probability of dropout in the critic.
-    """
-    if tuple(shape) != SHAPE:
-        raise ValueError(f"calorimeter_gan requires samples {SHAPE}, but the samples are {shape}")
-    return Gan(_shower_generator(latent), _shower_critic(dropout), latent)
+def callable_on_samples(module: nn.Module) -> nn.Module:
+    """Return a module that takes samples: the model itself, or generator and critic of a GAN as one model."""
+    return GeneratorAndCritic(module) if hasattr(module, "critic") and hasattr(module, "latent") else module
 
 
-def _shower_critic(dropout: float) -> nn.Module:
-    first = [nn.Conv3d(1, 32, 5, padding=2), nn.LeakyReLU(0.3), nn.Dropout(dropout)]
-    blocks = [
-        nn.Sequential(nn.Conv3d(inputs, 8, 5, padding=padding), nn.LeakyReLU(0.3), nn.BatchNorm3d(8), nn.Dropout(dropout))
-        for inputs, padding in ((32, 2), (8, 2), (8, 1))
-    ]  # fmt: skip
-    # The last convolution reduces the sides from 25 to 23 cells, the pooling to 11. 0.3 is Keras's default
-    # slope.
-    return Heads(nn.Sequential(*first, *blocks, nn.AvgPool3d(2), nn.Flatten()), 8 * 11**3)
+class GeneratorAndCritic(nn.Module):
+    """Generator and critic of a GAN as one model that takes samples, for the table of its layers."""
 
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.generator, self.critic, self.latent = module.generator, module.critic, module.latent
 
-def _shower_generator(latent: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(latent, 3136), nn.Unflatten(1, (8, 7, 7, 8)),
-        nn.Conv3d(8, 64, (6, 6, 8), padding="same"), nn.LeakyReLU(0.3), nn.BatchNorm3d(64),
-        nn.Upsample(scale_factor=2), nn.ZeroPad3d((0, 0, 2, 2, 2, 2)),
-        nn.Conv3d(64, 6, (6, 5, 8)), nn.LeakyReLU(0.3), nn.BatchNorm3d(6),
-        nn.Upsample(scale_factor=(2, 2, 3)), nn.ZeroPad3d((3, 3, 0, 0, 1, 1)),
-        nn.Conv3d(6, 6, (3, 3, 8)), nn.LeakyReLU(0.3), nn.Conv3d(6, 1, 2, bias=False), nn.ReLU(),
-    )  # fmt: skip
+    def forward(self, samples: Tensor) -> tuple[Any, Any]:
+        """Return samples generated from zeros, as many as given, and the critic's outputs for the given samples."""
+        return self.generator(samples.new_zeros(len(samples), self.latent)), self.critic(samples)

@@ -40,16 +40,7 @@ class CausalBlock(nn.Module):
 
 
 class CausalTransformer(nn.Module):
-    """Scores of the token that follows each token; embedding and last layer share their weights.
-
-    Args:
-        tokens: tokens of a sample.
-        words: size of the vocabulary.
-        width: width of the states.
-        layers: number of blocks.
-        heads: heads of a block.
-        dropout: probability of dropout.
-    """
+    """Scores of the token that follows each token; embedding and last layer share their weights."""
 
     def __init__(self, tokens: int, words: int, width: int, layers: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -81,12 +72,7 @@ def gpt(
     """Build the network for texts of `shape` (tokens,), whose token numbers are below `classes`.
 
     Args:
-        shape: number of tokens of a sample, as (tokens,).
-        classes: size of the vocabulary.
-        width: width of the states.
-        layers: number of blocks.
         heads: heads of a block; must divide `width`.
-        dropout: probability of dropout.
     """
     if len(shape) != 1:
         raise ValueError(f"gpt requires texts of token numbers (tokens,), but the samples are {shape}")

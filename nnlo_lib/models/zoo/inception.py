@@ -1,11 +1,4 @@
-"""GoogLeNet, Inception v3, DenseNet.
-
-Densely connected networks (Huang et al. 2017, arXiv 1608.06993).
-
-GoogLeNet (Szegedy et al. 2015, arXiv 1409.4842) with batch normalization.
-
-Inception v3 (Szegedy et al. 2016, arXiv 1512.00567).
-"""
+"""GoogLeNet, Inception v3 and DenseNet: networks whose layers concatenate channels."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -25,91 +18,7 @@ from nnlo_lib.models.blocks import (
     is_small,
 )
 
-
-class Dense(nn.Module):
-    """A layer that appends `growth` channels to its inputs.
-
-    Args:
-        inputs: number of input channels.
-        growth: number of channels that the layer adds.
-        bottleneck: first squeeze the inputs to 4 * growth channels (DenseNet-B).
-        dropout: probability of dropout.
-    """
-
-    def __init__(self, inputs: int, growth: int, bottleneck: bool, dropout: float) -> None:
-        super().__init__()
-        squeeze = active_conv(inputs, 4 * growth, 1) if bottleneck else []
-        middle = 4 * growth if bottleneck else inputs
-        self.body = nn.Sequential(*squeeze, *active_conv(middle, growth, 3), nn.Dropout(dropout))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return (samples, inputs + growth, height, width)."""
-        return torch.cat([inputs, self.body(inputs)], 1)
-
-
-def active_conv(inputs: int, outputs: int, kernel: int) -> list[nn.Module]:
-    """Build batch normalization, ReLU, convolution.
-
-    Args:
-        inputs: number of input channels.
-        outputs: number of output channels.
-        kernel: side of the kernel, in pixels.
-    """
-    convolution = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
-    return [nn.BatchNorm2d(inputs), nn.ReLU(), convolution]
-
-
-def densenet(
-    shape: tuple[int, ...],
-    classes: int,
-    blocks: Sequence[int],
-    growth: int,
-    first: int,
-    bottleneck: bool = True,
-    compression: float = 0.5,
-    dropout: float = 0.0,
-) -> nn.Module:
-    """Build dense blocks with transitions between them.
-
-    Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
-        blocks: number of layers in each dense block.
-        growth: channels that each layer adds.
-        first: channels of the first convolution, which is 3 x 3 without pooling for small images (CIFAR).
-        bottleneck: squeeze the inputs of each layer to 4 * growth channels.
-        compression: fraction of the channels that a transition keeps.
-        dropout: probability of dropout after each layer.
-    """
-    layers, channels = _densenet_stem(image_shape(shape, 8, "densenet"), first), first
-    for position, depth in enumerate(blocks):
-        if position:
-            kept = int(channels * compression)
-            layers += [*active_conv(channels, kept, 1), nn.AvgPool2d(2)]
-            channels = kept
-        layers += [Dense(channels + i * growth, growth, bottleneck, dropout) for i in range(depth)]
-        channels += depth * growth
-    last = [nn.BatchNorm2d(channels), nn.ReLU(), *classifier(channels, classes)]
-    return he_normal(nn.Sequential(*layers, *last))
-
-
-def _densenet_stem(shape: Shape, outputs: int) -> list[nn.Module]:
-    if is_small(shape):
-        return [nn.Conv2d(shape[0], outputs, 3, padding=1, bias=False)]
-    convolution = nn.Conv2d(shape[0], outputs, 7, 2, 3, bias=False)
-    return [convolution, nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-
-
-# Networks for CIFAR.
-densenet40 = partial(densenet, blocks=(12, 12, 12), growth=12, first=16, bottleneck=False, compression=1.0)
-densenet_bc100 = partial(densenet, blocks=(16, 16, 16), growth=12, first=24)
-# Networks for ImageNet.
-densenet121 = partial(densenet, blocks=(6, 12, 24, 16), growth=32, first=64)
-densenet161 = partial(densenet, blocks=(6, 12, 36, 24), growth=48, first=96)
-densenet169 = partial(densenet, blocks=(6, 12, 32, 32), growth=32, first=64)
-densenet201 = partial(densenet, blocks=(6, 12, 48, 32), growth=32, first=64)
-
-# table 1 of the paper, one row per module: inputs, 1 x 1, (1 x 1, 3 x 3), (1 x 1, 5 x 5), 1 x 1 after pooling
+# Table 1 of GoogLeNet's paper, one row per module: inputs, 1 x 1, (1 x 1, 3 x 3), (1 x 1, 5 x 5), 1 x 1 after pooling
 THREE = (
     (192, 64, (96, 128), (16, 32), 32), (256, 128, (128, 192), (32, 96), 64),
 )  # fmt: skip
@@ -118,6 +27,7 @@ FOUR = (
     (512, 112, (144, 288), (32, 64), 64), (528, 256, (160, 320), (32, 128), 128),
 )  # fmt: skip
 FIVE = ((832, 256, (160, 320), (32, 128), 128), (832, 384, (192, 384), (48, 128), 128))
+TALL, WIDE = (7, 1), (1, 7)
 
 
 def googlenet(
@@ -125,11 +35,9 @@ def googlenet(
 ) -> nn.Module:
     """Build nine inception modules (6,624,904 parameters for ImageNet, 13,004,888 with `auxiliary`).
 
-    For small images (CIFAR), the stem is a single convolution.
+    Szegedy et al. 2015, arXiv 1409.4842, with batch normalization. For small images (CIFAR), the stem is a single convolution.
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
         auxiliary: add two auxiliary classifiers; the result in training mode is then a tuple of three scores.
         dropout: probability of dropout before the last layer.
         large_kernel: side of the convolutions that are 5 x 5 in the paper; 3 in widely used pretrained
@@ -173,19 +81,14 @@ def _googlenet_head(inputs: int, classes: int) -> nn.Module:
     return nn.Sequential(nn.AdaptiveAvgPool2d(4), conv_bn(inputs, 128, 1), nn.Flatten(), dense)
 
 
-TALL, WIDE = (7, 1), (1, 7)
-
-
 def inception_v3(
     shape: tuple[int, ...], classes: int, auxiliary: bool = False, dropout: float = 0.5
 ) -> nn.Module:
     """Build Inception v3 for 299 pixels (23,834,568 parameters for ImageNet, 27,161,264 with `auxiliary`).
 
-    With `auxiliary`, the result in training mode is a tuple of two scores.
+    Szegedy et al. 2016, arXiv 1512.00567. With `auxiliary`, the result in training mode is a tuple of two scores.
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
         auxiliary: add an auxiliary classifier.
         dropout: probability of dropout before the last layer.
     """
@@ -207,10 +110,6 @@ def inception_v3(
 def _inception_stem(channels: int) -> nn.Module:
     first = [conv_bn(channels, 32, 3, 2, 0), conv_bn(32, 32, 3, 1, 0), conv_bn(32, 64, 3), nn.MaxPool2d(3, 2)]
     return nn.Sequential(*first, conv_bn(64, 80, 1), conv_bn(80, 192, 3, 1, 0), nn.MaxPool2d(3, 2))
-
-
-def _pooled(inputs: int, outputs: int) -> nn.Module:
-    return nn.Sequential(nn.AvgPool2d(3, 1, 1), conv_bn(inputs, outputs, 1))
 
 
 def _five(inputs: int, pooled: int) -> nn.Module:
@@ -248,6 +147,83 @@ def _both() -> nn.Module:
     return Branches([conv_bn(384, 384, (1, 3)), conv_bn(384, 384, (3, 1))])
 
 
+def _pooled(inputs: int, outputs: int) -> nn.Module:
+    return nn.Sequential(nn.AvgPool2d(3, 1, 1), conv_bn(inputs, outputs, 1))
+
+
 def _inception_head(classes: int) -> nn.Module:
     convolutions = nn.Sequential(nn.AvgPool2d(5, 3), conv_bn(768, 128, 1), conv_bn(128, 768, 5, 1, 0))
     return nn.Sequential(convolutions, *classifier(768, classes))
+
+
+def densenet(
+    shape: tuple[int, ...],
+    classes: int,
+    blocks: Sequence[int],
+    growth: int,
+    first: int,
+    bottleneck: bool = True,
+    compression: float = 0.5,
+    dropout: float = 0.0,
+) -> nn.Module:
+    """Build dense blocks with transitions between them (Huang et al. 2017, arXiv 1608.06993).
+
+    Args:
+        blocks: number of layers in each dense block.
+        growth: channels that each layer adds.
+        first: channels of the first convolution, which is 3 x 3 without pooling for small images (CIFAR).
+        bottleneck: squeeze the inputs of each layer to 4 * growth channels.
+        compression: fraction of the channels that a transition keeps.
+        dropout: probability of dropout after each layer.
+    """
+    layers, channels = _densenet_stem(image_shape(shape, 8, "densenet"), first), first
+    for position, depth in enumerate(blocks):
+        if position:
+            kept = int(channels * compression)
+            layers += [*active_conv(channels, kept, 1), nn.AvgPool2d(2)]
+            channels = kept
+        layers += [Dense(channels + i * growth, growth, bottleneck, dropout) for i in range(depth)]
+        channels += depth * growth
+    last = [nn.BatchNorm2d(channels), nn.ReLU(), *classifier(channels, classes)]
+    return he_normal(nn.Sequential(*layers, *last))
+
+
+def _densenet_stem(shape: Shape, outputs: int) -> list[nn.Module]:
+    if is_small(shape):
+        return [nn.Conv2d(shape[0], outputs, 3, padding=1, bias=False)]
+    convolution = nn.Conv2d(shape[0], outputs, 7, 2, 3, bias=False)
+    return [convolution, nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+
+
+class Dense(nn.Module):
+    """A layer that appends `growth` channels to its inputs.
+
+    Args:
+        bottleneck: first squeeze the inputs to 4 * growth channels (DenseNet-B).
+    """
+
+    def __init__(self, inputs: int, growth: int, bottleneck: bool, dropout: float) -> None:
+        super().__init__()
+        squeeze = active_conv(inputs, 4 * growth, 1) if bottleneck else []
+        middle = 4 * growth if bottleneck else inputs
+        self.body = nn.Sequential(*squeeze, *active_conv(middle, growth, 3), nn.Dropout(dropout))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return (samples, inputs + growth, height, width)."""
+        return torch.cat([inputs, self.body(inputs)], 1)
+
+
+def active_conv(inputs: int, outputs: int, kernel: int) -> list[nn.Module]:
+    """Build batch normalization, ReLU, convolution."""
+    convolution = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False)
+    return [nn.BatchNorm2d(inputs), nn.ReLU(), convolution]
+
+
+# Networks for CIFAR.
+densenet40 = partial(densenet, blocks=(12, 12, 12), growth=12, first=16, bottleneck=False, compression=1.0)
+densenet_bc100 = partial(densenet, blocks=(16, 16, 16), growth=12, first=24)
+# Networks for ImageNet.
+densenet121 = partial(densenet, blocks=(6, 12, 24, 16), growth=32, first=64)
+densenet161 = partial(densenet, blocks=(6, 12, 36, 24), growth=48, first=96)
+densenet169 = partial(densenet, blocks=(6, 12, 32, 32), growth=32, first=64)
+densenet201 = partial(densenet, blocks=(6, 12, 48, 32), growth=32, first=64)

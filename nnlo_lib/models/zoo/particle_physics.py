@@ -1,11 +1,4 @@
-"""Networks of NNLO: Jedi-net, top class, and others.
-
-JEDI-net: an interaction network over the particles of a jet (Moreno et al. 2020, arXiv 1908.05318).
-
-The networks of NNLO's examples.
-
-NNLO's networks for images of collisions with top quarks: 150 x 94 pixels, 5 channels, 3 classes.
-"""
+"""Networks of NNLO: JEDI-net, its examples (MNIST, CIFAR-10) and images of collisions with top quarks."""
 
 from itertools import pairwise
 from typing import Any
@@ -13,26 +6,49 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nnlo_lib.models.blocks import activation_named, image_shape
+from nnlo_lib.models.blocks import activation_named, dense_stack, image_shape
 
 
-class Interaction(nn.Module):
-    """Effects of all others on each particle: the sum of `effect` over its pairs (equations 1 to 3)."""
+def jedi_net(
+    shape: tuple[int, ...],
+    classes: int,
+    hidden: int = 50,
+    effects: int = 14,
+    outputs: int = 10,
+    activation: str = "selu",
+    effect_activation: str | None = None,
+    post_activation: str | None = None,
+    score_activation: str | None = None,
+) -> nn.Module:
+    """Build JEDI-net for samples (features, particles) (8,329 parameters for (16, 150) and 5 classes).
 
-    def __init__(self, effect: nn.Module) -> None:
-        super().__init__()
-        self.effect = effect
+    An interaction network over the particles of a jet (Moreno et al. 2020, arXiv 1908.05318). `effects` and `outputs` are the paper's D_E and D_O.
 
-    def forward(self, particles: Tensor) -> Tensor:
-        """Return (samples, particles, effects) from (samples, particles, features)."""
-        count = particles.shape[1]
-        # Sorted by receiver, so that `view` below groups the pairs of each receiver.
-        receivers, senders = (
-            (~torch.eye(count, dtype=torch.bool, device=particles.device)).nonzero().unbind(1)
+    Args:
+        hidden: units of the first hidden layer of each perceptron; the second has half as many.
+        effects: number of effects on each particle.
+        outputs: number of values for each particle after its effects are applied.
+        activation: activation of all layers.
+        effect_activation: activation of the network of pairs; None: `activation`.
+        post_activation: activation of the network of particles; None: `activation`.
+        score_activation: activation of the last network; None: `activation`.
+    """
+    if len(shape) != 2 or shape[1] < 2:
+        raise ValueError(
+            f"jedi_net requires samples (features, 2 or more particles), but the samples are {shape}"
         )
-        pairs = torch.cat([particles[:, receivers], particles[:, senders]], 2)
-        effects: Tensor = self.effect(pairs)
-        return effects.view(len(particles), count, count - 1, -1).sum(2)
+    features = shape[0]
+    widths = (
+        [2 * features, hidden, hidden // 2, effects],
+        [features + effects, hidden, hidden // 2, outputs],
+        [outputs, hidden, hidden // 2],
+    )
+    layers = (
+        activation_named(each or activation)
+        for each in (effect_activation, post_activation, score_activation)
+    )
+    effect, post, last = (nn.Sequential(*dense_stack(*each)) for each in zip(widths, layers, strict=True))
+    return JediNet(effect, post, nn.Sequential(last, nn.Linear(hidden // 2, classes)))
 
 
 class JediNet(nn.Module):
@@ -56,49 +72,23 @@ class JediNet(nn.Module):
         return scores
 
 
-def jedi_net(
-    shape: tuple[int, ...],
-    classes: int,
-    hidden: int = 50,
-    effects: int = 14,
-    outputs: int = 10,
-    activation: str = "selu",
-    effect_activation: str | None = None,
-    post_activation: str | None = None,
-    score_activation: str | None = None,
-) -> nn.Module:
-    """Build JEDI-net for samples (features, particles) (8,329 parameters for (16, 150) and 5 classes).
+class Interaction(nn.Module):
+    """Effects of all others on each particle: the sum of `effect` over its pairs (equations 1 to 3)."""
 
-    `effects` and `outputs` are the paper's D_E and D_O.
+    def __init__(self, effect: nn.Module) -> None:
+        super().__init__()
+        self.effect = effect
 
-    Args:
-        shape: number of features and of particles.
-        classes: number of outputs.
-        hidden: units of the first hidden layer of each perceptron; the second has half as many.
-        effects: number of effects on each particle.
-        outputs: number of values for each particle after its effects are applied.
-        activation: activation of all layers.
-        effect_activation: activation of the network of pairs; None: `activation`.
-        post_activation: activation of the network of particles; None: `activation`.
-        score_activation: activation of the last network; None: `activation`.
-    """
-    if len(shape) != 2 or shape[1] < 2:
-        raise ValueError(
-            f"jedi_net requires samples (features, 2 or more particles), but the samples are {shape}"
+    def forward(self, particles: Tensor) -> Tensor:
+        """Return (samples, particles, effects) from (samples, particles, features)."""
+        count = particles.shape[1]
+        # Sorted by receiver, so that `view` below groups the pairs of each receiver.
+        receivers, senders = (
+            (~torch.eye(count, dtype=torch.bool, device=particles.device)).nonzero().unbind(1)
         )
-    features = shape[0]
-    layers = [
-        activation_named(each or activation)
-        for each in (effect_activation, post_activation, score_activation)
-    ]
-    effect = _perceptron([2 * features, hidden, hidden // 2, effects], layers[0])
-    post = _perceptron([features + effects, hidden, hidden // 2, outputs], layers[1])
-    last = _perceptron([outputs, hidden, hidden // 2], layers[2])
-    return JediNet(effect, post, nn.Sequential(last, nn.Linear(hidden // 2, classes)))
-
-
-def _perceptron(widths: list[int], activation: type[nn.Module]) -> nn.Module:
-    return nn.Sequential(*(nn.Sequential(nn.Linear(a, b), activation()) for a, b in pairwise(widths)))
+        pairs = torch.cat([particles[:, receivers], particles[:, senders]], 2)
+        effects: Tensor = self.effect(pairs)
+        return effects.view(len(particles), count, count - 1, -1).sum(2)
 
 
 def mnist(
@@ -113,12 +103,7 @@ def mnist(
     """Build NNLO's Keras network for MNIST: two convolutions, two dense layers (600,810 parameters).
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
-        filters: filters of each convolution.
-        kernel: side of the kernels, in pixels.
         pool: side of the pooling, in pixels.
-        dense: units of the hidden dense layer.
         dropout: probability of dropout after the pooling and after the hidden dense layer.
     """
     channels, *sides = image_shape(shape, 2 * kernel - 2 + pool, "nnlo_mnist")
@@ -135,10 +120,6 @@ def mnist_torch(
     """Build NNLO's torch network for MNIST, with dropout of whole channels (21,840 parameters).
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
-        kernel: side of the kernels, in pixels.
-        dense: units of the hidden dense layer.
         dropout: probability of dropout of a channel, and of a hidden unit.
     """
     channels, *sides = image_shape(shape, 3 * kernel + 1, "nnlo_mnist_torch")
@@ -148,13 +129,6 @@ def mnist_torch(
         nn.Conv2d(10, 20, kernel), nn.Dropout2d(dropout), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(),
         nn.Linear(20 * height * width, dense), nn.ReLU(), nn.Dropout(dropout), nn.Linear(dense, classes),
     )  # fmt: skip
-
-
-def _replaced(values: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the values, each replaced by the other one in its place unless this is None."""
-    if len(values) != len(others):
-        raise ValueError(f"nnlo_cifar10 requires {len(others)} values instead of {tuple(values)}")
-    return tuple(value if other is None else other for value, other in zip(values, others, strict=True))
 
 
 def cifar10(
@@ -176,10 +150,6 @@ def cifar10(
     A search can set one entry of `filters`, `dense` and `dropout` by its number.
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
-        filters: filters of each convolution.
-        dense: units of each hidden dense layer.
         dropout: probability of dropout after each hidden dense layer.
         filters_1, filters_2, filters_3: entries of `filters`; None: unchanged.
         dense_1, dense_2: entries of `dense`; None: unchanged.
@@ -202,6 +172,13 @@ def cifar10(
     return nn.Sequential(*convolutions, nn.Flatten(), *perceptron, nn.Linear(widths[-1], classes))
 
 
+def _replaced(values: tuple[Any, ...], others: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the values, each replaced by the other one in its place unless this is None."""
+    if len(values) != len(others):
+        raise ValueError(f"nnlo_cifar10 requires {len(others)} values instead of {tuple(values)}")
+    return tuple(value if other is None else other for value, other in zip(values, others, strict=True))
+
+
 def topclass(
     shape: tuple[int, ...],
     classes: int,
@@ -210,14 +187,10 @@ def topclass(
     kernel: int = 3,
     dropout: float = 0.2,
 ) -> nn.Module:
-    """Build the Keras network (40,964 parameters).
+    """Build NNLO's Keras network for collisions with top quarks, 5 x 150 x 94 pixels (40,964 parameters).
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
         conv_layers: number of convolutions, besides the last one with stride 2.
-        dense_layers: number of hidden dense layers.
-        kernel: side of the kernels, in pixels.
         dropout: probability of dropout after each hidden dense layer.
     """
     channels, height, width = image_shape(shape, 20, "nnlo_topclass")
@@ -237,20 +210,16 @@ def topclass_torch(
     kernel: int = 3,
     dropout: float = 0.5,
 ) -> nn.Module:
-    """Build the torch network (8,364 parameters).
+    """Build NNLO's torch network for collisions with top quarks, 5 x 150 x 94 pixels (8,364 parameters).
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
         conv_layers: number of convolutions, besides the last one with stride 2.
-        dense_layers: number of hidden dense layers.
-        kernel: side of the kernels, in pixels.
         dropout: probability of dropout before the pooling and before the last layer.
     """
     channels = image_shape(shape, 20, "nnlo_topclass_torch")[0]
     widths = [100 // 2**layer for layer in range(dense_layers + 1)]
     pooling = [nn.Dropout(dropout), nn.AdaptiveMaxPool2d(10), nn.Flatten()]
-    dense = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(widths)]
+    dense = dense_stack(widths)
     last = [nn.Dropout(dropout), nn.Linear(widths[-1], classes)]
     return nn.Sequential(*_convolutions(channels, conv_layers, kernel), *pooling, *dense, *last)
 
@@ -259,9 +228,7 @@ def _convolutions(channels: int, layers: int, kernel: int) -> list[nn.Module]:
     """Build convolutions with 10, 15, 20, 1, 5, 10 ... filters and one more that halves the sides.
 
     Args:
-        channels: number of input channels.
         layers: number of convolutions before the last one.
-        kernel: side of their kernels, in pixels.
     """
     widths = [channels, *(5 * ((layer + 2) % 5) or 1 for layer in range(layers))]
     same = [nn.Sequential(nn.Conv2d(a, b, kernel, padding="same"), nn.ReLU()) for a, b in pairwise(widths)]

@@ -1,9 +1,4 @@
-"""GRU and LSTM classifiers.
-
-The recurrent network of NNLO's search for hls4ml's jet tagging.
-
-Theano-MPI's network of film reviews: LSTM (Hochreiter and Schmidhuber 1997) and the mean of its states.
-"""
+"""Recurrent classifiers: NNLO's GRU for hls4ml's jet tagging, Theano-MPI's LSTM for film reviews."""
 
 from itertools import pairwise
 
@@ -12,6 +7,38 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from nnlo_lib.models.blocks import activation_named
+
+PADDING = 0  # word number that pads short texts
+
+
+def hls4ml_gru(
+    shape: tuple[int, ...],
+    classes: int,
+    units: int = 50,
+    neurons: int = 100,
+    layers: int = 4,
+    activation: str = "elu",
+    dropout: float = 0.1,
+) -> nn.Module:
+    """Build a GRU and `layers` dense layers for samples (features, particles) (45,955 parameters for (16, 150)).
+
+    Args:
+        activation: activation of the dense layers.
+        dropout: probability of dropout after the GRU and after each dense layer.
+    """
+    if len(shape) != 2:
+        raise ValueError(f"hls4ml_gru requires samples (features, particles), but the samples are {shape}")
+    widths = [units, *[neurons] * layers]
+    dense = [_dense(a, b, activation, dropout) for a, b in pairwise(widths)]
+    recurrent = [Transposed(), GRU(shape[0], units), nn.Dropout(dropout)]
+    return nn.Sequential(*recurrent, *dense, nn.Linear(widths[-1], classes))
+
+
+def _dense(inputs: int, outputs: int, activation: str, dropout: float) -> nn.Module:
+    linear = nn.Linear(inputs, outputs)
+    nn.init.uniform_(linear.weight, -((3 / inputs) ** 0.5), (3 / inputs) ** 0.5)  # LeCun uniform
+    nn.init.zeros_(linear.bias)
+    return nn.Sequential(linear, activation_named(activation)(), nn.Dropout(dropout))
 
 
 class GRU(nn.Module):
@@ -52,69 +79,23 @@ class Transposed(nn.Module):
         return series.transpose(1, 2)
 
 
-def hls4ml_gru(
-    shape: tuple[int, ...],
-    classes: int,
-    units: int = 50,
-    neurons: int = 100,
-    layers: int = 4,
-    activation: str = "elu",
-    dropout: float = 0.1,
+def lstm(
+    shape: tuple[int, ...], classes: int, words: int = 10_000, units: int = 128, dropout: float = 0.5
 ) -> nn.Module:
-    """Build a GRU and `layers` dense layers for samples (features, particles) (45,955 parameters for (16, 150)).
+    """Build Theano-MPI's network for texts of `shape` (steps,) with numbers below `words` (1,411,842 parameters).
 
     Args:
-        shape: number of features and of particles.
-        classes: number of outputs.
-        units: units of the GRU.
-        neurons: units of each dense layer.
-        layers: number of dense layers.
-        activation: activation of the dense layers.
-        dropout: probability of dropout after the GRU and after each dense layer.
+        dropout: probability of dropout before the last layer.
     """
-    if len(shape) != 2:
-        raise ValueError(f"hls4ml_gru requires samples (features, particles), but the samples are {shape}")
-    widths = [units, *[neurons] * layers]
-    dense = [_dense(a, b, activation, dropout) for a, b in pairwise(widths)]
-    recurrent = [Transposed(), GRU(shape[0], units), nn.Dropout(dropout)]
-    return nn.Sequential(*recurrent, *dense, nn.Linear(widths[-1], classes))
-
-
-def _dense(inputs: int, outputs: int, activation: str, dropout: float) -> nn.Module:
-    linear = nn.Linear(inputs, outputs)
-    nn.init.uniform_(linear.weight, -((3 / inputs) ** 0.5), (3 / inputs) ** 0.5)  # LeCun uniform
-    nn.init.zeros_(linear.bias)
-    return nn.Sequential(linear, activation_named(activation)(), nn.Dropout(dropout))
-
-
-PADDING = 0  # word number that pads short texts
-
-
-class Gates(nn.LSTM):
-    """An LSTM with one bias instead of torch's two: the weight of an additional input that is always 1."""
-
-    def __init__(self, inputs: int, units: int) -> None:
-        super().__init__(inputs + 1, units, bias=False, batch_first=True)
-        # torch stacks the matrices of the four gates, but each is orthogonal by itself. The last column is
-        # the bias.
-        for weight in self.parameters():
-            for gate in weight.data.chunk(4):
-                nn.init.orthogonal_(gate)
-        nn.init.zeros_(next(self.parameters()).data[:, -1:])
-
-    def forward(self, series: Tensor) -> Tensor:  # type: ignore[override]
-        """Return the states (samples, steps, units) from (samples, steps, inputs)."""
-        states: Tensor = super().forward(pad(series, (0, 1), value=1.0))[0]
-        return states
+    if len(shape) != 1:
+        raise ValueError(f"lstm requires texts of word numbers (steps,), but the samples are {shape}")
+    return Texts(words, units, classes, dropout)
 
 
 class Texts(nn.Module):
     """Scores from the mean of the states after each word, without the padding at the end of a text.
 
     Args:
-        words: size of the vocabulary.
-        units: units of the embedding and of the LSTM.
-        classes: number of outputs.
         dropout: probability of dropout before the last layer.
     """
 
@@ -134,18 +115,19 @@ class Texts(nn.Module):
         return scores
 
 
-def lstm(
-    shape: tuple[int, ...], classes: int, words: int = 10_000, units: int = 128, dropout: float = 0.5
-) -> nn.Module:
-    """Build the network for texts of `shape` (steps,) with numbers below `words` (1,411,842 parameters).
+class Gates(nn.LSTM):
+    """An LSTM (Hochreiter and Schmidhuber 1997) with one bias instead of torch's two: the weight of an additional input that is always 1."""
 
-    Args:
-        shape: number of words of a text, as (steps,).
-        classes: number of outputs.
-        words: size of the vocabulary.
-        units: units of the embedding and of the LSTM.
-        dropout: probability of dropout before the last layer.
-    """
-    if len(shape) != 1:
-        raise ValueError(f"lstm requires texts of word numbers (steps,), but the samples are {shape}")
-    return Texts(words, units, classes, dropout)
+    def __init__(self, inputs: int, units: int) -> None:
+        super().__init__(inputs + 1, units, bias=False, batch_first=True)
+        # torch stacks the matrices of the four gates, but each is orthogonal by itself. The last column is
+        # the bias.
+        for weight in self.parameters():
+            for gate in weight.data.chunk(4):
+                nn.init.orthogonal_(gate)
+        nn.init.zeros_(next(self.parameters()).data[:, -1:])
+
+    def forward(self, series: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the states (samples, steps, units) from (samples, steps, inputs)."""
+        states: Tensor = super().forward(pad(series, (0, 1), value=1.0))[0]
+        return states

@@ -1,11 +1,4 @@
-"""ResNet for ImageNet and CIFAR, wide ResNet.
-
-Residual networks for ImageNet (He et al. 2016, arXiv 1512.03385), also wide (arXiv 1605.07146).
-
-The residual networks for CIFAR: 6 n + 2 layers (He et al. 2016, arXiv 1512.03385, section 4.2).
-
-Wide residual networks for CIFAR (Zagoruyko and Komodakis 2016, arXiv 1605.07146).
-"""
+"""Residual networks for ImageNet and CIFAR, also wide ones."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +7,7 @@ from typing import Protocol
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
-from nnlo_lib.models.blocks import Shape, classifier, conv_bn, he_normal, image_shape, is_small
+from nnlo_lib.models.blocks import classifier, conv_bn, he_normal, image_shape, is_small
 
 
 class Residual(nn.Module):
@@ -38,7 +31,6 @@ class ResidualBodyBuilder(Protocol):
         """Build the body.
 
         Args:
-            inputs: number of input channels.
             filters: filters of the 3 x 3 convolutions.
             stride: stride of one of the convolutions, in both directions.
         """
@@ -69,14 +61,7 @@ class Bottleneck:
 
 
 def conv_only(inputs: int, outputs: int, kernel: int, stride: int = 1) -> Sequence[nn.Module]:
-    """Build a convolution and its batch normalization, without ReLU.
-
-    Args:
-        inputs: number of input channels.
-        outputs: number of output channels.
-        kernel: side of the kernel, in pixels.
-        stride: stride in both directions.
-    """
+    """Build a convolution and its batch normalization, without ReLU."""
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
     return convolution, nn.BatchNorm2d(outputs)
 
@@ -88,18 +73,20 @@ def resnet(
     depths: Sequence[int],
     dropout: float = 0.0,
 ) -> nn.Module:
-    """Build four stages of `depths` blocks.
+    """Build four stages of `depths` blocks (He et al. 2016, arXiv 1512.03385; wide: arXiv 1605.07146).
 
     For small images (CIFAR), the stem is a 3 x 3 convolution without pooling.
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
         block: builder of the residual blocks.
         depths: number of blocks in each stage.
         dropout: probability of dropout before the last layer.
     """
-    layers, inputs = _stem(image_shape(shape, 8, "resnet")), 64
+    images, inputs = image_shape(shape, 8, "resnet"), 64
+    small = is_small(images)
+    layers: list[nn.Module] = (
+        [conv_bn(images[0], 64, 3)] if small else [conv_bn(images[0], 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    )
     for stage, depth in enumerate(depths):
         filters = 64 * 2**stage
         for position in range(depth):
@@ -110,12 +97,6 @@ def resnet(
             layers.append(Residual(block(inputs, filters, stride), shortcut))
             inputs = outputs
     return he_normal(nn.Sequential(*layers, *classifier(inputs, classes, dropout)))
-
-
-def _stem(shape: Shape) -> list[nn.Module]:
-    if is_small(shape):
-        return [conv_bn(shape[0], 64, 3)]
-    return [conv_bn(shape[0], 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
 
 
 resnet18 = partial(resnet, block=Basic(), depths=(2, 2, 2, 2))
@@ -140,11 +121,9 @@ class Subsample(nn.Module):
 
 
 def resnet_cifar(shape: tuple[int, ...], classes: int, depth: int = 20, filters: int = 16) -> nn.Module:
-    """Build three stages of (depth - 2) / 6 blocks with filters, 2 filters and 4 filters.
+    """Build three stages of (depth - 2) / 6 blocks with filters, 2 filters and 4 filters (section 4.2 of He et al.).
 
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
         depth: number of layers, 6 n + 2.
         filters: filters of the first stage.
     """
@@ -154,14 +133,12 @@ def resnet_cifar(shape: tuple[int, ...], classes: int, depth: int = 20, filters:
     layers: list[nn.Module] = [conv_bn(channels, filters, 3)]
     for stage in range(3):
         for position in range(depth // 6):
-            layers.append(_block(filters * 2**stage, narrows=stage > 0 and position == 0))
+            width = filters * 2**stage
+            if stage and not position:
+                layers.append(Residual(Basic()(width // 2, width, 2), Subsample(width // 2)))
+            else:
+                layers.append(Residual(Basic()(width, width, 1), nn.Identity()))
     return he_normal(nn.Sequential(*layers, *classifier(4 * filters, classes)))
-
-
-def _block(filters: int, narrows: bool) -> nn.Module:
-    if not narrows:
-        return Residual(Basic()(filters, filters, 1), nn.Identity())
-    return Residual(Basic()(filters // 2, filters, 2), Subsample(filters // 2))
 
 
 resnet20, resnet32, resnet44, resnet56, resnet110, resnet1202 = (
@@ -173,8 +150,6 @@ class Wide(nn.Module):
     """Batch normalization, ReLU and a 3 x 3 convolution, twice, plus a shortcut.
 
     Args:
-        inputs: number of input channels.
-        outputs: number of output channels.
         stride: stride of the first convolution and of the shortcut.
         dropout: probability of dropout between the convolutions.
     """
@@ -206,11 +181,10 @@ def wide_resnet(
 ) -> nn.Module:
     """Build WRN-depth-widen (28-10: 36,479,194 parameters for CIFAR-10); Theano-MPI's is 28-4 with dropout 0.3.
 
+    Zagoruyko and Komodakis 2016, arXiv 1605.07146.
+
     Args:
-        shape: channels, height and width of a sample.
-        classes: number of outputs.
         depth: number of layers, 6 n + 4.
-        widen: factor of the number of filters.
         dropout: probability of dropout between the convolutions of a block.
     """
     if depth % 6 != 4:
