@@ -1,10 +1,6 @@
-"""Best.yaml and trials.csv.
+"""Outcome of a search: the table of all trials (trials.csv) and the best trial's experiment (best.yaml).
 
-Values of the trials in the order in which they became known, against the core hours of the search.
-
-All trials of a search as a table: trials.csv.
-
-Outcome of a search: the table of all trials (trials.csv) and the best trial's experiment (best.yaml).
+For reports also the values among which the best trial is chosen, against the core hours of the search.
 """
 
 import csv
@@ -26,7 +22,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.storage import StoredStudy, load_study, trial_run
-from nnlo_lib.search.study.trial import FoldTask
+from nnlo_lib.search.study.trial import SECONDS_PER_HOUR, FoldTask
 from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
     error_signature,
@@ -34,60 +30,24 @@ from nnlo_lib.search.study.trial_summary import (
     format_selection,
 )
 
-SECONDS_PER_HOUR = 3600.0
-
-
-@dataclass(frozen=True)
-class KnownValue:
-    """A value of a candidate for the best trial.
-
-    Attributes:
-        trial: number of the trial.
-        core_hours: core hours of the search until the value was known.
-        value: mean over all folds; smaller is better.
-    """
-
-    trial: int
-    core_hours: float
-    value: float
-
-
-class SearchCosts:
-    """Core hours of a search at the end of each fold task."""
-
-    def __init__(self, known: StudySnapshot) -> None:
-        results = sorted(known.results.values(), key=lambda result: result.ended)
-        self._known = known
-        self._ends = [result.ended for result in results]
-        self._hours = list(accumulate(each.cores * each.seconds / SECONDS_PER_HOUR for each in results))
-
-    @property
-    def total(self) -> float:
-        """Core hours of all fold tasks that have ended."""
-        return self._hours[-1] if self._hours else 0.0
-
-    def until(self, fold_tasks: Sequence[FoldTask]) -> float:
-        """Return the core hours of all fold tasks that ended no later than the last of some fold tasks."""
-        ends = [self._known.results[each].ended for each in fold_tasks if each in self._known.results]
-        return self._hours[bisect_right(self._ends, max(ends)) - 1] if ends else 0.0
-
-
-def candidate_values(known: StudySnapshot) -> list[KnownValue]:
-    """Return the values among which the best trial is chosen, in the order in which they became known.
-
-    These are the values of trials with all folds at the rungs that are compared: for the last epoch the highest rung only.
-    """
-    costs = SearchCosts(known)
-    found = [
-        KnownValue(trial, costs.until(known.fold_tasks(trial, rung)), known.mean_value(trial, rung) or 0.0)
-        for rung in known.eligible_rungs
-        for trial in known.complete_trials[rung]
-    ]
-    return sorted(found, key=lambda each: (each.core_hours, each.trial))
-
-
+# Columns of trials.csv before and after the values of the folds.
 FIRST = ("trial", "status", "objective", "adjusted_from_folds", "standard_error")
 COSTS = ("epochs", "seconds", "core_hours", "gpu_hours")
+
+
+def write_outcome(folder: Path) -> None:
+    """Write trials.csv and best.yaml, each atomically. Raises UserError if no trial has a valid result."""
+    record = load_study(folder)
+    write_table(SearchPaths(folder).table, record)
+    write_best_file(folder, record)
+
+
+def write_best_file(folder: Path, record: StoredStudy | None = None) -> None:
+    """Write best.yaml atomically. Raises UserError if no trial has a valid result."""
+    record = record or load_study(folder)
+    text = _file(record, best_trial_summary(record))
+    with atomic_write(SearchPaths(folder).best) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def write_table(path: Path, record: StoredStudy) -> None:
@@ -120,36 +80,6 @@ def _cells(row: TrialSummary) -> dict[str, Any]:
     return {key: "" if value != value else value for key, value in (known | folds | point).items()}
 
 
-def best_run(folder: Path) -> Run:
-    """Return the run that retrains the best trial, for the mean number of epochs that its folds selected.
-
-    It uses all training samples if the store has a test split and no schedule uses a validation metric.
-
-    Args:
-        folder: results/<experiment>/search.
-
-    Raises:
-        UserError: if no trial has a valid result.
-    """
-    record = load_study(folder)
-    return _retrained(record, best_trial_summary(record))
-
-
-def write_outcome(folder: Path) -> None:
-    """Write trials.csv and best.yaml, each atomically. Raises UserError if no trial has a valid result."""
-    record = load_study(folder)
-    write_table(SearchPaths(folder).table, record)
-    write_best_file(folder, record)
-
-
-def write_best_file(folder: Path, record: StoredStudy | None = None) -> None:
-    """Write best.yaml atomically. Raises UserError if no trial has a valid result."""
-    record = record or load_study(folder)
-    text = _file(record, best_trial_summary(record))
-    with atomic_write(SearchPaths(folder).best) as part:
-        part.write_text(text, encoding="utf-8")
-
-
 def best_trial_summary(record: StoredStudy) -> TrialSummary:
     """Return the best trial. Raises UserError with the most frequent error if no trial has a valid result."""
     rows, best = record.trial_summaries, record.snapshot.best_trial()
@@ -165,6 +95,16 @@ def best_trial_summary(record: StoredStudy) -> TrialSummary:
     raise UserError(
         f"{record.folder}: none of {len(rows)} trials has a valid result; {count} of them: {reason}; see {SearchPaths.table.name} in this folder"
     )
+
+
+def best_run(folder: Path) -> Run:
+    """Return the run that retrains the best trial, for the mean number of epochs that its folds selected.
+
+    It uses all training samples if the store has a test split and no schedule uses a validation metric.
+    Raises UserError if no trial has a valid result.
+    """
+    record = load_study(folder)
+    return _retrained(record, best_trial_summary(record))
 
 
 def _retrained(record: StoredStudy, best: TrialSummary) -> Run:
@@ -248,3 +188,52 @@ def non_default_settings(value: Any) -> Any:
         if (key == "name" and get_origin(field.annotation) is Literal)
         or getattr(value, key) != field.get_default(call_default_factory=True)
     }
+
+
+@dataclass(frozen=True)
+class KnownValue:
+    """A value of a candidate for the best trial.
+
+    Attributes:
+        trial: number of the trial.
+        core_hours: core hours of the search until the value was known.
+        value: mean over all folds; smaller is better.
+    """
+
+    trial: int
+    core_hours: float
+    value: float
+
+
+class SearchCosts:
+    """Core hours of a search at the end of each fold task."""
+
+    def __init__(self, known: StudySnapshot) -> None:
+        results = sorted(known.results.values(), key=lambda result: result.ended)
+        self._known = known
+        self._ends = [result.ended for result in results]
+        self._hours = list(accumulate(each.cores * each.seconds / SECONDS_PER_HOUR for each in results))
+
+    @property
+    def total(self) -> float:
+        """Core hours of all fold tasks that have ended."""
+        return self._hours[-1] if self._hours else 0.0
+
+    def until(self, fold_tasks: Sequence[FoldTask]) -> float:
+        """Return the core hours of all fold tasks that ended no later than the last of some fold tasks."""
+        ends = [self._known.results[each].ended for each in fold_tasks if each in self._known.results]
+        return self._hours[bisect_right(self._ends, max(ends)) - 1] if ends else 0.0
+
+
+def candidate_values(known: StudySnapshot) -> list[KnownValue]:
+    """Return the values among which the best trial is chosen, in the order in which they became known.
+
+    These are the values of trials with all folds at the rungs that are compared: for the last epoch the highest rung only.
+    """
+    costs = SearchCosts(known)
+    found = [
+        KnownValue(trial, costs.until(known.fold_tasks(trial, rung)), known.mean_value(trial, rung) or 0.0)
+        for rung in known.eligible_rungs
+        for trial in known.complete_trials[rung]
+    ]
+    return sorted(found, key=lambda each: (each.core_hours, each.trial))

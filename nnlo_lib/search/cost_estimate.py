@@ -1,9 +1,4 @@
-"""Hours of a search before it starts.
-
-Pace of trainings, from which the duration of further trainings is estimated.
-
-Estimated cost of a search: number of trials, jobs and epochs, and hours.
-"""
+"""Estimate of a search's cost: number of trials, jobs and epochs; hours by time limits and by measured pace."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,8 +16,48 @@ from nnlo_lib.core.text_format import duration_text, table_lines
 from nnlo_lib.search.pruners import build_pruner
 from nnlo_lib.search.space.space import SearchSpace, count_distinct_points, count_trials
 from nnlo_lib.search.study.snapshot import StudySnapshot
-from nnlo_lib.search.study.storage import StoredStudy, load_study, search_folder, trial_run
+from nnlo_lib.search.study.storage import load_study, search_folder, trial_run
 from nnlo_lib.search.study.trial import FoldTask, Result
+
+SAMPLED_RUNS = 64  # random points from which the ranges of ranks, cores and time limits are estimated
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Expected amount of training of a search.
+
+    Attributes:
+        trials: number of trials that reach each rung, by the rung's number of epochs.
+        jobs: number of jobs of all folds.
+        epochs: number of epochs of all folds.
+    """
+
+    trials: dict[int, int]
+    jobs: int
+    epochs: int
+
+
+def expected(experiment: Experiment, search: SearchConfig, factor: int | None = None) -> Expected:
+    """Return the number of trials, jobs and epochs that a search is expected to train.
+
+    Median stopping and the pruning of folds cannot be predicted: all epochs and folds are counted.
+
+    Args:
+        factor: one in `factor` trials of a rung is promoted; 1: all; None: the factor of `search.fidelity`.
+    """
+    pruner, epochs = build_pruner(search.fidelity), experiment.train.epochs
+    divisor = getattr(search.fidelity, "factor", 1) if factor is None else factor
+    trials, total = Counter[int](), 0
+    # Promotion is decided within the trials of a bracket, which have the same rungs.
+    ladders = Counter(pruner.rungs(trial, epochs) for trial in range(count_trials(search)))
+    for rungs, count in ladders.items():
+        for height, (below, rung) in enumerate(pairwise((0, *rungs))):
+            promoted = count // divisor**height
+            trials[rung] += promoted
+            total += promoted * (rung - below)
+    folds = search.folds.k
+    kept = {rung: count for rung, count in sorted(trials.items()) if count}
+    return Expected(kept, folds * trials.total(), folds * total)
 
 
 @dataclass(frozen=True)
@@ -50,7 +85,6 @@ def search_pace(known: StudySnapshot, virtual: bool) -> Pace | None:
     """Return the mean pace of the finished fold tasks of a search; None without any.
 
     Args:
-        known: snapshot of the study.
         virtual: whether the seconds of the history are of a simulated clock, so that they measure nothing.
     """
     done = [result for result in known.results.values() if result.status == "finished"]
@@ -96,49 +130,35 @@ def _fixed_and_by_epoch(
     return (float(fixed), float(slope)) if fixed >= 0 else (0.0, sum(rest) / sum(epochs))
 
 
-SAMPLED_RUNS = 64  # random points from which the ranges of ranks, cores and time limits are estimated
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Expected amount of training of a search.
-
-    Attributes:
-        trials: number of trials that reach each rung, by the rung's number of epochs.
-        jobs: number of jobs of all folds.
-        epochs: number of epochs of all folds.
-    """
-
-    trials: dict[int, int]
-    jobs: int
-    epochs: int
-
-
 def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | None) -> Iterator[str]:
     """Yield the lines of the estimate: trials, folds, epochs, jobs, hours, budget, retraining.
 
-    Args:
-        experiment: the experiment.
-        search: settings of its search.
-        run_pace: pace of the experiment's finished runs; None if no run has finished.
+    `run_pace`: pace of the experiment's finished runs; None if no run has finished.
     """
     search = search.model_copy(update={"trials": count_trials(search)})
     likely, most = expected(experiment, search), expected(experiment, search, 1)
     # A fixed seed, so that the estimate of an experiment is always the same.
     space, generator = SearchSpace(search.space), np.random.default_rng(0)
     runs = [trial_run(experiment, space.sample(generator)) for _ in range(SAMPLED_RUNS)]
+    cores = [RunResources(run).cores for run in runs]
+    longest_min = max(RunResources(run).runtime_min for run in runs)
+    hours, seeds = most.jobs * longest_min / 60, len(experiment.seeds)
+    wall_hours = hours / min(search.parallel, most.jobs)
     rows = [
-        (
-            "search",
-            f"{_trials(search)} by {search.method.name}, {search.parallel} fold tasks in parallel",
-        ),
+        ("search", f"{_trials(search)} by {search.method.name}, {search.parallel} fold tasks in parallel"),
         ("folds", _folds(search)),
         ("epochs", _epochs(experiment, search, likely)),
-        ("jobs", _jobs(runs, likely, most)),
-        ("at most", _hours(runs, search, most)),
+        ("jobs", _jobs(runs, cores, likely, most)),
+        (
+            "at most",
+            f"{hours:,.4g} job hours, {wall_hours:,.4g} h with {search.parallel} in parallel, {hours * max(cores):,.4g} core hours",
+        ),
         ("measured", _measured(experiment, search, likely, run_pace)),
         ("budget", _budget(search)),
-        ("then", _then(experiment, runs)),
+        (
+            "then",
+            f"the best trial is retrained once for each of {seeds} seeds: at most {seeds * longest_min / 60:,.4g} h",
+        ),
     ]
     yield from table_lines([row for row in rows if row[1]], left=(0, 1))
 
@@ -170,50 +190,25 @@ def _epochs(experiment: Experiment, search: SearchConfig, likely: Expected) -> s
     return f"about {likely.epochs:,} (full training: {full:,}); {search.fidelity.name}: trials {rungs}"
 
 
-def _jobs(runs: list[Run], likely: Expected, most: Expected) -> str:
+def _jobs(runs: list[Run], cores: list[int], likely: Expected, most: Expected) -> str:
     about = f"about {likely.jobs:,}, at most {most.jobs:,}" if likely.jobs < most.jobs else f"{most.jobs:,}"
     most_gpus = max(RunResources(run).gpus for run in runs)
     tail = f", {most_gpus} GPUs" if most_gpus else ""
-    return f"{about}; each {_span([run.parallel.ranks for run in runs])} ranks, {_span(_cores(runs))} cores{tail}"
-
-
-def _hours(runs: list[Run], search: SearchConfig, most: Expected) -> str:
-    hours = most.jobs * max(RunResources(run).runtime_min for run in runs) / 60
-    wall_hours = hours / min(search.parallel, most.jobs)
-    return f"{hours:,.4g} job hours, {wall_hours:,.4g} h with {search.parallel} in parallel, {hours * max(_cores(runs)):,.4g} core hours"
+    return f"{about}; each {_span([run.parallel.ranks for run in runs])} ranks, {_span(cores)} cores{tail}"
 
 
 def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, run_pace: Pace | None) -> str:
-    record = _record(experiment)
-    trial_pace = (
-        search_pace(record.snapshot, experiment.parallel.transport == "simulated") if record else None
-    )
-    source = (
-        f"from the {len(record.snapshot.trials)} trials so far"
-        if record and trial_pace
-        else "from the runs so far"
-    )
-    pace = trial_pace or run_pace
-    if pace is None:
+    try:
+        known: StudySnapshot | None = load_study(search_folder(experiment)).snapshot
+    except UserError:
+        known = None
+    trial_pace = search_pace(known, experiment.parallel.transport == "simulated") if known else None
+    if (pace := trial_pace or run_pace) is None:
         return ""
+    source = f"the {len(known.trials)} trials so far" if known and trial_pace else "the runs so far"
     seconds = pace.seconds(likely.jobs, likely.epochs)
     wall_time = duration_text(seconds / search.parallel)
-    return (
-        f"{duration_text(seconds)} of jobs, {wall_time} with {search.parallel} in parallel, {source}: {pace}"
-    )
-
-
-def _then(experiment: Experiment, runs: list[Run]) -> str:
-    jobs = len(experiment.seeds)
-    hours = jobs * max(RunResources(run).runtime_min for run in runs) / 60
-    return f"the best trial is retrained once for each of {jobs} seeds: at most {hours:,.4g} h"
-
-
-def _record(experiment: Experiment) -> StoredStudy | None:
-    try:
-        return load_study(search_folder(experiment))
-    except UserError:
-        return None
+    return f"{duration_text(seconds)} of jobs, {wall_time} with {search.parallel} in parallel, from {source}: {pace}"
 
 
 def _budget(search: SearchConfig) -> str:
@@ -223,34 +218,5 @@ def _budget(search: SearchConfig) -> str:
     return f"no new fold task after {' or '.join(limits)}" if limits else ""
 
 
-def _cores(runs: list[Run]) -> list[int]:
-    return [RunResources(run).cores for run in runs]
-
-
 def _span(values: list[int]) -> str:
     return str(max(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
-
-
-def expected(experiment: Experiment, search: SearchConfig, factor: int | None = None) -> Expected:
-    """Return the number of trials, jobs and epochs that a search is expected to train.
-
-    Median stopping and the pruning of folds cannot be predicted: all epochs and folds are counted.
-
-    Args:
-        experiment: the experiment.
-        search: settings of its search.
-        factor: one in `factor` trials of a rung is promoted; 1: all; None: the factor of `search.fidelity`.
-    """
-    pruner, epochs = build_pruner(search.fidelity), experiment.train.epochs
-    divisor = getattr(search.fidelity, "factor", 1) if factor is None else factor
-    trials, total = Counter[int](), 0
-    # Promotion is decided within the trials of a bracket, which have the same rungs.
-    ladders = Counter(pruner.rungs(trial, epochs) for trial in range(count_trials(search)))
-    for rungs, count in ladders.items():
-        for height, (below, rung) in enumerate(pairwise((0, *rungs))):
-            promoted = count // divisor**height
-            trials[rung] += promoted
-            total += promoted * (rung - below)
-    folds = search.folds.k
-    kept = {rung: count for rung, count in sorted(trials.items()) if count}
-    return Expected(kept, folds * trials.total(), folds * total)

@@ -1,11 +1,7 @@
-"""Test whether a trial is worse than the leader of its rung, before all folds of the trial are trained.
+"""Effects and noise of the folds at a rung, and the paired test that prunes trials before all their folds.
 
-Effects of the folds on the values of trials, by which trials with different folds are compared.
-
-The model is additive: value = trial + fold + noise. A fold is easy or difficult for all trials, so that the plain
+The model of a value is additive: value = trial + fold + noise. A fold is easy or difficult for all trials, so the plain
 mean over two easy folds would look better than a mean over all folds.
-
-Noise of a trial's values between folds, estimated from all trials of a rung.
 """
 
 import math
@@ -16,6 +12,12 @@ from statistics import fmean, variance
 
 import numpy as np
 from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+MIN_TRIALS = 5  # trials with all folds from which the distribution of variances is estimated
+ROUNDING = 1e-6  # relative error of a metric, which is computed in float32
+SMALLEST_VARIANCE = 1e-5  # times the median variance, because a variance of 0 has no logarithm
 
 
 @dataclass(frozen=True)
@@ -30,11 +32,7 @@ class FoldEffects:
 
     @classmethod
     def of(cls, trials: Sequence[Sequence[float]]) -> "FoldEffects":
-        """Return the effects of the folds, estimated from the trials that have the most folds.
-
-        Args:
-            trials: finite values of the leading folds of each trial.
-        """
+        """Estimate the effects from the finite values of each trial's leading folds; only the longest rows count."""
         most = max(map(len, trials), default=0)
         reference = [values for values in trials if len(values) == most]
         return cls(tuple(median_effects(np.array(reference)).tolist())) if most else cls()
@@ -55,20 +53,10 @@ class FoldEffects:
 def median_effects(values: np.ndarray) -> np.ndarray:
     """Return the effect of each fold, (folds,): the median deviation from the means of the trials, minus its mean.
 
-    A median, because a few very poor trials must not decide how difficult a fold is.
-
-    Args:
-        values: finite values, (trials, folds).
+    A median, because a few very poor trials must not decide how difficult a fold is. `values`: finite, (trials, folds).
     """
     deviations = np.median(values - values.mean(axis=1, keepdims=True), axis=0)
     return np.asarray(deviations - deviations.mean())
-
-
-Array = NDArray[np.float64]
-
-MIN_TRIALS = 5  # trials with all folds from which the distribution of variances is estimated
-ROUNDING = 1e-6  # relative error of a metric, which is computed in float32
-SMALLEST_VARIANCE = 1e-5  # times the median variance, because a variance of 0 has no logarithm
 
 
 @dataclass(frozen=True)
@@ -100,11 +88,7 @@ class FoldNoise:
         return cls(tuple(effects.tolist()), *_prior(variances, folds - 1))
 
     def moderated_variance(self, values: Sequence[float]) -> tuple[float, float]:
-        """Return the variance of a trial between folds, and its degrees of freedom (Smyth 2004, section 3).
-
-        Args:
-            values: values of two or more leading folds.
-        """
+        """Return variance and degrees of freedom of a trial with two or more leading folds (Smyth 2004, section 3)."""
         rest = np.array(values) - self.effects[: len(values)]
         own = len(values) - 1
         squares = float(np.square(rest - rest.mean()).sum())
@@ -117,12 +101,7 @@ def rounding_variance(values: Sequence[float] | Array) -> float:
 
 
 def _prior(variances: Array, dof: int) -> tuple[float, float]:
-    """Return variance and degrees of freedom of the prior (Smyth 2004, section 6.2).
-
-    Args:
-        variances: variance of each trial, (trials,).
-        dof: degrees of freedom of each variance.
-    """
+    """Return variance and degrees of freedom of the prior (Smyth 2004, section 6.2); `dof`: of each variance."""
     from scipy.special import digamma, polygamma
 
     if not variances.any():
@@ -163,7 +142,6 @@ def pruning_p_value(values: Sequence[float], leader: Sequence[float], trials: in
         values: values of the leading folds of the trial, two or more; smaller is better.
         leader: values of all folds of the leader.
         trials: number of trials from which the leader was chosen.
-        noise: noise of the trials of the rung.
     """
     looks = max(1, len(leader) - 2)
     return min(1.0, trials * looks * paired_p_value(values, leader, noise))
@@ -175,11 +153,6 @@ def paired_p_value(values: Sequence[float], leader: Sequence[float], noise: Fold
     The training sets of the folds overlap, so that a plain t-test is overconfident. The variance of the mean
     is (1/n + 1/(k-1)) s^2 instead of s^2/n (Nadeau and Bengio 2003, section 3; n_test/n_train = 1/(k-1)).
     The p-value of Wilcoxon's signed-rank test cannot fall below 1/2^n.
-
-    Args:
-        values: values of the leading folds of the trial, two or more; smaller is better.
-        leader: values of all folds of the leader.
-        noise: noise of the trials of the rung.
     """
     differences = list(map(sub, values, leader))
     spread, dof = _variance(differences, values, leader, noise)
@@ -195,14 +168,7 @@ def paired_p_value(values: Sequence[float], leader: Sequence[float], noise: Fold
 def _variance(
     differences: Sequence[float], values: Sequence[float], leader: Sequence[float], noise: FoldNoise
 ) -> tuple[float, float]:
-    """Return the variance of the differences between folds, and its degrees of freedom.
-
-    Args:
-        differences: differences by fold.
-        values: values of the trial.
-        leader: values of the leader.
-        noise: noise of the trials of the rung; if it is unknown, only the differences count.
-    """
+    """Return variance and degrees of freedom of the differences by fold; only these count if the noise is unknown."""
     own = variance(differences)
     if not noise.dof:
         return own, len(differences) - 1

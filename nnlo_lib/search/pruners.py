@@ -1,14 +1,7 @@
-"""ASHA, Hyperband, median stopping, none.
+"""Pruners: the rungs that a trial may reach, and the trial to promote next.
 
-Interface of pruners: the rungs that a trial may reach, and the trial to promote next.
-
-Asynchronous successive halving: the best trials of each rung are promoted as soon as they are known.
-
-Factory of pruners.
-
-Asynchronous Hyperband: brackets of successive halving that start at different rungs.
-
-Median stopping: a trial pauses if its best value is worse than the median of the others' averages.
+ASHA, Hyperband, median stopping, or no pruning. A decision depends on the known results only: a trial that stopped may
+resume when later trials are worse.
 """
 
 import heapq
@@ -44,6 +37,12 @@ class Pruner(ABC):
         """Return the trial to continue and its next rung in epochs; None if no trial is promoted."""
 
 
+def build_pruner(config: FidelityConfig) -> Pruner:
+    """Return the pruner of `search.fidelity`."""
+    kind: type[Pruner] = load_implementation(config.reference)
+    return kind.from_config(config)
+
+
 class NoPruner(Pruner):
     """No pruning: every trial is trained for all epochs."""
 
@@ -74,13 +73,7 @@ class AshaPruner(Pruner):
 
 
 def ladder(first: int, factor: int, epochs: int) -> tuple[int, ...]:
-    """Return the rungs: first, first * factor, ... while they are below `epochs`, and then `epochs`.
-
-    Args:
-        first: lowest rung in epochs.
-        factor: ratio of the epochs of adjacent rungs.
-        epochs: number of epochs of a full training.
-    """
+    """Return the rungs: first, first * factor, ... while they are below `epochs`, and then `epochs`."""
     return (*takewhile(lambda rung: rung < epochs, (first * factor**k for k in count())), epochs)
 
 
@@ -90,7 +83,6 @@ def promotion(
     """Return the next promotion: a trial and its next rung; None if no trial qualifies.
 
     Args:
-        known: snapshot of the study.
         trials: numbers of the trials that are compared.
         rungs: rungs of these trials in epochs, ascending.
         factor: one in `factor` trials of a rung is promoted.
@@ -107,23 +99,11 @@ def _best(known: StudySnapshot, trials: Iterable[int], rung: int, factor: int) -
     """Return the best 1/factor of the trials that have ended at a rung.
 
     Failed trials and trials with pruned folds count as ended, but are never returned.
-
-    Args:
-        known: snapshot of the study.
-        trials: numbers of the trials that are compared.
-        rung: the rung in epochs.
-        factor: one in `factor` ended trials is returned.
     """
     ended = [(value, trial) for trial in trials if (value := known.mean_value(trial, rung)) is not None]
     # Equal values are ordered by trial number, so that a replay makes the same decision.
     complete = sorted(each for each in ended if known.is_complete(each[1], rung))
     return [trial for _, trial in complete[: len(ended) // factor]]
-
-
-def build_pruner(config: FidelityConfig) -> Pruner:
-    """Return the pruner of `search.fidelity`."""
-    kind: type[Pruner] = load_implementation(config.reference)
-    return kind.from_config(config)
 
 
 @dataclass(frozen=True)
@@ -154,14 +134,9 @@ class HyperbandPruner(Pruner):
 
 @cache
 def bracket(every: Sequence[int], factor: int, trial: int) -> int:
-    """Return the bracket of a trial: the number of lowest rungs that the trial omits.
+    """Return the bracket of a trial: the number of lowest rungs of `every` that the trial omits.
 
     All brackets have nearly the same cost (Webster's method).
-
-    Args:
-        every: all rungs in epochs, ascending.
-        factor: one in `factor` trials of a rung is promoted.
-        trial: number of the trial, from 0.
     """
     costs = [expected_epochs(every[s:], factor) for s in range(len(every))]
     # Webster's divisors 1/2, 3/2, ...: trial j of a bracket has the rank (j + 1/2) * cost, lowest first.
@@ -179,8 +154,7 @@ class MedianPruner(Pruner):
     """The median stopping rule of Vizier (Golovin et al. 2017, section 3.2.2).
 
     A trial stops if its best value so far is worse than the median of the other trials' running averages at
-    the same number of epochs. The rule is applied again when new results are known: a stopped trial resumes
-    if later trials are worse.
+    the same number of epochs.
 
     Attributes:
         every: number of epochs between two checks.
@@ -208,21 +182,11 @@ class MedianPruner(Pruner):
         return None
 
     def _stopped(self, known: StudySnapshot, trial: int, rung: int, averages: Sequence[float]) -> bool:
-        """Return True if the rule stops the trial.
-
-        Args:
-            known: snapshot of the study.
-            trial: number of the trial.
-            rung: number of epochs for which the trial was trained.
-            averages: sorted running averages of all trials at this rung, this trial included.
-        """
+        """Return True if the rule stops the trial; `averages`: of all trials at this rung, this trial included."""
         # `or 0.0` is never used (the rung is complete); it tells the type checker that the value is not None.
-        best, own = (
-            known.mean_value(trial, rung, lowest) or 0.0,
-            known.mean_value(trial, rung, running_average) or 0.0,
-        )
+        best = known.mean_value(trial, rung, lowest) or 0.0
         others = list(averages)
-        others.remove(own)
+        others.remove(known.mean_value(trial, rung, running_average) or 0.0)
         return len(others) >= self.trials and best > median(others)
 
     @staticmethod

@@ -1,13 +1,4 @@
-"""Interface of samplers; results so far in their form.
-
-The results so far in the form that sampling methods use.
-
-Interface of sampling methods, and the sampler that proposes a method's first untried candidate.
-
-Factory of samplers.
-
-Scaling of objective values before a model is fitted to them.
-"""
+"""Interface of samplers, the results so far in their form, and the scaling of values for models."""
 
 import math
 from abc import ABC, abstractmethod
@@ -25,6 +16,10 @@ from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import SearchPoint
 
+# Trial number, (n,) values -> (n,) values with mean 0 and variance of about 1.
+Scaling = Callable[[int, Array], Array]
+MAX_RANDOM_DRAWS = 1000  # random points that are yielded before all points of a finite space
+
 
 @dataclass(frozen=True)
 class Observations:
@@ -39,6 +34,43 @@ class Observations:
     evaluated: Sequence[tuple[SearchPoint, float]]
     pending: Sequence[SearchPoint]
     tried_keys: frozenset[str]
+
+
+class Sampler(ABC):
+    """Yields candidates in order of preference; a pure function of its arguments."""
+
+    @classmethod
+    def from_config(cls, config: Any, space: SearchSpace, search: SearchConfig) -> Self:
+        """Return the method on a space.
+
+        By default, the keys of `config` (`search.method`) are keyword arguments of the class, after `space` and
+        `search.seed`.
+        """
+        return cls(space, search.seed, **config.arguments)  # type: ignore[call-arg]
+
+    @abstractmethod
+    def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
+        """Yield candidates for trial `number`."""
+
+
+@dataclass(frozen=True)
+class UntriedPointSampler:
+    """Proposes a point for trial `number` that no trial has; None if the method yields no such point."""
+
+    space: SearchSpace
+    method: Sampler
+
+    def __call__(self, number: int, known: StudySnapshot) -> SearchPoint | None:
+        observed = observe(self.space, known)
+        candidates = self.method(number, observed)
+        return next((point for point in candidates if point_key(point) not in observed.tried_keys), None)
+
+
+def build_sampler(search: SearchConfig) -> UntriedPointSampler:
+    """Return the sampler of `search.method`. Raises UserError if the space cannot be searched."""
+    space, kind = SearchSpace(search.space), load_implementation(search.method.reference)
+    method: Sampler = kind.from_config(search.method, space, search)
+    return UntriedPointSampler(space, method)
 
 
 def point_key(point: SearchPoint) -> str:
@@ -81,43 +113,6 @@ def rung(known: StudySnapshot, enough: int) -> int:
     return max(counts, key=lambda epochs: (min(counts[epochs], enough), epochs), default=known.epochs)
 
 
-MAX_RANDOM_DRAWS = 1000  # random points that are yielded before all points of a finite space
-
-
-class Sampler(ABC):
-    """Yields candidates in order of preference; a pure function of its arguments."""
-
-    @classmethod
-    def from_config(cls, config: Any, space: SearchSpace, search: SearchConfig) -> Self:
-        """Return the method on a space.
-
-        By default, the keys of `config` are keyword arguments of the class, after `space` and `search.seed`.
-
-        Args:
-            config: settings of `search.method`.
-            space: the search space.
-            search: settings of the search.
-        """
-        return cls(space, search.seed, **config.arguments)  # type: ignore[call-arg]
-
-    @abstractmethod
-    def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
-        """Yield candidates for trial `number`."""
-
-
-@dataclass(frozen=True)
-class UntriedPointSampler:
-    """Proposes a point for trial `number` that no trial has; None if the method yields no such point."""
-
-    space: SearchSpace
-    method: Sampler
-
-    def __call__(self, number: int, known: StudySnapshot) -> SearchPoint | None:
-        observed = observe(self.space, known)
-        candidates = self.method(number, observed)
-        return next((point for point in candidates if point_key(point) not in observed.tried_keys), None)
-
-
 def sampling_rng(seed: int, purpose: str, *number: int) -> np.random.Generator:
     """Return the random number generator for a purpose of a search, or for one trial's proposal."""
     return np.random.default_rng(derive_seed(seed, f"search.{purpose}", *number))
@@ -128,17 +123,6 @@ def random_points(space: SearchSpace, random: np.random.Generator) -> Iterator[S
     yield from (space.sample(random) for _ in range(MAX_RANDOM_DRAWS))
     if space.size is not None:
         yield from space.points()
-
-
-def build_sampler(search: SearchConfig) -> UntriedPointSampler:
-    """Return the sampler of `search.method`. Raises UserError if the space cannot be searched."""
-    space, kind = SearchSpace(search.space), load_implementation(search.method.reference)
-    method: Sampler = kind.from_config(search.method, space, search)
-    return UntriedPointSampler(space, method)
-
-
-# Trial number, (n,) values -> (n,) values with mean 0 and variance of about 1.
-Scaling = Callable[[int, Array], Array]
 
 
 def standardized(number: int, values: Array) -> Array:

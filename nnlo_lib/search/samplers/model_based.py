@@ -1,8 +1,4 @@
-"""Expected improvement over a fitted model, and where it is evaluated.
-
-Rows at which a model's acquisition function is evaluated: across the space, and near the best rows.
-
-Sequential model-based optimization: a model of the known values, and expected improvement over their best.
+"""Sequential model-based optimization: a model of the known values, and expected improvement over their best.
 
 Jones et al. 1998, eq. 15. The fit includes points without a value with their predicted value (kriging
 believer, Ginsbourger et al. 2010).
@@ -20,65 +16,11 @@ from nnlo_lib.search.space.scales import Array
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.trial import SearchPoint
 
+UNIFORM_CANDIDATES = 1000
+MAX_ENUMERATED_POINTS = 2000  # in finite spaces up to this size, every point is a candidate
 # Each round searches near the best rows, with steps a third as long as in the previous round.
 LOCAL_SEARCH_STARTS, NEIGHBORS_PER_START, LOCAL_SEARCH_ROUNDS = 5, 100, 3
 LOCAL_SEARCH_STEPS = (0.1, 0.03, 0.01)  # standard deviations of moves, as shares of a range
-
-
-def scattered(count: int, keys: int, random: np.random.Generator) -> Array:
-    """Return (count, keys) rows drawn uniformly from the unit cube.
-
-    Args:
-        count: number of rows.
-        keys: number of searched keys.
-        random: random number generator.
-    """
-    return random.random((count, keys))
-
-
-def perturbed_rows(rows: Array, each: int, steps: tuple[float, ...], random: np.random.Generator) -> Array:
-    """Return neighbors of each row: some keys move by a small step, a few are redrawn.
-
-    Args:
-        rows: (n, keys) positions in the unit cube; NaN is replaced by a random position.
-        each: number of neighbors per row.
-        steps: standard deviations of the moves, as shares of a range; one of them is drawn for each neighbor.
-        random: random number generator.
-    """
-    keys = rows.shape[1]
-    near = np.repeat(rows, each, axis=0)
-    near = np.where(np.isnan(near), random.random(near.shape), near)
-    moved = random.random(near.shape) < max(1 / keys, 0.4)
-    # At least one key moves; otherwise a neighbor could equal the row.
-    moved[np.arange(len(near)), random.integers(0, keys, len(near))] = True
-    step = random.choice(steps, (len(near), 1))
-    # Positions are in [0, 1): the upper end belongs to no cell of a list.
-    moves = np.clip(near + step * random.standard_normal(near.shape), 0, np.nextafter(1, 0))
-    redrawn = random.random(near.shape) < 0.5 / keys
-    return np.where(redrawn, random.random(near.shape), np.where(moved, moves, near))
-
-
-def local_search(score: Callable[[Array], Array], rows: Array, random: np.random.Generator) -> Array:
-    """Return the rows and neighbors of the best rows, by decreasing score.
-
-    Args:
-        score: returns (n,) scores of (n, keys) rows.
-        rows: (n, keys) positions in the unit cube.
-        random: random number generator.
-    """
-    scores = score(rows)
-    for round_ in range(LOCAL_SEARCH_ROUNDS):
-        # A stable sort orders equal scores reproducibly.
-        top = rows[np.argsort(-scores, kind="stable")[:LOCAL_SEARCH_STARTS]]
-        near = perturbed_rows(
-            top, NEIGHBORS_PER_START, tuple(step / 3**round_ for step in LOCAL_SEARCH_STEPS), random
-        )
-        rows, scores = np.concatenate([rows, near]), np.concatenate([scores, score(near)])
-    return rows[np.argsort(-scores, kind="stable")]
-
-
-UNIFORM_CANDIDATES = 1000
-MAX_ENUMERATED_POINTS = 2000  # in finite spaces up to this size, every point is a candidate
 
 
 class Predict(Protocol):
@@ -118,13 +60,7 @@ class ModelBased(Sampler):
     def _promising(
         self, number: int, observed: Observations, random: np.random.Generator
     ) -> Iterator[SearchPoint]:
-        """Yield candidates by decreasing expected improvement.
-
-        Args:
-            number: number of the trial.
-            observed: results so far.
-            random: random number generator of this proposal.
-        """
+        """Yield candidates for trial `number` by decreasing expected improvement."""
         evaluated_rows = np.array([self.space.unit_row(point) for point, _ in observed.evaluated])
         values = self.scaling(number, np.array([value for _, value in observed.evaluated]))
         predict = self._model(evaluated_rows, values, observed.pending, int(random.integers(2**31)))
@@ -143,7 +79,6 @@ class ModelBased(Sampler):
             rows: (n, keys) positions of the evaluated points in the unit cube.
             values: (n,) scaled values; smaller is better.
             pending: points without a value.
-            seed: seed of the fit.
         """
         coordinates = self.space.coordinates(rows)
         predict = self.fit(coordinates, values, seed)
@@ -159,12 +94,49 @@ class ModelBased(Sampler):
     def _candidates(self, best: Array, random: np.random.Generator) -> Array:
         if self.space.size is not None and self.space.size <= MAX_ENUMERATED_POINTS:
             return np.array([self.space.unit_row(point) for point in self.space.points()])
+        scattered = random.random((UNIFORM_CANDIDATES, best.shape[1]))
         return np.concatenate(
-            [
-                scattered(UNIFORM_CANDIDATES, best.shape[1], random),
-                perturbed_rows(best, NEIGHBORS_PER_START, LOCAL_SEARCH_STEPS, random),
-            ]
+            [scattered, perturbed_rows(best, NEIGHBORS_PER_START, LOCAL_SEARCH_STEPS, random)]
         )
+
+
+def local_search(score: Callable[[Array], Array], rows: Array, random: np.random.Generator) -> Array:
+    """Return the rows and neighbors of the best rows, by decreasing score.
+
+    Args:
+        score: returns (n,) scores of (n, keys) rows.
+        rows: (n, keys) positions in the unit cube.
+    """
+    scores = score(rows)
+    for round_ in range(LOCAL_SEARCH_ROUNDS):
+        # A stable sort orders equal scores reproducibly.
+        top = rows[np.argsort(-scores, kind="stable")[:LOCAL_SEARCH_STARTS]]
+        near = perturbed_rows(
+            top, NEIGHBORS_PER_START, tuple(step / 3**round_ for step in LOCAL_SEARCH_STEPS), random
+        )
+        rows, scores = np.concatenate([rows, near]), np.concatenate([scores, score(near)])
+    return rows[np.argsort(-scores, kind="stable")]
+
+
+def perturbed_rows(rows: Array, each: int, steps: tuple[float, ...], random: np.random.Generator) -> Array:
+    """Return neighbors of each row: some keys move by a small step, a few are redrawn.
+
+    Args:
+        rows: (n, keys) positions in the unit cube; NaN is replaced by a random position.
+        each: number of neighbors per row.
+        steps: standard deviations of the moves, as shares of a range; one of them is drawn for each neighbor.
+    """
+    keys = rows.shape[1]
+    near = np.repeat(rows, each, axis=0)
+    near = np.where(np.isnan(near), random.random(near.shape), near)
+    moved = random.random(near.shape) < max(1 / keys, 0.4)
+    # At least one key moves; otherwise a neighbor could equal the row.
+    moved[np.arange(len(near)), random.integers(0, keys, len(near))] = True
+    step = random.choice(steps, (len(near), 1))
+    # Positions are in [0, 1): the upper end belongs to no cell of a list.
+    moves = np.clip(near + step * random.standard_normal(near.shape), 0, np.nextafter(1, 0))
+    redrawn = random.random(near.shape) < 0.5 / keys
+    return np.where(redrawn, random.random(near.shape), np.where(moved, moves, near))
 
 
 def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:

@@ -1,12 +1,4 @@
-"""Models: extremely randomized trees, Gaussian process.
-
-Extremely randomized trees (Geurts et al. 2006) as a model: mean and deviation of their predictions.
-
-A Gaussian process as a model: Matern 5/2 with a length scale for each coordinate, and noise.
-
-The hyperparameters are the most probable ones under log-normal priors; without priors, a fit to few points
-would overfit.
-"""
+"""Models of a search's values: extremely randomized trees, and a Gaussian process."""
 
 from collections.abc import Callable
 from typing import Self
@@ -21,9 +13,12 @@ from nnlo_lib.search.samplers.model_based import ModelBased, Predict
 from nnlo_lib.search.space.scales import Array
 from nnlo_lib.search.space.space import SearchSpace
 
+MAX_FIT_POINTS = 200  # points: one half are the best points, the other half is spread over the rest
+MAX_OPTIMIZER_STEPS = 30  # of L-BFGS-B
+
 
 class ForestFit:
-    """Fits a forest with this number of trees."""
+    """Fits extremely randomized trees (Geurts et al. 2006); predicts mean and deviation of their predictions."""
 
     def __init__(self, trees: int) -> None:
         self._trees = trees
@@ -51,12 +46,12 @@ class ForestSampler(ModelBased):
         return cls(space, search.seed, config.initial, ForestFit(config.trees), in_turn)
 
 
-MAX_FIT_POINTS = 200  # points: one half are the best points, the other half is spread over the rest
-MAX_OPTIMIZER_STEPS = 30  # of L-BFGS-B
-
-
 class GaussianProcessFit:
-    """Fits the process to (n, d) coordinates and (n,) values; predicts means and deviations without noise."""
+    """Fits a process with noise, and Matern 5/2 with a length scale for each coordinate; predicts without noise.
+
+    The hyperparameters are the most probable ones under log-normal priors; without priors, a fit to few points
+    would overfit.
+    """
 
     def __call__(self, coordinates: Array, values: Array, seed: int) -> Predict:
         from sklearn.gaussian_process import GaussianProcessRegressor
@@ -112,7 +107,9 @@ def most_probable(
     """
     from scipy.optimize import minimize
 
-    mean, deviation = prior(start)
+    # Prior: amplitude 1, length scales 0.5, and noise 0.01 with the widest deviation (the WhiteKernel's is the last).
+    mean, deviation = start.copy(), np.full(len(start), 1.0)
+    deviation[-1] = 3.0
 
     def penalized(theta: Array) -> tuple[float, Array]:
         value, slope = objective(theta, eval_gradient=True)
@@ -124,14 +121,3 @@ def most_probable(
     )
     # Rounded, so that the last bits of the optimizer's result do not change a proposal.
     return np.round(found.x, 3), float(found.fun)
-
-
-def prior(start: Array) -> tuple[Array, Array]:
-    """Return means and standard deviations of the log hyperparameters under the prior.
-
-    The means are the start values: amplitude 1, length scales 0.5, noise 0.01.
-    """
-    mean, deviation = start.copy(), np.full(len(start), 1.0)
-    # The last hyperparameter is the noise of the WhiteKernel; its prior is the widest.
-    deviation[-1] = 3.0
-    return mean, deviation

@@ -1,8 +1,6 @@
-"""Scales of keys; spaces in scikit-optimize's form.
+"""Scales of searched keys, which map values to the unit interval, and spaces in scikit-optimize's form.
 
-Scales map a key's values to the unit interval: a range linearly or by logarithm, a list in equal cells.
-
-Search space in the format of NNLO: scikit-optimize dimensions in an attribute of the model function.
+A range maps linearly or by logarithm, a list in equal cells.
 """
 
 import math
@@ -21,6 +19,7 @@ from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.user_code import error_with_source_line, load_implementation, split_function_reference
 
 Array = NDArray[np.float64]
+ATTRIBUTE = "parameter_range"  # attribute of NNLO's model functions
 
 
 class Scale(Protocol):
@@ -204,9 +203,6 @@ def scale(dimension: DimensionConfig) -> Scale:
 
 def _is_number(value: JsonValue) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-ATTRIBUTE = "parameter_range"
 
 
 def read_model_space(model: ModelConfig) -> dict[str, DimensionConfig]:

@@ -1,14 +1,6 @@
-"""Is a search possible? keys, infeasible points, objective.
+"""Checks of a search before any training: its keys, the runs that its points give, objective and epochs.
 
-Points of a space that give no valid run, each reduced to the keys that conflict.
-
-Keys of an experiment that a search may change.
-
-Check that the history of a run has the column that the objective of a search uses.
-
-Validation of a search before any training.
-
-Warnings about valid settings of a search that are probably a mistake.
+Warnings are about valid settings that are probably a mistake.
 """
 
 import difflib
@@ -17,101 +9,48 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
 from nnlo_lib.config.base import suggest_name
 from nnlo_lib.config.metrics import metric_column, metric_direction
 from nnlo_lib.config.search import GridSamplerConfig, ObjectiveConfig, SearchConfig
 from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.space.space import count_distinct_points, count_trials, nested
+from nnlo_lib.search.space.space import SearchSpace, count_distinct_points, count_trials, nested
 from nnlo_lib.search.study.trial import SearchPoint
 
 Key = tuple[str, ...]
 Mistake = tuple[Key, str]
-
-
-@dataclass(frozen=True)
-class InfeasiblePoints:
-    """Finds the points that give no valid run and reports the conflicting keys.
-
-    Attributes:
-        space: dimension of each searched key.
-        refusals: returns the mistakes of the base run with the values of a point.
-    """
-
-    space: Mapping[str, DimensionConfig]
-    refusals: Callable[[SearchPoint], list[Mistake]]
-
-    def find_mistakes(self, points: Iterable[SearchPoint]) -> Iterator[Mistake]:
-        """Yield one mistake for each key that causes a point to be refused."""
-        mistakes: dict[Key, str] = {}
-        for point in points:
-            if found := self.refusals(point):
-                at, what = found[0]
-                mistakes.setdefault(*self._described(self._reduced(point, what), ".".join(at), what))
-        yield from mistakes.items()
-
-    def _reduced(self, point: SearchPoint, what: str) -> SearchPoint:
-        """Return the refused point without the keys that do not contribute to the mistake."""
-        for key in list(point):
-            rest = {other: value for other, value in point.items() if other != key}
-            # A key on which others depend stays: their conditions would refer to nothing.
-            needed = any(key in self.space[other].when for other in rest)
-            if not needed and what in (sentence for _, sentence in self.refusals(rest)):
-                point = rest
-        return point
-
-    def _described(self, point: SearchPoint, blamed: str, what: str) -> Mistake:
-        """Return the place of a mistake and a message that names the conflicting keys.
-
-        Args:
-            point: the refused point, reduced to the keys that contribute to the mistake.
-            blamed: key that the refusal names; the place is its searched key, or the last key of the point.
-            what: message of the refusal.
-        """
-        key = next((key for key in reversed(point) if blamed.startswith(key)), ["", *point][-1])
-        place = ("search", "space", key) if key else ("search",)
-        others = {other: value for other, value in point.items() if other != key}
-        if names := self._names_with_key(key, point, what):
-            return place, f"{what}; add the condition `when: {{{_name_key(key)}: [{', '.join(names)}]}}`"
-        value = f"{point[key]!r}: " if point else ""
-        if not others:
-            return place, f"{value}{what}"
-        together = " and ".join(f"{other} = {value}" for other, value in others.items())
-        return place, f"{value}with {together}: {what}; remove one of these values, or add a `when` condition"
-
-    def _names_with_key(self, key: str, point: SearchPoint, what: str) -> list[str]:
-        """Return the searched names of the enclosing section that have a key; empty for other mistakes.
-
-        Args:
-            key: searched key, such as `train.optimizer.momentum`.
-            point: the refused point.
-            what: message of the refusal.
-        """
-        name = _name_key(key)
-        if not what.startswith("unknown key") or name not in self.space:
-            return []
-        names = self.space[name].choice or ()
-        return [
-            str(value)
-            for value in names
-            if "unknown " not in str(self.refusals({name: value, key: point[key]}))
-        ]
-
-
-def _name_key(key: str) -> str:
-    return f"{key.rpartition('.')[0]}.name"
-
+Refusals = Callable[[Any], Iterable[Mistake]]  # returns the mistakes in the settings of a run
+VALIDATION_SAMPLES = 64  # random points that are checked besides the ends of all ranges
 
 # Keys of `data` that are equal in all trials because the trials share one store.
-SHARED_DATA_KEYS = (
-    "dataset",
-    "source",
-    "reader",
-    "format",
-    "shard_size",
-)
+SHARED_DATA_KEYS = ("dataset", "source", "reader", "format", "shard_size")
 EXPERIMENT_ONLY_KEYS = frozenset(Experiment.model_fields) - frozenset(Run.model_fields)
+UNDIRECTED_METRICS = (
+    "seconds",
+    "samples_per_second",
+    "bytes",
+    "consensus_error",
+    "consensus_error_normalised",
+)
+LOSS_COLUMN = re.compile(r"(train|val)_loss(_min|_max)?")
+LOSS_SECTIONS = ("loss", "loss_weights", "problem")  # sections that define the loss
+
+
+def find_search_mistakes(experiment: Experiment, refusals: Refusals) -> Iterator[Mistake]:
+    """Yield each mistake in `search` with the key that it concerns."""
+    search = experiment.search
+    if search is None:
+        return
+    faults = {key: fault for key in search.space if (fault := reason_not_searchable(key))}
+    yield from ((("search", "space", key), fault) for key, fault in faults.items())
+    if not faults:
+        yield from _space_mistakes(experiment, search, refusals)
+    if error := find_objective_error(experiment, search.objective):
+        yield ("search", "objective", error[0]), error[1]
+    yield from _epoch_mistakes(experiment, search)
 
 
 def reason_not_searchable(key: str) -> str | None:
@@ -158,15 +97,108 @@ def _keys(block: type[ConfigModel], above: str = "", depth: int = 0) -> Iterator
                 yield from _keys(inner, f"{above}{name}.", depth + 1)
 
 
-UNDIRECTED_METRICS = (
-    "seconds",
-    "samples_per_second",
-    "bytes",
-    "consensus_error",
-    "consensus_error_normalised",
-)
-LOSS_COLUMN = re.compile(r"(train|val)_loss(_min|_max)?")
-LOSS_SECTIONS = ("loss", "loss_weights", "problem")  # sections that define the loss
+def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refusals) -> Iterator[Mistake]:
+    if not search.space:
+        yield ("search", "space"), "no key to search; add keys, or set parameter_range on the model function"
+        return
+    try:
+        space = SearchSpace(search.space)
+    except UserError as error:
+        yield ("search", "space"), str(error).removeprefix("search.space: ")
+        return
+    base = experiment.settings
+    infeasible = InfeasiblePoints(
+        search.space, lambda point: list(refusals(merge_settings(base, nested(point))))
+    )
+    ends = (
+        _ending(search.space, key, value) for key in search.space for value in extremes(search.space[key])
+    )
+    # A fixed seed, so that the same experiment gives the same messages.
+    generator = np.random.default_rng(0)
+    samples = (space.sample(generator) for _ in range(VALIDATION_SAMPLES))
+    yield from infeasible.find_mistakes([*ends, *samples])
+
+
+def _ending(space: Mapping[str, DimensionConfig], key: str, value: Any) -> SearchPoint:
+    """Return the smallest point in which a key is active, by its `when` conditions, and has a value."""
+    point = {key: value}
+    for other, wanted in space[key].when.items():
+        first = wanted[0] if isinstance(wanted, tuple) else wanted
+        point |= _ending(space, other, first)
+    return point
+
+
+def extremes(dimension: DimensionConfig) -> tuple[Any, ...]:
+    """Return both ends of a range, all values of a choice, or the constant."""
+    if dimension.kind == "constant":
+        return (dimension.constant,)
+    return dimension.choice or dimension.bounds
+
+
+@dataclass(frozen=True)
+class InfeasiblePoints:
+    """Finds the points that give no valid run and reports the conflicting keys.
+
+    Attributes:
+        space: dimension of each searched key.
+        refusals: returns the mistakes of the base run with the values of a point.
+    """
+
+    space: Mapping[str, DimensionConfig]
+    refusals: Callable[[SearchPoint], list[Mistake]]
+
+    def find_mistakes(self, points: Iterable[SearchPoint]) -> Iterator[Mistake]:
+        """Yield one mistake for each key that causes a point to be refused."""
+        mistakes: dict[Key, str] = {}
+        for point in points:
+            if found := self.refusals(point):
+                at, what = found[0]
+                mistakes.setdefault(*self._described(self._reduced(point, what), ".".join(at), what))
+        yield from mistakes.items()
+
+    def _reduced(self, point: SearchPoint, what: str) -> SearchPoint:
+        """Return the refused point without the keys that do not contribute to the mistake."""
+        for key in list(point):
+            rest = {other: value for other, value in point.items() if other != key}
+            # A key on which others depend stays: their conditions would refer to nothing.
+            needed = any(key in self.space[other].when for other in rest)
+            if not needed and what in (sentence for _, sentence in self.refusals(rest)):
+                point = rest
+        return point
+
+    def _described(self, point: SearchPoint, blamed: str, what: str) -> Mistake:
+        """Return the place of a mistake and a message that names the conflicting keys.
+
+        Args:
+            point: the refused point, reduced to the keys that contribute to the mistake.
+            blamed: key that the refusal names; the place is its searched key, or the last key of the point.
+        """
+        key = next((key for key in reversed(point) if blamed.startswith(key)), ["", *point][-1])
+        place = ("search", "space", key) if key else ("search",)
+        others = {other: value for other, value in point.items() if other != key}
+        if names := self._names_with_key(key, point, what):
+            return place, f"{what}; add the condition `when: {{{_name_key(key)}: [{', '.join(names)}]}}`"
+        value = f"{point[key]!r}: " if point else ""
+        if not others:
+            return place, f"{value}{what}"
+        together = " and ".join(f"{other} = {value}" for other, value in others.items())
+        return place, f"{value}with {together}: {what}; remove one of these values, or add a `when` condition"
+
+    def _names_with_key(self, key: str, point: SearchPoint, what: str) -> list[str]:
+        """Return the searched names of the enclosing section that have a key; empty for other mistakes."""
+        name = _name_key(key)
+        if not what.startswith("unknown key") or name not in self.space:
+            return []
+        names = self.space[name].choice or ()
+        return [
+            str(value)
+            for value in names
+            if "unknown " not in str(self.refusals({name: value, key: point[key]}))
+        ]
+
+
+def _name_key(key: str) -> str:
+    return f"{key.rpartition('.')[0]}.name"
 
 
 def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> tuple[str, str] | None:
@@ -202,24 +234,6 @@ def _incomparable(experiment: Experiment) -> str | None:
     return f"{changing[0]} changes the definition of the loss" if changing else None
 
 
-Refusals = Callable[[Any], Iterable[Mistake]]  # returns the mistakes in the settings of a run
-VALIDATION_SAMPLES = 64
-
-
-def find_search_mistakes(experiment: Experiment, refusals: Refusals) -> Iterator[Mistake]:
-    """Yield each mistake in `search` with the key that it concerns."""
-    search = experiment.search
-    if search is None:
-        return
-    faults = {key: fault for key in search.space if (fault := reason_not_searchable(key))}
-    yield from ((("search", "space", key), fault) for key, fault in faults.items())
-    if not faults:
-        yield from _space_mistakes(experiment, search, refusals)
-    if error := find_objective_error(experiment, search.objective):
-        yield ("search", "objective", error[0]), error[1]
-    yield from _epoch_mistakes(experiment, search)
-
-
 def _epoch_mistakes(experiment: Experiment, search: SearchConfig) -> Iterator[Mistake]:
     """Yield mistakes about epochs: no rung below train.epochs, or train.epochs wrongly in the space."""
     epochs, fidelity = experiment.train.epochs, search.fidelity
@@ -237,55 +251,6 @@ def _epoch_mistakes(experiment: Experiment, search: SearchConfig) -> Iterator[Mi
     elif searched and max(extremes(searched)) > epochs:
         what = f"{max(extremes(searched))} exceeds train.epochs ({epochs}), the maximum of every trial; increase train.epochs"
         yield ("search", "space", "train.epochs"), what
-
-
-def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refusals) -> Iterator[Mistake]:
-    import numpy as np
-
-    from nnlo_lib.search.space.space import SearchSpace
-
-    if not search.space:
-        yield ("search", "space"), "no key to search; add keys, or set parameter_range on the model function"
-        return
-    try:
-        space = SearchSpace(search.space)
-    except UserError as error:
-        yield ("search", "space"), str(error).removeprefix("search.space: ")
-        return
-    base = experiment.settings
-    infeasible = InfeasiblePoints(
-        search.space, lambda point: list(refusals(merge_settings(base, nested(point))))
-    )
-    ends = [
-        _ending(search.space, key, value) for key in search.space for value in extremes(search.space[key])
-    ]
-    # A fixed seed, so that the same experiment gives the same messages.
-    generator = np.random.default_rng(0)
-    yield from infeasible.find_mistakes(
-        [*ends, *(space.sample(generator) for _ in range(VALIDATION_SAMPLES))]
-    )
-
-
-def extremes(dimension: DimensionConfig) -> tuple[Any, ...]:
-    """Return both ends of a range, all values of a choice, or the constant."""
-    if dimension.kind == "constant":
-        return (dimension.constant,)
-    return dimension.choice or dimension.bounds
-
-
-def _ending(space: Mapping[str, DimensionConfig], key: str, value: Any) -> SearchPoint:
-    """Return the smallest point in which a key is active, by its `when` conditions, and has a value.
-
-    Args:
-        space: dimension of each searched key.
-        key: the key.
-        value: its value.
-    """
-    point = {key: value}
-    for other, wanted in space[key].when.items():
-        first = wanted[0] if isinstance(wanted, tuple) else wanted
-        point |= _ending(space, other, first)
-    return point
 
 
 def search_warnings(experiment: Experiment) -> list[str]:
@@ -307,12 +272,7 @@ def unfinished_grid(search: SearchConfig, trials: int) -> str:
 
 
 def _test_split_warning(experiment: Experiment, search: SearchConfig) -> str:
-    """Return a warning if the test split selects the best trial, or else an empty string.
-
-    Args:
-        experiment: the experiment.
-        search: its search.
-    """
+    """Return a warning if the test split selects the best trial, or else an empty string."""
     if search.folds.k > 1 or not search.objective.metric.startswith("val_"):
         return ""
     searched = search.space.get("data.validation")

@@ -26,14 +26,7 @@ def replay(folder: Path, search: SearchConfig, epochs: int, propose: TrialSample
 
     Limits (trials, target, budget) are not checked, because they may have been raised after a decision.
 
-    Args:
-        folder: folder of the search.
-        search: settings of the search.
-        epochs: number of epochs of a full training.
-        propose: sampler.
-
-    Raises:
-        UserError: if a file is damaged or missing.
+    Raises UserError if a file is damaged or missing.
     """
     recorded, pruner = read_trials(folder), build_pruner(search.fidelity)
     found = []
@@ -51,17 +44,7 @@ def replay(folder: Path, search: SearchConfig, epochs: int, propose: TrialSample
 def _history(
     folder: Path, search: SearchConfig, epochs: int, recorded: list[Trial]
 ) -> Iterator[tuple[SchedulingDecision, StudySnapshot]]:
-    """Yield each decision with the snapshot on which it was based.
-
-    Args:
-        folder: folder of the search.
-        search: settings of the search.
-        epochs: number of epochs of a full training.
-        recorded: trials by number.
-
-    Raises:
-        UserError: if a result is missing on which a decision was based.
-    """
+    """Yield each decision with the snapshot on which it was based. Raises UserError if one of its results is missing."""
     decisions = decisions_in_order(recorded)
     found = [read_result(folder, decision.task) for decision in decisions]
     trials: list[Trial] = []

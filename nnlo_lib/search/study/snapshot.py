@@ -1,8 +1,6 @@
-"""Trials and results that a decision knows; value of a trial.
+"""The basis of a decision: the trials so far, the known results of their fold tasks, and the values of both.
 
-The value of a trial: one number; smaller is better, infinite if the trial failed.
-
-The basis of a decision: the trials so far, and the known results of their fold tasks.
+A value is one number; smaller is better, and infinite if the trial failed.
 """
 
 import math
@@ -105,10 +103,7 @@ class StudySnapshot:
     def fold_values(self, trial: int, epochs: int, number: Number = fold_value) -> list[float]:
         """Return a number for each fold that has a result at a rung, in the order of the folds.
 
-        Args:
-            trial: number of the trial.
-            epochs: the rung in epochs.
-            number: computes the number from the objective and a result; default: the value of the fold.
+        `number` computes it from the objective and a result; default: the value of the fold.
         """
         return [
             self._number(number, fold_task)
@@ -116,14 +111,14 @@ class StudySnapshot:
             if fold_task in self.results
         ]
 
-    def leading_fold_values(self, trial: int, epochs: int, number: Number = fold_value) -> list[float]:
-        """Return the values of a trial's folds at a rung, in order, up to the first fold without a result.
+    def _number(self, number: Number, fold_task: FoldTask) -> float:
+        key = number, fold_task
+        if key not in self.memo:
+            self.memo[key] = number(self.search.objective, self.results[fold_task])
+        return self.memo[key]
 
-        Args:
-            trial: number of the trial.
-            epochs: the rung in epochs.
-            number: computes the value, as in `fold_values`.
-        """
+    def leading_fold_values(self, trial: int, epochs: int, number: Number = fold_value) -> list[float]:
+        """Return the numbers of a trial's folds at a rung, in order, up to the first fold without a result."""
         missing = [
             i for i, fold_task in enumerate(self.fold_tasks(trial, epochs)) if fold_task not in self.results
         ]
@@ -156,11 +151,6 @@ class StudySnapshot:
         """Return the mean over all folds; infinite if one failed, None while a result of a decided fold is missing.
 
         If folds are not decided (pruned), the mean is estimated by the effects of the folds on other trials.
-
-        Args:
-            trial: number of the trial.
-            epochs: the rung in epochs.
-            number: computes the number to average, as in `fold_values`.
         """
         known = self.fold_values(trial, epochs, number)
         if math.inf in known:
@@ -172,12 +162,7 @@ class StudySnapshot:
         return self.fold_effects(epochs, number).adjusted_mean(dict(enumerate(known)))
 
     def fold_effects(self, epochs: int, number: Number = fold_value) -> FoldEffects:
-        """Return the effects of the folds at a rung.
-
-        Args:
-            epochs: the rung in epochs.
-            number: computes the numbers of the folds, as in `fold_values`.
-        """
+        """Return the effects of the folds at a rung on the numbers of `fold_values`."""
         if (epochs, number) not in self._effects:
             found = (self.leading_fold_values(trial.number, epochs, number) for trial in self.trials)
             self._effects[epochs, number] = FoldEffects.of([each for each in found if math.inf not in each])
@@ -271,9 +256,3 @@ class StudySnapshot:
                 if folds and math.inf not in folds and not self.has_failed(trial.number):
                     reached[epochs, len(folds), -fmean(folds), -trial.number] = trial.number
         return reached[max(reached)] if reached else None
-
-    def _number(self, number: Number, fold_task: FoldTask) -> float:
-        key = number, fold_task
-        if key not in self.memo:
-            self.memo[key] = number(self.search.objective, self.results[fold_task])
-        return self.memo[key]

@@ -1,12 +1,7 @@
-"""A search on disk: settings of its first start, trials, runs of points.
+"""A search on disk: the experiment of its latest start, the settings of its first start, and the run of each point.
 
-A search as it is stored on disk: the experiment, its trials and their results.
-
-Archive of trials without results, whose settings were edited before any trial had a result.
-
-The settings of the first start of a search (search.json), so that all trials are comparable.
-
-The run of a point: the experiment's base run with the values of the point.
+All trials of a search are comparable because the settings of its first start (search.json) determine them. If they are
+edited before any trial has a result, the trials so far are archived.
 """
 
 import json
@@ -28,6 +23,11 @@ from nnlo_lib.search.space.space import nested
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import FoldTask, SearchPoint, read_result, read_trial, read_trials
 from nnlo_lib.search.study.trial_summary import TrialSummary, summarize_trial
+
+logger = get_logger(__name__)
+
+# An edit of a key with SAME_DATA that changes the samples changes the recorded `store`.
+MUTABLE_KEYS = keys_with(Experiment, EditEffect.NEXT_ATTEMPT, EditEffect.SEARCH_END, EditEffect.SAME_DATA)
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,20 @@ class StoredStudy:
 def load_study(folder: Path) -> StoredStudy:
     """Read the folder of a search. Raises UserError if it contains no valid search."""
     try:
-        experiment = Experiment.model_validate(load_json(SearchPaths(folder).config.read_text()))
+        experiment = read_config(folder)
     except FileNotFoundError as error:
         raise UserError(f"{folder} is not the folder of a search: config.json is missing") from error
     except ValueError as error:
         raise UserError(f"{folder}/config.json is not valid for this version of nnlo_lib: {error}") from error
     if experiment.search is None:
         raise UserError(f"{folder}/config.json has no `search` section")
-    record = StoredStudy(
-        folder, experiment, StudySnapshot(experiment.search, experiment.train.epochs, (), {})
-    )
-    return record.refreshed()
+    nothing_known = StudySnapshot(experiment.search, experiment.train.epochs, (), {})
+    return StoredStudy(folder, experiment, nothing_known).refreshed()
+
+
+def read_config(folder: Path) -> Experiment:
+    """Return the experiment of the search in a folder."""
+    return Experiment.model_validate(load_json(SearchPaths(folder).config.read_text()))
 
 
 def search_folder(experiment: Experiment) -> Path:
@@ -92,55 +95,11 @@ def config_text(experiment: Experiment) -> str:
     return json.dumps(experiment.model_dump(mode="json", exclude=experiment.problem_default_keys), indent=1)
 
 
-def read_config(folder: Path) -> Experiment:
-    """Return the experiment of the search in a folder."""
-    return Experiment.model_validate(load_json(SearchPaths(folder).config.read_text()))
-
-
-logger = get_logger(__name__)
-
-
-def has_locking_trial(paths: SearchPaths) -> bool:
-    """Return True if a trial has a finished result, or may be training now."""
-    # A result that cannot be read is kept, because it may be valid.
-    finished = any(_may_be_finished(path.read_bytes()) for path in paths.results())
-    return finished or any(RunPaths(fold).state.lease.exists() for fold in paths.trials.glob("*/fold-*"))
-
-
-def archive_trials(paths: SearchPaths) -> None:
-    """Move the trials and the settings of a search to a new folder; the caller holds the search's lease."""
-    former = paths.next_archive
-    former.mkdir()
-    # The settings come last: until then, a repeated start finds that they differ and archives the rest.
-    for path in (paths.trials, paths.ended, paths.state.pool_failures, paths.settings):
-        if path.exists():
-            path.rename(former / path.name)
-    logger.warning(
-        f"{paths.folder}: settings of the search changed before any trial had a result; the search starts again, and "
-        f"the trials so far were moved to {former}"
-    )
-
-
-def _may_be_finished(content: bytes) -> bool:
-    try:
-        return bool(load_json(content)["status"] == "finished")
-    except (ValueError, KeyError, TypeError):
-        return True
-
-
-# An edit of a key with SAME_DATA that changes the samples changes the recorded `store`.
-MUTABLE_KEYS = keys_with(Experiment, EditEffect.NEXT_ATTEMPT, EditEffect.SEARCH_END, EditEffect.SAME_DATA)
-
-
 def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experiment:
     """Write the settings that determine the trials of a search; at later starts, check the experiment.
 
     Only MUTABLE_KEYS, and seeds except the first, may change, unless no trial has a result: then the trials so
-    far are moved to an archive, and the settings of this start are written.
-
-    Args:
-        folder: folder of the search, whose lease this process holds.
-        experiment: the experiment of this start.
+    far are moved to an archive, and the settings of this start are written. This process holds the search's lease.
 
     Returns:
         The experiment, with the searched keys in the order of the first start.
@@ -176,6 +135,34 @@ def may_start_again(folder: Path, experiment: Experiment) -> bool:
     paths = SearchPaths(folder)
     experiment = _ordered(experiment, _read(paths.settings))
     return bool(_changes(paths.settings, experiment)) and not has_locking_trial(paths)
+
+
+def has_locking_trial(paths: SearchPaths) -> bool:
+    """Return True if a trial has a finished result, or may be training now."""
+    # A result that cannot be read is kept, because it may be valid.
+    finished = any(_may_be_finished(path.read_bytes()) for path in paths.results())
+    return finished or any(RunPaths(fold).state.lease.exists() for fold in paths.trials.glob("*/fold-*"))
+
+
+def archive_trials(paths: SearchPaths) -> None:
+    """Move the trials and the settings of a search to a new folder; the caller holds the search's lease."""
+    former = paths.next_archive
+    former.mkdir()
+    # The settings come last: until then, a repeated start finds that they differ and archives the rest.
+    for path in (paths.trials, paths.ended, paths.state.pool_failures, paths.settings):
+        if path.exists():
+            path.rename(former / path.name)
+    logger.warning(
+        f"{paths.folder}: settings of the search changed before any trial had a result; the search starts again, and "
+        f"the trials so far were moved to {former}"
+    )
+
+
+def _may_be_finished(content: bytes) -> bool:
+    try:
+        return bool(load_json(content)["status"] == "finished")
+    except (ValueError, KeyError, TypeError):
+        return True
 
 
 def _changes(path: Path, experiment: Experiment) -> list[str]:
@@ -240,13 +227,7 @@ def trial_run(experiment: Experiment, point: SearchPoint) -> Run:
 
 
 def fold_task_run(experiment: Experiment, folder: Path, fold_task: FoldTask) -> Run:
-    """Return the run of a fold task, or the base run if its point gives no valid run (the job reports it).
-
-    Args:
-        experiment: experiment of the search.
-        folder: folder of the search.
-        fold_task: fold task.
-    """
+    """Return the run of a fold task, or the base run if its point gives no valid run (the job reports it)."""
     try:
         return trial_run(experiment, read_trial(folder, fold_task.trial).point)
     except UserError:

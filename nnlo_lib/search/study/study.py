@@ -1,13 +1,4 @@
-"""Decisions: next fold, promotion, new trial, end; the driver loop.
-
-Conditions that end a search: number of trials, target of the objective, budget.
-
-The folds of a trial: all in parallel, or one after another while the trial may still be the best.
-
-Decisions of a search: the fold task to train next, as a pure function of the known results.
-
-Main loop of a search: decide, start fold tasks, wait for results.
-"""
+"""Search: its decisions (next fold, promotion, new trial, end) as pure functions of the known results, and its main loop."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -26,6 +17,7 @@ from nnlo_lib.search.pruners import Pruner, build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import (
+    SECONDS_PER_HOUR,
     FoldTask,
     Result,
     SchedulingDecision,
@@ -35,108 +27,9 @@ from nnlo_lib.search.study.trial import (
     read_result,
     read_trials,
     refuse_other_results,
+    resource_hours,
     write_trial,
 )
-
-SECONDS_PER_HOUR = 3600.0
-
-
-def reason_no_new_trial(known: StudySnapshot) -> str | None:
-    """Return the reason why no new trial is started, or None; known trials may continue."""
-    limit = known.search.trial_limit
-    if limit is not None and len(known.trials) >= limit:
-        return f"{len(known.trials)} trials"
-    return reason_to_end(known)
-
-
-def reason_to_end(known: StudySnapshot) -> str | None:
-    """Return the reason why no trial, fold or rung is started, or None; running fold tasks finish."""
-    return reason_target_reached(known) or reason_budget_used(known)
-
-
-def reason_target_reached(known: StudySnapshot) -> str | None:
-    """Return a message if the best trial, with all its folds, has reached the target, or else None."""
-    objective = known.search.objective
-    if objective.target is None or (winner := known.winner) is None:
-        return None
-    value = known.mean_value(*winner)
-    assert value is not None, "a winner has all folds"
-    if value > objective.sign * objective.target:
-        return None
-    return f"trial {winner[0]} has reached {objective.metric} {objective.sign * value:g}"
-
-
-def reason_budget_used(known: StudySnapshot) -> str | None:
-    """Return a message with the budget that the known results have used up, or None."""
-    for name, limit in known.search.budget:
-        if limit is not None and (used := _USES[name](known)) >= limit:
-            return f"{used:.3g} {name.replace('_', '-')} used"
-    return None
-
-
-def core_hours(known: StudySnapshot) -> float:
-    """Return cores times hours of all ended fold tasks."""
-    return sum(result.cores * result.seconds for result in known.results.values()) / SECONDS_PER_HOUR
-
-
-def gpu_hours(known: StudySnapshot) -> float:
-    """Return GPUs times hours of all ended fold tasks."""
-    return sum(result.gpus * result.seconds for result in known.results.values()) / SECONDS_PER_HOUR
-
-
-def hours(known: StudySnapshot) -> float:
-    """Return the hours in which at least one ended fold task ran, its interrupted attempts included.
-
-    Pauses of the whole search do not count.
-    """
-    return (
-        union_length(chain.from_iterable(result.spans for result in known.results.values()))
-        / SECONDS_PER_HOUR
-    )
-
-
-def union_length(intervals: Iterable[tuple[float, float]]) -> float:
-    """Return the length of the union of (start, end) intervals."""
-    total, until = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        total += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return total
-
-
-_USES = {"hours": hours, "core_hours": core_hours, "gpu_hours": gpu_hours}
-
-
-def next_fold(known: StudySnapshot, trial: int) -> FoldTask | None:
-    """Return the next fold task of a trial at its highest rung; None if no fold is left or it must wait."""
-    epochs, folds = known.top(trial), known.search.folds
-    decided = len(known.fold_tasks(trial, epochs))
-    if decided == folds.k:
-        return None
-    done = known.fold_values(trial, epochs)
-    if math.inf in done or (folds.in_turn and (len(done) < decided or pruned(known, trial, epochs))):
-        return None
-    return FoldTask(trial, decided, epochs)
-
-
-def pruned(known: StudySnapshot, trial: int, epochs: int) -> bool:
-    """Return True if a trial needs no more folds: a paired test finds the best trial of its rung better.
-
-    Like all decisions, this depends on the known results: if another trial becomes the best, this trial may
-    resume.
-
-    Args:
-        known: snapshot of the study.
-        trial: number of the trial.
-        epochs: the rung in epochs.
-    """
-    best, level = known.rung_leaders.get(epochs), known.search.folds.prune
-    values = known.leading_fold_values(trial, epochs)
-    if level is None or best is None or len(values) < 2:
-        return False
-    noise, chosen_from = known.fold_noise(epochs), len(known.complete_trials[epochs])
-    return pruning_p_value(values, known.fold_values(best, epochs), chosen_from, noise) < level
-
 
 Proposal = tuple[Trial, FoldTask, Sequence[SchedulingDecision]]  # with the decisions treated as pending
 
@@ -147,43 +40,13 @@ class TrialSampler(Protocol):
     def __call__(self, number: int, known: StudySnapshot) -> SearchPoint | None: ...
 
 
-def next_task(known: StudySnapshot, policy: Pruner) -> FoldTask | None:
-    """Return the next fold task of existing trials: a trial's next fold, or the first fold of its next rung.
-
-    Return None if all existing trials are finished or wait for results.
-    """
-    for trial in known.trials:
-        if fold_task := next_fold(known, trial.number):
-            return fold_task
-    promoted = policy.promote(known)
-    return FoldTask(promoted[0], 0, promoted[1]) if promoted else None
-
-
-def new_trial(
-    known: StudySnapshot, policy: Pruner, propose: TrialSampler
-) -> tuple[FoldTask, SearchPoint] | None:
-    """Return the first fold task of a new trial, and its point; None if no point is left.
-
-    Args:
-        known: snapshot of the study.
-        policy: pruner, which determines the first rung.
-        propose: sampler.
-    """
-    number = len(known.trials)
-    point = propose(number, known)
-    return None if point is None else (FoldTask(number, 0, policy.rungs(number, known.epochs)[0]), point)
-
-
 class Study:
     """A search in its folder: decides on fold tasks and writes the decisions.
 
     The process must hold the folder's lease: only one process may use the folder at any time.
 
     Args:
-        folder: folder of the search.
-        search: settings of the search.
         epochs: number of epochs of a full training.
-        propose: sampler.
         parallel: number of fold tasks in parallel.
     """
 
@@ -204,10 +67,7 @@ class Study:
     def of(cls, folder: Path, experiment: Experiment, parallel: int | None = None) -> "Study":
         """Return the search of an experiment with the sampler of its `search.method`.
 
-        Args:
-            folder: folder of the search.
-            experiment: experiment with a section `search`.
-            parallel: number of fold tasks in parallel; default: `search.parallel`.
+        `parallel`: number of fold tasks in parallel; default: `search.parallel`.
         """
         search = experiment.search
         assert search is not None, "only an experiment with a search has a study"
@@ -286,6 +146,117 @@ class Study:
         return decision
 
 
+def next_task(known: StudySnapshot, policy: Pruner) -> FoldTask | None:
+    """Return the next fold task of existing trials: a trial's next fold, or the first fold of its next rung.
+
+    Return None if all existing trials are finished or wait for results.
+    """
+    for trial in known.trials:
+        if fold_task := next_fold(known, trial.number):
+            return fold_task
+    promoted = policy.promote(known)
+    return FoldTask(promoted[0], 0, promoted[1]) if promoted else None
+
+
+def next_fold(known: StudySnapshot, trial: int) -> FoldTask | None:
+    """Return the next fold task of a trial at its highest rung; None if no fold is left or it must wait."""
+    epochs, folds = known.top(trial), known.search.folds
+    decided = len(known.fold_tasks(trial, epochs))
+    if decided == folds.k:
+        return None
+    done = known.fold_values(trial, epochs)
+    if math.inf in done or (folds.in_turn and (len(done) < decided or pruned(known, trial, epochs))):
+        return None
+    return FoldTask(trial, decided, epochs)
+
+
+def pruned(known: StudySnapshot, trial: int, epochs: int) -> bool:
+    """Return True if a trial needs no more folds: a paired test finds the best trial of its rung better.
+
+    Like all decisions, this depends on the known results: if another trial becomes the best, this trial may
+    resume.
+    """
+    best, level = known.rung_leaders.get(epochs), known.search.folds.prune
+    values = known.leading_fold_values(trial, epochs)
+    if level is None or best is None or len(values) < 2:
+        return False
+    noise, chosen_from = known.fold_noise(epochs), len(known.complete_trials[epochs])
+    return pruning_p_value(values, known.fold_values(best, epochs), chosen_from, noise) < level
+
+
+def new_trial(
+    known: StudySnapshot, policy: Pruner, propose: TrialSampler
+) -> tuple[FoldTask, SearchPoint] | None:
+    """Return the first fold task of a new trial, and its point; None if no point is left."""
+    number = len(known.trials)
+    point = propose(number, known)
+    return None if point is None else (FoldTask(number, 0, policy.rungs(number, known.epochs)[0]), point)
+
+
+def reason_no_new_trial(known: StudySnapshot) -> str | None:
+    """Return the reason why no new trial is started, or None; known trials may continue."""
+    limit = known.search.trial_limit
+    if limit is not None and len(known.trials) >= limit:
+        return f"{len(known.trials)} trials"
+    return reason_to_end(known)
+
+
+def reason_to_end(known: StudySnapshot) -> str | None:
+    """Return the reason why no trial, fold or rung is started, or None; running fold tasks finish."""
+    return reason_target_reached(known) or reason_budget_used(known)
+
+
+def reason_target_reached(known: StudySnapshot) -> str | None:
+    """Return a message if the best trial, with all its folds, has reached the target, or else None."""
+    objective = known.search.objective
+    if objective.target is None or (winner := known.winner) is None:
+        return None
+    value = known.mean_value(*winner)
+    assert value is not None, "a winner has all folds"
+    if value > objective.sign * objective.target:
+        return None
+    return f"trial {winner[0]} has reached {objective.metric} {objective.sign * value:g}"
+
+
+def reason_budget_used(known: StudySnapshot) -> str | None:
+    """Return a message with the budget that the known results have used up, or None."""
+    for name, limit in known.search.budget:
+        if limit is not None and (used := _USES[name](known)) >= limit:
+            return f"{used:.3g} {name.replace('_', '-')} used"
+    return None
+
+
+def core_hours(known: StudySnapshot) -> float:
+    """Return cores times hours of all ended fold tasks."""
+    return resource_hours(known.results.values(), "cores")
+
+
+def gpu_hours(known: StudySnapshot) -> float:
+    """Return GPUs times hours of all ended fold tasks."""
+    return resource_hours(known.results.values(), "gpus")
+
+
+def hours(known: StudySnapshot) -> float:
+    """Return the hours in which at least one ended fold task ran, its interrupted attempts included.
+
+    Pauses of the whole search do not count.
+    """
+    spans = chain.from_iterable(result.spans for result in known.results.values())
+    return union_length(spans) / SECONDS_PER_HOUR
+
+
+def union_length(intervals: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of (start, end) intervals."""
+    total, until = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total
+
+
+_USES = {"hours": hours, "core_hours": core_hours, "gpu_hours": gpu_hours}
+
+
 class Executor(Protocol):
     """Trains fold tasks and writes their result files."""
 
@@ -302,9 +273,9 @@ class Executor(Protocol):
 def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bool:
     """Run a search until no decision is left; return False if the executor stopped earlier.
 
+    At most `study.parallel` started fold tasks are unfinished.
+
     Args:
-        study: makes the decisions; at most `study.parallel` started fold tasks are unfinished.
-        executor: trains the fold tasks.
         lost: set when another process has taken over the lease of the search.
 
     Raises:

@@ -19,6 +19,7 @@ from nnlo_lib.core.errors import UserError
 
 SearchPoint = dict[str, Any]  # value of each active key, by its path
 Status = Literal["finished", "failed", "unwanted"]  # unwanted: violates a constraint of the objective
+SECONDS_PER_HOUR = 3600.0
 
 
 @dataclass(frozen=True, order=True)
@@ -112,6 +113,11 @@ class Result:
     def write(self, search: Path) -> None:
         """Write the result file atomically."""
         _write(self.fold_task.result_path(search), asdict(self))
+
+
+def resource_hours(results: Iterable[Result], resource: Literal["cores", "gpus"]) -> float:
+    """Return the number of cores or GPUs times hours of fold tasks that have ended."""
+    return sum(float(each.seconds * getattr(each, resource)) for each in results) / SECONDS_PER_HOUR
 
 
 def write_trial(search: Path, trial: Trial) -> None:

@@ -1,9 +1,4 @@
-"""A trial for reports, in numbers and text.
-
-Summary of a trial for reports: the objective in its original sign, and the costs.
-
-Plain-text format of objectives and points.
-"""
+"""Trials for reports: objective in its original sign, costs, and both as plain text."""
 
 import math
 import re
@@ -15,9 +10,11 @@ from nnlo_lib.config.search import ObjectiveConfig
 from nnlo_lib.core.errors import error_headline
 from nnlo_lib.core.text_format import table_lines
 from nnlo_lib.search.study.snapshot import StudySnapshot, exceeds_time_limit, fold_value, mean_and_error
-from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint
+from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint, resource_hours
 
 State = Literal["finished", "stopped", "running", "failed", "unwanted"]
+# Settings in braces, and numbers. Line numbers such as `file.py:12` are kept because they locate the error.
+VARIABLE_PARTS = re.compile(r"\{[^{}]*\}|(?<![\w.:/-])-?\d[\d,.e+-]*")
 
 
 @dataclass(frozen=True)
@@ -69,54 +66,9 @@ def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:
     return TrialSummary(
         trial, state, mean, len(last) if is_valid and len(last) < known.search.folds.k else 0, error, folds, tuple(values),
         max((len(each.rows) for each in (last if is_valid else results)), default=0), selected,
-        sum(each.seconds for each in results), _hours(results, "cores"), _hours(results, "gpus"),
+        sum(each.seconds for each in results), resource_hours(results, "cores"), resource_hours(results, "gpus"),
         known.trials[trial].point, reason,
     )  # fmt: skip
-
-
-def _selected_epochs(known: StudySnapshot, result: Result) -> int:
-    """Return the number of epochs that a fold selects.
-
-    If the best epoch counts: the best epoch, or all trained epochs if no value is finite. If the last epoch
-    counts: the epochs of a full training, or the trained epochs if the fold stopped early.
-    """
-    objective = known.search.objective
-    values = {
-        row["epoch"]: objective.sign * value
-        for row in result.rows
-        if (value := row.get(objective.metric)) is not None and math.isfinite(value)
-    }
-    if objective.epoch == "last":
-        is_shorter = len(result.rows) < result.fold_task.epochs or _exceeds_limit_above(
-            known, result.fold_task
-        )
-        return len(result.rows) if is_shorter else known.epochs
-    if not values:
-        return len(result.rows)
-    return int(min(values, key=values.__getitem__))
-
-
-def _exceeds_limit_above(known: StudySnapshot, fold_task: FoldTask) -> bool:
-    """Return True if the trial of a fold task exceeded the time limit at a higher rung."""
-    objective = known.search.objective
-    results = [each for each in _results(known, fold_task.trial) if each.fold_task.epochs > fold_task.epochs]
-    return any(exceeds_time_limit(objective, each) for each in results)
-
-
-def objective_rung(known: StudySnapshot, trial: int) -> int:
-    """Return the rung that gives the objective: the highest complete one, or else the highest with a result; 0 without one."""
-    rungs = list(reversed(known.rungs(trial)))
-    complete = [epochs for epochs in rungs if known.is_complete(trial, epochs)]
-    partial = [epochs for epochs in rungs if known.fold_values(trial, epochs)]
-    return (complete or partial or [0])[0]
-
-
-def _results(known: StudySnapshot, trial: int) -> list[Result]:
-    return _known_results(known, sorted(decision.task for decision in known.trials[trial].decisions))
-
-
-def _known_results(known: StudySnapshot, fold_tasks: Sequence[FoldTask]) -> list[Result]:
-    return [known.results[fold_task] for fold_task in fold_tasks if fold_task in known.results]
 
 
 def _state(known: StudySnapshot, trial: int, results: Sequence[Result]) -> tuple[State, str]:
@@ -150,12 +102,41 @@ def _uncounted(objective: ObjectiveConfig, result: Result) -> tuple[State, str]:
     return "failed", f"{objective.metric} is not a finite number"
 
 
-def _hours(results: Sequence[Result], what: Literal["cores", "gpus"]) -> float:
-    return sum(float(result.seconds * getattr(result, what)) for result in results) / 3600
+def objective_rung(known: StudySnapshot, trial: int) -> int:
+    """Return the rung that gives the objective: the highest complete one, or else the highest with a result; 0 without one."""
+    rungs = list(reversed(known.rungs(trial)))
+    complete = [epochs for epochs in rungs if known.is_complete(trial, epochs)]
+    partial = [epochs for epochs in rungs if known.fold_values(trial, epochs)]
+    return (complete or partial or [0])[0]
 
 
-# Settings in braces, and numbers. Line numbers such as `file.py:12` are kept because they locate the error.
-VARIABLE_PARTS = re.compile(r"\{[^{}]*\}|(?<![\w.:/-])-?\d[\d,.e+-]*")
+def _selected_epochs(known: StudySnapshot, result: Result) -> int:
+    """Return the number of epochs that a fold selects.
+
+    If the last epoch counts: the epochs of a full training, or the trained epochs if the fold stopped early. If the
+    best epoch counts: the best epoch, or all trained epochs if no value is finite.
+    """
+    objective, task = known.search.objective, result.fold_task
+    if objective.epoch == "last":
+        exceeds_limit_above = any(
+            each.fold_task.epochs > task.epochs and exceeds_time_limit(objective, each)
+            for each in _results(known, task.trial)
+        )
+        return len(result.rows) if len(result.rows) < task.epochs or exceeds_limit_above else known.epochs
+    values = {
+        row["epoch"]: objective.sign * value
+        for row in result.rows
+        if (value := row.get(objective.metric)) is not None and math.isfinite(value)
+    }
+    return int(min(values, key=values.__getitem__)) if values else len(result.rows)
+
+
+def _results(known: StudySnapshot, trial: int) -> list[Result]:
+    return _known_results(known, sorted(decision.task for decision in known.trials[trial].decisions))
+
+
+def _known_results(known: StudySnapshot, fold_tasks: Sequence[FoldTask]) -> list[Result]:
+    return [known.results[fold_task] for fold_task in fold_tasks if fold_task in known.results]
 
 
 def error_signature(reason: str) -> str:
