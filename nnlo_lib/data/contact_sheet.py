@@ -1,7 +1,4 @@
-"""Contact sheet of a data set: images of each class side by side, each above the name of its class.
-
-Map of a data set of points in a plane: where samples are, and the mean of their labels there.
-"""
+"""Pictures of a data set: a contact sheet of the images of each class, and a map of points with their mean labels."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,14 +20,8 @@ USUAL, SMALLEST, LARGEST = 96, 64, 128  # sides of a tile in pixels
 MARGIN, GAP = 16, 8
 TEXT, TITLE = 13, 17  # font sizes in pixels
 INK, PAPER = "#333333", "#ffffff"
-
-
-def image_input(manifest: DataManifest) -> int | None:
-    """Return the index of the first input of images, (1 or 3, height, width); None if no input has images."""
-    for number, column in enumerate(manifest.inputs):
-        if len(column.shape) == 3 and column.shape[0] in (1, 3) and 0 not in column.shape:
-            return number
-    return None
+SIDE = 640  # pixels of the longer side
+UNSEEN, LOW, HIGH = (255, 255, 255), (198, 219, 239), (8, 48, 107)
 
 
 def contact_sheet(manifest: DataManifest, split: str, path: Path, columns: int = 10, rows: int = 10) -> None:
@@ -40,14 +31,7 @@ def contact_sheet(manifest: DataManifest, split: str, path: Path, columns: int =
     more classes than tiles, classes are left out at even intervals. Bytes are multiplied by the data set's
     `scale` to 0..1; other numbers are scaled linearly from the minimum to the maximum on the sheet.
 
-    Args:
-        manifest: the data set.
-        split: name of the split.
-        path: PNG file to write.
-        columns: tiles per row.
-        rows: maximum number of rows.
-    Raises:
-        UserError: if the samples are not images.
+    Raises UserError if the samples are not images.
     """
     number = image_input(manifest)
     if number is None:
@@ -66,6 +50,14 @@ def contact_sheet(manifest: DataManifest, split: str, path: Path, columns: int =
         sheet.save(part, format="PNG")
 
 
+def image_input(manifest: DataManifest) -> int | None:
+    """Return the index of the first input of images, (1 or 3, height, width); None if no input has images."""
+    for number, column in enumerate(manifest.inputs):
+        if len(column.shape) == 3 and column.shape[0] in (1, 3) and 0 not in column.shape:
+            return number
+    return None
+
+
 def _groups(labels: Array, classes: int | None) -> list[Indices]:
     """Return the samples of each class that occurs, or all samples in one group if there are no classes."""
     if classes is None:
@@ -77,12 +69,7 @@ def _groups(labels: Array, classes: int | None) -> list[Indices]:
 def _choose(groups: Sequence[Indices], columns: int, rows: int) -> tuple[Indices, Indices]:
     """Return samples and their tile numbers, row by row.
 
-    Each class gets the tiles of whole rows, or of an equal part of a row.
-
-    Args:
-        groups: samples of each class.
-        columns: tiles per row.
-        rows: maximum number of rows.
+    Each class, one of the `groups`, gets the tiles of whole rows, or of an equal part of a row.
     """
     groups = [groups[index] for index in _spread(len(groups), columns * rows)]
     most = columns * rows // len(groups)
@@ -137,14 +124,9 @@ def _tile(image: Array) -> "Image":
 def _sheet(
     title: str, images: Sequence["Image"], captions: Sequence[str], places: Indices, columns: int
 ) -> "Image":
-    """Return the sheet with a title and the images above their captions.
+    """Return the sheet with a title and the images, of one size, above their captions.
 
-    Args:
-        title: text above the images.
-        images: images of one size.
-        captions: text below each image.
-        places: tile number of each image, row by row from 0.
-        columns: tiles per row.
+    `places` are the tile numbers of the images, row by row from 0.
     """
     from PIL import Image, ImageDraw, ImageFont
 
@@ -164,22 +146,12 @@ def _sheet(
 
 
 def _fitting(draw: "ImageDraw", text: str, width: int) -> str:
-    """Return the text, shortened if it is too wide.
-
-    Args:
-        draw: drawing whose font measures the text.
-        text: text in one line.
-        width: maximum width in pixels.
-    """
+    """Return the text of one line, shortened if it is wider than `width` pixels."""
     short = text
     while draw.textlength(short) > width and text:
         text = text[:-1]
         short = text.rstrip(" ,") + "…"
     return short
-
-
-SIDE = 640  # pixels of the longer side
-UNSEEN, LOW, HIGH = (255, 255, 255), (198, 219, 239), (8, 48, 107)
 
 
 def has_points(manifest: DataManifest) -> bool:
@@ -189,13 +161,7 @@ def has_points(manifest: DataManifest) -> bool:
 
 
 def point_map(manifest: DataManifest, split: str, path: Path) -> None:
-    """Write a PNG in which each pixel has the color of the mean label of its samples; white pixels have none.
-
-    Args:
-        manifest: the data set.
-        split: name of the split.
-        path: PNG file to write.
-    """
+    """Write a PNG in which each pixel has the color of the mean label of its samples; white pixels have none."""
     from PIL import Image
 
     samples = Split(manifest, split)

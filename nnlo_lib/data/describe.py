@@ -1,10 +1,6 @@
-"""Text on a store and its samples; list and removal of folders below data/.
+"""Description of a store as text, and the list and removal of the folders below data/.
 
-Tables of the number of samples per class and split, and per worker and class.
-
-Text description of a store and of the samples of each worker.
-
-Folders below data/: stores, complete or not, and fetched files.
+The text has tables of the samples per class and split, and per worker and class.
 """
 
 import re
@@ -28,84 +24,13 @@ from nnlo_lib.data.store.manifest import MANIFEST_FILE, ArraySpec, DataManifest,
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.data.store_location import DATA_FOLDER, RAW_FOLDER
 
-Column = tuple[str, Any]  # heading, and a sequence or an array of texts or counts
-
 ROWS = 24  # maximum rows of a table; a longer table is shortened in the middle
 CLASSES = 12  # maximum number of classes that get one column each
 HEADING, MAX_CLASS_NAME_CHARS = 10, 40  # limits of a class name's length: above a column, and in a row
-
-
-def samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
-    """Return a table of the samples per class and split; `labels` has the class of each sample by split."""
-    counts = [(name, _count(manifest, each)) for name, each in labels.items()]
-    names = [_short(name) for name in manifest.class_names or ()]
-    numbers = [str(number) for number in range(len(manifest.class_labels))]
-    columns: list[Column] = [("class", numbers), *([("name", names)] if names else []), *counts]
-    summary = range_summary("training samples per class", dict(counts)["train"])
-    return f"{_text(columns, left=(1,) if names else ())}\n{summary}"
-
-
-def samples_by_worker(manifest: DataManifest, parts: Sequence[Indices], labels: Array) -> str:
-    """Return a table of the samples of each worker.
-
-    The table has a column per class for up to CLASSES classes, otherwise the most frequent class per worker.
-
-    Args:
-        manifest: the data set.
-        parts: training samples of each worker, (samples,).
-        labels: class of each training sample.
-    """
-    counts = np.array([_count(manifest, labels[part]) for part in parts])
-    named, classes = manifest.class_labels, np.count_nonzero(counts, axis=1)
-    columns = [
-        ("worker", [str(worker) for worker in range(len(parts))]),
-        ("samples", counts.sum(axis=1)),
-        ("classes", classes),
-        *(_each(named, counts) if len(named) <= CLASSES else _most_frequent(named, counts)),
-    ]
-    return f"{_text(columns)}\n{range_summary('classes per worker', classes)}"
-
-
-def range_summary(title: str, counts: Indices) -> str:
-    """Return a line with `title` and the minimum, maximum and median of `counts`."""
-    if counts.min() == counts.max():
-        return f"{title}: {counts.min():,}"
-    return f"{title}: {counts.min():,} to {counts.max():,}, median {np.median(counts):,.0f}"
-
-
-def _count(manifest: DataManifest, labels: Array) -> Indices:
-    return np.bincount(labels, minlength=len(manifest.class_labels))
-
-
-def _each(named: Sequence[str], counts: Array) -> list[Column]:
-    fits = all(len(name) <= HEADING for name in named)
-    return list(zip(named if fits else map(str, range(len(named))), counts.T, strict=True))
-
-
-def _most_frequent(named: Sequence[str], counts: Array) -> list[Column]:
-    shares = counts.max(axis=1) / counts.sum(axis=1)
-    names = [_short(named[kind]) for kind in counts.argmax(axis=1)]
-    return [("most frequent", names), ("share", [f"{share:.0%}" for share in shares])]
-
-
-def _short(name: str) -> str:
-    return shorten(name, MAX_CLASS_NAME_CHARS, placeholder=" ...")
-
-
-def _text(columns: Sequence[Column], left: Sequence[int] = ()) -> str:
-    """Return the table as text, shortened in the middle; dots replace zeros, so non-zero counts stand out."""
-    rows = [[_cell(value) for value in row] for row in zip(*(values for _, values in columns), strict=True)]
-    if len(rows) > ROWS:
-        rows[ROWS // 2 : -ROWS // 2] = [["..."] * len(columns)]
-    return "\n".join(table_lines([[heading for heading, _ in columns], *rows], left))
-
-
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:,}" if value else "."
-
-
 CHANNELS = 4  # maximum number of channels for which each mean and deviation is listed
 LISTED = 4  # maximum number of shards with corrupt records or non-finite values that are listed
+STORE_NAME = re.compile(r"(hdf5|npz)(-[0-9a-f]{12})?")  # stores of version 0.1 have no key
+Column = tuple[str, Any]  # heading, and a sequence or an array of texts or counts
 
 
 def describe(manifest: DataManifest, partitions: Mapping[str, Sequence[Indices]]) -> str:
@@ -168,22 +93,25 @@ def _moments(column: ArraySpec, scale: float) -> str:
 def _labels(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
     """Return the number of samples per class and split, or range and mean of labels that are not classes."""
     if manifest.classes is not None:
-        return samples_by_class(manifest, labels)
+        return _samples_by_class(manifest, labels)
     return "\n".join(
         f"labels of {name}: {each.min():.4g} to {each.max():.4g}, mean {each.mean():.4g}"
         for name, each in labels.items()
     )
 
 
-def _workers(manifest: DataManifest, run: str, parts: Sequence[Indices], labels: Array) -> str:
-    """Return the number of samples of each worker in a run, or a note that all workers share one order.
+def _samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
+    """Return a table of the samples per class and split; `labels` has the class of each sample by split."""
+    counts = [(name, _count(manifest, each)) for name, each in labels.items()]
+    names = [_short(name) for name in manifest.class_names or ()]
+    numbers = [str(number) for number in range(len(manifest.class_labels))]
+    columns: list[Column] = [("class", numbers), *([("name", names)] if names else []), *counts]
+    summary = _range_summary("training samples per class", dict(counts)["train"])
+    return f"{_text(columns, left=(1,) if names else ())}\n{summary}"
 
-    Args:
-        manifest: the data set.
-        run: name of the run.
-        parts: training samples of each worker; a single part is shared by all workers.
-        labels: labels of the training split.
-    """
+
+def _workers(manifest: DataManifest, run: str, parts: Sequence[Indices], labels: Array) -> str:
+    """Return the number of samples of each worker in a run, or a note that all workers share one order."""
     samples = np.array([len(part) for part in parts])
     held = len(labels) - samples.sum()
     head = f"run {run}: {samples.sum():,} training samples, {held:,} validation samples; "
@@ -191,12 +119,57 @@ def _workers(manifest: DataManifest, run: str, parts: Sequence[Indices], labels:
         return (
             head + "all workers share one order of the training samples, which is shuffled again each epoch"
         )
-    table = [] if manifest.classes is None else [samples_by_worker(manifest, parts, labels)]
+    table = [] if manifest.classes is None else [_samples_by_worker(manifest, parts, labels)]
     summary = f"{head}each of {len(parts):,} workers has its own"
-    return "\n".join([summary, *table, range_summary("samples per worker", samples)])
+    return "\n".join([summary, *table, _range_summary("samples per worker", samples)])
 
 
-STORE_NAME = re.compile(r"(hdf5|npz)(-[0-9a-f]{12})?")  # stores of version 0.1 have no key
+def _samples_by_worker(manifest: DataManifest, parts: Sequence[Indices], labels: Array) -> str:
+    """Return a table of the samples of each worker.
+
+    The table has a column per class for up to CLASSES classes, otherwise the most frequent class per worker.
+    """
+    counts = np.array([_count(manifest, labels[part]) for part in parts])
+    named, classes = manifest.class_labels, np.count_nonzero(counts, axis=1)
+    columns: list[Column] = [
+        ("worker", [str(worker) for worker in range(len(parts))]),
+        ("samples", counts.sum(axis=1)),
+        ("classes", classes),
+    ]
+    if len(named) <= CLASSES:
+        fits = all(len(name) <= HEADING for name in named)
+        columns += zip(named if fits else map(str, range(len(named))), counts.T, strict=True)
+    else:
+        shares = counts.max(axis=1) / counts.sum(axis=1)
+        names = [_short(named[kind]) for kind in counts.argmax(axis=1)]
+        columns += [("most frequent", names), ("share", [f"{share:.0%}" for share in shares])]
+    return f"{_text(columns)}\n{_range_summary('classes per worker', classes)}"
+
+
+def _range_summary(title: str, counts: Indices) -> str:
+    """Return a line with `title` and the minimum, maximum and median of `counts`."""
+    if counts.min() == counts.max():
+        return f"{title}: {counts.min():,}"
+    return f"{title}: {counts.min():,} to {counts.max():,}, median {np.median(counts):,.0f}"
+
+
+def _count(manifest: DataManifest, labels: Array) -> Indices:
+    return np.bincount(labels, minlength=len(manifest.class_labels))
+
+
+def _short(name: str) -> str:
+    return shorten(name, MAX_CLASS_NAME_CHARS, placeholder=" ...")
+
+
+def _text(columns: Sequence[Column], left: Sequence[int] = ()) -> str:
+    """Return the table as text, shortened in the middle; dots replace zeros, so non-zero counts stand out."""
+    rows = [
+        [value if isinstance(value, str) else f"{value:,}" if value else "." for value in row]
+        for row in zip(*(values for _, values in columns), strict=True)
+    ]
+    if len(rows) > ROWS:
+        rows[ROWS // 2 : -ROWS // 2] = [["..."] * len(columns)]
+    return "\n".join(table_lines([[heading for heading, _ in columns], *rows], left))
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,7 @@
-"""Validation split, folds, workers' samples, and partition.npz.
+"""Partition of the samples: into training and validation, among workers, and the file `partition.npz` of both.
 
-Partition file of a run, `partition.npz`: the samples of each worker and of the validation.
-
-Split of the samples into training and validation.
-
-Partition of the training samples among workers, for studies of heterogeneous data.
-
-There are four schemes. `by_class` is DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665) with all classes.
+Studies of heterogeneous data divide the training samples among workers by one of four schemes. `by_class` is
+DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665) with all classes.
 `dirichlet` divides every class in proportions p ~ Dir(alpha) over the workers (Yurochkin et al. 2019,
 arXiv:1905.12022); Hsu et al. 2019 (arXiv:1909.06335) instead draw a mixture of classes for each worker.
 `sorted` cuts the samples sorted by class into one contiguous piece per worker (McMahan et al. 2017,
@@ -30,68 +25,7 @@ from nnlo_lib.data.loading.sampler import ShufflePurpose, shuffled
 from nnlo_lib.data.readers.base import Array, Indices, Labels
 from nnlo_lib.data.store.shard import write_shard
 
-
-def save_partition(path: Path, validation: Indices, parts: Sequence[Indices]) -> None:
-    """Write the validation samples and the samples of each worker; equal arguments give equal bytes.
-
-    The arrays `worker-00000`, ..., `validation` (samples,) int64 are indices in the training split. All
-    workers share a single part.
-
-    Args:
-        path: file to write.
-        validation: validation samples, (samples,).
-        parts: training samples of each worker, (samples,); a single part is shared by all workers.
-    """
-    ids = (each.astype(np.int64) for each in (*parts, validation))
-    with atomic_write(path) as part_file:
-        write_shard(part_file, "npz", dict(zip(_names(len(parts)), ids, strict=True)))
-
-
-def load_partition(path: Path) -> tuple[Indices, list[Indices]]:
-    """Return (validation, parts) as saved. Raises UserError if the file is missing or damaged."""
-    try:
-        with ZipFile(path) as archive:
-            members = archive.namelist()
-            if members != [f"{name}.npy" for name in _names(len(members) - 1)]:
-                raise ValueError("its arrays are not worker-00000, ..., validation")
-            *parts, validation = (_array(archive.read(member)) for member in members)
-    # zipfile raises RuntimeError if a damaged flag makes a member look encrypted.
-    except Exception as error:  # zipfile and numpy raise many types of exceptions for damaged files
-        raise UserError(f"{path}: not the partition of a run ({error}); train the run again") from error
-    return validation, parts
-
-
-def check_cover(samples: int, validation: Indices, parts: Sequence[Indices]) -> None:
-    """Raise ValueError unless each of the samples 0..samples-1 is in exactly one of validation and parts.
-
-    Args:
-        samples: number of samples of the training split.
-        validation: validation samples, (samples,).
-        parts: training samples of each worker, (samples,).
-    """
-    ids: Array = np.concatenate([validation, *parts])
-    for invalid in ids[(ids < 0) | (ids >= samples)][:1]:
-        raise ValueError(f"the partition contains sample {invalid}, which is not in 0..{samples - 1}")
-    times = np.bincount(ids, minlength=samples)
-    for missing in np.flatnonzero(times == 0)[:1]:
-        raise ValueError(f"the partition lacks {np.sum(times == 0)} samples, the first is {missing}")
-    for repeated in np.flatnonzero(times > 1)[:1]:
-        named = zip(_names(len(parts)), (*parts, validation), strict=True)
-        owners = [name for name, each in named if repeated in each]
-        raise ValueError(
-            f"the partition contains {np.sum(times > 1)} samples more than once, the first is {repeated} in {', '.join(owners)}"
-        )
-
-
-def _names(parts: int) -> list[str]:
-    """Return the names of the arrays; validation is last, so that a truncated ZIP directory is detected."""
-    return [*(f"worker-{number:05d}" for number in range(parts)), "validation"]
-
-
-def _array(content: bytes) -> Array:
-    """Parse an npy file whose checksum ZipFile.read has verified; np.load of the NPZ would not verify it."""
-    array: Array = np.load(io.BytesIO(content), allow_pickle=False)
-    return array
+PARTITION_STREAM = 0x776F726B  # "work": independent of the streams in nnlo_lib.data.loading.sampler
 
 
 def split_train_validation(
@@ -100,12 +34,10 @@ def split_train_validation(
     """Return ascending (train, validation) indices; each sample 0..samples-1 is in exactly one of them.
 
     Args:
-        samples: number of samples.
         labels: classes (samples,), distributed evenly between training and validation; None ignores classes.
         validation: fraction of the samples for validation; ignored if `fold` is given.
         folds: number of folds; over all folds each sample is in the validation once.
         fold: number of the fold that validates, from 0; None splits by `validation`.
-        seed: seed of the random order.
     Raises:
         UserError: if training or validation has no sample (`validation` 0 is allowed), or if `fold` or `folds`
             is out of range.
@@ -121,29 +53,6 @@ def split_train_validation(
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
-def split_whole_shards(
-    sizes: Sequence[int], validation: float, folds: int, fold: int | None, seed: int
-) -> tuple[Indices, Indices]:
-    """Return ascending (train, validation) indices of samples; all samples of a shard are in the same one.
-
-    Args:
-        sizes: number of samples of each shard.
-        validation: fraction of the shards for validation; ignored if `fold` is given.
-        folds: number of folds; over all folds each shard is in the validation once.
-        fold: number of the fold that validates, from 0; None splits by `validation`.
-        seed: seed of the random order.
-
-    Raises:
-        UserError: as split_train_validation does, for shards instead of samples.
-    """
-    try:
-        _, held = split_train_validation(len(sizes), None, validation, folds, fold, seed)
-    except UserError as error:
-        raise UserError(f"data.split_by: shards are divided, not samples: {error}") from error
-    is_held = np.isin(np.repeat(np.arange(len(sizes)), sizes), held)
-    return np.flatnonzero(~is_held), np.flatnonzero(is_held)
-
-
 def _fraction(samples: int, validation: float) -> Indices:
     """Return round(validation * samples) evenly spaced indices of 0..samples-1."""
     count = round(validation * samples)
@@ -156,13 +65,7 @@ def _fraction(samples: int, validation: float) -> Indices:
 
 
 def _fold(samples: int, folds: int, fold: int) -> Indices:
-    """Return the indices fold, fold + folds, fold + 2 folds, ... below `samples`.
-
-    Args:
-        samples: number of samples.
-        folds: number of folds.
-        fold: number of the fold, from 0.
-    """
+    """Return the indices fold, fold + folds, fold + 2 folds, ... below `samples`."""
     if folds < 2 or not 0 <= fold < folds:
         raise UserError(f"fold {fold} of {folds} does not exist; use 2 or more folds, numbered from 0")
     if samples < folds:
@@ -172,7 +75,19 @@ def _fold(samples: int, folds: int, fold: int) -> Indices:
     return np.arange(fold, samples, folds)
 
 
-PARTITION_STREAM = 0x776F726B  # "work": independent of the streams in nnlo_lib.data.loading.sampler
+def split_whole_shards(
+    sizes: Sequence[int], validation: float, folds: int, fold: int | None, seed: int
+) -> tuple[Indices, Indices]:
+    """Return (train, validation) like `split_train_validation`, which here divides shards of `sizes` samples each.
+
+    All samples of a shard are in the same one.
+    """
+    try:
+        _, held = split_train_validation(len(sizes), None, validation, folds, fold, seed)
+    except UserError as error:
+        raise UserError(f"data.split_by: shards are divided, not samples: {error}") from error
+    is_held = np.isin(np.repeat(np.arange(len(sizes)), sizes), held)
+    return np.flatnonzero(~is_held), np.flatnonzero(is_held)
 
 
 class PartitionScheme(Protocol):
@@ -202,9 +117,6 @@ def assign_to_workers(
     Args:
         train: indices of the training samples in `labels`.
         labels: classes (samples of the split,).
-        workers: number of workers.
-        scheme: the experiment's data.partition.
-        seed: seed of the random stream.
     Raises:
         UserError: if the labels are not classes or if there are fewer samples than workers.
     """
@@ -236,14 +148,7 @@ def _classes(labels: Array | None, scheme: PartitionScheme) -> Array:
 
 
 def _owners(sizes: Indices, workers: int, scheme: PartitionScheme, stream: np.random.RandomState) -> Indices:
-    """Return the worker of each sample in order of class.
-
-    Args:
-        sizes: number of samples of each class that occurs.
-        workers: number of workers.
-        scheme: the experiment's data.partition.
-        stream: random stream; only dirichlet draws from it.
-    """
+    """Return the worker of each sample in order of class; `sizes` counts the samples of each class that occurs."""
     if isinstance(scheme, Concentrated):
         return _dirichlet(sizes, workers, scheme.alpha, stream)
     if scheme.name == "sorted":
@@ -278,12 +183,6 @@ def _dirichlet(sizes: Indices, workers: int, alpha: float, stream: np.random.Ran
     """Divide each class in proportions drawn from Dir(alpha).
 
     A worker without samples then gets one sample from the worker with the most samples.
-
-    Args:
-        sizes: number of samples of each class that occurs.
-        workers: number of workers.
-        alpha: concentration, above 0.
-        stream: random stream.
     """
     ends = np.cumsum(_gammas((len(sizes), workers), alpha, stream), axis=1)
     # Rounding the cumulated proportions instead of each one keeps the total of every class.
@@ -300,14 +199,58 @@ def _gammas(shape: tuple[int, int], alpha: float, stream: np.random.RandomState)
     """Draw Gamma(alpha) variates and divide each row by its maximum.
 
     Computed in logarithms by Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha), because a small alpha would
-    otherwise underflow to a row of zeros.
-
-    Args:
-        shape: number of rows (classes) and of columns (workers).
-        alpha: shape parameter of the distribution, above 0.
-        stream: random stream.
+    otherwise underflow to a row of zeros. `shape` is (classes, workers).
     """
     # random_sample() can be 0 but not 1, so 1 minus it has a finite logarithm.
     logs = alpha * np.log(stream.standard_gamma(alpha + 1, shape)) + np.log(1 - stream.random_sample(shape))
     drawn: Array = np.exp((logs - logs.max(axis=1, keepdims=True)) / alpha)
     return drawn
+
+
+def save_partition(path: Path, validation: Indices, parts: Sequence[Indices]) -> None:
+    """Write the validation samples and the samples of each worker; equal arguments give equal bytes.
+
+    The arrays `worker-00000`, ..., `validation` (samples,) int64 are indices in the training split. All
+    workers share a single part.
+    """
+    ids = (each.astype(np.int64) for each in (*parts, validation))
+    with atomic_write(path) as part_file:
+        write_shard(part_file, "npz", dict(zip(_names(len(parts)), ids, strict=True)))
+
+
+def load_partition(path: Path) -> tuple[Indices, list[Indices]]:
+    """Return (validation, parts) as saved. Raises UserError if the file is missing or damaged."""
+    try:
+        with ZipFile(path) as archive:
+            members = archive.namelist()
+            if members != [f"{name}.npy" for name in _names(len(members) - 1)]:
+                raise ValueError("its arrays are not worker-00000, ..., validation")
+            # np.load of the NPZ would not verify the checksums, as ZipFile.read does.
+            *parts, validation = (
+                np.load(io.BytesIO(archive.read(member)), allow_pickle=False) for member in members
+            )
+    # zipfile raises RuntimeError if a damaged flag makes a member look encrypted.
+    except Exception as error:  # zipfile and numpy raise many types of exceptions for damaged files
+        raise UserError(f"{path}: not the partition of a run ({error}); train the run again") from error
+    return validation, parts
+
+
+def check_cover(samples: int, validation: Indices, parts: Sequence[Indices]) -> None:
+    """Raise ValueError unless each of the samples 0..samples-1 is in exactly one of validation and parts."""
+    ids: Array = np.concatenate([validation, *parts])
+    for invalid in ids[(ids < 0) | (ids >= samples)][:1]:
+        raise ValueError(f"the partition contains sample {invalid}, which is not in 0..{samples - 1}")
+    times = np.bincount(ids, minlength=samples)
+    for missing in np.flatnonzero(times == 0)[:1]:
+        raise ValueError(f"the partition lacks {np.sum(times == 0)} samples, the first is {missing}")
+    for repeated in np.flatnonzero(times > 1)[:1]:
+        named = zip(_names(len(parts)), (*parts, validation), strict=True)
+        owners = [name for name, each in named if repeated in each]
+        raise ValueError(
+            f"the partition contains {np.sum(times > 1)} samples more than once, the first is {repeated} in {', '.join(owners)}"
+        )
+
+
+def _names(parts: int) -> list[str]:
+    """Return the names of the arrays; validation is last, so that a truncated ZIP directory is detected."""
+    return [*(f"worker-{number:05d}" for number in range(parts)), "validation"]

@@ -1,8 +1,6 @@
-"""Identity of original files by content, with remembered checksums.
+"""Identity of the original files of a data set: equal for equal contents, wherever the files are.
 
-Checksums of original files, kept by path, size and modification time so that unchanged files are read once.
-
-Identity of the original files of a data set: equal for equal contents, wherever the files are.
+Checksums are kept by path, size and modification time, so that unchanged files are read once.
 """
 
 import json
@@ -26,6 +24,9 @@ from nnlo_lib.data.store_settings import StoreSettings, short_hash
 
 # A file can change again within the resolution of its time; a file that changed this recently is read again.
 SETTLED_SECONDS = 2.0
+# Names in the working directory, and below its folder `data`, that nnlo writes.
+OWN_FOLDERS = ("results", "logs")
+OWN_NAMES = re.compile(r"(raw|hdf5|npz)(-[0-9a-f]{12})?|stores\.json|checksums\.json")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,10 @@ class SourceChecksums:
         found = {path: fresh.get(path) or known[os.path.abspath(path)][1] for path in stamps}
         settled = [path for path in fresh if before - max(stamps[path][1:3]) > SETTLED_SECONDS * 1e9]
         if settled:
-            self._save(known | {os.path.abspath(path): [stamps[path], found[path]] for path in settled})
+            known |= {os.path.abspath(path): [stamps[path], found[path]] for path in settled}
+            # Without the file, for example in a folder that is only readable, the next start reads the files again.
+            with suppress(UserError), atomic_write(self.file) as part:
+                part.write_text(json.dumps(known))
         return [found[path] for path in paths]
 
     def _load(self) -> dict[str, list[Any]]:
@@ -62,11 +66,6 @@ class SourceChecksums:
             return {}
         entries = known.items() if isinstance(known, dict) else ()
         return {path: entry for path, entry in entries if isinstance(entry, list) and len(entry) == 2}
-
-    def _save(self, known: dict[str, list[Any]]) -> None:
-        # Without the file, for example in a folder that is only readable, the next start reads the files again.
-        with suppress(UserError), atomic_write(self.file) as part:
-            part.write_text(json.dumps(known))
 
 
 def stamp_of(path: Path) -> list[int]:
@@ -103,22 +102,11 @@ def _sha256(path: Path) -> str:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
-# Names in the working directory, and below its folder `data`, that nnlo writes.
-OWN_FOLDERS = ("results", "logs")
-OWN_NAMES = re.compile(r"(raw|hdf5|npz)(-[0-9a-f]{12})?|stores\.json|checksums\.json")
-
-
 def source_identity(settings: StoreSettings, checksums: SourceChecksums) -> str:
     """Return a hash of the original files: of the official checksums, of an archive, or of all files of a folder.
 
-    For a URL, the hash is of the URL, because its file is read only when it is fetched.
-
-    Args:
-        settings: settings that name the source.
-        checksums: known checksums of files.
-
-    Raises:
-        UserError: if the source does not exist or its files cannot be read.
+    For a URL, the hash is of the URL, because its file is read only when it is fetched. Raises UserError if the source
+    does not exist or its files cannot be read.
     """
     if settings.spec.has_fixed_source:
         return _official_identity(settings.spec)
@@ -130,12 +118,7 @@ def source_identity(settings: StoreSettings, checksums: SourceChecksums) -> str:
 
 
 def fetched_identity(dataset: DatasetSpec, record: FetchRecord) -> str:
-    """Return the identity of fetched files, which `source_identity` had before they were fetched.
-
-    Args:
-        dataset: specification of the data set.
-        record: record of files of the catalog, or of an archive.
-    """
+    """Return the identity of files of the catalog or of an archive, equal to `source_identity` before the fetch."""
     if dataset.has_fixed_source:
         return _official_identity(dataset)
     source = str(record.source)
@@ -147,13 +130,7 @@ def _official_identity(dataset: DatasetSpec) -> str:
 
 
 def folder_digest(settings: StoreSettings, folder: Path, checksums: SourceChecksums) -> str:
-    """Return a hash of the names, order and contents of the files of which each shard is made.
-
-    Args:
-        settings: settings of the reader.
-        folder: folder of the original files.
-        checksums: known checksums of files.
-    """
+    """Return a hash of the names, order and contents of the files of which each shard is made."""
     if ":" in settings.spec.reader:  # a user's reader can read any file
         files = sorted(_all_files(folder))
         return short_hash(_named_checksums(files, folder, checksums))

@@ -27,8 +27,6 @@ class StoreLocation:
     """Folders of one store and of its fetched files.
 
     Attributes:
-        settings: settings of the store.
-        folder: folder of the store.
         raw: folder of the fetched files.
         identity: identity of the original files; empty if the store is not named by its contents.
     """
@@ -58,7 +56,6 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
     """Return the location of the store of the data that the settings name at present.
 
     Args:
-        settings: settings of the store.
         leads: read the original files. False, for a job of a search or workflow, uses the location that the
             leading process has recorded, so that all jobs use the same store.
 
@@ -76,7 +73,9 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
                 f"data.source: {settings.source} not found; using the store that was converted from it"
             )
             return kept
-    found = _find(settings, home)
+    # The files and the user's code as they are now.
+    identity = source_identity(settings, SourceChecksums(home / CHECKSUMS_FILE))
+    found = {"key": settings.key(identity), "raw": _raw_folder(settings, identity), "identity": identity}
     # The location of a catalog data set depends on no file, so that every process finds it again.
     if found != recorded and not settings.spec.has_fixed_source:
         # Without the record, for example in a folder that is only readable, each job finds the location again.
@@ -88,12 +87,6 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
 def _location(settings: StoreSettings, key: str, raw: str, identity: str) -> StoreLocation:
     home = DATA_FOLDER / settings.dataset
     return StoreLocation(settings, home / f"{settings.format}-{key}", home / raw, identity)
-
-
-def _find(settings: StoreSettings, home: Path) -> dict[str, str]:
-    """Return the fields of the location from the original files and the user's code as they are now."""
-    identity = source_identity(settings, SourceChecksums(home / CHECKSUMS_FILE))
-    return {"key": settings.key(identity), "raw": _raw_folder(settings, identity), "identity": identity}
 
 
 def _is_gone(settings: StoreSettings) -> bool:

@@ -20,10 +20,8 @@ class StoreSettings:
     """Data set, source, reader and layout of a store.
 
     Attributes:
-        dataset: name of the data set.
         source: folder, archive or URL of the original files; None: the origin in the catalog.
         reader: name and options of the reader that differ from their defaults; empty: the reader of the catalog.
-        format: format of the shards, "hdf5" or "npz".
         shard_size: maximum number of samples per shard.
     """
 
@@ -48,11 +46,7 @@ class StoreSettings:
         return tuple(sorted({file for path in code for file in imported_files(path)} | arguments))
 
     def key(self, identity: str) -> str:
-        """Return the key of the store of these settings, the user's files as they are now, and original files.
-
-        Args:
-            identity: identity of the original files.
-        """
+        """Return the key of the store of these settings, the user's files as they are now, and original files."""
         files = [file_sha256(path) for path in self.user_files]
         return short_hash([dict(self.reader), self.shard_size, files, identity])
 

@@ -1,6 +1,6 @@
 """Mean and deviation of the inputs over the training samples of one training, without its held-out samples.
 
-File with the mean and deviation of some samples, which saves reading the samples again.
+Files of the training and of the node keep them, which saves reading the samples again.
 """
 
 import hashlib
@@ -18,13 +18,15 @@ from nnlo_lib.core.file_lock import exclusive_lock, private_folder
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import size_text
 from nnlo_lib.data.readers.base import Indices
-from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
+from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.sample_statistics import CHUNK_VALUES, ChannelMoments, pooled
 from nnlo_lib.data.store.split import Split
 
-Moments = list[
-    dict[str, list[float]]
-]  # mean and std of each channel, by input; empty for an input without moments
+MOMENTS_TIMEOUT_S = 3600.0  # maximum wait for another process of the node that reads the samples
+MOMENTS_PROGRESS_S = 5.0  # between two lines on the progress of the reading
+# Mean and std of each channel, by input; empty for an input without moments.
+Moments = list[dict[str, list[float]]]
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,6 @@ class MomentsFile:
                     part.write_text(json.dumps(with_checksum({"samples": self.samples, "moments": moments})))
 
 
-logger = get_logger(__name__)
-
-MOMENTS_TIMEOUT_S = 3600.0  # maximum wait for another process of the node that reads the samples
-MOMENTS_PROGRESS_S = 5.0  # between two lines on the progress of the reading
-
-
 def with_training_moments(
     manifest: DataManifest, split: Split, train: Indices, store: str, kept: Path
 ) -> DataManifest:
@@ -72,8 +68,6 @@ def with_training_moments(
     that starts again, on any node, finds the moments in its own file.
 
     Args:
-        manifest: data set, with the moments of the whole split.
-        split: the split of the training samples.
         train: training samples, without the held-out ones.
         store: fingerprint of the data set.
         kept: file of the training for its moments.
@@ -88,17 +82,6 @@ def with_training_moments(
             for each in files:
                 each.write(found)
     return with_moments(manifest, found)
-
-
-def with_moments(manifest: DataManifest, moments: Moments) -> DataManifest:
-    """Return the manifest with other moments of its inputs, as `moments_of` returns them."""
-    columns = (_with(column, each) for column, each in zip(manifest.inputs, moments, strict=True))
-    return replace(manifest, inputs=tuple(columns))
-
-
-def moments_of(manifest: DataManifest) -> Moments:
-    """Return the moments of the inputs of a manifest, for JSON."""
-    return [{"mean": list(column.mean), "std": list(column.std)} for column in manifest.inputs]
 
 
 @contextmanager
@@ -126,13 +109,6 @@ def _found(files: list[MomentsFile]) -> Moments | None:
     return found
 
 
-def _with(column: ArraySpec, moments: dict[str, list[float]]) -> ArraySpec:
-    # Indices have no moments.
-    if not column.mean:
-        return column
-    return replace(column, mean=tuple(moments["mean"]), std=tuple(moments["std"]))
-
-
 def _computed(split: Split, train: Indices) -> Moments:
     parts = list(_parts(split, train))
     inputs = (pooled([part[number] for part in parts]) for number in range(len(split.columns)))
@@ -156,3 +132,18 @@ def _progress_text(done: int, samples: int, sample_bytes: int) -> str:
         f"data.normalize: standard: mean and deviation of the training samples: {done:,} of {samples:,} samples "
         f"({size_text(samples * sample_bytes)}) are read"
     )
+
+
+def with_moments(manifest: DataManifest, moments: Moments) -> DataManifest:
+    """Return the manifest with other moments of its inputs, as `moments_of` returns them."""
+    columns = (
+        # Indices have no moments.
+        replace(column, mean=tuple(each["mean"]), std=tuple(each["std"])) if column.mean else column
+        for column, each in zip(manifest.inputs, moments, strict=True)
+    )
+    return replace(manifest, inputs=tuple(columns))
+
+
+def moments_of(manifest: DataManifest) -> Moments:
+    """Return the moments of the inputs of a manifest, for JSON."""
+    return [{"mean": list(column.mean), "std": list(column.std)} for column in manifest.inputs]

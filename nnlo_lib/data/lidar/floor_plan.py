@@ -1,6 +1,6 @@
-"""The walls of a building on a grid of pixels, and the coordinates of the grid.
+"""Walls of a building on a grid of pixels: from an image, or a floor plan drawn from a seed.
 
-Floor plans drawn from a seed: rooms on both sides of a corridor, connected by doors.
+A drawn floor plan has rooms on both sides of a corridor, connected by doors.
 """
 
 from dataclasses import dataclass, field
@@ -15,115 +15,6 @@ from PIL import Image, UnidentifiedImageError
 from nnlo_lib.core.errors import UserError
 
 Grid = npt.NDArray[np.bool_]  # (height, width), True where a wall is
-
-
-@dataclass
-class FloorPlan:
-    """A floor plan under construction.
-
-    Attributes:
-        walls: grid of the walls.
-        doors: pixels of doors, which no wall may touch.
-        draw: random numbers.
-        wall: thickness of a wall in pixels.
-        door: width of a door in pixels.
-        room: smallest side of a room in pixels.
-    """
-
-    walls: Grid
-    draw: np.random.Generator
-    wall: int
-    door: int
-    room: int
-    doors: Grid = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.doors = np.zeros_like(self.walls)
-
-    def divide(self, top: int, bottom: int, left: int, right: int) -> None:
-        """Divide a free rectangle into rooms, until no side has room for two.
-
-        Args:
-            top: first free row.
-            bottom: row after the last free one.
-            left: first free column.
-            right: column after the last free one.
-        """
-        across = bottom - top >= right - left  # a wall along the rows divides the longer side
-        low, high = (top, bottom) if across else (left, right)
-        places = [
-            place
-            for place in range(low + self.room, high - self.room - self.wall + 1)
-            if not self._touches_door(place, across, (left, right) if across else (top, bottom))
-        ]
-        if not places:
-            return
-        place = int(self.draw.choice(places))
-        if across:
-            self.add_wall(slice(place, place + self.wall), slice(left, right), doors=1)
-            self.divide(top, place, left, right)
-            self.divide(place + self.wall, bottom, left, right)
-        else:
-            self.add_wall(slice(top, bottom), slice(place, place + self.wall), doors=1)
-            self.divide(top, bottom, left, place)
-            self.divide(top, bottom, place + self.wall, right)
-
-    def add_wall(self, rows: slice, columns: slice, doors: int) -> None:
-        """Draw a wall, and cut doors into equal parts of its length.
-
-        Args:
-            rows: rows of the wall.
-            columns: columns of the wall.
-            doors: number of doors.
-        """
-        self.walls[rows, columns] = True
-        along = columns if columns.stop - columns.start > rows.stop - rows.start else rows
-        for part in np.array_split(np.arange(along.start, along.stop), doors):
-            start = int(part[0] + self.draw.integers(0, max(1, len(part) - self.door + 1)))
-            gap = slice(start, min(start + self.door, int(part[-1]) + 1))
-            opening = (rows, gap) if along is columns else (gap, columns)
-            self.walls[opening] = False
-            self.doors[opening] = True
-
-    def _touches_door(self, place: int, across: bool, ends: tuple[int, int]) -> bool:
-        """Return True if a wall would end at a door of another wall.
-
-        Args:
-            place: first row or column of the wall.
-            across: whether the wall is along the rows.
-            ends: first place of the wall along its length, and the place after the last.
-        """
-        thickness = slice(place, place + self.wall)
-        before, after = max(ends[0] - 1, 0), min(ends[1], self.doors.shape[1 if across else 0] - 1)
-        sides = self.doors[thickness, [before, after]] if across else self.doors[[before, after], thickness]
-        return bool(sides.any())
-
-
-def floor_plan(seed: int, width: int, height: int, room: int) -> Grid:
-    """Return a floor plan whose free space is connected, (height, width).
-
-    Args:
-        seed: seed of rooms and doors.
-        width: width in pixels.
-        height: height in pixels.
-        room: smallest side of a room in pixels; doors and the corridor are half as wide, walls an eighth.
-    """
-    wall, half = max(2, room // 8), max(4, room // 2)
-    plan = FloorPlan(
-        np.zeros((height, width), np.bool_), np.random.default_rng(seed), wall=wall, door=half, room=room
-    )
-    plan.walls[:wall] = plan.walls[-wall:] = plan.walls[:, :wall] = plan.walls[:, -wall:] = True
-    inside = slice(wall, width - wall)
-    middle = (height - half) // 2 - wall
-    lower = middle + wall + half
-    doors = max(1, (width - 2 * wall) // (4 * room))
-    plan.add_wall(slice(middle, middle + wall), inside, doors)
-    plan.add_wall(slice(lower, lower + wall), inside, doors)
-    plan.divide(wall, middle, wall, width - wall)
-    plan.divide(lower + wall, height - wall, wall, width - wall)
-    return plan.walls
-
-
 Points = npt.NDArray[np.float64]  # (..., 2): x to the right, y downwards, in pixels
 
 
@@ -141,16 +32,12 @@ class Occupancy:
 
     @classmethod
     def from_image(cls, path: Path, threshold: float, dark_walls: bool, border: int) -> "Occupancy":
-        """Return the walls in an image.
+        """Return the walls in an image. Raises UserError if it is no image, or has no wall or no free space.
 
         Args:
-            path: image file.
             threshold: brightness from 0 to 1 that separates walls and free space.
             dark_walls: whether walls are darker than the threshold.
             border: pixels at each side that are walls.
-
-        Raises:
-            UserError: if the file is no image, or has no wall or no free space.
         """
         try:
             with Image.open(path) as image:
@@ -208,3 +95,92 @@ class Occupancy:
         """Return pixels of coordinates in which both sides reach from -1 to 1, as in DiNNO's waypoints."""
         pixels: Points = np.asarray(points, np.float64) * np.array(self.size) / 2 + self._center
         return pixels
+
+
+def floor_plan(seed: int, width: int, height: int, room: int) -> Grid:
+    """Return a floor plan whose free space is connected, (height, width).
+
+    `width` and `height` are in pixels, like `room`, the smallest side of a room. Doors and the corridor are half as
+    wide as this side, walls an eighth.
+    """
+    wall, half = max(2, room // 8), max(4, room // 2)
+    plan = FloorPlan(
+        np.zeros((height, width), np.bool_), np.random.default_rng(seed), wall=wall, door=half, room=room
+    )
+    plan.walls[:wall] = plan.walls[-wall:] = plan.walls[:, :wall] = plan.walls[:, -wall:] = True
+    inside = slice(wall, width - wall)
+    middle = (height - half) // 2 - wall
+    lower = middle + wall + half
+    doors = max(1, (width - 2 * wall) // (4 * room))
+    plan.add_wall(slice(middle, middle + wall), inside, doors)
+    plan.add_wall(slice(lower, lower + wall), inside, doors)
+    plan.divide(wall, middle, wall, width - wall)
+    plan.divide(lower + wall, height - wall, wall, width - wall)
+    return plan.walls
+
+
+@dataclass
+class FloorPlan:
+    """A floor plan under construction.
+
+    Attributes:
+        walls: grid of the walls.
+        doors: pixels of doors, which no wall may touch.
+        draw: random numbers.
+        wall: thickness of a wall in pixels.
+        door: width of a door in pixels.
+        room: smallest side of a room in pixels.
+    """
+
+    walls: Grid
+    draw: np.random.Generator
+    wall: int
+    door: int
+    room: int
+    doors: Grid = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.doors = np.zeros_like(self.walls)
+
+    def divide(self, top: int, bottom: int, left: int, right: int) -> None:
+        """Divide the free rows top..bottom-1 and columns left..right-1 into rooms, until no side has room for two."""
+        across = bottom - top >= right - left  # a wall along the rows divides the longer side
+        low, high = (top, bottom) if across else (left, right)
+        places = [
+            place
+            for place in range(low + self.room, high - self.room - self.wall + 1)
+            if not self._touches_door(place, across, (left, right) if across else (top, bottom))
+        ]
+        if not places:
+            return
+        place = int(self.draw.choice(places))
+        if across:
+            self.add_wall(slice(place, place + self.wall), slice(left, right), doors=1)
+            self.divide(top, place, left, right)
+            self.divide(place + self.wall, bottom, left, right)
+        else:
+            self.add_wall(slice(top, bottom), slice(place, place + self.wall), doors=1)
+            self.divide(top, bottom, left, place)
+            self.divide(top, bottom, place + self.wall, right)
+
+    def add_wall(self, rows: slice, columns: slice, doors: int) -> None:
+        """Draw a wall, and cut `doors` doors into equal parts of its length."""
+        self.walls[rows, columns] = True
+        along = columns if columns.stop - columns.start > rows.stop - rows.start else rows
+        for part in np.array_split(np.arange(along.start, along.stop), doors):
+            start = int(part[0] + self.draw.integers(0, max(1, len(part) - self.door + 1)))
+            gap = slice(start, min(start + self.door, int(part[-1]) + 1))
+            opening = (rows, gap) if along is columns else (gap, columns)
+            self.walls[opening] = False
+            self.doors[opening] = True
+
+    def _touches_door(self, place: int, across: bool, ends: tuple[int, int]) -> bool:
+        """Return True if a wall would end at a door of another wall.
+
+        The wall is along the rows, from row `place` on, if `across`, else along the columns. `ends` are its first place
+        along its length, and the place after the last.
+        """
+        thickness = slice(place, place + self.wall)
+        before, after = max(ends[0] - 1, 0), min(ends[1], self.doors.shape[1 if across else 0] - 1)
+        sides = self.doors[thickness, [before, after]] if across else self.doors[[before, after], thickness]
+        return bool(sides.any())

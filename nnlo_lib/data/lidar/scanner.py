@@ -18,8 +18,6 @@ class Scanner:
     first occupied one, as in DiNNO's simulator.
 
     Attributes:
-        space: the building.
-        beams: number of beams.
         points: points of a beam.
         reach: length of a beam, as a fraction of the longer side.
         coarse: points of the first search.
@@ -38,8 +36,7 @@ class Scanner:
     def scan(self, positions: Points) -> tuple[Points, npt.NDArray[np.float32]]:
         """Return the points (scans * beams * points, 2) in pixels and their occupancy, 0 or 1.
 
-        Args:
-            positions: places of the scans in free space, (scans, 2) in pixels.
+        The scans are at `positions` in free space, (scans, 2) in pixels.
         """
         step = max(1, POINTS_AT_ONCE // (self.beams * max(self.coarse, self.points)))
         parts = [self._scan(positions[start : start + step]) for start in range(0, len(positions), step)]

@@ -1,6 +1,6 @@
-"""Places of scans: random ones, paths through random stops, and splines through waypoints of the user.
+"""Places of scans: random ones, planned paths through random stops, and splines through waypoints of the user.
 
-Shortest paths on a grid: A* through free pixels that keep a distance from walls.
+Planned paths are shortest paths on a grid, found by A*, which keep a distance from walls.
 """
 
 import csv
@@ -23,6 +23,14 @@ STEPS = [
     for columns in (-1, 0, 1)
     if (rows, columns) != (0, 0)
 ]
+SPLINE_DEGREE = 3
+
+
+def random_places(space: Occupancy, count: int, draw: np.random.Generator) -> Points:
+    """Return random pixels of the free space, (count, 2)."""
+    rows, columns = np.nonzero(~space.walls)
+    chosen = draw.integers(len(rows), size=count)
+    return np.stack([columns[chosen], rows[chosen]], 1).astype(np.float64)
 
 
 class Planner:
@@ -57,8 +65,7 @@ class Planner:
     def _cell(self, point: Points) -> Cell:
         x, y = point
         row, column = round((y - self.cell // 2) / self.cell), round((x - self.cell // 2) / self.cell)
-        rows, columns = self.free.shape
-        if not (0 <= row < rows and 0 <= column < columns and self.free[row, column]):
+        if not self._is_free((row, column)):
             raise UserError(
                 f"{self._space.name}: the waypoint x {x:.0f}, y {y:.0f} (pixels) is less than {self._clearance:g} pixels from a "
                 "wall; move it, or lower data.reader.clearance"
@@ -105,33 +112,10 @@ def _walk_back(before: dict[Cell, Cell], goal: Cell) -> list[Cell]:
     return path[::-1]
 
 
-SPLINE_DEGREE = 3
-
-
-def random_places(space: Occupancy, count: int, draw: np.random.Generator) -> Points:
-    """Return random pixels of the free space, (count, 2).
-
-    Args:
-        space: the building.
-        count: number of places.
-        draw: random numbers.
-    """
-    rows, columns = np.nonzero(~space.walls)
-    chosen = draw.integers(len(rows), size=count)
-    return np.stack([columns[chosen], rows[chosen]], 1).astype(np.float64)
-
-
 def planned_path(planner: Planner, stops: int, scans: int, draw: np.random.Generator) -> Points:
-    """Return places at equal distances on a closed path through random stops, (scans, 2).
+    """Return places at equal distances on a closed path through random stops, (scans, 2) in pixels.
 
-    Args:
-        planner: planner of the building.
-        stops: number of stops.
-        scans: number of places.
-        draw: random numbers.
-
-    Raises:
-        UserError: if no cell is far enough from all walls, or a stop cannot be reached.
+    Raises UserError if no cell is far enough from all walls, or a stop cannot be reached.
     """
     cells = np.argwhere(planner.free)
     if not len(cells):
@@ -151,13 +135,8 @@ def evenly_spaced(path: Points, count: int) -> Points:
 def spline_path(space: Occupancy, file: Path, scans: int) -> Points:
     """Return places of a cubic spline through the waypoints of a file, (scans, 2) in pixels.
 
-    Args:
-        space: the building.
-        file: `.npy` or `.csv` with rows x, y, both sides of the building from -1 to 1.
-        scans: number of places.
-
-    Raises:
-        UserError: if the file has no such rows, or a place is in a wall.
+    The `.npy` or `.csv` has rows x, y, both sides of the building from -1 to 1. Raises UserError if it has no such rows,
+    or a place is in a wall.
     """
     waypoints = space.from_relative(_waypoints(file))
     parameter = np.arange(len(waypoints))

@@ -39,24 +39,12 @@ class Augment:
     seed: int = 0
 
     def __call__(self, inputs: Inputs, epoch: int, position: int) -> Inputs:
-        """Return the augmented mini-batch.
-
-        Args:
-            inputs: arrays of the mini-batch; may be modified.
-            epoch: number of the epoch.
-            position: position of the first sample in the epoch.
-        """
+        """Return the augmented mini-batch, whose first sample has a `position` in the epoch; may modify `inputs`."""
         draws = self._draws(epoch, position, len(inputs[0]))
         return tuple(self._changed(array, draws) if array.ndim == 4 else array for array in inputs)
 
     def _draws(self, epoch: int, position: int, count: int) -> Draws:
-        """Return the random words of a mini-batch; numpy guarantees that the stream never changes.
-
-        Args:
-            epoch: number of the epoch.
-            position: position of the first sample in the epoch.
-            count: number of samples.
-        """
+        """Return the random words of `count` samples; numpy guarantees that the stream never changes."""
         stream = np.random.Philox(np.random.SeedSequence([self.seed, ShufflePurpose.AUGMENT, epoch]))
         # Philox computes its words from a counter, so that skipping costs nothing and the words of a sample
         # depend on its position alone.

@@ -1,10 +1,6 @@
-"""Samples of each worker in each step: shared order, partition, plan, permutations.
+"""Samplers: selection of the samples of each worker in each step of an epoch.
 
-Random permutations that depend only on their key.
-
-Samplers: selection of the samples of each worker in each step of an epoch.
-
-Plan of the samples that each worker uses, derived from the partition of the training samples.
+Workers share one order of the samples, or have their own samples. Random orders depend only on their key.
 """
 
 from abc import ABC, abstractmethod
@@ -32,13 +28,7 @@ def shuffled(indices: Indices, seed: int, purpose: ShufflePurpose, *coordinates:
     """Return `indices` permuted by the random stream of (seed, purpose, coordinates).
 
     The samples are sorted by raw 64-bit draws: numpy guarantees that these never change, but does not
-    guarantee this for its shuffle.
-
-    Args:
-        indices: the samples, (samples,).
-        seed: seed of the run.
-        purpose: purpose of the random stream.
-        coordinates: further parts of the key, for example epoch and worker.
+    guarantee this for its shuffle. Coordinates are further parts of the key, for example epoch and worker.
     """
     stream = np.random.PCG64(np.random.SeedSequence([seed, purpose, *(coordinates or (0,))]))
     # Stable, so that even equal draws are sorted in the same way by every version of numpy.
@@ -148,7 +138,6 @@ class SharedOrderSampler(EpochSampler):
         batch_size: samples per worker and step.
         workers: number of processes that compute gradients.
         worker: number of this process, from 0.
-        seed: seed of the shuffle.
         shuffle: use another order in each epoch.
         steps_per_epoch: number of steps; None uses every sample once.
         processes: number of processes of a worker, which divide the worker's samples of a step.
@@ -208,6 +197,13 @@ class SharedOrderSampler(EpochSampler):
         )
 
 
+def _even_part(start: int, end: int, parts: int, part: int) -> tuple[int, int]:
+    """Return (start, end) of piece `part`, from 0, of `parts` pieces of a range; lengths differ by at most one."""
+    size, more = divmod(end - start, parts)
+    start += part * size + min(part, more)
+    return start, start + size + (part < more)
+
+
 class PartitionedSampler(EpochSampler):
     """EpochSampler for workers that each have their own samples, `parts[worker]`, and their own order.
 
@@ -219,7 +215,6 @@ class PartitionedSampler(EpochSampler):
         parts: training samples of each worker, (samples,).
         batch_size: largest number of samples per worker and step.
         worker: number of this process, from 0.
-        seed: seed of the shuffle.
         shuffle: use another order in each epoch.
         steps_per_epoch: number of steps; None uses every sample once.
         processes: number of processes of a worker, whose parts divide the worker's samples evenly.
@@ -271,20 +266,6 @@ class PartitionedSampler(EpochSampler):
         if not self._shuffled:
             return self._part
         return shuffled(self._part, self._seed, ShufflePurpose.EPOCH, epoch, self._worker)
-
-
-def _even_part(start: int, end: int, parts: int, part: int) -> tuple[int, int]:
-    """Return (start, end) of one of several pieces of a range; their lengths differ by at most one.
-
-    Args:
-        start: start of the range.
-        end: end of the range.
-        parts: number of pieces.
-        part: the piece, from 0.
-    """
-    size, more = divmod(end - start, parts)
-    start += part * size + min(part, more)
-    return start, start + size + (part < more)
 
 
 def _check(batch_size: int, workers: int, worker: int) -> None:
