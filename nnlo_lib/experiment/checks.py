@@ -1,9 +1,4 @@
-"""All mistakes at once, in sentences with the key.
-
-Messages for pydantic's validation errors, each with the key in the experiment file.
-
-Checks that the settings of an experiment, each valid by itself, fit together.
-"""
+"""Mistakes of an experiment, each with its key: sentences for validation errors, and checks of keys together."""
 
 import json
 import textwrap
@@ -15,7 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings, suggest_name
-from nnlo_lib.config.base import BUILT_IN, USER_CLASS, UserClassConfig
+from nnlo_lib.config.base import BUILT_IN, USER_CLASS, UserClassConfig, value_at
 from nnlo_lib.config.paths import BEST_RUN, SEARCH_FOLDER, ExperimentPaths
 from nnlo_lib.config.rules.combinations import unused_settings
 from nnlo_lib.config.rules.loss_rules import unvalidated_metrics
@@ -23,6 +18,8 @@ from nnlo_lib.experiment.yaml_source import KeyPath
 from nnlo_lib.models.zoo_registry import missing_library
 
 Mistake = tuple[KeyPath, str]
+Settings = Mapping[str, Any]  # the experiment as written in the file
+Check = Callable[[Experiment, Settings], Iterator[Mistake]]
 
 
 def validation_mistakes(model: type[ConfigModel], settings: Any) -> Iterator[Mistake]:
@@ -38,7 +35,9 @@ def describe_validation_error(model: type[ConfigModel], error: ValidationError) 
     sentences: dict[KeyPath, list[str]] = {}
     for detail in error.errors():
         key, known = _follow(model, detail["loc"])
-        sentences.setdefault((*key, *_below(detail)), []).append(_sentence(detail, known))
+        # The key of the error relative to pydantic's location, usually empty.
+        below = ("name",) if detail["type"] == "union_tag_invalid" else detail.get("ctx", {}).get("at", ())
+        sentences.setdefault((*key, *below), []).append(_sentence(detail, known))
     sections = {key[:depth] for key in sentences for depth in range(len(key))}
     for key, messages in sentences.items():
         if key not in sections:
@@ -48,8 +47,7 @@ def describe_validation_error(model: type[ConfigModel], error: ValidationError) 
 def _follow(model: type[ConfigModel], location: Iterable[str | int]) -> tuple[KeyPath, set[str]]:
     """Return the key in the file for pydantic's location, and the known names of its section.
 
-    Pydantic's location also contains the name of a union's member, and `[key]`, which the file does not
-    contain.
+    Pydantic's location also contains the name of a union's member, and `[key]`, which the file does not contain.
     """
     key: KeyPath = ()
     inside, known, untagged, keyed = [model], set[str](), False, False
@@ -83,11 +81,6 @@ def _is_untagged(annotation: Any) -> bool:
         and len(members) > 1
         and len(list(block_types(annotation))) < 2
     )
-
-
-def _below(detail: ErrorDetails) -> KeyPath:
-    """Return the key of the error relative to pydantic's location (usually empty)."""
-    return ("name",) if detail["type"] == "union_tag_invalid" else detail.get("ctx", {}).get("at", ())
 
 
 def _sentence(detail: ErrorDetails, known: Iterable[str]) -> str:
@@ -127,10 +120,6 @@ def shown(value: Any) -> str:
     return textwrap.shorten(json.dumps(value, default=str, ensure_ascii=False), 60)
 
 
-Settings = Mapping[str, Any]  # the experiment as written in the file
-Check = Callable[[Experiment, Settings], Iterator[Mistake]]
-
-
 def find_mistakes(experiment: Experiment, settings: Settings) -> list[Mistake]:
     """Return the mistakes that the first failing check finds; later checks rely on the earlier ones."""
     found = (list(check(experiment, settings)) for check in CHECKS)
@@ -156,32 +145,21 @@ def _unused_mistakes(experiment: Experiment, settings: Settings) -> Iterator[Mis
     """Yield settings of one run that its algorithm ignores, and shared settings that all runs ignore."""
     runs = {name: _unused(run) for name, run in experiment.variants.items()}
     for name, faults in runs.items():
-        own = (key for key in faults if _is_set(settings, "runs", name, *key))
+        own = (key for key in faults if value_at(settings, "runs", name, *key) is not None)
         yield from ((("runs", name, *key), faults[key]) for key in own)
     # Another algorithm that the search chooses can use what the algorithm of the base ignores.
     if experiment.search is None or "algorithm.name" not in experiment.search.space:
         # A search varies the base, which is one more run if there are named runs.
         of_all = [*runs.values(), *([_unused(experiment)] if experiment.search else [])]
         shared = (key for key in of_all[0] if all(key in faults for faults in of_all))
-        yield from ((key, of_all[0][key]) for key in shared if _is_set(settings, *key))
-        yield from _unused_search_mistakes(experiment)
-
-
-def _unused_search_mistakes(experiment: Experiment) -> Iterator[Mistake]:
-    for searched in experiment.search.space if experiment.search else ():
-        faults = (what for key, what in _unused(experiment).items() if searched.startswith(".".join(key)))
-        yield from ((("search", "space", searched), what) for what in faults)
+        yield from ((key, of_all[0][key]) for key in shared if value_at(settings, *key) is not None)
+        for searched in experiment.search.space if experiment.search else ():
+            faults = (what for key, what in _unused(experiment).items() if searched.startswith(".".join(key)))
+            yield from ((("search", "space", searched), what) for what in faults)
 
 
 def _unused(run: Run) -> dict[KeyPath, str]:
     return {key: what for what, key in unused_settings(run)}
-
-
-def _is_set(settings: Any, *key: str) -> bool:
-    """Return True if the nested key has a value."""
-    for part in key:
-        settings = settings.get(part) if isinstance(settings, Mapping) else None
-    return settings is not None
 
 
 def _unvalidated_metric_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
@@ -217,21 +195,16 @@ def _graph_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
     for name, run in runs.items():
         fault = next(filter(None, (topology_error(run, seed) for seed in experiment.seeds)), None)
         if fault:
-            key, text = _split_key(fault)
-            yield (*_run_key(experiment, name), *key), text
+            # The fault begins with its key, unless it concerns the whole graph.
+            key, separator, text = fault.partition(": ")
+            if not (separator and key.startswith("topology.")):
+                key, text = "topology", fault
+            yield (*_run_key(experiment, name), *key.split(".")), text
 
 
 def _run_key(experiment: Experiment, name: str) -> KeyPath:
     """Return the key of a run's section; the settings of the only run are those of the experiment."""
     return ("runs", name) if experiment.runs else ()
-
-
-def _split_key(fault: str) -> tuple[KeyPath, str]:
-    """Return the key that a fault of a graph begins with, or `topology`, and the text after the key."""
-    key, separator, text = fault.partition(": ")
-    if separator and key.startswith("topology."):
-        return tuple(key.split(".")), text
-    return ("topology",), fault
 
 
 def _search_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
@@ -258,8 +231,8 @@ def with_model_parameter_ranges(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"search": experiment.search.model_copy(update={"space": space})})
 
 
-# The order matters: experiment.variants, which later checks read, fails for a run with a mistake that the
-# first check reports. The search is last, because it validates points of the space on top of a valid base.
+# The order matters: experiment.variants, which later checks read, fails for a run with a mistake that an
+# earlier check reports. The search is last, because it validates trials of the space on top of a valid base.
 CHECKS: tuple[Check, ...] = (
     _name_mistakes,
     _run_mistakes,

@@ -1,11 +1,4 @@
-"""YAML file and --set to a checked Experiment.
-
-Overrides of experiment settings on the command line: `--set key.subkey=value`.
-
-`parallel.gpus_per_rank: auto` in an experiment file: the GPUs of this host instead of a number.
-
-Loading of experiment files; the error lists every mistake with its file, line and remedy.
-"""
+"""Loading of experiment files with `--set` and `gpus_per_rank: auto`; an error lists every mistake with its line."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from nnlo_lib.config import Experiment, merge_settings
-from nnlo_lib.config.base import default
+from nnlo_lib.config.base import default, value_at
 from nnlo_lib.config.parallel import AUTO, ParallelConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
@@ -30,208 +23,7 @@ from nnlo_lib.experiment.checks import (
 )
 from nnlo_lib.experiment.yaml_source import MAX_LEVELS, KeyPath, parse_yaml, read_settings, read_yaml
 
-
-def apply_overrides(
-    settings: dict[str, Any], origins: dict[KeyPath, str], changes: Sequence[str]
-) -> dict[KeyPath, str]:
-    """Apply changes to the settings in place; return the updated origin of every key.
-
-    Args:
-        settings: settings of the experiment file.
-        origins: place of each key, such as `file:line`.
-        changes: changes of the form `key.subkey=value`, applied in order, names first.
-    """
-    # A new `name` discards the other keys of its section, so that it must not come after them.
-    for change in sorted(changes, key=lambda change: parse_override(change)[0][-1] != "name"):
-        key = _apply(settings, change)
-        # The change replaces everything below its key, whose lines in the file no longer apply. Enclosing
-        # sections keep their lines.
-        origins = {other: place for other, place in origins.items() if other[: len(key)] != key}
-        for depth in range(len(key)):
-            origins.setdefault(key[: depth + 1], f"--set {change}")
-    return origins
-
-
-def _apply(settings: dict[str, Any], change: str) -> KeyPath:
-    """Apply one `key.subkey=value` and return its key; a new `name` clears its section, as in `runs`."""
-    key, given = parse_override(change)
-    *path, last = key
-    block = settings
-    for part in path:
-        inner = block.get(part)
-        if not isinstance(inner, dict | None):
-            raise UserError(f"--set {change}: '{part}' is {shown(inner)}, which has no keys")
-        # A copy, because an alias of YAML lets several keys share one mapping. Python assigns the targets
-        # from left to right: first the entry of the outer mapping, then the name `block`.
-        block[part] = block = dict(inner or {})
-    if path and last == "name" and block.get("name", given) != given:
-        block.clear()
-    block[last] = given
-    return key
-
-
-def parse_override(change: str) -> tuple[KeyPath, Any]:
-    """Return the key and the value of a `key.subkey=value`. Raises UserError if it has another form."""
-    name, equals, value = change.partition("=")
-    key = _key(name)
-    if not (equals and all(key)):
-        raise UserError(f"--set {change}: not of the form key=value; write for example --set train.epochs=3")
-    return key, parse_yaml(value, lambda line: f"--set {change}")[0]
-
-
-def _key(name: str) -> KeyPath:
-    """Split a dotted name; the part after `search.space.` is one key that contains dots."""
-    inside = name.removeprefix("search.space.")
-    return ("search", "space", inside) if inside != name else tuple(name.split("."))
-
-
-def reject_ineffective_overrides(
-    experiment: Experiment, names: Sequence[str], changes: Sequence[str]
-) -> None:
-    """Raise UserError if a change has no effect because each of the runs overrides its key.
-
-    Args:
-        experiment: experiment with the changes applied.
-        names: names of the runs.
-        changes: changes of the form `key.subkey=value`.
-    """
-    base = experiment.settings
-    merged = {name: merge_settings(base, experiment.runs.get(name, {})) for name in names}
-    for change in changes:
-        for key, value in _leaves(*parse_override(change)):
-            kept = {name: _at(run, key) for name, run in merged.items() if _at(run, key) != _at(base, key)}
-            # A change that at least one run takes over has an effect.
-            if len(kept) == len(names):
-                overriding = ", ".join(
-                    f"runs.{name}.{'.'.join(key)} is {_value_text(own)}" for name, own in kept.items()
-                )
-                instead = " ".join(f"--set runs.{name}.{'.'.join(key)}={_value_text(value)}" for name in kept)
-                raise UserError(f"--set {change} has no effect: {overriding}; use {instead}")
-
-
-def _leaves(key: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
-    if isinstance(value, dict) and value:
-        for part, inner in value.items():
-            yield from _leaves((*key, str(part)), inner)
-    else:
-        yield key, value
-
-
-def _value_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _at(settings: Any, key: KeyPath) -> Any:
-    """Return the value at a key, or None if there is no value."""
-    for part in key:
-        settings = settings.get(part) if isinstance(settings, dict) else None
-    return settings
-
-
 logger = get_logger(__name__)
-
-
-def with_visible_gpus(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of a file in which `auto` is replaced by a number for this host; nothing is validated yet."""
-    if not has_automatic_gpus(settings):
-        return settings
-    count = len(visible_gpus())
-    if count:
-        logger.info(f"parallel.gpus_per_rank: auto is 1, because this host shows {count} GPUs")
-    else:
-        logger.info(
-            "parallel.gpus_per_rank: auto is 0, because this host shows no GPU; the ranks compute on CPUs"
-        )
-    return with_numbers_of_gpus(settings, count)
-
-
-def with_numbers_of_gpus(settings: dict[str, Any], count: int) -> dict[str, Any]:
-    """Return settings in which `auto` is replaced by a number, if `count` GPUs are visible on each host.
-
-    Raises UserError if a search varies the number of ranks, which the number of GPUs depends on.
-    """
-    runs = dict(_runs(settings))
-    if _within(settings, "search", "space", "parallel.ranks"):
-        raise UserError(
-            "parallel.gpus_per_rank: auto does not fit a search over parallel.ranks; write 0 or 1 and ranks_per_gpu"
-        )
-    base = merge_settings(settings, {"parallel": _numbers(settings, count)} if _has_auto(settings) else {})
-    return dict(base) | _changed_runs(settings, runs, count)
-
-
-def has_automatic_gpus(settings: dict[str, Any]) -> bool:
-    """Return True if a run has `auto`, as written or from the base."""
-    return any(_has_auto(run) for run in (settings, *dict(_runs(settings)).values()))
-
-
-def refuse_automatic_gpus(path: str | Path, changes: Sequence[str] = ()) -> None:
-    """Raise UserError if an experiment, whose jobs run on other hosts, has `gpus_per_rank: auto`.
-
-    Args:
-        path: the experiment file.
-        changes: overrides of the command line.
-    """
-    settings, origins = read_yaml(Path(path))
-    apply_overrides(settings, origins, changes)
-    if has_automatic_gpus(settings):
-        raise UserError(
-            f"{path}: parallel.gpus_per_rank: auto counts the GPUs of this host, but the jobs run on hosts of a cluster, which "
-            "has to know the number in advance; write 1, or 0 for CPUs"
-        )
-
-
-def _changed_runs(settings: Mapping[str, Any], runs: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """Return `runs` with numbers, also for runs whose number of ranks differs from the base; empty without runs.
-
-    Args:
-        settings: settings as written.
-        runs: each named run merged into the base.
-        count: number of GPUs that are visible on each host.
-    """
-    if not runs:
-        return {}
-    found = {name: settings["runs"][name] for name in settings["runs"]}
-    for name, run in runs.items():
-        own = found[name] if isinstance(found[name], dict) else {}
-        if _has_auto(run) and ("parallel" in own or "resources" in own):
-            found[name] = merge_settings(own, {"parallel": _numbers(run, count)})
-    return {"runs": found}
-
-
-def _numbers(run: Mapping[str, Any], count: int) -> dict[str, int]:
-    """Return the keys that replace `auto` in a run, if `count` GPUs are visible on each host."""
-    if not count:
-        return {"gpus_per_rank": 0}
-    ranks = _number(run, default(ParallelConfig, "ranks"), "parallel", "ranks")
-    nodes, written = _number(run, 1, "resources", "nodes"), _number(run, 1, "parallel", "ranks_per_gpu")
-    sharing = max(written, ceil(ceil(ranks / nodes) / count))
-    is_virtual = _within(run, "parallel", "transport") == "simulated"
-    return (
-        {"gpus_per_rank": 1} if is_virtual or sharing == 1 else {"gpus_per_rank": 1, "ranks_per_gpu": sharing}
-    )
-
-
-def _runs(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each named run merged into the base, as written."""
-    runs = settings.get("runs")
-    for name, changes in runs.items() if isinstance(runs, dict) else ():
-        yield name, merge_settings(settings, changes if isinstance(changes, dict) else {})
-
-
-def _has_auto(run: Any) -> bool:
-    return bool(_within(run, "parallel", "gpus_per_rank") == AUTO)
-
-
-def _number(run: Any, otherwise: int, *path: str) -> int:
-    """Return a positive number at a key; `otherwise` if there is none, or a mistake that the validation reports."""
-    value = _within(run, *path)
-    return value if isinstance(value, int) and value > 0 else otherwise
-
-
-def _within(settings: Any, *path: str) -> Any:
-    for key in path:
-        settings = settings.get(key) if isinstance(settings, Mapping) else None
-    return settings
 
 
 def load_experiment(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
@@ -292,3 +84,159 @@ def _nearest_written_key(key: KeyPath, origins: Mapping[KeyPath, str]) -> KeyPat
     if in_base and len(written) < 3 and in_base[:1] in origins:
         return _nearest_written_key(in_base, origins)
     return written
+
+
+def apply_overrides(
+    settings: dict[str, Any], origins: dict[KeyPath, str], changes: Sequence[str]
+) -> dict[KeyPath, str]:
+    """Apply changes `key.subkey=value` to the settings in place; return the updated `file:line` of every key."""
+    # A new `name` discards the other keys of its section, so that it must not come after them.
+    for change in sorted(changes, key=lambda change: parse_override(change)[0][-1] != "name"):
+        key = _apply(settings, change)
+        # The change replaces everything below its key, with its lines; enclosing sections keep their lines.
+        origins = {other: place for other, place in origins.items() if other[: len(key)] != key}
+        for depth in range(len(key)):
+            origins.setdefault(key[: depth + 1], f"--set {change}")
+    return origins
+
+
+def _apply(settings: dict[str, Any], change: str) -> KeyPath:
+    """Apply one `key.subkey=value` and return its key; a new `name` clears its section, as in `runs`."""
+    key, given = parse_override(change)
+    *path, last = key
+    block = settings
+    for part in path:
+        inner = block.get(part)
+        if not isinstance(inner, dict | None):
+            raise UserError(f"--set {change}: '{part}' is {shown(inner)}, which has no keys")
+        # A copy, because an alias of YAML lets several keys share one mapping. Python assigns from left to right:
+        # first the entry of the outer mapping, then the name `block`.
+        block[part] = block = dict(inner or {})
+    if path and last == "name" and block.get("name", given) != given:
+        block.clear()
+    block[last] = given
+    return key
+
+
+def parse_override(change: str) -> tuple[KeyPath, Any]:
+    """Return the key and the value of a `key.subkey=value`. Raises UserError if it has another form."""
+    name, equals, value = change.partition("=")
+    # The part after `search.space.` is one key that contains dots.
+    inside = name.removeprefix("search.space.")
+    key = ("search", "space", inside) if inside != name else tuple(name.split("."))
+    if not (equals and all(key)):
+        raise UserError(f"--set {change}: not of the form key=value; write for example --set train.epochs=3")
+    return key, parse_yaml(value, lambda line: f"--set {change}")[0]
+
+
+def reject_ineffective_overrides(
+    experiment: Experiment, names: Sequence[str], changes: Sequence[str]
+) -> None:
+    """Raise UserError if a change has no effect because each of the named runs overrides its key."""
+    base = experiment.settings
+    merged = {name: merge_settings(base, experiment.runs.get(name, {})) for name in names}
+    for change in changes:
+        for key, value in _leaves(*parse_override(change)):
+            values = {name: value_at(run, *key) for name, run in merged.items()}
+            kept = {name: own for name, own in values.items() if own != value_at(base, *key)}
+            # A change that at least one run takes over has an effect.
+            if len(kept) == len(names):
+                overriding = ", ".join(
+                    f"runs.{name}.{'.'.join(key)} is {_value_text(own)}" for name, own in kept.items()
+                )
+                instead = " ".join(f"--set runs.{name}.{'.'.join(key)}={_value_text(value)}" for name in kept)
+                raise UserError(f"--set {change} has no effect: {overriding}; use {instead}")
+
+
+def _leaves(key: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
+    if isinstance(value, dict) and value:
+        for part, inner in value.items():
+            yield from _leaves((*key, str(part)), inner)
+    else:
+        yield key, value
+
+
+def _value_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def with_visible_gpus(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of a file in which `auto` is replaced by a number for this host; nothing is validated yet."""
+    if not has_automatic_gpus(settings):
+        return settings
+    count = len(visible_gpus())
+    if count:
+        logger.info(f"parallel.gpus_per_rank: auto is 1, because this host shows {count} GPUs")
+    else:
+        logger.info(
+            "parallel.gpus_per_rank: auto is 0, because this host shows no GPU; the ranks compute on CPUs"
+        )
+    return with_numbers_of_gpus(settings, count)
+
+
+def has_automatic_gpus(settings: dict[str, Any]) -> bool:
+    """Return True if a run has `auto`, as written or from the base."""
+    return any(_has_auto(run) for run in (settings, *dict(_runs(settings)).values()))
+
+
+def with_numbers_of_gpus(settings: dict[str, Any], count: int) -> dict[str, Any]:
+    """Return settings in which `auto` is replaced by a number, if `count` GPUs are visible on each host.
+
+    Raises UserError if a search varies the number of ranks, which the number of GPUs depends on.
+    """
+    if value_at(settings, "search", "space", "parallel.ranks"):
+        raise UserError(
+            "parallel.gpus_per_rank: auto does not fit a search over parallel.ranks; write 0 or 1 and ranks_per_gpu"
+        )
+    numbered = dict(
+        merge_settings(settings, {"parallel": _numbers(settings, count)} if _has_auto(settings) else {})
+    )
+    for name, run in _runs(settings):
+        own = settings["runs"][name]
+        # The number of ranks or nodes may differ from the base.
+        if _has_auto(run) and isinstance(own, dict) and ("parallel" in own or "resources" in own):
+            numbered["runs"] = numbered["runs"] | {
+                name: merge_settings(own, {"parallel": _numbers(run, count)})
+            }
+    return numbered
+
+
+def _numbers(run: Mapping[str, Any], count: int) -> dict[str, int]:
+    """Return the keys that replace `auto` in a run, if `count` GPUs are visible on each host."""
+    if not count:
+        return {"gpus_per_rank": 0}
+    ranks = _number(run, default(ParallelConfig, "ranks"), "parallel", "ranks")
+    nodes, written = _number(run, 1, "resources", "nodes"), _number(run, 1, "parallel", "ranks_per_gpu")
+    sharing = max(written, ceil(ceil(ranks / nodes) / count))
+    is_virtual = value_at(run, "parallel", "transport") == "simulated"
+    return (
+        {"gpus_per_rank": 1} if is_virtual or sharing == 1 else {"gpus_per_rank": 1, "ranks_per_gpu": sharing}
+    )
+
+
+def _number(run: Any, otherwise: int, *path: str) -> int:
+    """Return a positive number at a key; `otherwise` if there is none, or a mistake that the validation reports."""
+    value = value_at(run, *path)
+    return value if isinstance(value, int) and value > 0 else otherwise
+
+
+def _runs(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield each named run merged into the base, as written."""
+    runs = settings.get("runs")
+    for name, changes in runs.items() if isinstance(runs, dict) else ():
+        yield name, merge_settings(settings, changes if isinstance(changes, dict) else {})
+
+
+def _has_auto(run: Any) -> bool:
+    return bool(value_at(run, "parallel", "gpus_per_rank") == AUTO)
+
+
+def refuse_automatic_gpus(path: str | Path, changes: Sequence[str] = ()) -> None:
+    """Raise UserError if an experiment, whose jobs run on other hosts, has `gpus_per_rank: auto`."""
+    settings, origins = read_yaml(Path(path))
+    apply_overrides(settings, origins, changes)
+    if has_automatic_gpus(settings):
+        raise UserError(
+            f"{path}: parallel.gpus_per_rank: auto counts the GPUs of this host, but the jobs run on hosts of a cluster, which "
+            "has to know the number in advance; write 1, or 0 for CPUs"
+        )

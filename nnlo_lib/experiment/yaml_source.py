@@ -58,14 +58,12 @@ def _integer(text: str) -> int:
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
     """Return the settings in an experiment file and the `file:line` of each key.
 
-    Raises UserError if the file cannot be read, is not YAML, is not a mapping, has a key twice, or exceeds a
-    limit.
+    Raises UserError if the file cannot be read, is not YAML, is not a mapping, has a key twice, or exceeds a limit.
     """
     try:
         with path.open("rb") as file:
-            text = file.read(
-                MAX_FILE_BYTES + 1
-            )  # of a file without an end, such as /dev/zero, only the start
+            # A file without an end, such as /dev/zero, is not read as a whole.
+            text = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise UserError(f"cannot read the experiment file {path}: {error.strerror}") from error
     values, origins = read_settings(text, lambda line: f"{path}:{line}")
