@@ -1,11 +1,8 @@
-"""Manifest.json of a checkpoint, its version, and the names of checkpoint folders.
+"""Names of checkpoint folders, and the manifest: `manifest.json`, written last, without which a checkpoint is incomplete.
 
-Names of the folders of checkpoints: at least eight digits if complete, with a prefix if unfinished or damaged.
-
-The manifest of a checkpoint: `manifest.json`, written last; a checkpoint without it is incomplete.
+Folders have at least eight digits as name if complete, with a prefix if unfinished or damaged.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -15,48 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.core.atomic_file import load_json
+from nnlo_lib.core.atomic_file import content_checksum, load_json
 from nnlo_lib.core.errors import UserError
-
-
-def checkpoint_folders(folder: Path) -> list[Path]:
-    """Return the complete checkpoints in `folder`, judged by their names, oldest first."""
-    return [folder / checkpoint_folder_name(number) for number in checkpoint_numbers(folder)]
-
-
-def checkpoint_numbers(folder: Path) -> list[int]:
-    """Return the numbers of the checkpoints in `folder`, judged by their names, oldest first."""
-    return sorted(number for prefix, number in _numbered(folder) if not prefix)
-
-
-def next_checkpoint_number(folder: Path) -> int:
-    """Return a number above all checkpoints of `folder`, unfinished and damaged ones included."""
-    return max((number for _, number in _numbered(folder)), default=0) + 1
-
-
-def checkpoint_folder_name(number: int) -> str:
-    """Return the folder name of a complete checkpoint."""
-    return f"{number:08d}"
-
-
-def unfinished_folder_name(number: int) -> str:
-    """Return the folder name of a checkpoint that is being written or removed."""
-    return f"unfinished-{number:08d}"
-
-
-def remove_checkpoint(folder: Path, number: int) -> None:
-    """Remove a checkpoint; rename it first, so that a crash cannot leave an incomplete checkpoint."""
-    unfinished = folder / unfinished_folder_name(number)
-    with suppress(OSError):
-        (folder / checkpoint_folder_name(number)).rename(unfinished)
-    shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _numbered(folder: Path) -> list[tuple[str, int]]:
-    """Return prefix and number of each name of a checkpoint."""
-    found = (re.fullmatch(r"(|.*\D)(\d{8,})", path.name) for path in folder.glob("*"))
-    return [(match[1], int(match[2])) for match in found if match]
-
 
 # Increase the version when the content of checkpoints or the meaning of a default changes; both are recorded in
 # tests/checkpoint/test_checkpoint_version.py.
@@ -111,7 +68,7 @@ class CheckpointManifest:
         oldest = version in (1, 2) and checksum is None
         # The checksum comes before the version: a flipped bit in `version` is damage, which is skipped, and
         # not another format, which is refused.
-        if checksum != _checksum(content) and not oldest:
+        if checksum != content_checksum(content) and not oldest:
             raise ValueError(f"{MANIFEST_FILE} is damaged: its checksum does not match")
         if version != CHECKPOINT_VERSION:
             raise UserError(_refusal(folder, version, content.get("code")))
@@ -134,20 +91,9 @@ class CheckpointManifest:
         """Write the manifest to disk. Raises OSError."""
         content = asdict(self)
         with (folder / MANIFEST_FILE).open("w") as file:
-            json.dump(content | {"checksum": _checksum(content)}, file, indent=1)
+            json.dump(content | {"checksum": content_checksum(content)}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-
-
-def refuse_other_formats(checkpoints: Path) -> None:
-    """Raise UserError if a folder has a checkpoint of another format; damaged checkpoints are left to the training."""
-    for folder in checkpoint_folders(checkpoints):
-        with suppress(OSError, ValueError):
-            CheckpointManifest.read(folder)
-
-
-def _checksum(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _refusal(folder: Path, version: object, code: str | None) -> str:
@@ -157,3 +103,49 @@ def _refusal(folder: Path, version: object, code: str | None) -> str:
         f"{CHECKPOINT_VERSION}; the checkpoint is unchanged. Resume with {f'nnlo {code}' if code else 'the nnlo that wrote it'}, "
         f"or move {folder.parents[1]} away to train from the beginning"
     )
+
+
+def refuse_other_formats(checkpoints: Path) -> None:
+    """Raise UserError if a folder has a checkpoint of another format; damaged checkpoints are left to the training."""
+    for folder in checkpoint_folders(checkpoints):
+        with suppress(OSError, ValueError):
+            CheckpointManifest.read(folder)
+
+
+def checkpoint_folders(folder: Path) -> list[Path]:
+    """Return the complete checkpoints in `folder`, judged by their names, oldest first."""
+    return [folder / checkpoint_folder_name(number) for number in checkpoint_numbers(folder)]
+
+
+def checkpoint_numbers(folder: Path) -> list[int]:
+    """Return the numbers of the checkpoints in `folder`, judged by their names, oldest first."""
+    return sorted(number for prefix, number in _numbered(folder) if not prefix)
+
+
+def next_checkpoint_number(folder: Path) -> int:
+    """Return a number above all checkpoints of `folder`, unfinished and damaged ones included."""
+    return max((number for _, number in _numbered(folder)), default=0) + 1
+
+
+def _numbered(folder: Path) -> list[tuple[str, int]]:
+    """Return prefix and number of each name of a checkpoint."""
+    found = (re.fullmatch(r"(|.*\D)(\d{8,})", path.name) for path in folder.glob("*"))
+    return [(match[1], int(match[2])) for match in found if match]
+
+
+def checkpoint_folder_name(number: int) -> str:
+    """Return the folder name of a complete checkpoint."""
+    return f"{number:08d}"
+
+
+def unfinished_folder_name(number: int) -> str:
+    """Return the folder name of a checkpoint that is being written or removed."""
+    return f"unfinished-{number:08d}"
+
+
+def remove_checkpoint(folder: Path, number: int) -> None:
+    """Remove a checkpoint; rename it first, so that a crash cannot leave an incomplete checkpoint."""
+    unfinished = folder / unfinished_folder_name(number)
+    with suppress(OSError):
+        (folder / checkpoint_folder_name(number)).rename(unfinished)
+    shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,8 +1,6 @@
-"""Save and load the state of all ranks; background writing and host copies.
+"""Checkpoints of a training: saved in the background, loaded if complete and undamaged.
 
-Background threads and host copies for checkpoints that are written while the training continues.
-
-Checkpoints: a folder each, one file per rank, a manifest with checksums, visible only when complete.
+A checkpoint is a folder with a file per rank and a manifest, and is visible only when complete:
 
 state/checkpoints/00000042/rank-0.safetensors   tensors; their header's metadata holds the rank's progress
                            rank-1.safetensors
@@ -35,62 +33,6 @@ from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.core.atomic_file import create_folder
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.state.training_records import RunLog
-
-
-def error_text(error: Exception) -> str:
-    """Return the error's message, with the type of the error unless it is an OSError."""
-    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-
-
-class BackgroundTask(Thread):
-    """Run `work` in a thread that does not keep the process alive.
-
-    Attributes:
-        failure: the error message if `work` failed, else an empty string.
-    """
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        super().__init__(daemon=True)
-        self._work = work
-        self.failure = ""
-        self.start()
-
-    def run(self) -> None:
-        """Run `work`; record an exception in `failure`, so that the training continues."""
-        try:
-            self._work()
-        except Exception as error:
-            self.failure = error_text(error)
-
-    def wait_for_error(self) -> str:
-        """Wait for the end; return the error message, or an empty string after success."""
-        self.join()
-        return self.failure
-
-
-class HostSnapshot:
-    """Host memory that is reused by later checkpoints: the first touch of memory costs more than the copy."""
-
-    def __init__(self) -> None:
-        self._buffers: dict[str, Tensor] = {}
-
-    def copy_to_host(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return copies of `tensors` in host memory, valid until the next call."""
-        self._buffers = {name: self._buffer(name, tensor) for name, tensor in tensors.items()}
-        for name, tensor in tensors.items():
-            self._buffers[name].copy_(tensor, non_blocking=True)
-        if any(tensor.is_cuda for tensor in tensors.values()):
-            # Copies from a GPU to pinned memory are asynchronous; they must end before the training changes
-            # the tensors.
-            torch.cuda.synchronize()
-        return self._buffers
-
-    def _buffer(self, name: str, tensor: Tensor) -> Tensor:
-        buffer = self._buffers.get(name)
-        # Shapes may change from one checkpoint to the next, for example of histograms.
-        if buffer is not None and (buffer.shape, buffer.dtype) == (tensor.shape, tensor.dtype):
-            return buffer
-        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
 
 
 @dataclass(frozen=True)
@@ -133,9 +75,6 @@ class Checkpointer:
         folder: `state/checkpoints` of the run.
         key: fingerprint of the run; only checkpoints with this key are resumed from.
         code: version of nnlo, for the manifest.
-        config: settings of checkpoints.
-        comm: communicator of the ranks.
-        journal: log of the run.
         patience: seconds to wait for the files of other ranks.
 
     Attributes:
@@ -167,8 +106,6 @@ class Checkpointer:
         If any rank has an error, log a warning instead and write nothing.
 
         Args:
-            part: state of this rank.
-            moment: position in the run.
             tables: rows of the run's tables on rank 0; the lists must not change.
             error: error of this rank that prevents a checkpoint, or an empty string.
         """
@@ -291,7 +228,9 @@ class Checkpointer:
         except (OSError, ValueError) as error:
             return None, f"damaged: {type(error).__name__}: {error}"
         fault = "" if manifest.key == self._key else "the experiment changed since it was written"
-        return asdict(manifest), fault or _reason_beyond_last_epoch(manifest, epochs)
+        if not fault and manifest.is_beyond(epochs):
+            fault = f"it is beyond epoch {epochs}, the last epoch of this training"
+        return asdict(manifest), fault
 
     def _damage(self, folder: Path, manifest: CheckpointManifest) -> str:
         """Return the name of a damaged file, or an empty string; each rank checks some of the files."""
@@ -317,8 +256,57 @@ def _first(texts: Iterable[str]) -> str:
     return next(filter(None, texts), "")
 
 
-def _reason_beyond_last_epoch(manifest: CheckpointManifest, epochs: int) -> str:
-    """Return why a checkpoint is beyond the end of a training, or an empty string."""
-    return (
-        f"it is beyond epoch {epochs}, the last epoch of this training" if manifest.is_beyond(epochs) else ""
-    )
+def error_text(error: Exception) -> str:
+    """Return the error's message, with the type of the error unless it is an OSError."""
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+
+
+class BackgroundTask(Thread):
+    """Run `work` in a thread that does not keep the process alive.
+
+    Attributes:
+        failure: the error message if `work` failed, else an empty string.
+    """
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self._work = work
+        self.failure = ""
+        self.start()
+
+    def run(self) -> None:
+        """Run `work`; record an exception in `failure`, so that the training continues."""
+        try:
+            self._work()
+        except Exception as error:
+            self.failure = error_text(error)
+
+    def wait_for_error(self) -> str:
+        """Wait for the end; return the error message, or an empty string after success."""
+        self.join()
+        return self.failure
+
+
+class HostSnapshot:
+    """Host memory that is reused by later checkpoints: the first touch of memory costs more than the copy."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Tensor] = {}
+
+    def copy_to_host(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return copies of `tensors` in host memory, valid until the next call."""
+        self._buffers = {name: self._buffer(name, tensor) for name, tensor in tensors.items()}
+        for name, tensor in tensors.items():
+            self._buffers[name].copy_(tensor, non_blocking=True)
+        if any(tensor.is_cuda for tensor in tensors.values()):
+            # Copies from a GPU to pinned memory are asynchronous; they must end before the training changes
+            # the tensors.
+            torch.cuda.synchronize()
+        return self._buffers
+
+    def _buffer(self, name: str, tensor: Tensor) -> Tensor:
+        buffer = self._buffers.get(name)
+        # Shapes may change from one checkpoint to the next, for example of histograms.
+        if buffer is not None and (buffer.shape, buffer.dtype) == (tensor.shape, tensor.dtype):
+            return buffer
+        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

@@ -1,9 +1,4 @@
-"""Rank 0: wait for receipts, write the manifest, rename, remove expired checkpoints; when a save is due.
-
-When the next checkpoint is due, and which checkpoints are kept.
-
-Rank 0's part in a checkpoint: wait for all rank files, write the manifest, rename the folder.
-"""
+"""Due times of checkpoints, and rank 0's part in one: wait for all receipts, write the manifest, rename the folder."""
 
 import shutil
 import time
@@ -34,12 +29,13 @@ from nnlo_lib.core.atomic_file import fsync_folder
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.failpoints import failpoint
 
+RECEIPT_POLL_INTERVAL_S = 0.02
+
 
 class SaveInterval:
     """Counts seconds, steps or epochs since the last checkpoint.
 
     Args:
-        config: settings of checkpoints.
         watches: True if seconds count within an epoch; otherwise they count only at the end of an epoch, where
             saving cannot change the result of the training.
         within: False if steps count only at the end of an epoch, too.
@@ -73,34 +69,6 @@ class SaveInterval:
         return self._config.seconds is not None and time.monotonic() - self._time >= self._config.seconds
 
 
-def checkpoints_to_keep(config: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
-    """Return the numbers of the checkpoints to keep.
-
-    These are the newest `keep`, every `keep_every`-th, and the best of the checkpoints that end an epoch.
-    """
-    numbers = sorted(checkpoints)
-    newest = set(numbers[-config.keep :])
-    # A number belongs to a checkpoint for good, so that the choice does not depend on earlier removals.
-    permanent = {number for number in numbers if config.keep_every and number % config.keep_every == 0}
-    return newest | permanent | _best(config, checkpoints)
-
-
-def _best(config: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
-    rule = config.best_rule
-    values = {
-        number: manifest.metrics[rule.metric]
-        for number, manifest in checkpoints.items()
-        if rule and rule.metric in manifest.metrics
-    }
-    if not (rule and values):
-        return set()
-    choose = max if rule.larger_is_better else min
-    return {choose(values, key=lambda number: values[number])}
-
-
-RECEIPT_POLL_INTERVAL_S = 0.02  # seconds between two checks for receipts
-
-
 @dataclass(frozen=True)
 class Committer:
     """Turns the rank files into a checkpoint.
@@ -123,9 +91,7 @@ class Committer:
         """Publish a checkpoint when all rank files are complete, and remove expired checkpoints.
 
         Args:
-            number: number of the checkpoint.
             manifest: manifest without the checksums of the files, which the receipts contain.
-            tables: rows of the run's tables.
             given_up: set if a receipt that is still missing will not arrive.
 
         Raises:
@@ -190,3 +156,28 @@ def read_lease(folder: Path) -> bytes:
         return StatePaths(folder.parent).lease.read_bytes()
     except FileNotFoundError:
         return b""
+
+
+def checkpoints_to_keep(config: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
+    """Return the numbers of the checkpoints to keep.
+
+    These are the newest `keep`, every `keep_every`-th, and the best of the checkpoints that end an epoch.
+    """
+    numbers = sorted(checkpoints)
+    newest = set(numbers[-config.keep :])
+    # A number belongs to a checkpoint for good, so that the choice does not depend on earlier removals.
+    permanent = {number for number in numbers if config.keep_every and number % config.keep_every == 0}
+    return newest | permanent | _best(config, checkpoints)
+
+
+def _best(config: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
+    rule = config.best_rule
+    values = {
+        number: manifest.metrics[rule.metric]
+        for number, manifest in checkpoints.items()
+        if rule and rule.metric in manifest.metrics
+    }
+    if not (rule and values):
+        return set()
+    choose = max if rule.larger_is_better else min
+    return {choose(values, key=lambda number: values[number])}

@@ -1,8 +1,4 @@
-"""Files inside a checkpoint: tensors and progress of a rank, tables, receipts.
-
-One rank's part of a checkpoint: a file of tensors and progress, and a receipt with its checksum.
-
-The tables of a run in a checkpoint: `tables.json` has the rows that the run wrote before the checkpoint.
+"""Files inside a checkpoint: tensors and progress of each rank with a receipt of its checksum, and the run's tables.
 
 The tables in `state/` are appended without a flush to disk, so a power failure may leave them short or full of zeros.
 """
@@ -21,6 +17,8 @@ from torch import Tensor
 from nnlo_lib.core.atomic_file import load_json
 
 RECEIPT_FILE = "receipt-{}.json"
+TABLES_FILE = "tables.json"
+SavedTables = dict[str, list[dict[str, Any]]]  # rows by name of the table
 
 
 class RankState(NamedTuple):
@@ -48,7 +46,6 @@ def write_rank_file(folder: Path, rank: int, part: RankState) -> WriteReceipt:
 
     Args:
         folder: folder of the unfinished checkpoint.
-        rank: rank that writes.
         part: state of this rank; its tensors are on the CPU.
 
     Raises:
@@ -65,6 +62,12 @@ def write_rank_file(folder: Path, rank: int, part: RankState) -> WriteReceipt:
         return WriteReceipt(hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size)
 
 
+def _as_os_error(error: SafetensorError, path: Path) -> OSError:
+    # safetensors raises its own exception for I/O errors and reports the errno only in the message.
+    found = re.search(r"(?:I/O error: )?([^:]*) \(os error (\d+)\)", str(error))
+    return OSError(int(found[2]), found[1], str(path)) if found else OSError(str(error))
+
+
 def read_rank_file(folder: Path, rank: int) -> RankState:
     """Read a rank file that `write_rank_file` wrote; nothing in it is executed."""
     with safe_open(folder / rank_file_name(rank), "pt") as file:
@@ -74,11 +77,6 @@ def read_rank_file(folder: Path, rank: int) -> RankState:
 
 def write_receipt(folder: Path, rank: int, receipt: WriteReceipt) -> None:
     """Write the receipt of a rank file for rank 0, which may be on another host.
-
-    Args:
-        folder: folder of the unfinished checkpoint.
-        rank: rank that wrote the file.
-        receipt: checksum and size of the file, or the error.
 
     Raises:
         OSError: if the receipt cannot be written.
@@ -111,16 +109,6 @@ def is_intact(path: Path, sha256: str | None) -> bool:
             return hashlib.file_digest(file, "sha256").hexdigest() == sha256
     except OSError:
         return False
-
-
-def _as_os_error(error: SafetensorError, path: Path) -> OSError:
-    # safetensors raises its own exception for I/O errors and reports the errno only in the message.
-    found = re.search(r"(?:I/O error: )?([^:]*) \(os error (\d+)\)", str(error))
-    return OSError(int(found[2]), found[1], str(path)) if found else OSError(str(error))
-
-
-TABLES_FILE = "tables.json"
-SavedTables = dict[str, list[dict[str, Any]]]  # rows by name of the table
 
 
 def write_tables(folder: Path, tables: SavedTables) -> WriteReceipt:

@@ -1,1 +1,1 @@
-"""Modules that every package may import: errors, files, locks, processes, batch systems, random streams."""
+"""Modules that every package may import: errors, log, files, locks, processes, user code, random streams."""

@@ -1,13 +1,4 @@
-"""Write by rename, flush folders, read JSON of damaged files, SHA-256 of a file.
-
-Atomic writes: a reader never sees a partly written file, also after a power failure.
-
-Checksum of a JSON file's content, kept in the file: it shows a number that was changed by hand.
-
-JSON texts of files that may be damaged or hostile.
-
-Checksum of a file.
-"""
+"""Files that a reader never sees partly written, also after a power failure; JSON texts and checksums of files."""
 
 import errno
 import hashlib
@@ -20,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.core.errors import UserError
+
+# Of a JSON file's content, kept in the file: it shows a number that was changed by hand.
+CHECKSUM_KEY = "content_sha256"
 
 
 @contextmanager
@@ -85,7 +79,12 @@ def create_folder(folder: Path) -> None:
             fsync_folder(each)
 
 
-CHECKSUM_KEY = "content_sha256"
+def load_json(text: str | bytes) -> Any:
+    """Return the values of a JSON text, which may be damaged. Raises ValueError if it is not JSON or nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("the values are nested too deeply") from error
 
 
 def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,20 +99,16 @@ def content_checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
 
 
-def load_json(text: str | bytes) -> Any:
-    """Return the values of a JSON text. Raises ValueError if it is not JSON or is nested too deeply."""
-    try:
-        return json.loads(text)
-    except RecursionError as error:  # readers of damaged files catch ValueError
-        raise ValueError("the values are nested too deeply") from error
+def file_sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def differences(recorded: Any, current: Any, key: str = "") -> Iterator[str]:
     """Yield one message per difference of two JSON values, with its dotted key; a missing value is null.
 
     Args:
-        recorded: earlier value.
-        current: present value.
         key: dotted key of both values; empty at the top.
     """
     if isinstance(recorded, dict) and isinstance(current, dict):
@@ -121,9 +116,3 @@ def differences(recorded: Any, current: Any, key: str = "") -> Iterator[str]:
             yield from differences(recorded.get(name), current.get(name), f"{key}.{name}" if key else name)
     elif recorded != current:
         yield f"{key} was {json.dumps(recorded)} and is {json.dumps(current)}"
-
-
-def file_sha256(path: str | Path) -> str:
-    """Return the SHA-256 of a file's bytes."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,13 +1,4 @@
-"""UserError and its kin, exit statuses, and the reasons why an attempt ends.
-
-One line that tells the cause of an error, for tables, pages and progress lines.
-
-The reasons why an attempt ends.
-
-Stop signals to a command: they end it with one sentence, and its temporary files are removed.
-
-Exceptions of nnlo, and the exit status of commands: 2 after a UserError, which is logged to stderr.
-"""
+"""Exceptions of nnlo, exit statuses of commands and attempts, stop signals, and errors as one line."""
 
 import functools
 import os
@@ -18,51 +9,14 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Literal
 
-TRACEBACK_START = "Traceback (most recent call last):"
-CUT = " [...] "
-HEADLINE_CHARS = 1000  # in tables and pages; errors of Keras contain the whole model configuration
-HEAD_SHARE = 0.3  # of the characters that are kept; the cause is more often at the end
-
-
-def error_headline(text: str, limit: int = HEADLINE_CHARS) -> str:
-    """Return an error as one line of at most `limit` characters.
-
-    Of tracebacks, only the exception of the last one is kept, with its notes. The middle of a longer line is left out,
-    because the beginning of an error tells its place and the end its cause.
-    """
-    first, found, _ = text.partition(TRACEBACK_START)
-    if found:
-        text = first + "\n".join(_after_frames(text.rpartition(TRACEBACK_START)[2]))
-    return without_middle(_joined(text), limit)
-
-
-def without_middle(text: str, limit: int) -> str:
-    """Return the text, or its beginning and its end if it has more than `limit` characters."""
-    if len(text) <= limit:
-        return text
-    kept = limit - len(CUT)
-    head = int(HEAD_SHARE * kept)
-    return f"{text[:head].rstrip()}{CUT}{text[len(text) - kept + head :].lstrip()}"
-
-
-def _after_frames(trace: str) -> Iterator[str]:
-    """Yield the lines that follow the frames of a traceback: the exception, its text and its notes."""
-    lines = iter(trace.splitlines())
-    for line in lines:
-        if line and not line.startswith(" "):
-            yield line
-            break
-    yield from lines
-
-
-def _joined(text: str) -> str:
-    """Return lines as one line; a semicolon separates lines that end without punctuation."""
-    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-    return (
-        "".join(line + (" " if line[-1] in ".,:;({[" else "; ") for line in lines).rstrip().removesuffix(";")
-    )
-
-
+EXIT_USER_ERROR = 2
+EXIT_PARTIAL_IMPORT = 3  # `nnlo import` printed an experiment that lacks options of its input
+EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped on request; the same command resumes
+EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
+# The default action for SIGTERM, SIGUSR1 and SIGUSR2 is to end the process without a message.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+# Errors of a user's function. sys.exit() in it would end nnlo without a message, or with the status 0.
+USER_CODE_ERRORS = (Exception, SystemExit)
 ExitReason = Literal[
     "finished", "preempted", "time limit", "canceled", "node failure", "out of memory", "diverged", "bad input",
     "code error", "disk full", "killed", "crashed", "peer lost",
@@ -71,10 +25,26 @@ RESUMABLE_REASONS = ("preempted", "time limit")  # the ranks saved and stopped; 
 STOPPED_REASONS = (*RESUMABLE_REASONS, "canceled")  # the ranks stopped on request
 PERMANENT_REASONS = ("code error", "bad input", "diverged")  # the next attempt would fail again
 TRANSIENT_REASONS = ("killed", "crashed", "peer lost", "node failure")  # the next attempt may succeed
+TRACEBACK_START = "Traceback (most recent call last):"
+CUT = " [...] "
+HEADLINE_CHARS = 1000  # in tables and pages; errors of Keras contain the whole model configuration
+HEAD_SHARE = 0.3  # of the characters that are kept; the cause is more often at the end
 
-EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped on request; the same command resumes
-# The default action for SIGTERM, SIGUSR1 and SIGUSR2 is to end the process without a message.
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+class UserError(Exception):
+    """An error that the user can correct; the message gives its location, its cause and the fix."""
+
+
+class DivergedError(UserError):
+    """Training cannot continue because the loss, or the gradient, is not finite."""
+
+
+class CheckpointNotSavedError(Exception):
+    """A run that had to stop could not be saved; the last good checkpoint is unchanged."""
+
+
+class InvariantError(Exception):
+    """An algorithm violated its invariant; the message gives its name, the relative error and the step."""
 
 
 class StopRequestedError(KeyboardInterrupt):
@@ -110,19 +80,6 @@ def _is_importing(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-EXIT_USER_ERROR = 2
-EXIT_PARTIAL_IMPORT = 3  # `nnlo import` printed an experiment that lacks options of its input
-EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
-
-
-class UserError(Exception):
-    """An error that the user can correct; the message gives its location, its cause and the fix."""
-
-
-# Errors of a user's function. sys.exit() in it would end nnlo without a message, or with the status 0.
-USER_CODE_ERRORS = (Exception, SystemExit)
 
 
 def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
@@ -170,13 +127,40 @@ def _is_unread(pipe: int) -> bool:
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
-class DivergedError(UserError):
-    """Training cannot continue because the loss, or the gradient, is not finite."""
+def error_headline(text: str, limit: int = HEADLINE_CHARS) -> str:
+    """Return an error as one line of at most `limit` characters.
+
+    Of tracebacks, only the exception of the last one is kept, with its notes. The middle of a longer line is left out,
+    because the beginning of an error tells its place and the end its cause.
+    """
+    first, found, _ = text.partition(TRACEBACK_START)
+    if found:
+        text = first + "\n".join(_after_frames(text.rpartition(TRACEBACK_START)[2]))
+    return without_middle(_joined(text), limit)
 
 
-class CheckpointNotSavedError(Exception):
-    """A run that had to stop could not be saved; the last good checkpoint is unchanged."""
+def without_middle(text: str, limit: int) -> str:
+    """Return the text, or its beginning and its end if it has more than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    kept = limit - len(CUT)
+    head = int(HEAD_SHARE * kept)
+    return f"{text[:head].rstrip()}{CUT}{text[len(text) - kept + head :].lstrip()}"
 
 
-class InvariantError(Exception):
-    """An algorithm violated its invariant; the message gives its name, the relative error and the step."""
+def _after_frames(trace: str) -> Iterator[str]:
+    """Yield the lines that follow the frames of a traceback: the exception, its text and its notes."""
+    lines = iter(trace.splitlines())
+    for line in lines:
+        if line and not line.startswith(" "):
+            yield line
+            break
+    yield from lines
+
+
+def _joined(text: str) -> str:
+    """Return lines as one line; a semicolon separates lines that end without punctuation."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    return (
+        "".join(line + (" " if line[-1] in ".,:;({[" else "; ") for line in lines).rstrip().removesuffix(";")
+    )

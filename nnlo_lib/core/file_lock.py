@@ -1,12 +1,6 @@
-"""Locks on files, also in folders that other users can write.
+"""Locks on files that only one process at a time may use; files and folders in places that other users can write.
 
-The folder of torch's compiled code, which torch places where other users may have prepared it.
-
-Folders of this user in places that other users can write, such as /tmp and $TMPDIR.
-
-Opening of files in folders in which other users may have prepared links, pipes or files.
-
-Locks on files that only one process at a time may use.
+Other users may have prepared links, pipes, files or folders there, such as in /tmp and $TMPDIR.
 """
 
 import errno
@@ -28,53 +22,139 @@ from typing import IO
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 
+logger = get_logger(__name__)
+POLL_SECONDS = 0.2
+# Errors of flock on file systems without locks: Lustre without the option flock, some NFS, FUSE and object stores.
+NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+# Without O_NONBLOCK, opening a pipe could wait for ever for its other end.
+APPEND_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # read by torch when it compiles
 COMPILER = "torch._dynamo"
 
 
-def guard_torch_compiler() -> None:
-    """Let a later import of torch's compiler create no folder `torchinductor_<user>` in $TMPDIR.
+@contextmanager
+def exclusive_lock(path: Path, doing: str, patience: float = 0.0, shared: bool = False) -> Iterator[None]:
+    """Hold the lock of the file `path`, which is created if missing and removed afterwards if it is empty.
 
-    torch imports the compiler for some tensors without data and some optimizers, also if nothing is compiled. The import
-    creates this folder, which another user may have prepared, and stores its name in the environment as if the user had
-    set it. The import takes over a second, so this function leaves it to the first call that needs the compiler.
+    Args:
+        doing: work of the process that holds the lock, for messages, such as "downloading train.gz".
+        patience: longest wait for another process, in seconds; the start of a wait is logged.
+        shared: hold the lock together with other processes that share it; the file then stays.
+
+    Raises:
+        UserError: if the file cannot be written, is a link, or could have been prepared by any other user; if another
+            process still holds the lock after `patience`, or, without patience, if another process has just removed or
+            renamed the file.
     """
-    if COMPILER not in sys.modules and not any(isinstance(each, _CompilerFinder) for each in sys.meta_path):
-        sys.meta_path.insert(0, _CompilerFinder())
+    deadline, waits = time.monotonic() + patience, False
+    while True:
+        # Keeps the content, which can be a partial download.
+        with _opened(path) as lock:
+            obstacle = _obstacle(path, lock, doing, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            if obstacle is None:
+                yield from _held(path, lock, keeps=shared)
+                return
+        if time.monotonic() >= deadline:
+            raise UserError(obstacle)
+        if not waits:
+            logger.info(f"another process is {doing}; waiting until it has finished")
+        waits = True
+        time.sleep(POLL_SECONDS)
 
 
-class _CompilerFinder(MetaPathFinder):
-    """Finds torch's compiler, and lets `_CompilerLoader` import it."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != COMPILER:
-            return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.origin is not None:
-            spec.loader = _CompilerLoader(name, spec.origin)
-        return spec
+def _opened(path: Path) -> IO[bytes]:
+    """Open the file of a lock; create the file and its folder if missing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open_for_append(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
-class _CompilerLoader(SourceFileLoader):
-    """Imports torch's compiler with a folder that exists on every machine, so that the import creates no folder."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        if CACHE_VARIABLE in os.environ:
-            return super().exec_module(module)
-        os.environ[CACHE_VARIABLE] = "/"
-        try:
-            return super().exec_module(module)
-        finally:
-            del os.environ[CACHE_VARIABLE]
+def _obstacle(path: Path, lock: IO[bytes], doing: str, kind: int) -> str | None:
+    """Acquire the lock of an open file and return None, or return why it is not acquired."""
+    if not try_lock(lock, path, kind):
+        return f"another process is {doing}; wait until it has finished, then run the command again"
+    # Between open and flock, the previous holder can have renamed or removed the file. A lock on that
+    # file would not exclude the next process, which opens the file that is now at `path`.
+    return (
+        None if _is_still(path, lock) else f"another process has just stopped {doing}; run the command again"
+    )
 
 
-OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
+def _held(path: Path, lock: IO[bytes], keeps: bool) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        # Before the lock is released, because the next holder could write to the file as soon as it has
+        # the lock.
+        if not keeps and _is_still(path, lock) and not path.stat().st_size:
+            path.unlink()
+
+
+def _is_still(path: Path, file: IO[bytes]) -> bool:
+    """Return True if the open file is still at `path`: it has not been renamed or removed."""
+    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+
+
+def try_lock(file: IO[bytes], path: Path, kind: int = fcntl.LOCK_EX) -> bool:
+    """Acquire the lock of an open file, LOCK_EX or LOCK_SH; return False if another process holds it.
+
+    Raises UserError if the file system has no locks.
+    """
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        raise UserError(
+            f"{path.parent}: the file system of this folder has no file locks ({error.strerror}), without which two processes "
+            "could write there at once; work in a folder on another file system, or ask for the mount option flock"
+        ) from error
+    return True
 
 
 class UntrustedPathError(UserError):
     """A path that another user has prepared, or can replace; the message names the path and its owner."""
+
+
+def open_for_append(path: Path) -> IO[bytes]:
+    """Open a regular file for reading and appending; create it if missing and never empty it.
+
+    In a folder that all users can write, the file must belong to this user and have no second name.
+
+    Raises:
+        UntrustedPathError: if the file is a symbolic link, a pipe, a socket or another user's file.
+        OSError: if the file cannot be opened.
+    """
+    try:
+        handle = os.open(path, APPEND_FLAGS, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EACCES):
+            _refuse_untrusted(path, path.lstat())
+        raise
+    try:
+        _refuse_untrusted(path, os.fstat(handle))
+        return os.fdopen(handle, "a+b")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _refuse_untrusted(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise UntrustedPathError(
+            f"{path} is not a regular file ({stat.filemode(status.st_mode)}, made by {owner_name(status)}); remove it"
+        )
+    # Folders of a group are shared on purpose: members of the group wait for the locks of other members.
+    if is_public(path.parent) and (status.st_uid != os.geteuid() or status.st_nlink > 1):
+        raise UntrustedPathError(
+            f"{path} belongs to {owner_name(status)} or has a second name, and all users can write to {path.parent}; "
+            "remove it, or use another folder"
+        )
 
 
 def private_folder(place: Path) -> Path:
@@ -94,19 +174,6 @@ def private_folder(place: Path) -> Path:
         path.mkdir(mode=stat.S_IRWXU)
     _refuse_foreign(path)
     return path
-
-
-def is_public(folder: Path) -> bool:
-    """Return True if every user can create files in the folder."""
-    return bool(folder.stat().st_mode & stat.S_IWOTH)
-
-
-def owner_name(status: os.stat_result) -> str:
-    """Return the owner of a file as text, for messages."""
-    try:
-        return f"{pwd.getpwuid(status.st_uid).pw_name} (uid {status.st_uid})"
-    except KeyError:
-        return f"the user with uid {status.st_uid}"
 
 
 def _refuse_replaceable(place: Path) -> None:
@@ -147,144 +214,52 @@ def _mode(status: os.stat_result) -> str:
     return f"{stat.S_IMODE(status.st_mode):o}"
 
 
-# Without O_NONBLOCK, opening a pipe could wait for ever for its other end.
-APPEND_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+def is_public(folder: Path) -> bool:
+    """Return True if every user can create files in the folder."""
+    return bool(folder.stat().st_mode & stat.S_IWOTH)
 
 
-def open_for_append(path: Path) -> IO[bytes]:
-    """Open a regular file for reading and appending; create it if missing and never empty it.
+def owner_name(status: os.stat_result) -> str:
+    """Return the owner of a file as text, for messages."""
+    try:
+        return f"{pwd.getpwuid(status.st_uid).pw_name} (uid {status.st_uid})"
+    except KeyError:
+        return f"the user with uid {status.st_uid}"
 
-    In a folder that all users can write, the file must belong to this user and have no second name.
 
-    Raises:
-        UntrustedPathError: if the file is a symbolic link, a pipe, a socket or another user's file.
-        OSError: if the file cannot be opened.
+def guard_torch_compiler() -> None:
+    """Let a later import of torch's compiler create no folder `torchinductor_<user>` in $TMPDIR.
+
+    torch imports the compiler for some tensors without data and some optimizers, also if nothing is compiled. The import
+    creates this folder, which another user may have prepared, and stores its name in the environment as if the user had
+    set it. The import takes over a second, so this function leaves it to the first call that needs the compiler.
     """
-    try:
-        handle = os.open(path, APPEND_FLAGS, 0o666)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EACCES):
-            _refuse_untrusted(path, path.lstat())
-        raise
-    try:
-        _refuse_untrusted(path, os.fstat(handle))
-        return os.fdopen(handle, "a+b")
-    except BaseException:
-        os.close(handle)
-        raise
+    if COMPILER not in sys.modules and not any(isinstance(each, _CompilerFinder) for each in sys.meta_path):
+        sys.meta_path.insert(0, _CompilerFinder())
 
 
-def _refuse_untrusted(path: Path, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise UntrustedPathError(
-            f"{path} is not a regular file ({stat.filemode(status.st_mode)}, made by {owner_name(status)}); remove it"
-        )
-    # Folders of a group are shared on purpose: members of the group wait for the locks of other members.
-    if is_public(path.parent) and (status.st_uid != os.geteuid() or status.st_nlink > 1):
-        raise UntrustedPathError(
-            f"{path} belongs to {owner_name(status)} or has a second name, and all users can write to {path.parent}; "
-            "remove it, or use another folder"
-        )
+class _CompilerFinder(MetaPathFinder):
+    """Finds torch's compiler, and lets `_CompilerLoader` import it."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != COMPILER:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.origin is not None:
+            spec.loader = _CompilerLoader(name, spec.origin)
+        return spec
 
 
-POLL_SECONDS = 0.2
-# Errors of flock on file systems without locks: Lustre without the option flock, some NFS, FUSE and object stores.
-NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+class _CompilerLoader(SourceFileLoader):
+    """Imports torch's compiler with a folder that exists on every machine, so that the import creates no folder."""
 
-logger = get_logger(__name__)
-
-
-def try_lock(file: IO[bytes], path: Path, kind: int = fcntl.LOCK_EX) -> bool:
-    """Acquire the lock of an open file; return False if another process holds it.
-
-    Args:
-        file: open file.
-        path: its path, for the message.
-        kind: LOCK_EX or LOCK_SH.
-
-    Raises UserError if the file system has no locks.
-    """
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-        raise UserError(
-            f"{path.parent}: the file system of this folder has no file locks ({error.strerror}), without which two processes "
-            "could write there at once; work in a folder on another file system, or ask for the mount option flock"
-        ) from error
-    return True
-
-
-@contextmanager
-def exclusive_lock(path: Path, doing: str, patience: float = 0.0, shared: bool = False) -> Iterator[None]:
-    """Hold the lock of the file `path`, which is created if missing and removed afterwards if it is empty.
-
-    Args:
-        path: file to lock.
-        doing: work of the process that holds the lock, for messages, such as "downloading train.gz".
-        patience: longest wait for another process, in seconds; the start of a wait is logged.
-        shared: hold the lock together with other processes that share it; the file then stays.
-
-    Raises:
-        UserError: if the file cannot be written, is a link, or could have been prepared by any other user; if another process still holds the lock after `patience`, or, without patience, if another
-            process has just removed or renamed the file.
-    """
-    deadline, waits = time.monotonic() + patience, False
-    while True:
-        # Keeps the content, which can be a partial download.
-        with _opened(path) as lock:
-            obstacle = _obstacle(path, lock, doing, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
-            if obstacle is None:
-                yield from _held(path, lock, keeps=shared)
-                return
-        if time.monotonic() >= deadline:
-            raise UserError(obstacle)
-        if not waits:
-            logger.info(f"another process is {doing}; waiting until it has finished")
-        waits = True
-        time.sleep(POLL_SECONDS)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    """Open the file of a lock; create the file and its folder if missing."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return open_for_append(path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _obstacle(path: Path, lock: IO[bytes], doing: str, kind: int) -> str | None:
-    """Acquire the lock of an open file and return None, or return why it is not acquired.
-
-    Args:
-        path: path of the file.
-        lock: open file.
-        doing: work of the process that holds the lock.
-        kind: LOCK_EX or LOCK_SH.
-    """
-    if not try_lock(lock, path, kind):
-        return f"another process is {doing}; wait until it has finished, then run the command again"
-    # Between open and flock, the previous holder can have renamed or removed the file. A lock on that
-    # file would not exclude the next process, which opens the file that is now at `path`.
-    return (
-        None if _is_still(path, lock) else f"another process has just stopped {doing}; run the command again"
-    )
-
-
-def _held(path: Path, lock: IO[bytes], keeps: bool) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        # Before the lock is released, because the next holder could write to the file as soon as it has
-        # the lock.
-        if not keeps and _is_still(path, lock) and not path.stat().st_size:
-            path.unlink()
-
-
-def _is_still(path: Path, file: IO[bytes]) -> bool:
-    """Return True if the open file is still at `path`: it has not been renamed or removed."""
-    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+    def exec_module(self, module: ModuleType) -> None:
+        if CACHE_VARIABLE in os.environ:
+            return super().exec_module(module)
+        os.environ[CACHE_VARIABLE] = "/"
+        try:
+            return super().exec_module(module)
+        finally:
+            del os.environ[CACHE_VARIABLE]

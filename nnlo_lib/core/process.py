@@ -1,17 +1,8 @@
-"""Identity of a process across hosts and pid reuse; its interpreter and pipes.
+"""Identity and state of a process across hosts and pid reuse; its interpreter, pipes and GPUs.
 
-The folder of this Python interpreter, which comes first in PATH of the commands that NNLO starts.
-
-Output through a pipe to a process that may stop reading, such as mpiexec at an abort.
-
-The state of a process of this host, from proc(5).
-
-The identity of a process on a host, which a later process with the same pid does not share.
-
-Other processes and hosts read it from files. psutil cannot give it: its `create_time` adds the time of the boot, which
-shifts with the clock, its identity without that shift is private, and it takes a process that /proc hides for dead.
-
-The GPUs that a process may use: what CUDA_VISIBLE_DEVICES shows, or what the scheduler has allocated.
+Other processes and hosts read the identity from files. psutil cannot give it: its `create_time` adds the time of the
+boot, which shifts with the clock, its identity without that shift is private, and it takes a process that /proc hides
+for dead.
 """
 
 import fcntl
@@ -27,41 +18,6 @@ from typing import TextIO
 
 from nnlo_lib.core.errors import UserError
 
-
-def interpreter_folder() -> Path:
-    """Return the folder of the Python interpreter. Raises UserError if PATH cannot contain the folder."""
-    folder = Path(sys.executable).parent
-    if os.pathsep in str(folder):
-        raise UserError(
-            f"{folder}: the folder of the Python environment cannot be in PATH, because its name contains "
-            f"'{os.pathsep}'; create the environment in another folder"
-        )
-    return folder
-
-
-CHECK_INTERVAL_S = 0.005
-
-
-def wait_until_read(stream: TextIO, timeout_s: float = 2.0) -> None:
-    """Flush a stream and wait until its reader has read everything; return at once if the stream is no pipe.
-
-    Args:
-        stream: stream of this process, for example sys.stderr.
-        timeout_s: limit in seconds.
-    """
-    deadline = time.monotonic() + timeout_s
-    try:
-        stream.flush()
-        while _unread_bytes(stream.fileno()) and time.monotonic() < deadline:
-            time.sleep(CHECK_INTERVAL_S)
-    except (OSError, ValueError):
-        return
-
-
-def _unread_bytes(descriptor: int) -> int:
-    return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0])
-
-
 STATE_NAMES = {
     "T": "stopped by a signal",
     "t": "stopped by a debugger",
@@ -69,46 +25,9 @@ STATE_NAMES = {
     "R": "computing",
     "S": "sleeping",
 }
-
-
-@dataclass(frozen=True)
-class ProcessState:
-    """The state of a process.
-
-    Attributes:
-        letter: letter of the kernel (R: running, S: sleeping, T: stopped, Z: zombie); empty if the process is gone.
-        parent: pid of the parent process; 0 if the process is gone.
-        started: start in clock ticks since boot; 0 if the process is gone.
-    """
-
-    letter: str = ""
-    parent: int = 0
-    started: int = 0
-
-    @classmethod
-    def of(cls, pid: int) -> "ProcessState":
-        """Return the present state of a process; a process that /proc hides counts as gone."""
-        try:
-            # The program name, field 2, is in parentheses and can contain spaces and parentheses, so the
-            # fields are counted from its end: fields[0] is field 3 and fields[19] is field 22.
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        # The second error occurs if the process ends between the opening and the reading of the file.
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            return cls()
-        return cls(fields[0], int(fields[1]), int(fields[19]))
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the process is gone or a zombie."""
-        return self.letter in ("", "X", "Z")
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether a signal or a debugger has stopped the process."""
-        return self.letter in ("T", "t")
-
-    def __str__(self) -> str:
-        return STATE_NAMES.get(self.letter, "")
+CHECK_INTERVAL_S = 0.005
+# GPUs by torch's numbers; torch may have read CUDA_VISIBLE_DEVICES before the subset is chosen.
+GPU_SUBSET = "NNLO_GPUS"
 
 
 @dataclass(frozen=True)
@@ -190,8 +109,73 @@ def _is_hidden(pid: int) -> bool:
     return False
 
 
-# GPUs by torch's numbers; torch may have read CUDA_VISIBLE_DEVICES before the subset is chosen.
-GPU_SUBSET = "NNLO_GPUS"
+@dataclass(frozen=True)
+class ProcessState:
+    """The state of a process.
+
+    Attributes:
+        letter: letter of the kernel (R: running, S: sleeping, T: stopped, Z: zombie); empty if the process is gone.
+        parent: pid of the parent process; 0 if the process is gone.
+        started: start in clock ticks since boot; 0 if the process is gone.
+    """
+
+    letter: str = ""
+    parent: int = 0
+    started: int = 0
+
+    @classmethod
+    def of(cls, pid: int) -> "ProcessState":
+        """Return the present state of a process; a process that /proc hides counts as gone."""
+        try:
+            # The program name, field 2, is in parentheses and can contain spaces and parentheses, so the
+            # fields are counted from its end: fields[0] is field 3 and fields[19] is field 22.
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # The second error occurs if the process ends between the opening and the reading of the file.
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            return cls()
+        return cls(fields[0], int(fields[1]), int(fields[19]))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone or a zombie."""
+        return self.letter in ("", "X", "Z")
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal or a debugger has stopped the process."""
+        return self.letter in ("T", "t")
+
+    def __str__(self) -> str:
+        return STATE_NAMES.get(self.letter, "")
+
+
+def interpreter_folder() -> Path:
+    """Return the folder of the Python interpreter, for PATH of commands. Raises UserError if PATH cannot contain it."""
+    folder = Path(sys.executable).parent
+    if os.pathsep in str(folder):
+        raise UserError(
+            f"{folder}: the folder of the Python environment cannot be in PATH, because its name contains "
+            f"'{os.pathsep}'; create the environment in another folder"
+        )
+    return folder
+
+
+def wait_until_read(stream: TextIO, timeout_s: float = 2.0) -> None:
+    """Flush a stream and wait until its reader has read everything; return at once if the stream is no pipe.
+
+    The reader may stop reading, as mpiexec does at an abort.
+    """
+    deadline = time.monotonic() + timeout_s
+    try:
+        stream.flush()
+        while _unread_bytes(stream.fileno()) and time.monotonic() < deadline:
+            time.sleep(CHECK_INTERVAL_S)
+    except (OSError, ValueError):
+        return
+
+
+def _unread_bytes(descriptor: int) -> int:
+    return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0])
 
 
 def visible_gpus() -> list[int]:

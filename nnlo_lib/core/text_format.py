@@ -1,7 +1,4 @@
-"""Points in time as text, as the records of a run contain them.
-
-Numbers, sizes, durations and tables as text, for the terminal and the report; the lowest layer, without imports.
-"""
+"""Numbers, sizes, durations, tables and times as text, for the terminal, the report and records; imports nothing of nnlo."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -56,10 +53,8 @@ def table_lines(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> It
 def timestamp(seconds: float | None = None) -> str:
     """Return a time in ISO 8601 with milliseconds, in UTC.
 
-    Whole seconds would not do: an attempt that failed within one second would seem to end before its start.
-
-    Args:
-        seconds: seconds since 1970; None for now.
+    `seconds` count from 1970; None is now. Whole seconds would not do: an attempt that failed within one second would
+    seem to end before its start.
     """
     moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="milliseconds")

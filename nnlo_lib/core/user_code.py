@@ -1,16 +1,7 @@
-"""Import of the user's functions, the files they import, and errors with the user's source line.
+"""Import of user's functions and of implementations by reference, the files they import, and errors with source lines.
 
-Files of the user's code: a Python file and the modules of the same project that it imports.
-
-Environment variables with which Keras computes with PyTorch on the CPU.
-
-Import of user functions, which an experiment gives as `path/to/file.py:function` or `path/to/file.py`.
-
-Import classes and functions by a reference when they are needed.
-
-The settings of algorithms, compressors, samplers, ... and the list of models refer to their implementations
-in this way, so reading an experiment imports no implementation of NNLO. A reference is `module:name`, or
-`path.py:name` for an object in a file of the user.
+The settings of algorithms, compressors, samplers, ... and the list of models refer to their implementations as
+`module:name`, or `path.py:name` for an object in a file of the user. So reading an experiment imports no implementation.
 """
 
 import ast
@@ -29,84 +20,29 @@ from typing import Any
 
 from nnlo_lib.core.errors import HEADLINE_CHARS, without_middle
 
-
-def imported_files(path: str | Path) -> tuple[str, ...]:
-    """Return `path` and the files that it imports, directly or not, from its folder or the working directory.
-
-    Imports are found in the source without running it, also those inside functions. Paths below the working
-    directory are relative to it. Modules of other folders, such as installed packages, and NNLO itself are not
-    included.
-
-    Returns:
-        Sorted paths; only `path` if it cannot be read or is not Python.
-    """
-    found, waiting = {_shown(Path(path))}, [Path(path)]
-    while waiting:
-        for file in _imports(waiting.pop(), (os.path.dirname(os.path.abspath(path)), os.getcwd())):
-            if _shown(file) not in found:
-                found.add(_shown(file))
-                waiting.append(file)
-    return tuple(sorted(found))
-
-
-def _imports(file: Path, roots: tuple[str, ...]) -> Iterator[Path]:
-    """Yield the files of the modules that one file imports.
-
-    Args:
-        file: Python file.
-        roots: folders that absolute imports are searched in.
-    """
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _module_files(alias.name.split("."), roots)
-        elif isinstance(node, ast.ImportFrom):
-            # One dot is the folder of the file, each further dot the folder above.
-            places = (str(file.absolute().parents[node.level - 1]),) if node.level else roots
-            module = node.module.split(".") if node.module else []
-            for alias in node.names:  # each name can be a module of the package
-                yield from _module_files([*module, alias.name], places)
-
-
-def _module_files(parts: list[str], places: tuple[str, ...] | list[str]) -> Iterator[Path]:
-    """Yield the files that `import a.b.c` runs: of the packages a and a.b, and of the module.
-
-    Args:
-        parts: names a, b, c; the last may be a name inside the module.
-        places: folders that the first name is searched in.
-    """
-    # In a clone of the repository, the working directory also contains the package of NNLO.
-    if not parts or parts[0] in sys.stdlib_module_names or parts[0] == __package__.partition(".")[0]:
-        return
-    spec = PathFinder.find_spec(parts[0], list(places))
-    if spec is None:
-        return
-    if spec.origin and spec.has_location:
-        yield Path(spec.origin)
-    if spec.submodule_search_locations is not None:
-        yield from _module_files(parts[1:], list(spec.submodule_search_locations))
-
-
+GET_MODEL = "get_model"  # the function that NNLO calls in a module
 # Models are built on the CPU; each rank moves its model to its own device.
 KERAS_ENVIRONMENT = {"KERAS_BACKEND": "torch", "KERAS_TORCH_DEVICE": "cpu"}
-
-
-def select_torch_for_keras() -> None:
-    """Set the variables; Keras reads them when it is imported, which each file of the user may do."""
-    os.environ |= KERAS_ENVIRONMENT
-
-
-GET_MODEL = "get_model"  # the function that NNLO calls in a module
-_FOLDERS: set[str] = set()  # folders of user's files that were added to sys.path
-_MODIFIED_NS: dict[str, int] = {}  # modification time of each user's file when it was last loaded
 SHOWN_FRAMES = 4  # frames of the user's files in an error message
 # Frames of these folders are not the user's code: installed packages, the standard library and NNLO.
 LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
 OWN_FOLDERS = (Path(sysconfig.get_path("stdlib")), Path(__file__).parents[1])
+_FOLDERS: set[str] = set()  # folders of user's files that were added to sys.path
+_MODIFIED_NS: dict[str, int] = {}  # modification time of each user's file when it was last loaded
+
+
+def load_implementation(reference: str) -> Any:
+    """Return the object that `module:name` or `path.py:name` refers to. Errors of a user's file are not caught."""
+    module, _, name = reference.rpartition(":")
+    # The modification times are part of the cache key, so that edited files are loaded again.
+    found = _user_module(module, modification_times(module)) if module.endswith(".py") else None
+    return getattr(found or import_module(module), name)
+
+
+@cache
+def _user_module(path: str, changed: tuple[int, ...]) -> ModuleType:
+    """Run the file once as long as it and its imports are unchanged, so that all of its users get the same classes."""
+    return load_user_module(path)
 
 
 def load_user_function(name: str) -> Callable[..., Any]:
@@ -144,9 +80,9 @@ def load_user_module(path: str) -> ModuleType:
     return module
 
 
-def modification_times(path: str) -> tuple[int, ...]:
-    """Return the modification times of a user's file and the files that it imports, in nanoseconds."""
-    return tuple(os.stat(file).st_mtime_ns for file in imported_files(path))
+def select_torch_for_keras() -> None:
+    """Set the variables; Keras reads them when it is imported, which each file of the user may do."""
+    os.environ |= KERAS_ENVIRONMENT
 
 
 def _search_first_in(folders: Sequence[str]) -> None:
@@ -163,7 +99,6 @@ def _forget_other_modules(files: set[str], folders: Sequence[str]) -> None:
     """Remove imported modules that are not the current content of these files.
 
     Args:
-        files: a file of the user and the files that it imports.
         folders: folders in which the file finds modules.
     """
     times = {file: os.stat(file).st_mtime_ns for file in files if os.path.isfile(file)}
@@ -180,6 +115,66 @@ def _forget_other_modules(files: set[str], folders: Sequence[str]) -> None:
     _MODIFIED_NS.update(times)
 
 
+def modification_times(path: str) -> tuple[int, ...]:
+    """Return the modification times of a user's file and the files that it imports, in nanoseconds."""
+    return tuple(os.stat(file).st_mtime_ns for file in imported_files(path))
+
+
+def imported_files(path: str | Path) -> tuple[str, ...]:
+    """Return `path` and the files that it imports, directly or not, from its folder or the working directory.
+
+    Imports are found in the source without running it, also those inside functions. Paths below the working
+    directory are relative to it. Modules of other folders, such as installed packages, and NNLO itself are not
+    included.
+
+    Returns:
+        Sorted paths; only `path` if it cannot be read or is not Python.
+    """
+    found, waiting = {_shown(Path(path))}, [Path(path)]
+    while waiting:
+        for file in _imports(waiting.pop(), (os.path.dirname(os.path.abspath(path)), os.getcwd())):
+            if _shown(file) not in found:
+                found.add(_shown(file))
+                waiting.append(file)
+    return tuple(sorted(found))
+
+
+def _imports(file: Path, roots: tuple[str, ...]) -> Iterator[Path]:
+    """Yield the files of the modules that one file imports.
+
+    Args:
+        roots: folders that absolute imports are searched in.
+    """
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _module_files(alias.name.split("."), roots)
+        elif isinstance(node, ast.ImportFrom):
+            # One dot is the folder of the file, each further dot the folder above.
+            places = (str(file.absolute().parents[node.level - 1]),) if node.level else roots
+            module = node.module.split(".") if node.module else []
+            for alias in node.names:  # each name can be a module of the package
+                yield from _module_files([*module, alias.name], places)
+
+
+def _module_files(parts: list[str], places: tuple[str, ...] | list[str]) -> Iterator[Path]:
+    """Yield the files that `import a.b.c` runs: of the packages a and a.b, and of the module; c may be a name inside it."""
+    # In a clone of the repository, the working directory also contains the package of NNLO.
+    if not parts or parts[0] in sys.stdlib_module_names or parts[0] == __package__.partition(".")[0]:
+        return
+    spec = PathFinder.find_spec(parts[0], list(places))
+    if spec is None:
+        return
+    if spec.origin and spec.has_location:
+        yield Path(spec.origin)
+    if spec.submodule_search_locations is not None:
+        yield from _module_files(parts[1:], list(spec.submodule_search_locations))
+
+
 def error_with_source_line(error: BaseException) -> str:
     """Return an error as `file.py:12 in forward: Type: text`, with the frames of the user's files, last first.
 
@@ -193,7 +188,9 @@ def error_with_source_line(error: BaseException) -> str:
     where = ", called from ".join(reversed(own[-SHOWN_FRAMES:]))
     text = f"{type(error).__name__}: {without_middle(str(error), HEADLINE_CHARS)}"
     layer = next((found for frame in reversed(frames) if (found := frame.layer)), "")
-    return "; ".join([f"{where}: {text}" if where else text, *([layer] if layer else []), *_notes(error)])
+    return "; ".join(
+        [f"{where}: {text}" if where else text, *([layer] if layer else []), *getattr(error, "__notes__", [])]
+    )
 
 
 def is_in_user_code(error: BaseException) -> bool:
@@ -238,25 +235,7 @@ def _frames(error: BaseException) -> Iterator[_Frame]:
         trace = trace.tb_next
 
 
-def _notes(error: BaseException) -> list[str]:
-    return list(getattr(error, "__notes__", []))
-
-
 def _shown(file: str | Path) -> str:
     """Return a path relative to the working directory if it is inside it."""
     path = Path(os.path.abspath(file))
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def load_implementation(reference: str) -> Any:
-    """Return the object that `module:name` or `path.py:name` refers to. Errors of a user's file are not caught."""
-    module, _, name = reference.rpartition(":")
-    # The modification times are part of the cache key, so that edited files are loaded again.
-    found = _user_module(module, modification_times(module)) if module.endswith(".py") else None
-    return getattr(found or import_module(module), name)
-
-
-@cache
-def _user_module(path: str, changed: tuple[int, ...]) -> ModuleType:
-    """Run the file once as long as it and its imports are unchanged, so that all of its users get the same classes."""
-    return load_user_module(path)
