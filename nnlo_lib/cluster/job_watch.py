@@ -1,11 +1,7 @@
-"""Status files that jobs write, and the judgment from them and from looks at the queue.
-
-Files about submitted jobs in `.snakemake/nnlo_jobs/`: how a job ended, and which job belongs to which task.
+"""Watch of submitted jobs, from their status files in `.snakemake/nnlo_jobs/` and from looks at the batch system.
 
 The shell of a job writes its end to a file, so the end is known while the batch system does not answer, and after it has
-forgotten the job.
-
-Judgment of submitted jobs from their status files and from the looks at the batch system.
+forgotten the job. Another file records which job belongs to which task.
 """
 
 import json
@@ -24,6 +20,12 @@ from nnlo_lib.core.atomic_file import atomic_write
 STATUS_VARIABLE = "NNLO_COMMAND_STATUS_FILE"
 DONE, FAILED = "done", "failed"
 KEPT_DAYS = 30
+STATUS_FILE_INTERVAL_S = 2.0  # seconds between looks at the status files, which cost the batch system nothing
+FIRST_LOOK_S, LOOK_STEP_S, MAX_LOOK_S = 10.0, 10.0, 60.0  # seconds between looks at the batch system
+# A job that ends passes through states, and a new job may not be known yet: such reports must be repeated.
+LOOKS_TO_CONFIRM = 2
+LOOKS_TO_LOSE = 3
+SILENCE_S = 300.0  # seconds without an answer after which a warning is given, and repeated
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,10 @@ class SubmissionRecord:
             return None
 
 
+def _record_path(number: str) -> Path:
+    return SUBMITTED_JOBS_FOLDER / f"{number}.json"
+
+
 def remove_old_files(now: float | None = None) -> None:
     """Remove files of jobs that were submitted more than KEPT_DAYS days ago."""
     oldest = (time.time() if now is None else now) - KEPT_DAYS * 86400
@@ -112,18 +118,6 @@ def remove_old_files(now: float | None = None) -> None:
         with suppress(OSError):
             if path.stat().st_mtime < oldest:
                 path.unlink()
-
-
-def _record_path(number: str) -> Path:
-    return SUBMITTED_JOBS_FOLDER / f"{number}.json"
-
-
-STATUS_FILE_INTERVAL_S = 2.0  # seconds between looks at the status files, which cost the batch system nothing
-FIRST_LOOK_S, LOOK_STEP_S, MAX_LOOK_S = 10.0, 10.0, 60.0  # seconds between looks at the batch system
-# A job that ends passes through states, and a new job may not be known yet: such reports must be repeated.
-LOOKS_TO_CONFIRM = 2
-LOOKS_TO_LOSE = 3
-SILENCE_S = 300.0  # seconds without an answer after which a warning is given, and repeated
 
 
 class Queue(Protocol):
@@ -134,22 +128,8 @@ class Queue(Protocol):
         ...
 
 
-@dataclass
-class _Doubt:
-    """How often in succession a job was reported as interrupted, or was unknown."""
-
-    interrupted: int = 0
-    unknown: int = 0
-
-
 class JobWatch:
-    """Decide for each submitted job whether it runs, has ended or was lost; a failed query changes nothing.
-
-    Args:
-        queue: the batch system.
-        clock: returns seconds.
-        warn: prints a warning.
-    """
+    """Decide for each submitted job whether it runs, has ended or was lost; a failed query changes nothing."""
 
     def __init__(
         self,
@@ -166,22 +146,20 @@ class JobWatch:
 
     def judge(self, jobs: Mapping[str, StatusFile]) -> dict[str, JobReport]:
         """Return a report for each job; at most every few seconds, and mostly without asking the batch system."""
-        written = {number: fate for number, file in jobs.items() if (fate := file.fate) is Fate.DONE}
-        reports = {number: JobReport(fate, "done") for number, fate in written.items()}
+        reports = {
+            number: JobReport(Fate.DONE, "done") for number, file in jobs.items() if file.fate is Fate.DONE
+        }
         others = {number: file for number, file in jobs.items() if number not in reports}
         self._doubts = {number: self._doubts.get(number, _Doubt()) for number in others}
         if others and self._clock() >= self._next_look:
-            reports |= self._look(others)
+            answer = self._queue.look(others)
+            self._next_look = self._clock() + self._interval
+            self._interval = min(self._interval + LOOK_STEP_S, MAX_LOOK_S)
+            self._note_silence(answer)
+            reports |= {number: self._judge(number, file, answer) for number, file in others.items()}
         if any(not report.fate.is_active for report in reports.values()):
             self._look_soon()
         return {number: reports.get(number, JobReport(Fate.RUNNING, "unknown")) for number in jobs}
-
-    def _look(self, jobs: Mapping[str, StatusFile]) -> dict[str, JobReport]:
-        answer = self._queue.look(jobs)
-        self._next_look = self._clock() + self._interval
-        self._interval = min(self._interval + LOOK_STEP_S, MAX_LOOK_S)
-        self._note_silence(answer)
-        return {number: self._judge(number, file, answer) for number, file in jobs.items()}
 
     def _look_soon(self) -> None:
         self._interval = FIRST_LOOK_S
@@ -214,3 +192,11 @@ class JobWatch:
                 f"the batch system has not answered all questions for {SILENCE_S / 60:g} minutes; jobs continue, "
                 "and are looked at again until it does"
             )
+
+
+@dataclass
+class _Doubt:
+    """How often in succession a job was reported as interrupted, or was unknown."""
+
+    interrupted: int = 0
+    unknown: int = 0

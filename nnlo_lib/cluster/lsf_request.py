@@ -1,13 +1,8 @@
-"""What `snakemake --profile lsf` will ask of LSF for the jobs of an experiment.
-
-The values of the profile for LSF that decide on hosts and GPUs of a job.
-
-What one job asks of LSF: slots, slots per host, and GPUs per host.
-"""
+"""Requests of jobs to LSF: slots, slots per host and GPUs per host, from an experiment and the profile for LSF."""
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +13,12 @@ from nnlo_lib.config.experiment import RunResources
 
 PROFILE = Path("lsf/config.yaml")  # where `snakemake --profile lsf` finds it, from the root of a clone
 DEFAULT_SLOTS_PER_HOST = 32  # of the profile that comes with nnlo
+DEFAULT_GPU_OPTIONS = "j_exclusive=yes"  # no other job of LSF uses the GPUs; ranks of the job may share them
 
 
 @dataclass(frozen=True)
 class LsfProfile:
-    """Resources that the profile sets for the rules.
-
-    Attributes:
-        resources: `set-resources` of the profile, by rule.
-    """
+    """Resources that the profile sets for the rules: `set-resources`, by rule."""
 
     resources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -53,15 +45,12 @@ class LsfProfile:
         return "" if value is None else str(value)
 
 
-DEFAULT_GPU_OPTIONS = "j_exclusive=yes"  # no other job of LSF uses the GPUs; ranks of the job may share them
-
-
 @dataclass(frozen=True)
 class LsfRequest:
     """Slots and GPUs of one job.
 
     Attributes:
-        slots: number of slots of the job; a slot is one thread of a rank.
+        slots: a slot is one thread of a rank.
         slots_per_host: `ptile`, the largest number of slots on a host; 0: all slots are on one host.
         gpus: number of GPUs of the job on all hosts.
         gpu_options: options of the GPUs after their number, separated by colons.
@@ -98,31 +87,22 @@ class LsfRequest:
 
 
 def slots_per_host(slots: int, processes: int, nodes: int, ptile: int) -> int:
-    """Return the `ptile` of a job with several ranks.
-
-    Args:
-        slots: number of slots of the job.
-        processes: number of ranks.
-        nodes: hosts for the ranks; 1: as many as `ptile` makes necessary.
-        ptile: slots per host of the profile.
-    """
+    """Return the `ptile` of a job with several ranks: that of the profile, unless the experiment sets several nodes."""
     return -(-processes // nodes) * (slots // processes) if nodes > 1 else ptile
 
 
 def lsf_requests(experiment: Experiment, profile: LsfProfile | None = None) -> list[str]:
-    """Return a line with the options of bsub for each kind of job.
-
-    Args:
-        experiment: the experiment.
-        profile: the profile; None: the one of this folder.
-    """
+    """Return a line with the options of bsub for each kind of job; by default with the profile of this folder."""
     profile = profile or LsfProfile.read()
     lines = []
     if experiment.search:
         lines.append(f"search, fold tasks: {_training(experiment, 'fold_task', profile)}")
     for name, run in {} if experiment.search and not experiment.runs else experiment.variants.items():
         rule = "train" if RunResources(run).processes > 1 else "train_single"
-        lines += [f"run {name}: {_training(run, rule, profile)}", *_evaluation(name, run, profile)]
+        lines.append(f"run {name}: {_training(run, rule, profile)}")
+        if RunResources(run).gpus:
+            options = _options(run, "evaluate", LsfRequest(1, 0, 1), profile)
+            lines.append(f"run {name}, evaluation: {options}")
     return lines
 
 
@@ -132,11 +112,6 @@ def _training(run: Run, rule: str, profile: LsfProfile) -> str:
     # A fold task of one rank is asked for as a job of several ranks is.
     request = LsfRequest(needs.cores, 0 if rule == "train_single" else ptile, needs.gpus)
     return f"{_options(run, rule, request, profile)} -W {needs.runtime_min}"
-
-
-def _evaluation(name: str, run: Run, profile: LsfProfile) -> Iterator[str]:
-    if RunResources(run).gpus:
-        yield f"run {name}, evaluation: {_options(run, 'evaluate', LsfRequest(1, 0, 1), profile)}"
 
 
 def _options(run: Run, rule: str, request: LsfRequest, profile: LsfProfile) -> str:

@@ -1,14 +1,7 @@
-"""Mixin of Snakemake executors: submit again after refusals, take over jobs of an earlier Snakemake.
+"""Submission of Snakemake's jobs that outlasts refusals and Snakemake itself: a base class to put before a plugin's executor.
 
-Paths on the command lines of a batch system's jobs, which Snakemake and its plugins do not quote completely.
-
-Checksum of what a job of the workflow does, by which a new Snakemake recognizes a job of an earlier one.
-
-Jobs of Snakemake, as its executor plugins get them: name, checksum, tries; and the profile that changes their resources.
-
-Jobs that wait after the batch system refused a submission for now: a limit or an outage concerns all jobs.
-
-Submission that outlasts refusals and Snakemake itself, as a base class to put before an executor plugin's own executor.
+After a refusal for now (a limit or an outage concerns all jobs), jobs wait. A new Snakemake recognizes jobs of an earlier one
+by a checksum of what they do. Paths that Snakemake and its plugins do not quote completely are refused.
 """
 
 import ast
@@ -20,7 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -33,191 +26,11 @@ from nnlo_lib.cluster.job_watch import StatusFile, SubmissionRecord, remove_old_
 from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
 from nnlo_lib.core.errors import UserError
 
-# No plugin quotes the path of the Python interpreter, and the plugin for LSF does not quote the working folder.
-UNQUOTED = r"[\w@%+=:,./-]"
-
-
-@dataclass(frozen=True)
-class ShellPaths:
-    """The characters that the plugin of a batch system passes to a job unchanged, as regular expressions.
-
-    Attributes:
-        folder: characters of the working folder.
-        file: characters of the Snakefile, the experiment file and the input files.
-    """
-
-    folder: str
-    file: str
-
-    def problem(self, workflow: Any) -> str | None:
-        """Return why jobs of a workflow of Snakemake cannot be submitted, or None."""
-        found = self.problem_of(str(workflow.workdir_init), _files(workflow))
-        return f"nnlo: {found}" if found else None
-
-    def problem_of(self, folder: str, names: Iterable[str]) -> str | None:
-        """Return why jobs cannot be submitted from a working folder with files of these names, or None."""
-        files = ((path, self.file, "a file") for path in names)
-        folders = [
-            (folder, self.folder, "a working folder"),
-            (sys.executable, UNQUOTED, "a Python environment in a folder"),
-        ]
-        for path, characters, what in (*folders, *files):
-            if refused := re.sub(characters, "", path):
-                return (
-                    f"{path}: jobs of the batch system cannot use {what} with {refused[0]!r} in its path, which "
-                    "Snakemake does not quote; rename or move it, or run on this machine with --profile local"
-                )
-        return None
-
-
-# The submitting shell reads the command of a job between double quotes, which the plugin for Slurm escapes in the command.
-# Snakemake takes a path that starts with a quote for a quoted path.
-SLURM_PATHS = ShellPaths(folder=r"""[^$`\\\n"]""", file=r"""[^$`\\\n"']|(?<!^)'""")
-LSF_PATHS = ShellPaths(folder=UNQUOTED, file=r"""[^$`\\\n"']""")
-
-
-def _files(workflow: Any) -> Iterator[str]:
-    yield str(workflow.main_snakefile)
-    yield from map(str, workflow.overwrite_configfiles or [])
-    for job in workflow.dag.jobs:
-        yield from map(str, job.input)
-
-
-def task_checksum(rule: str, wildcards: Iterable[Any], params: Iterable[Any], inputs: Iterable[Any]) -> str:
-    """Return a checksum that differs if rule, wildcards, parameters, or an input's name or content time differ.
-
-    Args:
-        rule: name of the rule.
-        wildcards: values of the wildcards.
-        params: values of the parameters.
-        inputs: paths of the input files.
-    """
-    parts = {
-        "rule": rule,
-        "wildcards": [str(value) for value in wildcards],
-        "params": [str(value) for value in params],
-        "inputs": [(str(path), _modified(Path(str(path)))) for path in inputs],
-    }
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _modified(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
 Job = Any  # of Snakemake
-
-
-def job_name(job: Job) -> str:
-    """Return the rule and the wildcards of a job, as a user knows the job."""
-    return str(job.name) if job.is_group() else " ".join([str(job.rule.name), *map(str, list(job.wildcards))])
-
-
-def job_checksum(job: Job) -> str:
-    """Return the checksum of what a job does; an empty string for a group of jobs."""
-    if job.is_group():
-        return ""
-    return task_checksum(str(job.rule.name), list(job.wildcards), list(job.params), list(job.input))
-
-
-def end_tries(job: Job) -> None:
-    """Let Snakemake count the next error of a job as the error of its last try."""
-    job.attempt = max(job.attempt, job.restart_times + 1)
-
-
-def compute_resources_again(job: Job) -> None:
-    """Forget the resources of a job, for example its memory, which depends on its attempts."""
-    job.attempt = job.attempt  # the setter does it
-
-
-def is_training(job: Job) -> bool:
-    """Return True if the job trains; only trainings have this resource."""
-    return job.resources.get("on_preemption") is not None
-
-
-def read_profile(path: Path) -> dict[str, Any]:
-    """Return the settings of a profile, or none if there is no such file. Raises UserError if it is no YAML."""
-    if not path.exists():
-        return {}
-    try:
-        settings = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: cannot read the profile ({error}); repair it") from None
-    return settings if isinstance(settings, dict) else {}
-
-
-def resource_value(value: Any) -> Any:
-    """Return a resource of a profile as Snakemake evaluates it.
-
-    Return None if the value depends on the job or the environment, or is text with a unit, such as `2h` or `4GB`.
-    """
-    if not isinstance(value, str):
-        return value
-    try:
-        return ast.literal_eval(value)
-    except (SyntaxError, ValueError):
-        # A name is no expression for Snakemake, but text.
-        return None if re.search(r"^\?|^[\d.]+ ?\w+$|\b(attempt|input|threads|wildcards)\b", value) else value
-
-
-class WaitingJobs:
-    """Submits one job at a time; after a refusal, all jobs wait behind the refused one.
-
-    Args:
-        submit: submits a job; calls `add_refused` if the batch system refuses it for now.
-        after: calls a function with its arguments in a thread after a number of seconds.
-    """
-
-    def __init__(self, submit: Callable[[Job], None], after: Callable[..., Any]) -> None:
-        self._submit, self._after = submit, after
-        self._jobs: deque[Job] = deque()
-        self._backoff, self._refusals, self._lock = Backoff(), 0, RLock()
-
-    def submit(self, job: Job) -> None:
-        """Submit a job now, or after the jobs that wait."""
-        with self._lock:
-            if self._jobs:
-                self._jobs.append(job)
-            else:
-                self._submit(job)
-
-    def add_refused(self, job: Job) -> float:
-        """Let a refused job wait before all others; return the seconds after which it is tried again."""
-        delay = self._backoff.delay()
-        with self._lock:
-            self._jobs.appendleft(job)
-            self._refusals += 1
-            self._after(delay, self._submit_after, self._refusals)
-        return delay
-
-    def accepted(self) -> None:
-        """Note an accepted submission: the delay after the next refusal is the shortest."""
-        self._backoff.succeeded()
-
-    def job_ended(self) -> None:
-        """Submit the waiting jobs, because a limit of submitted jobs may have room now."""
-        # The batch system may still count the ended job: the next delay is short.
-        self._backoff.succeeded()
-        self._submit_waiting()
-
-    def _submit_after(self, refusal: int) -> None:
-        # After a later refusal, the jobs wait for that refusal's delay.
-        if refusal == self._refusals:
-            self._submit_waiting()
-
-    def _submit_waiting(self) -> None:
-        """Submit the waiting jobs in their order until one is refused."""
-        with self._lock:
-            refusals = self._refusals
-            while self._jobs and self._refusals == refusals:
-                self._submit(self._jobs.popleft())
-
-
 SubmittedJob = Any  # SubmittedJobInfo of Snakemake's executor interface
 UNKNOWN_REFUSALS = 3  # submissions of a job that end with an answer that is neither a limit nor a mistake
+# No plugin quotes the path of the Python interpreter, and the plugin for LSF does not quote the working folder.
+UNQUOTED = r"[\w@%+=:,./-]"
 
 
 class LastingSubmission(ABC):
@@ -264,12 +77,7 @@ class LastingSubmission(ABC):
         super().shutdown()  # type: ignore[misc]
 
     def _after_refusal(self, job: Job, text: str) -> str | None:
-        """Submit a refused job again later, or return the error to report.
-
-        Args:
-            job: the job.
-            text: what the command of the batch system printed.
-        """
+        """Submit a refused job again later, or return the error to report; `text` is what the batch system printed."""
         refusal = self._refusal(text)
         if refusal.kind is RefusalKind.UNKNOWN or refusal.may_be_submitted:
             self._unclear.add(job)
@@ -397,3 +205,162 @@ class LastingSubmission(ABC):
 def status_file_of(info: SubmittedJob) -> StatusFile:
     """Return the status file of a submitted job."""
     return StatusFile(Path(info.aux["status_file"]))
+
+
+class WaitingJobs:
+    """Submits one job at a time; after a refusal, all jobs wait behind the refused one.
+
+    Args:
+        submit: submits a job; calls `add_refused` if the batch system refuses it for now.
+        after: calls a function with its arguments in a thread after a number of seconds.
+    """
+
+    def __init__(self, submit: Callable[[Job], None], after: Callable[..., Any]) -> None:
+        self._submit, self._after = submit, after
+        self._jobs: deque[Job] = deque()
+        self._backoff, self._refusals, self._lock = Backoff(), 0, RLock()
+
+    def submit(self, job: Job) -> None:
+        """Submit a job now, or after the jobs that wait."""
+        with self._lock:
+            if self._jobs:
+                self._jobs.append(job)
+            else:
+                self._submit(job)
+
+    def add_refused(self, job: Job) -> float:
+        """Let a refused job wait before all others; return the seconds after which it is tried again."""
+        delay = self._backoff.delay()
+        with self._lock:
+            self._jobs.appendleft(job)
+            self._refusals += 1
+            self._after(delay, self._submit_after, self._refusals)
+        return delay
+
+    def accepted(self) -> None:
+        """Note an accepted submission: the delay after the next refusal is the shortest."""
+        self._backoff.succeeded()
+
+    def job_ended(self) -> None:
+        """Submit the waiting jobs, because a limit of submitted jobs may have room now."""
+        # The batch system may still count the ended job: the next delay is short.
+        self._backoff.succeeded()
+        self._submit_waiting()
+
+    def _submit_after(self, refusal: int) -> None:
+        # After a later refusal, the jobs wait for that refusal's delay.
+        if refusal == self._refusals:
+            self._submit_waiting()
+
+    def _submit_waiting(self) -> None:
+        """Submit the waiting jobs in their order until one is refused."""
+        with self._lock:
+            refusals = self._refusals
+            while self._jobs and self._refusals == refusals:
+                self._submit(self._jobs.popleft())
+
+
+def job_name(job: Job) -> str:
+    """Return the rule and the wildcards of a job, as a user knows the job."""
+    return str(job.name) if job.is_group() else " ".join([str(job.rule.name), *map(str, list(job.wildcards))])
+
+
+def job_checksum(job: Job) -> str:
+    """Return a checksum of rule, wildcards, parameters, and names and times of the inputs; empty for a group of jobs."""
+    if job.is_group():
+        return ""
+    parts = {
+        "rule": str(job.rule.name),
+        "wildcards": [str(value) for value in job.wildcards],
+        "params": [str(value) for value in job.params],
+        "inputs": [(str(path), _modified(Path(str(path)))) for path in job.input],
+    }
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def end_tries(job: Job) -> None:
+    """Let Snakemake count the next error of a job as the error of its last try."""
+    job.attempt = max(job.attempt, job.restart_times + 1)
+
+
+def compute_resources_again(job: Job) -> None:
+    """Forget the resources of a job, for example its memory, which depends on its attempts."""
+    job.attempt = job.attempt  # the setter does it
+
+
+def is_training(job: Job) -> bool:
+    """Return True if the job trains; only trainings have this resource."""
+    return job.resources.get("on_preemption") is not None
+
+
+def read_profile(path: Path) -> dict[str, Any]:
+    """Return the settings of a profile, or none if there is no such file. Raises UserError if it is no YAML."""
+    if not path.exists():
+        return {}
+    try:
+        settings = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: cannot read the profile ({error}); repair it") from None
+    return settings if isinstance(settings, dict) else {}
+
+
+def resource_value(value: Any) -> Any:
+    """Return a resource of a profile as Snakemake evaluates it.
+
+    Return None if the value depends on the job or the environment, or is text with a unit, such as `2h` or `4GB`.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        # A name is no expression for Snakemake, but text.
+        return None if re.search(r"^\?|^[\d.]+ ?\w+$|\b(attempt|input|threads|wildcards)\b", value) else value
+
+
+@dataclass(frozen=True)
+class ShellPaths:
+    """The characters that the plugin of a batch system passes to a job unchanged, as regular expressions.
+
+    Attributes:
+        folder: characters of the working folder.
+        file: characters of the Snakefile, the experiment file and the input files.
+    """
+
+    folder: str
+    file: str
+
+    def problem(self, workflow: Any) -> str | None:
+        """Return why jobs of a workflow of Snakemake cannot be submitted, or None."""
+        inputs = (path for job in workflow.dag.jobs for path in job.input)
+        files = [workflow.main_snakefile, *(workflow.overwrite_configfiles or []), *inputs]
+        found = self.problem_of(str(workflow.workdir_init), map(str, files))
+        return f"nnlo: {found}" if found else None
+
+    def problem_of(self, folder: str, names: Iterable[str]) -> str | None:
+        """Return why jobs cannot be submitted from a working folder with files of these names, or None."""
+        files = ((path, self.file, "a file") for path in names)
+        folders = [
+            (folder, self.folder, "a working folder"),
+            (sys.executable, UNQUOTED, "a Python environment in a folder"),
+        ]
+        for path, characters, what in (*folders, *files):
+            if refused := re.sub(characters, "", path):
+                return (
+                    f"{path}: jobs of the batch system cannot use {what} with {refused[0]!r} in its path, which "
+                    "Snakemake does not quote; rename or move it, or run on this machine with --profile local"
+                )
+        return None
+
+
+# The submitting shell reads the command of a job between double quotes, which the plugin for Slurm escapes in the command.
+# Snakemake takes a path that starts with a quote for a quoted path.
+SLURM_PATHS = ShellPaths(folder=r"""[^$`\\\n"]""", file=r"""[^$`\\\n"']|(?<!^)'""")
+LSF_PATHS = ShellPaths(folder=UNQUOTED, file=r"""[^$`\\\n"']""")

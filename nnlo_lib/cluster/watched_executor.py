@@ -1,12 +1,8 @@
-"""Mixin of Snakemake executors: what follows the end of a job (resubmit, count a try, give up).
+"""The behavior that Snakemake's executors of Slurm and LSF lack, as a base class to put before theirs.
 
-The attempts of the training that a submitted job makes, completed after the end of the job.
-
-The behavior that Snakemake's executors of Slurm and LSF lack, as a base class to put before theirs.
-
-It replaces the look at active jobs (`check_active_jobs`) and decides on tries; LastingSubmission repeats submissions and takes over
-jobs of an earlier Snakemake. The plugin still does submission, resources and job steps. docs/develop/executors.md lists each
-departure.
+It replaces the look at active jobs (`check_active_jobs`) and asks the retry policy what follows the end of a job;
+LastingSubmission repeats submissions and takes over jobs of an earlier Snakemake. The plugin still does submission, resources
+and job steps. docs/develop/executors.md lists each departure.
 """
 
 import asyncio
@@ -33,30 +29,6 @@ from nnlo_lib.launch.attempt_recovery import all_attempts, record_lost_attempt
 from nnlo_lib.state.attempt_outcome import Action, Decision, EndReport, count_without_record, decide
 from nnlo_lib.state.attempts import Attempt
 from nnlo_lib.state.out_of_memory import job_exit_reason
-
-
-def attempts_of_ended_job(job: BatchJob, outputs: Sequence[str], ranks: int) -> list[Attempt]:
-    """Return the attempts of a training; a job that ran out of memory before its first line gets one.
-
-    Args:
-        job: the job, which has ended.
-        outputs: output files of the job; `state/` is beside them.
-        ranks: number of ranks of the training.
-
-    Raises:
-        OSError: if the record cannot be read or written.
-    """
-    for folder in sorted({Path(output).parent for output in outputs}):
-        state = RunPaths(folder).state.folder
-        attempts = all_attempts(state, ranks, ended=True)
-        if attempts and attempts[-1].job == job.job_id:
-            return attempts
-        if job_exit_reason(job) == "out of memory" and record_lost_attempt(
-            state, job, "out of memory", ranks
-        ):
-            return all_attempts(state, ranks, ended=True)
-        return attempts
-    return []
 
 
 class WatchedExecutor(LastingSubmission):
@@ -95,18 +67,17 @@ class WatchedExecutor(LastingSubmission):
     def _has_ended(self, info: SubmittedJob, report: JobReport) -> bool:
         """Report the end of a job to Snakemake; return False if the job must be judged again later."""
         try:
-            return self._succeed(info) if report.fate is Fate.DONE else self._follow(info, report)
+            if report.fate is not Fate.DONE:
+                return self._follow(info, report)
+            self.report_job_success(info)  # type: ignore[attr-defined]
+            if not getattr(self.workflow.executor_settings, "keep_successful_logs", True):
+                Path(self._log_of(info)).unlink(missing_ok=True)
+            return True
         except OSError as error:
             self._say(
                 f"job {info.external_jobid} ({job_name(info.job)}) ended; cannot read its files: {error}"
             )
             return False
-
-    def _succeed(self, info: SubmittedJob) -> bool:
-        self.report_job_success(info)  # type: ignore[attr-defined]
-        if not getattr(self.workflow.executor_settings, "keep_successful_logs", True):
-            Path(self._log_of(info)).unlink(missing_ok=True)
-        return True
 
     def _follow(self, info: SubmittedJob, report: JobReport) -> bool:
         """Submit a job that did not succeed again, or report the error; return False if neither is possible now."""
@@ -138,3 +109,19 @@ class WatchedExecutor(LastingSubmission):
         status, tries = status_file_of(info).command_status, self._tries_without_record.get(job, 0)
         end = EndReport(report, status, int(ask("runtime") or 0), tries)
         return decide(attempts if is_recorded else [], end)
+
+
+def attempts_of_ended_job(job: BatchJob, outputs: Sequence[str], ranks: int) -> list[Attempt]:
+    """Return the attempts of a training; a job that ran out of memory before its first line gets one.
+
+    `state/` is beside the output files. Raises OSError if the record cannot be read or written.
+    """
+    if not outputs:
+        return []
+    state = RunPaths(min(Path(output).parent for output in outputs)).state.folder
+    attempts = all_attempts(state, ranks, ended=True)
+    if attempts and attempts[-1].job == job.job_id:
+        return attempts
+    if job_exit_reason(job) == "out of memory" and record_lost_attempt(state, job, "out of memory", ranks):
+        return all_attempts(state, ranks, ended=True)
+    return attempts
