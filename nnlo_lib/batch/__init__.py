@@ -1,7 +1,4 @@
-"""Jobs of the batch systems Slurm and LSF.
-
-What NNLO knows about the batch systems Slurm and LSF.
-"""
+"""Jobs of the batch systems Slurm and LSF: states, queries, refused submissions, and a job's own record."""
 
 from nnlo_lib.batch.batch_job import BatchJob, parse_slurm_minutes
 from nnlo_lib.batch.scheduler_query import query_scheduler

@@ -1,9 +1,4 @@
-"""A job of Slurm or LSF: id, minutes left, why it stops, requeue.
-
-State and end of LSF jobs.
-
-A job of a batch system, and the questions that a process asks about it.
-"""
+"""A job of Slurm or LSF, and the questions that a process asks about it: minutes left, reason of a stop, requeue."""
 
 import os
 import re
@@ -15,20 +10,6 @@ from nnlo_lib.batch.job_states import fate_of_state, reason_of_state
 from nnlo_lib.batch.scheduler_query import UNKNOWN_DECISION, StopDecision, query_scheduler, request_scheduler
 from nnlo_lib.batch.slurm_job import SlurmRecord, slurm_exit_reason, slurm_stop_decision
 from nnlo_lib.core.errors import ExitReason
-
-
-def lsf_exit_reason(job_id: str) -> ExitReason:
-    """Return why the job ended; `killed` if that is unknown."""
-    text = query_scheduler("bjobs", "-a", "-noheader", "-o", "exit_reason", job_id)
-    return reason_of_state(text) or "killed"
-
-
-def lsf_minutes_left(job_id: str) -> float | None:
-    """Return the minutes that the job may still run, or None if LSF does not report them."""
-    # LSF prints hours:minutes and a letter.
-    found = re.match(r"(\d+):(\d+)", query_scheduler("bjobs", "-noheader", "-o", "time_left", job_id))
-    return int(found[1]) * 60.0 + int(found[2]) if found else None
-
 
 COMMANDS = {"slurm": "scontrol", "lsf": "bjobs"}  # by which a host of the batch system is recognized
 
@@ -67,15 +48,21 @@ class BatchJob:
     def minutes_left(self) -> float | None:
         """Return the minutes that the job may still run, or None if the scheduler does not report them."""
         if self.scheduler == "lsf":
-            return lsf_minutes_left(self.job_id)
+            # LSF prints hours:minutes and a letter.
+            left = query_scheduler("bjobs", "-noheader", "-o", "time_left", self.job_id)
+            found = re.match(r"(\d+):(\d+)", left)
+            return int(found[1]) * 60.0 + int(found[2]) if found else None
         # The number of the last task of an array is the number of the array, of which squeue lists all tasks.
         listed = query_scheduler("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%A|%L")
         rows = dict(line.strip().split("|", 1) for line in listed.splitlines() if "|" in line)
         return parse_slurm_minutes(rows.get(self.job_id, ""))
 
     def exit_reason(self) -> ExitReason:
-        """Return why the job, or its last run before a requeue, ended; `killed` if its state does not tell it."""
-        return slurm_exit_reason(self.job_id) if self.scheduler == "slurm" else lsf_exit_reason(self.job_id)
+        """Return why the job, or its last run before a requeue, ended; `killed` if that is unknown."""
+        if self.scheduler == "slurm":
+            return slurm_exit_reason(self.job_id)
+        text = query_scheduler("bjobs", "-a", "-noheader", "-o", "exit_reason", self.job_id)
+        return reason_of_state(text) or "killed"
 
     def stop_decision(self) -> StopDecision:
         """Return why the scheduler stops this running job, after a process of the job has received SIGTERM.

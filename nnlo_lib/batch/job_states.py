@@ -1,4 +1,4 @@
-"""The states of jobs in Slurm and LSF, in one table: the fate that each means, and why a run ended that ended so."""
+"""States of jobs in Slurm and LSF: the fate of a job in each state, and why a run ended that ended in the state."""
 
 import re
 from collections.abc import Mapping
@@ -27,10 +27,9 @@ class Fate(Enum):
 
 @dataclass(frozen=True)
 class JobReport:
-    """What is known about one job.
+    """Report of a batch system about one job.
 
     Attributes:
-        fate: stage of the job.
         state: state in the words of the batch system.
         reason: why the job is pending, in the words of the batch system; an empty string if unknown.
     """
@@ -56,6 +55,7 @@ class QueueReport:
 PREEMPTED = "PREEMPTED"  # state of a job that the batch system ended for another, in the words of Slurm
 NO_ANSWER = QueueReport({}, is_complete=False)
 
+_UNKNOWN = (Fate.RUNNING, None)  # no answer, or a state of a newer batch system: the job may still run
 # Fate, and exit reason of a run that ended in this state; None if the state does not tell it.
 JOB_STATES: dict[str, tuple[Fate, ExitReason | None]] = {
     # squeue(1) and sacct(1), JOB STATE CODES, from Slurm 20.11 to 25.05.
@@ -130,7 +130,6 @@ JOB_STATES: dict[str, tuple[Fate, ExitReason | None]] = {
     "TERM_FORCE_ADMIN": (Fate.CANCELED, "canceled"),
     "TERM_BUCKET_KILL": (Fate.CANCELED, "canceled"),
 }
-_UNKNOWN = (Fate.RUNNING, None)  # no answer, or a state of a newer batch system: the job may still run
 
 
 def fate_of_state(state: str) -> Fate:
@@ -144,13 +143,7 @@ def reason_of_state(state: str) -> ExitReason | None:
 
 
 def lsf_report(state: str, exit_reason: str = "", pending_reason: str = "") -> JobReport:
-    """Return the report of a job of LSF.
-
-    Args:
-        state: state in the words of bjobs.
-        exit_reason: text with the termination reason, if any.
-        pending_reason: why the job is pending.
-    """
+    """Return the report of a job of LSF, from its state in the words of bjobs and the text of its termination reason."""
     fate = fate_of_state(state)
     if fate is not Fate.FAILED:
         return JobReport(fate, state, pending_reason if fate is Fate.PENDING else "")

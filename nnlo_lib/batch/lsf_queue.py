@@ -1,4 +1,4 @@
-"""Looks at jobs in LSF: one bjobs for all, then bhist and bacct for the jobs that LSF has purged."""
+"""Queries of LSF: one bjobs for all jobs, then bhist and bacct for the jobs that LSF has purged; parameters of the site."""
 
 import os
 import re
@@ -35,7 +35,8 @@ class LsfQueue:
         jobs = {number: report for number, report in _parse(answer.stdout) if number in wanted}
         # bjobs ends with an error if it does not know one of the jobs.
         missing = wanted - set(jobs)
-        purged = missing & _not_found(answer.stdout + answer.stderr, missing)
+        text = answer.stdout + answer.stderr
+        purged = missing if NONE_FOUND.search(text) else missing & set(NOT_FOUND.findall(text))
         return QueueReport(jobs | self._look_in_history(purged), is_complete=purged == missing)
 
     def cancel(self, *numbers: str) -> bool:
@@ -69,6 +70,26 @@ class LsfQueue:
         return found
 
 
+def _parse(text: str) -> Iterator[tuple[str, JobReport]]:
+    for line in text.splitlines():
+        number, *fields = line.strip().split("|", 3)
+        if len(fields) == 3:
+            state, exit_reason, pending_reason = (field.strip().removeprefix("-") for field in fields)
+            yield number, lsf_report(state, exit_reason, pending_reason.rstrip(";"))
+
+
+def _parse_history(text: str, wanted: set[str]) -> dict[str, JobReport]:
+    """Return the last end of each job in the output of `bhist -l` or `bacct -l`."""
+    # Both break lines at a fixed width, also inside words.
+    sections = re.split(r"Job<(\d+)>,", re.sub(r"\s+", "", text))
+    found = {}
+    for number, events in zip(sections[1::2], sections[2::2], strict=True):
+        ends = list(ENDS.finditer(events))
+        if ends and number in wanted:
+            found[number] = lsf_report("EXIT" if ends[-1][1] == "exit" else "DONE", ends[-1][2] or "")
+    return found
+
+
 def site_parameters(
     run: Command = run_command, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
@@ -92,28 +113,3 @@ def site_parameters(
         "LSF_CLUSTER": cluster,
         "LSF_MEMFMT": environment.get("SNAKEMAKE_LSF_MEMFMT", "percpu").lower(),
     }
-
-
-def _parse(text: str) -> Iterator[tuple[str, JobReport]]:
-    for line in text.splitlines():
-        number, *fields = line.strip().split("|", 3)
-        if len(fields) == 3:
-            state, exit_reason, pending_reason = (field.strip().removeprefix("-") for field in fields)
-            yield number, lsf_report(state, exit_reason, pending_reason.rstrip(";"))
-
-
-def _not_found(text: str, missing: set[str]) -> set[str]:
-    """Return the jobs of which bjobs says that they do not exist."""
-    return missing if NONE_FOUND.search(text) else set(NOT_FOUND.findall(text))
-
-
-def _parse_history(text: str, wanted: set[str]) -> dict[str, JobReport]:
-    """Return the last end of each job in the output of `bhist -l` or `bacct -l`."""
-    # Both break lines at a fixed width, also inside words.
-    sections = re.split(r"Job<(\d+)>,", re.sub(r"\s+", "", text))
-    found = {}
-    for number, events in zip(sections[1::2], sections[2::2], strict=True):
-        ends = list(ENDS.finditer(events))
-        if ends and number in wanted:
-            found[number] = lsf_report("EXIT" if ends[-1][1] == "exit" else "DONE", ends[-1][2] or "")
-    return found

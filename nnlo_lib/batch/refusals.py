@@ -1,11 +1,4 @@
-"""Refused submissions and waiting jobs: what passes with time, what the user must change, when to try again.
-
-Why jobs wait in the queue: once for a reason that does not pass by itself, now and then one line for all others.
-
-When to submit again after the batch system refused a submission for now.
-
-Refused submissions: which of them pass with time, and which are mistakes of the request.
-"""
+"""Refused submissions and pending jobs: what passes with time, when to submit again, and what the user must change."""
 
 import re
 import time
@@ -16,7 +9,8 @@ from enum import Enum
 
 from nnlo_lib.batch.job_states import Fate, JobReport
 
-INTERVAL_S = 300.0  # seconds between lines about jobs that wait for their turn
+FIRST_DELAY_S, MAX_DELAY_S = 10.0, 300.0  # before the next submission
+INTERVAL_S = 300.0  # between lines about jobs that wait for their turn
 # JOB REASON CODES of squeue(1), by what a user must do. A name stands for all reasons that contain the name.
 REMEDIES: tuple[tuple[str, str], ...] = (
     ("PartitionTimeLimit", "lower resources.runtime, or set resources.partition"),
@@ -38,89 +32,6 @@ REMEDIES: tuple[tuple[str, str], ...] = (
     ("ReqNodeNotAvail", "ask the site when the nodes return"),
     ("suspended by", "bresume the job"),  # LSF: PSUSP
 )
-PASSING = ("None", "", "Priority", "Resources", "BeginTime", "Cleaning", "Prolog", "QOSMaxJobsPerUserLimit")
-
-
-def remedy_of(reason: str) -> str:
-    """Return what a user must do so that a job with this pending reason starts; empty if waiting is enough."""
-    compact = reason.replace("_", "")
-    return next((remedy for name, remedy in REMEDIES if name in compact or name in reason), "")
-
-
-class PendingExplainer:
-    """Lines about pending jobs.
-
-    Args:
-        say: prints a line.
-        clock: returns seconds.
-    """
-
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._say, self._clock = say, clock
-        self._named: set[tuple[str, str]] = set()
-        self._next_line = clock() + INTERVAL_S
-
-    def explain(self, reports: Mapping[str, JobReport], names: Mapping[str, str]) -> None:
-        """Print what is new about the pending jobs.
-
-        Args:
-            reports: report of each job, by number.
-            names: what each job does, by number.
-        """
-        pending = {number: each.reason for number, each in reports.items() if each.fate is Fate.PENDING}
-        for number, reason in pending.items():
-            if (remedy := remedy_of(reason)) and (number, reason) not in self._named:
-                self._named.add((number, reason))
-                self._say(f"job {number} ({names[number]}) does not start: {reason}; {remedy}")
-        others = Counter(reason or "no reason given" for reason in pending.values() if not remedy_of(reason))
-        if others and self._clock() >= self._next_line:
-            self._next_line = self._clock() + INTERVAL_S
-            reasons = ", ".join(f"{reason} {count}" for reason, count in others.most_common())
-            self._say(f"jobs that wait in the queue: {others.total()} ({reasons})")
-
-
-FIRST_DELAY_S, MAX_DELAY_S = 10.0, 300.0
-
-
-@dataclass
-class Backoff:
-    """Delays that double from FIRST_DELAY_S to MAX_DELAY_S; `succeeded` starts again."""
-
-    _next: float = FIRST_DELAY_S
-
-    def delay(self) -> float:
-        """Return the seconds to wait before the next submission."""
-        delay, self._next = self._next, min(2 * self._next, MAX_DELAY_S)
-        return delay
-
-    def succeeded(self) -> None:
-        """Start with the shortest delay again."""
-        self._next = FIRST_DELAY_S
-
-
-class RefusalKind(Enum):
-    """Whether the same request may be accepted later."""
-
-    TRANSIENT = "transient"
-    PERMANENT = "permanent"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A refused submission.
-
-    Attributes:
-        kind: whether to submit again.
-        sentence: reason and remedy, without the command that was refused.
-        may_be_submitted: whether the answer was lost, so that the job may be in the queue nevertheless.
-    """
-
-    kind: RefusalKind
-    sentence: str
-    may_be_submitted: bool = False
-
-
 # sbatch(1), slurm_strerror; in the order in which they are looked for: Slurm says "job submit limit" in its sentence about
 # all limits, so the name of the limit must come first.
 _LOST_ANSWERS = r"Socket timed out|Failed in sending/receiving a message|Zero Bytes were transmitted|Communication connection failure|timed out|Connection reset"
@@ -151,6 +62,29 @@ _PERMANENT = (
 )  # fmt: skip
 
 
+class RefusalKind(Enum):
+    """Whether the same request may be accepted later."""
+
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A refused submission.
+
+    Attributes:
+        kind: whether to submit again.
+        sentence: reason and remedy, without the command that was refused.
+        may_be_submitted: whether the answer was lost, so that the job may be in the queue nevertheless.
+    """
+
+    kind: RefusalKind
+    sentence: str
+    may_be_submitted: bool = False
+
+
 def classify_refusal(text: str, known: str = "") -> Refusal:
     """Return what a refused submission means.
 
@@ -179,3 +113,52 @@ def _scheduler_words(text: str) -> str:
             re.sub(r"^(Batch job submission failed|allocation failure): ", "", line) for line in lines if line
         )
     )
+
+
+@dataclass
+class Backoff:
+    """Delays that double from FIRST_DELAY_S to MAX_DELAY_S; `succeeded` starts again."""
+
+    _next: float = FIRST_DELAY_S
+
+    def delay(self) -> float:
+        """Return the seconds to wait before the next submission."""
+        delay, self._next = self._next, min(2 * self._next, MAX_DELAY_S)
+        return delay
+
+    def succeeded(self) -> None:
+        """Start with the shortest delay again."""
+        self._next = FIRST_DELAY_S
+
+
+def remedy_of(reason: str) -> str:
+    """Return what a user must do so that a job with this pending reason starts; empty if waiting is enough."""
+    compact = reason.replace("_", "")
+    return next((remedy for name, remedy in REMEDIES if name in compact or name in reason), "")
+
+
+class PendingExplainer:
+    """Lines about pending jobs.
+
+    Args:
+        say: prints a line.
+        clock: returns seconds.
+    """
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._clock = say, clock
+        self._named: set[tuple[str, str]] = set()
+        self._next_line = clock() + INTERVAL_S
+
+    def explain(self, reports: Mapping[str, JobReport], names: Mapping[str, str]) -> None:
+        """Print what is new about the pending jobs; `reports` and `names`, what each job does, are by number."""
+        pending = {number: each.reason for number, each in reports.items() if each.fate is Fate.PENDING}
+        for number, reason in pending.items():
+            if (remedy := remedy_of(reason)) and (number, reason) not in self._named:
+                self._named.add((number, reason))
+                self._say(f"job {number} ({names[number]}) does not start: {reason}; {remedy}")
+        others = Counter(reason or "no reason given" for reason in pending.values() if not remedy_of(reason))
+        if others and self._clock() >= self._next_line:
+            self._next_line = self._clock() + INTERVAL_S
+            reasons = ", ".join(f"{reason} {count}" for reason, count in others.most_common())
+            self._say(f"jobs that wait in the queue: {others.total()} ({reasons})")

@@ -1,9 +1,4 @@
-"""Run a command of the scheduler with a time limit; the decision to stop a job.
-
-Commands of the batch system of this host. A query that fails counts as one with empty output.
-
-The scheduler's decision on a job whose processes have received a stop signal.
-"""
+"""Commands of the batch system of this host, with a time limit; the scheduler's decision to stop a job."""
 
 import os
 import re

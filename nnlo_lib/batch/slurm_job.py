@@ -1,12 +1,6 @@
-"""Why Slurm ended a job: record of slurmctld, accounting, exit reason.
-
-Ends of a job's runs in Slurm's accounting, which some sites do not have.
-
-The record of a job in the memory of slurmctld, which exists without accounting.
+"""Why Slurm ended or stops a job: from the record of slurmctld, and from the accounting; each may be missing.
 
 slurmctld removes the record MinJobAge seconds after the end of the job (300 s by default).
-
-Why Slurm ends a job, from the controller's record and from the accounting, each of which may be missing.
 """
 
 import re
@@ -19,32 +13,8 @@ from nnlo_lib.batch.job_states import Fate, fate_of_state, reason_of_state
 from nnlo_lib.batch.scheduler_query import UNKNOWN_DECISION, StopDecision, query_scheduler
 from nnlo_lib.core.errors import ExitReason
 
-SACCT = ("sacct", "-n", "-P")
-
-
-def last_end(job_id: str) -> str:
-    """Return the state in which the last run that has ended did so, or an empty string if it is unknown."""
-    # -D also lists the runs before a requeue, oldest first; -X leaves out the steps of the job.
-    states = [row["State"] for row in accounting_rows(job_id, ("JobID", "JobIDRaw", "State"), "-D", "-X")]
-    ends = [state for state in states if reason_of_state(state) or not fate_of_state(state).is_active]
-    return ends[-1] if ends else ""
-
-
-def accounting_rows(job_id: str, fields: Sequence[str], *options: str) -> list[dict[str, str]]:
-    """Return the rows of a job and its steps (7, 7.batch, 7.0), by field.
-
-    sacct lists all tasks of an array if asked for the number of its last task, which is the number of the array.
-    """
-    lines = query_scheduler(*SACCT, f"--jobs={job_id}", *options, "-o", ",".join(fields)).splitlines()
-    rows = [
-        dict(zip(fields, line.split("|"), strict=True))
-        for line in lines
-        if line.count("|") == len(fields) - 1
-    ]
-    return [row for row in rows if job_id in {row[name].partition(".")[0] for name in ("JobID", "JobIDRaw")}]
-
-
 MAX_CLOCK_SKEW_S = 20  # between the hosts; the shortest time limit of Slurm is 60 s
+TIME_LIMIT_REASONS = ("TimeLimit", "DeadLine")
 
 
 @dataclass(frozen=True)
@@ -123,12 +93,19 @@ class SlurmRecord:
         return self.fields.get("PreemptTime", "None") != "None"
 
 
-TIME_LIMIT_REASONS = ("TimeLimit", "DeadLine")
-
-
 def slurm_exit_reason(job_id: str) -> ExitReason:
     """Return why the last run of the job that has ended did so; `killed` if its state does not tell it."""
     return reason_of_state(last_end(job_id) or _recorded_end(job_id)) or "killed"
+
+
+def _recorded_end(job_id: str) -> str:
+    record = SlurmRecord.query(job_id)
+    if record is None:
+        return ""
+    if record.is_live:
+        # Slurm queues a job again after a preemption or a node failure, or because a user requests it.
+        return "REQUEUED" if record.has_run_before or record.is_requeued else ""
+    return record.state
 
 
 def slurm_stop_decision(job_id: str) -> StopDecision:
@@ -149,11 +126,25 @@ def slurm_stop_decision(job_id: str) -> StopDecision:
     return StopDecision("preempted" if preempted else "canceled")
 
 
-def _recorded_end(job_id: str) -> str:
-    record = SlurmRecord.query(job_id)
-    if record is None:
-        return ""
-    if record.is_live:
-        # Slurm queues a job again after a preemption or a node failure, or because a user requests it.
-        return "REQUEUED" if record.has_run_before or record.is_requeued else ""
-    return record.state
+def last_end(job_id: str) -> str:
+    """Return the state in which the last run that has ended did so, or an empty string if it is unknown."""
+    # -D also lists the runs before a requeue, oldest first; -X leaves out the steps of the job.
+    states = [row["State"] for row in accounting_rows(job_id, ("JobID", "JobIDRaw", "State"), "-D", "-X")]
+    ends = [state for state in states if reason_of_state(state) or not fate_of_state(state).is_active]
+    return ends[-1] if ends else ""
+
+
+def accounting_rows(job_id: str, fields: Sequence[str], *options: str) -> list[dict[str, str]]:
+    """Return the rows of a job and its steps (7, 7.batch, 7.0), by field.
+
+    sacct lists all tasks of an array if asked for the number of its last task, which is the number of the array.
+    """
+    lines = query_scheduler(
+        "sacct", "-n", "-P", f"--jobs={job_id}", *options, "-o", ",".join(fields)
+    ).splitlines()
+    rows = [
+        dict(zip(fields, line.split("|"), strict=True))
+        for line in lines
+        if line.count("|") == len(fields) - 1
+    ]
+    return [row for row in rows if job_id in {row[name].partition(".")[0] for name in ("JobID", "JobIDRaw")}]

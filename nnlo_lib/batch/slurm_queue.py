@@ -1,4 +1,4 @@
-"""Slurm: one squeue for all jobs, sacct and scontrol for the jobs that it lacks, and whether it would accept a job."""
+"""Queries of Slurm: one squeue for all jobs, sacct and scontrol for the jobs that it lacks, and tests of requests."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from nnlo_lib.batch.job_states import NO_ANSWER, JobReport, QueueReport, fate_of
 from nnlo_lib.batch.refusals import RefusalKind, classify_refusal
 from nnlo_lib.batch.scheduler_query import scheduler_environment
 
-ANSWER_TIMEOUT_S = 60  # seconds; a busy slurmctld answers late
+ANSWER_TIMEOUT_S = 60  # a busy slurmctld answers late
 UNKNOWN_JOB = "Invalid job id"
 # Looks in succession that wait for the accounting. A job that slurmctld has forgotten has ended, and only its state is missing.
 ACCOUNTING_LOOKS = 5
@@ -27,61 +27,6 @@ def run_command(*command: str) -> "subprocess.CompletedProcess[str] | None":
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
-
-
-def submitted_number(output: str) -> str:
-    """Return the number of a job from what `sbatch --parsable` and the site's own notices printed.
-
-    Raises ValueError if no line, or more than one, consists of a number with an optional cluster.
-    """
-    lines = {line.strip() for line in output.splitlines()}
-    numbers = [line.partition(";")[0] for line in lines if re.fullmatch(r"\d+(;\S+)?", line)]
-    if len(numbers) != 1:
-        raise ValueError(f"sbatch printed no line with only the number of a job: {output.strip()!r}")
-    return numbers[0]
-
-
-def memory_per_node(memory: int, nodes: int) -> int:
-    """Return the MB of a node for a job with this memory in MB of all nodes: sbatch's `--mem` is per node."""
-    return -(-memory // nodes)
-
-
-def refused_requests(
-    requests: Mapping[str, str], warn: Callable[[str], None], run: Command = run_command
-) -> list[str] | None:
-    """Return the different sentences of Slurm on requests that it would refuse, with their jobs, by `sbatch --test-only`.
-
-    Return None if Slurm refuses none, but gave an answer that cannot be read, or none: one warning says so.
-
-    Args:
-        requests: names of jobs, by the shell command of sbatch that would submit them, without its script.
-        warn: prints a warning.
-        run: runs a command.
-    """
-
-    def test(command: str) -> "subprocess.CompletedProcess[str] | None":
-        return run("sh", "-c", f"{command} --test-only --wrap=true")
-
-    answers = [test(command) for command in list(requests)[:1]]
-    if answers != [None]:  # otherwise the others would wait for an answer, too
-        with ThreadPoolExecutor(MAX_TESTS_AT_ONCE) as pool:
-            answers += pool.map(test, list(requests)[1:])
-    refused: dict[str, list[str]] = {}
-    unclear = ["no answer"] if None in answers else []
-    for name, answer in zip(requests.values(), answers, strict=False):
-        if answer is None or not answer.returncode:
-            continue
-        refusal = classify_refusal(answer.stderr + answer.stdout)
-        # slurmctld's own answer begins so; other words are of a shell or an sbatch that did not reach it.
-        is_answer = refusal.kind is RefusalKind.PERMANENT or "allocation failure: " in answer.stderr
-        if refusal.kind is not RefusalKind.TRANSIENT and is_answer:
-            refused.setdefault(refusal.sentence, []).append(name)
-        else:
-            unclear.append(f"{name}: {refusal.sentence}")
-    if unclear:
-        warn(f"whether Slurm would accept all jobs is unknown; `sbatch --test-only`: {unclear[0]}")
-    problems = [f"{', '.join(names)}: {sentence}" for sentence, names in refused.items()]
-    return problems or (None if unclear else [])
 
 
 class SlurmQueue:
@@ -166,3 +111,56 @@ def _parse(text: str, wanted: set[str]) -> dict[str, JobReport]:
         for row in rows
         if len(row) > 1 and row[0] in wanted
     }
+
+
+def submitted_number(output: str) -> str:
+    """Return the number of a job from what `sbatch --parsable` and the site's own notices printed.
+
+    Raises ValueError if no line, or more than one, consists of a number with an optional cluster.
+    """
+    lines = {line.strip() for line in output.splitlines()}
+    numbers = [line.partition(";")[0] for line in lines if re.fullmatch(r"\d+(;\S+)?", line)]
+    if len(numbers) != 1:
+        raise ValueError(f"sbatch printed no line with only the number of a job: {output.strip()!r}")
+    return numbers[0]
+
+
+def memory_per_node(memory: int, nodes: int) -> int:
+    """Return the MB of a node for a job with this memory in MB of all nodes: sbatch's `--mem` is per node."""
+    return -(-memory // nodes)
+
+
+def refused_requests(
+    requests: Mapping[str, str], warn: Callable[[str], None], run: Command = run_command
+) -> list[str] | None:
+    """Return the different sentences of Slurm on requests that it would refuse, with their jobs, by `sbatch --test-only`.
+
+    Return None if Slurm refuses none, but gave an answer that cannot be read, or none: one warning says so.
+
+    Args:
+        requests: names of jobs, by the shell command of sbatch that would submit them, without its script.
+    """
+
+    def test(command: str) -> "subprocess.CompletedProcess[str] | None":
+        return run("sh", "-c", f"{command} --test-only --wrap=true")
+
+    answers = [test(command) for command in list(requests)[:1]]
+    if answers != [None]:  # otherwise the others would wait for an answer, too
+        with ThreadPoolExecutor(MAX_TESTS_AT_ONCE) as pool:
+            answers += pool.map(test, list(requests)[1:])
+    refused: dict[str, list[str]] = {}
+    unclear = ["no answer"] if None in answers else []
+    for name, answer in zip(requests.values(), answers, strict=False):
+        if answer is None or not answer.returncode:
+            continue
+        refusal = classify_refusal(answer.stderr + answer.stdout)
+        # slurmctld's own answer begins so; other words are of a shell or an sbatch that did not reach it.
+        is_answer = refusal.kind is RefusalKind.PERMANENT or "allocation failure: " in answer.stderr
+        if refusal.kind is not RefusalKind.TRANSIENT and is_answer:
+            refused.setdefault(refusal.sentence, []).append(name)
+        else:
+            unclear.append(f"{name}: {refusal.sentence}")
+    if unclear:
+        warn(f"whether Slurm would accept all jobs is unknown; `sbatch --test-only`: {unclear[0]}")
+    problems = [f"{', '.join(names)}: {sentence}" for sentence, names in refused.items()]
+    return problems or (None if unclear else [])
