@@ -1,9 +1,4 @@
-"""Tables in the terminal: hours of an experiment, stores below data/.
-
-Estimated cost of an experiment before its jobs are submitted: jobs, ranks, cores and hours.
-
-Table of the stores below data/, with the experiments and results that use them.
-"""
+"""Tables in the terminal: jobs, ranks, cores and hours of an experiment before its jobs are submitted; stores below data/."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +14,7 @@ from nnlo_lib.state.finished_run import FinishedRun, finished_runs
 from nnlo_lib.workflow.plan import Plan
 
 HEADINGS = ("run", "jobs", "ranks", "cores", "GPUs", "at most", "core hours", "measured")
+STORE_HEADINGS = ("folder", "samples", "size", "made", "used by")
 
 
 def cost_table(experiment: Experiment) -> str:
@@ -57,8 +53,7 @@ def _measured(plan: Plan, name: str, jobs: int) -> str:
 
 def _slowest_pace(experiment: Experiment) -> Pace | None:
     """Return the pace of the slowest finished run, including the search's best run, or None."""
-    folders = ExperimentPaths(experiment.name).run_folders()
-    paces = [_pace(finished_runs(folder)) for folder in folders]
+    paces = [_pace(finished_runs(folder)) for folder in ExperimentPaths(experiment.name).run_folders()]
     return max((pace for pace in paces if pace), key=lambda pace: pace.epoch_s, default=None)
 
 
@@ -82,16 +77,8 @@ def _startup_and_rest(run: FinishedRun) -> tuple[float, float] | None:
     return startup / starts, seconds["total"] - startup
 
 
-STORE_HEADINGS = ("folder", "samples", "size", "made", "used by")
-
-
 def print_stores(experiment: Experiment | None, file: str | None) -> None:
-    """Print the stores and the fetched files below data/.
-
-    Args:
-        experiment: an experiment whose stores are marked; None: only finished trainings are listed as users.
-        file: name of the experiment's file.
-    """
+    """Print the stores and the fetched files below data/, with the trainings that use them and the experiment's file."""
     users: dict[str, list[str]] = {}
     for store in Plan.of(experiment).stores.values() if experiment else ():
         for folder in (store.folder, store.raw):
@@ -104,7 +91,7 @@ def print_stores(experiment: Experiment | None, file: str | None) -> None:
             each.contents,
             size_text(each.bytes),
             each.changed.strftime("%Y-%m-%d %H:%M"),
-            _shortened(users.get(str(each.folder), [])),
+            _first_of(users.get(str(each.folder), [])),
         )
         for each in list_data_folders()
     ]
@@ -120,5 +107,6 @@ def _trainings() -> Iterator[tuple[str, str]]:
             continue  # not a summary of a training
 
 
-def _shortened(users: list[str]) -> str:
-    return users[0] + (f" and {len(users) - 1} more" if len(users) > 1 else "") if users else "-"
+def _first_of(users: list[str]) -> str:
+    more = f" and {len(users) - 1} more" if len(users) > 1 else ""
+    return f"{users[0]}{more}" if users else "-"

@@ -1,9 +1,4 @@
-"""Description of data and of models before training.
-
-Overview of an experiment's converted data before the training: a description and a picture.
-
-The layers of an experiment's models, and the time of an iteration, without a data set.
-"""
+"""Overview of an experiment before its training: the converted data, the layers of its models, the time of an iteration."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,18 +26,15 @@ def print_data_overview(experiment: Experiment, names: list[str], seed: int) -> 
     """Print the contents of the runs' stores and the samples of each worker.
 
     If the samples are images, write a contact sheet to results/<experiment>/data-<data set>.png; if the samples are points in
-    a plane, a map. With folds, the first one is shown.
+    a plane, a map. With folds, the first one is shown. `seed` is that of the training whose partition is shown.
 
-    Args:
-        experiment: the experiment.
-        names: names of the runs.
-        seed: seed of the training whose partition is shown.
-
-    Raises:
-        UserError: if a store does not exist yet; the message contains the command that creates it.
+    Raises UserError if a store does not exist yet; the message contains the command that creates it.
     """
     plan = Plan.of(experiment)
-    for path, runs in _runs_by_manifest(plan, names).items():
+    stores: dict[Path, dict[str, Run]] = {}
+    for name in names:
+        stores.setdefault(Path(plan.manifest(name)), {})[name] = plan.run(name)
+    for path, runs in stores.items():
         if not path.exists():
             raise UserError(
                 f"file not found: {path}; create it with `nnlo run FILE`, or `snakemake stores "
@@ -54,25 +46,10 @@ def print_data_overview(experiment: Experiment, names: list[str], seed: int) -> 
         print(_write_picture(manifest, ExperimentPaths(experiment.name).folder))
 
 
-def _runs_by_manifest(plan: Plan, names: list[str]) -> dict[Path, dict[str, Run]]:
-    stores: dict[Path, dict[str, Run]] = {}
-    for name in names:
-        stores.setdefault(Path(plan.manifest(name)), {})[name] = plan.run(name)
-    return stores
-
-
 def _worker_partition(
     experiment: Experiment, name: str, run: Run, seed: int, manifest: Path
 ) -> list[Indices]:
-    """Return the samples of each worker as in the training, without staging the store.
-
-    Args:
-        experiment: the experiment.
-        name: name of the run.
-        run: the run.
-        seed: seed of the training.
-        manifest: manifest of the run's store.
-    """
+    """Return the samples of each worker as in the training, without staging the store."""
     unstaged = run.model_copy(update={"data": run.data.model_copy(update={"stage_to": None})})
     fold = None if experiment.folds == 1 else 0
     # The task is never trained, so it needs no folder.
@@ -95,15 +72,9 @@ def print_model_overview(experiment: Experiment, names: list[str], seed: int, tr
     """Print the layers of the models of some runs, each model once.
 
     The shapes of the samples come from the converted data or, before the conversion, from the catalog.
+    With `trust`, network files may run their code when they are read, whatever `model.trust` is.
 
-    Args:
-        experiment: the experiment.
-        names: names of the runs.
-        seed: seed of the initial weights.
-        trust: allow that network files run their code when they are read, whatever `model.trust` is.
-
-    Raises:
-        UserError: if neither has the shapes; the message contains the command that converts the data.
+    Raises UserError if neither has the shapes; the message contains the command that converts the data.
     """
     names_by_text: dict[str, list[str]] = {}
     for name, run, manifest in _runs(experiment, names, trust):
@@ -112,19 +83,20 @@ def print_model_overview(experiment: Experiment, names: list[str], seed: int, tr
         print(f"{', '.join(runs)}: {text}\n")
 
 
+def describe_model(run: Run, manifest: Path, seed: int) -> str:
+    """Return a run's model, its data set and the model's layers as text; the manifest of its store need not exist."""
+    data, dtype = _shapes(run, manifest), parameter_dtype(run.train.precision)
+    tensors = Preprocessor(data, run.data, "cpu", dtype)
+    module = build_random_model(run, tensors.shape, model_output_size(run, data), seed).to(dtype)
+    return f"{run.model.name} on {run.data.dataset}\n{summarize_model(module, tensors.dummy_batch()).text}"
+
+
 def print_iteration_times(
     experiment: Experiment, names: list[str], iterations: int, trust: bool = False
 ) -> None:
     """Train the models of some runs on made-up samples and print the times of an iteration on one rank.
 
-    Args:
-        experiment: the experiment.
-        names: names of the runs.
-        iterations: number of timed iterations.
-        trust: allow that network files run their code when they are read, whatever `model.trust` is.
-
-    Raises:
-        UserError: if the shapes of the samples are unknown.
+    Raises UserError if the shapes of the samples are unknown.
     """
     for name, run, manifest in _runs(experiment, names, trust):
         times = time_iterations(run, _shapes(run, manifest), experiment.seeds[0], iterations)
@@ -132,13 +104,7 @@ def print_iteration_times(
 
 
 def _runs(experiment: Experiment, names: list[str], trust: bool) -> Iterator[tuple[str, Run, Path]]:
-    """Yield name, settings and manifest of some runs.
-
-    Args:
-        experiment: the experiment.
-        names: names of the runs.
-        trust: whether network files may run their code.
-    """
+    """Yield name, settings and manifest of some runs."""
     plan = Plan.of(experiment)
     for name in names:
         run = plan.run(name)
@@ -152,19 +118,3 @@ def _shapes(run: Run, manifest: Path) -> DataManifest:
     if data is None:
         raise unknown_shape_error(run.data, manifest)
     return data
-
-
-def describe_model(run: Run, manifest: Path, seed: int) -> str:
-    """Return a run's model, its data set and the model's layers as text.
-
-    Args:
-        run: the run.
-        manifest: manifest of the run's store, which need not exist.
-        seed: seed of the initial weights.
-    """
-    data = _shapes(run, manifest)
-    tensors = Preprocessor(data, run.data, "cpu", parameter_dtype(run.train.precision))
-    module = build_random_model(run, tensors.shape, model_output_size(run, data), seed).to(
-        parameter_dtype(run.train.precision)
-    )
-    return f"{run.model.name} on {run.data.dataset}\n{summarize_model(module, tensors.dummy_batch()).text}"

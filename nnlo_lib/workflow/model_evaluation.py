@@ -1,8 +1,6 @@
-"""Weights of a finished run in the file format of another system.
+"""Evaluation and export of a trained model without training: a finished run, or a weights file with an experiment.
 
-The model and the data of an evaluation: of a finished run, or of a weights file and an experiment.
-
-Metrics of a trained model without training: a finished run, or a weights file, on its own or other data.
+The metrics are of the data of the training or of other data; the export is the weights in PyDTNN's file format.
 """
 
 from collections.abc import Sequence
@@ -44,6 +42,7 @@ from nnlo_lib.train.task import prepare_store
 logger = get_logger(__name__)
 
 KEYS_OF_TRAINED_MODEL = ("normalize", "crop")  # of `data`; its other keys may differ from the training
+EVALUATED_SPLITS = ("test", "validation")  # in this order, if no split is named
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,6 @@ class EvaluatedModel:
 
     Attributes:
         run: settings of the problem, the loss and the metrics.
-        weights: file of the weights.
-        module: the model.
         tensors: preprocessor of its inputs.
         data: data to evaluate.
         trained: data of the training; equal to `data` for a weights file, whose training is unknown.
@@ -94,6 +91,73 @@ class EvaluatedModel:
     def class_labels(self) -> list[str]:
         """Names of the classes of the model, or their numbers if they have no names."""
         return self.trained.class_labels
+
+
+def evaluate_target(request: EvaluationRequest, wanted_split: str | None = None) -> dict[str, Any]:
+    """Return weights, data, samples, loss, metrics and confusion matrix of a model, as evaluation.json has them.
+
+    Without `wanted_split`, the split is that of evaluation.json for the data of the training; for other data, the test
+    split or the validation split.
+
+    Raises UserError if the target is no model, or if the data do not fit it.
+    """
+    model = load_evaluated_model(request)
+    name, split, samples = _samples(model, wanted_split)
+    result = test_result_of_run(model.run, model.module, model.tensors, split, samples, model.classes)
+    return {
+        "model": str(model.weights),
+        "model_sha256": file_sha256(model.weights),
+        "data": str(model.data.folder),
+        "classes": model.class_labels,
+        "split": name,
+        "samples": len(samples),
+        **result.report,
+    }
+
+
+def evaluation_line(target: Path, report: dict[str, Any]) -> str:
+    """Return samples, loss and metrics of a report as one line."""
+    found = ((name, value) for name, value in report.items() if isinstance(value, float))
+    figures = "  ".join(f"{name} {value:.6g}" for name, value in found)
+    return f"{target}: {report['split']} ({report['samples']:,} samples): {figures}"
+
+
+def refuse_published_output(output: Path | None) -> None:
+    """Raise UserError if a file to write is a folder, or exists among the results of a training."""
+    if output is None:
+        return
+    if output.is_dir():
+        raise UserError(f"--output: {output} is a folder; name a file")
+    if output.exists() and RunPaths(output.parent).summary.exists():
+        raise UserError(f"--output: {output} exists in the folder of a training; name a new file")
+
+
+def _samples(model: EvaluatedModel, wanted: str | None) -> tuple[str, Split, Indices]:
+    """Return the name, the split and the indices of the samples to evaluate."""
+    data = model.data
+    if wanted is None and model.partition is not None:
+        return evaluation_samples(data, model.partition)
+    name = wanted or next((each for each in EVALUATED_SPLITS if each in data.splits), "")
+    if name not in data.splits:
+        reason = f"no split '{name}'" if name else "neither a test nor a validation split"
+        raise UserError(f"--split: {data.folder} has {reason}; choose one of: {', '.join(data.splits)}")
+    split = Split(data, name)
+    return name, split, np.arange(len(split), dtype=np.int64)
+
+
+def export_weights(folder: Path, output: Path, order: AxisOrder, trust: bool) -> int:
+    """Write the weights of a finished run as PyDTNN's NPZ file; return the number of arrays.
+
+    `order` is the order of the axes, `--tensor_format` of PyDTNN. With `trust`, files that the run names may run their
+    code. Raises UserError if the file has another suffix than .npz, or if PyDTNN has no such network.
+    """
+    if output.suffix != ".npz":
+        raise UserError(f"{output}: unknown suffix; name a file with the suffix .npz, PyDTNN's format")
+    model = load_evaluated_model(EvaluationRequest(folder, trust=trust))
+    arrays = pydtnn_arrays(model.module, image_channels(model.tensors.shape), order)
+    with atomic_write(output) as part:
+        write_pydtnn_weights(part, arrays)
+    return len(arrays)
 
 
 def load_evaluated_model(request: EvaluationRequest) -> EvaluatedModel:
@@ -153,10 +217,6 @@ def _trained_data(finished: FinishedRun) -> DataManifest:
     return DataManifest.load(manifest)
 
 
-def _converted(data: DataConfig) -> DataManifest:
-    return DataManifest.load(prepare_store(locate_store(data.store_settings)))
-
-
 def _other_data(request: EvaluationRequest, run: Run) -> DataConfig | None:
     """Return the data that the request names instead of the data of the training; None if it names no data."""
     if request.described is not None:
@@ -206,77 +266,5 @@ def _of_weights(request: EvaluationRequest) -> EvaluatedModel:
     return EvaluatedModel(run, path, module.to(dtype).to(device).eval(), tensors, data, data)
 
 
-EVALUATED_SPLITS = ("test", "validation")  # in this order, if no split is named
-
-
-def evaluate_target(request: EvaluationRequest, wanted_split: str | None = None) -> dict[str, Any]:
-    """Return weights, data, samples, loss, metrics and confusion matrix of a model, as evaluation.json has them.
-
-    Without `wanted_split`, the split is that of evaluation.json for the data of the training; for other data, the test
-    split or the validation split.
-
-    Raises UserError if the target is no model, or if the data do not fit it.
-    """
-    model = load_evaluated_model(request)
-    name, split, samples = _samples(model, wanted_split)
-    result = test_result_of_run(model.run, model.module, model.tensors, split, samples, model.classes)
-    return {
-        "model": str(model.weights),
-        "model_sha256": file_sha256(model.weights),
-        "data": str(model.data.folder),
-        "classes": model.class_labels,
-        "split": name,
-        "samples": len(samples),
-        **result.report,
-    }
-
-
-def evaluation_line(target: Path, report: dict[str, Any]) -> str:
-    """Return samples, loss and metrics of a report as one line."""
-    found = ((name, value) for name, value in report.items() if isinstance(value, float))
-    figures = "  ".join(f"{name} {value:.6g}" for name, value in found)
-    return f"{target}: {report['split']} ({report['samples']:,} samples): {figures}"
-
-
-def refuse_published_output(output: Path | None) -> None:
-    """Raise UserError if a file to write is a folder, or exists among the results of a training."""
-    if output is None:
-        return
-    if output.is_dir():
-        raise UserError(f"--output: {output} is a folder; name a file")
-    if output.exists() and RunPaths(output.parent).summary.exists():
-        raise UserError(f"--output: {output} exists in the folder of a training; name a new file")
-
-
-def _samples(model: EvaluatedModel, wanted: str | None) -> tuple[str, Split, Indices]:
-    """Return the name, the split and the indices of the samples to evaluate."""
-    data = model.data
-    if wanted is None and model.partition is not None:
-        return evaluation_samples(data, model.partition)
-    name = wanted or next((each for each in EVALUATED_SPLITS if each in data.splits), "")
-    if name not in data.splits:
-        reason = f"no split '{name}'" if name else "neither a test nor a validation split"
-        raise UserError(f"--split: {data.folder} has {reason}; choose one of: {', '.join(data.splits)}")
-    split = Split(data, name)
-    return name, split, np.arange(len(split), dtype=np.int64)
-
-
-def export_weights(folder: Path, output: Path, order: AxisOrder, trust: bool) -> int:
-    """Write the weights of a finished run as PyDTNN's NPZ file; return the number of arrays.
-
-    Args:
-        folder: folder of the finished run.
-        output: file to write, with the suffix .npz.
-        order: order of the axes, `--tensor_format` of PyDTNN.
-        trust: allow that files that the run names run their code.
-
-    Raises:
-        UserError: if the file has another suffix, or if PyDTNN has no such network.
-    """
-    if output.suffix != ".npz":
-        raise UserError(f"{output}: unknown suffix; name a file with the suffix .npz, PyDTNN's format")
-    model = load_evaluated_model(EvaluationRequest(folder, trust=trust))
-    arrays = pydtnn_arrays(model.module, image_channels(model.tensors.shape), order)
-    with atomic_write(output) as part:
-        write_pydtnn_weights(part, arrays)
-    return len(arrays)
+def _converted(data: DataConfig) -> DataManifest:
+    return DataManifest.load(prepare_store(locate_store(data.store_settings)))

@@ -1,9 +1,4 @@
-"""Stamps for Snakemake: outdated results, partial summary.
-
-Published results that do not belong to the present settings, data and code of an experiment.
-
-Results of an experiment of which some trainings failed: what finished, what did not, and that both are to be written again.
-"""
+"""Results that Snakemake must write again: outdated ones, and summaries that lack trainings that failed."""
 
 import json
 import os
@@ -69,40 +64,6 @@ def divide_jobs(plan: Plan) -> tuple[list[str], list[str]]:
     return finished, unfinished
 
 
-def describe_failures(unfinished: list[str], page: str) -> str:
-    """Return what failed and why, one line for each job.
-
-    Args:
-        unfinished: folders of the jobs that did not finish, at least one.
-        page: path of the page that shows the finished jobs; empty if there is none.
-    """
-    lines = [f"  {folder}: {read_failed_job(Path(folder)).cause}" for folder in unfinished]
-    shown = f"; {page} shows the others" if page else ""
-    advice = "to train them, correct the cause and run the same command again"
-    return "\n".join([f"nnlo: error: trainings without results: {len(unfinished)}{shown}; {advice}", *lines])
-
-
-def partial_stamp(plan: Plan) -> list[str]:
-    """Return the path of a file that exists if summary and page ever lacked trainings that failed, else an empty list.
-
-    Snakemake did not write such a summary and has no record of it. As an input, the file makes Snakemake write
-    both again, also if a later edit of the experiment leaves only inputs that an earlier summary had.
-    """
-    stamp = _stamp(plan)
-    return [str(stamp)] if stamp.exists() else []
-
-
-def mark_as_partial(plan: Plan) -> None:
-    """Record that summary and page, which were just written, lack trainings. Raises UserError."""
-    with atomic_write(_stamp(plan)) as part:
-        # New content, because Snakemake ignores a newer input whose checksum it has recorded.
-        part.write_text(str(time.time_ns()))
-
-
-def _stamp(plan: Plan) -> Path:
-    return ExperimentPaths(plan.experiment.name).workflow_state.folder / "partial.txt"
-
-
 def _task(plan: Plan, job: JobSpec) -> Task:
     if job.run in plan.runs:
         return plan.task(job)
@@ -112,3 +73,35 @@ def _task(plan: Plan, job: JobSpec) -> Task:
     return Task(
         plan.experiment.name, job.run, run, job.seed, None, 1, Path(plan.base_manifest), paths.job(job).folder
     )
+
+
+def describe_failures(unfinished: list[str], page: str) -> str:
+    """Return what failed and why, one line for each folder of a job that did not finish.
+
+    `page` is the path of the page that shows the finished jobs; it is empty if there is none.
+    """
+    lines = [f"  {folder}: {read_failed_job(Path(folder)).cause}" for folder in unfinished]
+    shown = f"; {page} shows the others" if page else ""
+    advice = "to train them, correct the cause and run the same command again"
+    return "\n".join([f"nnlo: error: trainings without results: {len(unfinished)}{shown}; {advice}", *lines])
+
+
+def mark_as_partial(plan: Plan) -> None:
+    """Record that summary and page, which were just written, lack trainings. Raises UserError."""
+    with atomic_write(_partial_stamp_path(plan)) as part:
+        # New content, because Snakemake ignores a newer input whose checksum it has recorded.
+        part.write_text(str(time.time_ns()))
+
+
+def partial_stamp(plan: Plan) -> list[str]:
+    """Return the path of a file that exists if summary and page ever lacked trainings that failed, else an empty list.
+
+    Snakemake did not write such a summary and has no record of it. As an input, the file makes Snakemake write
+    both again, also if a later edit of the experiment leaves only inputs that an earlier summary had.
+    """
+    stamp = _partial_stamp_path(plan)
+    return [str(stamp)] if stamp.exists() else []
+
+
+def _partial_stamp_path(plan: Plan) -> Path:
+    return ExperimentPaths(plan.experiment.name).workflow_state.folder / "partial.txt"

@@ -1,11 +1,4 @@
-"""Targets and parameters of the Snakemake rules.
-
-Plan of an experiment for the workflow: its jobs, its data sets and the resources of each job.
-
-Summary of an experiment in one sentence.
-
-Names in the wildcards and paths of Snakemake's rules.
-"""
+"""Plan of an experiment for the workflow: jobs, data sets, and the parameters, wildcards and resources of Snakemake's rules."""
 
 import atexit
 import json
@@ -28,7 +21,7 @@ from nnlo_lib.data.store_settings import StoreSettings
 from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.train.task import Task
-from nnlo_lib.workflow.rule_resources import RuleResources, Wildcards, site_resources_of
+from nnlo_lib.workflow.rule_resources import RuleResources, site_resources_of
 
 
 @dataclass(frozen=True)
@@ -48,14 +41,11 @@ class Plan:
     @cached_property
     def stores(self) -> dict[str, StoreLocation]:
         """Locations of all stores, by data set and folder such as `digits/hdf5-0123456789ab`."""
-        located = {store.hash: locate_store(store, self.leads) for store in self._store_settings}
-        return {f"{store.settings.dataset}/{store.folder.name}": store for store in located.values()}
-
-    @property
-    def _store_settings(self) -> list[StoreSettings]:
         # With a search, the experiment itself is the base run of the trials, so its data are needed, too.
         trained = [self.experiment, *self.runs.values()] if self.experiment.search else self.runs.values()
-        return [run.data.store_settings for run in trained]
+        settings = [run.data.store_settings for run in trained]
+        located = {store.hash: locate_store(store, self.leads) for store in settings}
+        return {f"{store.settings.dataset}/{store.folder.name}": store for store in located.values()}
 
     @cached_property
     def jobs(self) -> list[JobSpec]:
@@ -99,15 +89,12 @@ class Plan:
     @property
     def training_resources(self) -> RuleResources:
         """Resources of the jobs of the training rules."""
+        paths = ExperimentPaths(self.experiment.name)
         return RuleResources(
             lambda wildcards: self.run(wildcards.run),
-            self._state,
+            lambda wildcards: RunPaths(paths.run_folder(wildcards.run) / wildcards.job).state.folder,
             site_resources_of(list(self.runs.values())),
         )
-
-    def _state(self, wildcards: Wildcards) -> Path:
-        folder = ExperimentPaths(self.experiment.name).run_folder(wildcards.run)
-        return RunPaths(folder / wildcards.job).state.folder
 
     @property
     def manifests(self) -> list[str]:

@@ -1,15 +1,13 @@
-"""Parameters of the search's rules, and the queue of its fold tasks.
+"""Plan of a search for the rules of the workflow, and Snakemake's queue of its fold tasks.
 
-Plan of a search for the rules of the workflow: whether it has ended, its trainings and their resources.
-
-Snakemake's queue of a search's fold tasks; the search decides on them when Snakemake requests files.
+The search decides on fold tasks when Snakemake requests files.
 """
 
 import atexit
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property, partial, wraps
+from functools import cache, cached_property, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +33,8 @@ from nnlo_lib.train.freshness import search_status
 from nnlo_lib.workflow.rule_resources import SITE_RESOURCES, RuleResources, Wildcards, site_resources_of
 
 SEARCHED_SITE_KEYS = ("parallel.gpus_per_rank", "resources.partition", "resources.account")
+Predicate = Callable[[], bool]
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,12 @@ class SearchPlan:
     @property
     def trial_resources(self) -> RuleResources:
         """Resources of the jobs that train fold tasks."""
-        return RuleResources(self._fold_task_run, self._fold_task_state, self._site_resources)
+        paths = SearchPaths(self.folder)
+        return RuleResources(
+            lambda wildcards: self._trial_run(int(wildcards.trial)),
+            lambda wildcards: paths.fold(int(wildcards.trial), int(wildcards.fold)).state.folder,
+            self._site_resources,
+        )
 
     @property
     def retraining_resources(self) -> RuleResources:
@@ -121,16 +126,17 @@ class SearchPlan:
     def _best_config(self) -> Path:
         return ExperimentPaths(self.experiment.name).run_config(BEST_RUN)
 
-    def _fold_task_run(self, wildcards: Wildcards) -> Run:
-        return self._trial_run(int(wildcards.trial))
-
     @cached_property
     def _trial_run(self) -> Callable[[int], Run]:
         # Snakemake evaluates each resource of a job by a call of its own; the trial is read only once.
-        return cache(partial(_run, self))
+        @cache
+        def run_of(trial: int) -> Run:
+            try:
+                return trial_run(self.experiment, read_trial(self.folder, trial).point)
+            except UserError:
+                return self.experiment  # the fold task reports that the point is invalid
 
-    def _fold_task_state(self, wildcards: Wildcards) -> Path:
-        return SearchPaths(self.folder).fold(int(wildcards.trial), int(wildcards.fold)).state.folder
+        return run_of
 
     def _best_run(self, _: Wildcards) -> Run:
         # A str, because Snakemake compares the file name in the error with its own.
@@ -140,18 +146,6 @@ class SearchPlan:
     def _best_state(self, wildcards: Wildcards) -> Path:
         job = JobSpec(run=BEST_RUN, seed=int(wildcards.seed))
         return ExperimentPaths(self.experiment.name).job(job).state.folder
-
-
-def _run(plan: SearchPlan, trial: int) -> Run:
-    """Return the run of a trial, or the base run if the point is invalid (the fold task reports it)."""
-    try:
-        return trial_run(plan.experiment, read_trial(plan.folder, trial).point)
-    except UserError:
-        return plan.experiment
-
-
-Predicate = Callable[[], bool]
-Returned = TypeVar("Returned")
 
 
 def _exit_on_user_error(method: Callable[..., Returned]) -> Callable[..., Returned]:

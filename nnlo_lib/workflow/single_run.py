@@ -1,9 +1,4 @@
-"""One job without Snakemake; all runs in virtual time.
-
-Run one job of an experiment without Snakemake: fetch, convert, train, evaluate.
-
-Train on the virtual machine and print the virtual time and the bytes until a metric reaches a target.
-"""
+"""Trainings without Snakemake: one job of an experiment (fetch, convert, train, evaluate), or all runs in virtual time."""
 
 import sys
 from collections.abc import Sequence
@@ -23,17 +18,14 @@ from nnlo_lib.train.freshness import status
 from nnlo_lib.train.task import Task, prepare_store
 from nnlo_lib.workflow.plan import Plan
 
+HistoryRow = dict[str, str]
+TABLE_HEADINGS = (
+    "run", "ranks", "final", "time to target", "bytes to target", "time", "bytes", "messages", "wait",
+)  # fmt: skip
+
 
 def run_single_training(experiment: Experiment, name: str, seed: int, fold: int | None, launcher: str) -> int:
-    """Train and evaluate as `train_and_evaluate` does; return the exit status.
-
-    Args:
-        experiment: the experiment.
-        name: name of the run.
-        seed: the job's seed.
-        fold: the job's fold; if it is None and the experiment has folds, the first.
-        launcher: command that starts MPI ranks.
-    """
+    """Train and evaluate as `train_and_evaluate` does; return the exit status."""
     _, outcome = train_and_evaluate(experiment, name, seed, fold, launcher)
     return outcome.exit_status
 
@@ -44,14 +36,8 @@ def train_and_evaluate(
     """Fetch and convert missing data, train, evaluate if the training finished; return task and outcome.
 
     Files have the same paths as in the workflow, so that either can resume the work of the other. If the
-    training is finished and evaluated already, nothing is written.
-
-    Args:
-        experiment: the experiment.
-        name: name of the run.
-        seed: the job's seed.
-        fold: the job's fold; if it is None and the experiment has folds, the first.
-        launcher: command that starts MPI ranks.
+    training is finished and evaluated already, nothing is written. `fold` and `launcher` are those of `job_task` and of
+    LaunchOptions.
     """
     task = job_task(experiment, name, seed, fold)
     # Before the conversion of new data, which may take hours.
@@ -69,15 +55,7 @@ def train_and_evaluate(
 
 
 def prepare_task(experiment: Experiment, name: str, seed: int, fold: int | None, title: str = "") -> Task:
-    """Return the task of one job after fetching and converting its data set.
-
-    Args:
-        experiment: the experiment.
-        name: name of the run.
-        seed: the job's seed.
-        fold: the job's fold; if it is None and the experiment has folds, the first.
-        title: the experiment's folder below results/; by default, the experiment's name.
-    """
+    """Return the task of one job, as `job_task` does, after fetching and converting its data set."""
     store = Plan.of(experiment).store(name)
     if not store.manifest.exists():
         prepare_store(store)
@@ -87,12 +65,9 @@ def prepare_task(experiment: Experiment, name: str, seed: int, fold: int | None,
 
 
 def job_task(experiment: Experiment, name: str, seed: int, fold: int | None, title: str = "") -> Task:
-    """Return the task of one job, as `prepare_task` does, but leave its data set as it is.
+    """Return the task of one job of the run `name`; its data set need not be converted.
 
     Args:
-        experiment: the experiment.
-        name: name of the run.
-        seed: the job's seed.
         fold: the job's fold; if it is None and the experiment has folds, the first.
         title: the experiment's folder below results/; by default, the experiment's name.
     """
@@ -117,20 +92,6 @@ def _print_evaluation(task: Task) -> None:
     print(f"{report['split']} ({report['samples']:,} samples): {figures}", file=sys.stderr)
 
 
-HistoryRow = dict[str, str]
-TABLE_HEADINGS = (
-    "run",
-    "ranks",
-    "final",
-    "time to target",
-    "bytes to target",
-    "time",
-    "bytes",
-    "messages",
-    "wait",
-)
-
-
 def simulated(experiment: Experiment) -> Experiment:
     """Return the experiment with simulated transport; its results are in results/<experiment>-simulated."""
     settings = merge_settings(
@@ -142,19 +103,11 @@ def simulated(experiment: Experiment) -> Experiment:
 def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, target: float | None) -> int:
     """Train the runs `names`; print the virtual time and bytes until a validation metric reaches `target`.
 
-    The metric is the first of `metrics` whose better direction is known, or the loss. With folds, only the first fold is trained.
+    The metric is the first of `metrics` whose better direction is known, or the loss. Its target is by default the best
+    value that all runs reach. With folds, only the first fold is trained.
 
-    Args:
-        experiment: the experiment.
-        names: names of the runs.
-        seed: random seed of the trainings.
-        target: value of the metric; None for the best value that all runs reach.
-
-    Returns:
-        The exit status of the first training that fails, otherwise 0.
-
-    Raises:
-        UserError: if a run does not measure the metric.
+    Return the exit status of the first training that fails, otherwise 0. Raises UserError if a run does not measure the
+    metric.
     """
     metric = comparing_metric(experiment.metrics)
     _refuse_unmeasured(experiment, names, metric)
@@ -170,9 +123,8 @@ def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, targe
     bests = [_best(metric, [float(row[metric]) for row in run.history_text]) for run in outcomes]
     goal = _best(metric, bests, worst=True) if target is None else target
     print(f"\nvirtual time until {metric} reaches {goal:.4f}; bytes and messages are sums over all ranks\n")
-    print(
-        *table_lines([TABLE_HEADINGS, *(_table_row(outcome, metric, goal) for outcome in outcomes)]), sep="\n"
-    )
+    rows = [_table_row(outcome, metric, goal) for outcome in outcomes]
+    print(*table_lines([TABLE_HEADINGS, *rows]), sep="\n")
     return 0
 
 
@@ -183,13 +135,7 @@ def comparing_metric(metrics: Sequence[str]) -> str:
 
 
 def _refuse_unmeasured(experiment: Experiment, names: Sequence[str], metric: str) -> None:
-    """Raise UserError if a run does not measure the metric by which the runs are compared.
-
-    Args:
-        experiment: the experiment.
-        names: names of the runs.
-        metric: column of the history, such as `val_accuracy`.
-    """
+    """Raise UserError if a run does not measure the metric, a column of the history such as `val_accuracy`."""
     for name in names:
         run = experiment.variants[name]
         if run.data.validation == 0 and experiment.folds == 1:
@@ -200,30 +146,6 @@ def _refuse_unmeasured(experiment: Experiment, names: Sequence[str], metric: str
             raise UserError(
                 f"run {name}: {metric}, the metric that compares the runs, is not measured; add it to `metrics`"
             )
-
-
-def _best(metric: str, values: Sequence[float], worst: bool = False) -> float:
-    """Return the best or the worst value of a metric.
-
-    Args:
-        metric: column of the history, which determines the better direction.
-        values: values of the metric, at least one.
-        worst: return the worst value.
-    """
-    return max(values) if (better_direction(metric) == "larger") != worst else min(values)
-
-
-def _first_row_reaching(run: FinishedRun, metric: str, target: float) -> HistoryRow | None:
-    """Return the first row of the history in which the metric reaches the target; None if no row does.
-
-    Args:
-        run: the finished run.
-        metric: column of the history.
-        target: value to reach, in the better direction of the metric.
-    """
-    values = [(row, float(row[metric])) for row in run.history_text]
-    # The better of both equals the value if it has reached the target in the metric's direction.
-    return next((row for row, value in values if _best(metric, [value, target]) == value), None)
 
 
 def _table_row(run: FinishedRun, metric: str, target: float) -> tuple[str, ...]:
@@ -240,3 +162,15 @@ def _table_row(run: FinishedRun, metric: str, target: float) -> tuple[str, ...]:
         f"{sum(messages.values()):,}",
         f"{seconds['wait'] / seconds['total']:.0%}",
     )
+
+
+def _first_row_reaching(run: FinishedRun, metric: str, target: float) -> HistoryRow | None:
+    """Return the first row of the history in which the metric reaches the target; None if no row does."""
+    values = [(row, float(row[metric])) for row in run.history_text]
+    # The better of both equals the value if it has reached the target in the metric's direction.
+    return next((row for row, value in values if _best(metric, [value, target]) == value), None)
+
+
+def _best(metric: str, values: Sequence[float], worst: bool = False) -> float:
+    """Return the best or the worst of the values, at least one, in the better direction of the metric."""
+    return max(values) if (better_direction(metric) == "larger") != worst else min(values)
