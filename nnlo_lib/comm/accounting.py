@@ -1,23 +1,18 @@
-"""Bytes and messages that a rank sends, by purpose and by edge; counted alike for every transport."""
+"""Traffic of a rank: bytes and messages sent, by purpose and by edge, and seconds by phase; counted alike for every transport."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any, Self
 
-ALLGATHER_MAX_BYTES = 32_768  # bytes up to which one round of messages is faster than two
+ALLGATHER_MAX_BYTES = 32_768  # up to here one round of messages is faster than two
 
 
 def allreduce_bytes(values: int, width: int, rank: int, ranks: int) -> int:
-    """Return the bytes that a rank sends in a reproducible all-reduce.
+    """Return the bytes that a rank sends in a reproducible all-reduce of `values` values of `width` bytes.
 
     If a rank can send its vector to all other ranks in at most ALLGATHER_MAX_BYTES, it does so. Otherwise
-    each rank sends the other ranks their chunks and then its own chunk of the sum: the bytes of a ring.
-
-    Args:
-        values: length of the vector.
-        width: bytes per value.
-        rank: the sending rank; the first ranks have larger chunks if the chunks are unequal.
-        ranks: number of ranks.
+    each rank sends the other ranks their chunks and then its own chunk of the sum: the bytes of a ring. The
+    first ranks have larger chunks if the chunks are unequal.
     """
     if allreduce_rounds(values, width, ranks) == 1:
         return values * width * (ranks - 1)
@@ -27,13 +22,7 @@ def allreduce_bytes(values: int, width: int, rank: int, ranks: int) -> int:
 
 
 def allreduce_rounds(values: int, width: int, ranks: int) -> int:
-    """Return the number of rounds of a reproducible all-reduce; each rank sends to all others in a round.
-
-    Args:
-        values: length of the vector.
-        width: bytes per value.
-        ranks: number of ranks.
-    """
+    """Return the number of rounds of a reproducible all-reduce; each rank sends to all others in a round."""
     return 1 if values * width * (ranks - 1) <= ALLGATHER_MAX_BYTES else 2
 
 
@@ -54,48 +43,22 @@ class Traffic:
         self.edges: dict[int, list[int]] = {}
 
     def count_message(self, size: int, peer: int, purpose: str) -> int:
-        """Count a point-to-point message; return the number of messages sent to `peer` so far.
-
-        Args:
-            size: bytes of the message.
-            peer: rank of the receiver in the world.
-            purpose: key of the counters.
-        """
+        """Count a message of `size` bytes to `peer`, a rank in the world; return the number of messages to it so far."""
         self._add(1, size, purpose)
         return self._along(peer, 1, size)
 
     def count_broadcast(self, size: int, ranks: int, purpose: str) -> None:
-        """Count the messages that the root of a broadcast sends.
-
-        Args:
-            size: bytes of the vector.
-            ranks: number of ranks, including the root.
-            purpose: key of the counters.
-        """
+        """Count the messages that the root of a broadcast of `size` bytes sends; `ranks` include the root."""
         self._add(ranks - 1, size * (ranks - 1), purpose)
 
     def count_allreduce(self, values: int, width: int, rank: int, ranks: int, purpose: str) -> int:
-        """Count a reproducible all-reduce; return the bytes that this rank sends.
-
-        Args:
-            values: length of the vector.
-            width: bytes per value.
-            rank: this rank in the communicator of the call.
-            ranks: number of ranks in this communicator.
-            purpose: key of the counters.
-        """
+        """Count a reproducible all-reduce; return the bytes that this rank sends (see `allreduce_bytes`)."""
         size = allreduce_bytes(values, width, rank, ranks)
         self._add(allreduce_rounds(values, width, ranks) * (ranks - 1), size, purpose)
         return size
 
     def count_ring(self, size: int, ranks: int, purpose: str) -> None:
-        """Count an all-reduce by a library, whose algorithm is unknown, as if it were a ring.
-
-        Args:
-            size: bytes of the vector.
-            ranks: number of ranks.
-            purpose: key of the counters.
-        """
+        """Count an all-reduce of `size` bytes by a library, whose algorithm is unknown, as if it were a ring."""
         self._add(2 * (ranks - 1), 2 * size * (ranks - 1) // ranks, purpose)
 
     def clear(self) -> None:
@@ -159,9 +122,8 @@ class PhaseSeconds(defaultdict[str, float]):
 
         Args:
             name: name of the call, or of the awaited event.
-            phase: phase of the span, for example `communication`, `wait` or `compute`.
-            start: begin of the span, seconds on the clock of the communicator.
-            end: end of the span, seconds on the same clock.
+            phase: for example `communication`, `wait` or `compute`.
+            start: seconds on the clock of the communicator, as `end`.
         """
         if self.listener is not None:
             self.listener(name, phase, start, end)

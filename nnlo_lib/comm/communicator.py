@@ -1,9 +1,4 @@
-"""Interface of all transports; failpoints around its calls; sums in the middle of a pass.
-
-Communicator interface: the calls that move vectors between ranks, implemented by every transport.
-
-Failpoints around the calls of a transport, at which tests and `nnlo chaos` make a rank fail.
-"""
+"""Communicator, the interface of all transports: the calls that move vectors between ranks, and the failpoints around them."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -18,6 +13,9 @@ from torch import Tensor
 from nnlo_lib.comm.accounting import PhaseSeconds, Traffic
 from nnlo_lib.core.failpoints import failpoint, failpoints_are_armed
 
+P = ParamSpec("P")
+T = TypeVar("T")
+WAIT_FAILPOINT = "exchange.wait"
 # Not MPI.ANY_SOURCE or MPI.ANY_TAG: their values depend on the MPI library, and callers of a communicator
 # must not import mpi4py.
 ANY = -1
@@ -108,13 +106,7 @@ class Communicator(ABC):
         return self
 
     def _count(self, vector: Tensor, to: int, purpose: str) -> int:
-        """Count a message; return its number on the edge to the receiver.
-
-        Args:
-            vector: vector to send.
-            to: receiving rank in this communicator.
-            purpose: key of the traffic counters.
-        """
+        """Count a message; return its number on the edge to the receiver."""
         return self.traffic.count_message(vector.nbytes, self._world_ranks[to], purpose)
 
     @abstractmethod
@@ -128,7 +120,6 @@ class Communicator(ABC):
         Args:
             vector: sent by `root`, overwritten on the other ranks; of the same length and dtype on all ranks.
             root: rank whose vector is sent.
-            purpose: key of the traffic counters.
         """
 
     @abstractmethod
@@ -148,7 +139,6 @@ class Communicator(ABC):
         Args:
             outgoing: vectors to send, by the receiver's rank; one vector may go to several ranks.
             incoming: vectors to overwrite, by the sender's rank; each sender names this rank in `outgoing`.
-            purpose: key of the traffic counters.
         """
 
     @abstractmethod
@@ -160,9 +150,7 @@ class Communicator(ABC):
 
         Args:
             vector: vector to send; may be changed as soon as the call returns.
-            to: receiving rank.
             tag: number by which the receiver selects messages; MPI guarantees 0 to 32767.
-            purpose: key of the traffic counters.
         """
 
     @abstractmethod
@@ -172,7 +160,6 @@ class Communicator(ABC):
         Args:
             vector: overwritten; must have the length and dtype of the vector that was sent.
             source: sending rank; `probe` returns it if messages of any rank are expected.
-            tag: tag with which the vector was sent.
         """
 
     @abstractmethod
@@ -213,11 +200,6 @@ class Communicator(ABC):
             fastest: True if NCCL chooses the order of additions.
         """
         raise TypeError(f"{type(self).__name__} does not support NCCL")
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-WAIT_FAILPOINT = "exchange.wait"
 
 
 def exchange_failpoint(call: Callable[P, T]) -> Callable[P, T]:

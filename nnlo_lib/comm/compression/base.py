@@ -1,17 +1,4 @@
-"""Interface of compressors, no compression, error feedback, compressed all-reduce, bit packing.
-
-Interface of the compressors, which write a vector in fewer bytes.
-
-Packing of small integers: eight codes of b bits take b bytes.
-
-Error feedback: the part of a vector that compression lost is sent later.
-
-Sums over ranks of compressed vectors.
-
-Build the compressor that an experiment describes.
-
-No compression.
-"""
+"""Compressor, the interface of compression: no compression, error feedback, sums over ranks, and the bytes of payloads."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Self
@@ -23,6 +10,8 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config.compression import BaseCompressionConfig
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import load_implementation
+
+CODES_PER_GROUP = 8  # codes that fill whole bytes
 
 
 class Compressor(ABC):
@@ -73,66 +62,29 @@ class Compressor(ABC):
         """Restore the tensors that `state` returned."""
 
 
-def generator(seed: int, step: int, rank: int) -> torch.Generator:
-    """Return a random generator; on the CPU, so that all devices draw alike.
+class Identity(Compressor):
+    """C(v) = v. The payload is the memory of the vector itself: send it before the vector changes."""
 
-    Args:
-        seed: seed of the compressor.
-        step: step or round of the sender.
-        rank: rank that encodes the vector.
-    """
-    return torch.Generator().manual_seed(derive_seed(seed, "compression", rank, step))
+    lossless = True
 
+    def size(self, vector: Tensor) -> int:
+        return vector.nbytes
 
-CODES_PER_GROUP = 8  # codes that fill whole bytes
+    def payload_buffer(self, vector: Tensor) -> Tensor:
+        return as_bytes(vector)
 
+    def encode(self, vector: Tensor, step: int, rank: int) -> Tensor:
+        return as_bytes(vector)
 
-def packed_size(count: int, bits: int) -> int:
-    """Return the bytes of `count` codes of `bits` bits each."""
-    return -(-count // CODES_PER_GROUP) * bits
-
-
-def pack(codes: Tensor, bits: int) -> Tensor:
-    """Write codes (P,) of uint8, each below 2^bits, into (packed_size,) of uint8, the lowest bits first."""
-    groups = torch.nn.functional.pad(codes, (0, -codes.numel() % CODES_PER_GROUP)).view(-1, CODES_PER_GROUP)
-    words = torch.zeros(len(groups), dtype=torch.int64, device=codes.device)
-    for place in range(CODES_PER_GROUP):
-        words |= groups[:, place].long() << (bits * place)
-    # Eight codes of b <= 8 bits fill the lowest b bytes of a word, which come first on little-endian hosts.
-    return words.view(torch.uint8).view(-1, 8)[:, :bits].reshape(-1)
+    def decode(self, payload: Tensor, vector: Tensor) -> None:
+        if payload.data_ptr() != vector.data_ptr():
+            vector.copy_(payload.view(vector.dtype))
 
 
-def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
-    """Return the codes that `pack` wrote, (count,) of uint8.
-
-    Args:
-        packed: output of `pack`, (packed_size,) of uint8.
-        bits: bits per code.
-        count: number of codes.
-    """
-    words = torch.zeros((packed.numel() // bits, 8), dtype=torch.uint8, device=packed.device)
-    words[:, :bits] = packed.view(-1, bits)
-    groups = words.view(torch.int64)
-    # Also removes the copies of the sign bit that a shift of a negative int64 word brings in.
-    mask = (1 << bits) - 1
-    codes = [((groups >> (bits * place)) & mask).to(torch.uint8) for place in range(CODES_PER_GROUP)]
-    return torch.cat(codes, dim=1).view(-1)[:count]
-
-
-def as_bytes(values: Tensor) -> Tensor:
-    """Return the memory of `values` as uint8; a copy only if it is not contiguous."""
-    return values.reshape(-1).view(torch.uint8)
-
-
-def concat_bytes(*parts: Tensor) -> Tensor:
-    """Return the bytes of all parts; each must be a multiple of the next one's width."""
-    # Tensor.view(dtype) can decode a part only if it begins at a multiple of the width of its values.
-    return torch.cat([as_bytes(part) for part in parts])
-
-
-def byte_size(vector: Tensor) -> int:
-    """Return the bytes of the values of `vector`."""
-    return vector.numel() * vector.element_size()
+def build_compressor(config: BaseCompressionConfig, seed: int) -> Compressor:
+    """Return a compressor for one vector; vectors that should not share random draws need different seeds."""
+    kind: type[Compressor] = load_implementation(config.reference)
+    return kind.from_config(config, seed)
 
 
 class ErrorFeedback:
@@ -187,13 +139,14 @@ def compressed_allreduce(
     payloads.
 
     Args:
-        comm: communicator of the ranks.
         feedback: compressor of this rank, with the residual of its earlier vectors.
         vector: this rank's vector, (P,); overwritten with the sum.
-        purpose: key of the traffic counters.
     """
+    payload = feedback.encode(vector)
     # A rank decodes its own payload, too: all ranks add the same vectors and get the same bits.
-    payloads = _exchange_payloads(comm, feedback.encode(vector), purpose)
+    payloads = [payload if rank == comm.rank else torch.empty_like(payload) for rank in range(comm.size)]
+    incoming = {rank: place for rank, place in enumerate(payloads) if rank != comm.rank}
+    comm.exchange(dict.fromkeys(incoming, payload), incoming, purpose)
     total, part = torch.empty_like(vector), torch.empty_like(vector)
     feedback.compressor.decode(payloads[0], total)
     for payload in payloads[1:]:
@@ -203,41 +156,43 @@ def compressed_allreduce(
     vector.copy_(total)
 
 
-def _exchange_payloads(comm: Communicator, payload: Tensor, purpose: str) -> list[Tensor]:
-    """Return the payloads of all ranks in rank order.
-
-    Args:
-        comm: communicator of the ranks.
-        payload: this rank's payload; its length is the same on all ranks.
-        purpose: key of the traffic counters.
-    """
-    payloads = [torch.empty_like(payload) for _ in range(comm.size)]
-    payloads[comm.rank] = payload
-    peers = [rank for rank in range(comm.size) if rank != comm.rank]
-    comm.exchange(dict.fromkeys(peers, payload), {peer: payloads[peer] for peer in peers}, purpose)
-    return payloads
+def generator(seed: int, step: int, rank: int) -> torch.Generator:
+    """Return the random generator of a compressor's `seed` and a sender; on the CPU, so that all devices draw alike."""
+    return torch.Generator().manual_seed(derive_seed(seed, "compression", rank, step))
 
 
-def build_compressor(config: BaseCompressionConfig, seed: int) -> Compressor:
-    """Return a compressor for one vector; vectors that should not share random draws need different seeds."""
-    kind: type[Compressor] = load_implementation(config.reference)
-    return kind.from_config(config, seed)
+def packed_size(count: int, bits: int) -> int:
+    """Return the bytes of `count` codes of `bits` bits each."""
+    return -(-count // CODES_PER_GROUP) * bits
 
 
-class Identity(Compressor):
-    """C(v) = v. The payload is the memory of the vector itself: send it before the vector changes."""
+def pack(codes: Tensor, bits: int) -> Tensor:
+    """Write codes (P,) of uint8, each below 2^bits, into (packed_size,) of uint8, the lowest bits first."""
+    groups = torch.nn.functional.pad(codes, (0, -codes.numel() % CODES_PER_GROUP)).view(-1, CODES_PER_GROUP)
+    words = torch.zeros(len(groups), dtype=torch.int64, device=codes.device)
+    for place in range(CODES_PER_GROUP):
+        words |= groups[:, place].long() << (bits * place)
+    # Eight codes of b <= 8 bits fill the lowest b bytes of a word, which come first on little-endian hosts.
+    return words.view(torch.uint8).view(-1, 8)[:, :bits].reshape(-1)
 
-    lossless = True
 
-    def size(self, vector: Tensor) -> int:
-        return byte_size(vector)
+def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
+    """Return the codes that `pack` wrote, (count,) of uint8."""
+    words = torch.zeros((packed.numel() // bits, 8), dtype=torch.uint8, device=packed.device)
+    words[:, :bits] = packed.view(-1, bits)
+    groups = words.view(torch.int64)
+    # Also removes the copies of the sign bit that a shift of a negative int64 word brings in.
+    mask = (1 << bits) - 1
+    codes = [((groups >> (bits * place)) & mask).to(torch.uint8) for place in range(CODES_PER_GROUP)]
+    return torch.cat(codes, dim=1).view(-1)[:count]
 
-    def payload_buffer(self, vector: Tensor) -> Tensor:
-        return as_bytes(vector)
 
-    def encode(self, vector: Tensor, step: int, rank: int) -> Tensor:
-        return as_bytes(vector)
+def as_bytes(values: Tensor) -> Tensor:
+    """Return the memory of `values` as uint8; a copy only if it is not contiguous."""
+    return values.reshape(-1).view(torch.uint8)
 
-    def decode(self, payload: Tensor, vector: Tensor) -> None:
-        if payload.data_ptr() != vector.data_ptr():
-            vector.copy_(payload.view(vector.dtype))
+
+def concat_bytes(*parts: Tensor) -> Tensor:
+    """Return the bytes of all parts; each must be a multiple of the next one's width."""
+    # Tensor.view(dtype) can decode a part only if it begins at a multiple of the width of its values.
+    return torch.cat([as_bytes(part) for part in parts])

@@ -1,11 +1,4 @@
-"""Compressors that shorten each value: casts, QSGD, signSGD.
-
-Casts to shorter floating-point types.
-
-QSGD: random rounding to a few levels.
-
-signSGD: one bit per value.
-"""
+"""Quantization, compressors that shorten each value: `fp16` and `bf16`, `qsgd`, `sign`."""
 
 from math import sqrt
 from typing import Any, Self

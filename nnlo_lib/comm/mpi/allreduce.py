@@ -1,9 +1,4 @@
-"""Sums in rank order: all-gather, shared memory, reduce-scatter, MPI's own; shared counter.
-
-Sums over ranks in host memory, in rank order (the same bits everywhere) except by MPI_Allreduce.
-
-A counter on rank 0 that all ranks read and increment, without waiting for each other.
-"""
+"""Sums over MPI ranks in host memory, in rank order except by MPI_Allreduce, and a counter that all ranks share."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

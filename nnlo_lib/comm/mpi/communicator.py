@@ -1,4 +1,4 @@
-"""Ranks as MPI processes: every call is non-blocking inside, and every wait is bounded in time."""
+"""Communicator of ranks that are MPI processes: every call is non-blocking inside, and every wait is bounded in time."""
 
 import json
 import os
@@ -71,10 +71,8 @@ class MPICommunicator(Communicator):
         self._shares_domain = [other == domain for *_, other in everyones]
         # On communicators of their own, receipts and signals never match the callers' messages.
         self._own = [self.duplicate(), self.duplicate()]
-        self._mailboxes, self._shared_allreduce = (
-            SharedMailboxes(self._own[0]),
-            SharedMemoryAllreduce(self._own[1]),
-        )
+        self._mailboxes = SharedMailboxes(self._own[0])
+        self._shared_allreduce = SharedMemoryAllreduce(self._own[1])
         self._sums = HostAllreduce(self._comm, self._progress, self._shared_allreduce)
         self._counter: SharedCounter | None = None
         self._gpu_allreduce: NcclAllreduce | None = None  # None: sums go through host memory
@@ -238,13 +236,7 @@ class MPICommunicator(Communicator):
         return Message(status.Get_source(), status.Get_tag()) if found else None
 
     def _look(self, source: int, tag: int, status: MPI.Status) -> bool:
-        """Look for an arrived message without receiving it; return False if no message has arrived.
-
-        Args:
-            source: sending rank, or ANY.
-            tag: tag, or ANY.
-            status: overwritten with the source and tag of the message.
-        """
+        """Return True if a message has arrived, and overwrite `status` with its source and tag; do not receive it."""
         sender = MPI.ANY_SOURCE if source == ANY else source
         return self._comm.Iprobe(sender, MPI.ANY_TAG if tag == ANY else tag, status)
 

@@ -1,11 +1,4 @@
-"""Progress of transfers with bounded waits, and the liveness of peers.
-
-The process of a rank, as the other ranks see it.
-
-Processes of the ranks: where they run, whether they are alive, and how long to wait for them.
-
-Progress of a rank's MPI transfers: polling, bounded waits and their time.
-"""
+"""Progress of a rank's MPI transfers: polling with bounded waits, the time spent, and the processes of the peers."""
 
 import os
 import socket
@@ -21,7 +14,23 @@ from nnlo_lib.comm.communicator import PeerLostError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import ProcessState
 
-MAX_NAMED_RANKS = 8  # in a message
+logger = get_logger(__name__)
+
+AwaitedRanks = Sequence[int] | None  # None: all other ranks
+# Busy polling before the first sleep:
+BUSY_POLL_UNSOLICITED_S = 0.0  # for a message that may take long to arrive
+BUSY_POLL_LOCKSTEP_S = 1e-3  # for peers that do the same work as this rank
+BUSY_POLL_TRANSFER_S = 1.0  # for transfers in progress: large messages move only while both sides poll
+# The wait for a peer, with sleeps:
+PEER_POLL_INTERVAL_S = 100e-6  # sleeping frees the core, as ranks may outnumber cores
+PEER_POLL_BACKOFF_AFTER_S = 0.1  # of waiting, after which sleeps are ten times as long
+PEER_CHECK_INTERVAL_S = 0.5  # between two checks of the processes
+PEER_MAX_CREDITED_GAP_S = 0.1  # a longer sleep means that this process was stopped
+# Seconds for which a rank that sees no cause waits beyond the time-out: a rank on the host of the silent
+# process sees the cause, and reports it first.
+PEER_CAUSE_LEAD_S = 2.0
+PEER_WARNING_SHARE = 0.5  # of the time-out, after which a rank reports its wait even if it sees no cause
+MAX_NAMED_RANKS = 8  # keeps a message in one line
 
 
 @dataclass(frozen=True)
@@ -58,26 +67,6 @@ class RankProcess:
         return f"rank {self.rank} (process {self.pid} on {self.host}{state and f', {state}'})"
 
 
-def describe_ranks(ranks: Sequence[RankProcess]) -> str:
-    """Return the ranks with process, host and state as text; at most MAX_NAMED_RANKS of them by name."""
-    rest = len(ranks) - MAX_NAMED_RANKS
-    return ", ".join(map(str, ranks[:MAX_NAMED_RANKS])) + (f" and {rest} more ranks" if rest > 0 else "")
-
-
-logger = get_logger(__name__)
-
-PEER_POLL_INTERVAL_S = 100e-6  # seconds: sleeping frees the core, as ranks may outnumber cores
-PEER_POLL_BACKOFF_AFTER_S = 0.1  # seconds of waiting after which sleeps are ten times as long
-PEER_CHECK_INTERVAL_S = 0.5  # seconds between two checks of the processes
-PEER_MAX_CREDITED_GAP_S = 0.1  # seconds: a longer sleep means that this process was stopped
-# Seconds for which a rank that sees no cause waits beyond the time-out: a rank on the host of the silent
-# process sees the cause, and reports it first.
-PEER_CAUSE_LEAD_S = 2.0
-PEER_WARNING_SHARE = 0.5  # of the time-out, after which a rank reports its wait even if it sees no cause
-
-AwaitedRanks = Sequence[int] | None  # ranks to wait for; None: all other ranks
-
-
 class PeerMonitor:
     """Watch the processes of a communicator's ranks and bound the wait for them.
 
@@ -87,7 +76,6 @@ class PeerMonitor:
 
     Args:
         rank: this rank in the communicator.
-        processes: processes of the communicator's ranks.
         timeout: seconds to wait for a peer that does not respond.
         given_up: returns the reason to stop waiting if a live peer has reported one, else an empty string.
 
@@ -109,10 +97,8 @@ class PeerMonitor:
         """Poll `done` until it returns True; return the seconds spent asleep.
 
         Args:
-            done: the condition.
             what: name of the awaited event in error messages.
             patience: seconds of busy polling before sleeps between polls.
-            awaited: ranks to wait for; default: all other ranks.
 
         Raises:
             PeerLostError: if awaited ranks are dead (it names these), do not respond in time (it names the
@@ -132,18 +118,21 @@ class PeerMonitor:
     ) -> float:
         slept, unchecked, checked_at = 0.0, 0.0, time.perf_counter()
         while not done():
-            slept += _timed_sleep(
-                PEER_POLL_INTERVAL_S
-                if waited + unchecked < PEER_POLL_BACKOFF_AFTER_S
-                else 10 * PEER_POLL_INTERVAL_S
-            )
+            is_early = waited + unchecked < PEER_POLL_BACKOFF_AFTER_S
+            started = time.perf_counter()
+            time.sleep(PEER_POLL_INTERVAL_S if is_early else 10 * PEER_POLL_INTERVAL_S)
             now = time.perf_counter()
+            slept += now - started
             # A longer gap means that this process was stopped (SIGSTOP); peers are not charged for this time.
             unchecked, checked_at = unchecked + min(now - checked_at, PEER_MAX_CREDITED_GAP_S), now
             if unchecked > PEER_CHECK_INTERVAL_S:
                 waited, unchecked = waited + unchecked, 0.0
                 self._check(done, waited, what, awaited)
-        self._report_end()
+        if self._reported:
+            logger.info(
+                f"rank {self._own.rank}: the wait for {self._reported} has ended; the training continues"
+            )
+            self._reported = ""
         return slept
 
     def _check(
@@ -162,13 +151,7 @@ class PeerMonitor:
             self._report_wait(what, waited, stopped or awaited)
 
     def _report_wait(self, what: str, waited: float, silent: Sequence[RankProcess]) -> None:
-        """Log once per wait the ranks that this rank waits for, unless a lower rank of this host logs them.
-
-        Args:
-            what: name of the awaited event.
-            waited: seconds.
-            silent: ranks to name.
-        """
+        """Log once per wait the ranks that this rank waits for, unless a lower rank of this host logs them."""
         lower = [peer for peer in self.neighbors if peer.rank < self._own.rank and not peer.is_stopped]
         if self._reported or lower:
             return
@@ -178,23 +161,11 @@ class PeerMonitor:
             f"after {self._timeout:.0f} s (parallel.peer_timeout), the ranks end"
         )
 
-    def _report_end(self) -> None:
-        if self._reported:
-            logger.info(
-                f"rank {self._own.rank}: the wait for {self._reported} has ended; the training continues"
-            )
-            self._reported = ""
 
-
-def _timed_sleep(seconds: float) -> float:
-    started = time.perf_counter()
-    time.sleep(seconds)
-    return time.perf_counter() - started
-
-
-BUSY_POLL_UNSOLICITED_S = 0.0  # seconds of busy polling for a message that may take long to arrive
-BUSY_POLL_LOCKSTEP_S = 1e-3  # for peers that do the same work as this rank
-BUSY_POLL_TRANSFER_S = 1.0  # for transfers in progress: large messages move only while both sides poll
+def describe_ranks(ranks: Sequence[RankProcess]) -> str:
+    """Return the ranks with process, host and state as text; at most MAX_NAMED_RANKS of them by name."""
+    rest = len(ranks) - MAX_NAMED_RANKS
+    return ", ".join(map(str, ranks[:MAX_NAMED_RANKS])) + (f" and {rest} more ranks" if rest > 0 else "")
 
 
 class ProgressEngine:
@@ -226,9 +197,7 @@ class ProgressEngine:
         """Poll until all requests are complete.
 
         Args:
-            requests: transfers to wait for.
             what: name of the awaited event in error messages.
-            awaited: ranks to wait for; default: all other ranks.
             patience: seconds of busy polling before sleeps between polls.
 
         Raises:
@@ -262,10 +231,8 @@ class ProgressEngine:
         The sleeps are reported as one span at the end of the polling.
 
         Args:
-            done: the condition.
             what: name of the awaited event in error messages and traces.
             patience: seconds of busy polling before sleeps between polls.
-            awaited: ranks to wait for; default: all other ranks.
 
         Raises:
             PeerLostError: if awaited ranks are dead or do not respond in time.

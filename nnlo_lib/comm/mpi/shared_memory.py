@@ -1,16 +1,9 @@
-"""Memory that ranks of one host map: mailboxes of large messages, buffers of sums.
+"""Memory that ranks of one host map: mailboxes of large messages, and buffers of sums.
 
-Large messages between ranks of one host, through memory that both ranks map.
-
-MPI moves a large message only while sender and receiver both poll, which starves a server that shares its
-cores with its workers. Here the sender copies the vector into a mailbox and returns; the receiver copies it
-out later.
-
-Sums over the ranks of one host, through memory that all of them map.
-
-MPI moves large vectors in pieces, for which every rank must keep polling; ranks that share cores cannot. Here
-each rank copies its vector to a buffer of its own, adds its chunk of all buffers in rank order, and copies
-the chunks that the other ranks added: two to three times as fast as gloo.
+MPI moves a large vector only while all of its ranks poll, which starves ranks that share cores, such as a server
+and its workers. Here the sender copies a vector into a mailbox and returns; the receiver copies it out later. For
+a sum each rank copies its vector to a buffer, adds its chunk of all buffers in rank order, and copies the chunks
+that the other ranks added: two to three times as fast as gloo.
 """
 
 import mmap
@@ -27,6 +20,8 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Address = NDArray[np.int64]
+Array = NDArray[Any]
+WaitUntil = Callable[[Callable[[], bool]], None]  # polls until true
 MAILBOX_NAME = "nnlo"  # name of the anonymous files in /proc
 SHARED_MEMORY_MIN_BYTES = 65_536  # bytes from which two copies are faster than a message
 
@@ -111,49 +106,9 @@ class SharedMailboxes:
         return free
 
     def collect(self, array: NDArray[Any], address: Address, source: int) -> MPI.Request:
-        """Copy a vector out of a mailbox and send the receipt; return the request of the receipt.
-
-        Args:
-            array: overwritten by the vector, (P,).
-            address: address that the sender's `deposit` returned.
-            source: rank of the sender.
-        """
-        key = tuple(address.tolist())
-        # Mailboxes are reused: their mappings are kept, so that later messages need no system call.
-        if key not in self._visited:
-            self._visited[key] = map_remote(address)
-        array.view(np.uint8)[:] = self._visited[key][: array.nbytes]
+        """Overwrite `array` by a mailbox of rank `source` and send the receipt; return the request of the receipt."""
+        array.view(np.uint8)[:] = _mapped(address, self._visited)[: array.nbytes]
         return self._receipts.Isend(np.empty(0, np.uint8), source, address.item(3))
-
-
-def map_remote(address: Address) -> Bytes:
-    """Map the mailbox of another process, given its address.
-
-    Raises:
-        OSError: if the process has ended, or the file is not a mailbox of this user.
-    """
-    pid, file, size, _ = address.tolist()
-    handle = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_NONBLOCK)
-    try:
-        # A later process may have the pid, and root can write the files of all users.
-        if os.fstat(handle).st_uid != os.geteuid() or not _is_mailbox(handle):
-            raise OSError(f"file {file} of process {pid} is not a mailbox of this user")
-        return _view(handle, size)
-    finally:
-        # The mapping stays valid without the file descriptor.
-        os.close(handle)
-
-
-def _is_mailbox(handle: int) -> bool:
-    return os.readlink(f"/proc/self/fd/{handle}").startswith(f"/memfd:{MAILBOX_NAME}")
-
-
-def _view(file: int, size: int) -> Bytes:
-    return np.frombuffer(mmap.mmap(file, size), np.uint8)
-
-
-Array = NDArray[Any]
-WaitUntil = Callable[[Callable[[], bool]], None]  # polls until true
 
 
 class SharedBuffer:
@@ -200,8 +155,11 @@ class SharedMemoryAllreduce:
 
         def finish(wait: WaitUntil) -> None:
             wait(published.Test)
-            vectors = [self._map(address)[: array.nbytes].view(array.dtype) for address in addresses]
-            chunks = _chunks(array.size, self._size)
+            mapped = [_mapped(address, self._mapped)[: array.nbytes] for address in addresses]
+            vectors = [memory.view(array.dtype) for memory in mapped]
+            parts = np.array_split(np.empty(array.size, np.bool_), self._size)
+            ends = np.cumsum([0, *map(len, parts)])
+            chunks = [slice(start, end) for start, end in pairwise(ends.tolist())]
             self._add(array, vectors, chunks[self._rank])
             # Chunks of the sum may be read only after their ranks have written them.
             wait(self._signals.Ibarrier().Test)
@@ -234,13 +192,33 @@ class SharedMemoryAllreduce:
             self._mine.append(free)
         return free
 
-    def _map(self, address: NDArray[np.int64]) -> Bytes:
-        key = tuple(address.tolist())
-        if key not in self._mapped:
-            self._mapped[key] = map_remote(address)
-        return self._mapped[key]
+
+def _mapped(address: Address, known: dict[tuple[int, ...], Bytes]) -> Bytes:
+    """Return the memory at an address; `known` keeps the mappings, so that later vectors need no system call."""
+    key = tuple(address.tolist())
+    if key not in known:
+        known[key] = map_remote(address)
+    return known[key]
 
 
-def _chunks(values: int, ranks: int) -> list[slice]:
-    ends = np.cumsum([0, *(len(part) for part in np.array_split(np.empty(values, np.bool_), ranks))])
-    return [slice(start, end) for start, end in pairwise(ends.tolist())]
+def map_remote(address: Address) -> Bytes:
+    """Map the mailbox of another process, given its address.
+
+    Raises:
+        OSError: if the process has ended, or the file is not a mailbox of this user.
+    """
+    pid, file, size, _ = address.tolist()
+    handle = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        name = os.readlink(f"/proc/self/fd/{handle}")
+        # A later process may have the pid, and root can write the files of all users.
+        if os.fstat(handle).st_uid != os.geteuid() or not name.startswith(f"/memfd:{MAILBOX_NAME}"):
+            raise OSError(f"file {file} of process {pid} is not a mailbox of this user")
+        return _view(handle, size)
+    finally:
+        # The mapping stays valid without the file descriptor.
+        os.close(handle)
+
+
+def _view(file: int, size: int) -> Bytes:
+    return np.frombuffer(mmap.mmap(file, size), np.uint8)

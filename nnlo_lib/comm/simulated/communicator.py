@@ -1,8 +1,4 @@
-"""Ranks as greenlets under a virtual clock, and their messages.
-
-Messages between simulated ranks, from sending to receiving.
-
-Ranks as greenlets in one process, one at a time, under a virtual clock: every run replays bit for bit.
+"""Simulated ranks, greenlets in one process under a virtual clock, and their messages: every run replays bit for bit.
 
 The messages that a rank receives never depend on the order in which greenlets run. A message from a named
 rank is the next one on its edge. Before a rank looks for a message from any source, all ranks with an earlier
@@ -57,7 +53,10 @@ class MessageQueue:
     def deliver(self, message: SimMessage) -> bool:
         """Add a message; return True if the receiver waits for it."""
         self.by_source.setdefault(message.source, deque()).append(message)
-        return self.awaited is not None and _matches(message, *self.awaited)
+        if self.awaited is None:
+            return False
+        source, tag = self.awaited
+        return source in (ANY, message.source) and tag in (ANY, message.tag)
 
     def first(self, source: int, tag: int) -> SimMessage | None:
         """Return the matching message that arrives first (ties: the lowest source)."""
@@ -78,10 +77,6 @@ class MessageQueue:
         queue.remove(message)
         if not queue:
             del self.by_source[message.source]
-
-
-def _matches(message: SimMessage, source: int, tag: int) -> bool:
-    return source in (ANY, message.source) and tag in (ANY, message.tag)
 
 
 T = TypeVar("T")
@@ -241,7 +236,11 @@ class SimulatedCommunicator(Communicator):
         share = self.traffic.count_allreduce(values, width, self.rank, self.size, purpose)
         call = self._all_to_all_cost(share, allreduce_rounds(values, width, self.size))
         pending = self._enter_collective(vector.clone(), _sum_in_rank_order, call)
-        return Request(lambda: discard(vector.copy_(self._wait_collective(pending, "an all-reduce"))))
+
+        def finish() -> None:
+            vector.copy_(self._wait_collective(pending, "an all-reduce"))
+
+        return Request(finish)
 
     @exchange_failpoint
     def exchange(
@@ -264,9 +263,6 @@ class SimulatedCommunicator(Communicator):
 
         Args:
             vector: vector that no rank changes afterwards.
-            to: receiving rank in this communicator.
-            tag: number by which the receiver selects messages.
-            purpose: key of the traffic counters.
         """
         sender, receiver = self._process, self._group.members[to]
         self._count(vector, to, purpose)
@@ -297,13 +293,13 @@ class SimulatedCommunicator(Communicator):
 
     def _await(self, source: int, tag: int) -> SimMessage:
         """Wait for the matching message that arrives first."""
-        message = self._first_of_all(tag) if source == ANY else self._next_from(source, tag)
+        if source == ANY:
+            message = self._first_of_all(tag)
+        else:
+            while (next_message := self._mailbox.first(source, tag)) is None:
+                self._sleep(source, tag)
+            message = next_message
         self._wait_until(message.arrival)
-        return message
-
-    def _next_from(self, source: int, tag: int) -> SimMessage:
-        while (message := self._mailbox.first(source, tag)) is None:
-            self._sleep(source, tag)
         return message
 
     def _first_of_all(self, tag: int) -> SimMessage:
@@ -320,7 +316,8 @@ class SimulatedCommunicator(Communicator):
 
     def _sleep(self, source: int, tag: int) -> None:
         self._mailbox.awaited = source, tag
-        self._event_loop.block(self._process, f"a message from {_source_name(source)}")
+        name = "any rank" if source == ANY else f"rank {source}"
+        self._event_loop.block(self._process, f"a message from {name}")
         self._mailbox.awaited = None
 
     def _wait_until(self, time: float) -> None:
@@ -339,7 +336,6 @@ class SimulatedCommunicator(Communicator):
         Args:
             item: contribution of this rank, which `finish` may overwrite.
             finish: returns the result, common to all ranks, from the items in rank order.
-            call: messages of this rank, for the duration of the call.
         """
         number, self._calls = self._calls, self._calls + 1
         pending = self._group.collectives.setdefault(number, _Collective(number))
@@ -379,17 +375,9 @@ class SimulatedCommunicator(Communicator):
         return CollectiveCost(size, self.size * (self.size - 1), rounds)
 
 
-def discard(_: object) -> None:
-    """Ignore a value."""
-
-
 def _sum_in_rank_order(vectors: list[Tensor]) -> Tensor:
     # In place, because the vectors are copies that belong to the call.
     total = vectors[0]
     for vector in vectors[1:]:
         total.add_(vector)
     return total
-
-
-def _source_name(source: int) -> str:
-    return "any rank" if source == ANY else f"rank {source}"

@@ -1,18 +1,10 @@
-"""Event loop and cost model of the virtual machine.
-
-The virtual machine of the simulator: times of computing and of messages, and outages of ranks.
-
-Numbers of messages and collective calls so far, by which losses of messages are drawn.
-
-Event loop of greenlets: one runs at a time, the earliest in virtual time (ties: the lowest number).
-"""
+"""Virtual machine of the simulator: a cost model of computing, messages and outages, and the event loop of greenlets."""
 
 import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from heapq import merge
 from statistics import NormalDist
 from time import perf_counter
 from typing import Any
@@ -85,13 +77,7 @@ class CostModel:
         self._last_arrival |= {(rank, to): time for to, time in state["arrivals"]}
 
     def compute_seconds(self, rank: int, samples: int, start: float) -> float:
-        """Return the time that a rank takes for its next step, outages included, in virtual seconds.
-
-        Args:
-            rank: rank in the world.
-            samples: number of samples of the step.
-            start: clock of the rank at the begin of the step.
-        """
+        """Return the virtual seconds of a rank's next step, which begins at `start`, outages included."""
         step = self._steps[rank]
         self._steps[rank] += 1
         work = (
@@ -137,9 +123,6 @@ class CostModel:
         the edge.
 
         Args:
-            source: sending rank in the world.
-            to: receiving rank in the world.
-            size: bytes.
             sent: clock of `source` when it sends.
             number: number of the message on its edge.
         """
@@ -162,13 +145,7 @@ class CostModel:
         return int(math.log(-math.expm1(log_success)) / math.log(self._settings.loss))
 
     def collective(self, call: CollectiveCost, group: int, number: int) -> float:
-        """Return the duration of a collective call in virtual seconds; a round waits for its last message.
-
-        Args:
-            call: messages of the call.
-            group: number of the communicator's group.
-            number: number of the call in this group.
-        """
+        """Return the duration of call `number` of a group; a round waits for its last message."""
         lost = sum(
             self._losses(call.messages, "loss of a call", group, number, k) for k in range(call.rounds)
         )
@@ -194,15 +171,9 @@ class Outages:
 
 
 def _intervals(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interval]:
-    """Yield the outages of a rank, the configured and the drawn ones, by their begin and without overlaps.
-
-    Args:
-        settings: settings of the virtual machine.
-        rank: rank in the world.
-        seed: seed of the drawn outages.
-    """
+    """Yield the outages of a rank, the configured and the drawn ones, by their begin and without overlaps."""
     written = sorted((each.at, each.at + each.seconds) for each in settings.failures if each.rank == rank)
-    return _disjoint(merge(written, _drawn(settings, rank, seed)))
+    return _disjoint(heapq.merge(written, _drawn(settings, rank, seed)))
 
 
 def _drawn(settings: SimulationConfig, rank: int, seed: int) -> Iterator[Interval]:
@@ -231,13 +202,7 @@ def _disjoint(intervals: Iterator[Interval]) -> Iterator[Interval]:
 
 
 def _stragglers(settings: SimulationConfig, size: int, seed: int) -> frozenset[int]:
-    """Return the stragglers: the configured ranks and a random fraction of all ranks.
-
-    Args:
-        settings: settings of the virtual machine.
-        size: number of ranks.
-        seed: seed of the draw.
-    """
+    """Return the stragglers: the configured ranks and a random fraction of all ranks."""
     shuffled = sorted(range(size), key=lambda rank: uniform(seed, "straggler", rank))
     return frozenset([*settings.stragglers.ranks, *shuffled[: round(settings.stragglers.fraction * size)]])
 
