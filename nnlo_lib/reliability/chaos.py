@@ -1,12 +1,8 @@
-"""Train with random faults until all are injected.
+"""A training with random faults, compared bit for bit with the same training without faults.
 
-Random faults, drawn from a seed: action, rank, failpoint and time.
-
-One attempt at a training with faults; the launcher runs in its own process, as in a batch job.
-
-A training with random faults: restarted until all faults are injected, then finished without faults.
-
-Train a run undisturbed, then with random faults, and compare the results bit for bit.
+The faults are a function of the seed: action, rank, failpoint and time. The training is restarted until all of them
+are injected, and then finished without faults. The launcher of each attempt runs in its own process, as in a batch
+job.
 """
 
 import multiprocessing
@@ -26,7 +22,7 @@ from nnlo_lib.core.errors import UserError, exit_on_user_error
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.launch.attempt_recovery import read_progress
-from nnlo_lib.reliability.chaos_report import CampaignSeconds, campaign_table, check_faulted_run
+from nnlo_lib.reliability.chaos_report import campaign_table, check_faulted_run
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.fault_injection import (
     FAULTS_ENV_VAR,
@@ -49,14 +45,138 @@ DISK_FAULT_FAILPOINTS: dict[FaultAction, set[str]] = {
 }
 # A full disk costs only the checkpoint; training continues. Every other fault ends the attempt.
 FATAL_ACTIONS = ACTION_WEIGHTS.keys() - {"enospc"}
+CHECKPOINTS_PER_FAULT = 4  # approximate number of checkpoints between two faults
+ATTEMPT_EXTRA_TIMEOUT_S = 300.0  # seconds for an attempt, added to three times the undisturbed training
+
+
+class UnfinishedError(Exception):
+    """A training did not finish; the message gives the reason."""
+
+
+def run_twice(undisturbed: Task, faulted: Task, launcher: str, seed: int, faults: int) -> int:
+    """Train a task undisturbed, then with random faults in another folder; print a report.
+
+    Both task folders are emptied first.
+
+    Returns:
+        1 if the training with faults does not finish or a check fails, else 0.
+
+    Raises:
+        UserError: if the training without faults does not finish.
+    """
+    for task in (undisturbed, faulted):
+        shutil.rmtree(task.folder, ignore_errors=True)
+    # Both tasks have the same checkpoint interval, because the failpoints of the undisturbed training
+    # determine where faults are injected.
+    undisturbed, faulted = (_with_frequent_checkpoints(task, faults) for task in (undisturbed, faulted))
+    started = time.monotonic()
+    if run_faulty_attempt(undisturbed, launcher, [], None):
+        raise UserError(
+            f"{undisturbed.folder}: the training without faults failed; see {undisturbed.paths.chaos_log}"
+        )
+    undisturbed_s = time.monotonic() - started
+    # A training saves a checkpoint when it ends, so the newest checkpoint holds the last step.
+    steps = read_progress(undisturbed.state)[2]
+    timeout_s = ATTEMPT_EXTRA_TIMEOUT_S + 3 * undisturbed_s
+    campaign = FaultCampaign(faulted, launcher, seed, steps, _failpoint_counts(undisturbed), timeout_s)
+    started = time.monotonic()
+    try:
+        with tqdm(total=faults, unit=" faults", desc=f"chaos, seed {seed}", file=sys.stderr) as bar:
+            campaign.run(faults, bar.update)
+    except UnfinishedError as error:
+        print(f"FAILED: {error}")
+        return 1
+    findings = list(check_faulted_run(faulted, undisturbed))
+    faulted_s = time.monotonic() - started
+    table = campaign_table(campaign.injected_faults, faulted, steps, undisturbed_s, faulted_s)
+    print(*table, *findings, sep="\n")
+    return int(any(finding.status == "FAILED" for finding in findings))
+
+
+def _with_frequent_checkpoints(task: Task, faults: int) -> Task:
+    """Return the task with about CHECKPOINTS_PER_FAULT checkpoints per fault.
+
+    A run that sets its checkpoint interval in steps keeps it.
+    """
+    if task.run.checkpoint.steps:
+        return task
+    workers = roles(task.run, task.run.parallel.ranks).count("worker")
+    steps = TrainingData(task, workers).loader(0).steps_per_epoch * task.run.train.epochs
+    # There are `faults + 1` intervals between the start, the faults and the end.
+    every = f"{max(1, steps // (CHECKPOINTS_PER_FAULT * (faults + 1)))} steps"
+    checkpoint = task.run.checkpoint.model_copy(update={"every": every})
+    return replace(task, run=task.run.model_copy(update={"checkpoint": checkpoint}))
+
+
+def _failpoint_counts(task: Task) -> list[Counter[str]]:
+    """Return the failpoint counts of each process of a finished training; simulated ranks share a process."""
+    parallel = task.run.parallel
+    return [
+        reached_failpoints(task.folder, rank)
+        for rank in range(1 if parallel.transport == "simulated" else parallel.ranks)
+    ]
+
+
+@dataclass
+class FaultCampaign:
+    """A training that is restarted while faults are injected.
+
+    Attributes:
+        steps: number of steps of the whole training.
+        failpoint_counts: for each process, how often it reaches each failpoint in an undisturbed training.
+        injected_faults: faults that have been injected.
+    """
+
+    task: Task
+    launcher: str
+    seed: int
+    steps: int
+    failpoint_counts: Sequence[Counter[str]]
+    attempt_timeout_s: float
+    injected_faults: list[InjectedFault] = field(default_factory=list)
+
+    def run(self, faults: int, report_injected: Callable[[int], object]) -> None:
+        """Restart the training until all faults are injected, then finish it without faults.
+
+        Args:
+            report_injected: called after each attempt with faults, with the number of faults injected in it.
+
+        Raises:
+            UnfinishedError: if an attempt exceeds its time, or the last attempt (without faults) fails.
+        """
+        waiting = list(range(faults))
+        while waiting:
+            # A fault that is due but not reached stays in `waiting` and is drawn again for the next attempt,
+            # from the same seed but with the share that then remains.
+            due = self._faults_for_attempt(waiting)
+            run_faulty_attempt(self.task, self.launcher, due, self.attempt_timeout_s)
+            injected = set(injected_faults(self.task.folder))
+            self.injected_faults += [fault for fault in due if fault.number in injected]
+            report_injected(
+                # Operands are evaluated from left to right: the first length is that before the assignment.
+                len(waiting) - len(waiting := [number for number in waiting if number not in injected])
+            )
+        if run_faulty_attempt(self.task, self.launcher, [], self.attempt_timeout_s):
+            raise UnfinishedError(
+                f"{self.task.folder}: the last attempt after {faults} faults failed; see {self.task.paths.chaos_log}"
+            )
+
+    def _faults_for_attempt(self, waiting: Sequence[int]) -> list[InjectedFault]:
+        """Return the faults of the next attempt: all faults up to the first one that ends the attempt."""
+        # Each remaining fault gets an equal share of the remaining steps: the faults spread over the training.
+        share = max(0, self.steps - read_progress(self.task.state)[2]) / self.steps / len(waiting)
+        due: list[InjectedFault] = []
+        for number in waiting:
+            due.append(sample_fault(self.seed, number, self.failpoint_counts, share))
+            if due[-1].action in FATAL_ACTIONS:
+                break
+        return due
 
 
 def sample_fault(seed: int, number: int, places: Sequence[Counter[str]], share: float) -> InjectedFault:
     """Return a random fault.
 
     Args:
-        seed: seed of the campaign.
-        number: number of the fault.
         places: for each process, how often it reaches each failpoint in an undisturbed training.
         share: share of the training within which the fault is injected. If 0, the training is at its end and
             writes no more checkpoints; disk faults are then replaced by `kill`.
@@ -76,19 +196,12 @@ def sample_fault(seed: int, number: int, places: Sequence[Counter[str]], share: 
     return InjectedFault(number, place, rank, count, action, within)
 
 
-class UnfinishedError(Exception):
-    """A training did not finish; the message gives the reason."""
-
-
 def run_faulty_attempt(
     task: Task, launcher: str, faults: Sequence[InjectedFault], patience: float | None
 ) -> int:
     """Make one attempt; return the exit status of the launcher, or minus the number of a signal that killed it.
 
     Args:
-        task: the task to train.
-        launcher: command that starts the ranks.
-        faults: faults to inject.
         patience: seconds that the attempt may take; None waits without limit.
 
     Raises:
@@ -117,144 +230,3 @@ def _train_with_faults(task: Task, launcher: str, faults: Sequence[InjectedFault
     # The PID is that of this process, the launcher, which `kill_launcher` and `term_all` signal.
     os.environ[FAULTS_ENV_VAR] = FaultPlan(task.folder, os.getpid(), list(faults)).json_text
     sys.exit(exit_on_user_error(lambda: train_task(task, LaunchOptions(launcher)).exit_status)())
-
-
-@dataclass
-class FaultCampaign:
-    """A training that is restarted while faults are injected.
-
-    Attributes:
-        task: the task to train.
-        launcher: command that starts the ranks.
-        seed: seed of the faults.
-        steps: number of steps of the whole training.
-        failpoint_counts: for each process, how often it reaches each failpoint in an undisturbed training.
-        attempt_timeout_s: seconds that one attempt may take.
-        injected_faults: faults that have been injected.
-    """
-
-    task: Task
-    launcher: str
-    seed: int
-    steps: int
-    failpoint_counts: Sequence[Counter[str]]
-    attempt_timeout_s: float
-    injected_faults: list[InjectedFault] = field(default_factory=list)
-
-    def run(self, faults: int, report_injected: Callable[[int], object]) -> None:
-        """Restart the training until all faults are injected, then finish it without faults.
-
-        Args:
-            faults: number of faults.
-            report_injected: called after each attempt with faults, with the number of faults injected in it.
-
-        Raises:
-            UnfinishedError: if an attempt exceeds its time, or the last attempt (without faults) fails.
-        """
-        waiting = list(range(faults))
-        while waiting:
-            # A fault that is due but not reached stays in `waiting` and is drawn again for the next attempt,
-            # from the same seed but with the share that then remains.
-            due = self._faults_for_attempt(waiting)
-            run_faulty_attempt(self.task, self.launcher, due, self.attempt_timeout_s)
-            injected = set(injected_faults(self.task.folder))
-            self.injected_faults += [fault for fault in due if fault.number in injected]
-            report_injected(
-                # Operands are evaluated from left to right: the first length is that before the assignment.
-                len(waiting) - len(waiting := [number for number in waiting if number not in injected])
-            )
-        if run_faulty_attempt(self.task, self.launcher, [], self.attempt_timeout_s):
-            raise UnfinishedError(
-                f"{self.task.folder}: the last attempt after {faults} faults failed; see {self.task.paths.chaos_log}"
-            )
-
-    def _faults_for_attempt(self, waiting: Sequence[int]) -> list[InjectedFault]:
-        """Return the faults of the next attempt: all faults up to the first one that ends the attempt."""
-        # Each remaining fault gets an equal share of the remaining steps, which spreads the faults over the
-        # training.
-        share = max(0, self.steps - read_progress(self.task.state)[2]) / self.steps / len(waiting)
-        due: list[InjectedFault] = []
-        for number in waiting:
-            due.append(sample_fault(self.seed, number, self.failpoint_counts, share))
-            if due[-1].action in FATAL_ACTIONS:
-                break
-        return due
-
-
-CHECKPOINTS_PER_FAULT = 4  # approximate number of checkpoints between two faults
-ATTEMPT_EXTRA_TIMEOUT_S = 300.0  # seconds for an attempt, added to three times the undisturbed training
-
-
-def run_twice(undisturbed: Task, faulted: Task, launcher: str, seed: int, faults: int) -> int:
-    """Train a task undisturbed, then with random faults in another folder; print a report.
-
-    Both task folders are emptied first.
-
-    Args:
-        undisturbed: task to train without faults.
-        faulted: the same task in another folder, to train with faults.
-        launcher: command that starts the ranks.
-        seed: seed of the faults.
-        faults: number of faults.
-
-    Returns:
-        1 if the training with faults does not finish or a check fails, else 0.
-    """
-    # Both tasks have the same checkpoint interval, because the failpoints of the undisturbed training
-    # determine where faults are injected.
-    undisturbed, faulted = (
-        _with_frequent_checkpoints(_emptied(task), faults) for task in (undisturbed, faulted)
-    )
-    undisturbed_s = _train_undisturbed(undisturbed, launcher)
-    # A training saves a checkpoint when it ends, so the newest checkpoint holds the last step.
-    steps = read_progress(undisturbed.state)[2]
-    timeout_s = ATTEMPT_EXTRA_TIMEOUT_S + 3 * undisturbed_s
-    campaign = FaultCampaign(faulted, launcher, seed, steps, _failpoint_counts(undisturbed), timeout_s)
-    started = time.monotonic()
-    try:
-        with tqdm(total=faults, unit=" faults", desc=f"chaos, seed {seed}", file=sys.stderr) as bar:
-            campaign.run(faults, bar.update)
-    except UnfinishedError as error:
-        print(f"FAILED: {error}")
-        return 1
-    findings = list(check_faulted_run(faulted, undisturbed))
-    times = CampaignSeconds(undisturbed_s, time.monotonic() - started)
-    print(*campaign_table(campaign.injected_faults, faulted, steps, times), *findings, sep="\n")
-    return int(any(finding.status == "FAILED" for finding in findings))
-
-
-def _train_undisturbed(task: Task, launcher: str) -> float:
-    """Train without faults; return the seconds. Raises UserError if the training does not finish."""
-    started = time.monotonic()
-    if run_faulty_attempt(task, launcher, [], None):
-        raise UserError(f"{task.folder}: the training without faults failed; see {task.paths.chaos_log}")
-    return time.monotonic() - started
-
-
-def _emptied(task: Task) -> Task:
-    shutil.rmtree(task.folder, ignore_errors=True)
-    return task
-
-
-def _with_frequent_checkpoints(task: Task, faults: int) -> Task:
-    """Return the task with about CHECKPOINTS_PER_FAULT checkpoints per fault.
-
-    A run that sets its checkpoint interval in steps keeps it.
-    """
-    if task.run.checkpoint.steps:
-        return task
-    workers = roles(task.run, task.run.parallel.ranks).count("worker")
-    steps = TrainingData(task, workers).loader(0).steps_per_epoch * task.run.train.epochs
-    # There are `faults + 1` intervals between the start, the faults and the end.
-    every = f"{max(1, steps // (CHECKPOINTS_PER_FAULT * (faults + 1)))} steps"
-    checkpoint = task.run.checkpoint.model_copy(update={"every": every})
-    return replace(task, run=task.run.model_copy(update={"checkpoint": checkpoint}))
-
-
-def _failpoint_counts(task: Task) -> list[Counter[str]]:
-    """Return the failpoint counts of each process of a finished training; simulated ranks share a process."""
-    parallel = task.run.parallel
-    return [
-        reached_failpoints(task.folder, rank)
-        for rank in range(1 if parallel.transport == "simulated" else parallel.ranks)
-    ]

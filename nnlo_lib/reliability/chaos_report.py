@@ -1,27 +1,23 @@
-"""Bitwise comparison with the undisturbed training, and its table.
+"""The report on a training with faults: a table of the faults and their costs, and checks of the result.
 
-Bitwise comparison of two finished trainings of one experiment.
-
-Report on a training with faults: faults, costs, and checks of the result.
+The result is compared bit for bit with that of the undisturbed training, unless the algorithm is not deterministic.
 """
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from nnlo_lib.checkpoint import rank_file as parts
 from nnlo_lib.checkpoint.checkpoint_manifest import (
     CheckpointManifest,
     checkpoint_folder_name,
     checkpoint_numbers,
 )
-from nnlo_lib.checkpoint.rank_file import RankState
+from nnlo_lib.checkpoint.rank_file import RankState, read_rank_file
 from nnlo_lib.config import Run
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.text_format import table_lines
@@ -36,75 +32,6 @@ from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.fault_injection import FaultAction, InjectedFault
 from nnlo_lib.train.task import Task
 
-TIMING_KEYS = ("seconds", "samples_per_second", "bytes")  # bytes: a resume repeats the initial broadcast
-POSITION_KEYS = ("epoch", "index", "steps", "samples")
-
-
-def find_differences(our_folder: Path, reference_folder: Path) -> list[str]:
-    """Return the names of all differences between two finished trainings, except timings.
-
-    The comparison covers the published weights, the history, the histograms, and the state of every rank in
-    the newest checkpoint.
-    """
-    ours, reference = FinishedRun(our_folder), FinishedRun(reference_folder)
-    return [
-        *_result_differences(ours, reference),
-        *_state_differences(_last_rank_states(ours), _last_rank_states(reference)),
-    ]
-
-
-def _result_differences(ours: FinishedRun, reference: FinishedRun) -> Iterator[str]:
-    for name in (RunPaths.model.name, RunPaths.nodes.name):
-        if _bytes(ours.folder / name) != _bytes(reference.folder / name):
-            yield name
-    # zip_longest, because an epoch that only one of the trainings has is a difference, too.
-    for epoch, (row, other) in enumerate(
-        zip_longest(_history_without_timings(ours), _history_without_timings(reference)), 1
-    ):
-        if row != other:
-            yield f"history of epoch {epoch}"
-    if ours.summary["histograms"] != reference.summary["histograms"]:
-        yield "histograms in summary.json"
-
-
-def _state_differences(ours: list[RankState], reference: list[RankState]) -> Iterator[str]:
-    for rank, (part, other) in enumerate(zip_longest(ours, reference)):
-        if part is None or other is None:
-            yield f"state of rank {rank}, which only one of the trainings has"
-            continue
-        yield from (
-            f"{name} of rank {rank}" for name in POSITION_KEYS if part.progress[name] != other.progress[name]
-        )
-        yield from (f"{name} of rank {rank}" for name in _differing_tensors(part.tensors, other.tensors))
-
-
-def _differing_tensors(ours: dict[str, Tensor], reference: dict[str, Tensor]) -> Iterator[str]:
-    for name in sorted(ours.keys() | reference.keys()):
-        if name not in ours or name not in reference or _bits(ours[name]) != _bits(reference[name]):
-            yield name
-
-
-def _bits(tensor: Tensor) -> tuple[Any, ...]:
-    # Bytes, because == treats NaN as different from itself and -0.0 as equal to 0.0.
-    return tensor.dtype, tensor.shape, tensor.numpy().tobytes()
-
-
-def _last_rank_states(job: FinishedRun) -> list[RankState]:
-    """Read all rank files of the newest checkpoint."""
-    checkpoints = job.paths.state.checkpoints
-    folder = checkpoints / checkpoint_folder_name(checkpoint_numbers(checkpoints)[-1])
-    return [parts.read_rank_file(folder, rank) for rank in range(CheckpointManifest.read(folder).ranks)]
-
-
-def _history_without_timings(job: FinishedRun) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in job.paths.state.history.read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key not in TIMING_KEYS} for row in rows]
-
-
-def _bytes(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None
-
-
 ACTION_LABELS: dict[FaultAction, str] = {
     "kill": "kill -9 of a rank",
     "kill_launcher": "kill -9 of the launcher",
@@ -115,17 +42,12 @@ ACTION_LABELS: dict[FaultAction, str] = {
     "enospc": "disk full during a checkpoint",
 }
 
-
-@dataclass(frozen=True)
-class CampaignSeconds:
-    """Seconds of the undisturbed training, and of all attempts of the training with faults."""
-
-    undisturbed: float
-    with_faults: float
+TIMING_KEYS = ("seconds", "samples_per_second", "bytes")  # bytes: a resume repeats the initial broadcast
+POSITION_KEYS = ("epoch", "index", "steps", "samples")
 
 
 def campaign_table(
-    faults: Sequence[InjectedFault], task: Task, steps: int, times: CampaignSeconds
+    faults: Sequence[InjectedFault], task: Task, steps: int, undisturbed_s: float, faulted_s: float
 ) -> Iterator[str]:
     """Return the lines of a table of the faults and their costs.
 
@@ -133,7 +55,8 @@ def campaign_table(
         faults: faults that were injected.
         task: the task trained with faults.
         steps: number of steps of the whole training.
-        times: seconds of both trainings.
+        undisturbed_s: seconds of the training without faults.
+        faulted_s: seconds of all attempts with faults, and of the checks after them.
     """
     tally = load_finished_run(task.folder).attempt_statistics
     assert tally is not None, "the launcher records every attempt"
@@ -144,9 +67,9 @@ def campaign_table(
         ("attempts", f"{len(tally.attempts):,}"),
         ("steps", f"{steps:,}"),
         ("steps lost", f"{tally.lost_steps:,}"),
-        ("seconds", f"{times.with_faults:,.0f}"),
-        ("seconds undisturbed", f"{times.undisturbed:,.0f}"),
-        ("seconds per fault", f"{(times.with_faults - times.undisturbed) / len(faults):.2f}"),
+        ("seconds", f"{faulted_s:,.0f}"),
+        ("seconds undisturbed", f"{undisturbed_s:,.0f}"),
+        ("seconds per fault", f"{(faulted_s - undisturbed_s) / len(faults):.2f}"),
     ]
     return (f"  {line}" for line in table_lines(rows))
 
@@ -178,3 +101,64 @@ def _reason_not_deterministic(run: Run) -> str:
     if not algorithm.sums_in_rank_order:
         return "with `algorithm.reduction: fastest`, MPI chooses the order in which gradients are added"
     return ""
+
+
+def find_differences(our_folder: Path, reference_folder: Path) -> list[str]:
+    """Return the names of all differences between two finished trainings, except timings.
+
+    The comparison covers the published weights, the history, the histograms, and the state of every rank in
+    the newest checkpoint.
+    """
+    ours, reference = FinishedRun(our_folder), FinishedRun(reference_folder)
+    return [
+        *_result_differences(ours, reference),
+        *_state_differences(_last_rank_states(ours), _last_rank_states(reference)),
+    ]
+
+
+def _result_differences(ours: FinishedRun, reference: FinishedRun) -> Iterator[str]:
+    for name in (RunPaths.model.name, RunPaths.nodes.name):
+        if _bytes(ours.folder / name) != _bytes(reference.folder / name):
+            yield name
+    # zip_longest, because an epoch that only one of the trainings has is a difference, too.
+    for epoch, (row, other) in enumerate(
+        zip_longest(_history_without_timings(ours), _history_without_timings(reference)), 1
+    ):
+        if row != other:
+            yield f"history of epoch {epoch}"
+    if ours.summary["histograms"] != reference.summary["histograms"]:
+        yield "histograms in summary.json"
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+def _history_without_timings(job: FinishedRun) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in job.paths.state.history.read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key not in TIMING_KEYS} for row in rows]
+
+
+def _last_rank_states(job: FinishedRun) -> list[RankState]:
+    """Read all rank files of the newest checkpoint."""
+    checkpoints = job.paths.state.checkpoints
+    folder = checkpoints / checkpoint_folder_name(checkpoint_numbers(checkpoints)[-1])
+    return [read_rank_file(folder, rank) for rank in range(CheckpointManifest.read(folder).ranks)]
+
+
+def _state_differences(ours: list[RankState], reference: list[RankState]) -> Iterator[str]:
+    for rank, (part, other) in enumerate(zip_longest(ours, reference)):
+        if part is None or other is None:
+            yield f"state of rank {rank}, which only one of the trainings has"
+            continue
+        yield from (
+            f"{name} of rank {rank}" for name in POSITION_KEYS if part.progress[name] != other.progress[name]
+        )
+        for name in sorted(part.tensors.keys() | other.tensors.keys()):
+            if _bits(part.tensors.get(name)) != _bits(other.tensors.get(name)):
+                yield f"{name} of rank {rank}"
+
+
+def _bits(tensor: Tensor | None) -> tuple[Any, ...] | None:
+    # Bytes, because == treats NaN as different from itself and -0.0 as equal to 0.0.
+    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.numpy().tobytes())

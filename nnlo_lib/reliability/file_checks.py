@@ -1,14 +1,6 @@
-"""Checksums of outputs, checkpoints, data and code; history; sample ledger.
+"""Checks of the files of a finished run, each against its checksum or the table it comes from.
 
-Note on the attempts of a job: number, end reasons, lost steps.
-
-Checks of the user's files: the kept copies of the code, and the files of the project.
-
-Checks of a job's files (outputs, checkpoints, training data) against their checksums.
-
-Check that the history has each epoch once, and that the tables agree with the published files.
-
-Check that each epoch used each of its samples exactly once, over all attempts.
+Imports no torch.
 """
 
 import csv
@@ -16,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest as Checkpoint
-from nnlo_lib.checkpoint.checkpoint_manifest import checkpoint_folders
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest, checkpoint_folders
 from nnlo_lib.core.atomic_file import CHECKSUM_KEY, content_checksum, file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.loading.sampler import SamplingPlan
@@ -32,53 +23,9 @@ from nnlo_lib.reliability.findings import (
     ok,
     read_epoch_table,
 )
-from nnlo_lib.state.attempts import AttemptStatistics
 from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
 from nnlo_lib.state.published_results import copy_of, has_copy
 from nnlo_lib.state.training_records import counts_sha256, read_rows
-
-
-def check_attempts(run: FinishedRun) -> Iterator[Finding]:
-    """Report the attempts, the repeated steps and the effective training time ratio."""
-    statistics = run.attempt_statistics
-    text = _describe_attempts(statistics) if statistics else "state/attempts.jsonl records none"
-    yield note(f"attempts: {text}")
-
-
-def _describe_attempts(statistics: AttemptStatistics) -> str:
-    reasons = ", ".join(f"{count} {reason}" for reason, count in statistics.count_by_reason.items())
-    text = f"{len(statistics.attempts)} ({reasons}); repeated steps: {statistics.lost_steps:,}"
-    if statistics.effective_time_ratio is None:
-        return text
-    ratio, total_s = statistics.effective_time_ratio, statistics.total_seconds
-    return (
-        f"{text}; effective training time ratio {100 * ratio:.1f} % of {total_s:,.1f} s; the rest was spent on "
-        "start-up, checkpoints and repeated steps"
-    )
-
-
-def check_code(run: FinishedRun) -> Iterator[Finding]:
-    """Compare the copies of the user's code with the summary; note files of the project that differ now."""
-    copies = [path for path in run.input_checksums if has_copy(path)]
-    faults = [fault for path in copies if (fault := _copy_fault(run, path))]
-    yield from (failed(f"code: {fault}") for fault in faults)
-    if copies and not faults:
-        yield ok(f"code: {', '.join(copies)}: the copies in code/ match their checksums in summary.json")
-    for path, checksum in run.input_checksums.items():
-        # The file in the project may be edited or moved after the training, or belong to another project.
-        if Path(path).is_file() and file_sha256(Path(path)) != checksum:
-            yield note(
-                f"code: {path} differs from the file that this training used; train again to use the present file"
-            )
-
-
-def _copy_fault(run: FinishedRun, path: str) -> str:
-    copy = copy_of(run.paths.code, path)
-    if not copy.is_file():
-        return f"{copy} is missing"
-    return (
-        "" if file_sha256(copy) == run.input_checksums[path] else f"{copy} was modified: its checksum differs"
-    )
 
 
 def check_outputs(run: FinishedRun) -> Iterator[Finding]:
@@ -114,37 +61,10 @@ def check_evaluation(run: FinishedRun) -> Iterator[Finding]:
     yield from findings or [ok(f"{path.name} matches its checksums and belongs to {model.name}")]
 
 
-def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
-    """Compare the files of each checkpoint with the checksums in its manifest."""
-    folders = checkpoint_folders(run.paths.state.checkpoints)
-    faults = {folder.name: fault for folder in folders if (fault := _checkpoint_fault(folder))}
-    for name, fault in faults.items():
-        yield failed(f"checkpoint {name}: {fault}; a resumed training will skip it")
-    if intact := len(folders) - len(faults):
-        yield ok(f"{intact} of {len(folders)} checkpoints in state/checkpoints are intact")
-    if not folders:
-        yield note("state/checkpoints contains no checkpoints")
-
-
-def check_dataset(run: FinishedRun, shards: bool) -> Iterator[Finding]:
-    """Compare the data's manifest with its checksum in the summary; if `shards`, verify every shard too."""
-    recorded = run.summary.get("data")
-    if not recorded:
-        yield failed("summary.json does not record the training data; an older version of nnlo wrote it")
-        return
-    path = find_data_manifest(run.folder, recorded["manifest"])
-    # The data may have been moved or deleted since, which does not affect the result of the training.
-    if path is None:
-        yield note(
-            f"the manifest of the training data, {recorded['manifest']}, was not found; the data were not compared"
-        )
-    elif file_sha256(path) != recorded["sha256"]:
-        yield failed(
-            f"{path} is not the manifest of the training data: the data were converted again, or the file was modified"
-        )
-    else:
-        yield ok(f"{path} is the manifest of the training data")
-        yield from _shards(path) if shards else ()
+def _content_faults(path: Path, content: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the finding that a JSON file differs from the checksum of its content that it holds."""
+    if content.get(CHECKSUM_KEY) != content_checksum(content):
+        yield failed(f"{path.name} was modified: its content differs from its {CHECKSUM_KEY}")
 
 
 def checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str]:
@@ -157,26 +77,48 @@ def checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str]
             yield f"{name} is damaged or was modified: its checksum differs"
 
 
-def _content_faults(path: Path, content: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield the finding that a JSON file differs from the checksum of its content that it holds."""
-    if content.get(CHECKSUM_KEY) != content_checksum(content):
-        yield failed(f"{path.name} was modified: its content differs from its {CHECKSUM_KEY}")
+def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
+    """Compare the files of each checkpoint with the checksums in its manifest."""
+    folders = checkpoint_folders(run.paths.state.checkpoints)
+    faults = {folder.name: fault for folder in folders if (fault := _checkpoint_fault(folder))}
+    for name, fault in faults.items():
+        yield failed(f"checkpoint {name}: {fault}; a resumed training will skip it")
+    if intact := len(folders) - len(faults):
+        yield ok(f"{intact} of {len(folders)} checkpoints in state/checkpoints are intact")
+    if not folders:
+        yield note("state/checkpoints contains no checkpoints")
 
 
 def _checkpoint_fault(checkpoint: Path) -> str:
     """Return the faults of a checkpoint, or an empty string if it is complete."""
     try:
-        return "; ".join(checksum_faults(checkpoint, Checkpoint.read(checkpoint).sha256))
+        return "; ".join(checksum_faults(checkpoint, CheckpointManifest.read(checkpoint).sha256))
     except (UserError, OSError, ValueError) as error:
         return f"its manifest cannot be read ({error})"
 
 
-def _shards(path: Path) -> Iterator[Finding]:
-    try:
-        DataManifest.load(path).verify()
-        yield ok("every shard of the data matches its checksum")
-    except UserError as error:
-        yield failed(str(error))
+def check_code(run: FinishedRun) -> Iterator[Finding]:
+    """Compare the copies of the user's code with the summary; note files of the project that differ now."""
+    copies = [path for path in run.input_checksums if has_copy(path)]
+    faults = [fault for path in copies if (fault := _copy_fault(run, path))]
+    yield from (failed(f"code: {fault}") for fault in faults)
+    if copies and not faults:
+        yield ok(f"code: {', '.join(copies)}: the copies in code/ match their checksums in summary.json")
+    for path, checksum in run.input_checksums.items():
+        # The file in the project may be edited or moved after the training, or belong to another project.
+        if Path(path).is_file() and file_sha256(Path(path)) != checksum:
+            yield note(
+                f"code: {path} differs from the file that this training used; train again to use the present file"
+            )
+
+
+def _copy_fault(run: FinishedRun, path: str) -> str:
+    copy = copy_of(run.paths.code, path)
+    if not copy.is_file():
+        return f"{copy} is missing"
+    return (
+        "" if file_sha256(copy) == run.input_checksums[path] else f"{copy} was modified: its checksum differs"
+    )
 
 
 def check_history(run: FinishedRun) -> Iterator[Finding]:
@@ -230,14 +172,14 @@ def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
     if not faults:
         complete = [row for row in rows if not row.get("cut")]
         if complete:
-            uses = f"{complete[0]['samples']:,} samples"
             yield ok(
-                f"ledger: each of {len(complete)} epochs used each of its {uses} exactly once, over all attempts"
+                f"ledger: each of {len(complete)} epochs used each of its {complete[0]['samples']:,} samples exactly once, over all attempts"
             )
         # Only the last epoch of a training can be cut, so that cut rows come after complete ones.
         for row in rows[len(complete) :]:
-            uses = f"{row['samples']:,} samples"
-            yield ok(f"ledger: epoch {row['epoch']} ended before its last step: it used {uses}, each once")
+            yield ok(
+                f"ledger: epoch {row['epoch']} ended before its last step: it used {row['samples']:,} samples, each once"
+            )
     if _epochs_may_mix_rank_counts(run):
         yield note(
             "ledger: not compared with partition.npz: the number of ranks changed, and with train.steps_per_epoch "
@@ -278,3 +220,45 @@ def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
 def _epochs_may_mix_rank_counts(run: FinishedRun) -> bool:
     """Return True if the ranks may have changed within an epoch whose samples depend on their number."""
     return run.config.train.steps_per_epoch is not None and run.rank_count_changed
+
+
+def check_dataset(run: FinishedRun, shards: bool) -> Iterator[Finding]:
+    """Compare the data's manifest with its checksum in the summary; if `shards`, verify every shard too."""
+    recorded = run.summary.get("data")
+    if not recorded:
+        yield failed("summary.json does not record the training data; an older version of nnlo wrote it")
+        return
+    path = find_data_manifest(run.folder, recorded["manifest"])
+    # The data may have been moved or deleted since, which does not affect the result of the training.
+    if path is None:
+        yield note(
+            f"the manifest of the training data, {recorded['manifest']}, was not found; the data were not compared"
+        )
+    elif file_sha256(path) != recorded["sha256"]:
+        yield failed(
+            f"{path} is not the manifest of the training data: the data were converted again, or the file was modified"
+        )
+    else:
+        yield ok(f"{path} is the manifest of the training data")
+        if shards:
+            try:
+                DataManifest.load(path).verify()
+                yield ok("every shard of the data matches its checksum")
+            except UserError as error:
+                yield failed(str(error))
+
+
+def check_attempts(run: FinishedRun) -> Iterator[Finding]:
+    """Report the attempts, the repeated steps and the effective training time ratio."""
+    statistics = run.attempt_statistics
+    if statistics is None:
+        yield note("attempts: state/attempts.jsonl records none")
+        return
+    reasons = ", ".join(f"{count} {reason}" for reason, count in statistics.count_by_reason.items())
+    text = f"{len(statistics.attempts)} ({reasons}); repeated steps: {statistics.lost_steps:,}"
+    if (ratio := statistics.effective_time_ratio) is not None:
+        text += (
+            f"; effective training time ratio {100 * ratio:.1f} % of {statistics.total_seconds:,.1f} s; the rest was "
+            "spent on start-up, checkpoints and repeated steps"
+        )
+    yield note(f"attempts: {text}")

@@ -1,11 +1,4 @@
-"""A finding; run folders; epoch tables; comparison of numbers.
-
-Reader of the tables in `state/` that have one row per epoch.
-
-Finding of a check: a status and a sentence.
-
-Discovery of job folders below a folder, and loading of the results of finished jobs.
-"""
+"""Findings, folders of jobs and tables of epochs, which all checks of `nnlo verify` share."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +12,97 @@ from nnlo_lib.search.study.trial import FoldTask, read_result
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun, require
 
+VERIFIED_SUMMARY_KEYS = ("config_hash", "roles", "packages", "code_version")
 EpochRow = dict[str, Any]
+
+
+class Finding(NamedTuple):
+    """One line of `nnlo verify`."""
+
+    status: Literal["ok", "FAILED", "note"]
+    message: str
+
+    def __str__(self) -> str:
+        return f"  {self.status:<8}{self.message}"
+
+
+def ok(sentence: str) -> Finding:
+    """Return a finding for a check that passed."""
+    return Finding("ok", sentence)
+
+
+def failed(sentence: str) -> Finding:
+    """Return a finding for a check that failed."""
+    return Finding("FAILED", sentence)
+
+
+def note(sentence: str) -> Finding:
+    """Return a finding that is only information."""
+    return Finding("note", sentence)
+
+
+def find_run_folders(folder: Path) -> Sequence[Path]:
+    """Return the job folders at or below `folder`. Raises UserError if no job folder is found."""
+    if not folder.is_dir():
+        raise UserError(
+            f"folder not found: {folder}; pass results/<experiment>/<run>/seed-<s> or a folder above it"
+        )
+    # rglob omits the folder itself. Seed folders that only contain folds are filtered out: they have neither a
+    # summary nor a state. The `state/` of a search does not count.
+    jobs = [folder, *sorted(folder.rglob("seed-*")), *sorted(folder.rglob("fold-*"))]
+    found = [
+        job
+        for job in jobs
+        if RunPaths(job).summary.exists()
+        or (RunPaths(job).state.folder.is_dir() and not SearchPaths(job).trials.is_dir())
+    ]
+    if not found:
+        raise UserError(
+            f"{folder}: no training found; pass results/<experiment>/<run>/seed-<s> or a folder above it"
+        )
+    return found
+
+
+def load_finished_run(folder: Path) -> FinishedRun:
+    """Load a finished job. Raises UserError if the job is not finished, or its summary is damaged."""
+    run = FinishedRun(folder)
+    path = run.paths.summary
+    if not path.exists():
+        attempts = read_attempts(run.paths.state.folder)
+        error = attempts[-1].error if attempts else None
+        last = f" ({attempts[-1].reason}: {error})" if error else ""
+        raise UserError(
+            f"{folder}: the training is not finished: {path.name} is missing{last}; to finish it: {_resume_command(folder)}"
+        )
+    try:
+        require(path, VERIFIED_SUMMARY_KEYS, run.summary)
+    except UserError as error:
+        raise UserError(f"{error}; repeat the training") from error
+    _ = run.config  # validates the configuration here, so that a damaged summary does not fail in a check
+    return run
+
+
+def _resume_command(folder: Path) -> str:
+    job = re.search(r"([^/]+)/seed-(\d+)(?:/fold-(\d+))?$", str(folder.absolute()))
+    if not job:
+        return "nnlo search FILE" if SearchPaths.around(folder) else "nnlo run FILE"
+    fold = f" --fold {job[3]}" if job[3] else ""
+    return f"nnlo run FILE --run {job[1]} --seed {job[2]}{fold} (FILE: the experiment file)"
+
+
+def reason_not_finished(folder: Path) -> str | None:
+    """Return why a trial's fold with results is unfinished; None if it is finished, or for other folders."""
+    # Result files are called epochs-<rung>.json.
+    rungs = [int(path.stem.partition("-")[2]) for path in SearchPaths.results_in(folder)]
+    if not rungs or RunPaths(folder).summary.exists():
+        return None
+    # A fold folder of a search is <search>/trials/<trial>/fold-<fold>, so the search is its third parent.
+    place = re.search(r"(\d+)/fold-(\d+)$", str(folder.absolute()))
+    fold_task = place and FoldTask(int(place[1]), int(place[2]), max(rungs))
+    result = fold_task and read_result(folder.absolute().parents[2], fold_task)
+    if result and result.status != "finished":
+        return f"not finished: its result in the search is {result.status}: {result.error}"
+    return f"not finished: the search paused it after epoch {max(rungs)}"
 
 
 class EpochTableError(Exception):
@@ -50,99 +133,3 @@ def _completeness_fault(found: Sequence[int], epochs: int) -> str:
         return f"contains epoch {unexpected}, but {epochs} epochs were trained"
     # Here each epoch occurs once; only the order may be wrong.
     return "" if list(found) == list(expected) else "has its epochs out of order"
-
-
-class Finding(NamedTuple):
-    """One line of `nnlo verify`."""
-
-    status: Literal["ok", "FAILED", "note"]
-    message: str
-
-    def __str__(self) -> str:
-        return f"  {self.status:<8}{self.message}"
-
-
-def ok(sentence: str) -> Finding:
-    """Return a finding for a check that passed."""
-    return Finding("ok", sentence)
-
-
-def failed(sentence: str) -> Finding:
-    """Return a finding for a check that failed."""
-    return Finding("FAILED", sentence)
-
-
-def note(sentence: str) -> Finding:
-    """Return a finding that is only information."""
-    return Finding("note", sentence)
-
-
-VERIFIED_SUMMARY_KEYS = ("config_hash", "roles", "packages", "code_version")
-
-
-def load_finished_run(folder: Path) -> FinishedRun:
-    """Load a finished job. Raises UserError if the job is not finished, or its summary is damaged."""
-    run = FinishedRun(folder)
-    path = run.paths.summary
-    if not path.exists():
-        raise UserError(
-            f"{folder}: the training is not finished: {path.name} is missing{_last_error(run)}; to finish it: {_resume_command(folder)}"
-        )
-    try:
-        require(path, VERIFIED_SUMMARY_KEYS, run.summary)
-    except UserError as error:
-        raise UserError(f"{error}; repeat the training") from error
-    _ = run.config  # validates the configuration here, so that a damaged summary does not fail in a check
-    return run
-
-
-def find_run_folders(folder: Path) -> Sequence[Path]:
-    """Return the job folders at or below `folder`. Raises UserError if no job folder is found."""
-    if not folder.is_dir():
-        raise UserError(
-            f"folder not found: {folder}; pass results/<experiment>/<run>/seed-<s> or a folder above it"
-        )
-    # rglob omits the folder itself. Seed folders that only contain folds have no summary and are filtered
-    # out.
-    jobs = [folder, *sorted(folder.rglob("seed-*")), *sorted(folder.rglob("fold-*"))]
-    found = [job for job in jobs if RunPaths(job).summary.exists() or _has_state(job)]
-    if not found:
-        raise UserError(
-            f"{folder}: no training found; pass results/<experiment>/<run>/seed-<s> or a folder above it"
-        )
-    return found
-
-
-def _has_state(folder: Path) -> bool:
-    """Return True if the folder has the `state/` of a job; the `state/` of a search does not count."""
-    return RunPaths(folder).state.folder.is_dir() and not SearchPaths(folder).trials.is_dir()
-
-
-def reason_not_finished(folder: Path) -> str | None:
-    """Return why a trial's fold with results is unfinished; None if it is finished, or for other folders."""
-    # Result files are called epochs-<rung>.json.
-    rungs = [int(path.stem.partition("-")[2]) for path in SearchPaths.results_in(folder)]
-    if not rungs or RunPaths(folder).summary.exists():
-        return None
-    # A fold folder of a search is <search>/trials/<trial>/fold-<fold>, so the search is its third parent.
-    place = re.search(r"(\d+)/fold-(\d+)$", str(folder.absolute()))
-    fold_task = place and FoldTask(int(place[1]), int(place[2]), max(rungs))
-    result = fold_task and read_result(folder.absolute().parents[2], fold_task)
-    if result and result.status != "finished":
-        return f"not finished: its result in the search is {result.status}: {result.error}"
-    return f"not finished: the search paused it after epoch {max(rungs)}"
-
-
-def _last_error(run: FinishedRun) -> str:
-    """Return the error of the last attempt, in parentheses, or an empty string."""
-    attempts = read_attempts(run.paths.state.folder)
-    last = attempts[-1] if attempts else None
-    return f" ({last.reason}: {last.error})" if last and last.error else ""
-
-
-def _resume_command(folder: Path) -> str:
-    job = re.search(r"([^/]+)/seed-(\d+)(?:/fold-(\d+))?$", str(folder.absolute()))
-    if not job:
-        return "nnlo search FILE" if SearchPaths.around(folder) else "nnlo run FILE"
-    fold = f" --fold {job[3]}" if job[3] else ""
-    return f"nnlo run FILE --run {job[1]} --seed {job[2]}{fold} (FILE: the experiment file)"

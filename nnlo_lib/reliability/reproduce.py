@@ -1,8 +1,6 @@
-"""Can a run be repeated bit for bit? an experiment file that does it.
+"""Reproduction of a finished training: the reasons why a repetition may differ, and the files from which it is repeated.
 
-Check whether a run can be reproduced bit for bit from its summary.
-
-Write what repeats a finished training: an experiment file and the user's files, in a new folder.
+Imports no torch.
 """
 
 import os
@@ -28,6 +26,8 @@ from nnlo_lib.reliability.findings import Finding, failed, load_finished_run, no
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.published_results import copy_of, has_copy
 
+EXPERIMENT_FILE = "experiment.yaml"
+
 
 def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
     """Check the hash of the configuration, and note every reason why the run is not reproducible."""
@@ -51,8 +51,7 @@ def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
 
 
 def _code_reasons(code: str) -> Iterator[str]:
-    # A code version is `<version> (<commit>)` in a git checkout, with `+` after the commit if files were
-    # modified.
+    # In a git checkout, a code version is `<version> (<commit>)`, with `+` after the commit if files were modified.
     if not code.endswith(")"):
         yield f"its code version {code} contains no commit"
     elif code.endswith("+)"):
@@ -73,6 +72,16 @@ def _nondeterminism_reasons(run: Run) -> Iterator[str]:
         yield "`parallel.simulation.sample_seconds: measured` makes the training depend on the speed of the machine"
     if parallel.gpus_per_rank:
         yield "it was trained on GPUs, which may add numbers in a different order each time"
+
+
+def _external_file_reasons(run: FinishedRun) -> Iterator[str]:
+    """Yield the files of the user of which no copy is kept with the run."""
+    for path in input_files(run.config_section("data").get("reader")):
+        yield f"it needs {path}, the reader of the data, of which no copy is kept with the run"
+    for path in {**dict.fromkeys(run.config.input_files), **run.input_checksums}:
+        if path not in run.input_checksums or not has_copy(path):
+            missing = "" if Path(path).is_file() else " and which was not found"
+            yield f"it needs {path}, of which no copy is kept with the run{missing}"
 
 
 def _run_segment_reasons(run: FinishedRun) -> Iterator[str]:
@@ -98,16 +107,6 @@ def _pause_reasons(run: FinishedRun) -> Iterator[str]:
         )
 
 
-def _external_file_reasons(run: FinishedRun) -> Iterator[str]:
-    """Yield the files of the user of which no copy is kept with the run."""
-    for path in input_files(run.config_section("data").get("reader")):
-        yield f"it needs {path}, the reader of the data, of which no copy is kept with the run"
-    for path in {**dict.fromkeys(run.config.input_files), **run.input_checksums}:
-        if path not in run.input_checksums or not has_copy(path):
-            missing = "" if Path(path).is_file() else " and which was not found"
-            yield f"it needs {path}, of which no copy is kept with the run{missing}"
-
-
 def _differing_packages(packages: dict[str, str]) -> Iterator[str]:
     for name, recorded in packages.items():
         current = platform.python_version() if name == "python" else _installed(name)
@@ -122,15 +121,8 @@ def _installed(name: str) -> str:
         return "not installed"
 
 
-EXPERIMENT_FILE = "experiment.yaml"
-
-
 def write_reproduction(folder: Path, target: Path) -> str:
     """Write the experiment file and the user's files of a finished training; return what to do with them.
-
-    Args:
-        folder: folder of the training.
-        target: folder to write, which has no experiment file yet.
 
     Raises:
         UserError: if the training is not finished or is a trial of a search, if a file of the user is missing or
@@ -150,23 +142,17 @@ def write_reproduction(folder: Path, target: Path) -> str:
         shutil.copyfile(source, target / path)
     with atomic_write(file) as part:
         part.write_text(yaml.safe_dump(_settings(run, project), sort_keys=False), encoding="utf-8")
-    return "\n".join([*_instructions(run, target), *_reservations(run)])
+    # The reasons why the repeated training may differ, and packages that differ.
+    reservations = (
+        f"{each.status}: {each.message}" for each in check_reproducibility(run) if each.status != "ok"
+    )
+    return "\n".join([*_instructions(run, target), *reservations])
 
 
-def _settings(run: FinishedRun, project: Path) -> dict[str, Any]:
-    """Return the keys of the experiment file, with the paths that the files have in the new folder."""
-    config = _with_new_paths(non_defaults(run.config), run, project)
-    source = config.get("data", {}).get("source")
-    if source and (project / source).exists():
-        config["data"]["source"] = str((project / source).absolute())
-    named = {"name": run.summary["experiment"], "seeds": [run.summary["seed"]], "folds": _folds(run)}
-    return {**named, "runs": {run.run: {}}, **config}
-
-
-def _folds(run: FinishedRun) -> int:
-    if run.summary.get("fold") is None:
-        return 1
-    return int(run.recorded("folds"))
+def _project_folder(folder: Path) -> Path:
+    """Return the folder in which the training was started, which contains results/."""
+    above = folder.absolute().parents
+    return next((each.parent for each in above if each.name == RESULTS_FOLDER.name), Path.cwd())
 
 
 def _sources(run: FinishedRun, project: Path) -> dict[str, Path]:
@@ -182,14 +168,7 @@ def _sources(run: FinishedRun, project: Path) -> dict[str, Path]:
 
 
 def _checked_source(run: FinishedRun, project: Path, path: str, checksum: str) -> Path:
-    """Return the kept copy of a file, or the original if no copy is kept.
-
-    Args:
-        run: the training.
-        project: folder that the paths are relative to.
-        path: path of the file in the summary.
-        checksum: SHA-256 of the file in the training.
-    """
+    """Return the kept copy of a file, or the original if no copy is kept, after a check of its SHA-256."""
     source = copy_of(run.paths.code, path) if has_copy(path) else project / path
     if not source.is_file():
         raise UserError(f"{source}: not found; the training used this file, with SHA-256 {checksum}")
@@ -198,12 +177,22 @@ def _checked_source(run: FinishedRun, project: Path, path: str, checksum: str) -
     return source
 
 
+def _settings(run: FinishedRun, project: Path) -> dict[str, Any]:
+    """Return the keys of the experiment file, with the paths that the files have in the new folder."""
+    config = _with_new_paths(non_defaults(run.config), run, project)
+    source = config.get("data", {}).get("source")
+    if source and (project / source).exists():
+        config["data"]["source"] = str((project / source).absolute())
+    folds = 1 if run.summary.get("fold") is None else int(run.recorded("folds"))
+    named = {"name": run.summary["experiment"], "seeds": [run.summary["seed"]], "folds": folds}
+    return {**named, "runs": {run.run: {}}, **config}
+
+
 def _with_new_paths(value: Any, run: FinishedRun, project: Path) -> Any:
     """Return settings in which files outside of the project have the path of their copy in the new folder.
 
     Args:
         value: JSON value of settings.
-        run: the training, with the checksums of its files.
         project: folder that the paths are relative to.
     """
     if isinstance(value, Mapping):
@@ -214,20 +203,10 @@ def _with_new_paths(value: Any, run: FinishedRun, project: Path) -> Any:
         return value
     code = CODE_REFERENCE.fullmatch(value)
     path = code[1] if code else value
-    recorded = _recorded_path(project, path)
-    return recorded.lstrip("/") + value[len(path) :] if recorded in run.input_checksums else value
-
-
-def _recorded_path(project: Path, path: str) -> str:
-    """Return a path as summaries record it: relative to the project if it is below the project."""
     full = Path(os.path.normpath(project.absolute() / path))
-    return str(full.relative_to(project.absolute()) if full.is_relative_to(project.absolute()) else full)
-
-
-def _project_folder(folder: Path) -> Path:
-    """Return the folder in which the training was started, which contains results/."""
-    above = folder.absolute().parents
-    return next((each.parent for each in above if each.name == RESULTS_FOLDER.name), Path.cwd())
+    # Summaries record a path relative to the project if it is below the project.
+    recorded = str(full.relative_to(project.absolute()) if full.is_relative_to(project.absolute()) else full)
+    return recorded.lstrip("/") + value[len(path) :] if recorded in run.input_checksums else value
 
 
 def _instructions(run: FinishedRun, target: Path) -> Iterator[str]:
@@ -238,10 +217,3 @@ def _instructions(run: FinishedRun, target: Path) -> Iterator[str]:
     yield f"  cd {shlex.quote(str(target))} && nnlo run {EXPERIMENT_FILE}{fold}"
     yield f"data: {run.summary.get('data', {}).get('manifest', run.config.data.dataset)}, converted again if it is missing"
     yield f"expected SHA-256 of {job.model}: {checksum}"
-
-
-def _reservations(run: FinishedRun) -> Iterator[str]:
-    """Yield the reasons why the repeated training may differ, and packages that differ."""
-    for finding in check_reproducibility(run):
-        if finding.status != "ok":
-            yield f"{finding.status}: {finding.message}"

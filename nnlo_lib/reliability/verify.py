@@ -1,8 +1,6 @@
-"""`nnlo verify`: all checks of runs, tables and pages.
+"""All checks of `nnlo verify`: the files of each finished job, and the tables of whole experiments and searches.
 
-Check the tables of a whole experiment, summary.csv, comparisons.csv and trials.csv, against the results.
-
-Run all checks on the files of finished jobs, without any training.
+A table is written again from the results, and compared row by row. Imports no torch; pandas only for a table.
 """
 
 import csv
@@ -36,6 +34,50 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 SUMMARY, COMPARISONS = ExperimentPaths.summary.name, ExperimentPaths.comparisons.name
 Row = dict[str, str]
+
+
+def verify_runs(folders: Sequence[str], shards: bool) -> int:
+    """Check all jobs in `folders` and print a line per finding; return 1 if a check failed, else 0.
+
+    Args:
+        folders: folders of jobs, or folders above them, with the tables of whole experiments.
+        shards: verify every shard of the data too.
+
+    Raises:
+        UserError: after all checks, if jobs are not finished or their summary is damaged.
+    """
+    jobs = [job for folder in folders for job in find_run_folders(Path(folder))]
+    unfinished, any_failed = [], False
+    for folder in jobs:
+        try:
+            reason = reason_not_finished(folder)
+            findings = [note(reason)] if reason else list(_run_checks(load_finished_run(folder), shards))
+        except UserError as error:
+            # One unfinished job must not hide the findings of the others.
+            unfinished.append(str(error))
+            continue
+        print(folder, *findings, sep="\n", flush=True)
+        any_failed |= any(finding.status == "FAILED" for finding in findings)
+    for path in (path for folder in folders for path in find_experiment_files(Path(folder))):
+        findings = list(check_experiment_file(path))
+        print(path, *findings, sep="\n", flush=True)
+        any_failed |= any(finding.status == "FAILED" for finding in findings)
+    if unfinished:
+        raise UserError("\n  ".join(unfinished))
+    return int(any_failed)
+
+
+def _run_checks(run: FinishedRun, shards: bool) -> Iterator[Finding]:
+    """Yield the findings of all checks of a run; if `shards`, verify every shard of the data too."""
+    yield from check_outputs(run)
+    yield from check_evaluation(run)
+    yield from check_checkpoints(run)
+    yield from check_code(run)
+    yield from check_history(run)
+    yield from check_sample_ledger(run)
+    yield from check_dataset(run, shards)
+    yield from check_attempts(run)
+    yield from check_reproducibility(run)
 
 
 def find_experiment_files(folder: Path) -> list[Path]:
@@ -72,14 +114,22 @@ def _check_table(path: Path) -> Iterator[Finding]:
         )
 
 
-def _write_summary(path: Path, rows: list[Row], output: Path) -> None:
-    """Write the summary of some jobs again, from their results.
+def _differences(recorded: list[Row], expected: list[Row]) -> Iterator[str]:
+    if len(recorded) != len(expected):
+        yield f"{len(recorded)} rows instead of {len(expected)}"
+    for number, (row, right) in enumerate(zip(recorded, expected, strict=False), 1):
+        for name in [name for name in row if name in right]:
+            if row[name] != right[name]:
+                yield f"row {number}: {name} is {row[name]}, but the results give {right[name]}"
 
-    Args:
-        path: path of the recorded summary.
-        rows: its rows, which name the jobs.
-        output: file to write.
-    """
+
+def _read(path: Path) -> list[Row]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _write_summary(path: Path, rows: list[Row], output: Path) -> None:
+    """Write the summary of the jobs that the rows of the recorded summary name."""
     # Imported here, because a check of a single training starts faster without pandas.
     from nnlo_lib.report.tables import load_jobs, summarize, write_summary
 
@@ -87,12 +137,7 @@ def _write_summary(path: Path, rows: list[Row], output: Path) -> None:
 
 
 def _write_comparisons(path: Path, _: list[Row], output: Path) -> None:
-    """Write the comparisons of some jobs again, from their results.
-
-    Args:
-        path: path of the recorded comparisons; the summary beside it names the jobs.
-        output: file to write.
-    """
+    """Write the comparisons of the jobs that the summary beside the recorded comparisons names."""
     from nnlo_lib.report.statistics.comparison_text import compare_all, write_comparisons
     from nnlo_lib.report.tables import load_jobs, summarize
 
@@ -102,12 +147,7 @@ def _write_comparisons(path: Path, _: list[Row], output: Path) -> None:
 
 
 def _write_trials(path: Path, _: list[Row], output: Path) -> None:
-    """Write the table of a search again, from its results.
-
-    Args:
-        path: path of the recorded table.
-        output: file to write.
-    """
+    """Write the table of the search in the folder of the recorded table."""
     from nnlo_lib.search.best import write_table
     from nnlo_lib.search.study.storage import load_study
 
@@ -123,61 +163,3 @@ def _job_folder(experiment: Path, row: Row) -> Path:
     if not RunPaths(folder).summary.exists():
         raise UserError(f"the row of {folder} has no results")
     return folder
-
-
-def _differences(recorded: list[Row], expected: list[Row]) -> Iterator[str]:
-    if len(recorded) != len(expected):
-        yield f"{len(recorded)} rows instead of {len(expected)}"
-    for number, (row, right) in enumerate(zip(recorded, expected, strict=False), 1):
-        for name in [name for name in row if name in right]:
-            if row[name] != right[name]:
-                yield f"row {number}: {name} is {row[name]}, but the results give {right[name]}"
-
-
-def _read(path: Path) -> list[Row]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def verify_runs(folders: Sequence[str], shards: bool) -> int:
-    """Check all jobs in `folders` and print a line per finding; return 1 if a check failed, else 0.
-
-    Args:
-        folders: folders of jobs, or folders above them, with the files of whole experiments.
-        shards: verify every shard of the data too.
-
-    Raises:
-        UserError: after all checks, if jobs are not finished or their summary is damaged.
-    """
-    jobs = [job for folder in folders for job in find_run_folders(Path(folder))]
-    unfinished, failed = [], False
-    for folder in jobs:
-        try:
-            reason = reason_not_finished(folder)
-            findings = [note(reason)] if reason else list(_run_checks(load_finished_run(folder), shards))
-        except UserError as error:
-            # One unfinished job must not hide the findings of the others.
-            unfinished.append(str(error))
-            continue
-        print(folder, *findings, sep="\n", flush=True)
-        failed |= any(finding.status == "FAILED" for finding in findings)
-    for path in (path for folder in folders for path in find_experiment_files(Path(folder))):
-        findings = list(check_experiment_file(path))
-        print(path, *findings, sep="\n", flush=True)
-        failed |= any(finding.status == "FAILED" for finding in findings)
-    if unfinished:
-        raise UserError("\n  ".join(unfinished))
-    return int(failed)
-
-
-def _run_checks(run: FinishedRun, shards: bool) -> Iterator[Finding]:
-    """Yield the findings of all checks of a run; if `shards`, verify every shard of the data too."""
-    yield from check_outputs(run)
-    yield from check_evaluation(run)
-    yield from check_checkpoints(run)
-    yield from check_code(run)
-    yield from check_history(run)
-    yield from check_sample_ledger(run)
-    yield from check_dataset(run, shards)
-    yield from check_attempts(run)
-    yield from check_reproducibility(run)

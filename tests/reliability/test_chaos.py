@@ -77,8 +77,7 @@ def test_a_resume_that_is_not_exact_is_found(tmp_path, monkeypatch, capsys, tens
         return outcome.exit_status
 
     monkeypatch.chdir(tmp_path)
-    for module in (chaos, chaos):
-        monkeypatch.setattr(module, "run_faulty_attempt", attempt)
+    monkeypatch.setattr(chaos, "run_faulty_attempt", attempt)
     monkeypatch.setattr(chaos, "_failpoint_counts", lambda task: [PLACES])
     settings = {"train": {"epochs": 2, "batch_size": 50}, "parallel": {"ranks": 2, "transport": "simulated"}}
     experiment = Experiment.model_validate(
