@@ -48,8 +48,6 @@ def download(urls: Sequence[str], target: Path, check: Callable[[Path, str], Non
     process requests only the rest from the same address.
 
     Args:
-        urls: addresses of the file, tried in turn.
-        target: path of the complete file.
         check: called with the partial file's path and the URL before the file is renamed; raises UserError if
             the file is not the expected one.
     Raises:
@@ -83,13 +81,7 @@ def _try_in_turn(urls: Sequence[str], part: Path, check: Callable[[Path, str], N
 
 
 def _accept(url: str, part: Path, check: Callable[[Path, str], None]) -> None:
-    """Check the downloaded file. Truncate it if the check fails, so that no later attempt resumes from it.
-
-    Args:
-        url: address of the file, for error messages.
-        part: downloaded file.
-        check: as for `download`.
-    """
+    """Check the downloaded file. Truncate it if the check fails, so that no later attempt resumes from it."""
     try:
         check(part, url)
     except UserError:
@@ -129,8 +121,7 @@ def _get(url: str, part: Path) -> None:
     # Byte ranges and Content-Length would otherwise refer to a compressed transfer.
     headers = {"Accept-Encoding": "identity"}
     if have and version:
-        # If-Range: a server whose file has changed sends all of it with status 200 instead of the rest with
-        # 206.
+        # If-Range: a server whose file has changed sends all of it with status 200 instead of the rest with 206.
         headers |= {"Range": f"bytes={have}-", "If-Range": version}
     started = time.monotonic()
     try:
@@ -156,13 +147,7 @@ def _get(url: str, part: Path) -> None:
 
 
 def _start(response: "Response", part: Path, have: int) -> int:
-    """Return the offset in the file at which the response begins.
-
-    Args:
-        response: response of the server.
-        part: partial file.
-        have: number of bytes in the partial file, from which the rest was requested.
-    """
+    """Return the offset in the file at which the response to a request for the bytes after `have` begins."""
     if response.status_code != 206:
         return 0
     if not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
@@ -187,13 +172,7 @@ def _receive(response: "Response", url: str, part: Path, start: int) -> None:
 
 
 def _bar(response: "Response", name: str, start: int) -> "tqdm[NoReturn]":
-    """Return a progress bar, updated every 0.1 s on a terminal and every LOG_SECONDS in a log.
-
-    Args:
-        response: response of the server, whose headers give the number of bytes to come.
-        name: name of the file.
-        start: number of bytes that are already there.
-    """
+    """Return a progress bar of a file with `start` bytes, updated every 0.1 s on a terminal, LOG_SECONDS in a log."""
     from tqdm import tqdm
 
     pause = 0.1 if sys.stderr.isatty() else LOG_SECONDS

@@ -39,12 +39,8 @@ def fetch(dataset: DatasetSpec, target: Path, source: str | None = None) -> Fetc
     get their final name only after their checksum is verified. Folders of the user are recorded but not
     copied; archives are extracted into `target`. One process fetches into a folder at a time; others wait.
 
-    Args:
-        dataset: specification of the data set.
-        target: folder of the files and of the record.
-        source: a folder, an archive, or a URL; None uses the mirrors or the installed package.
-    Raises:
-        UserError: if a file cannot be fetched or its checksum differs from the official one.
+    The source is a folder, an archive, or a URL; None uses the mirrors or the installed package. Raises UserError if a
+    file cannot be fetched or its checksum differs from the official one.
     """
     with exclusive_lock(target / LOCK_FILE, f"fetching into {target}", LOCK_TIMEOUT_SECONDS):
         if dataset.generated:
@@ -113,13 +109,7 @@ def _archive(source: str, target: Path) -> Path:
 
 
 def _as_found(dataset: DatasetSpec, target: Path, base: str | None) -> DatasetSpec:
-    """Return the data set, with its alternative file `instead` if only that file is available.
-
-    Args:
-        dataset: specification of the data set.
-        target: folder of the fetched files.
-        base: folder, file or URL of the source; None: the mirrors.
-    """
+    """Return the data set, with its alternative file `instead` if only that file is available."""
     places = [str(target), base or ""]
     other = dataset.instead
     if other and not _is_available(dataset.files[0], places) and _is_available(other, places):
@@ -199,11 +189,7 @@ def _fetch_file(dataset: DatasetSpec, file: SourceFile, target: Path, base: str 
 def _from_disk(dataset: DatasetSpec, file: SourceFile, target: Path, base: Path) -> Path:
     """Copy a file of the data set into `target`; return the path of the copy.
 
-    Args:
-        dataset: specification of the data set.
-        file: the official file.
-        target: folder of the fetched files.
-        base: folder that contains the file with or without .gz, or the file itself under any name.
+    `base` is a folder that contains the file with or without .gz, or the file itself under any name.
     """
     found = base if base.is_file() else find_plain_or_gzip(base, file.name)
     if found is None:
@@ -240,14 +226,7 @@ def _required_files(dataset: DatasetSpec) -> str:
 
 
 def _check(dataset: DatasetSpec, file: SourceFile, path: Path, origin: str) -> None:
-    """Raise UserError unless a file has the official checksum.
-
-    Args:
-        dataset: specification of the data set.
-        file: the official file.
-        path: file to check, which may have a temporary name.
-        origin: path or URL of the file, for the error message.
-    """
+    """Raise UserError unless a file, whose `path` may have a temporary name, has the official checksum."""
     if difference := _difference(file, path, origin):
         raise UserError(
             f"{origin}: not the official {file.name} ({difference}); download or copy the file again, or change "
@@ -257,25 +236,13 @@ def _check(dataset: DatasetSpec, file: SourceFile, path: Path, origin: str) -> N
 
 
 def _difference(file: SourceFile, path: Path, origin: str) -> str | None:
-    """Return a text that compares the checksum with the official one, or None if they are equal.
-
-    Args:
-        file: the official file.
-        path: file to check.
-        origin: path or URL of the file, for error messages.
-    """
+    """Return a text that compares the checksum with the official one, or None if they are equal."""
     if file.content_sha256:
-        found, expected, label = (
-            content_sha256(path, origin),
-            file.content_sha256,
-            "the SHA-256 of the content",
-        )
+        found, expected = content_sha256(path, origin), file.content_sha256
+        label = "the SHA-256 of the content"
     else:
-        found, expected, label = _md5(path), file.md5 or "", "the MD5"
+        with path.open("rb") as stream:
+            # Systems in FIPS mode refuse MD5 unless it is declared as not used for security.
+            found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        expected, label = file.md5 or "", "the MD5"
     return None if found == expected else f"{label} is {found[:16]}..., expected {expected[:16]}..."
-
-
-def _md5(path: Path) -> str:
-    with path.open("rb") as file:
-        # Systems in FIPS mode refuse MD5 unless it is declared as not used for security.
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -70,13 +70,7 @@ def open_at(path: Path, offset: int) -> Iterator[BinaryIO]:
 
 @lru_cache(maxsize=4)
 def _kept_stream(path: Path, _version: FileVersion, _process: int) -> BinaryIO:
-    """Return the same open stream for each call with the same arguments.
-
-    Args:
-        path: compressed file.
-        _version: version of the file; a stream of another version is not returned.
-        _process: number of the process; a stream of another process is not returned.
-    """
+    """Return the same open stream for each call with the same version of the file in the same process."""
     return cast(BinaryIO, gzip.open(path))
 
 

@@ -1,11 +1,4 @@
-"""Fetched.json, and the source as an experiment names it.
-
-Identity of the content of a file, without reading the file.
-
-Record of the fetched files and their folder: `fetched.json` in data/<dataset>/raw.
-
-The source of a data set, as an experiment names it: a folder, an archive or a URL.
-"""
+"""Record of the fetched files, `fetched.json` in data/<dataset>/raw, and their source: a folder, an archive or a URL."""
 
 import hashlib
 import json
@@ -19,16 +12,8 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
 
-FileVersion = tuple[int, ...]
-
-
-def file_version(path: Path) -> FileVersion:
-    """Return numbers that change when the file is replaced or written."""
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
 FETCH_RECORD_FILE = "fetched.json"
+FileVersion = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -37,7 +22,6 @@ class FetchRecord:
 
     Attributes:
         raw: folder of the record.
-        dataset: name of the data set.
         source: origin of the files: a path or URL, or the list of mirrors.
         folder: folder to read the files from, relative to `raw`; absolute for data that are not copied.
         files: name, size in bytes and checksums of each fetched file.
@@ -99,6 +83,12 @@ def tree_size(folder: Path) -> tuple[int, int]:
     """Return the number and the total size in bytes of the files below a folder."""
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     return len(sizes), sum(sizes)
+
+
+def file_version(path: Path) -> FileVersion:
+    """Return numbers that change when the file is replaced or written."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def is_remote(source: str) -> bool:
