@@ -1,13 +1,4 @@
-"""Observers by settings: step tracing, profiler, TensorBoard.
-
-Profilers for some steps of one rank: torch operators or Python functions.
-
-TensorBoard event file of the history, in <run folder>/tensorboard.
-
-Trace spans for the phases of each step, on the rank's own clock.
-
-Attach the observers that the settings `observe` enable.
-"""
+"""Observers that the settings `observe` enable: profiler, trace spans of each step, TensorBoard, resource monitor."""
 
 import cProfile
 import io
@@ -29,7 +20,26 @@ from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.resource_monitor import MonitorCallback, ResourceMonitor
 from nnlo_lib.train.trainer import Trainer
 
-LINES = 60  # rows of the text tables
+LINES = 60  # rows of the profilers' text tables
+EVENT_FILE_SUFFIX = ".nnlo"  # tells the event files of a training from those of other programs
+EXCLUDED_COLUMNS = ("epoch", "step", "samples", "seconds")  # the axes of TensorBoard, and their sums
+
+
+def attach_observers(trainer: Trainer) -> None:
+    """Add this rank's observers to the trainer's callbacks."""
+    context, observe = trainer.context, trainer.context.task.run.observe
+    rank, is_first = context.comm.rank, context.comm.rank == 0
+    # First, so that the measurements of the other observers do not include the profiler's start and stop.
+    if observe.profile and observe.profile.rank == rank:
+        trainer.callbacks.append(StepProfiler(trainer, observe.profile))
+    if observe.trace:
+        trainer.callbacks.append(StepTracer(context.comm.now, context.phase_timer.trace))
+    if observe.tensorboard and is_first:
+        board = TensorBoardWriter(context.task.paths.tensorboard)
+        trainer.callbacks.append(TensorBoardCallback(board, trainer.recorder))
+    if observe.monitor and (is_first or not context.comm.is_virtual):  # simulated ranks share one process
+        monitor = ResourceMonitor(context.task.observe_folder, rank, context.device, observe.monitor)
+        trainer.callbacks.append(MonitorCallback(monitor))
 
 
 class Tool(Protocol):
@@ -110,8 +120,7 @@ class StepProfiler(Callback):
 
     def close(self) -> None:
         """Stop the profiler and write its files; a write error is only logged as a warning."""
-        # The tool is released before it writes: `close` may be called again, at the latest when the run
-        # ends.
+        # The tool is released before it writes: `close` may be called again, at the latest when the run ends.
         tool, self._tool, self._over = self._tool, None, self._over or self._tool is not None
         if tool is not None:
             tool.stop()
@@ -127,10 +136,6 @@ class StepProfiler(Callback):
         return folder / f"profile-{self._settings.tool}-rank-{self._settings.rank}-{steps}"
 
 
-EVENT_FILE_SUFFIX = ".nnlo"
-EXCLUDED_COLUMNS = ("epoch", "step", "samples", "seconds")
-
-
 class TensorBoardWriter:
     """Writes each row of the history once, at its step.
 
@@ -139,32 +144,41 @@ class TensorBoardWriter:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._protocol = folder, _protocol()
+        try:
+            # These classes write without the package's background thread.
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto.event_pb2 import Event
+        except ImportError as error:
+            raise UserError(
+                "observe.tensorboard: the package tensorboardX is not installed; run `pip install 'nnlo[tensorboard]'`"
+            ) from error
+        self._folder, self._open, self._event = folder, EventsWriter, Event
         self._file: Any = None
         self._zero = time.time()
 
     def rewrite(self, rows: Sequence[TableRow]) -> None:
         """Start a new file with `rows`; remove the files of earlier attempts."""
         self.close()
-        # Times continue the training seconds of the last row, so that interruptions leave no gap in the
-        # curves.
+        # Times continue the training seconds of the last row, so that interruptions leave no gap in the curves.
         self._zero = time.time() - (rows[-1]["seconds"] if rows else 0.0)
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             for old in self._folder.glob(f"events.out.tfevents.*{EVENT_FILE_SUFFIX}"):
-                # TensorBoard shows the rows of all files in a folder; rows after the checkpoint would appear
-                # twice.
+                # TensorBoard shows the rows of all files in a folder: rows after the checkpoint would appear twice.
                 old.unlink()
-            self._file = self._protocol.EventsWriter(str(self._folder / "events"), EVENT_FILE_SUFFIX)
+            self._file = self._open(str(self._folder / "events"), EVENT_FILE_SUFFIX)
         for row in rows:
             self.add(row)
 
     def add(self, row: TableRow) -> None:
         """Write a row; its time is the start plus the training time, without interruptions."""
-        event = self._protocol.Event(wall_time=self._zero + row["seconds"], step=row["step"])
+        event = self._event(wall_time=self._zero + row["seconds"], step=row["step"])
         for name, value in row.items():
             if name not in EXCLUDED_COLUMNS and isinstance(value, int | float):
-                event.summary.value.add(tag=_tag(name), simple_value=value)
+                # TensorBoard groups the charts by the split: train/loss for train_loss.
+                split, _, rest = name.partition("_")
+                tag = f"{split}/{rest}" if split in ("train", "val") else name
+                event.summary.value.add(tag=tag, simple_value=value)
         with suppress(OSError):
             if self._file is not None:
                 self._file.write_event(event)
@@ -195,32 +209,6 @@ class TensorBoardCallback(Callback):
 
     def close(self) -> None:
         self._writer.close()
-
-
-class _Protocol:
-    """The classes of tensorboardX that write without a background thread."""
-
-    def __init__(self) -> None:
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event
-
-        self.EventsWriter: Any = EventsWriter
-        self.Event: Any = Event
-
-
-def _protocol() -> _Protocol:
-    try:
-        return _Protocol()
-    except ImportError as error:
-        raise UserError(
-            "observe.tensorboard: the package tensorboardX is not installed; run `pip install 'nnlo[tensorboard]'`"
-        ) from error
-
-
-def _tag(name: str) -> str:
-    """Return a tag grouped by split: train/loss for train_loss."""
-    split, _, rest = name.partition("_")
-    return f"{split}/{rest}" if split in ("train", "val") else name
 
 
 class StepTracer(Callback):
@@ -274,23 +262,3 @@ class StepTracer(Callback):
         now = self._now()
         self._trace.detail_span(name, "compute", begun, now)
         return now
-
-
-def attach_observers(trainer: Trainer) -> None:
-    """Add this rank's observers to the trainer's callbacks.
-
-    The profiler comes first, so that the measurements of the other observers do not include its start and
-    stop.
-    """
-    context, observe = trainer.context, trainer.context.task.run.observe
-    rank, is_first = context.comm.rank, context.comm.rank == 0
-    if observe.profile and observe.profile.rank == rank:
-        trainer.callbacks.append(StepProfiler(trainer, observe.profile))
-    if observe.trace:
-        trainer.callbacks.append(StepTracer(context.comm.now, context.phase_timer.trace))
-    if observe.tensorboard and is_first:
-        board = TensorBoardWriter(context.task.paths.tensorboard)
-        trainer.callbacks.append(TensorBoardCallback(board, trainer.recorder))
-    if observe.monitor and (is_first or not context.comm.is_virtual):  # simulated ranks share one process
-        monitor = ResourceMonitor(context.task.observe_folder, rank, context.device, observe.monitor)
-        trainer.callbacks.append(MonitorCallback(monitor))

@@ -1,16 +1,24 @@
-"""Seconds of a rank by phase, from the start of its process to the publication of the results."""
+"""Seconds of a rank by phase, from the start of its process to the publication; the trace file of their spans."""
 
+import socket
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
 from typing import Any, TypeVar
 
 from nnlo_lib.comm.accounting import Traffic
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.state.chrome_trace import TraceWriter
+from nnlo_lib.state import attempts
+from nnlo_lib.state.chrome_trace import TraceHeader, TraceWriter
+from nnlo_lib.train.task import Task
 
 T = TypeVar("T")
 PHASES = ("startup", "compute", "communication", "wait", "data", "evaluate", "checkpoint")
+CLOCK_READINGS = 9  # of each rank's clock; their median ignores delays by the operating system
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class PhaseTimer:
@@ -19,13 +27,10 @@ class PhaseTimer:
     A second belongs to at most one phase. The total also includes the seconds outside of all phases.
 
     Attributes:
-        trace: receives each span.
         training_seconds: seconds in training steps, which include communication, waiting and loading of batches;
             this is the training time of tables and charts.
 
     Args:
-        comm: communicator of the rank.
-        trace: trace file of the rank.
         started: start of the rank on the communicator's clock, in seconds.
     """
 
@@ -116,3 +121,55 @@ class PhaseTimer:
         self._earlier_total += state["seconds"]["total"]
         self._earlier = self._earlier + Traffic.load(state["traffic"])
         self.training_seconds = max(self.training_seconds, state["trained"])
+
+
+def open_trace(task: Task, comm: Communicator, role: str, started: float) -> TraceWriter:
+    """Start the trace file of this rank for this attempt; all ranks call it.
+
+    Args:
+        role: role of this rank, `worker` or `server`.
+        started: start of this rank on the communicator's clock, in seconds.
+    """
+    fine, virtual = task.run.observe.trace, comm.is_virtual
+    # Trace files count, too: without a launcher no attempts are recorded, and the files of earlier attempts are kept.
+    files = task.observe_folder.glob(f"trace-{comm.rank:05d}-*.jsonl")
+    earlier = [int(path.stem.rpartition("-")[2]) for path in files]
+    number = max(len(attempts.read_attempts(task.state)), *earlier, 0) + 1
+    shift = 0.0 if virtual else _wall_clock(comm, aligned=fine)
+    part = TraceHeader(comm.rank, number, role, socket.gethostname(), started, shift, virtual)
+    trace = TraceWriter(task.observe_folder, part, fine)
+    comm.seconds.listener = trace.detail_span if fine else None
+    return trace
+
+
+def _wall_clock(comm: Communicator, aligned: bool) -> float:
+    """Return the offset from this rank's clock to Unix time in seconds, by rank 0's clock if `aligned`."""
+    own = time.time() - comm.now()
+    if not aligned:
+        return own
+    ahead = clock_offset_to_rank_0(comm)
+    return float(comm.gather(own)[0]) - ahead
+
+
+def clock_offset_to_rank_0(comm: Communicator) -> float:
+    """Return by how many seconds this rank's clock is ahead of rank 0's; all ranks call it.
+
+    All ranks read their clocks when they leave a barrier; the error of the median difference is about the
+    duration of a barrier. Processes of one machine share a clock: the offset is 0 on the machine of rank 0.
+    """
+    left = []
+    for _ in range(CLOCK_READINGS):
+        comm.barrier()
+        left.append(comm.now())
+    (where, theirs), *_ = comm.gather([_machine(), left])
+    # Measuring would only add the error of a barrier to the true offset, 0.
+    if where and where == _machine():
+        return 0.0
+    return median(mine - float(first) for mine, first in zip(left, theirs, strict=True))
+
+
+def _machine() -> str:
+    try:
+        return BOOT.read_text().strip()
+    except OSError:
+        return ""

@@ -1,11 +1,4 @@
-"""Write each declared output once; hosts' hardware and observers' files for the summary.
-
-Publish the output of the observers: trace.json and, if configured, monitor.csv and profiles.
-
-Hardware of the hosts of a training, as its ranks see it.
-
-Publish a finished training: write each declared output once, by atomic rename.
-"""
+"""Publication of a finished training: each declared output is written once, by atomic rename; the summary comes last."""
 
 import json
 import os
@@ -14,7 +7,7 @@ import re
 import shutil
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -32,111 +25,34 @@ from nnlo_lib.core.version import code_version
 from nnlo_lib.data.store.manifest import manifest_fingerprint
 from nnlo_lib.data.training_moments import moments_of
 from nnlo_lib.problems.gan import GanProblem
-from nnlo_lib.state import chrome_trace as trace
+from nnlo_lib.state.chrome_trace import write_chrome_trace
 from nnlo_lib.state.published_results import publish_code
 from nnlo_lib.topology.topology import build_topology
-from nnlo_lib.train import resource_monitor as monitor
-from nnlo_lib.train.evaluation import evaluate as samples
+from nnlo_lib.train.evaluation.evaluate import draw_gan_samples
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.model_summary import summarize_model, training_flops
 from nnlo_lib.train.rank_context import RankContext
+from nnlo_lib.train.resource_monitor import mean_and_max, merge_monitor_files
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer
-from nnlo_lib.train.validation_arrays import publish_validation_arrays, write_nnlo_history
+from nnlo_lib.train.validation_arrays import publish_validation_arrays
 
 PROFILE_GLOB = "profile-*"
-
-
-def publish_observations(task: Task) -> dict[str, Any]:
-    """Merge the output of all ranks and attempts into the run's folder; return its part of the summary."""
-    trace.write_chrome_trace(task.observe_folder, task.paths.trace)
-    # An earlier experiment in this folder may have had other observers.
-    for old in (*task.folder.glob(PROFILE_GLOB), task.paths.monitor):
-        old.unlink(missing_ok=True)
-    for found in task.observe_folder.glob(PROFILE_GLOB):
-        with atomic_write(task.folder / found.name) as part:
-            shutil.copyfile(found, part)
-    if not any(task.observe_folder.glob("monitor-*.csv")):
-        return {}
-    monitor.merge_monitor_files(task.observe_folder, task.paths.monitor)
-    return {"monitor": monitor.mean_and_max(task.paths.monitor)}
-
-
-def rank_hardware(device: str) -> dict[str, Any]:
-    """Return host, process, processor, cores, threads, memory and GPU of this rank, JSON-serializable.
-
-    Args:
-        device: device of the rank, `cpu` or `cuda:N`.
-    """
-    return {
-        "host": socket.gethostname(),
-        "process": os.getpid(),
-        "cpu": _processor(),
-        "cores": os.cpu_count(),
-        "allowed": sorted(os.sched_getaffinity(0)),
-        "threads": torch.get_num_threads(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "gpu": _gpu(device),
-    }
-
-
-def hardware_by_host(ranks: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the hardware of each host, in the order of the ranks.
-
-    `cores` is the number of logical cores, `cores_available` of those on which the ranks may run;
-    `cores_per_rank` has the numbers of cores to which a rank is bound; `threads` computes in all processes together; `gpus` has the name of each GPU that a rank uses.
-
-    Args:
-        ranks: results of `rank_hardware` of all ranks.
-    """
-    hosts = dict.fromkeys(rank["host"] for rank in ranks)
-    return {host: _host([rank for rank in ranks if rank["host"] == host]) for host in hosts}
-
-
-def _host(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    # Simulated ranks share a process, and several ranks may share a GPU.
-    threads = {rank["process"]: rank["threads"] for rank in ranks}
-    gpus = {rank["gpu"]["uuid"]: rank["gpu"]["name"] for rank in ranks if rank["gpu"]}
-    return {
-        "cpu": ranks[0]["cpu"],
-        "cores": ranks[0]["cores"],
-        "cores_available": len({core for rank in ranks for core in rank["allowed"]}),
-        "cores_per_rank": sorted({len(rank["allowed"]) for rank in ranks}),
-        "ranks": len(ranks),
-        "threads": sum(threads.values()),
-        "memory_bytes": ranks[0]["memory_bytes"],
-        "gpus": list(gpus.values()),
-    }
-
-
-def _processor() -> str:
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
-
-
-def _gpu(device: str) -> dict[str, str] | None:
-    # Only of a rank that computes on it: the query would occupy memory of every GPU.
-    if not device.startswith("cuda"):
-        return None
-    found = torch.cuda.get_device_properties(device)
-    return {"name": found.name, "uuid": str(found.uuid)}
-
-
 PACKAGES = ("nnlo", "torch", "numpy", "mpi4py", "mpich", "h5py", "snakemake", "pydantic", "safetensors")
+# NNLO's keys are world:parent:ring, the ranks of a process in its communicators.
+MASTER, WORKER = "0:0:-", "1:1:-"
+KERAS_NAMES = {"accuracy": "acc"}  # names of Keras 2, which NNLO's scripts look up
 
 
 def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     """Write the outputs of a finished run on rank 0; all ranks call it.
 
-    The outputs are model.safetensors, partition.npz, history.csv, summary.json, trace.json, log.txt and, if
-    the run has them, copies of the user's code, tables of nodes and of validations within epochs, GAN samples and the output of
-    observers.
+    The outputs are model.safetensors, partition.npz, history.csv, summary.json, trace.json, log.txt and, if the
+    run has them, copies of the user's code, tables of nodes and of validations within epochs, GAN samples and
+    the output of observers.
 
     Args:
-        trainer: trainer of the finished run, already closed.
+        trainer: already closed.
         started: start of the attempt, ISO 8601.
         finished: end of the training, ISO 8601.
     """
@@ -159,21 +75,22 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
         shutil.copyfile(paths.state.partition, part)
     _publish_tables(trainer.recorder, paths)
     if isinstance(context.problem, GanProblem):
-        samples.draw_gan_samples(context.replica.module, paths.samples)
+        draw_gan_samples(context.replica.module, paths.samples)
     if context.task.run.observe.nnlo_history:
         settings = context.task.run.model_dump(mode="json")
-        write_nnlo_history(paths.nnlo_history, trainer.recorder.history.rows, settings)
+        _write_nnlo_history(paths.nnlo_history, trainer.recorder.history.rows, settings)
     publish_code(paths)
-    observations = publish_observations(context.task)
+    observations = _publish_observations(context.task)
     steps = [row["step"] for row in trainer.recorder.validation_rows]
     publish_validation_arrays(context.task, steps, context.data.validation_set[1])
     trainer.journal.publish(paths.log)
     # The summary comes last, because it records the checksums of the other outputs.
+    outputs = [*paths.outputs, *sorted(paths.folder.glob(PROFILE_GLOB))]
+    checksums = {path.name: file_sha256(path) for path in outputs if path.exists()}
     summary = _summary(trainer, reports, started, finished)
-    _write(
-        paths.summary,
-        summary | observations | {"outputs": _checksums(paths), "data": _data(context)},
-    )
+    summary |= observations | {"outputs": checksums, "data": _data(context)}
+    with atomic_write(paths.summary) as part:
+        part.write_text(json.dumps(with_checksum(summary), indent=1))
 
 
 def _publish_tables(recorder: Recorder, paths: RunPaths) -> None:
@@ -190,8 +107,7 @@ def _publish_tables(recorder: Recorder, paths: RunPaths) -> None:
 
 def _write_weights(path: Path, module: nn.Module) -> None:
     tensors = {
-        # Parameters are views of one vector, and safetensors refuses tensors that share memory or are not
-        # contiguous.
+        # Parameters are views of one vector; safetensors refuses tensors that share memory or are not contiguous.
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in module.state_dict().items()
     }
@@ -199,12 +115,56 @@ def _write_weights(path: Path, module: nn.Module) -> None:
         part.write_bytes(save(tensors))
 
 
+def _publish_observations(task: Task) -> dict[str, Any]:
+    """Merge the output of all ranks and attempts into the run's folder; return its part of the summary."""
+    write_chrome_trace(task.observe_folder, task.paths.trace)
+    # An earlier experiment in this folder may have had other observers.
+    for old in (*task.folder.glob(PROFILE_GLOB), task.paths.monitor):
+        old.unlink(missing_ok=True)
+    for found in task.observe_folder.glob(PROFILE_GLOB):
+        with atomic_write(task.folder / found.name) as part:
+            shutil.copyfile(found, part)
+    if not any(task.observe_folder.glob("monitor-*.csv")):
+        return {}
+    merge_monitor_files(task.observe_folder, task.paths.monitor)
+    return {"monitor": mean_and_max(task.paths.monitor)}
+
+
+def _write_nnlo_history(path: Path, rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> None:
+    """Write `train_time`, `history` by process and `args` for scripts that plot NNLO's results.
+
+    The master has the validation metrics. One worker has the training metrics, means over all workers,
+    because nnlo measures them together.
+    """
+    history = {MASTER: _lists(rows, "val_", keeps_prefix=True), WORKER: _lists(rows, "train_")}
+    seconds = rows[-1]["seconds"] if rows else 0.0
+    with atomic_write(path) as part:
+        content = {"train_time": seconds, "history": history, "args": dict(settings)}
+        part.write_text(json.dumps(content, indent=1))
+
+
+def _lists(
+    rows: Sequence[Mapping[str, Any]], prefix: str, keeps_prefix: bool = False
+) -> dict[str, list[float]]:
+    """Return the columns with a prefix by Keras's names, each with the values of the rows that have it."""
+    columns = dict.fromkeys(column for row in rows for column in row if column.startswith(prefix))
+    named = {column: column.removeprefix(prefix) for column in columns}
+    return {
+        f"{prefix if keeps_prefix else ''}{KERAS_NAMES.get(name, name)}": [
+            row[column] for row in rows if column in row
+        ]
+        for column, name in named.items()
+    }
+
+
 def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, finished: str) -> dict[str, Any]:
+    run, seed = trainer.context.task.run, trainer.context.task.seed
+    uses_graph = run.algorithm.capabilities.graph_properties
     return {
         **_origin(trainer, reports),
         **_progress(trainer),
         **_costs(reports),
-        "spectral_gap": _spectral_gap(trainer.context.task),
+        "spectral_gap": build_topology(run.topology, run.workers, seed).spectral_gap if uses_graph else None,
         "restarts": trainer.position.restarts,
         "paused_within_epoch": trainer.position.paused_within,
         "ended_early": trainer.position.over or None,
@@ -216,7 +176,7 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
 
 
 @cache
-def package_versions() -> dict[str, str]:
+def _package_versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that the numbers of a training depend on."""
     return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
 
@@ -235,7 +195,7 @@ def _origin(trainer: Trainer, reports: list[dict[str, Any]]) -> dict[str, Any]:
         "code_version": code_version(),
         "input_files": task.input_checksums,
         "legs": trainer.position.legs,
-        "packages": package_versions(),
+        "packages": _package_versions(),
         "hosts": [report["host"] for report in reports],
         "hardware": hardware_by_host([report["hardware"] for report in reports]),
         "ranks": context.comm.size,
@@ -307,11 +267,6 @@ def _final(trainer: Trainer) -> dict[str, float]:
     )
 
 
-def _checksums(paths: RunPaths) -> dict[str, str]:
-    outputs = [*paths.outputs, *sorted(paths.folder.glob(PROFILE_GLOB))]
-    return {path.name: file_sha256(path) for path in outputs if path.exists()}
-
-
 def _data(context: RankContext) -> dict[str, Any]:
     task = context.task
     checksum, fingerprint = file_sha256(task.manifest), manifest_fingerprint(task.manifest)
@@ -336,13 +291,61 @@ def _histograms(counts: list[dict[str, list[tuple[int, int]]]]) -> dict[str, dic
     return {kind: dict(sorted(total.items())) for kind, total in totals.items()}
 
 
-def _spectral_gap(task: Task) -> float | None:
-    """Return the spectral gap of the run's graph; None if its algorithm does not use a graph."""
-    if not task.run.algorithm.capabilities.graph_properties:
+def rank_hardware(device: str) -> dict[str, Any]:
+    """Return host, process, processor, cores, threads, memory and GPU of this rank, on `device`."""
+    return {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "cpu": _processor(),
+        "cores": os.cpu_count(),
+        "allowed": sorted(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "gpu": _gpu(device),
+    }
+
+
+def hardware_by_host(ranks: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the hardware of each host, in the order of the ranks.
+
+    `cores` is the number of logical cores, `cores_available` of those on which the ranks may run;
+    `cores_per_rank` has the numbers of cores to which a rank is bound; `threads` is the number of threads of all
+    processes together; `gpus` has the name of each GPU that a rank uses.
+
+    Args:
+        ranks: results of `rank_hardware` of all ranks.
+    """
+    hosts = dict.fromkeys(rank["host"] for rank in ranks)
+    return {host: _host([rank for rank in ranks if rank["host"] == host]) for host in hosts}
+
+
+def _host(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    # Simulated ranks share a process, and several ranks may share a GPU.
+    threads = {rank["process"]: rank["threads"] for rank in ranks}
+    gpus = {rank["gpu"]["uuid"]: rank["gpu"]["name"] for rank in ranks if rank["gpu"]}
+    return {
+        "cpu": ranks[0]["cpu"],
+        "cores": ranks[0]["cores"],
+        "cores_available": len({core for rank in ranks for core in rank["allowed"]}),
+        "cores_per_rank": sorted({len(rank["allowed"]) for rank in ranks}),
+        "ranks": len(ranks),
+        "threads": sum(threads.values()),
+        "memory_bytes": ranks[0]["memory_bytes"],
+        "gpus": list(gpus.values()),
+    }
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _gpu(device: str) -> dict[str, str] | None:
+    # Only of a rank that computes on it: the query would occupy memory of every GPU.
+    if not device.startswith("cuda"):
         return None
-    return build_topology(task.run.topology, task.run.workers, task.seed).spectral_gap
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    with atomic_write(path) as part:
-        part.write_text(json.dumps(with_checksum(content), indent=1))
+    found = torch.cuda.get_device_properties(device)
+    return {"name": found.name, "uuid": str(found.uuid)}

@@ -41,9 +41,6 @@ def train_rank(
     """Train as one rank, and publish the outputs if the run is finished.
 
     Args:
-        task: task to train.
-        comm: communicator of all ranks.
-        stop: flag that requests a stop of this rank.
         stack: replicas of all simulated ranks, if their gradients are batched; else None.
         started: start of the rank on the communicator's clock, in seconds; None for now.
 
@@ -62,8 +59,7 @@ def train_rank(
             done = trainer.run()
         except BaseException as error:
             error.add_note(trainer.context.preprocessor.sample_text)
-            # The writer threads end before the process does. Rank 0 would otherwise wait for files of ranks
-            # that have failed.
+            # The writer threads end before the process; rank 0 would otherwise wait for files of failed ranks.
             trainer.checkpointer.abort()
             raise
     if done and trainer.is_finished:
@@ -108,8 +104,7 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
         return report_end(task.state, world.Get_rank(), done, stop.signal)
     except BaseException as error:
         status = report_failure(task.state, world.Get_rank(), error)
-        # Other ranks may wait for this one in a call; without Abort, they would wait until they detect its
-        # loss.
+        # Other ranks may wait for this one in a call; without Abort, they would wait until they detect its loss.
         world.Abort(status)
         os._exit(status)  # The launcher reports the failure once; tracebacks of all ranks would hide it.
 

@@ -1,9 +1,4 @@
-"""Data, replica and role of one rank; static or dynamic assignment of batches.
-
-Assignment of an epoch's batches to workers: planned in advance or on demand.
-
-Data, replica and role of one rank of a training.
-"""
+"""Context of one rank of a training: communicator, role, data, source of batches, problem, replica and gradients."""
 
 import socket
 import uuid
@@ -22,7 +17,7 @@ from nnlo_lib.problems.base import build_problem as build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.optimizers.factory import attach_optimizers, clip_weights
-from nnlo_lib.train.phase_timer import PhaseTimer
+from nnlo_lib.train.phase_timer import PhaseTimer, open_trace
 from nnlo_lib.train.replica.device import select_device, select_gpu_transport
 from nnlo_lib.train.replica.gradients import (
     GradientFunction,
@@ -37,7 +32,6 @@ from nnlo_lib.train.replica.replica import Replica
 from nnlo_lib.train.replica.stacked_replicas import ReplicaStack, StackedGradients
 from nnlo_lib.train.replica.sync_batch_norm import PassCollectives, convert_sync_batch_norm
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.trace_file import open_trace
 
 
 class BatchSource(Protocol):
@@ -105,8 +99,6 @@ class RankContext:
     """One rank's communicator, data, problem and replica, built from the task by all ranks together.
 
     Args:
-        task: task to train.
-        comm: communicator of the ranks.
         stack: holds the replicas of simulated ranks with batched gradients; None for other ranks.
         module: network to train; None for the task's model.
         started: start of the rank on the communicator's clock, in seconds; None for now.

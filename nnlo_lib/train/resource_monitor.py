@@ -1,4 +1,4 @@
-"""Monitor thread that periodically records the CPU, memory and GPU usage of a rank and its host."""
+"""CPU, memory and GPU usage of a rank and its host: the thread that records it, and the merged table of all ranks."""
 
 import csv
 import socket
@@ -29,7 +29,6 @@ class ResourceMonitor(Thread):
 
     Args:
         folder: folder of the files of all ranks; created if missing.
-        rank: this rank.
         device: device of the rank, `cpu` or `cuda:N`.
         seconds: seconds between two rows.
     """
@@ -69,6 +68,15 @@ class ResourceMonitor(Thread):
         return [own, self._process.memory_info().rss, host, memory.total - memory.available, *gpu]
 
 
+def _gpu(device: torch.device) -> list[Any]:
+    """Return the GPU's utilization in percent (empty string without NVML) and used memory in bytes."""
+    free, total = torch.cuda.mem_get_info(device)
+    try:
+        return [torch.cuda.utilization(device), total - free]
+    except Exception:  # nvidia-ml-py (the NVML binding) or the library of the driver is missing
+        return ["", total - free]
+
+
 class MonitorCallback(Callback):
     """Runs a resource monitor from the start of a run to its end."""
 
@@ -81,15 +89,6 @@ class MonitorCallback(Callback):
     def close(self) -> None:
         if self._monitor.ident is not None:  # None if the run has not started: then the thread does not run.
             self._monitor.stop()
-
-
-def _gpu(device: torch.device) -> list[Any]:
-    """Return the GPU's utilization in percent (empty string without NVML) and used memory in bytes."""
-    free, total = torch.cuda.mem_get_info(device)
-    try:
-        return [torch.cuda.utilization(device), total - free]
-    except Exception:  # nvidia-ml-py (the NVML binding) or the library of the driver is missing
-        return ["", total - free]
 
 
 def merge_monitor_files(folder: Path, output: Path) -> None:

@@ -1,4 +1,4 @@
-"""Save the state of a training to checkpoints, and resume it."""
+"""Saving of a training's state to checkpoints, and the resume from them."""
 
 import shutil
 from collections.abc import Sequence
@@ -22,10 +22,6 @@ class TrainingSaver:
     """Saves a rank's state to checkpoints and restores it. All ranks call each method except `is_due`.
 
     Args:
-        context: data, replica and communicator of the rank.
-        state: state to save and restore.
-        recorder: tables and log of the run.
-        checkpointer: writes and reads the checkpoints.
         stop: stop flag, which reserves the time that a save takes.
 
     Attributes:
@@ -139,7 +135,10 @@ class TrainingSaver:
             return saved
         # These ranks would publish the results of the earlier ranks as their own. All ranks use the answer of
         # rank 0, because its launcher may add an attempt.
-        if not context.comm.gather(_ended_with(attempts.read_attempts(context.task.state), saved))[0]:
+        before = attempts.read_attempts(context.task.state)
+        finished = [each for each in before if each.reason == "finished"]
+        has_ended = any(each.ranks == saved.ranks and each.reached == saved.step for each in finished)
+        if not context.comm.gather(has_ended)[0]:
             return saved
         self._recorder.journal.warn(
             f"{saved.folder} ends a training with {saved.ranks} ranks; the training with {context.comm.size} ranks starts "
@@ -164,10 +163,10 @@ class TrainingSaver:
 
 
 def archive_unfinished(state: Path) -> Path | None:
-    """Move the resumable state of an unfinished training to a new folder and return the folder.
+    """Move the resumable state of an unfinished training to a new folder; return the folder, or None.
 
-    Return None if there is no checkpoint, or if the training has finished. The state of a finished training is
-    removed: its results are published, and its checkpoints do not belong to the tables of the next training.
+    The checkpoints of a finished training are removed instead: its results are published, and its checkpoints do
+    not belong to the tables of the next training.
     """
     paths = StatePaths(state)
     checkpoints = checkpoint_folders(paths.checkpoints)
@@ -184,12 +183,6 @@ def archive_unfinished(state: Path) -> Path | None:
             path.rename(former / path.name)
     paths.checkpoints.mkdir()
     return former
-
-
-def _ended_with(before: Sequence[attempts.Attempt], saved: SavedCheckpoint) -> bool:
-    """Return True if a finished training ended with this checkpoint."""
-    finished = [each for each in before if each.reason == "finished"]
-    return any(each.ranks == saved.ranks and each.reached == saved.step for each in finished)
 
 
 def _finished(before: Sequence[attempts.Attempt]) -> bool:

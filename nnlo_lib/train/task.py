@@ -1,7 +1,4 @@
-"""Description of one training: experiment, run, seed, fold, data and output folder.
-
-Prepare the store of a data set for a training, without Snakemake.
-"""
+"""Description of one training: experiment, run, seed, fold, data and folder; the store of its data without Snakemake."""
 
 import dataclasses
 import hashlib
@@ -21,31 +18,13 @@ from nnlo_lib.data.store_location import StoreLocation
 from nnlo_lib.state.published_results import input_checksums
 
 
-def prepare_store(store: StoreLocation) -> Path:
-    """Fetch and convert the data of a store unless it exists; return the path of its manifest."""
-    if not store.manifest.exists():
-        fetch(store.settings.spec, store.raw, store.settings.source)
-        convert(Conversion.of(store))
-    return store.manifest
-
-
-def prepare_dataset(data: DataConfig, target: Path) -> None:
-    """Fetch a data set and convert it to a store in the folder `target`, which the caller names."""
-    prepare_store(StoreLocation.at(data.store_settings, target))
-
-
 @dataclass(frozen=True)
 class Task:
     """One training job: a run with a seed and a fold.
 
     Attributes:
-        experiment: name of the experiment.
         name: name of the run.
-        run: configuration of the run.
-        seed: seed of the random streams.
         fold: fold held out for validation; None without cross-validation.
-        folds: number of folds.
-        manifest: manifest of the data store.
         folder: folder for the results and `state/`.
         until: epoch after which the training pauses and saves, for trials of a search; None to train to the
             end.
@@ -114,7 +93,7 @@ class Task:
         with more keys can resume; if a default changes its meaning, the version of checkpoints changes. It
         includes the number of epochs only if the learning-rate schedule depends on it.
         """
-        # A change of `parallel.ranks` is allowed here and checked when the run resumes (elastic.py).
+        # A change of `parallel.ranks` is allowed here and checked when the run resumes.
         free = keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA, EditEffect.RESUME)
         if self.run.train.schedule.depends_on_epochs:
             free = tuple(key for key in free if key != "train.epochs")
@@ -123,16 +102,19 @@ class Task:
         read = self.input_checksums.values()
         # Trainings of earlier versions were normalized with their held-out samples.
         normalized = ["normalized by training samples"] if self.normalizes_training_samples else []
-        text = json.dumps(
-            [
-                settings,
-                self.seed,
-                self.fold,
-                self.folds,
-                manifest_fingerprint(self.manifest),
-                *normalized,
-                *read,
-            ],
-            sort_keys=True,
-        )
-        return hashlib.sha256(text.encode()).hexdigest()
+        samples = manifest_fingerprint(self.manifest)
+        inputs = [settings, self.seed, self.fold, self.folds, samples, *normalized, *read]
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def prepare_store(store: StoreLocation) -> Path:
+    """Fetch and convert the data of a store unless it exists; return the path of its manifest."""
+    if not store.manifest.exists():
+        fetch(store.settings.spec, store.raw, store.settings.source)
+        convert(Conversion.of(store))
+    return store.manifest
+
+
+def prepare_dataset(data: DataConfig, target: Path) -> None:
+    """Fetch a data set and convert it to a store in the folder `target`, which the caller names."""
+    prepare_store(StoreLocation.at(data.store_settings, target))

@@ -1,13 +1,7 @@
-"""Arrays of each validation that `observe` requests: distances of all pairs of nodes, and metrics of each sample.
+"""Arrays of each validation that `observe` requests: distances of all pairs of nodes, and metrics of each sample."""
 
-History of a finished run as JSON in NNLO's format, for scripts that plot NNLO's results.
-"""
-
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -26,49 +20,6 @@ from nnlo_lib.train.evaluation.evaluate import evaluation_batches
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.task import Task
 
-# NNLO's keys are world:parent:ring, the ranks of a process in its communicators.
-MASTER, WORKER = "0:0:-", "1:1:-"
-KERAS_NAMES = {"accuracy": "acc"}  # names of Keras 2, which NNLO's scripts look up
-
-
-def write_nnlo_history(path: Path, rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> None:
-    """Write `train_time`, `history` by process and `args` of a run.
-
-    The master has the validation metrics. One worker has the training metrics, means over all workers,
-    because nnlo measures them together.
-
-    Args:
-        path: file to write.
-        rows: rows of the history, one per epoch.
-        settings: settings of the run.
-    """
-    history = {MASTER: _lists(rows, "val_", keeps_prefix=True), WORKER: _lists(rows, "train_")}
-    seconds = rows[-1]["seconds"] if rows else 0.0
-    with atomic_write(path) as part:
-        content = {"train_time": seconds, "history": history, "args": dict(settings)}
-        part.write_text(json.dumps(content, indent=1))
-
-
-def _lists(
-    rows: Sequence[Mapping[str, Any]], prefix: str, keeps_prefix: bool = False
-) -> dict[str, list[float]]:
-    """Return the columns with a prefix by Keras's names, each with the values of the rows that have it.
-
-    Args:
-        rows: rows of the history.
-        prefix: start of the columns' names.
-        keeps_prefix: whether the names keep it.
-    """
-    columns = dict.fromkeys(column for row in rows for column in row if column.startswith(prefix))
-    named = {column: column.removeprefix(prefix) for column in columns}
-    return {
-        f"{prefix if keeps_prefix else ''}{KERAS_NAMES.get(name, name)}": [
-            row[column] for row in rows if column in row
-        ]
-        for column, name in named.items()
-    }
-
-
 Arrays = dict[str, Array]
 CONSENSUS, SAMPLE_METRICS = "consensus", "validation_metrics"  # starts of file names; a step follows
 
@@ -78,11 +29,6 @@ class ValidationArrays:
 
     A step that is trained again after a restart replaces its file. A file that cannot be written costs its
     arrays, not the training.
-
-    Args:
-        context: data, replica and communicator of the rank.
-        algorithm: this rank's instance of the algorithm.
-        journal: log of the run.
     """
 
     def __init__(self, context: RankContext, algorithm: Algorithm, journal: RunLog) -> None:
@@ -150,13 +96,7 @@ def pairwise_distances(comm: Communicator, theta: Tensor) -> Arrays:
 
 
 def broadcast_copy(comm: Communicator, tensor: Tensor, root: int) -> Tensor:
-    """Return the tensor of a rank, on all ranks; all ranks call it.
-
-    Args:
-        comm: communicator of the ranks.
-        tensor: tensor of this rank; its shape is the same on all ranks.
-        root: rank that has the tensor to return.
-    """
+    """Return the tensor of the rank `root`; all ranks call it, with tensors of the same shape."""
     vector = tensor.flatten().clone()
     comm.broadcast(vector, root, "telemetry")
     return vector.view_as(tensor)
@@ -166,7 +106,6 @@ def publish_validation_arrays(task: Task, steps: Iterable[int], samples: Array) 
     """Write the arrays of all validations of a finished run to its folder, named `<array>_<step>`.
 
     Args:
-        task: finished task.
         steps: steps of the validations; files of other steps belong to an attempt that was taken back.
         samples: numbers of the validation samples in their split.
     """
@@ -174,7 +113,9 @@ def publish_validation_arrays(task: Task, steps: Iterable[int], samples: Array) 
     for name, output in outputs.items():
         # An earlier experiment in this folder may have written it.
         output.unlink(missing_ok=True)
-        files = _files(task.observe_folder, name)
+        paths = task.observe_folder.glob(f"{name}-*.npz")
+        matches = ((re.fullmatch(rf"{name}-(\d+)\.npz", path.name), path) for path in paths)
+        files = {int(match[1]): path for match, path in matches if match}
         found = {
             f"{array}_{step}": values
             for step in sorted(set(steps) & set(files))
@@ -183,9 +124,3 @@ def publish_validation_arrays(task: Task, steps: Iterable[int], samples: Array) 
         if found:
             with atomic_write(output) as part:
                 write_shard(part, "npz", found | ({"samples": samples} if name == SAMPLE_METRICS else {}))
-
-
-def _files(folder: Path, name: str) -> dict[int, Path]:
-    """Return the files of an array by step."""
-    found = ((re.fullmatch(rf"{name}-(\d+)\.npz", path.name), path) for path in folder.glob(f"{name}-*.npz"))
-    return {int(match[1]): path for match, path in found if match}

@@ -14,7 +14,7 @@ from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.state.chrome_trace import MAX_DETAIL_SPANS, TraceHeader, TraceWriter, write_chrome_trace
 from nnlo_lib.state.training_records import read_rows
-from nnlo_lib.train import trace_file as clocks
+from nnlo_lib.train import phase_timer as clocks
 
 PROFILE = {"tool": "cprofile", "first": 2, "steps": 3}
 OBSERVE = {"trace": True, "monitor": 0.1, "tensorboard": True, "profile": PROFILE}
