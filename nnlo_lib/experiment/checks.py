@@ -154,8 +154,9 @@ def _unused_mistakes(experiment: Experiment, settings: Settings) -> Iterator[Mis
         shared = (key for key in of_all[0] if all(key in faults for faults in of_all))
         yield from ((key, of_all[0][key]) for key in shared if value_at(settings, *key) is not None)
         for searched in experiment.search.space if experiment.search else ():
-            faults = (what for key, what in _unused(experiment).items() if searched.startswith(".".join(key)))
-            yield from ((("search", "space", searched), what) for what in faults)
+            for key, what in _unused(experiment).items():
+                if searched.startswith(".".join(key)):
+                    yield ("search", "space", searched), what
 
 
 def _unused(run: Run) -> dict[KeyPath, str]:

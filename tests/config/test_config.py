@@ -1,3 +1,5 @@
+"""Settings of runs and experiments: defaults, hash, jobs, variants, merging, watched metrics, resources."""
+
 import itertools
 import json
 import re
@@ -10,6 +12,7 @@ from pydantic import ValidationError
 from nnlo_lib.config import Experiment, Run, block_types, merge_settings, suggest_name
 from nnlo_lib.config.algorithm import AllReduceConfig, DownpourConfig
 from nnlo_lib.config.base import Excludes, Requires
+from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.optimizer import AdamConfig, SGDConfig
 
 
@@ -53,7 +56,7 @@ CHANGED = [
 ]
 
 
-def test_hash_tells_runs_apart_by_what_determines_the_result():
+def test_the_hash_depends_on_the_settings_that_determine_the_result():
     assert {run(**changes).hash for changes in UNCHANGED} == {Run().hash}
     assert len({run(**changes).hash for changes in [{}, *CHANGED]}) == len(CHANGED) + 1
 
@@ -98,7 +101,7 @@ def block(*choices: str) -> st.SearchStrategy[dict[str, object]]:
 
 
 @given(block(), block(), block())
-def test_merging_is_associative_and_the_last_word_counts(base, middle, last):
+def test_merging_is_associative_and_the_last_value_counts(base, middle, last):
     assert merge_settings(merge_settings(base, middle), last) == merge_settings(
         base, merge_settings(middle, last)
     )
@@ -108,7 +111,7 @@ def test_merging_is_associative_and_the_last_word_counts(base, middle, last):
 
 
 @given(block("x", "y"), block("x", "y"))
-def test_a_new_name_starts_its_block_afresh(base, changes):
+def test_a_new_name_replaces_its_section(base, changes):
     merged = merge_settings({"outer": base, "kept": 1}, {"outer": changes})
     assert merged["kept"] == 1
     if "name" in changes and changes["name"] != base.get("name"):
@@ -190,3 +193,40 @@ def test_accuracies_in_per_cent_are_refused(settings, message):
 @pytest.mark.parametrize("target", [{"value": 1.0}, {"metric": "val_loss", "value": 70.0}, {"value": 0}])
 def test_other_targets_are_accepted(target):
     assert experiment(train={"target": target}).train.target.value == target["value"]
+
+
+def resources(parallel, **asked):
+    return RunResources(Run.model_validate({"parallel": parallel, "resources": asked}))
+
+
+@pytest.mark.parametrize(
+    ("parallel", "wanted"),
+    [
+        ({"ranks": 4, "threads_per_rank": 3}, (4, 12, 2)),
+        ({"ranks": 8, "transport": "simulated"}, (1, 1, 1)),
+    ],
+)
+def test_processes_cores_and_nodes(parallel, wanted):
+    asked = resources(parallel, nodes=2)
+    assert (asked.processes, asked.cores, asked.nodes) == wanted
+
+
+@pytest.mark.parametrize(
+    ("parallel", "wanted"),
+    [
+        ({"ranks": 1, "gpus_per_rank": 1, "ranks_per_gpu": 3}, 3),
+        ({"ranks": 4, "gpus_per_rank": 1}, 1),
+        ({"ranks": 1}, 1),
+    ],
+)
+def test_trainings_that_share_a_gpu(parallel, wanted):
+    assert resources(parallel).trainings_per_gpu == wanted
+
+
+def test_the_site_gets_only_set_resources():
+    assert not any(resources({"ranks": 2}).site.values())
+    asked = resources({"ranks": 2, "gpus_per_rank": 1}, partition="short", account="me").site
+    assert asked == {
+        "slurm_partition": "short", "slurm_account": "me", "lsf_queue": "short", "lsf_project": "me",
+        "gpu": 2, "tasks_per_gpu": 1,
+    }  # fmt: skip

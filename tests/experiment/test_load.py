@@ -1,3 +1,6 @@
+"""Loading of experiment files: values, mistakes with their file, line and key, and overrides by `--set`."""
+
+import itertools
 import textwrap
 
 import pytest
@@ -6,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.experiment.load import load_experiment, reject_ineffective_overrides
 
 
 @pytest.fixture
@@ -177,9 +180,8 @@ runs:
 """
 
 
-def test_mistakes_of_runs_point_to_what_they_wrote_or_took_from_the_base(write):
-    told = mistakes(write(OVERRIDES))
-    assert [line.partition(" (")[0] for line in told] == [
+def test_mistakes_of_runs_point_to_their_overrides_or_to_the_base(write):
+    assert [line.partition(" (")[0] for line in mistakes(write(OVERRIDES))] == [
         "mine.yaml:2: runs.served.parallel.ranks: downpour requires at least 2 ranks",
         "mine.yaml:11: runs.wide.parallel.ranks: should be greater than or equal to 1",
         "mine.yaml:12: runs.odd.train.optimizer.rho: unknown key 'rho'; known: amsgrad, beta1, beta2, epsilon, epsilon_inside_root, lr, name, weight_decay",
@@ -188,22 +190,20 @@ def test_mistakes_of_runs_point_to_what_they_wrote_or_took_from_the_base(write):
     ]  # fmt: skip
 
 
-def test_mistake_that_nobody_wrote_points_to_its_run(write):
+def test_a_mistake_of_unwritten_keys_points_to_its_run(write):
     (line,) = mistakes(write("runs:\n  a: {}\n  b: {parallel: {processes_per_worker: 3}}\n"))
     assert line.startswith(
         "mine.yaml:3: runs.b.parallel.processes_per_worker: allreduce does not support workers"
     )
 
 
-def test_what_is_never_measured_decides_nothing(write):
+def test_a_watched_validation_metric_needs_validation_samples(write):
     text = "data: {validation: 0}\ntrain: {restore_best: val_loss, target: 'train_loss,<,0.1'}\n"
     (line,) = mistakes(write(text))
-    assert (
-        line
-        == "mine.yaml:2: train.restore_best: 'val_loss' requires validation samples; set `data.validation` above 0"
-    )
+    sentence = "'val_loss' requires validation samples; set `data.validation` above 0"
+    assert line == f"mine.yaml:2: train.restore_best: {sentence}"
     (line,) = mistakes(write(f"{text}runs:\n  a: {{data: {{validation: test}}}}\n  b: {{}}\n"))
-    assert line.startswith("mine.yaml:2: runs.b.train.restore_best: 'val_loss' requires validation samples")
+    assert line == f"mine.yaml:2: runs.b.train.restore_best: {sentence}"
     load_experiment(write(f"{text}folds: 3\n"))
 
 
@@ -232,9 +232,9 @@ BAD_CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("change", "told"), BAD_CHANGES.items())
-def test_mistakes_on_the_command_line(write, change, told):
-    assert mistakes(write(BASE), [change])[0].startswith(told)
+@pytest.mark.parametrize(("change", "sentence"), BAD_CHANGES.items())
+def test_mistakes_on_the_command_line(write, change, sentence):
+    assert mistakes(write(BASE), [change])[0].startswith(sentence)
 
 
 def test_mistake_in_the_file_is_not_blamed_on_the_command_line(write):
@@ -242,13 +242,13 @@ def test_mistake_in_the_file_is_not_blamed_on_the_command_line(write):
 
 
 def test_changes_are_applied_in_turn(write):
-    changes = [
+    changes = (
         "train.epochs=5",
         "train.epochs=6",
         "runs.x.parallel.ranks=4",
         "seeds=[7, 8]",
         "model.args.hidden=3",
-    ]
+    )
     experiment = load_experiment(write(BASE), changes)
     assert experiment.train.epochs == 6
     assert experiment.variants["x"].parallel.ranks == 4
@@ -256,11 +256,45 @@ def test_changes_are_applied_in_turn(write):
     assert experiment.model.args == {"hidden": 3}
 
 
-def test_a_new_name_starts_its_block_afresh(write):
+def test_a_new_name_discards_the_earlier_keys_of_its_section(write):
     path = write("algorithm: {name: average, sync_every: 7}\n")
     assert load_experiment(path, ["algorithm.name=allreduce"]).algorithm.name == "allreduce"
     assert load_experiment(path, ["algorithm.name=average"]).algorithm.sync_every == 7
     assert load_experiment(path, ["algorithm.name=easgd", "algorithm.sync_every=3"]).algorithm.sync_every == 3
+    path = write("train: {optimizer: {name: sgd, momentum: 0.5}}\n")
+    for changes in itertools.permutations(["train.optimizer.lr=0.3", "train.optimizer.name=adam"]):
+        optimizer = load_experiment(path, changes).train.optimizer
+        assert (optimizer.name, optimizer.lr) == ("adam", 0.3)
+
+
+RANKS = "runs: {two: {parallel: {ranks: 2}}, four: {parallel: {ranks: 4}}, free: {metrics: []}}\n"
+
+
+@pytest.mark.parametrize("change", ["parallel.ranks=8", "parallel={ranks: 8}"])
+def test_a_change_that_all_runs_override_is_refused(write, change):
+    experiment = load_experiment(write(RANKS), [change])
+    with pytest.raises(UserError) as error:
+        reject_ineffective_overrides(experiment, ["two", "four"], [change])
+    assert str(error.value) == (
+        f"--set {change} has no effect: runs.two.parallel.ranks is 2, runs.four.parallel.ranks is 4; "
+        "use --set runs.two.parallel.ranks=8 --set runs.four.parallel.ranks=8"
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "changes", "expected"),
+    [
+        (["two"], ["runs.two.parallel.ranks=8"], [(8, 10)]),
+        (["two", "free"], ["parallel.ranks=8", "train.epochs=3", "name=x", "seeds=[1, 2]"], [(2, 3), (8, 3)]),
+        (["four"], ["parallel.ranks=4"], [(4, 10)]),
+    ],
+    ids=["key of the run", "one run takes it over", "equal value of the run"],
+)
+def test_a_change_with_an_effect_is_accepted(write, names, changes, expected):
+    experiment = load_experiment(write(RANKS), changes)
+    reject_ineffective_overrides(experiment, names, changes)
+    runs = [experiment.variants[name] for name in names]
+    assert [(run.parallel.ranks, run.train.epochs) for run in runs] == expected
 
 
 def test_change_of_a_shared_block_changes_one_place(write):
