@@ -10,6 +10,8 @@ from nnlo_lib.core.text_format import MISSING, decimals, duration_text, number, 
 from nnlo_lib.report.tables import Spread
 
 UNBROKEN = "\u00a0"  # no-break space
+MAX_NAMED_RUNS = 3  # runs; a sentence gives the number or the range of more, instead of their names
+MAX_NAMED_TASKS = 5  # training tasks; a sentence counts the others
 
 
 def rounded(value: float) -> str:
@@ -40,11 +42,9 @@ def format_duration(seconds: float) -> str:
 def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:
     """Write mean ± standard deviation, rounded to two significant digits of the standard deviation.
 
-    The mean has at most five significant digits. Without a finite standard deviation, only the mean is
-    written.
+    The mean has at most five significant digits. Without a finite standard deviation, only the mean is written.
 
     Args:
-        spread: mean and standard deviation.
         scale: factor of both numbers, such as 100 for percentages.
         unit: text after the numbers, or an empty string.
     """
@@ -69,6 +69,12 @@ def bold(name: str) -> str:
 def listing(names: Sequence[str]) -> str:
     """Join names: `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def task_listing(names: Sequence[str]) -> str:
+    """Join the first MAX_NAMED_TASKS names of training tasks and the number of the others: `a, b, c, d, e and 2 more`."""
+    more = len(names) - MAX_NAMED_TASKS
+    return listing([*names[:MAX_NAMED_TASKS], *([f"{more} more"] if more > 0 else [])])
 
 
 def plural(count: int, noun: str) -> str:

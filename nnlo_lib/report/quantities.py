@@ -1,11 +1,4 @@
-"""What a column means: clock, loss, values within epochs.
-
-The quantity behind a metric's name: the loss function of a run and the settings that change it.
-
-The values of a metric in the course of a training: at the ends of epochs, and at validations between them.
-
-The clock of each run: wall clock of the machine, or virtual clock of the simulator.
-"""
+"""Meaning of the columns of a job: the loss behind a metric's name, values within epochs, the clock of the seconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nnlo_lib.report.formatting import listing
+from nnlo_lib.report.formatting import MAX_NAMED_RUNS, listing
 from nnlo_lib.state.finished_run import FinishedRun
 
 # Settings of a problem that change a loss, the value without effect, and their text.
@@ -23,6 +16,7 @@ LOSS_SETTINGS = {
     "gradient_penalty": (0.0, "gradient penalty"),
     "energy_weight": (None, "energy weight"),
 }
+COLUMNS = ["epoch", "step", "seconds", "value"]
 
 
 def quantity_name(job: FinishedRun, metric: str) -> str:
@@ -31,7 +25,6 @@ def quantity_name(job: FinishedRun, metric: str) -> str:
     Values of the same metric with different texts are different quantities and belong on different axes.
 
     Args:
-        job: training with the metric.
         metric: column of the history, for example `train_loss`.
     """
     split, _, name = metric.partition("_")
@@ -53,24 +46,17 @@ def _loss_name(job: FinishedRun, split: str, is_sum: bool) -> str:
         # The validation of a GAN leaves out the gradient penalty.
         if problem.get(key, without) != without and (key, split) != ("gradient_penalty", "val")
     ]
-    names = [f"{loss_text(loss)}, critic + generator" if is_sum else loss_text(loss), *_weights(job)]
-    return ", ".join([*names, *settings, *([_huber(job)] if "huber" in loss_text(loss) else [])])
+    names = [f"{_loss_text(loss)}, critic + generator" if is_sum else _loss_text(loss)]
+    if weights := job.config_section("loss_weights"):
+        names.append(f"weights {', '.join(f'{output}: {value:g}' for output, value in weights.items())}")
+    return ", ".join([*names, *settings, *([_huber(job)] if "huber" in _loss_text(loss) else [])])
 
 
-def loss_text(loss: Any) -> str:
+def _loss_text(loss: Any) -> str:
     """Return a loss, or the losses of several outputs, as text."""
     if isinstance(loss, dict):
         return ", ".join(f"{output}: {name}" for output, name in loss.items())
     return str(loss).rpartition(":")[2]
-
-
-def _weights(job: FinishedRun) -> list[str]:
-    weights = job.config_section("loss_weights")
-    return (
-        [f"weights {', '.join(f'{output}: {value:g}' for output, value in weights.items())}"]
-        if weights
-        else []
-    )
 
 
 def _huber(job: FinishedRun) -> str:
@@ -78,21 +64,14 @@ def _huber(job: FinishedRun) -> str:
     return "" if delta is None else f"delta {delta:g}"
 
 
-COLUMNS = ["epoch", "step", "seconds", "value"]
-
-
 def measured_values(job: FinishedRun, metric: str) -> pd.DataFrame:
     """Return `epoch`, `step`, `seconds` and `value` of each finite value of a metric, in the order of the training.
 
     The epoch of a validation within an epoch is fractional, and 0 before the first step.
-
-    Args:
-        job: the training.
-        metric: column of its tables.
     """
     tables = [job.history, _validations(job)]
     known = [
-        table.reindex(columns=["epoch", "step", "seconds", metric]).set_axis(COLUMNS, axis=1)
+        table.reindex(columns=[*COLUMNS[:-1], metric]).set_axis(COLUMNS, axis=1)
         for table in tables
         if metric in table
     ]
@@ -128,9 +107,6 @@ def _validations(job: FinishedRun) -> pd.DataFrame:
     return drawn
 
 
-MAX_NAMED_RUNS = 3  # runs; above this number, a sentence gives their number instead of their names
-
-
 @dataclass(frozen=True)
 class TimeBase:
     """The runs of a report, by the clock of their seconds."""
@@ -153,15 +129,13 @@ class TimeBase:
         """Sentence that names the runs with virtual seconds and explains them, or an empty string."""
         if not self.virtual:
             return ""
-        runs = self._virtual_runs_text if self.measured else "every run"
+        few = len(self.virtual) <= MAX_NAMED_RUNS
+        some = listing(self.virtual) if few else f"{len(self.virtual)} runs"
+        runs = some if self.measured else "every run"
         return (
             f"Simulated: the ranks of {runs} took turns in one process. Their seconds and samples per second are "
             "virtual: they follow the machine model of parallel.simulation, not the speed of the host."
         )
-
-    @property
-    def _virtual_runs_text(self) -> str:
-        return listing(self.virtual) if len(self.virtual) <= MAX_NAMED_RUNS else f"{len(self.virtual)} runs"
 
     def unit(self, run: str) -> str:
         """Return the unit of a run's seconds."""

@@ -1,9 +1,4 @@
-"""Finished jobs by run; summary.csv and statistics over jobs.
-
-Loading and grouping of the finished jobs of a report.
-
-The summary of an experiment (one row per job) and statistics over the jobs of a run.
-"""
+"""Finished jobs of a report, their summary (summary.csv, one row per job), and statistics over the jobs of a run."""
 
 import json
 import math
@@ -17,11 +12,21 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.state.finished_run import FinishedRun, read_table
 
+KEY = ("run", "seed", "fold")
+COLUMNS = (*KEY, "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent")
+LAST = ("epochs", "ranks", "restarts", "transport", "ended_early")
+# What the results of a job were measured on, and by which loss: only equal ones can be compared.
+MEASURED = ("problem", "loss_function", "data", "split", "samples", "training_samples", "validation_samples")
+NOT_METRICS = {"samples", "accuracy", "loss"}
+
 
 def load_jobs(folders: Iterable[Path]) -> list[FinishedRun]:
     """Read job folders in the order given. Raises UserError if no folder is given or a job occurs twice."""
     jobs: dict[tuple[str, int, int | None], FinishedRun] = {}
-    for job in map(_load, folders):
+    for folder in folders:
+        job = FinishedRun(folder)
+        # Both files are read at once, so that a damaged one is found before any work.
+        _ = job.summary, job.evaluation
         if job.key in jobs:
             raise UserError(
                 f"{job.folder} and {jobs[job.key].folder} contain the same run, seed and fold; pass only one of them"
@@ -40,80 +45,16 @@ def group_by_run(jobs: Iterable[FinishedRun]) -> dict[str, list[FinishedRun]]:
     return groups
 
 
-def _load(folder: Path) -> FinishedRun:
-    """Read the summary and the evaluation of a job at once, so that a damaged file is found before any work."""
-    job = FinishedRun(folder)
-    _ = job.summary, job.evaluation
-    return job
-
-
-KEY = ("run", "seed", "fold")
-COLUMNS = (*KEY, "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent")
-LAST = ("epochs", "ranks", "restarts", "transport", "ended_early")
-# What the results of a job were measured on, and by which loss: only equal ones can be compared.
-MEASURED = ("problem", "loss_function", "data", "split", "samples", "training_samples", "validation_samples")
-NOT_METRICS = {"samples", "accuracy", "loss"}
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation of a quantity over `count` jobs of a run; `std` of one job is NaN."""
-
-    mean: float
-    std: float
-    count: int
-
-
 def summarize(jobs: Sequence[FinishedRun]) -> pd.DataFrame:
     """Return one row per job, in the order given; columns: COLUMNS, other test metrics, `val_*`, LAST, MEASURED."""
     # Int64 allows missing values; by default, pandas would turn all folds into floats if one is missing.
-    rows = pd.DataFrame([_test(job) for job in jobs], columns=list(COLUMNS)).astype({"fold": "Int64"})
+    rows = pd.DataFrame([_test_results(job) for job in jobs], columns=list(COLUMNS)).astype({"fold": "Int64"})
     extra = pd.DataFrame([_extra_results(job) for job in jobs])
     ordered = [name for name in extra if name not in (*LAST, *MEASURED)]
     return pd.concat([rows, extra[[*ordered, *LAST, *MEASURED]]], axis=1)
 
 
-def write_summary(table: pd.DataFrame, path: Path) -> None:
-    """Write a summary as CSV atomically (temporary file, then rename)."""
-    with atomic_write(path) as part:
-        # The same bytes on all systems, instead of the line ends of the system.
-        table.to_csv(part, index=False, lineterminator="\n")
-
-
-def read_summary(path: Path, jobs: Sequence[FinishedRun]) -> pd.DataFrame:
-    """Read a summary. Raises UserError if it is damaged or its rows are not exactly `jobs` in this order."""
-    table = read_table(path, (*COLUMNS, *LAST, *MEASURED)).astype({"fold": "Int64"})
-    # A missing fold is NA in the table, but None in `job.key`.
-    keys = [(run, seed, None if pd.isna(fold) else fold) for run, seed, fold in table[list(KEY)].to_numpy()]
-    if keys != [job.key for job in jobs]:
-        raise UserError(
-            f"{path}: the rows do not match the given jobs; recreate the file with scripts/aggregate.py"
-        )
-    return table
-
-
-def spread_by_run(table: pd.DataFrame, column: str) -> dict[str, Spread]:
-    """Return the spread of a column for each run that has values in it, in order of first appearance."""
-    # Infinite values have no mean; like NaN, they do not count.
-    finite = table.assign(value=table[column].astype(float).replace([math.inf, -math.inf], math.nan))
-    groups = finite.groupby("run", sort=False)["value"].agg(["mean", "std", "count"])
-    present = groups[groups["count"] > 0]
-    return {str(run): Spread(row["mean"], row["std"], int(row["count"])) for run, row in present.iterrows()}
-
-
-def test_metrics(table: pd.DataFrame) -> list[str]:
-    """Return the columns of test metrics other than accuracy and loss."""
-    known = (*COLUMNS, *LAST, *MEASURED)
-    return [name for name in map(str, table) if name not in known and not name.startswith("val_")]
-
-
-def spread_of(values: Sequence[float]) -> Spread:
-    """Return the spread of one or more values."""
-    known = pd.Series(values, dtype=float)
-    return Spread(known.mean(), known.std(), len(values))
-
-
-def _test(job: FinishedRun) -> dict[str, object]:
+def _test_results(job: FinishedRun) -> dict[str, object]:
     summary, evaluation = job.summary, job.evaluation
     return {
         **dict(zip(KEY, job.key, strict=True)),
@@ -127,7 +68,11 @@ def _test(job: FinishedRun) -> dict[str, object]:
 
 def _extra_results(job: FinishedRun) -> dict[str, object]:
     summary = job.summary
-    others = {name: value for name, value in job.evaluation.items() if _is_metric(name, value)}
+    others = {
+        name: value
+        for name, value in job.evaluation.items()
+        if name not in NOT_METRICS and isinstance(value, int | float)
+    }
     validation = {name: value for name, value in summary.get("final", {}).items() if name.startswith("val_")}
     last = {name: summary.get(name) for name in LAST} | {"transport": job.transport}
     ended = summary.get("ended_early") or math.nan
@@ -152,5 +97,50 @@ def _measured(job: FinishedRun) -> dict[str, object]:
     }
 
 
-def _is_metric(name: str, value: object) -> bool:
-    return name not in NOT_METRICS and isinstance(value, int | float)
+def write_summary(table: pd.DataFrame, path: Path) -> None:
+    """Write a summary as CSV atomically (temporary file, then rename)."""
+    with atomic_write(path) as part:
+        # The same bytes on all systems, instead of the line ends of the system.
+        table.to_csv(part, index=False, lineterminator="\n")
+
+
+def read_summary(path: Path, jobs: Sequence[FinishedRun]) -> pd.DataFrame:
+    """Read a summary. Raises UserError if it is damaged or its rows are not exactly `jobs` in this order."""
+    table = read_table(path, (*COLUMNS, *LAST, *MEASURED)).astype({"fold": "Int64"})
+    # A missing fold is NA in the table, but None in `job.key`.
+    keys = [(run, seed, None if pd.isna(fold) else fold) for run, seed, fold in table[list(KEY)].to_numpy()]
+    if keys != [job.key for job in jobs]:
+        raise UserError(
+            f"{path}: the rows do not match the given jobs; recreate the file with scripts/aggregate.py"
+        )
+    return table
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation of a quantity over `count` jobs of a run; `std` of one job is NaN."""
+
+    mean: float
+    std: float
+    count: int
+
+
+def spread_by_run(table: pd.DataFrame, column: str) -> dict[str, Spread]:
+    """Return the spread of a column for each run that has values in it, in order of first appearance."""
+    # Infinite values have no mean; like NaN, they do not count.
+    finite = table.assign(value=table[column].astype(float).replace([math.inf, -math.inf], math.nan))
+    groups = finite.groupby("run", sort=False)["value"].agg(["mean", "std", "count"])
+    present = groups[groups["count"] > 0]
+    return {str(run): Spread(row["mean"], row["std"], int(row["count"])) for run, row in present.iterrows()}
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """Return the spread of one or more values."""
+    known = pd.Series(values, dtype=float)
+    return Spread(known.mean(), known.std(), len(values))
+
+
+def test_metrics(table: pd.DataFrame) -> list[str]:
+    """Return the columns of test metrics other than accuracy and loss."""
+    known = (*COLUMNS, *LAST, *MEASURED)
+    return [name for name in map(str, table) if name not in known and not name.startswith("val_")]
