@@ -1,15 +1,4 @@
-"""Mixing matrices of every round, static and time-varying.
-
-One round of mixing: the senders of each node and their weights.
-
-Compute the mixing matrix of a graph.
-
-The graph that is used in each round.
-
-The topology of a run: the mixing matrix of every round, and the properties of the graphs.
-
-Check the graph of a run against the requirements of its algorithm.
-"""
+"""Topology of a run: the mixing matrix of each round, the properties of the graphs, and the check of an algorithm's requirements."""
 
 import functools
 import math
@@ -37,6 +26,8 @@ from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.topology.graphs import build_graph, ceil_log2
 
 Matrix = NDArray[np.float64]
+TOPOLOGY_CACHE_SIZE = 64  # entries of each cache: rounds, topologies, matrices
+EIGENVALUE_TOLERANCE = 1e-12  # eigenvalues of smaller modulus are rounding errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,152 +69,6 @@ def _others(weights: Matrix, rank: int) -> NDArray[np.intp]:
     return np.delete(others, np.searchsorted(others, rank)) if weights[rank] else others
 
 
-def undirected_weights(graph: nx.Graph, weights: MixingWeights) -> Matrix:
-    """Return the mixing matrix of an undirected graph: symmetric, every row and column sums to one.
-
-    Metropolis and maximum-degree weights: Xiao, Boyd, Lall, A scheme for robust distributed sensor fusion,
-    2005.
-    Raises UserError if `weights` is uniform and degrees differ.
-    """
-    links = adjacency(graph)
-    degree = links.sum(axis=1)
-    match weights:
-        case "metropolis":
-            return with_self_weights(links / (1 + np.maximum.outer(degree, degree)))
-        case "lazy_metropolis":
-            return with_self_weights(links / (1 + np.maximum.outer(degree, degree)) / 2)
-        case "max_degree":
-            return with_self_weights(links / (1 + degree.max()))
-        case "uniform":
-            _same(degree)
-            return with_self_weights(links / (1 + degree))
-        case _:
-            assert_never(weights)
-
-
-def push_sum_weights(graph: nx.DiGraph) -> Matrix:
-    """Return the push-sum matrix of a directed graph: sender j splits evenly, every column sums to one.
-
-    w_ij = 1 / (1 + out-degree of j): Nedic, Olshevsky, arXiv:1303.2289.
-    """
-    links = adjacency(graph)
-    share = 1 / (1 + links.sum(axis=1))
-    matrix: Matrix = links.T * share + np.diag(share)
-    return matrix
-
-
-def drop_links(matrix: Matrix, drop: float, generator: np.random.Generator) -> Matrix:
-    """Return the mixing matrix of a round in which links may be lost.
-
-    Args:
-        matrix: symmetric mixing matrix without losses, (nodes, nodes); not changed.
-        drop: probability that a link is lost.
-        generator: source of the draws, one per link.
-    """
-    # One draw for both directions of a link: the matrix stays symmetric, so that mixing keeps the mean.
-    one, other = np.nonzero(np.triu(matrix, 1))
-    lost = generator.random(one.size) < drop
-    kept = matrix - np.diag(matrix.diagonal())
-    kept[one[lost], other[lost]] = kept[other[lost], one[lost]] = 0
-    return with_self_weights(kept)
-
-
-def adjacency(graph: nx.Graph) -> Matrix:
-    """Return the (nodes, nodes) array that is 1 if the row's node is linked to the column's, else 0."""
-    links: Matrix = nx.to_numpy_array(graph, nodelist=range(len(graph)), weight=None)
-    return links
-
-
-def with_self_weights(links: Matrix) -> Matrix:
-    """Return `links` with self-weights on the diagonal, so that every row sums to one."""
-    # With symmetric `links` the columns, too, sum to one, whatever links are missing.
-    whole: Matrix = links + np.diag(1 - links.sum(axis=1))
-    return whole
-
-
-def _same(degree: Matrix) -> None:
-    if np.ptp(degree):
-        raise UserError(
-            f"topology.weights: uniform needs the same number of neighbors for all nodes, but the nodes have "
-            f"{degree.min():.0f} to {degree.max():.0f} neighbors; use metropolis"
-        )
-
-
-def graph_at_round(settings: TopologyConfig, seed: int, round: int) -> tuple[GraphConfig, int, int]:
-    """Return the graph of a round: its settings, its seed and its own round.
-
-    The own round is the number of earlier rounds in which this graph was used.
-
-    Args:
-        settings: topology of the run.
-        seed: seed of the run.
-        round: round of the run.
-    """
-    if not isinstance(settings, GraphSequenceConfig):
-        return settings, seed, round
-    turns, now = divmod(round, settings.rounds)
-    cycle, index = divmod(turns, len(settings.of))
-    return (
-        settings.of[index],
-        # Random graphs with equal settings must differ within a sequence.
-        derive_seed(seed, "topology of a sequence", index),
-        # Rounds of other graphs do not count, so that a graph continues where its last turn ended.
-        cycle * settings.rounds + now,
-    )
-
-
-def first_round_of_graph(settings: GraphConfig, nodes: int, round: int) -> int:
-    """Return the first (own) round that has the same graph as a given one.
-
-    Args:
-        settings: settings of the graph.
-        nodes: number of nodes.
-        round: own round of the graph.
-    """
-    if isinstance(settings, DrawnGraphConfig) and settings.redraw_every:
-        return round - round % settings.redraw_every
-    return round % period(settings, nodes)
-
-
-def period(settings: TopologyConfig, nodes: int) -> int:
-    """Return the number of rounds after which the graphs repeat, redrawn graphs aside."""
-    match settings:
-        case OnePeerExponentialGraphConfig():
-            return max(1, ceil_log2(nodes))
-        case GraphSequenceConfig(of=of, rounds=rounds):
-            # A pass through the sequence takes len(of) * rounds rounds; in it, the own round of each graph
-            # advances by `rounds`.
-            return len(of) * math.lcm(rounds, *(period(graph, nodes) for graph in of))
-        case _:
-            return 1
-
-
-def drop_probability(settings: GraphConfig) -> float:
-    """Return the probability that a link is lost in a round."""
-    return settings.drop if isinstance(settings, UndirectedGraphConfig) else 0.0
-
-
-def has_drops(settings: TopologyConfig) -> bool:
-    """Return True if links may be lost."""
-    return any(drop_probability(graph) for graph in member_graphs(settings))
-
-
-def has_redraws(settings: TopologyConfig) -> bool:
-    """Return True if graphs are redrawn during the run."""
-    return any(
-        isinstance(graph, DrawnGraphConfig) and graph.redraw_every for graph in member_graphs(settings)
-    )
-
-
-def member_graphs(settings: TopologyConfig) -> tuple[GraphConfig, ...]:
-    """Return the settings of the graphs that take turns."""
-    return settings.of if isinstance(settings, GraphSequenceConfig) else (settings,)
-
-
-TOPOLOGY_CACHE_SIZE = 64  # entries of each cache: rounds, topologies, matrices
-EIGENVALUE_TOLERANCE = 1e-12  # eigenvalues of smaller modulus are rounding errors
-
-
 class Topology:
     """The mixing of every round of a run: the nodes that exchange parameters, and their weights.
 
@@ -237,7 +82,8 @@ class Topology:
         self.nodes = nodes
         self.seed = seed
         self.period = period(settings, nodes)
-        self.static = self.period == 1 and not has_redraws(settings) and not has_drops(settings)
+        has_drops = any(drop_probability(graph) for graph in member_graphs(settings))
+        self.static = self.period == 1 and not has_redraws(settings) and not has_drops
         self._at = functools.lru_cache(maxsize=TOPOLOGY_CACHE_SIZE)(self._mixing)
 
     def at(self, round: int) -> MixingMatrix:
@@ -250,7 +96,7 @@ class Topology:
     @functools.cached_property
     def directed(self) -> bool:
         """Whether in some round a node sends to another node without receiving from it."""
-        return any(not _mutual(matrix) for matrix in self._expected())
+        return any(not np.array_equal(matrix > 0, matrix.T > 0) for matrix in self._expected())
 
     @functools.cached_property
     def symmetric(self) -> bool:
@@ -292,20 +138,18 @@ class Topology:
     def _mixing(self, round: int) -> MixingMatrix:
         settings, seed, own = graph_at_round(self.settings, self.seed, round)
         mixing = _lossless(settings, self.nodes, seed, first_round_of_graph(settings, self.nodes, own))
-        if not drop_probability(settings):
+        if not (drop := drop_probability(settings)):
             return mixing
         # A stream per round: a resumed run and every rank lose the same links.
         generator = np.random.default_rng(derive_seed(seed, "topology drop", own))
-        return MixingMatrix(drop_links(mixing.matrix, drop_probability(settings), generator))
+        return MixingMatrix(drop_links(mixing.matrix, drop, generator))
 
     def _expected(self) -> Iterator[Matrix]:
         for round in range(self.period):
             settings, seed, own = graph_at_round(self.settings, self.seed, round)
-            matrix = _lossless(
-                settings, self.nodes, seed, first_round_of_graph(settings, self.nodes, own)
-            ).matrix
-            lost = drop_probability(settings)
-            yield (1 - lost) * matrix + lost * np.eye(self.nodes)
+            mixing = _lossless(settings, self.nodes, seed, first_round_of_graph(settings, self.nodes, own))
+            drop = drop_probability(settings)
+            yield (1 - drop) * mixing.matrix + drop * np.eye(self.nodes)
 
     def _union(self) -> nx.DiGraph:
         links = functools.reduce(np.logical_or, (matrix > 0 for matrix in self._expected()))
@@ -316,13 +160,7 @@ class Topology:
 def build_topology(settings: TopologyConfig, nodes: int, seed: int) -> Topology:
     """Return the topology of a run; the same arguments give the same object.
 
-    Args:
-        settings: topology of the run.
-        nodes: number of nodes.
-        seed: seed of random graphs and lost links.
-
-    Raises:
-        UserError: with the key and the fix, if the graph does not exist for this number of nodes.
+    Raises UserError if the graph does not exist for this number of nodes.
     """
     made = Topology(settings, nodes, seed)
     # Matrices are computed on demand: without these calls, an impossible graph would fail during training.
@@ -339,8 +177,125 @@ def _lossless(settings: GraphConfig, nodes: int, seed: int, round: int) -> Mixin
     return MixingMatrix(push_sum_weights(links))
 
 
-def _mutual(matrix: Matrix) -> bool:
-    return bool(np.array_equal(matrix > 0, matrix.T > 0))
+def graph_at_round(settings: TopologyConfig, seed: int, round: int) -> tuple[GraphConfig, int, int]:
+    """Return the graph of a run's round: its settings, its seed and its own round.
+
+    The own round is the number of earlier rounds in which this graph was used.
+    """
+    if not isinstance(settings, GraphSequenceConfig):
+        return settings, seed, round
+    turns, now = divmod(round, settings.rounds)
+    cycle, index = divmod(turns, len(settings.of))
+    return (
+        settings.of[index],
+        # Random graphs with equal settings must differ within a sequence.
+        derive_seed(seed, "topology of a sequence", index),
+        # Rounds of other graphs do not count, so that a graph continues where its last turn ended.
+        cycle * settings.rounds + now,
+    )
+
+
+def first_round_of_graph(settings: GraphConfig, nodes: int, round: int) -> int:
+    """Return the first own round that has the same graph as the own round `round`."""
+    if isinstance(settings, DrawnGraphConfig) and settings.redraw_every:
+        return round - round % settings.redraw_every
+    return round % period(settings, nodes)
+
+
+def period(settings: TopologyConfig, nodes: int) -> int:
+    """Return the number of rounds after which the graphs repeat, redrawn graphs aside."""
+    match settings:
+        case OnePeerExponentialGraphConfig():
+            return max(1, ceil_log2(nodes))
+        case GraphSequenceConfig(of=of, rounds=rounds):
+            # A pass through the sequence takes len(of) * rounds rounds; in it, the own round of each graph
+            # advances by `rounds`.
+            return len(of) * math.lcm(rounds, *(period(graph, nodes) for graph in of))
+        case _:
+            return 1
+
+
+def drop_probability(settings: GraphConfig) -> float:
+    """Return the probability that a link is lost in a round."""
+    return settings.drop if isinstance(settings, UndirectedGraphConfig) else 0.0
+
+
+def has_redraws(settings: TopologyConfig) -> bool:
+    """Return True if graphs are redrawn during the run."""
+    return any(
+        isinstance(graph, DrawnGraphConfig) and graph.redraw_every for graph in member_graphs(settings)
+    )
+
+
+def member_graphs(settings: TopologyConfig) -> tuple[GraphConfig, ...]:
+    """Return the settings of the graphs that take turns."""
+    return settings.of if isinstance(settings, GraphSequenceConfig) else (settings,)
+
+
+def undirected_weights(graph: nx.Graph, weights: MixingWeights) -> Matrix:
+    """Return the mixing matrix of an undirected graph: symmetric, every row and column sums to one.
+
+    Metropolis and maximum-degree weights: Xiao, Boyd, Lall, A scheme for robust distributed sensor fusion,
+    2005.
+    Raises UserError if `weights` is uniform and degrees differ.
+    """
+    links = adjacency(graph)
+    degree = links.sum(axis=1)
+    match weights:
+        case "metropolis":
+            return with_self_weights(links / (1 + np.maximum.outer(degree, degree)))
+        case "lazy_metropolis":
+            return with_self_weights(links / (1 + np.maximum.outer(degree, degree)) / 2)
+        case "max_degree":
+            return with_self_weights(links / (1 + degree.max()))
+        case "uniform":
+            if np.ptp(degree):
+                raise UserError(
+                    f"topology.weights: uniform needs the same number of neighbors for all nodes, but the nodes have "
+                    f"{degree.min():.0f} to {degree.max():.0f} neighbors; use metropolis"
+                )
+            return with_self_weights(links / (1 + degree))
+        case _:
+            assert_never(weights)
+
+
+def push_sum_weights(graph: nx.DiGraph) -> Matrix:
+    """Return the push-sum matrix of a directed graph: sender j splits evenly, every column sums to one.
+
+    w_ij = 1 / (1 + out-degree of j): Nedic, Olshevsky, arXiv:1303.2289.
+    """
+    links = adjacency(graph)
+    share = 1 / (1 + links.sum(axis=1))
+    matrix: Matrix = links.T * share + np.diag(share)
+    return matrix
+
+
+def drop_links(matrix: Matrix, drop: float, generator: np.random.Generator) -> Matrix:
+    """Return the mixing matrix of a round in which each link is lost with the probability `drop`.
+
+    Args:
+        matrix: symmetric mixing matrix without losses, (nodes, nodes); not changed.
+        generator: source of the draws, one per link.
+    """
+    # One draw for both directions of a link: the matrix stays symmetric, so that mixing keeps the mean.
+    one, other = np.nonzero(np.triu(matrix, 1))
+    lost = generator.random(one.size) < drop
+    kept = matrix - np.diag(matrix.diagonal())
+    kept[one[lost], other[lost]] = kept[other[lost], one[lost]] = 0
+    return with_self_weights(kept)
+
+
+def adjacency(graph: nx.Graph) -> Matrix:
+    """Return the (nodes, nodes) array that is 1 if the row's node is linked to the column's, else 0."""
+    links: Matrix = nx.to_numpy_array(graph, nodelist=range(len(graph)), weight=None)
+    return links
+
+
+def with_self_weights(links: Matrix) -> Matrix:
+    """Return `links` with self-weights on the diagonal, so that every row sums to one."""
+    # With symmetric `links` the columns, too, sum to one, whatever links are missing.
+    whole: Matrix = links + np.diag(1 - links.sum(axis=1))
+    return whole
 
 
 GRAPH_PROPERTIES: dict[GraphProperty, Callable[[Topology], bool]] = {
@@ -352,6 +307,8 @@ GRAPH_PROPERTIES: dict[GraphProperty, Callable[[Topology], bool]] = {
     # The margin is for rounding errors: an eigenvalue of exactly -1/3 must not pass.
     "eigenvalues above -1/3": lambda graph: bool(np.linalg.eigvalsh(graph.at(0).matrix)[0] > -1 / 3 + 1e-9),
 }
+
+
 ADVICE: dict[GraphProperty, str] = {
     "connected": "a connected graph, so that every node reaches all others; add links",
     "symmetric": "a symmetric mixing matrix; use an undirected graph",
