@@ -23,33 +23,6 @@ logger = get_logger(__name__)
 LOCK_POLL_INTERVAL_S = 0.1  # between two attempts to lock a slot
 
 
-def warn_if_gpus_are_few(experiment: Experiment) -> None:
-    """Log a message if this machine has too few GPUs for `search.parallel` simultaneous trainings."""
-    resources, search = RunResources(experiment), experiment.search
-    if not resources.gpus or search is None:
-        return
-    shown = len(visible_gpus())
-    fit = shown // resources.gpus * resources.trainings_per_gpu
-    if 0 < fit < search.parallel:
-        logger.info(
-            f"{shown} GPUs are visible, enough for {fit} of {search.parallel} simultaneous trainings (search.parallel); "
-            "the other trainings wait for a free GPU. Raise parallel.ranks_per_gpu to let trainings share a GPU"
-        )
-
-
-def choose_gpus(taken: Mapping[int, int], shown: Sequence[int], wanted: int, slots: int) -> list[int] | None:
-    """Return `wanted` GPUs with a free slot, least used GPUs first; None if there are too few.
-
-    Args:
-        taken: number of used slots of each GPU.
-        shown: visible GPUs.
-        wanted: number of GPUs.
-        slots: number of slots per GPU.
-    """
-    free = sorted((gpu for gpu in shown if taken[gpu] < slots), key=lambda gpu: taken[gpu])
-    return sorted(free[:wanted]) if len(free) >= wanted else None
-
-
 @contextmanager
 def reserve_gpus(run: Run) -> Iterator[bool]:
     """Reserve GPUs for one training; wait until enough are free. Yield False if a stop signal arrives first.
@@ -67,12 +40,26 @@ def reserve_gpus(run: Run) -> Iterator[bool]:
     shown = visible_gpus()
     wanted = min(resources.gpus, len(shown))
     with ExitStack() as stack:
-        with _recorded_signals() as signals:
+        signals = SignalRecorder()
+        try:
             taken = _wait(stack, _names(shown), wanted, resources.trainings_per_gpu, signals)
+        finally:
+            signals.restore()
         # A training on all visible GPUs is not restricted: its ranks may also run on hosts with other GPUs.
         if taken and taken != shown:
             stack.enter_context(_variable(GPU_SUBSET, ",".join(map(str, taken))))
         yield taken is not None
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+        os.environ.update({} if before is None else {name: before})
 
 
 def _wait(
@@ -86,9 +73,7 @@ def _wait(
     Args:
         stack: holds the locks of the slots until it is closed.
         names: machine-wide name of each visible GPU.
-        wanted: number of GPUs.
         slots: number of slots per GPU.
-        signals: stop signals sent to this process.
     """
     # One queue per set of visible GPUs; a hash, because a list of GPU UUIDs is too long for a file name.
     queue_lock, logged = hashlib.sha256("-".join(names.values()).encode()).hexdigest(), False
@@ -109,14 +94,7 @@ def _wait(
 
 
 def _take(stack: ExitStack, names: Mapping[int, str], wanted: int, slots: int) -> list[int] | None:
-    """Lock one slot on each of `wanted` GPUs; return None and hold no lock if too few GPUs are free.
-
-    Args:
-        stack: holds the locks of the slots until it is closed.
-        names: machine-wide name of each visible GPU.
-        wanted: number of GPUs.
-        slots: number of slots per GPU.
-    """
+    """Lock one slot on each of `wanted` GPUs; return None and hold no lock if too few GPUs are free."""
     # The owners of a lock cannot be listed: a slot is free if it can be locked for a moment.
     with ExitStack() as tried:
         free = {gpu: [slot for slot in range(slots) if _lock(tried, f"{names[gpu]}.{slot}")] for gpu in names}
@@ -139,7 +117,9 @@ def _names(shown: Sequence[int]) -> dict[int, str]:
 def _lock(stack: ExitStack, name: str) -> bool:
     """Acquire a lock until the stack is closed or this process ends; return False if it is already held."""
     try:
-        folder = _folder()
+        # Each batch job has its own locks, because it has its own GPUs.
+        job = BatchJob.current()
+        folder = private_folder(Path(tempfile.gettempdir())) / f"gpus{f'-{job.job_id}' if job else ''}"
         folder.mkdir(exist_ok=True)
         file = open_for_append(folder / name)
     except OSError as error:
@@ -158,33 +138,24 @@ def _lock(stack: ExitStack, name: str) -> bool:
     return True
 
 
-def _folder() -> Path:
-    """Return the folder of the lock files; each batch job has its own, because it has its own GPUs.
+def choose_gpus(taken: Mapping[int, int], shown: Sequence[int], wanted: int, slots: int) -> list[int] | None:
+    """Return `wanted` of the visible GPUs with a free slot, least used GPUs first; None if there are too few.
 
-    Raises:
-        UntrustedPathError: if another user has prepared the folder.
-        OSError: if the folder cannot be created.
+    `taken`: number of used slots of each GPU; `slots`: number of slots per GPU.
     """
-    job = BatchJob.current()
-    return private_folder(Path(tempfile.gettempdir())) / f"gpus{f'-{job.job_id}' if job else ''}"
+    free = sorted((gpu for gpu in shown if taken[gpu] < slots), key=lambda gpu: taken[gpu])
+    return sorted(free[:wanted]) if len(free) >= wanted else None
 
 
-@contextmanager
-def _recorded_signals() -> Iterator[SignalRecorder]:
-    """Record stop signals inside the context; restore the previous handlers at its end."""
-    signals = SignalRecorder()
-    try:
-        yield signals
-    finally:
-        signals.restore()
-
-
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(name, None)
-        os.environ.update({} if before is None else {name: before})
+def warn_if_gpus_are_few(experiment: Experiment) -> None:
+    """Log a message if this machine has too few GPUs for `search.parallel` simultaneous trainings."""
+    resources, search = RunResources(experiment), experiment.search
+    if not resources.gpus or search is None:
+        return
+    shown = len(visible_gpus())
+    fit = shown // resources.gpus * resources.trainings_per_gpu
+    if 0 < fit < search.parallel:
+        logger.info(
+            f"{shown} GPUs are visible, enough for {fit} of {search.parallel} simultaneous trainings (search.parallel); "
+            "the other trainings wait for a free GPU. Raise parallel.ranks_per_gpu to let trainings share a GPU"
+        )

@@ -1,13 +1,4 @@
-"""Wrappers of an executor: progress lines, restarts of fold tasks.
-
-Progress of a search: one log line for each trial that has ended.
-
-Restart policy of fold tasks.
-
-A fold task is restarted as long as its starts lead to attempts: the next start itself asks the retry policy, and writes the
-failure of a training that is given up as its result. The search fails if a start that leads to no attempt, or a
-cancellation, must not be repeated.
-"""
+"""Progress lines of a search, and restarts of its fold tasks."""
 
 import math
 import time
@@ -74,23 +65,12 @@ def finished_rungs(known: StudySnapshot) -> list[tuple[int, int]]:
 
 
 def format_progress(known: StudySnapshot, trial: int, epochs: int, seconds: float) -> str:
-    """Return the result of a trial at a rung, and the progress of the search, as text.
-
-    Args:
-        known: snapshot of the study.
-        trial: number of the trial.
-        epochs: epochs of the rung.
-        seconds: seconds since the start of the search command.
-    """
-    best = known.best_trial()
-    leader = (
-        f"best {summarize_trial(known, best).objective:.5g}, trial {best}" if best is not None else "none yet"
-    )
-    done = len({number for number, _ in finished_rungs(known)})
-    outcome = _outcome(known, trial, epochs)
-    return (
-        f"trial {trial}{outcome}  ({leader})  {done}/{count_trials(known.search)}, {duration_text(seconds)}"
-    )
+    """Return the result of a trial at a rung, and the progress of the search after some seconds, as text."""
+    leader, best = "none yet", known.best_trial()
+    if best is not None:
+        leader = f"best {summarize_trial(known, best).objective:.5g}, trial {best}"
+    done = f"{len({number for number, _ in finished_rungs(known)})}/{count_trials(known.search)}"
+    return f"trial {trial}{_outcome(known, trial, epochs)}  ({leader})  {done}, {duration_text(seconds)}"
 
 
 def _outcome(known: StudySnapshot, trial: int, epochs: int) -> str:
@@ -99,19 +79,19 @@ def _outcome(known: StudySnapshot, trial: int, epochs: int) -> str:
         summary = summarize_trial(known, trial)
         return f" {summary.state}: {error_headline(summary.reason, MAX_REASON_LENGTH)}"
     rung = f" after epoch {epochs}" if epochs < known.epochs else ""
-    folds = known.leading_fold_values(trial, epochs)
-    adjusted = (
-        f" (adjusted, from {len(folds)} of {known.search.folds.k} folds)"
-        if len(folds) < known.search.folds.k
-        else ""
-    )
-    return (
-        f"{rung}  {objective.metric} {with_error(objective.sign * value, mean_and_error(folds)[1])}{adjusted}"
-    )
+    folds, k = known.leading_fold_values(trial, epochs), known.search.folds.k
+    mean = with_error(objective.sign * value, mean_and_error(folds)[1])
+    adjusted = f" (adjusted, from {len(folds)} of {k} folds)" if len(folds) < k else ""
+    return f"{rung}  {objective.metric} {mean}{adjusted}"
 
 
 class RestartPolicy:
-    """Counts the starts of fold tasks; `folder` is the folder of the search."""
+    """Counts the starts of fold tasks, and ends the search if another start would be useless.
+
+    A fold task is restarted as long as its starts lead to attempts: the next start itself asks the retry policy, and
+    writes the failure of a training that is given up as its result. The search fails if a start that leads to no
+    attempt, or a cancellation, must not be repeated.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -120,10 +100,7 @@ class RestartPolicy:
         self._attempts_before: dict[FoldTask, int] = {}
 
     def record_start(self, fold_task: FoldTask, is_running: bool = False) -> int:
-        """Return the number of this start, from 1.
-
-        `is_running`: a job of an earlier driver is still running.
-        """
+        """Return the number of this start, from 1; `is_running`: a job of an earlier driver is still running."""
         self._attempts_before[fold_task] = len(self.attempts(fold_task, ended=not is_running))
         self._starts[fold_task] += 1
         return self._starts[fold_task]
@@ -146,7 +123,6 @@ class RestartPolicy:
         """Record that a start ended without a result. Raises UserError if another start would be useless.
 
         Args:
-            fold_task: the fold task.
             log: log of the start.
             job: report of the batch system.
             command_status: exit status of the process, if known.

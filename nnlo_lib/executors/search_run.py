@@ -31,6 +31,8 @@ from nnlo_lib.train.task import prepare_store
 
 logger = get_logger(__name__)
 
+NO_SEARCH = "the experiment has no `search:` section; add one as described in docs/guides/search.md"
+
 
 def run_search(
     experiment: Experiment, launcher: str, executor: str = "local", ranks: int | None = None
@@ -40,7 +42,6 @@ def run_search(
     With the executor `mpi`, return 1 if the coordinator failed.
 
     Args:
-        experiment: experiment with a `search:` section.
         launcher: command that starts MPI ranks.
         executor: local, submitit or mpi.
         ranks: number of ranks of the allocation, for the executor `mpi`.
@@ -49,9 +50,7 @@ def run_search(
         UserError: if the experiment has no search, or if the search cannot continue.
     """
     if experiment.search is None:
-        raise UserError(
-            "the experiment has no `search:` section; add one as described in docs/guides/search.md"
-        )
+        raise UserError(NO_SEARCH)
     if executor == "submitit":
         from nnlo_lib.executors.submitit.slurm import refuse_without_slurm
 
@@ -101,9 +100,7 @@ def run_search(
 def replay_search(experiment: Experiment) -> int:
     """Recompute each decision of a search; print the decisions that differ, and return 1 if there are any."""
     if experiment.search is None:
-        raise UserError(
-            "the experiment has no `search:` section; add one as described in docs/guides/search.md"
-        )
+        raise UserError(NO_SEARCH)
     folder = search_folder(experiment)
     if not SearchPaths(folder).settings.exists():
         raise UserError(f"{folder}: no search was started; start it with `nnlo search` without --replay")

@@ -1,9 +1,4 @@
-"""Train one fold task and write its result.
-
-Train one fold task and write its result, unless the training was stopped or can be retried.
-
-Train a fold task in its own process, on GPU slots that no other training of this machine uses.
-"""
+"""Training of one fold task, and its result, unless the training was stopped or can be retried."""
 
 import json
 import time
@@ -28,6 +23,13 @@ from nnlo_lib.train.task import Task
 AttemptFunction = Callable[[Task, LaunchOptions], AttemptOutcome]
 
 
+def train_trial(folder: Path, fold_task: FoldTask, launch_options: LaunchOptions) -> int:
+    """Train a fold task in this process once GPUs are free; return the exit status, 75 if a stop signal arrived before."""
+    experiment = read_config(folder)
+    with reserve_gpus(fold_task_run(experiment, folder, fold_task)) as has_gpus:
+        return train_fold_task(experiment, folder, fold_task, launch_options) if has_gpus else EXIT_PREEMPTED
+
+
 def train_fold_task(
     experiment: Experiment,
     folder: Path,
@@ -40,15 +42,7 @@ def train_fold_task(
     The status is 75 if the training saved and stopped, and 1 if it was canceled or can be retried: after the disk was
     full, or with more memory. A failure that would happen again is written as a result.
 
-    Args:
-        experiment: experiment of the search.
-        folder: folder of the search.
-        fold_task: fold task.
-        launch_options: launch options of each attempt.
-        make_attempt: makes one attempt at a task.
-
-    Raises:
-        UserError: if another process trains the fold task.
+    Raises UserError if another process trains the fold task.
     """
     if read_result(folder, fold_task):
         return 0
@@ -61,7 +55,7 @@ def train_fold_task(
         return _publish(folder, Result(fold_task, "failed", error=str(error), point=point))
     if too_large:
         return _publish(folder, Result(fold_task, "unwanted", error=too_large, point=point))
-    task, started = task_of(experiment, folder, fold_task, point), time.time()
+    task, started = _task_of(experiment, folder, fold_task, point), time.time()
     outcome = _attempt_with_retries(task, launch_options, make_attempt)
     # Another job, for whose lease the attempt waited, may have written the result.
     if read_result(folder, fold_task):
@@ -76,30 +70,39 @@ def train_fold_task(
     return _publish(folder, replace(result, point=point))
 
 
-def interrupted_costs(state: Path, started: float) -> dict[str, Any]:
-    """Return the fields `interrupted` and `earlier` of the result of a task whose last training began at `started`.
+def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:
+    """Return a message if the model has more parameters than the objective allows, otherwise an empty string.
 
-    Args:
-        state: state folder of the task.
-        started: start of the training that completed the task, in seconds since 1970.
+    Raises UserError if the model cannot be built.
     """
-    earlier = attempts.interrupted_attempts(attempts.read_attempts(state), started)
-    return {
-        "interrupted": sum(each.seconds for each in earlier),
-        "earlier": attempts.interrupted_spans(earlier),
-    }
+    limit = experiment.search.objective.max_parameters if experiment.search else None
+    if limit is None:
+        return ""
+    from nnlo_lib.train.replica.model_build import count_parameters
+
+    count = count_parameters(run, manifest, experiment.seeds[0])
+    return f"{count:,} parameters exceed search.objective.max_parameters ({limit:,})" if count > limit else ""
+
+
+def _publish(folder: Path, result: Result) -> int:
+    result.write(folder)
+    return 0
+
+
+def _task_of(experiment: Experiment, folder: Path, fold_task: FoldTask, point: SearchPoint) -> Task:
+    """Return the task of a fold task's job."""
+    assert experiment.search is not None, "only a search has fold tasks"
+    folds, run = experiment.search.folds.k, trial_run(experiment, point)
+    return Task(
+        experiment.name, f"trial {fold_task.trial}", run, experiment.seeds[0], fold_task.fold if folds > 1 else None, folds,
+        store_of(run).manifest, fold_task.run_folder(folder), fold_task.epochs,
+    )  # fmt: skip
 
 
 def _attempt_with_retries(
     task: Task, launch_options: LaunchOptions, make_attempt: AttemptFunction
 ) -> AttemptOutcome:
-    """Attempt the task, and again after transient failures as long as the retry policy allows it; return the last outcome.
-
-    Args:
-        task: the task.
-        launch_options: launch options of each attempt.
-        make_attempt: makes one attempt at a task.
-    """
+    """Attempt the task, and again after transient failures as long as the retry policy allows it; return the last outcome."""
     first = known = len(attempts.read_attempts(task.state))
     while True:
         outcome = make_attempt(task, launch_options)
@@ -112,13 +115,8 @@ def _attempt_with_retries(
 
 
 def _may_get_more_memory(task: Task, outcome: AttemptOutcome, launch_options: LaunchOptions) -> bool:
-    """Return True if the scheduler can start the task again with more memory.
-
-    Args:
-        task: the task.
-        outcome: outcome of the last attempt.
-        launch_options: launch options; without an attempt number, no scheduler retries the task.
-    """
+    """Return True if the scheduler can start the task again with more memory."""
+    # Without an attempt number, no scheduler retries the task.
     can_request = outcome.reason == "out of memory" and launch_options.attempt_number is not None
     record = attempts.read_attempts(task.state)
     return can_request and decide(record, EndReport()).action is Action.RETRY
@@ -143,58 +141,13 @@ def _rows(task: Task, epochs: int) -> tuple[dict[str, float], ...]:
     return tuple(row for row in rows if row["epoch"] <= epochs)
 
 
-def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:
-    """Return a message if the model has more parameters than the objective allows, otherwise an empty string.
+def interrupted_costs(state: Path, started: float) -> dict[str, Any]:
+    """Return the fields `interrupted` and `earlier` of the result of a task whose last training began at `started`.
 
-    Args:
-        experiment: experiment of the search.
-        run: run of the trial.
-        manifest: manifest of the run's store.
-
-    Raises:
-        UserError: if the model cannot be built.
+    `state`: state folder of the task; `started`: in seconds since 1970.
     """
-    search = experiment.search
-    limit = search.objective.max_parameters if search else None
-    if limit is None:
-        return ""
-    from nnlo_lib.train.replica.model_build import count_parameters
-
-    count = count_parameters(run, manifest, experiment.seeds[0])
-    return f"{count:,} parameters exceed search.objective.max_parameters ({limit:,})" if count > limit else ""
-
-
-def _publish(folder: Path, result: Result) -> int:
-    result.write(folder)
-    return 0
-
-
-def task_of(experiment: Experiment, folder: Path, fold_task: FoldTask, point: SearchPoint) -> Task:
-    """Return the task of a fold task's job.
-
-    Args:
-        experiment: experiment of the search.
-        folder: folder of the search.
-        fold_task: fold task.
-        point: point of the trial.
-    """
-    assert experiment.search is not None, "only a search has fold tasks"
-    folds = experiment.search.folds.k
-    run = trial_run(experiment, point)
-    return Task(
-        experiment.name, f"trial {fold_task.trial}", run, experiment.seeds[0], fold_task.fold if folds > 1 else None, folds,
-        store_of(run).manifest, fold_task.run_folder(folder), fold_task.epochs,
-    )  # fmt: skip
-
-
-def train_trial(folder: Path, fold_task: FoldTask, launch_options: LaunchOptions) -> int:
-    """Train a fold task once GPUs are free; return the exit status, 75 if a stop signal arrived before.
-
-    Args:
-        folder: folder of the search.
-        fold_task: fold task.
-        launch_options: launch options of each attempt.
-    """
-    experiment = read_config(folder)
-    with reserve_gpus(fold_task_run(experiment, folder, fold_task)) as has_gpus:
-        return train_fold_task(experiment, folder, fold_task, launch_options) if has_gpus else EXIT_PREEMPTED
+    earlier = attempts.interrupted_attempts(attempts.read_attempts(state), started)
+    return {
+        "interrupted": sum(each.seconds for each in earlier),
+        "earlier": attempts.interrupted_spans(earlier),
+    }

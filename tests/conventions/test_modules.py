@@ -19,6 +19,7 @@ SMALL = {
     "core/text_format.py": "all layers import it, and it imports nothing",
     "core/version.py": "the build of the package reads it",
     "data/store_settings.py": "the configuration imports it; it imports no file format",
+    "executors/submitit/job.py": "pickles of submitit name its path",
     "models/layer_table_text.py": "the report imports it, without torch",
     "models/zoo_registry.py": "the configuration imports it, without torch",
     "mpi_learn.py": "the documented import path of compat/mpi_learn",

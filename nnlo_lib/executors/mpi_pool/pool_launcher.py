@@ -1,8 +1,7 @@
-"""Start the pool's ranks so that some may die; lost groups on disk.
+"""Launcher of a search in one MPI allocation: starts its ranks, forwards signals, kills remaining ranks.
 
-Number of rank groups lost per fold task; kept on disk, because the coordinator may be lost, too.
-
-Launcher of a search in one MPI allocation: starts its ranks, forwards signals, kills remaining ranks.
+Other ranks continue if some ranks die. The number of rank groups lost per fold task is kept on disk, because the
+coordinator may be lost, too.
 """
 
 import json
@@ -30,47 +29,6 @@ from nnlo_lib.launch.watchdog import EXIT_GRACE_S, RankProcesses, Watchdog
 from nnlo_lib.search.study.trial import FoldTask
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 
-NO_GROUP_STATUS = 3  # exit status of the coordinator if fold tasks but no rank groups are left
-
-
-class NoGroupLeftError(UserError):
-    """Fold tasks are left, but all rank groups are lost."""
-
-
-class FailureLog:
-    """Lost rank groups in all allocations of a search; `folder` is the folder of the search."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = SearchPaths(folder).state.pool_failures
-        self._count = Counter(_read(self._path))
-
-    def __getitem__(self, fold_task: FoldTask) -> int:
-        """Return the number of rank groups that were lost while they trained a fold task."""
-        return self._count[fold_task]
-
-    @property
-    def total(self) -> int:
-        """Number of lost rank groups over all fold tasks."""
-        return self._count.total()
-
-    def add(self, fold_task: FoldTask, why: str) -> None:
-        """Count one more lost rank group; if the file cannot be written, count it in memory only."""
-        self._count[fold_task] += 1
-        row = {"trial": fold_task.trial, "fold": fold_task.fold, "epochs": fold_task.epochs, "why": why}
-        with suppress(OSError), self._path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-
-def _read(path: Path) -> list[FoldTask]:
-    """Return the recorded fold tasks; skip a line that a crash cut short."""
-    fold_tasks = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        with suppress(ValueError, KeyError):
-            row = json.loads(line)
-            fold_tasks.append(FoldTask(row["trial"], row["fold"], row["epochs"]))
-    return fold_tasks
-
-
 logger = get_logger(__name__)
 
 MAX_FRUITLESS_ALLOCATIONS = 3  # consecutive allocations that were lost without a new result
@@ -78,6 +36,11 @@ ORPHAN_TIMEOUT_S = 120.0  # for rank groups to save and exit after the coordinat
 # Ignores USR1, by which MPICH's mpiexec reports a dead rank to the other ranks. The status 0 keeps mpiexec
 # from treating the exit of a rank as a failure of the job.
 KEEP_ALIVE_SHELL = 'trap "" USR1; "$@"; exit 0'
+NO_GROUP_STATUS = 3  # exit status of the coordinator if fold tasks but no rank groups are left
+
+
+class NoGroupLeftError(UserError):
+    """Fold tasks are left, but all rank groups are lost."""
 
 
 def allocation_size(experiment: Experiment, ranks: int | None) -> int:
@@ -112,16 +75,8 @@ def search_in_pool(
 ) -> int:
     """Run a search on `ranks` ranks; return 0, 75 if it was asked to stop, or 1 if the coordinator failed.
 
-    Args:
-        experiment: experiment of the search.
-        folder: folder of the search; this process holds its lease.
-        launcher: command that starts the ranks.
-        ranks: number of ranks of the allocation.
-        signals: stop signals of this process.
-        lost: set when this process no longer holds the lease.
-
-    Raises:
-        UserError: if the search cannot continue.
+    This process holds the lease of the search's folder; `lost` is set when it no longer does.
+    Raises UserError if the search cannot continue.
     """
     return restart_until_done(
         lambda: _allocate(experiment, folder, launcher, ranks, signals, lost),
@@ -163,16 +118,7 @@ def _allocate(
 ) -> int:
     """Run a search in one allocation; return the exit status.
 
-    Args:
-        experiment: experiment of the search.
-        folder: folder of the search; this process holds its lease.
-        launcher: command that starts the ranks.
-        ranks: number of ranks of the allocation.
-        signals: stop signals of this process.
-        lost: set when this process no longer holds the lease.
-
-    Raises:
-        NoGroupLeftError: if all rank groups are lost before the search has ended.
+    Raises NoGroupLeftError if all rank groups are lost before the search has ended.
     """
     state = SearchPaths(folder).state
     _clear(state)
@@ -199,14 +145,7 @@ def start_ranks(
 ) -> "subprocess.Popen[bytes]":
     """Start the ranks of a Python program so that the other ranks continue if some ranks die.
 
-    Args:
-        experiment: experiment of the search.
-        launcher: command that starts the ranks.
-        ranks: number of ranks.
-        program: arguments of the Python interpreter.
-
-    Raises:
-        UserError: if the launcher cannot be started.
+    `program`: arguments of the Python interpreter. Raises UserError if the launcher cannot be started.
     """
     variables = rank_environment(experiment.parallel)
     # Trainings write to `trial.log`, where a progress bar is of no use.
@@ -286,3 +225,37 @@ class PoolWatchdog(Watchdog):
         if self._coordinator is None and rank_file.exists():
             self._coordinator = ProcessIdentity(**json.loads(rank_file.read_text()))
         return self._coordinator is not None and self._coordinator.is_dead
+
+
+class FailureLog:
+    """Lost rank groups in all allocations of a search; `folder` is the folder of the search."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = SearchPaths(folder).state.pool_failures
+        self._count = Counter(_read(self._path))
+
+    def __getitem__(self, fold_task: FoldTask) -> int:
+        """Return the number of rank groups that were lost while they trained a fold task."""
+        return self._count[fold_task]
+
+    @property
+    def total(self) -> int:
+        """Number of lost rank groups over all fold tasks."""
+        return self._count.total()
+
+    def add(self, fold_task: FoldTask, why: str) -> None:
+        """Count one more lost rank group; if the file cannot be written, count it in memory only."""
+        self._count[fold_task] += 1
+        row = {"trial": fold_task.trial, "fold": fold_task.fold, "epochs": fold_task.epochs, "why": why}
+        with suppress(OSError), self._path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def _read(path: Path) -> list[FoldTask]:
+    """Return the recorded fold tasks; skip a line that a crash cut short."""
+    fold_tasks = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with suppress(ValueError, KeyError):
+            row = json.loads(line)
+            fold_tasks.append(FoldTask(row["trial"], row["fold"], row["epochs"]))
+    return fold_tasks

@@ -50,10 +50,8 @@ def run_pool_rank(folder: Path, size: int, role: GroupRole, limit: TimeLimit) ->
     """Run this rank as the coordinator or in a group, then exit the process (the function does not return).
 
     Args:
-        folder: folder of the search.
         size: number of ranks of a rank group.
         role: role of this rank if it belongs to a rank group.
-        limit: time limit of the batch job.
     """
     die_with_parent(signal.SIGKILL)
     world = PoolWorld(size)
@@ -111,13 +109,7 @@ def _train(world: PoolWorld, folder: Path, stop: PoolStopFlag, limit: TimeLimit)
 
 
 def _coordinate(world: PoolWorld, folder: Path, stop: PoolStopFlag) -> bool:
-    """Run the search and write its outcome; return True if MPI is intact.
-
-    Args:
-        world: ranks of the allocation.
-        folder: folder of the search.
-        stop: stop condition of this rank.
-    """
+    """Run the search and write its outcome; return True if MPI is intact."""
     experiment = read_config(folder)
     search = experiment.search
     assert search is not None

@@ -1,9 +1,4 @@
-"""Train tasks together on the same ranks; when to stop.
-
-Condition under which a rank of a rank group stops during a training.
-
-A rank group: its ranks train together, one task after the other, and keep no state between tasks.
-"""
+"""Rank group: its ranks train together, one task after the other, and keep no state between tasks; when they stop."""
 
 import gc
 import os
@@ -32,6 +27,7 @@ from nnlo_lib.train.rank_process import StopFlag, register_rank, report_end, rep
 from nnlo_lib.train.task import Task
 
 MESSAGE_CHECK_INTERVAL_S = 0.02  # between two checks for messages; a check takes microseconds
+GROUP_SYNC_TIMEOUT_S = 600.0  # for the ranks of a group to synchronize after a training
 
 
 class PoolStopFlag(StopFlag):
@@ -86,16 +82,8 @@ class PoolStopFlag(StopFlag):
         return bool(self._world.ended_ranks([COORDINATOR_RANK]))
 
 
-GROUP_SYNC_TIMEOUT_S = 600.0  # for the ranks of a group to synchronize after a training
-
-
 class RankGroup:
-    """One rank of a rank group; trains tasks together with the other ranks.
-
-    Args:
-        world: ranks of the allocation.
-        stop: condition under which this rank stops.
-    """
+    """One rank of a rank group; trains tasks together with the other ranks."""
 
     def __init__(self, world: PoolWorld, stop: PoolStopFlag) -> None:
         self._world, self._stop = world, stop

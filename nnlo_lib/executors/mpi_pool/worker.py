@@ -1,8 +1,6 @@
-"""Leader and members of a rank group; GPUs of a group.
+"""Roles in a rank group: its leader receives fold tasks from the coordinator, and all its ranks train them together.
 
-Assignment of a host's GPUs to its rank groups, so that the groups use different GPUs.
-
-Rank group: its leader receives fold tasks from the coordinator, and its ranks train them together.
+Before, the GPUs of a host are assigned to its rank groups, so that the groups use different GPUs.
 """
 
 import os
@@ -45,77 +43,6 @@ from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.out_of_memory import kernel_oom_kills
 from nnlo_lib.train.task import Task
 
-
-def assign_gpus(world: PoolWorld, experiment: Experiment) -> str:
-    """Restrict this rank to the GPUs of its group; return the error, or an empty string on success."""
-    space = experiment.search.space if experiment.search else {}
-    if not (experiment.parallel.gpus_per_rank or "parallel.gpus_per_rank" in space):
-        return ""
-    shown = visible_gpus()
-    # The scheduler may show each rank its own GPU; otherwise, all ranks share this one.
-    if len(shown) == 1:
-        return ""
-    try:
-        group_gpus = gpus_of_group(world, experiment, shown)
-    except UserError as error:
-        return str(error)
-    os.environ[GPU_SUBSET] = ",".join(map(str, group_gpus))
-    return ""
-
-
-def gpus_of_group(world: PoolWorld, experiment: Experiment, shown: Sequence[int]) -> list[int]:
-    """Assign the GPUs of this host to its rank groups in order; return the GPUs of this rank's group.
-
-    Args:
-        world: ranks of the allocation.
-        experiment: experiment of the search.
-        shown: visible GPUs of this host.
-
-    Raises:
-        UserError: if too few GPUs are left for a group.
-    """
-    host, ranks_per_gpu = world.processes[world.rank].host, experiment.parallel.ranks_per_gpu
-    taken, group_gpus = Counter[int](), list[int]()
-    # Each rank computes the GPUs of all groups up to its own, so that the ranks agree without messages.
-    for group in range(world.group + 1):
-        local_ranks = [
-            rank for rank in _gpu_ranks(world, experiment, group) if world.processes[rank].host == host
-        ]
-        wanted = -(-len(local_ranks) // ranks_per_gpu)
-        # A group with fewer ranks than `ranks_per_gpu` leaves slots of its GPU to other groups.
-        chosen = choose_gpus(taken, shown, wanted, max(1, ranks_per_gpu // max(1, len(local_ranks))))
-        if chosen is None:
-            raise UserError(_shortage(world, group, wanted, len(shown), host))
-        taken.update(chosen)
-        group_gpus = chosen
-    return group_gpus
-
-
-def _gpu_ranks(world: PoolWorld, experiment: Experiment, group: int) -> Sequence[int]:
-    """Return the ranks of a group that need a GPU.
-
-    Servers that use no GPU are excluded, but only if all trials have the same algorithm.
-
-    Args:
-        world: ranks of the allocation.
-        experiment: experiment of the search.
-        group: number of the rank group.
-    """
-    searched = (
-        any(key.startswith("algorithm") for key in experiment.search.space) if experiment.search else False
-    )
-    without_gpu = 0 if experiment.parallel.master_gpu or searched else experiment.algorithm.servers
-    return world.members(group)[without_gpu:]
-
-
-def _shortage(world: PoolWorld, group: int, wanted: int, shown: int, host: str) -> str:
-    return (
-        f"rank group {group} (of {len(world.groups)}, numbered from 0) needs {wanted} GPUs on {host}, but too few of the "
-        f"{shown} visible GPUs are free; start fewer --ranks, let more ranks share a GPU (raise parallel.ranks_per_gpu), or "
-        "train on CPUs (parallel.gpus_per_rank: 0)"
-    )
-
-
 logger = get_logger(__name__)
 
 TrainFunction = Callable[[FoldTask], int]  # trains a fold task; returns the status of train_fold_task
@@ -156,13 +83,7 @@ def run_group_member(world: PoolWorld, train: Callable[[str], object]) -> bool:
 
 
 def _next_message(world: PoolWorld, source: int, tag: int) -> Any:
-    """Return the next message of a rank or the coordinator's message to quit; None if neither has arrived.
-
-    Args:
-        world: ranks of the allocation.
-        source: rank in MPI's world.
-        tag: tag of the messages of `source`.
-    """
+    """Return the next message of a rank or the coordinator's message to quit; None if neither has arrived."""
     received = world.messenger.receive(source, tag) or world.messenger.receive(COORDINATOR_RANK, QUIT_TAG)
     return received[1] if received else None
 
@@ -201,13 +122,8 @@ class GroupTrainer:
     def __call__(self, fold_task: FoldTask) -> int:
         """Train a fold task; return its `train_fold_task` status. Raises PeerLostError if a rank is lost."""
         with redirect_output(RunPaths(fold_task.run_folder(self._folder)).trial_log):
-            return train_fold_task(
-                self._experiment,
-                self._folder,
-                fold_task,
-                LaunchOptions(wait_for_lease=True),
-                self._run_attempt,
-            )
+            options = LaunchOptions(wait_for_lease=True)
+            return train_fold_task(self._experiment, self._folder, fold_task, options, self._run_attempt)
 
     def _run_attempt(self, task: Task, launch_options: LaunchOptions) -> AttemptOutcome:
         outcome = run_attempt(task, launch_options, self._context, self._launch)
@@ -235,3 +151,57 @@ class GroupTrainer:
         # These ranks continue to run: the next launcher in this run folder must not kill them.
         shutil.rmtree(task.paths.state.ranks, ignore_errors=True)
         return outcome
+
+
+def assign_gpus(world: PoolWorld, experiment: Experiment) -> str:
+    """Restrict this rank to the GPUs of its group; return the error, or an empty string on success."""
+    space = experiment.search.space if experiment.search else {}
+    if not (experiment.parallel.gpus_per_rank or "parallel.gpus_per_rank" in space):
+        return ""
+    shown = visible_gpus()
+    # The scheduler may show each rank its own GPU; otherwise, all ranks share this one.
+    if len(shown) == 1:
+        return ""
+    try:
+        group_gpus = gpus_of_group(world, experiment, shown)
+    except UserError as error:
+        return str(error)
+    os.environ[GPU_SUBSET] = ",".join(map(str, group_gpus))
+    return ""
+
+
+def gpus_of_group(world: PoolWorld, experiment: Experiment, shown: Sequence[int]) -> list[int]:
+    """Assign the GPUs of this host to its rank groups in order; return the GPUs of this rank's group.
+
+    `shown`: visible GPUs of this host. Raises UserError if too few GPUs are left for a group.
+    """
+    host, ranks_per_gpu = world.processes[world.rank].host, experiment.parallel.ranks_per_gpu
+    taken, group_gpus = Counter[int](), list[int]()
+    # Each rank computes the GPUs of all groups up to its own, so that the ranks agree without messages.
+    for group in range(world.group + 1):
+        local_ranks = [
+            rank for rank in _gpu_ranks(world, experiment, group) if world.processes[rank].host == host
+        ]
+        wanted = -(-len(local_ranks) // ranks_per_gpu)
+        # A group with fewer ranks than `ranks_per_gpu` leaves slots of its GPU to other groups.
+        chosen = choose_gpus(taken, shown, wanted, max(1, ranks_per_gpu // max(1, len(local_ranks))))
+        if chosen is None:
+            raise UserError(
+                f"rank group {group} (of {len(world.groups)}, numbered from 0) needs {wanted} GPUs on {host}, but too few "
+                f"of the {len(shown)} visible GPUs are free; start fewer --ranks, let more ranks share a GPU (raise "
+                "parallel.ranks_per_gpu), or train on CPUs (parallel.gpus_per_rank: 0)"
+            )
+        taken.update(chosen)
+        group_gpus = chosen
+    return group_gpus
+
+
+def _gpu_ranks(world: PoolWorld, experiment: Experiment, group: int) -> Sequence[int]:
+    """Return the ranks of a group that need a GPU.
+
+    Servers that use no GPU are excluded, but only if all trials have the same algorithm.
+    """
+    space = experiment.search.space if experiment.search else {}
+    searched = any(key.startswith("algorithm") for key in space)
+    without_gpu = 0 if experiment.parallel.master_gpu or searched else experiment.algorithm.servers
+    return world.members(group)[without_gpu:]

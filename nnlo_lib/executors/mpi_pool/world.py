@@ -1,11 +1,4 @@
-"""Ranks, groups, messages and heartbeats of the pool.
-
-Heartbeat that other hosts can observe: the modification time of a file, changed every few seconds.
-
-Small messages between the ranks of MPI's world; neither the sender nor the receiver waits.
-
-All ranks of an allocation: rank 0 is the coordinator, the following ranks form rank groups.
-"""
+"""Ranks of the pool: rank 0 is the coordinator, the following ranks form rank groups; their messages and heartbeats."""
 
 import json
 import os
@@ -22,99 +15,15 @@ from mpi4py import MPI
 from nnlo_lib.comm.communicator import PeerLostError
 from nnlo_lib.core.process import ProcessIdentity, ProcessState
 
-GROUP_HEARTBEAT_INTERVAL_S = 5.0  # between two heartbeats
-# Upper limit of the time that one check adds, because the checking process may have been suspended.
-MAX_CREDITED_GAP_S = 1.0
-
-
-class Heartbeat(Thread):
-    """Thread that touches a file as long as this process lives."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(daemon=True)
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        self.start()
-
-    def run(self) -> None:
-        """Touch the file periodically; ignore errors, because the file system may be unavailable for a while."""
-        while True:
-            time.sleep(GROUP_HEARTBEAT_INTERVAL_S)
-            with suppress(OSError):
-                os.utime(self._path)
-
-
-class HeartbeatMonitor:
-    """Measures by the local clock how long another process's heartbeat file has not changed."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._beat = path, 0
-        self._polled_at, self.seconds = time.monotonic(), 0.0
-
-    def poll(self) -> float:
-        """Return the seconds without a change of the file; each check adds at most MAX_CREDITED_GAP_S."""
-        beat, now = self._beat, time.monotonic()
-        # The file is opened, because NFS queries the server only then.
-        with suppress(OSError), self._path.open("rb") as file:
-            self._beat = os.fstat(file.fileno()).st_mtime_ns
-        self.seconds = (
-            self.seconds + min(now - self._polled_at, MAX_CREDITED_GAP_S) if beat == self._beat else 0.0
-        )
-        self._polled_at = now
-        return self.seconds
-
-
-ASSIGN_TAG, QUIT_TAG, STOP_TAG, REPORT_TAG, GROUP_LOST_TAG, TRAIN_TAG = range(6)
-FAILURE_TAG_BASE = 100  # the tag of a training's failure message is this plus the number of the training
-
-
-class Messenger:
-    """Sends and receives messages, which may be any JSON values."""
-
-    def __init__(self, comm: MPI.Comm) -> None:
-        self._comm = comm
-        self._pending_sends: list[MPI.Request] = []
-
-    def send(self, item: Any, to: int, tag: int) -> None:
-        """Start to send a message; do not wait for its arrival.
-
-        Args:
-            item: content of the message, any JSON value.
-            to: receiving rank in MPI's world.
-            tag: one of the tags of this module.
-        """
-        # A request keeps the buffer of its message alive, which MPI may read until the send has completed.
-        self._pending_sends = [request for request in self._pending_sends if not request.Test()]
-        self._pending_sends.append(self._comm.Isend([json.dumps(item).encode(), MPI.BYTE], to, tag))
-
-    def linger(self, seconds: float) -> None:
-        """Let MPI transfer the messages that were sent, before this process ends."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            # MPI transfers messages only inside its calls.
-            self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
-            time.sleep(seconds / 100)
-
-    def has_message(self, source: int, tag: int) -> bool:
-        """Return True if a message can be received."""
-        return self._comm.Iprobe(source, tag)
-
-    def receive(self, source: int, tag: int) -> tuple[int, Any] | None:
-        """Return the source and the content of a message, or None if no message has arrived."""
-        status = MPI.Status()
-        if not self._comm.Iprobe(source, tag, status):
-            return None
-        text = bytearray(status.Get_count(MPI.BYTE))
-        # No other thread receives, so this is the message whose size was probed.
-        self._comm.Recv([text, MPI.BYTE], status.Get_source(), tag)
-        return status.Get_source(), json.loads(text)
-
-
 T = TypeVar("T")
 COORDINATOR_RANK = 0
 MESSAGE_POLL_INTERVAL_S = 0.01  # between two checks for a message
 LIVENESS_CHECK_INTERVAL_S = 0.5  # between two checks of the processes
+GROUP_HEARTBEAT_INTERVAL_S = 5.0  # between two heartbeats
+# Upper limit of the time that one check adds, because the checking process may have been suspended.
+MAX_CREDITED_GAP_S = 1.0
+ASSIGN_TAG, QUIT_TAG, STOP_TAG, REPORT_TAG, GROUP_LOST_TAG, TRAIN_TAG = range(6)
+FAILURE_TAG_BASE = 100  # the tag of a training's failure message is this plus the number of the training
 
 
 class PoolWorld:
@@ -180,3 +89,77 @@ class PoolWorld:
                     raise PeerLostError(f"{self.describe_rank(dead[0])} has ended")
                 checked_at = time.monotonic()
         return found
+
+
+class Messenger:
+    """Sends and receives small messages, which may be any JSON values; neither the sender nor the receiver waits."""
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self._comm = comm
+        self._pending_sends: list[MPI.Request] = []
+
+    def send(self, item: Any, to: int, tag: int) -> None:
+        """Start to send a message to a rank of MPI's world; do not wait for its arrival."""
+        # A request keeps the buffer of its message alive, which MPI may read until the send has completed.
+        self._pending_sends = [request for request in self._pending_sends if not request.Test()]
+        self._pending_sends.append(self._comm.Isend([json.dumps(item).encode(), MPI.BYTE], to, tag))
+
+    def linger(self, seconds: float) -> None:
+        """Let MPI transfer the messages that were sent, before this process ends."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            # MPI transfers messages only inside its calls.
+            self._comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
+            time.sleep(seconds / 100)
+
+    def has_message(self, source: int, tag: int) -> bool:
+        """Return True if a message can be received."""
+        return self._comm.Iprobe(source, tag)
+
+    def receive(self, source: int, tag: int) -> tuple[int, Any] | None:
+        """Return the source and the content of a message, or None if no message has arrived."""
+        status = MPI.Status()
+        if not self._comm.Iprobe(source, tag, status):
+            return None
+        text = bytearray(status.Get_count(MPI.BYTE))
+        # No other thread receives, so this is the message whose size was probed.
+        self._comm.Recv([text, MPI.BYTE], status.Get_source(), tag)
+        return status.Get_source(), json.loads(text)
+
+
+class Heartbeat(Thread):
+    """Thread that touches a file as long as this process lives, which other hosts can observe."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        self.start()
+
+    def run(self) -> None:
+        """Touch the file periodically; ignore errors, because the file system may be unavailable for a while."""
+        while True:
+            time.sleep(GROUP_HEARTBEAT_INTERVAL_S)
+            with suppress(OSError):
+                os.utime(self._path)
+
+
+class HeartbeatMonitor:
+    """Measures by the local clock how long another process's heartbeat file has not changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._beat = path, 0
+        self._polled_at, self.seconds = time.monotonic(), 0.0
+
+    def poll(self) -> float:
+        """Return the seconds without a change of the file; each check adds at most MAX_CREDITED_GAP_S."""
+        beat, now = self._beat, time.monotonic()
+        # The file is opened, because NFS queries the server only then.
+        with suppress(OSError), self._path.open("rb") as file:
+            self._beat = os.fstat(file.fileno()).st_mtime_ns
+        self.seconds = (
+            self.seconds + min(now - self._polled_at, MAX_CREDITED_GAP_S) if beat == self._beat else 0.0
+        )
+        self._polled_at = now
+        return self.seconds

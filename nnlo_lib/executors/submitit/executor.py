@@ -1,14 +1,16 @@
 """Executor that trains fold tasks as Slurm jobs, submitted by submitit."""
 
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from nnlo_lib.batch.refusals import Backoff
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.progress import RestartPolicy
-from nnlo_lib.executors.submitit.job import DeferredStarts, TransientRefusalError, TrialJob
-from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue
+from nnlo_lib.executors.submitit.job import TrialJob
+from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue, TransientRefusalError
 from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.search.study.storage import fold_task_run, read_config
 from nnlo_lib.search.study.trial import FoldTask
@@ -45,16 +47,10 @@ class SubmititExecutor:
             self._submit(fold_task)
 
     def wait(self) -> bool:
-        """Wait for a result; return False after a stop signal.
-
-        Raises:
-            UserError: if a fold task cannot be trained.
-        """
+        """Wait for a result; return False after a stop signal. Raises UserError if a fold task cannot be trained."""
         while not self._signals.first:
             # Files are checked more often than the queue, which is queried every `poll_interval_s`.
-            if ended := [
-                fold_task for fold_task in self._jobs if fold_task.result_path(self._folder).exists()
-            ]:
+            if ended := [each for each in self._jobs if each.result_path(self._folder).exists()]:
                 for fold_task in ended:
                     del self._jobs[fold_task]
                 return True
@@ -109,3 +105,44 @@ class SubmititExecutor:
         except TransientRefusalError:
             self._restarts.withdraw_start(fold_task)
             raise
+
+
+class DeferredStarts:
+    """Starts fold tasks in their order; after a refusal all wait, because a limit or an outage concerns all.
+
+    Args:
+        start: starts a fold task. Raises TransientRefusalError.
+        clock: returns seconds.
+    """
+
+    def __init__(
+        self, start: Callable[[FoldTask], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._start, self._clock = start, clock
+        self._waiting: list[FoldTask] = []
+        self._backoff, self._due = Backoff(), 0.0
+
+    def start(self, fold_task: FoldTask) -> None:
+        """Start a fold task now, or later if others wait or the queue refuses the job."""
+        self._start_in_order([fold_task])
+
+    def start_due(self) -> None:
+        """Start the waiting fold tasks if the delay has passed."""
+        if self._waiting and self._clock() >= self._due:
+            waiting, self._waiting = self._waiting, []
+            self._start_in_order(waiting)
+
+    def _start_in_order(self, fold_tasks: Iterable[FoldTask]) -> None:
+        for fold_task in fold_tasks:
+            if self._waiting:
+                self._waiting.append(fold_task)
+                continue
+            try:
+                self._start(fold_task)
+                self._backoff.succeeded()
+            except TransientRefusalError as error:
+                delay = self._backoff.delay()
+                self._waiting, self._due = [fold_task], self._clock() + delay
+                logger.warning(
+                    f"trial {fold_task.trial} waits {delay:g} s before it is submitted again: {error}"
+                )

@@ -1,4 +1,4 @@
-"""Queue of Slurm jobs, submitted by submitit."""
+"""Slurm jobs of fold tasks: requested resources, submission by submitit, refusals, records, and ends."""
 
 import json
 import os
@@ -24,18 +24,21 @@ from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.executors.submitit.job import TransientRefusalError, TrialJob
+from nnlo_lib.executors.submitit.job import TrialJob
 from nnlo_lib.search.study.trial import FoldTask
 
 logger = get_logger(__name__)
 
-MAX_TIMEOUT_REQUEUES = (
-    10**9
-)  # practically no limit: the launcher stops requeueing if an attempt makes no progress
+# Practically no limit: the launcher stops requeueing if an attempt makes no progress.
+MAX_TIMEOUT_REQUEUES = 10**9
 # profiles/slurm/config.yaml gives the reasons for the options.
 SLURM_LAUNCHER = "srun --mpi=pmi2 --kill-on-bad-exit=1"
 # Jobs of submitit write no status file; the executor itself looks for results.
 NO_STATUS_FILE = StatusFile(Path(os.devnull))
+
+
+class TransientRefusalError(Exception):
+    """The queue does not answer or has reached a limit; the same request may be accepted later."""
 
 
 def refuse_without_slurm() -> None:
@@ -46,31 +49,6 @@ def refuse_without_slurm() -> None:
             "--executor submitit: this machine has no Slurm (`scontrol ping` names no controller); "
             "use --executor local, which trains in processes of this machine"
         )
-
-
-class _Submission(SlurmExecutor):
-    """Submission of submitit that cannot take a number of the site's notices for the job's number.
-
-    Args:
-        folder: folder for the files of submitit.
-        find: returns the number of the submitted job, if sbatch printed something else, or None.
-    """
-
-    def __init__(self, folder: Path, find: Callable[[], str | None], **options: Any) -> None:
-        super().__init__(folder, **options)
-        self._find = find
-
-    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        return ["sbatch", "--parsable", str(submission_file_path)]
-
-    # A static method in submitit, called on the instance.
-    def _get_job_id_from_submission_command(self, string: bytes | str) -> str:  # type: ignore[override]
-        try:
-            return submitted_number(string.decode() if isinstance(string, bytes) else string)
-        except ValueError as error:
-            if number := self._find():
-                return number
-            raise RuntimeError(str(error)) from error
 
 
 class SlurmTrialQueue:
@@ -100,12 +78,7 @@ class SlurmTrialQueue:
         self._unclear: set[FoldTask] = set()  # their last submission may have succeeded
 
     def submit(self, job: TrialJob, run: Run, memory: int) -> str:
-        """Submit a job; return its number.
-
-        Args:
-            job: job that trains a fold task.
-            run: run of the fold task, which determines the other resources.
-            memory: requested memory in MB.
+        """Submit a job that requests the resources of a run and `memory` MB; return its number.
 
         Raises:
             UserError: if Slurm refuses the job.
@@ -215,6 +188,29 @@ class SlurmTrialQueue:
 
     def _comment_of(self, fold_task: FoldTask) -> str:
         return str(fold_task.result_path(self._search).absolute())
+
+
+class _Submission(SlurmExecutor):
+    """Submission of submitit that cannot take a number of the site's notices for the job's number.
+
+    `find` returns the number of the submitted job, if sbatch printed something else, or None.
+    """
+
+    def __init__(self, folder: Path, find: Callable[[], str | None], **options: Any) -> None:
+        super().__init__(folder, **options)
+        self._find = find
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        return ["sbatch", "--parsable", str(submission_file_path)]
+
+    # A static method in submitit, called on the instance.
+    def _get_job_id_from_submission_command(self, string: bytes | str) -> str:  # type: ignore[override]
+        try:
+            return submitted_number(string.decode() if isinstance(string, bytes) else string)
+        except ValueError as error:
+            if number := self._find():
+                return number
+            raise RuntimeError(str(error)) from error
 
 
 def request(run: Run, memory: int) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.search_run import run_search
 from nnlo_lib.executors.submitit import executor
 from nnlo_lib.executors.submitit.executor import SubmititExecutor
-from nnlo_lib.executors.submitit.job import TransientRefusalError, TrialJob, requeue_by
-from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue, refuse_without_slurm
+from nnlo_lib.executors.submitit.job import TrialJob, requeue_by
+from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue, TransientRefusalError, refuse_without_slurm
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt
 
