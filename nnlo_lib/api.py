@@ -1,11 +1,4 @@
-"""Train one run of an experiment, on MPI ranks or in simulated time.
-
-Experiments from a file or a dictionary.
-
-Run a hyperparameter search, and read its result.
-
-A finished run: its summary, history, model, and predictions.
-"""
+"""The functions that `import nnlo_lib` offers: load an experiment, train or simulate a run, search, read results."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -34,6 +27,8 @@ if TYPE_CHECKING:
 
     from nnlo_lib.data.store.manifest import DataManifest
 
+Array = npt.NDArray[Any]
+
 
 def load_experiment(
     source: str | Path | Mapping[str, Any] | Experiment, changes: Mapping[str, Any] | None = None
@@ -55,67 +50,6 @@ def load_experiment(
     if isinstance(source, Mapping):
         return load.experiment_from_settings(source, overrides)
     return load.load_experiment(source, overrides)
-
-
-def chosen_run(experiment: Experiment, run: str | None) -> str:
-    """Return `run`, or by default the name of the first run. Raises UserError if there is no such run."""
-    names = list(experiment.variants)
-    if run is not None and run not in names:
-        raise UserError(f"run: {experiment.name} has no run {run!r}; choose one of: {', '.join(names)}")
-    return run or names[0]
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """The trials of a search in `folder`."""
-
-    folder: Path
-
-    @cached_property
-    def trials(self) -> "pd.DataFrame":
-        """One row per trial: status, objective, cost and searched settings (trials.csv)."""
-        import pandas as pd
-
-        return pd.read_csv(SearchPaths(self.folder).table)
-
-    @property
-    def best_point(self) -> dict[str, Any]:
-        """Searched settings of the best trial, by dotted key."""
-        return dict(best_trial_summary(load_study(self.folder)).point)
-
-    @property
-    def best_experiment(self) -> Experiment:
-        """The experiment that retrains the best trial (best.yaml)."""
-        return load_experiment(SearchPaths(self.folder).best)
-
-
-def search(
-    experiment: Experiment,
-    executor: Literal["local", "mpi", "submitit"] = "local",
-    launcher: str = "mpiexec",
-    ranks: int | None = None,
-) -> SearchResult:
-    """Run the search of an experiment to its end, as `nnlo search` does; an interrupted search resumes.
-
-    Args:
-        experiment: from `load_experiment`, with a section `search`.
-        executor: `local` (processes on this machine), `mpi` (rank groups of one allocation) or `submitit`
-            (Slurm jobs).
-        launcher: command that starts MPI ranks.
-        ranks: number of ranks of the allocation, for `mpi`.
-
-    Raises:
-        UserError: if the experiment has no `search`, or the search cannot continue or was stopped.
-    """
-    check_experiment(experiment)
-    folder = search_folder(experiment)
-    # 75: stopped on request; 1: the coordinator of the executor `mpi` failed.
-    if status := run_search(experiment, launcher, executor, ranks):
-        raise UserError(f"{folder}: the search ended with status {status}; call search again to resume it")
-    return SearchResult(folder)
-
-
-Array = npt.NDArray[Any]
 
 
 class TrainedRun(FinishedRun):
@@ -243,3 +177,61 @@ def simulate(experiment: Experiment, run: str | None = None, seed: int | None = 
         UserError: if the experiment has no run of this name, or the training fails or is interrupted.
     """
     return train(simulated(experiment), run, seed)
+
+
+def chosen_run(experiment: Experiment, run: str | None) -> str:
+    """Return `run`, or by default the name of the first run. Raises UserError if there is no such run."""
+    names = list(experiment.variants)
+    if run is not None and run not in names:
+        raise UserError(f"run: {experiment.name} has no run {run!r}; choose one of: {', '.join(names)}")
+    return run or names[0]
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The trials of a search in `folder`."""
+
+    folder: Path
+
+    @cached_property
+    def trials(self) -> "pd.DataFrame":
+        """One row per trial: status, objective, cost and searched settings (trials.csv)."""
+        import pandas as pd
+
+        return pd.read_csv(SearchPaths(self.folder).table)
+
+    @property
+    def best_point(self) -> dict[str, Any]:
+        """Searched settings of the best trial, by dotted key."""
+        return dict(best_trial_summary(load_study(self.folder)).point)
+
+    @property
+    def best_experiment(self) -> Experiment:
+        """The experiment that retrains the best trial (best.yaml)."""
+        return load_experiment(SearchPaths(self.folder).best)
+
+
+def search(
+    experiment: Experiment,
+    executor: Literal["local", "mpi", "submitit"] = "local",
+    launcher: str = "mpiexec",
+    ranks: int | None = None,
+) -> SearchResult:
+    """Run the search of an experiment to its end, as `nnlo search` does; an interrupted search resumes.
+
+    Args:
+        experiment: from `load_experiment`, with a section `search`.
+        executor: `local` (processes on this machine), `mpi` (rank groups of one allocation) or `submitit`
+            (Slurm jobs).
+        launcher: command that starts MPI ranks.
+        ranks: number of ranks of the allocation, for `mpi`.
+
+    Raises:
+        UserError: if the experiment has no `search`, or the search cannot continue or was stopped.
+    """
+    check_experiment(experiment)
+    folder = search_folder(experiment)
+    # 75: stopped on request; 1: the coordinator of the executor `mpi` failed.
+    if status := run_search(experiment, launcher, executor, ranks):
+        raise UserError(f"{folder}: the search ended with status {status}; call search again to resume it")
+    return SearchResult(folder)

@@ -1,1 +1,1 @@
-"""One module per `nnlo` command: with its help text, its arguments and its function `run`."""
+"""Commands of `nnlo`: of each, its help text, its options and the function that runs it."""

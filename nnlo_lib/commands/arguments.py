@@ -1,9 +1,4 @@
-"""Options that several commands share (FILE, --set, --launcher), and the table of sub-commands.
-
-A table of subcommands: each name has a module with HELP, add_arguments and run.
-
-Common options of the commands that read an experiment file: FILE, --set and the launcher.
-"""
+"""Options that several commands share: FILE, --set, --launcher, the log's; the experiment that they select."""
 
 import argparse
 import shlex
@@ -95,16 +90,12 @@ def read_checked_experiment(
 def _selected(
     experiment: "Experiment", options: argparse.Namespace, first: bool
 ) -> tuple["Experiment", list[str]]:
-    """Return the experiment and the names of its selected runs.
-
-    Args:
-        experiment: the experiment.
-        options: options of the command, with the overrides.
-        first: select only the first of several runs.
-    """
     from nnlo_lib.experiment.load import reject_ineffective_overrides
 
-    names = _selected_runs(options, experiment)[: 1 if first else None]
+    names, wanted = list(experiment.variants), getattr(options, "run", None)
+    if wanted and wanted not in names:
+        raise UserError(f"--run: {options.file} has no run '{wanted}'; choose from {', '.join(names)}")
+    names = [wanted] if wanted else names[: 1 if first else None]
     reject_ineffective_overrides(experiment, names, options.changes)
     return experiment, names
 
@@ -136,11 +127,3 @@ def print_lsf_requests(experiment: "Experiment") -> None:
     from nnlo_lib.cluster.lsf_request import lsf_requests
 
     print("\n".join(["LSF is asked for:", *(f"  {line}" for line in lsf_requests(experiment))]))
-
-
-def _selected_runs(options: argparse.Namespace, experiment: "Experiment") -> list[str]:
-    """Return the name of the run `options.run`, or the names of all runs if it is not set."""
-    names, wanted = list(experiment.variants), getattr(options, "run", None)
-    if wanted and wanted not in names:
-        raise UserError(f"--run: {options.file} has no run '{wanted}'; choose from {', '.join(names)}")
-    return [wanted] if wanted else names

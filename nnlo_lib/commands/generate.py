@@ -1,9 +1,4 @@
-"""`nnlo docs`, `nnlo import`: write files that are derived from something else.
-
-`nnlo docs`: write the files that are generated from the configuration's types.
-
-`nnlo import`: translate a command or file of another system into an experiment.
-"""
+"""`nnlo docs` and `nnlo import`: write files that are derived from something else."""
 
 import argparse
 
@@ -11,6 +6,7 @@ from nnlo_lib.core.errors import EXIT_PARTIAL_IMPORT, UserError
 from nnlo_lib.core.logging_setup import get_logger
 
 DOCS_HELP = "write the files that are generated from the configuration's types"
+IMPORT_HELP = "translate a command or file of NNLO, mpi_learn, PyDTNN, Theano-MPI or DiNNO into an experiment; status 3: only in part"
 
 
 def add_docs_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +23,6 @@ def run_docs(options: argparse.Namespace) -> int:
     from nnlo_lib.config.docgen import write_all
 
     return write_all(options.check, options.parser)
-
-
-IMPORT_HELP = "translate a command or file of NNLO, mpi_learn, PyDTNN, Theano-MPI or DiNNO into an experiment; status 3: only in part"
 
 
 def add_import_arguments(parser: argparse.ArgumentParser) -> None:

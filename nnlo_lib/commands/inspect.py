@@ -1,13 +1,4 @@
-"""`nnlo check`, `plan`, `data`, `model`: look at an experiment without training.
-
-`nnlo check`: validate an experiment file, try its models on one batch, and summarize its trainings.
-
-`nnlo data`: describe the data sets of an experiment, or list and remove the stores below data/.
-
-`nnlo model`: show the layers of an experiment's models, or time their iterations.
-
-`nnlo plan`: estimate the cost of an experiment before its jobs are submitted.
-"""
+"""`nnlo check`, `plan`, `data` and `model`: look at an experiment without training."""
 
 import argparse
 import os
@@ -31,6 +22,11 @@ if TYPE_CHECKING:
     from nnlo_lib.config import Experiment
 
 CHECK_HELP = "validate an experiment file and try its models on one batch, without training"
+PLAN_HELP = "estimate the cost of an experiment (jobs, ranks, hours) before its jobs are submitted"
+DATA_HELP = "describe the converted data sets of an experiment, or list and remove stores"
+MODEL_HELP = (
+    "show the layers of an experiment's models (shapes, parameters, operations), or time an iteration"
+)
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,18 +58,6 @@ def run_check(options: argparse.Namespace) -> None:
         _refuse_what_slurm_refuses(experiment)
 
 
-def _refuse_what_slurm_refuses(experiment: "Experiment") -> None:
-    # Snakemake's executor plugin, which builds the submissions.
-    from nnlo_lib.batch.slurm_queue import refused_requests
-    from snakemake_executor_plugin_nnlo_slurm import planned_requests
-
-    problems = refused_requests(planned_requests(experiment), get_logger(__name__).warning)
-    if problems:
-        raise UserError("; ".join(problems))
-    if problems is not None:
-        print("Slurm accepts the jobs (`sbatch --test-only`)")
-
-
 def _refuse_unquoted_paths(experiment: "Experiment", file: str) -> None:
     """Raise UserError if the executor of Slurm would refuse a path, as it does before it submits the first job."""
     from nnlo_lib.cluster.submission import SLURM_PATHS
@@ -91,7 +75,34 @@ def _refuse_unquoted_paths(experiment: "Experiment", file: str) -> None:
         raise UserError(problem)
 
 
-DATA_HELP = "describe the converted data sets of an experiment, or list and remove stores"
+def _refuse_what_slurm_refuses(experiment: "Experiment") -> None:
+    # Snakemake's executor plugin, which builds the submissions.
+    from nnlo_lib.batch.slurm_queue import refused_requests
+    from snakemake_executor_plugin_nnlo_slurm import planned_requests
+
+    problems = refused_requests(planned_requests(experiment), get_logger(__name__).warning)
+    if problems:
+        raise UserError("; ".join(problems))
+    if problems is not None:
+        print("Slurm accepts the jobs (`sbatch --test-only`)")
+
+
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the experiment file."""
+    add_experiment_arguments(parser)
+    parser.add_argument("--profile", choices=["lsf"], help="also print what the jobs ask of LSF")
+
+
+def run_plan(options: argparse.Namespace) -> None:
+    """Print a table of jobs, ranks, cores and hours."""
+    from nnlo_lib.workflow.cost_table import cost_table
+
+    refuse_automatic_gpus_of_cluster(options)
+    experiment, _ = read_checked_experiment(options)
+    print(cost_table(experiment))
+    if options.profile:
+        print_lsf_requests(experiment)
+    print_warnings(experiment)
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,11 +149,6 @@ def _stores(options: argparse.Namespace) -> None:
         print_stores(read_experiment(options)[0] if options.file else None, options.file)
 
 
-MODEL_HELP = (
-    "show the layers of an experiment's models (shapes, parameters, operations), or time an iteration"
-)
-
-
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the experiment file and the run."""
     add_experiment_arguments(parser)
@@ -178,24 +184,3 @@ def run_model(options: argparse.Namespace) -> None:
         print_iteration_times(experiment, names, options.time, options.trust)
         return
     print_model_overview(experiment, names, experiment.seeds[0], options.trust)
-
-
-PLAN_HELP = "estimate the cost of an experiment (jobs, ranks, hours) before its jobs are submitted"
-
-
-def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the experiment file."""
-    add_experiment_arguments(parser)
-    parser.add_argument("--profile", choices=["lsf"], help="also print what the jobs ask of LSF")
-
-
-def run_plan(options: argparse.Namespace) -> None:
-    """Print a table of jobs, ranks, cores and hours."""
-    from nnlo_lib.workflow.cost_table import cost_table
-
-    refuse_automatic_gpus_of_cluster(options)
-    experiment, _ = read_checked_experiment(options)
-    print(cost_table(experiment))
-    if options.profile:
-        print_lsf_requests(experiment)
-    print_warnings(experiment)

@@ -1,15 +1,4 @@
-"""`nnlo verify`, `reproduce`, `chaos`: finished trainings.
-
-`nnlo chaos`: train without faults, train again with random faults, and compare the results.
-
-`nnlo evaluate`: evaluate a trained model without training.
-
-`nnlo export`: write the weights of a finished run for another system.
-
-`nnlo reproduce`: write an experiment file that repeats a finished training.
-
-`nnlo verify`: check the files of finished trainings.
-"""
+"""`nnlo verify`, `evaluate`, `export`, `reproduce` and `chaos`: work with finished trainings."""
 
 import argparse
 import json
@@ -18,36 +7,36 @@ from pathlib import Path
 from nnlo_lib.commands.arguments import add_experiment_arguments, add_launcher_argument, read_experiment
 from nnlo_lib.core.errors import UserError
 
+VERIFY_HELP = "check the files of finished trainings: checksums, samples used per epoch, reproducibility"
+EVALUATE_HELP = "evaluate a finished run, or a weights file, on its own or other data, without training"
+EXPORT_HELP = "write the weights of a finished run as an NPZ file in PyDTNN's layout"
+REPRODUCE_HELP = "write an experiment file, and the user's files, that repeat a finished training bit for bit"
 CHAOS_HELP = (
     "compare a training with random faults (SIGKILL, SIGTERM, damaged files, full disk) to one without"
 )
 
 
-def add_chaos_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the experiment file, the run and the faults."""
-    add_experiment_arguments(parser)
-    parser.add_argument("--run", help="name of the run in `runs:`; default: the first run")
-    parser.add_argument("--faults", type=int, default=20, help="number of faults; default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="random seed of the faults; default: %(default)s")
-    add_launcher_argument(parser)
-
-
-def run_chaos(options: argparse.Namespace) -> int:
-    """Train twice; return 1 if the training with faults does not finish or a check of its result fails, else 0."""
-    from nnlo_lib.reliability.chaos import run_twice
-    from nnlo_lib.workflow.single_run import prepare_task
-
-    if options.faults < 1:
-        raise UserError(f"--faults: must be at least 1, not {options.faults}")
-    experiment, [name] = read_experiment(options, first=True)
-    undisturbed, faulted = (
-        prepare_task(experiment, name, experiment.seeds[0], None, f"{experiment.name}-{suffix}")
-        for suffix in ("undisturbed", "chaos")
+def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the folders of the trainings and the option `--shards`."""
+    parser.add_argument("folder", nargs="+", help="results/<experiment>/<run>/seed-<s>, or a folder above it")
+    parser.add_argument(
+        "--shards",
+        action="store_true",
+        help="also read all shards of the data set and compare their checksums",
     )
-    return run_twice(undisturbed, faulted, options.launcher, options.seed, options.faults)
+    for option in ("--evaluate", "--trust"):  # of earlier versions
+        parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
 
 
-EVALUATE_HELP = "evaluate a finished run, or a weights file, on its own or other data, without training"
+def run_verify(options: argparse.Namespace) -> int:
+    """Print a line for each check; return 1 if a check failed, else 0."""
+    from nnlo_lib.reliability.verify import verify_runs
+
+    if options.evaluate or options.trust:
+        raise UserError(
+            "nnlo verify: --evaluate and --trust are no longer possible; to evaluate a model again: nnlo evaluate FOLDER"
+        )
+    return verify_runs(options.folder, options.shards)
 
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,17 +62,12 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         "--split", help="split to evaluate: test, validation or train; default: test, else validation"
     )
     parser.add_argument("--output", type=Path, help="JSON file to write: metrics and confusion matrix")
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="allow that files that the model needs run their code: Python files and saved torch networks",
-    )
+    _add_trust_argument(parser)
     parser.set_defaults(error=parser.error)
 
 
 def run_evaluate(options: argparse.Namespace) -> None:
     """Print samples, loss and metrics; write them as JSON if `--output` is given."""
-    from nnlo_lib.commands.arguments import read_experiment
     from nnlo_lib.core.atomic_file import atomic_write
     from nnlo_lib.workflow.model_evaluation import (
         EvaluationRequest,
@@ -107,9 +91,6 @@ def run_evaluate(options: argparse.Namespace) -> None:
             part.write_text(json.dumps(report, indent=1))
 
 
-EXPORT_HELP = "write the weights of a finished run as an NPZ file in PyDTNN's layout"
-
-
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the run and the file."""
     parser.add_argument(
@@ -122,11 +103,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         default="NHWC",
         help="order of the axes, as PyDTNN's option --tensor_format; default: %(default)s",
     )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="allow that files that the model needs run their code: Python files and saved torch networks",
-    )
+    _add_trust_argument(parser)
 
 
 def run_export(options: argparse.Namespace) -> None:
@@ -137,7 +114,12 @@ def run_export(options: argparse.Namespace) -> None:
     print(f"{options.output}: {count} arrays in PyDTNN's layout ({options.order})")
 
 
-REPRODUCE_HELP = "write an experiment file, and the user's files, that repeat a finished training bit for bit"
+def _add_trust_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="allow that files that the model needs run their code: Python files and saved torch networks",
+    )
 
 
 def add_reproduce_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,27 +135,25 @@ def run_reproduce(options: argparse.Namespace) -> None:
     print(write_reproduction(options.folder, options.target))
 
 
-VERIFY_HELP = "check the files of finished trainings: checksums, samples used per epoch, reproducibility"
+def add_chaos_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the experiment file, the run and the faults."""
+    add_experiment_arguments(parser)
+    parser.add_argument("--run", help="name of the run in `runs:`; default: the first run")
+    parser.add_argument("--faults", type=int, default=20, help="number of faults; default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the faults; default: %(default)s")
+    add_launcher_argument(parser)
 
 
-def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folders of the trainings and the option `--shards`."""
-    parser.add_argument("folder", nargs="+", help="results/<experiment>/<run>/seed-<s>, or a folder above it")
-    parser.add_argument(
-        "--shards",
-        action="store_true",
-        help="also read all shards of the data set and compare their checksums",
+def run_chaos(options: argparse.Namespace) -> int:
+    """Train twice; return 1 if the training with faults does not finish or a check of its result fails, else 0."""
+    from nnlo_lib.reliability.chaos import run_twice
+    from nnlo_lib.workflow.single_run import prepare_task
+
+    if options.faults < 1:
+        raise UserError(f"--faults: must be at least 1, not {options.faults}")
+    experiment, [name] = read_experiment(options, first=True)
+    undisturbed, faulted = (
+        prepare_task(experiment, name, experiment.seeds[0], None, f"{experiment.name}-{suffix}")
+        for suffix in ("undisturbed", "chaos")
     )
-    for option in ("--evaluate", "--trust"):  # of earlier versions
-        parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
-
-
-def run_verify(options: argparse.Namespace) -> int:
-    """Print a line for each check; return 1 if a check failed, else 0."""
-    from nnlo_lib.reliability.verify import verify_runs
-
-    if options.evaluate or options.trust:
-        raise UserError(
-            "nnlo verify: --evaluate and --trust are no longer possible; to evaluate a model again: nnlo evaluate FOLDER"
-        )
-    return verify_runs(options.folder, options.shards)
+    return run_twice(undisturbed, faulted, options.launcher, options.seed, options.faults)

@@ -1,11 +1,4 @@
-"""`nnlo run`, `search`, `simulate`: train without Snakemake.
-
-`nnlo run`: run one training of an experiment without Snakemake.
-
-`nnlo search`: run the hyperparameter search of an experiment without Snakemake.
-
-`nnlo simulate`: train on the virtual machine that parallel.simulation describes.
-"""
+"""`nnlo run`, `search` and `simulate`: train without Snakemake."""
 
 import argparse
 
@@ -17,6 +10,10 @@ from nnlo_lib.commands.arguments import (
 )
 
 RUN_HELP = "run one training of an experiment with MPI, without Snakemake"
+SEARCH_HELP = "run the hyperparameter search of an experiment without Snakemake"
+SIMULATE_HELP = (
+    "train on the virtual machine of parallel.simulation; print virtual time and bytes to a target metric"
+)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +36,6 @@ def run_run(options: argparse.Namespace) -> int:
     seed = chosen_seed(options, experiment)
     warn_about_machine(experiment)
     return run_single_training(experiment, name, seed, options.fold, options.launcher)
-
-
-SEARCH_HELP = "run the hyperparameter search of an experiment without Snakemake"
 
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,11 +73,6 @@ def run_search(options: argparse.Namespace) -> int:
     return run_search(
         load_and_check(options.file, options.changes), options.launcher, options.executor, options.ranks
     )
-
-
-SIMULATE_HELP = (
-    "train on the virtual machine of parallel.simulation; print virtual time and bytes to a target metric"
-)
 
 
 def add_simulate_arguments(parser: argparse.ArgumentParser) -> None:

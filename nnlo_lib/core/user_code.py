@@ -96,11 +96,7 @@ def _search_first_in(folders: Sequence[str]) -> None:
 
 
 def _forget_other_modules(files: set[str], folders: Sequence[str]) -> None:
-    """Remove imported modules that are not the current content of these files.
-
-    Args:
-        folders: folders in which the file finds modules.
-    """
+    """Remove imported modules that are not the current content of these files, which are found in `folders`."""
     times = {file: os.stat(file).st_mtime_ns for file in files if os.path.isfile(file)}
     edited = any(_MODIFIED_NS.get(file, time) != time for file, time in times.items())
     names = {Path(os.path.relpath(file, folder)).parts[0] for file in files for folder in folders}
@@ -140,11 +136,7 @@ def imported_files(path: str | Path) -> tuple[str, ...]:
 
 
 def _imports(file: Path, roots: tuple[str, ...]) -> Iterator[Path]:
-    """Yield the files of the modules that one file imports.
-
-    Args:
-        roots: folders that absolute imports are searched in.
-    """
+    """Yield the files of the modules that one file imports; absolute imports are searched in `roots`."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):

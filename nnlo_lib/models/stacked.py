@@ -39,11 +39,7 @@ class StackContext:
 
 
 class StackedLayer(nn.Module):
-    """Base of the stacked layers: n copies, one per node, of a layer of the original network.
-
-    Args:
-        path: path of the layer in the network; empty for the whole network.
-    """
+    """Base of the stacked layers: n copies, one per node, of the layer at `path` in the original network."""
 
     def __init__(self, layer: nn.Module, path: str, nodes: StackContext) -> None:
         super().__init__()

@@ -1,14 +1,6 @@
-"""Source files, expected shapes, numbers of samples; collection of mistakes.
+"""Checks of a run's data before and after the conversion: source files, shapes, numbers of samples, targets.
 
-Manifest of a run's data before the conversion: from the store, the catalog, or headers of the source files.
-
-Mistakes that the checks find, each with the key of the experiment that is to be corrected.
-
-Check that folds, splits, batches and workers fit the number of samples.
-
-Check that the source of the data and its files exist.
-
-Check of the targets in the store: losses of probabilities need targets from 0 to 1.
+`Mistakes` collects what the checks find, each with the key of the experiment that is to be corrected.
 """
 
 import re
@@ -31,7 +23,7 @@ from nnlo_lib.config.reader import (
     TFRecordReaderConfig,
 )
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.catalog import CATALOG, DatasetSpec
+from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
 from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip
 from nnlo_lib.data.loading.sampler import SharedOrderSampler
@@ -45,6 +37,119 @@ from nnlo_lib.experiment.yaml_source import KeyPath
 from nnlo_lib.problems.target_range import check_target_range, measured_splits
 
 SAMPLES = 16  # read to find the shape of the samples, for example after an adaptor
+MAX_LABEL_SHARDS = 64  # stores with more shards take seconds to open, so their classes are not counted
+MAX_TARGETS = 20_000_000  # numbers of a split, which are read within a second; a training checks all of them
+# Messages such as `data.crop: 40 needs ...` begin with the key that they concern.
+KEY_IN_MESSAGE = re.compile(r"(\w+(?:\.\w+)*): ", re.ASCII)
+
+
+class Mistakes(list[Mistake]):
+    """Mistakes of the settings of one run.
+
+    Attributes:
+        overrides: settings in which the run differs from the base of the experiment.
+    """
+
+    def __init__(self, experiment: Experiment, name: str) -> None:
+        super().__init__()
+        self.overrides = experiment.runs.get(name, {})
+        self._name = name
+
+    def add(self, key: KeyPath, message: str) -> None:
+        """Add a mistake at a key of the run, which is in its overrides or else in the base."""
+        self.append((("runs", self._name, *key) if key[0] in self.overrides else key, message))
+
+    def add_error(self, key: KeyPath, error: UserError) -> None:
+        """Add the message of an error, at the key that the message begins with, or else at `key`."""
+        text = str(error)
+        if (found := KEY_IN_MESSAGE.match(text)) and _is_key(found[1].split(".")):
+            key, text = tuple(found[1].split(".")), text[found.end() :]
+        self.add(key, text)
+
+    @contextmanager
+    def collected(self, *key: str) -> Iterator[None]:
+        """Add the UserError that the context raises, as `add_error` does."""
+        try:
+            yield
+        except UserError as error:
+            self.add_error(key, error)
+
+
+def _is_key(parts: Sequence[str]) -> bool:
+    """Return True if the experiment file can have this key, and False for the name of a file such as train.npz."""
+    sections: list[type[ConfigModel]] = [Experiment]
+    for part in parts:
+        fields = [field for section in sections if (field := section.model_fields.get(part))]
+        if not fields:
+            return False
+        sections = [inner for field in fields for inner in block_types(field.annotation)]
+    return True
+
+
+def distinct_runs(runs: Mapping[str, Run], identity: Callable[[Run], str]) -> Iterator[tuple[str, Run]]:
+    """Yield the name and the first run of each identity, so that shared settings are checked once."""
+    seen = set[str]()
+    for name, run in runs.items():
+        if (key := identity(run)) not in seen:
+            seen.add(key)
+            yield name, run
+
+
+def check_sources(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
+    """Return the mistakes in the sources of the data that are not converted yet."""
+    found = []
+    for name, run in distinct_runs(
+        runs, lambda run: run.data.model_dump_json(include={"dataset", "source", "reader"})
+    ):
+        mistakes = Mistakes(experiment, name)
+        # After the conversion, the source files may be removed.
+        if not _is_converted(run):
+            with mistakes.collected("data", "source"):
+                _check_source(run.data)
+        found.append(mistakes)
+    return found
+
+
+def _is_converted(run: Run) -> bool:
+    try:
+        return store_of(run, leads=True).manifest.exists()
+    except UserError:  # `_check_source` finds the reason
+        return False
+
+
+def _check_source(data: DataConfig) -> None:
+    """Raise UserError if the source is missing or lacks files; URLs and the contents of archives are not checked."""
+    known = CATALOG.get(data.dataset)
+    if data.source is None:
+        if known and not known.has_fixed_source:
+            raise UserError(
+                f"required, because {known.name} has no download address; set the folder of the files ({known.hint})"
+            )
+        return
+    if "://" in data.source:
+        return
+    path = Path(data.source).expanduser()
+    if not path.exists():
+        raise UserError(
+            f"no such file or folder: {data.source}; paths are relative to the working directory of nnlo"
+        )
+    official = known.files if known else ()
+    if not path.is_dir():
+        # A file of the catalog may have any name.
+        if not is_archive(path.name) and not official:
+            raise UserError(f"{path} is neither a folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)})")
+    elif known and official:
+        names = [file.name for file in (*official, *([known.instead] if known.instead else []))]
+        if not any(find_plain_or_gzip(path, name) for name in names):
+            raise UserError(f"{path} has none of the files of {known.name}: {', '.join(names)}")
+    elif isinstance(data.reader, ArraysReaderConfig):
+        # The headers of all array files, as the conversion reads them.
+        try:
+            read_contents(data.store_settings, path)
+        except UserError as error:
+            raise UserError(f"data.reader: {str(error).removeprefix('data.reader: ')}") from error
+    elif isinstance(data.reader, TFRecordReaderConfig) or data.dataset == "imagenet":
+        read_contents(data.store_settings, path)
 
 
 def expected_manifest(run: Run) -> DataManifest | None:
@@ -125,74 +230,8 @@ def unknown_shape_error(data: DataConfig, path: Path) -> UserError:
     )
 
 
-# Messages such as `data.crop: 40 needs ...` begin with the key that they concern.
-KEY_IN_MESSAGE = re.compile(r"(\w+(?:\.\w+)*): ", re.ASCII)
-
-
-class Mistakes(list[Mistake]):
-    """Mistakes of the settings of one run.
-
-    Attributes:
-        overrides: settings in which the run differs from the base of the experiment.
-    """
-
-    def __init__(self, experiment: Experiment, name: str) -> None:
-        super().__init__()
-        self.overrides = experiment.runs.get(name, {})
-        self._name = name
-
-    def add(self, key: KeyPath, message: str) -> None:
-        """Add a mistake at a key of the run, which is in its overrides or else in the base."""
-        self.append((("runs", self._name, *key) if key[0] in self.overrides else key, message))
-
-    def add_error(self, key: KeyPath, error: UserError) -> None:
-        """Add the message of an error, at the key that the message begins with, or else at `key`."""
-        text = str(error)
-        if (found := KEY_IN_MESSAGE.match(text)) and _is_key(found[1].split(".")):
-            key, text = tuple(found[1].split(".")), text[found.end() :]
-        self.add(key, text)
-
-    @contextmanager
-    def collected(self, *key: str) -> Iterator[None]:
-        """Add the UserError that the context raises, as `add_error` does."""
-        try:
-            yield
-        except UserError as error:
-            self.add_error(key, error)
-
-
-def _is_key(parts: Sequence[str]) -> bool:
-    """Return True if the experiment file can have this key, and False for the name of a file such as train.npz."""
-    sections: list[type[ConfigModel]] = [Experiment]
-    for part in parts:
-        fields = [field for section in sections if (field := section.model_fields.get(part))]
-        if not fields:
-            return False
-        sections = [inner for field in fields for inner in block_types(field.annotation)]
-    return True
-
-
-def distinct_runs(runs: Mapping[str, Run], identity: Callable[[Run], str]) -> Iterator[tuple[str, Run]]:
-    """Yield the name and the first run of each identity, so that shared settings are checked once."""
-    seen = set[str]()
-    for name, run in runs.items():
-        if (key := identity(run)) not in seen:
-            seen.add(key)
-            yield name, run
-
-
-MAX_LABEL_SHARDS = 64  # stores with more shards take seconds to open, so their classes are not counted
-
-
 def check_sample_counts(experiment: Experiment, run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
-    """Add the mistakes in the numbers of a run.
-
-    Args:
-        experiment: experiment of the run.
-        run: the run.
-        manifest: manifest of the run's data, without splits if the number of samples is unknown.
-        mistakes: list to which mistakes are added.
-    """
+    """Add the mistakes in the numbers of a run; the manifest has no splits if the number of samples is unknown."""
     with mistakes.collected("data", "validation"):
         _check_splits(experiment, run, manifest)
     if "train" not in manifest.splits:
@@ -212,13 +251,7 @@ def check_sample_counts(experiment: Experiment, run: Run, manifest: DataManifest
 
 
 def _check_splits(experiment: Experiment, run: Run, manifest: DataManifest) -> None:
-    """Raise UserError if the data set is known to lack the split that validates or tests.
-
-    Args:
-        experiment: experiment of the run.
-        run: the run.
-        manifest: manifest of its data.
-    """
+    """Raise UserError if the data set is known to lack the split that validates or tests."""
     wanted = run.data.validation
     # Only a store has settings: expected manifests list no other split than `train`.
     complete = bool(manifest.settings)
@@ -234,11 +267,6 @@ def _training_samples(run: Run, manifest: DataManifest, folds: int) -> int:
     """Return the number of training samples beside the validation samples.
 
     Raises UserError if training or validation would have no samples.
-
-    Args:
-        run: the run.
-        manifest: manifest of its data.
-        folds: number of folds.
     """
     fraction = run.data.validation if isinstance(run.data.validation, float) else 0.0
     fold = None if folds == 1 else 0
@@ -278,90 +306,8 @@ def _check_batches(run: Run, samples: int) -> None:
         )
 
 
-def check_sources(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
-    """Return the mistakes in the sources of the data that are not converted yet."""
-    found = []
-    for name, run in distinct_runs(
-        runs, lambda run: run.data.model_dump_json(include={"dataset", "source", "reader"})
-    ):
-        mistakes = Mistakes(experiment, name)
-        # After the conversion, the source files may be removed.
-        if not _is_converted(run):
-            with mistakes.collected("data", "source"):
-                _check(run.data)
-        found.append(mistakes)
-    return found
-
-
-def _is_converted(run: Run) -> bool:
-    try:
-        return store_of(run, leads=True).manifest.exists()
-    except UserError:  # `_check` finds the reason
-        return False
-
-
-def _check(data: DataConfig) -> None:
-    """Raise UserError if the source is missing or lacks files; URLs and the contents of archives are not checked."""
-    known = CATALOG.get(data.dataset)
-    if data.source is None:
-        if known and not known.has_fixed_source:
-            raise UserError(
-                f"required, because {known.name} has no download address; set the folder of the files ({known.hint})"
-            )
-        return
-    if "://" in data.source:
-        return
-    path = Path(data.source).expanduser()
-    if not path.exists():
-        raise UserError(
-            f"no such file or folder: {data.source}; paths are relative to the working directory of nnlo"
-        )
-    if not path.is_dir():
-        _check_file(path, known)
-    elif known and known.files:
-        _check_official(path, known)
-    else:
-        _check_folder(path, data)
-
-
-def _check_file(path: Path, known: DatasetSpec | None) -> None:
-    # A file of the catalog may have any name.
-    if not is_archive(path.name) and not (known and known.files):
-        raise UserError(f"{path} is neither a folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)})")
-
-
-def _check_official(folder: Path, known: DatasetSpec) -> None:
-    names = [file.name for file in (*known.files, *([known.instead] if known.instead else []))]
-    if not any(find_plain_or_gzip(folder, name) for name in names):
-        raise UserError(f"{folder} has none of the files of {known.name}: {', '.join(names)}")
-
-
-def _check_folder(folder: Path, data: DataConfig) -> None:
-    if isinstance(data.reader, ArraysReaderConfig):
-        _check_arrays(folder, data)
-    elif isinstance(data.reader, TFRecordReaderConfig) or data.dataset == "imagenet":
-        read_contents(data.store_settings, folder)
-
-
-def _check_arrays(folder: Path, data: DataConfig) -> None:
-    """Read the headers of all array files, as the conversion does."""
-    try:
-        read_contents(data.store_settings, folder)
-    except UserError as error:
-        raise UserError(f"data.reader: {str(error).removeprefix('data.reader: ')}") from error
-
-
-MAX_TARGETS = 20_000_000  # numbers of a split, which are read within a second; a training checks all of them
-
-
 def check_targets(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
-    """Add the mistake of each split whose targets do not fit the loss or the metrics of the run.
-
-    Args:
-        run: the run.
-        manifest: manifest of the run's data; without shards if the data are not converted.
-        mistakes: list to which mistakes are added.
-    """
+    """Add the mistake of each split whose targets do not fit the loss or the metrics of the run."""
     if manifest.classes is None:
         for split in measured_splits(run, manifest.splits):
             with mistakes.collected("loss"):

@@ -1,11 +1,4 @@
-"""One batch through the model, on the CPU or on `meta`.
-
-A model on torch's device `meta` that takes and returns tensors of the CPU.
-
-One batch for a run's model: forward, loss, metrics and backward, on the CPU or without values on `meta`.
-
-Check of a run's model: built, applied to one batch, with loss, metrics and backward pass.
-"""
+"""Check of a run's model with one batch: built, forward, loss, metrics and backward, on the CPU or without values on `meta`."""
 
 import math
 import random
@@ -44,48 +37,34 @@ from nnlo_lib.train.replica.model_build import (
 from nnlo_lib.train.replica.precision import parameter_dtype
 from nnlo_lib.train.replica.preprocess import Preprocessor
 
-
-class MetaModel(nn.Module):
-    """Applies a model on `meta`, forward and backward, and returns random outputs of the shapes it would return.
-
-    A loss and metrics can then compute with the values of outputs, which `meta` does not have.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *inputs: Tensor) -> Any:
-        """Return random outputs of the model's shapes and types."""
-        outputs = self.module(*(each.to("meta") for each in inputs))
-        if torch.is_grad_enabled():
-            for each in _tensors(outputs):
-                if each.requires_grad:
-                    each.sum().backward(retain_graph=True)  # type: ignore[no-untyped-call]
-        return _like(outputs)
-
-
-def _tensors(outputs: Any) -> list[Tensor]:
-    if isinstance(outputs, Tensor):
-        return [outputs]
-    return list(outputs.values() if isinstance(outputs, dict) else outputs)
-
-
-def _like(outputs: Any) -> Any:
-    if isinstance(outputs, Tensor):
-        values = torch.rand(outputs.shape, dtype=torch.float32).to(outputs.dtype)
-        return values.requires_grad_(outputs.requires_grad)
-    if isinstance(outputs, dict):
-        return {name: _like(each) for name, each in outputs.items()}
-    return tuple(_like(each) for each in outputs)
-
-
 logger = get_logger(__name__)
-
 SAMPLES = 3  # odd, so that a wrong reshape rarely fits; more than 1 for batch normalization
-SMALL_MODEL = (
-    5_000_000  # parameters, up to which a pass on the CPU is faster than torch's first pass on `meta`
-)
+# Parameters up to which a pass on the CPU is faster than torch's first pass on `meta`.
+SMALL_MODEL = 5_000_000
+
+
+def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
+    """Add the mistake for which the run's model cannot be trained on its data, if there is one.
+
+    Large models are built and applied on torch's device `meta`, without memory for their weights. An error there
+    does not count: not all layers support the device, so that the model is then tried on the CPU.
+    """
+    with mistakes.collected("model", "name"), _random_state_kept():
+        trial = ModelTrial.of(run, manifest)
+        if not trial.passes_on_meta():
+            _check_on_cpu(trial, mistakes)
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """Restore the random states that building a model changes, for a program that imports nnlo_lib."""
+    before, numpy_before = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(before)
+        np.random.set_state(numpy_before)
 
 
 @dataclass
@@ -192,13 +171,7 @@ class ModelTrial:
         self.stage = "model"
 
     def _leave_model(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        """Keep the outputs. Raises UserError if they are no tensors, for example without `return`.
-
-        Args:
-            module: the model.
-            inputs: its inputs.
-            outputs: what it returned.
-        """
+        """Keep the outputs. Raises UserError if they are no tensors, for example without `return`."""
         kept = list(outputs.values()) if isinstance(outputs, dict) else outputs
         kept = kept if isinstance(kept, list | tuple) else [kept]
         if not kept or not all(isinstance(each, Tensor) for each in kept):
@@ -221,6 +194,11 @@ class ModelTrial:
             )
 
 
+def _some(draws: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Return an array of zeros, or of floats in 0..1."""
+    return np.asarray(draws.random(shape) if np.dtype(dtype).kind == "f" else np.zeros(shape)).astype(dtype)
+
+
 class _Called(nn.Module):
     """Calls a module of TorchScript, which does not support hooks itself."""
 
@@ -232,32 +210,39 @@ class _Called(nn.Module):
         return self.module(*inputs)
 
 
-def _some(draws: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Return an array of zeros, or of floats in 0..1.
+class MetaModel(nn.Module):
+    """Applies a model on `meta`, forward and backward, and returns random outputs of the shapes it would return.
 
-    Args:
-        draws: generator of the floats.
-        shape: shape of the array.
-        dtype: its type.
+    A loss and metrics can then compute with the values of outputs, which `meta` does not have.
     """
-    return np.asarray(draws.random(shape) if np.dtype(dtype).kind == "f" else np.zeros(shape)).astype(dtype)
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """Return random outputs of the model's shapes and types."""
+        outputs = self.module(*(each.to("meta") for each in inputs))
+        if torch.is_grad_enabled():
+            for each in _tensors(outputs):
+                if each.requires_grad:
+                    each.sum().backward(retain_graph=True)  # type: ignore[no-untyped-call]
+        return _like(outputs)
 
 
-def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
-    """Add the mistake for which the run's model cannot be trained on its data, if there is one.
+def _tensors(outputs: Any) -> list[Tensor]:
+    if isinstance(outputs, Tensor):
+        return [outputs]
+    return list(outputs.values() if isinstance(outputs, dict) else outputs)
 
-    Large models are built and applied on torch's device `meta`, without memory for their weights. An error there
-    does not count: not all layers support the device, so that the model is then tried on the CPU.
 
-    Args:
-        run: the run.
-        manifest: manifest of the run's data, or of the data that are expected.
-        mistakes: list to which the mistake is added.
-    """
-    with mistakes.collected("model", "name"), _random_state_kept():
-        trial = ModelTrial.of(run, manifest)
-        if not trial.passes_on_meta():
-            _check_on_cpu(trial, mistakes)
+def _like(outputs: Any) -> Any:
+    if isinstance(outputs, Tensor):
+        values = torch.rand(outputs.shape, dtype=torch.float32).to(outputs.dtype)
+        return values.requires_grad_(outputs.requires_grad)
+    if isinstance(outputs, dict):
+        return {name: _like(each) for name, each in outputs.items()}
+    return tuple(_like(each) for each in outputs)
 
 
 def _check_on_cpu(trial: ModelTrial, mistakes: Mistakes) -> None:
@@ -315,15 +300,3 @@ def _warn_about_softmax(trial: ModelTrial) -> None:
             f"model.name: the outputs of {trial.run.model.name} sum to 1 as after softmax, which {trial.run.loss} applies itself; "
             "remove softmax from the model, or set `problem: {name: classification, outputs: probabilities}`"
         )
-
-
-@contextmanager
-def _random_state_kept() -> Iterator[None]:
-    """Restore the random states that building a model changes, for a program that imports nnlo_lib."""
-    before, numpy_before = random.getstate(), np.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        random.setstate(before)
-        np.random.set_state(numpy_before)

@@ -1,11 +1,4 @@
-"""All checks before anything starts; functions and their arguments.
-
-Check that the user's functions can be loaded, and that functions accept the arguments of the experiment.
-
-Warnings about ranks and GPUs that this machine does not have.
-
-All checks of an experiment before anything starts.
-"""
+"""All checks of an experiment before anything starts: functions and their arguments, data, models, this machine."""
 
 import inspect
 import os
@@ -39,24 +32,79 @@ from nnlo_lib.preflight.data_check import (
 from nnlo_lib.search.space.space import nested
 from nnlo_lib.search.space.validate import extremes
 
+logger = get_logger(__name__)
+MODEL_SECTIONS = {"data", "model", "problem", "loss", "loss_weights", "metrics"}
+SEARCH = "search"  # label of the base of a search; no run can have this name
 SHAPE_AND_CLASSES = ("shape", "classes")
 ARGUMENT_KEY = "model.args."
+
+
+def load_and_check(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
+    """Return the experiment in a file after all checks, as `load_experiment` and `check_experiment` do."""
+    experiment, origins = load_with_origins(path, changes)
+    check_experiment(experiment, origins)
+    return experiment
+
+
+def check_experiment(experiment: Experiment, origins: Mapping[KeyPath, str] | None = None) -> None:
+    """Raise UserError with all mistakes of an experiment that can be found without training.
+
+    Args:
+        origins: `file:line` of each written key; None for an experiment that was not read from a file.
+    """
+    runs = {} if experiment.search and not experiment.runs else experiment.variants
+    found = [
+        *_mistakes(experiment, runs),
+        # Only the mistakes that all tried parameters of the space have: a trial that fails is no mistake of the search.
+        *min((_mistakes(experiment, {SEARCH: run}) for run in _trials(experiment)), key=len, default=[]),
+    ]
+    if found:
+        raise refusal(dict.fromkeys(found), origins or {(): experiment.name})
+    for doubt in dict.fromkeys(each for run in runs.values() for each in run.algorithm.doubts(run)):
+        logger.warning(doubt)
+
+
+def _mistakes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistake]:
+    """Return the mistakes of some runs of an experiment."""
+    found = [*check_arguments(experiment, runs), *check_sources(experiment, runs)]
+    # A model is not tried with functions or data that cannot be read: its error would only repeat theirs.
+    if not any(found):
+        found = _check_data_and_models(experiment, runs)
+    return [mistake for each in found for mistake in each]
+
+
+def _trials(experiment: Experiment) -> list[Run]:
+    """Return the base of the search with the first, and the last, of the values for arguments of the model.
+
+    Arguments that the experiment sets itself keep their value.
+    """
+    space = experiment.search.space if experiment.search else {}
+    searched = {
+        key: extremes(dimension)
+        for key, dimension in space.items()
+        if key.startswith(ARGUMENT_KEY) and key.removeprefix(ARGUMENT_KEY) not in experiment.model.args
+    }
+    ends = ({key: values[end] for key, values in searched.items()} for end in (0, -1))
+    points = [nested(point) for point in ends] if searched else [{}]
+    return [
+        Run.model_validate(merge_settings(experiment.settings, point))
+        for point in points
+        if experiment.search
+    ]
 
 
 def check_arguments(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
     """Return the mistakes in the names and arguments of the functions that the runs name."""
     found = []
-    for name, run in distinct_runs(runs, _function_settings):
+    for name, run in distinct_runs(
+        runs, lambda run: run.model_dump_json(include={"model", "loss", "metrics", "data"})
+    ):
         mistakes = Mistakes(experiment, name)
         _check_model(run, mistakes)
         for key, reference, arguments in _user_functions(run):
             _check_call(key, _load(key, reference, mistakes), arguments, mistakes)
         found.append(mistakes)
     return found
-
-
-def _function_settings(run: Run) -> str:
-    return run.model_dump_json(include={"model", "loss", "metrics", "data"})
 
 
 def _check_model(run: Run, mistakes: Mistakes) -> None:
@@ -88,14 +136,6 @@ def _check_model(run: Run, mistakes: Mistakes) -> None:
             mistakes.add(("model", "args"), f"{model.name} called with {called}: {error}")
 
 
-def _parameters(function: Any) -> dict[str, inspect.Parameter] | None:
-    """Return the parameters of a function; None if it has none that Python knows."""
-    try:
-        return dict(inspect.signature(function).parameters) if callable(function) else None
-    except ValueError:
-        return None
-
-
 def _user_functions(run: Run) -> list[tuple[KeyPath, str, tuple[str, ...]]]:
     """Return key, `path.py:function` and positional arguments of losses, metrics and adaptors."""
     pair = ("real", "fake") if run.problem.name == "gan" else ("outputs", "targets")
@@ -112,13 +152,7 @@ def _user_functions(run: Run) -> list[tuple[KeyPath, str, tuple[str, ...]]]:
 
 
 def _load(key: KeyPath, reference: str, mistakes: Mistakes) -> Callable[..., Any] | None:
-    """Return the user's function, or None after adding the mistake for which it cannot be loaded.
-
-    Args:
-        key: key of the reference.
-        reference: `path.py:function`, or `path.py`.
-        mistakes: list to which mistakes are added.
-    """
+    """Return the function of `path.py:function` or `path.py`, or None after adding the mistake for which it cannot be loaded."""
     path, name = split_function_reference(reference)
     try:
         module = load_user_module(path)
@@ -143,14 +177,7 @@ def _load(key: KeyPath, reference: str, mistakes: Mistakes) -> Callable[..., Any
 
 
 def _check_call(key: KeyPath, function: Any, arguments: tuple[str, ...], mistakes: Mistakes) -> None:
-    """Check that a function accepts positional arguments.
-
-    Args:
-        key: key of the function.
-        function: the function; None if it could not be loaded.
-        arguments: names of the arguments that NNLO passes.
-        mistakes: list to which mistakes are added.
-    """
+    """Check that a function accepts positional arguments."""
     if _parameters(function) is None:
         return
     try:
@@ -159,89 +186,12 @@ def _check_call(key: KeyPath, function: Any, arguments: tuple[str, ...], mistake
         mistakes.add(key, f"must accept ({', '.join(arguments)}): {error}")
 
 
-def machine_warnings(runs: dict[str, Run]) -> list[str]:
-    """Return a warning for each run on one node that needs more cores or GPUs than this machine has."""
-    return [f"run {name}: {text}" for name, run in runs.items() if (text := _warning(run))]
-
-
-def _warning(run: Run) -> str:
-    needs, cores = RunResources(run), len(os.sched_getaffinity(0))
-    workers = needs.processes - (run.algorithm.servers if needs.processes > 1 else 0)  # a server mostly waits
-    wanted = workers * needs.threads_per_process
-    if needs.nodes > 1:
-        return ""
-    if wanted > cores:
-        return f"{workers} workers with {needs.threads_per_process} threads each on the {cores} cores of this machine will be slow"
-    if needs.gpus and needs.gpus > (count := _gpus()):
-        return f"parallel.gpus_per_rank needs {needs.gpus} GPUs, but this machine has {count}"
-    return ""
-
-
-def _gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()
-
-
-logger = get_logger(__name__)
-MODEL_SECTIONS = {"data", "model", "problem", "loss", "loss_weights", "metrics"}
-SEARCH = "search"  # label of the base of a search; no run can have this name
-
-
-def load_and_check(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
-    """Return the experiment in a file after all checks, as `load_experiment` and `check_experiment` do."""
-    experiment, origins = load_with_origins(path, changes)
-    check_experiment(experiment, origins)
-    return experiment
-
-
-def check_experiment(experiment: Experiment, origins: Mapping[KeyPath, str] | None = None) -> None:
-    """Raise UserError with all mistakes of an experiment that can be found without training.
-
-    Args:
-        experiment: the experiment.
-        origins: `file:line` of each written key; None for an experiment that was not read from a file.
-    """
-    runs = {} if experiment.search and not experiment.runs else experiment.variants
-    found = [*_mistakes(experiment, runs), *_search_mistakes(experiment)]
-    if found:
-        raise refusal(dict.fromkeys(found), origins or {(): experiment.name})
-    for doubt in dict.fromkeys(each for run in runs.values() for each in run.algorithm.doubts(run)):
-        logger.warning(doubt)
-
-
-def _mistakes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistake]:
-    """Return the mistakes of some runs of an experiment."""
-    found = [*check_arguments(experiment, runs), *check_sources(experiment, runs)]
-    # A model is not tried with functions or data that cannot be read: its error would only repeat theirs.
-    if not any(found):
-        found = _check_data_and_models(experiment, runs)
-    return [mistake for each in found for mistake in each]
-
-
-def _search_mistakes(experiment: Experiment) -> list[Mistake]:
-    """Return the mistakes that all tried points of the space have: a trial that fails is no mistake of the search."""
-    return min((_mistakes(experiment, {SEARCH: run}) for run in _trials(experiment)), key=len, default=[])
-
-
-def _trials(experiment: Experiment) -> list[Run]:
-    """Return the base of the search with the first, and the last, of the values for arguments of the model.
-
-    Arguments that the experiment sets itself keep their value.
-    """
-    space = experiment.search.space if experiment.search else {}
-    searched = {
-        key: extremes(dimension)
-        for key, dimension in space.items()
-        if key.startswith(ARGUMENT_KEY) and key.removeprefix(ARGUMENT_KEY) not in experiment.model.args
-    }
-    ends = ({key: values[end] for key, values in searched.items()} for end in (0, -1))
-    points = [nested(point) for point in ends] if searched else [{}]
-    return [
-        Run.model_validate(merge_settings(experiment.settings, point))
-        for point in points
-        if experiment.search
-    ]
+def _parameters(function: Any) -> dict[str, inspect.Parameter] | None:
+    """Return the parameters of a function; None if it has none that Python knows."""
+    try:
+        return dict(inspect.signature(function).parameters) if callable(function) else None
+    except ValueError:
+        return None
 
 
 def _check_data_and_models(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
@@ -276,3 +226,24 @@ def warn_about_machine(experiment: Experiment) -> None:
     """Log a warning for each run that this machine cannot run well."""
     for warning in machine_warnings(experiment.variants):
         logger.warning(warning)
+
+
+def machine_warnings(runs: dict[str, Run]) -> list[str]:
+    """Return a warning for each run on one node that needs more cores or GPUs than this machine has."""
+    return [f"run {name}: {text}" for name, run in runs.items() if (text := _warning(run))]
+
+
+def _warning(run: Run) -> str:
+    needs, cores = RunResources(run), len(os.sched_getaffinity(0))
+    workers = needs.processes - (run.algorithm.servers if needs.processes > 1 else 0)  # a server mostly waits
+    wanted = workers * needs.threads_per_process
+    if needs.nodes > 1:
+        return ""
+    if wanted > cores:
+        return f"{workers} workers with {needs.threads_per_process} threads each on the {cores} cores of this machine will be slow"
+    if needs.gpus:
+        import torch
+
+        if needs.gpus > (count := torch.cuda.device_count()):
+            return f"parallel.gpus_per_rank needs {needs.gpus} GPUs, but this machine has {count}"
+    return ""

@@ -203,11 +203,7 @@ def _module(name: str) -> str:
 
 
 def separated_options(name: str, config: Config) -> Iterator[tuple[str, Any]]:
-    """Yield the options of a layer, those that Keras 3 joins or separates in its form.
-
-    Args:
-        name: class in Keras 3.
-    """
+    """Yield the options of a layer, those that Keras 3 joins or separates in its form."""
     sides = [
         word for word in ("nb_row", "nb_col", "kernel_dim1", "kernel_dim2", "kernel_dim3") if word in config
     ]

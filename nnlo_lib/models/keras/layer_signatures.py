@@ -80,11 +80,7 @@ def user_code_error(error: BaseException | None) -> BaseException | None:
 
 
 def refusal_text(config: Config, error: BaseException) -> str:
-    """Return the layer that Keras cannot build or call, and the reason.
-
-    Args:
-        config: configuration of the model, of Keras 3.
-    """
+    """Return the layer that Keras cannot build or call, and the reason."""
     import keras
 
     for layer in _layers(config):

@@ -93,11 +93,7 @@ def _small_features(channels: int, filters: tuple[int, ...]) -> list[nn.Module]:
 
 
 def _perceptron(inputs: int, classes: int, dropout: float, first: bool = True) -> list[nn.Module]:
-    """Build two hidden dense layers of 4096 units and the last layer.
-
-    Args:
-        first: True: dropout before each hidden layer; False: after it.
-    """
+    """Build two hidden dense layers of 4096 units, with dropout `first` or behind them, and the last layer."""
     hidden = [dense_relu(inputs, 4096), dense_relu(4096, 4096)]
     drop = nn.Dropout(dropout)
     blocks = [[drop, *block] if first else [*block, drop] for block in hidden]
@@ -174,11 +170,7 @@ def mobilenet_v1(shape: tuple[int, ...], classes: int, width: float = 1.0, dropo
 
 
 def unet(shape: tuple[int, ...], classes: int, filters: int = 64, levels: int = 4) -> nn.Module:
-    """Build the network for images of `shape` (channels, height, width).
-
-    Args:
-        classes: number of classes of a pixel.
-    """
+    """Build the network for images of `shape` (channels, height, width)."""
     if len(shape) != 3 or any(side % 2**levels for side in shape[1:]):
         raise ValueError(
             f"unet with {levels} levels requires images (channels, height, width) with sides that are multiples of "
@@ -281,11 +273,7 @@ vgg3dobn = partial(vgg3do2, batch_norm=True, hidden=512)
 
 
 def simplemlp(shape: tuple[int, ...], classes: int, hidden: int = 512, layers: int = 3) -> nn.Module:
-    """Build PyDTNN's perceptron of `layers` hidden layers (932,362 parameters for MNIST).
-
-    Args:
-        shape: shape of a sample: channels, height and width of an image, or of any other array.
-    """
+    """Build PyDTNN's perceptron of `layers` hidden layers (932,362 parameters for MNIST)."""
     widths = [prod(shape)] + [hidden] * layers
     return nn.Sequential(nn.Flatten(), *dense_stack(widths), nn.Linear(widths[-1], classes))
 

@@ -34,9 +34,6 @@ def fourier(
     """Build DiNNO's network of positions: a sine layer, then ReLU layers (25,601 parameters for one output).
 
     The outputs are logits; if `classes` is 0, there is one output.
-
-    Args:
-        scale: factor of the argument of the sine.
     """
     first = Sine(prod(shape), hidden[0], scale, sqrt(6 / hidden[0]))
     return nn.Sequential(
@@ -50,9 +47,6 @@ def siren(
     """Build SIREN: sines of frequency `omega` in every layer, initial weights as in section 3.2 of the paper.
 
     If `classes` is 0, there is one output.
-
-    Args:
-        omega: frequency of the sines.
     """
     widths = [prod(shape), *hidden]
     bounds = [1 / widths[0], *(sqrt(6 / width) / omega for width in widths[1:])]

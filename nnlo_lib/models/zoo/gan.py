@@ -122,7 +122,6 @@ def calorimeter_gan(shape: tuple[int, ...], classes: int = 0, latent: int = 200,
     Khattak et al. 2018, Carminati et al. 2017. The noise of a shower is multiplied by its particle's energy.
 
     Args:
-        shape: shape of a sample, (1, 25, 25, 25).
         latent: number of noise values for each sample.
     """
     if tuple(shape) != SHOWER_SHAPE:
