@@ -32,9 +32,7 @@ class FileArray:
     """An array in a file.
 
     Attributes:
-        path: the file.
         name: name in the file, group/name in nested groups.
-        shape: shape of the whole array.
         dtype: type in native byte order.
     """
 

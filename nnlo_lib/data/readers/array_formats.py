@@ -1,11 +1,4 @@
-"""Row-wise access to HDF5, NPY and NPZ; declared shapes and types.
-
-Declared shape and type of an array in a file, and checks of these declarations.
-
-Access by row range to HDF5 files: plain, chunked and compressed arrays, also in groups.
-
-Access by row range to NumPy's files: NPY with one array, and NPZ, a ZIP of named NPYs.
-"""
+"""Formats of array files: access by row range to HDF5, NPY and NPZ, and checks of the shapes and types they declare."""
 
 import io
 import math
@@ -24,6 +17,7 @@ from nnlo_lib.data.fetch.gzip_content import CONTENT_CHUNK_BYTES, DEFLATE_LIMIT
 from nnlo_lib.data.readers.base import Array
 
 BLOCK_BYTES = 1 << 22  # small beside a shard; files are not read faster in larger blocks
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 @dataclass(frozen=True)
@@ -68,13 +62,7 @@ def stored_type(dtype: np.dtype[Any], wanted: str | None) -> np.dtype[Any]:
 
 
 def refuse_bomb(name: str, declared: int, stored: int) -> None:
-    """Raise ValueError if `stored` bytes cannot decompress to `declared` bytes.
-
-    Args:
-        name: name of the array, for the error message.
-        declared: size of the array in bytes that the header declares.
-        stored: size of the stored data in bytes.
-    """
+    """Raise ValueError if the `stored` bytes of an array cannot decompress to the `declared` bytes."""
     if declared > stored * DEFLATE_LIMIT:
         raise ValueError(f"{name} declares {declared:,} bytes, but {stored:,} are stored")
 
@@ -94,14 +82,7 @@ def find_hdf5(path: Path, key: str) -> dict[str, ArrayHeader]:
 
 
 def hdf5_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
-    """Yield rows start..end-1 of an array; for a chunked array only the chunks of these rows are read, once.
-
-    Args:
-        path: HDF5 file.
-        name: name of the array in the file.
-        start: first row.
-        end: last row + 1.
-    """
+    """Yield rows start..end-1 of an array; for a chunked array only the chunks of these rows are read, once."""
     with h5py.File(path, "r", locking=False) as file:
         dataset = file[name]
         chunk = dataset.chunks[0] if dataset.chunks else 1
@@ -124,12 +105,7 @@ def refuse_external_storage(dataset: Any) -> None:
 def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]:
     """Yield the arrays of a group sorted by name, as in NNLO's H5Data.
 
-    Links are followed. Raises ValueError if a group is reached more than once.
-
-    Args:
-        name: name of the item in the file.
-        item: array, group or None.
-        seen: groups that were already reached.
+    Links are followed. Raises ValueError if a group is reached more than once; `seen` has the groups so far.
     """
     if isinstance(item, h5py.Dataset):
         yield name, item
@@ -159,9 +135,6 @@ def _kind_of(dataset: Any) -> ArrayHeader:
     return kind
 
 
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-
-
 def find_npy(path: Path, key: str) -> dict[str, ArrayHeader]:
     """Return the header of an NPY's only array under the name `key`: the array has no name of its own."""
     with path.open("rb") as stream:
@@ -169,14 +142,7 @@ def find_npy(path: Path, key: str) -> dict[str, ArrayHeader]:
 
 
 def npy_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
-    """Yield rows start..end-1 of an NPY in blocks.
-
-    Args:
-        path: NPY file.
-        name: not used; an NPY holds a single array.
-        start: first row.
-        end: last row + 1.
-    """
+    """Yield rows start..end-1 of the single array of an NPY in blocks; `name` is not used."""
     with path.open("rb") as stream:
         yield from _blocks(stream, path.stat().st_size, start, end)
 
@@ -200,12 +166,6 @@ def npz_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
 
     A compressed array is unpacked from its start in pieces. A call that includes the last row also verifies
     the checksum of the whole array.
-
-    Args:
-        path: NPZ file.
-        name: name of the array in the file.
-        start: first row.
-        end: last row + 1.
     """
     if end == _kind_in_npz(path, name).shape[0]:
         _compare_checksum(path, name)
@@ -264,17 +224,10 @@ def _header(stream: io.BufferedIOBase, size: int) -> tuple[ArrayHeader, bool]:
 
 
 def _blocks(stream: io.BufferedIOBase, size: int, start: int, end: int) -> Iterator[Array]:
-    """Yield a range of rows in blocks in C order, and at once in Fortran order.
-
-    Args:
-        stream: stream at the start of the NPY.
-        size: size of the NPY in bytes.
-        start: first row.
-        end: last row + 1.
-    """
+    """Yield rows start..end-1 of an NPY of `size` bytes in blocks in C order, and at once in Fortran order."""
     kind, fortran = _header(stream, size)
     if fortran:
-        yield _columns(stream, kind, start, end)
+        yield _fortran_rows(stream, kind, start, end)
         return
     stream.seek(start * math.prod(kind.shape[1:]) * kind.dtype.itemsize, io.SEEK_CUR)
     step = block_rows(kind)
@@ -284,14 +237,10 @@ def _blocks(stream: io.BufferedIOBase, size: int, start: int, end: int) -> Itera
         yield rows
 
 
-def _columns(stream: io.BufferedIOBase, kind: ArrayHeader, start: int, end: int) -> Array:
-    """Return a range of rows of an array in Fortran order, in which the values of a column are contiguous.
+def _fortran_rows(stream: io.BufferedIOBase, kind: ArrayHeader, start: int, end: int) -> Array:
+    """Return rows start..end-1 of an array in Fortran order, in which the values of a column are contiguous.
 
-    Args:
-        stream: stream at the first value.
-        kind: shape and type of the whole array.
-        start: first row.
-        end: last row + 1.
+    The stream is at the first value.
     """
     begin, item = stream.tell(), kind.dtype.itemsize
     columns = np.empty((math.prod(kind.shape[1:]), end - start), kind.dtype)

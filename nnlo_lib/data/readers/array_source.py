@@ -1,10 +1,6 @@
-"""Arrays of a file as a source of samples, converted block by block to a shard.
+"""Sources of samples: arrays of one file, or of a pair of NPY files, converted block by block to a shard.
 
-Source of samples: arrays of one file, or of a pair of NPY files, with equal numbers of rows.
-
-Array of a whole shard, filled block by block, so that the samples are in memory once.
-
-Conversion of rows of the user's arrays to a block of samples, with an optional adaptor for the inputs.
+The samples of a shard are in memory once.
 """
 
 from collections.abc import Sequence
@@ -42,8 +38,7 @@ class ArraySource:
     def layout(self, dtype: str | None) -> list[str]:
         """Return name, sample shape and stored type of each array; text and integers are one type as labels.
 
-        Args:
-            dtype: `data.reader.dtype`.
+        `dtype` is `data.reader.dtype`.
         """
         kind = str(self.labels.dtype) if self.labels.dtype.kind == "f" else "integers"
         labels = "text" if is_text(self.labels.dtype) else kind
@@ -79,24 +74,6 @@ def open_source(
         source = ArraySource(source.inputs, adapt_labels(source.labels, label_adaptor))
     _refuse_unsuitable_arrays(source)
     return source
-
-
-def check_same_layout(source: ArraySource, first: ArraySource, dtype: str | None) -> None:
-    """Raise UserError unless the arrays of both sources have the same names, sample shapes and types.
-
-    Args:
-        source: source to check.
-        first: source that the other sources must agree with.
-        dtype: `data.reader.dtype`.
-    """
-    found, wanted = source.layout(dtype), first.layout(dtype)
-    if found != wanted:
-        surplus = ", ".join(each for each in found if each not in wanted) or "fewer arrays"
-        absent = ", ".join(each for each in wanted if each not in found) or "no such array"
-        raise UserError(
-            f"{source.labels.path}: the file has {surplus}, but {first.labels.path} has {absent}; all files must have "
-            f"arrays of the same names, sample shapes and types"
-        )
 
 
 def _refuse_wrong_pair(paths: tuple[Path, ...], keys: Sequence[str]) -> None:
@@ -135,12 +112,40 @@ def _refuse_unsuitable_arrays(source: ArraySource) -> None:
         )
 
 
+def check_same_layout(source: ArraySource, first: ArraySource, dtype: str | None) -> None:
+    """Raise UserError unless the arrays of both sources have the same names, sample shapes and types.
+
+    `dtype` is `data.reader.dtype`.
+    """
+    found, wanted = source.layout(dtype), first.layout(dtype)
+    if found != wanted:
+        surplus = ", ".join(each for each in found if each not in wanted) or "fewer arrays"
+        absent = ", ".join(each for each in wanted if each not in found) or "no such array"
+        raise UserError(
+            f"{source.labels.path}: the file has {surplus}, but {first.labels.path} has {absent}; all files must have "
+            f"arrays of the same names, sample shapes and types"
+        )
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """Samples start..end-1 of one file."""
+
+    inputs: tuple[FileArray, ...]
+    labels: FileArray
+    start: int
+    end: int
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return self.end - self.start
+
+
 class JoinedArray:
-    """One input of a shard.
+    """One input of a shard of `samples` samples, filled block by block.
 
     Args:
-        name: name of the input, for error messages.
-        samples: number of samples of the shard.
         dtype: `data.reader.dtype`.
         channels_last: whether the channels of images, the last axis, are moved to the front.
 
@@ -157,12 +162,9 @@ class JoinedArray:
         self._filled = 0
 
     def add(self, rows: Array, path: Path, start: int) -> None:
-        """Append rows. Raises UserError if the stored type cannot hold a value.
+        """Append samples (n, ...), whose first is sample `start` of a file.
 
-        Args:
-            rows: samples (n, ...).
-            path: file of the samples, for error messages.
-            start: number of the first sample in the file.
+        Raises UserError if the stored type cannot hold a value.
         """
         last = self._channels_last and rows.ndim > 3
         moved = np.moveaxis(rows, -1, 1) if last else rows
@@ -187,21 +189,6 @@ def _misfits(values: Array, stored: Array) -> Array:
         return np.empty(0, np.int64)
     wrong = np.isinf(stored) & np.isfinite(values) if stored.dtype.kind == "f" else stored != values
     return np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))
-
-
-@dataclass(frozen=True)
-class FileSlice:
-    """Samples start..end-1 of one file."""
-
-    inputs: tuple[FileArray, ...]
-    labels: FileArray
-    start: int
-    end: int
-
-    @property
-    def samples(self) -> int:
-        """Number of samples."""
-        return self.end - self.start
 
 
 @dataclass(frozen=True)
@@ -244,18 +231,15 @@ class BlockReader:
         return tuple(each.array for each in joined)
 
     def _add_adapted(self, joined: Sequence[JoinedArray], piece: FileSlice, first: FileSlice) -> None:
-        """Add the result of the adaptor for one piece.
-
-        Args:
-            joined: arrays to fill.
-            piece: samples to read.
-            first: first piece of the shard, for error messages.
-        """
+        """Add the result of the adaptor for one piece; errors also name the first piece of the shard."""
         assert self.adaptor
         path = piece.inputs[0].path
         raw = tuple(array.rows(piece.start, piece.end) for array in piece.inputs)
         arrays = _adapted(raw, self.adaptor, path)
-        found, wanted = (_kinds(each) for each in (arrays, [into.first_rows for into in joined]))
+        found, wanted = (
+            ", ".join(f"{array.shape[1:]} {array.dtype}" for array in each if array is not None)
+            for each in (arrays, [into.first_rows for into in joined])
+        )
         if wanted and found != wanted:
             raise UserError(
                 f"{path}: the adaptor {self.adaptor} returned samples of {found}, but of "
@@ -265,20 +249,11 @@ class BlockReader:
             into.add(rows, path, piece.start)
 
 
-def _kinds(arrays: Sequence[Array | None]) -> str:
-    return ", ".join(f"{array.shape[1:]} {array.dtype}" for array in arrays if array is not None)
-
-
 def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:
     """Return the result of the user's function for `inputs`. Raises UserError if the function fails.
 
     The function gets the array of a single input or the tuple of several arrays, and returns the same number
     of arrays.
-
-    Args:
-        inputs: array (n, ...) of each input.
-        adaptor: "path.py:function".
-        path: file of the samples, for error messages.
     """
     samples = len(inputs[0])
     try:

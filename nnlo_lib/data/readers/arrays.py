@@ -1,9 +1,4 @@
-"""Reader `arrays`: the user's HDF5, NPZ and NPY files, from lists and patterns.
-
-Resolution of text lists, patterns and paths to the files of a split.
-
-Reader of the user's own arrays in lists of HDF5, NPZ or NPY files, as in NNLO and mpi_learn.
-"""
+"""Reader `arrays`: the user's own HDF5, NPZ and NPY files, in lists or by patterns, as in NNLO and mpi_learn."""
 
 import glob
 import math
@@ -37,121 +32,6 @@ SHOWN = 300  # characters of a file name shown in an error
 WHERE = "data.reader"
 
 
-def resolve_files(folder: Path, wanted: FileSelection) -> list[Entry]:
-    """Return the files of each entry: one file, or two NPY files with features and labels.
-
-    `wanted` is a text list, a pattern, a file, or several of these. A text list has NNLO's format: one path
-    per line, `#` starts a comment, paths are relative to the folder of the list or else to `folder`. `~` and
-    environment variables are expanded. Raises UserError with the list and the line if a file is missing.
-    """
-    texts = [wanted] if isinstance(wanted, str) else wanted
-    entries = [entry for text in texts for entry in _entries(folder, text)]
-    if not entries:
-        raise UserError(f"{WHERE}: the list of files of a split is empty; list a file, or remove the split")
-    return entries
-
-
-def refuse_repeated_files(splits: Mapping[str, Iterable[Path]]) -> None:
-    """Raise UserError if a file is part of two splits, or twice of one; a link or a second name counts as the file.
-
-    Args:
-        splits: files with samples, by split.
-    """
-    seen: dict[tuple[int, int], tuple[str, Path]] = {}
-    for split, paths in splits.items():
-        for path in paths:
-            status = os.stat(path)
-            before, first = seen.setdefault((status.st_dev, status.st_ino), (split, path))
-            if first is path:
-                continue
-            same = f"{path}" if first == path else f"{path}, the same file as {first},"
-            if before == split:
-                raise UserError(
-                    f"{WHERE}: {same} is listed twice for {split}, so that its samples would count twice; list it once"
-                )
-            raise UserError(
-                f"{WHERE}: {same} is in the splits {before} and {split}, so that {split} would measure samples of {before}; "
-                f"name the files of each split so that none is in both"
-            )
-
-
-def _entries(folder: Path, text: str) -> list[Entry]:
-    # An existing file comes first, because its name can contain the special characters of a pattern.
-    path = _found(text, [folder])
-    if path is None and glob.has_magic(text):
-        return _matching(folder, text)
-    if path is not None and not is_array_file(path):
-        return _listed(path, folder)
-    return [_entry(text, [folder], WHERE)]
-
-
-def _matching(folder: Path, pattern: str) -> list[Entry]:
-    # With root_dir, special characters in the path of the folder are not part of the pattern.
-    matches = sorted(glob.glob(_expanded(pattern), root_dir=folder, recursive=True))
-    found: list[Entry] = [(folder / match,) for match in matches if (folder / match).is_file()]
-    if not found:
-        raise UserError(f"{WHERE}: no file in {folder} matches {pattern}; correct the pattern")
-    return found
-
-
-def _listed(path: Path, folder: Path) -> list[Entry]:
-    entries = [
-        _entry(text, [path.parent, folder], f"{path}:{number}")
-        for number, line in enumerate(_text(path).splitlines(), start=1)
-        if (text := COMMENT.sub("", line).strip())
-    ]
-    if not entries:
-        raise UserError(f"{path}: the list contains no file; write one path per line")
-    return entries
-
-
-def _text(path: Path) -> str:
-    try:
-        # A zero byte marks what is no text list: too large here, not UTF-8 below, or binary by its content.
-        # Editors on Windows write a byte order mark, which utf-8-sig removes.
-        text = "\0" if path.stat().st_size > MAX_LIST_BYTES else path.read_text("utf-8-sig")
-    except OSError as error:
-        raise UserError(f"cannot read the list {path}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise UserError(
-            f"{path}: not an HDF5, NPZ or NPY file and not a text list of such files; correct {WHERE}"
-        )
-    return text
-
-
-def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:
-    """Return the file `text`, or, if it does not exist, the two files in `text` separated by a space.
-
-    Args:
-        text: path of a file, or paths of two NPY files.
-        folders: folders that a relative path is searched in, in this order.
-        where: key or line of the list, for error messages.
-    """
-    # The whole text first, because a path can contain spaces.
-    if whole := _found(text, folders):
-        return (whole,)
-    words = text.split()
-    paths = [_found(word, folders) for word in words]
-    missing = [word for word, path in zip(words, paths, strict=True) if path is None]
-    if missing or not words:
-        name = text if len(missing) == len(words) else missing[0]
-        places = " or ".join(map(str, dict.fromkeys(folders)))
-        raise UserError(f"{where}: file '{name[:SHOWN]}' not found in {places}")
-    if len(words) != 2:
-        raise UserError(f"{where}: {len(words)} files on one line; write each file on its own line")
-    return tuple(path for path in paths if path)
-
-
-def _found(text: str, folders: Sequence[Path]) -> Path | None:
-    return next((path for folder in folders if os.path.isfile(path := folder / _expanded(text))), None)
-
-
-def _expanded(text: str) -> str:
-    return os.path.expanduser(os.path.expandvars(text))
-
-
 def read(
     folder: Path,
     shard_size: int,
@@ -178,7 +58,6 @@ def read(
 
     Args:
         folder: folder that relative paths refer to.
-        shard_size: maximum number of samples per shard.
         train: a text list of files, a pattern, a file, or several of these; or a module of NNLO, `path.py`,
             which defines the files, `features`, `labels` and the adaptors in place of the arguments.
         test: files of the test split, in the form of `train`; None: the split does not exist.
@@ -194,7 +73,7 @@ def read(
             (n, ...) of a single input or the tuple of several arrays, and returns as many arrays with n rows.
         label_adaptor: "path.py:function", called with the labels of some samples of a single file; returns one
             array with as many rows, to which `one_hot` and `first_class` refer.
-        dtype: type of the stored features; None: see `array_kind.stored_type`.
+        dtype: type of the stored features; None: see `array_formats.stored_type`.
         non_finite: whether NaN and infinity are an error, or allowed and counted.
     Raises:
         UserError: if files are missing or damaged, or if their arrays differ in name, sample shape or type.
@@ -246,12 +125,20 @@ def read(
     )
 
 
-def _changed_types(source: ArraySource, reader: BlockReader) -> Iterator[str]:
-    """Yield a note for each input that the store has in another type; the type after an adaptor is not known."""
-    for array in source.inputs:
-        stored = stored_type(array.dtype, reader.dtype)
-        if stored != array.dtype and not reader.adaptor:
-            yield f"{array.name} is {array.dtype} in the files and {stored} in the store"
+def _refuse_missing_adaptor(key: str, adaptor: str | None) -> None:
+    if adaptor and not Path(adaptor.rpartition(":")[0]).is_file():
+        raise UserError(
+            f"data.reader.{key}: file not found: {adaptor.rpartition(':')[0]}; set it to path.py:function"
+        )
+
+
+def _refuse_one_name_for_two(names: Sequence[str], labels: str) -> None:
+    for name in names:
+        # In the HDF5 store, an array and a group cannot have the same name.
+        if names.count(name) > 1 or name == labels or name.startswith(f"{labels}/"):
+            raise UserError(
+                f"data.reader: the name {name} is used for two arrays; list each feature once, and give the labels another name"
+            )
 
 
 def _units(
@@ -273,14 +160,7 @@ def _units(
 
 
 def _pieces(sources: Sequence[ArraySource], ends: Sequence[int], start: int, end: int) -> list[FileSlice]:
-    """Return the file slices that contain a range of samples.
-
-    Args:
-        sources: files in order.
-        ends: number of samples in files 0..i for each file i.
-        start: first sample.
-        end: last sample + 1.
-    """
+    """Return the file slices of samples start..end-1; `ends` has the number of samples in files 0..i for each file i."""
     pieces, index = [], bisect_right(ends, start)
     while start < end:
         source, before, last = sources[index], ends[index] - sources[index].samples, min(end, ends[index])
@@ -290,17 +170,117 @@ def _pieces(sources: Sequence[ArraySource], ends: Sequence[int], start: int, end
     return pieces
 
 
-def _refuse_missing_adaptor(key: str, adaptor: str | None) -> None:
-    if adaptor and not Path(adaptor.rpartition(":")[0]).is_file():
+def _changed_types(source: ArraySource, reader: BlockReader) -> Iterator[str]:
+    """Yield a note for each input that the store has in another type; the type after an adaptor is not known."""
+    for array in source.inputs:
+        stored = stored_type(array.dtype, reader.dtype)
+        if stored != array.dtype and not reader.adaptor:
+            yield f"{array.name} is {array.dtype} in the files and {stored} in the store"
+
+
+def resolve_files(folder: Path, wanted: FileSelection) -> list[Entry]:
+    """Return the files of each entry: one file, or two NPY files with features and labels.
+
+    `wanted` is a text list, a pattern, a file, or several of these. A text list has NNLO's format: one path
+    per line, `#` starts a comment, paths are relative to the folder of the list or else to `folder`. `~` and
+    environment variables are expanded. Raises UserError with the list and the line if a file is missing.
+    """
+    texts = [wanted] if isinstance(wanted, str) else wanted
+    entries = [entry for text in texts for entry in _entries(folder, text)]
+    if not entries:
+        raise UserError(f"{WHERE}: the list of files of a split is empty; list a file, or remove the split")
+    return entries
+
+
+def _entries(folder: Path, text: str) -> list[Entry]:
+    # An existing file comes first, because its name can contain the special characters of a pattern.
+    path = _found(text, [folder])
+    if path is None and glob.has_magic(text):
+        return _matching(folder, text)
+    if path is not None and not is_array_file(path):
+        return _listed(path, folder)
+    return [_entry(text, [folder], WHERE)]
+
+
+def _matching(folder: Path, pattern: str) -> list[Entry]:
+    # With root_dir, special characters in the path of the folder are not part of the pattern.
+    matches = sorted(glob.glob(_expanded(pattern), root_dir=folder, recursive=True))
+    found: list[Entry] = [(folder / match,) for match in matches if (folder / match).is_file()]
+    if not found:
+        raise UserError(f"{WHERE}: no file in {folder} matches {pattern}; correct the pattern")
+    return found
+
+
+def _listed(path: Path, folder: Path) -> list[Entry]:
+    entries = [
+        _entry(text, [path.parent, folder], f"{path}:{number}")
+        for number, line in enumerate(_text(path).splitlines(), start=1)
+        if (text := COMMENT.sub("", line).strip())
+    ]
+    if not entries:
+        raise UserError(f"{path}: the list contains no file; write one path per line")
+    return entries
+
+
+def _text(path: Path) -> str:
+    try:
+        # A zero byte marks what is no text list: too large here, not UTF-8 below, or binary by its content.
+        # Editors on Windows write a byte order mark, which utf-8-sig removes.
+        text = "\0" if path.stat().st_size > MAX_LIST_BYTES else path.read_text("utf-8-sig")
+    except OSError as error:
+        raise UserError(f"cannot read the list {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
         raise UserError(
-            f"data.reader.{key}: file not found: {adaptor.rpartition(':')[0]}; set it to path.py:function"
+            f"{path}: not an HDF5, NPZ or NPY file and not a text list of such files; correct {WHERE}"
         )
+    return text
 
 
-def _refuse_one_name_for_two(names: Sequence[str], labels: str) -> None:
-    for name in names:
-        # In the HDF5 store, an array and a group cannot have the same name.
-        if names.count(name) > 1 or name == labels or name.startswith(f"{labels}/"):
+def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:
+    """Return the file `text`, or, if it does not exist, the two NPY files in `text` separated by a space.
+
+    Relative paths are searched in the folders in order. Errors begin with `where`, a key or the line of a list.
+    """
+    # The whole text first, because a path can contain spaces.
+    if whole := _found(text, folders):
+        return (whole,)
+    words = text.split()
+    paths = [_found(word, folders) for word in words]
+    missing = [word for word, path in zip(words, paths, strict=True) if path is None]
+    if missing or not words:
+        name = text if len(missing) == len(words) else missing[0]
+        places = " or ".join(map(str, dict.fromkeys(folders)))
+        raise UserError(f"{where}: file '{name[:SHOWN]}' not found in {places}")
+    if len(words) != 2:
+        raise UserError(f"{where}: {len(words)} files on one line; write each file on its own line")
+    return tuple(path for path in paths if path)
+
+
+def _found(text: str, folders: Sequence[Path]) -> Path | None:
+    return next((path for folder in folders if os.path.isfile(path := folder / _expanded(text))), None)
+
+
+def _expanded(text: str) -> str:
+    return os.path.expanduser(os.path.expandvars(text))
+
+
+def refuse_repeated_files(splits: Mapping[str, Iterable[Path]]) -> None:
+    """Raise UserError if a file is part of two splits, or twice of one; a link or a second name counts as the file."""
+    seen: dict[tuple[int, int], tuple[str, Path]] = {}
+    for split, paths in splits.items():
+        for path in paths:
+            status = os.stat(path)
+            before, first = seen.setdefault((status.st_dev, status.st_ino), (split, path))
+            if first is path:
+                continue
+            same = f"{path}" if first == path else f"{path}, the same file as {first},"
+            if before == split:
+                raise UserError(
+                    f"{WHERE}: {same} is listed twice for {split}, so that its samples would count twice; list it once"
+                )
             raise UserError(
-                f"data.reader: the name {name} is used for two arrays; list each feature once, and give the labels another name"
+                f"{WHERE}: {same} is in the splits {before} and {split}, so that {split} would measure samples of {before}; "
+                f"name the files of each split so that none is in both"
             )

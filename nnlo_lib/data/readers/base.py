@@ -1,4 +1,4 @@
-"""Readers: conversion of the original files of a data set to arrays, one shard per call."""
+"""Units and contents of a data set, which each reader returns, and the call of a reader by its name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -41,10 +41,7 @@ class SampleBlock:
 class FilePart:
     """Consecutive samples of one file in a shard.
 
-    Attributes:
-        path: the file.
-        first: number of the first sample in the file, counted from 0.
-        samples: number of samples.
+    `first` is the number of the first of them in the file, counted from 0.
     """
 
     path: Path
@@ -57,7 +54,6 @@ class ConversionUnit:
     """The part of a data set that becomes one shard; units are independent and can be converted in parallel.
 
     Attributes:
-        split: name of the split.
         name: file name of the shard without suffix.
         origin: file that an error about a sample names.
         read: reads the samples from the files again at each call; may raise UserError.
@@ -126,7 +122,6 @@ def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any])
 
     Args:
         reader: name of the module, or `path.py:function`.
-        folder: folder of the original files.
         shard_size: maximum number of samples per shard; the reader tfrecord ignores it.
         options: further keyword arguments of the reader.
     """
@@ -146,7 +141,6 @@ def contents_of_arrays(
     Args:
         splits: inputs (n, ...) and labels (n, ...) by split: `train`, and `validation` and `test` if any.
         origin: file that an error about a sample names.
-        shard_size: maximum number of samples per shard.
 
     Raises:
         UserError: if a split has more inputs than labels, or fewer.
@@ -158,24 +152,19 @@ def contents_of_arrays(
             )
     return DatasetContents(
         tuple(
-            ConversionUnit(split, name, origin, partial(_block, inputs[start:end], labels[start:end]))
+            ConversionUnit(split, name, origin, partial(SampleBlock, (inputs[start:end],), labels[start:end]))
             for split, (inputs, labels) in splits.items()
             for name, start, end in shard_ranges(split, len(labels), shard_size, inputs[:1].nbytes)
         )
     )
 
 
-def _block(inputs: Array, labels: Array) -> SampleBlock:
-    return SampleBlock((inputs,), labels)
-
-
 def shard_ranges(split: str, samples: int, shard_size: int, sample_bytes: int) -> list[tuple[str, int, int]]:
     """Return (name, first sample, end) of each shard of samples 0..samples-1.
 
     Args:
-        split: name of the split, the first part of names like train-00000-of-00006.
+        split: first part of names like train-00000-of-00006.
         samples: number of samples of the split.
-        shard_size: maximum number of samples per shard.
         sample_bytes: size of a stored sample in bytes; a shard of several samples has at most MAX_SHARD_BYTES.
     """
     shard_size = max(1, min(shard_size, MAX_SHARD_BYTES // max(1, sample_bytes)))

@@ -1,11 +1,4 @@
-"""Reader `folder`: images in one folder per class, with or without splits.
-
-What is in one folder of images: folders, images, and counts of what is neither.
-
-The images below a folder by split and class: <split>/<class>/*, or <class>/* without splits.
-
-Reader of images in one folder per class: <split>/<class>/*, or <class>/* without splits.
-"""
+"""Reader `folder`: images in one folder per class, <split>/<class>/*, or <class>/* without splits."""
 
 import hashlib
 import os
@@ -25,79 +18,6 @@ from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBl
 from nnlo_lib.data.readers.image import ColorMode, ImageError, Resize, decode, resized
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-HIDDEN, OTHER_SUFFIX, SPECIAL = "hidden", "with other suffixes", "neither files nor folders"
-
-Skipped = Counter[str]  # number of files that are not used, by the reason
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Names of the folders and of the images in one folder, sorted; links count as what they lead to."""
-
-    folders: tuple[str, ...]
-    images: tuple[str, ...]
-
-    @classmethod
-    def of(cls, folder: Path, skipped: Skipped) -> "Listing":
-        """Return the listing of `folder`, and count in `skipped` what is neither a folder nor an image.
-
-        Raises UserError if the folder cannot be read, or if an image is a link that leads nowhere.
-        """
-        try:
-            with os.scandir(folder) as entries:
-                kinds = [(entry.name, _kind(entry)) for entry in entries]
-        except OSError as error:
-            raise UserError(f"cannot read {folder}: {error.strerror}") from error
-        skipped.update(kind for _, kind in kinds if kind not in ("folder", "image"))
-        return cls(_names(kinds, "folder"), _names(kinds, "image"))
-
-
-def _names(kinds: Iterable[tuple[str, str]], wanted: str) -> tuple[str, ...]:
-    return tuple(sorted(name for name, kind in kinds if kind == wanted))
-
-
-def _kind(entry: os.DirEntry[str]) -> str:
-    if not is_visible(entry.name):
-        return HIDDEN
-    if entry.is_dir():
-        return "folder"
-    image = entry.name.lower().endswith(IMAGE_SUFFIXES)
-    if image and entry.is_symlink() and not os.path.exists(entry.path):
-        raise UserError(f"{entry.path}: the link leads to no file; remove the link or restore the file")
-    if not entry.is_file():
-        return SPECIAL
-    return "image" if image else OTHER_SUFFIX
-
-
-def images_below(root: Path, place: str, skipped: Skipped) -> Iterator[str]:
-    """Yield the paths below `root` of all images in the folder `place` and its subfolders.
-
-    Args:
-        root: folder to which the paths are relative.
-        place: path of a folder below `root`.
-        skipped: counts of the other files.
-    Raises:
-        UserError: if a link leads to a folder that contains it.
-    """
-    return _below(root, place, skipped, (os.path.realpath(root),))
-
-
-def _below(root: Path, place: str, skipped: Skipped, above: tuple[str, ...]) -> Iterator[str]:
-    above = descend(above, root / place)
-    listing = Listing.of(root / place, skipped)
-    yield from (f"{place}/{name}" for name in listing.images)
-    for name in listing.folders:
-        yield from _below(root, f"{place}/{name}", skipped, above)
-
-
-def descend(above: tuple[str, ...], folder: Path) -> tuple[str, ...]:
-    """Return the real paths `above`, followed by that of `folder`. Raises UserError if it is one of `above`."""
-    real = os.path.realpath(folder)
-    if real in above:
-        raise UserError(f"{folder}: a link to a folder that contains the link; remove the link")
-    return (*above, real)
-
-
 # The names that Hugging Face datasets knows, in lower case.
 SPLIT_NAMES = {
     "train": ("train", "training"),
@@ -106,150 +26,10 @@ SPLIT_NAMES = {
 }
 SPLITS = {name: split for split, names in SPLIT_NAMES.items() for name in names}
 LAYOUT = "expected <split>/<class>/<image> with the splits train and test (or val), or <class>/<image>"
+HIDDEN, OTHER_SUFFIX, SPECIAL = "hidden", "with other suffixes", "neither files nor folders"
 OUTSIDE = "outside the folders of the classes"
-
 LabeledPath = tuple[str, int]  # path below the folder, class
-
-
-@dataclass(frozen=True)
-class ImageTree:
-    """Images below the folder `root`.
-
-    Attributes:
-        root: folder of the splits or of the classes.
-        classes: names of the classes, sorted.
-        splits: images of each split, ordered by the hash of their path, which mixes the classes.
-        divided: True if there are folders of splits; otherwise all images are in `train`.
-        skipped: number of files that are not used, by the reason.
-    """
-
-    root: Path
-    classes: tuple[str, ...]
-    splits: Mapping[str, Sequence[LabeledPath]]
-    divided: bool
-    skipped: Skipped
-
-    @classmethod
-    def of(cls, folder: Path) -> "ImageTree":
-        """Return the images below `folder`. Raises UserError if they are not in one of the two layouts."""
-        skipped = Skipped()
-        root, listing = _top(folder, skipped)
-        prefixes = _prefixes(root, listing)
-        listings = _split_listings(root, listing, prefixes, skipped)
-        classes = listings["train"].folders
-        _check_classes(root / prefixes["train"], classes)
-        splits = {
-            split: _images(root, prefixes[split], listings[split], classes, skipped) for split in prefixes
-        }
-        return cls(root, classes, splits, bool(prefixes["train"]), skipped)
-
-
-def _top(folder: Path, skipped: Skipped) -> tuple[Path, Listing]:
-    """Return the folder of the splits or classes: the first with several folders, a split, or images below.
-
-    Archives often have a single top folder, with files such as README.txt beside it.
-    """
-    listing, above = Listing.of(folder, skipped), descend((), folder)
-    while len(listing.folders) == 1 and not listing.images and not _split_names(listing):
-        inner = folder / listing.folders[0]
-        above = descend(above, inner)
-        inside = Listing.of(inner, found := Skipped())
-        if not inside.folders:
-            break
-        skipped.update(found)
-        folder, listing = inner, inside
-    return folder, listing
-
-
-def _split_names(listing: Listing) -> list[str]:
-    return [name for name in listing.folders if name.lower() in SPLITS]
-
-
-def _prefixes(folder: Path, listing: Listing) -> dict[str, str]:
-    """Return the path prefix of each split below `folder`; {"train": ""} if there are no split folders."""
-    names = _split_names(listing)
-    if not names:
-        return {"train": ""}
-    prefixes = {SPLITS[name.lower()]: f"{name}/" for name in names}
-    if "train" not in prefixes or len(prefixes) < len(names):
-        raise UserError(f"{folder}: the folders {' and '.join(names)} are not a set of splits; {LAYOUT}")
-    if "test" not in prefixes and "validation" in prefixes:
-        prefixes["test"] = prefixes.pop("validation")
-    return prefixes
-
-
-def _split_listings(
-    root: Path, listing: Listing, prefixes: Mapping[str, str], skipped: Skipped
-) -> dict[str, Listing]:
-    """Return what is in the folder of each split, and count what is outside the folders of the classes.
-
-    Args:
-        root: folder of the splits or of the classes.
-        listing: contents of `root`.
-        prefixes: path prefix of each split below `root`.
-        skipped: counts of the files that are not used.
-    """
-    skipped[OUTSIDE] += len(listing.images)
-    if not prefixes["train"]:
-        return {"train": listing}
-    for name in sorted(set(listing.folders) - set(_split_names(listing))):
-        skipped[f"in the folder {name} beside the splits"] += sum(
-            len(files) for *_, files in os.walk(root / name)
-        )
-    listings = {split: Listing.of(root / prefix, skipped) for split, prefix in prefixes.items()}
-    skipped[OUTSIDE] += sum(len(each.images) for each in listings.values())
-    return listings
-
-
-def _check_classes(folder: Path, classes: Sequence[str]) -> None:
-    if not classes:
-        raise UserError(f"{folder}: no folders of images found; {LAYOUT}")
-    if len(classes) == 1:
-        raise UserError(f"{folder}: only one class of images found ({classes[0]}); {LAYOUT}")
-
-
-def _images(
-    root: Path, prefix: str, listing: Listing, classes: Sequence[str], skipped: Skipped
-) -> list[LabeledPath]:
-    """Return the images of all classes of a split, ordered by the hash of their path.
-
-    Args:
-        root: folder of the splits or of the classes.
-        prefix: path of the split below `root` with a slash at the end; empty if there are no splits.
-        listing: contents of the folder of the split.
-        classes: names of all classes in the order of their numbers.
-        skipped: counts of the files that are not used.
-    """
-    images = []
-    for name in listing.folders:
-        if name not in classes:
-            raise UserError(
-                f"{root / prefix}: the class {name} does not exist in train; add it to train, or remove it"
-            )
-        paths = list(images_below(root, prefix + name, skipped))
-        if not paths:
-            raise UserError(f"{root / prefix / name}: no image found ({' '.join(IMAGE_SUFFIXES)}); {LAYOUT}")
-        _check_no_splits(root, prefix + name, paths)
-        images += [(path, classes.index(name)) for path in paths]
-    return sorted(images, key=lambda image: _hash(image[0].removeprefix(prefix)))
-
-
-def _check_no_splits(root: Path, place: str, paths: Sequence[str]) -> None:
-    """Raise UserError if a class has folders of several splits, whose images would be mixed.
-
-    Args:
-        root: folder of the splits or of the classes.
-        place: path of the folder of the class below `root`.
-        paths: paths of its images below `root`.
-    """
-    inner = {path.removeprefix(f"{place}/").partition("/")[0] for path in paths}
-    if len({SPLITS[name.lower()] for name in inner if name.lower() in SPLITS}) > 1:
-        raise UserError(f"{root / place}: folders of splits inside the folder of a class; {LAYOUT}")
-
-
-def _hash(path: str) -> bytes:
-    # File names on Linux are bytes, which need not be valid UTF-8.
-    return hashlib.blake2b(os.fsencode(path), digest_size=8).digest()
+Skipped = Counter[str]  # number of files that are not used, by the reason
 
 
 def read(
@@ -265,13 +45,12 @@ def read(
     """Return the contents of the image folders.
 
     Classes are the sorted names of the folders; samples are ordered by the hash of their path, which mixes
-    the classes. The usual names of splits in any case are known (`image_tree.SPLIT_NAMES`); if the only split
+    the classes. The usual names of splits in any case are known (`SPLIT_NAMES`); if the only split
     beside `train` is `validation`, it is used as the test split. Links are followed. Hidden files and files with
     other suffixes are ignored; their numbers are printed.
 
     Args:
         folder: folder of the splits or of the classes, or of a single folder with these.
-        shard_size: maximum number of images per shard.
         size: side of the stored images, in pixels.
         resize: method, see `readers.image.resized`.
         colour: stored channels, "rgb" (3) or "grey" (1).
@@ -284,7 +63,9 @@ def read(
             have, or if a link leads to nothing or to a folder that contains it.
     """
     tree = ImageTree.of(folder)
-    _print_skipped(tree)
+    counts = [f"{count:,} {reason}" for reason, count in sorted(tree.skipped.items()) if count]
+    if counts:
+        _print_once(f"{tree.root}: skipped files: {', '.join(counts)}")
     splits = tree.splits if tree.divided else _divided(tree.splits["train"], test_fraction)
     units, sample_bytes = [], size * size * (3 if colour == "rgb" else 1)
     for split, images in splits.items():
@@ -293,13 +74,6 @@ def read(
             files = tuple(tree.root / path for path, _ in images[start:end])
             units.append(ConversionUnit(split, name, tree.root, block, files=files))
     return DatasetContents(tuple(units), class_names=tree.classes)
-
-
-def _print_skipped(tree: ImageTree) -> None:
-    """Print to stderr how many files are not used."""
-    counts = [f"{count:,} {reason}" for reason, count in sorted(tree.skipped.items()) if count]
-    if counts:
-        _print_once(f"{tree.root}: skipped files: {', '.join(counts)}")
 
 
 @cache
@@ -345,3 +119,179 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Names of the folders and of the images in one folder, sorted; links count as what they lead to."""
+
+    folders: tuple[str, ...]
+    images: tuple[str, ...]
+
+    @classmethod
+    def of(cls, folder: Path, skipped: Skipped) -> "Listing":
+        """Return the listing of `folder`, and count in `skipped` what is neither a folder nor an image.
+
+        Raises UserError if the folder cannot be read, or if an image is a link that leads nowhere.
+        """
+        try:
+            with os.scandir(folder) as entries:
+                kinds = [(entry.name, _kind(entry)) for entry in entries]
+        except OSError as error:
+            raise UserError(f"cannot read {folder}: {error.strerror}") from error
+        skipped.update(kind for _, kind in kinds if kind not in ("folder", "image"))
+        return cls(_names(kinds, "folder"), _names(kinds, "image"))
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if not is_visible(entry.name):
+        return HIDDEN
+    if entry.is_dir():
+        return "folder"
+    image = entry.name.lower().endswith(IMAGE_SUFFIXES)
+    if image and entry.is_symlink() and not os.path.exists(entry.path):
+        raise UserError(f"{entry.path}: the link leads to no file; remove the link or restore the file")
+    if not entry.is_file():
+        return SPECIAL
+    return "image" if image else OTHER_SUFFIX
+
+
+def _names(kinds: Iterable[tuple[str, str]], wanted: str) -> tuple[str, ...]:
+    return tuple(sorted(name for name, kind in kinds if kind == wanted))
+
+
+@dataclass(frozen=True)
+class ImageTree:
+    """Images below the folder `root`.
+
+    Attributes:
+        root: folder of the splits or of the classes.
+        classes: names of the classes, sorted.
+        splits: images of each split, ordered by the hash of their path, which mixes the classes.
+        divided: True if there are folders of splits; otherwise all images are in `train`.
+        skipped: number of files that are not used, by the reason.
+    """
+
+    root: Path
+    classes: tuple[str, ...]
+    splits: Mapping[str, Sequence[LabeledPath]]
+    divided: bool
+    skipped: Skipped
+
+    @classmethod
+    def of(cls, folder: Path) -> "ImageTree":
+        """Return the images below `folder`. Raises UserError if they are not in one of the two layouts."""
+        skipped = Skipped()
+        root, listing = _top(folder, skipped)
+        prefixes = _prefixes(root, listing)
+        listings = _split_listings(root, listing, prefixes, skipped)
+        classes = listings["train"].folders
+        _check_classes(root / prefixes["train"], classes)
+        splits = {
+            split: _images(root, prefixes[split], listings[split], classes, skipped) for split in prefixes
+        }
+        return cls(root, classes, splits, bool(prefixes["train"]), skipped)
+
+
+def _top(folder: Path, skipped: Skipped) -> tuple[Path, Listing]:
+    """Return the folder of the splits or classes: the first with several folders, a split, or images below.
+
+    Archives often have a single top folder, with files such as README.txt beside it.
+    """
+    listing, above = Listing.of(folder, skipped), _descend((), folder)
+    while len(listing.folders) == 1 and not listing.images and not _split_names(listing):
+        inner = folder / listing.folders[0]
+        above = _descend(above, inner)
+        inside = Listing.of(inner, found := Skipped())
+        if not inside.folders:
+            break
+        skipped.update(found)
+        folder, listing = inner, inside
+    return folder, listing
+
+
+def _split_names(listing: Listing) -> list[str]:
+    return [name for name in listing.folders if name.lower() in SPLITS]
+
+
+def _prefixes(folder: Path, listing: Listing) -> dict[str, str]:
+    """Return the path prefix of each split below `folder`; {"train": ""} if there are no split folders."""
+    names = _split_names(listing)
+    if not names:
+        return {"train": ""}
+    prefixes = {SPLITS[name.lower()]: f"{name}/" for name in names}
+    if "train" not in prefixes or len(prefixes) < len(names):
+        raise UserError(f"{folder}: the folders {' and '.join(names)} are not a set of splits; {LAYOUT}")
+    if "test" not in prefixes and "validation" in prefixes:
+        prefixes["test"] = prefixes.pop("validation")
+    return prefixes
+
+
+def _split_listings(
+    root: Path, listing: Listing, prefixes: Mapping[str, str], skipped: Skipped
+) -> dict[str, Listing]:
+    """Return what is in the folder of each split, and count what is outside the folders of the classes."""
+    skipped[OUTSIDE] += len(listing.images)
+    if not prefixes["train"]:
+        return {"train": listing}
+    for name in sorted(set(listing.folders) - set(_split_names(listing))):
+        skipped[f"in the folder {name} beside the splits"] += sum(
+            len(files) for *_, files in os.walk(root / name)
+        )
+    listings = {split: Listing.of(root / prefix, skipped) for split, prefix in prefixes.items()}
+    skipped[OUTSIDE] += sum(len(each.images) for each in listings.values())
+    return listings
+
+
+def _check_classes(folder: Path, classes: Sequence[str]) -> None:
+    if not classes:
+        raise UserError(f"{folder}: no folders of images found; {LAYOUT}")
+    if len(classes) == 1:
+        raise UserError(f"{folder}: only one class of images found ({classes[0]}); {LAYOUT}")
+
+
+def _images(
+    root: Path, prefix: str, listing: Listing, classes: Sequence[str], skipped: Skipped
+) -> list[LabeledPath]:
+    """Return the images of all classes of a split, ordered by the hash of their path."""
+    images = []
+    for name in listing.folders:
+        if name not in classes:
+            raise UserError(
+                f"{root / prefix}: the class {name} does not exist in train; add it to train, or remove it"
+            )
+        paths = list(_images_below(root, prefix + name, skipped, _descend((), root)))
+        if not paths:
+            raise UserError(f"{root / prefix / name}: no image found ({' '.join(IMAGE_SUFFIXES)}); {LAYOUT}")
+        _check_no_splits(root, prefix + name, paths)
+        images += [(path, classes.index(name)) for path in paths]
+    # File names on Linux are bytes, which need not be valid UTF-8.
+    names = {path: os.fsencode(path.removeprefix(prefix)) for path, _ in images}
+    return sorted(images, key=lambda image: hashlib.blake2b(names[image[0]], digest_size=8).digest())
+
+
+def _check_no_splits(root: Path, place: str, paths: Sequence[str]) -> None:
+    """Raise UserError if a class, in the folder `place`, has folders of several splits, whose images would be mixed."""
+    inner = {path.removeprefix(f"{place}/").partition("/")[0] for path in paths}
+    if len({SPLITS[name.lower()] for name in inner if name.lower() in SPLITS}) > 1:
+        raise UserError(f"{root / place}: folders of splits inside the folder of a class; {LAYOUT}")
+
+
+def _images_below(root: Path, place: str, skipped: Skipped, above: tuple[str, ...]) -> Iterator[str]:
+    """Yield the paths below `root` of all images in its folder `place` and the subfolders; count other files.
+
+    `above` are the real paths of the folders above. Raises UserError if a link leads to a folder that contains it.
+    """
+    above = _descend(above, root / place)
+    listing = Listing.of(root / place, skipped)
+    yield from (f"{place}/{name}" for name in listing.images)
+    for name in listing.folders:
+        yield from _images_below(root, f"{place}/{name}", skipped, above)
+
+
+def _descend(above: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """Return the real paths `above`, followed by that of `folder`. Raises UserError if it is one of `above`."""
+    real = os.path.realpath(folder)
+    if real in above:
+        raise UserError(f"{folder}: a link to a folder that contains the link; remove the link")
+    return (*above, real)

@@ -1,11 +1,7 @@
-"""Reader `idx`: MNIST's format.
-
-The IDX format, plain or gzipped.
+"""Reader `idx` of data sets in the layout of MNIST: four IDX files, plain or gzipped.
 
 An IDX file has two zero bytes, one byte for the type (8: unsigned byte), one for the number of dimensions,
 each dimension as a big-endian 32-bit integer, then the values in C order, big-endian.
-
-Reader of data sets in the layout of MNIST: four IDX files, plain or gzipped.
 
 The name of a file ends with the number of dimensions and the type, such as idx3-ubyte; the header must agree.
 """
@@ -34,6 +30,7 @@ TYPES: dict[str, tuple[int, np.dtype[Any]]] = {
     "float": (0x0D, np.dtype(">f4")),
     "double": (0x0E, np.dtype(">f8")),
 }
+SPLITS = {"train": "train", "test": "t10k|test"}
 
 
 @dataclass(frozen=True)
@@ -78,13 +75,7 @@ class IdxFile:
 
 
 def open_idx(path: Path, dimensions: int, kind: str = "ubyte") -> IdxFile:
-    """Return the IDX file. Raises UserError if its header is wrong or does not fit the file size.
-
-    Args:
-        path: the file.
-        dimensions: expected number of dimensions.
-        kind: expected type of the values, a key of TYPES.
-    """
+    """Return the IDX file of `kind`, a key of TYPES. Raises UserError if its header is wrong or does not fit the size."""
     with open_decompressed(path) as stream:
         start, sizes = stream.read(4), stream.read(4 * dimensions)
     code, dtype = TYPES[kind]
@@ -102,9 +93,6 @@ def open_idx(path: Path, dimensions: int, kind: str = "ubyte") -> IdxFile:
             f"{path}: the header declares {declared:,} bytes, but the file has {held:,}; download or copy it again"
         )
     return idx
-
-
-SPLITS = {"train": "train", "test": "t10k|test"}
 
 
 def read(folder: Path, shard_size: int) -> DatasetContents:
@@ -134,12 +122,10 @@ def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[C
 
 
 def _find(folder: Path, prefix: str, content: str, usual: str) -> IdxFile:
-    """Return the only file of a split with this content.
+    """Return the only file of a split with this content, images or labels.
 
     Args:
-        folder: folder of the files.
         prefix: first words of the names of the files of the split, separated by |.
-        content: images or labels.
         usual: end of the usual file name, for the error message.
     """
     pattern = re.compile(rf"({prefix})-{content}[-.]idx(\d)-({'|'.join(TYPES)})(\.gz)?")

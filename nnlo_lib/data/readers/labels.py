@@ -1,10 +1,6 @@
-"""Labels of the user's arrays: rule, classes, checks.
+"""Labels of the user's arrays: the classes in all files of a data set, and the rule that converts the labels.
 
-Label array of a file after the user's function has changed it.
-
-Rule that converts the labels of the user's arrays, the same for all files, shards and splits.
-
-Search of the classes in the labels of all files of a data set.
+The rule is the same for all files, shards and splits. A function of the user can change the labels before.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,68 +17,8 @@ from nnlo_lib.data.readers.base import Array
 from nnlo_lib.data.readers.user_reader import load_label_adaptor
 
 PROBED_ROWS = 2  # enough to see type and shape without reading the file
-
-
-@dataclass(frozen=True)
-class AdaptedLabels(FileArray):
-    """Labels as the function returns them; `shape` and `dtype` are those of the result.
-
-    Attributes:
-        raw: label array in the file.
-        adaptor: "path.py:function", called with some rows of the array.
-    """
-
-    raw: FileArray
-    adaptor: str
-
-    def blocks(self, start: int, end: int) -> Iterator[Array]:
-        """Yield the labels of rows start..end-1. Raises UserError if the function fails or returns another shape or type."""
-        done = start
-        for block in self.raw.blocks(start, end):
-            labels = adapted_rows(self.raw, self.adaptor, block)
-            found, first = (labels.shape[1:], labels.dtype), (self.shape[1:], self.dtype)
-            if found != first:
-                raise UserError(
-                    f"{self.path}: the label adaptor {self.adaptor} returned samples of {found[0]} {found[1]} from sample "
-                    f"{done} on, but of {first[0]} {first[1]} for sample 0; it must return one shape and type"
-                )
-            done += len(block)
-            yield labels
-
-
-def adapt_labels(raw: FileArray, adaptor: str) -> AdaptedLabels:
-    """Return the labels that the function makes of an array; the first rows show type and shape.
-
-    Args:
-        raw: label array in a file.
-        adaptor: "path.py:function".
-    """
-    probed = adapted_rows(raw, adaptor, raw.rows(0, min(PROBED_ROWS, *raw.shape[:1])))
-    return AdaptedLabels(raw.path, raw.name, (*raw.shape[:1], *probed.shape[1:]), probed.dtype, raw, adaptor)
-
-
-def adapted_rows(raw: FileArray, adaptor: str, rows: Array) -> Array:
-    """Return the function's result for some rows. Raises UserError if it fails or returns no numbers for as many rows.
-
-    Args:
-        raw: label array in a file, for error messages.
-        adaptor: "path.py:function".
-        rows: some rows of the array.
-    """
-    try:
-        labels = np.ascontiguousarray(load_label_adaptor(adaptor)(rows))
-    except USER_CODE_ERRORS as error:
-        raise UserError(
-            f"{raw.path}: the label adaptor {adaptor} failed: {error_with_source_line(error)}"
-        ) from error
-    if labels.shape[:1] != rows.shape[:1] or not is_number(labels.dtype):
-        raise UserError(
-            f"{raw.path}: the label adaptor {adaptor} returned {labels.shape} {labels.dtype} for {len(rows)} samples; it "
-            f"must return one array of numbers with {len(rows)} rows"
-        )
-    return labels
-
-
+SIGNS = (-1, 1)
+FIX = "correct the label, or set data.reader.one_hot: false if the labels are numbers to learn"
 LabelForm = Literal["classes", "one-hot rows", "numbers"]
 
 
@@ -100,13 +36,7 @@ class LabelRule:
     values: tuple[str, ...] | tuple[int, ...] = ()
 
     def convert(self, array: FileArray, start: int, end: int) -> Array:
-        """Return the labels of samples start..end-1 of one file. Raises UserError if they do not fit the rule.
-
-        Args:
-            array: label array of the file.
-            start: first sample.
-            end: last sample + 1.
-        """
+        """Return the labels of samples start..end-1 of one file. Raises UserError if they do not fit the rule."""
         labels = array.rows(start, end)
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
@@ -124,14 +54,6 @@ class LabelRule:
         if not np.array_equal(values[np.minimum(classes, len(values) - 1)], labels):
             raise UserError(f"{array.path}: the file changed while it was read; run again")
         return classes
-
-
-def label_form(array: FileArray, one_hot: bool) -> LabelForm:
-    """Return the form of labels. Only `one_hot`, type and shape decide, so that all files agree."""
-    single = array.shape[1:] in ((), (1,))
-    if single and (one_hot or array.dtype.kind != "f"):
-        return "classes"
-    return "one-hot rows" if one_hot else "numbers"
 
 
 def _text(labels: Array, array: FileArray) -> Array:
@@ -164,38 +86,6 @@ def _refuse_other_than_classes(labels: Array, fits: Array, array: FileArray, sta
             f"{array.path}: the label of sample {start + row} is {shown}, neither a class number nor a "
             f"one-hot row; for regression targets set data.reader.one_hot: false"
         )
-
-
-def refuse_labels_of_wrong_shape(labels: FileArray, one_hot: bool) -> None:
-    """Raise UserError if labels of this type cannot have their shape."""
-    if one_hot and len(labels.shape) > 2:
-        raise UserError(
-            f"{labels.path}: {labels.name} has the shape {labels.shape}, but class labels have the shape (samples,) or, "
-            f"one-hot, (samples, classes); for regression targets set data.reader.one_hot: false"
-        )
-    if is_text(labels.dtype) and labels.shape[1:] not in ((), (1,)):
-        raise UserError(
-            f"{labels.path}: {labels.name} is text of the shape {labels.shape}, but class names have the shape "
-            f"(samples,); name another array in data.reader.labels"
-        )
-
-
-def sample_of(label: object, files: Sequence[FileArray], rule: LabelRule) -> str:
-    """Return the file and the sample that has a label first, for an error message.
-
-    Args:
-        label: the label.
-        files: label arrays that are searched.
-        rule: rule that converts the labels.
-    """
-    for array in files:
-        for row in np.flatnonzero(rule.convert(array, 0, array.shape[0]) == label)[:1]:
-            return f"{array.path}: the label of sample {row} is {label}"
-    raise ValueError(f"no file has the label {label}")
-
-
-SIGNS = (-1, 1)
-FIX = "correct the label, or set data.reader.one_hot: false if the labels are numbers to learn"
 
 
 @dataclass(frozen=True)
@@ -234,7 +124,7 @@ def find_classes(
         UserError: if labels cannot be classes, or if a split has a label that the training files do not have.
     """
     array = files["train"][0]
-    form = label_form(array, one_hot)
+    form = _label_form(array, one_hot)
     if form == "classes" and not is_text(array.dtype):
         return _numbered_classes(files, one_hot, first_class)
     if first_class is not None:
@@ -246,6 +136,14 @@ def find_classes(
         raise UserError(reason)
     values = tuple(labels["train"].tolist())
     return ClassLabels(LabelRule("classes", values), classes=len(values))
+
+
+def _label_form(array: FileArray, one_hot: bool) -> LabelForm:
+    """Return the form of labels. Only `one_hot`, type and shape decide, so that all files agree."""
+    single = array.shape[1:] in ((), (1,))
+    if single and (one_hot or array.dtype.kind != "f"):
+        return "classes"
+    return "one-hot rows" if one_hot else "numbers"
 
 
 def _numbered_classes(
@@ -268,24 +166,18 @@ def _numbered_classes(
 
 
 def _misfit(labels: Array, files: Sequence[FileArray], first_class: int | None) -> str:
-    """Return why labels cannot be class numbers, or an empty string.
-
-    Args:
-        labels: different labels of the training samples, sorted.
-        files: label arrays of the training files.
-        first_class: number of the first class; None: 0.
-    """
+    """Return why labels cannot be class numbers, or an empty string; `labels` are the different ones, sorted."""
     if not len(labels):
         return ""
     first, low, high = first_class or 0, int(labels[0]), int(labels[-1])
     if low < first or (low > first and first_class is None):
         fix = f"set data.reader.first_class: {low} if this is the first class"
         also = f", or {first} if class {first} has no sample" if low > first else ""
-        return f"{sample_of(low, files, LabelRule('classes'))}, the lowest label, but classes start at {first}; {fix}{also}"
+        return f"{_sample_of(low, files)}, the lowest label, but classes start at {first}; {fix}{also}"
     # Some classes may have no sample, but an output for each of 10^9 classes is never meant.
     if high + 1 - first > 2 * len(labels):
         return (
-            f"{sample_of(high, files, LabelRule('classes'))}, but the labels have only {len(labels):,} different values, so "
+            f"{_sample_of(high, files)}, but the labels have only {len(labels):,} different values, so "
             f"that most classes of {first}..{high} have no sample; {FIX}"
         )
     return ""
@@ -305,14 +197,83 @@ def _different_labels(files: Mapping[str, Sequence[FileArray]]) -> dict[str, Arr
 def _untrained_label(labels: Mapping[str, Array], files: Mapping[str, Sequence[FileArray]]) -> str:
     """Return an error about a label that the training samples do not have, or an empty string.
 
-    Args:
-        labels: different labels of each split.
-        files: label arrays by split.
+    `labels` are the different labels of each split, `files` its label arrays.
     """
     for split, found in labels.items():
         for label in np.setdiff1d(found, labels["train"])[:1]:
             return (
-                f"{sample_of(label, files[split], LabelRule('classes'))} in the {split} split, but no training sample has "
+                f"{_sample_of(label, files[split])} in the {split} split, but no training sample has "
                 f"this label; correct the label, add training samples of this class, or remove the sample"
             )
     return ""
+
+
+def _sample_of(label: object, files: Sequence[FileArray]) -> str:
+    """Return the file and the sample that has a class label first, for an error message."""
+    for array in files:
+        for row in np.flatnonzero(LabelRule("classes").convert(array, 0, array.shape[0]) == label)[:1]:
+            return f"{array.path}: the label of sample {row} is {label}"
+    raise ValueError(f"no file has the label {label}")
+
+
+def refuse_labels_of_wrong_shape(labels: FileArray, one_hot: bool) -> None:
+    """Raise UserError if labels of this type cannot have their shape."""
+    if one_hot and len(labels.shape) > 2:
+        raise UserError(
+            f"{labels.path}: {labels.name} has the shape {labels.shape}, but class labels have the shape (samples,) or, "
+            f"one-hot, (samples, classes); for regression targets set data.reader.one_hot: false"
+        )
+    if is_text(labels.dtype) and labels.shape[1:] not in ((), (1,)):
+        raise UserError(
+            f"{labels.path}: {labels.name} is text of the shape {labels.shape}, but class names have the shape "
+            f"(samples,); name another array in data.reader.labels"
+        )
+
+
+@dataclass(frozen=True)
+class AdaptedLabels(FileArray):
+    """Labels as the function returns them; `shape` and `dtype` are those of the result.
+
+    Attributes:
+        raw: label array in the file.
+        adaptor: "path.py:function", called with some rows of the array.
+    """
+
+    raw: FileArray
+    adaptor: str
+
+    def blocks(self, start: int, end: int) -> Iterator[Array]:
+        """Yield the labels of rows start..end-1. Raises UserError if the function fails or returns another shape or type."""
+        done = start
+        for block in self.raw.blocks(start, end):
+            labels = _adapted_rows(self.raw, self.adaptor, block)
+            found, first = (labels.shape[1:], labels.dtype), (self.shape[1:], self.dtype)
+            if found != first:
+                raise UserError(
+                    f"{self.path}: the label adaptor {self.adaptor} returned samples of {found[0]} {found[1]} from sample "
+                    f"{done} on, but of {first[0]} {first[1]} for sample 0; it must return one shape and type"
+                )
+            done += len(block)
+            yield labels
+
+
+def adapt_labels(raw: FileArray, adaptor: str) -> AdaptedLabels:
+    """Return the labels that the function `adaptor` makes of an array; the first rows show type and shape."""
+    probed = _adapted_rows(raw, adaptor, raw.rows(0, min(PROBED_ROWS, *raw.shape[:1])))
+    return AdaptedLabels(raw.path, raw.name, (*raw.shape[:1], *probed.shape[1:]), probed.dtype, raw, adaptor)
+
+
+def _adapted_rows(raw: FileArray, adaptor: str, rows: Array) -> Array:
+    """Return the function's result for some rows. Raises UserError if it fails or returns no numbers for as many rows."""
+    try:
+        labels = np.ascontiguousarray(load_label_adaptor(adaptor)(rows))
+    except USER_CODE_ERRORS as error:
+        raise UserError(
+            f"{raw.path}: the label adaptor {adaptor} failed: {error_with_source_line(error)}"
+        ) from error
+    if labels.shape[:1] != rows.shape[:1] or not is_number(labels.dtype):
+        raise UserError(
+            f"{raw.path}: the label adaptor {adaptor} returned {labels.shape} {labels.dtype} for {len(rows)} samples; it "
+            f"must return one array of numbers with {len(rows)} rows"
+        )
+    return labels

@@ -94,7 +94,6 @@ def read(
 
     Args:
         folder: folder of the image and of the waypoints.
-        shard_size: maximum number of points per shard.
         image: image of the building; None: a floor plan from the seed.
         threshold: brightness that separates walls and free space.
         dark_walls: whether walls are dark.
@@ -106,8 +105,6 @@ def read(
         waypoints: files with the waypoints of each robot; empty: planned paths.
         stops: random stops of a planned path.
         clearance: least distance of a planned path from walls in pixels.
-        scans: scans of a robot.
-        beams: beams of a scan.
         points: points of a beam.
         reach: length of a beam, as a fraction of the longer side.
         coarse: points of a beam in the first search for a wall.
@@ -143,14 +140,7 @@ def read(
 def _places(
     building: Building, validation_scans: int, test_scans: int, _versions: tuple[FileVersion, ...]
 ) -> dict[str, Points]:
-    """Return the places of all scans by split; they are planned once for all calls of `read`.
-
-    Args:
-        building: building and paths.
-        validation_scans: scans of the split `validation`.
-        test_scans: scans of the split `test`.
-        _versions: versions of the files; places of other versions are not returned.
-    """
+    """Return the places of all scans by split; they are planned once for all calls of `read` with the same files."""
     space = building.space
     places = {"train": np.concatenate(building.paths(space))}
     for split, count in (("validation", validation_scans), ("test", test_scans)):
@@ -172,12 +162,9 @@ def _version(path: Path) -> FileVersion:
 def _block(
     building: Building, settings: tuple[int, int, float, int, int, float], places: Points
 ) -> SampleBlock:
-    """Return the points of some scans.
+    """Return the points of the scans at `places`, (scans, 2) in pixels.
 
-    Args:
-        building: the building.
-        settings: beams, points, reach, coarse, fine and exponent of the scanner.
-        places: places of the scans, (scans, 2) in pixels.
+    The settings are beams, points, reach, coarse, fine and exponent of the scanner.
     """
     space = building.space
     found, occupied = Scanner(space, *settings).scan(places)

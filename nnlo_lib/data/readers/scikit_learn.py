@@ -1,8 +1,6 @@
-"""Readers `digits` and `diabetes`, embedded in scikit-learn.
+"""Readers of two data sets in scikit-learn: handwritten digits of 8x8 pixels, and the diabetes study.
 
-Reader of scikit-learn's diabetes study: ten measurements per patient, disease progression after a year.
-
-Reader of scikit-learn's handwritten digits: one CSV (gzipped or not), a row per 8x8 image and label.
+The study has ten measurements per patient, and the progression of the disease after a year.
 """
 
 from pathlib import Path
@@ -15,46 +13,8 @@ from nnlo_lib.data.readers.base import Array, DatasetContents, Labels, contents_
 
 MEASUREMENTS, TARGET = "diabetes_data_raw.csv.gz", "diabetes_target.csv.gz"
 COLUMNS = 10  # age, sex, body mass index, blood pressure, six blood serum values
-TEST_EVERY = 5
-
-
-def read_diabetes(folder: Path, shard_size: int) -> DatasetContents:
-    """Return the contents of both tables as float32.
-
-    Every fifth patient in file order is a test sample (354 + 88).
-    """
-    features, labels = _table(folder, MEASUREMENTS, COLUMNS), _table(folder, TARGET, 1)[:, 0]
-    if len(features) != len(labels):
-        raise UserError(
-            f"{folder}: {len(features)} patients, but {len(labels)} targets; fetch both files again"
-        )
-    test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
-    return contents_of_arrays(
-        {split: (features[mask], labels[mask]) for split, mask in {"train": ~test, "test": test}.items()},
-        folder / MEASUREMENTS,
-        shard_size,
-    )
-
-
-def _table(folder: Path, name: str, columns: int) -> Array:
-    path = find_plain_or_gzip(folder, name)
-    if path is None:
-        raise UserError(
-            f"{folder / name}: file not found; fetch it: python scripts/fetch.py --dataset diabetes"
-        )
-    with open_decompressed(path) as stream:
-        try:
-            table = np.loadtxt(stream, dtype=np.float32, ndmin=2)
-        except ValueError as error:
-            raise UserError(
-                f"{path}: not a table of the diabetes data set ({error}); fetch it again"
-            ) from error
-    if table.shape[1] != columns:
-        raise UserError(f"{path}: rows have {table.shape[1]} numbers instead of {columns}; fetch it again")
-    return table
-
-
 PIXELS = 64
+TEST_EVERY = 5
 
 
 def read_digits(folder: Path, shard_size: int) -> DatasetContents:
@@ -98,3 +58,39 @@ def _is_test(labels: Labels) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         # scikit-learn's file has no official split.
         test[np.flatnonzero(labels == label)[TEST_EVERY - 1 :: TEST_EVERY]] = True
     return test
+
+
+def read_diabetes(folder: Path, shard_size: int) -> DatasetContents:
+    """Return the contents of both tables as float32.
+
+    Every fifth patient in file order is a test sample (354 + 88).
+    """
+    features, labels = _table(folder, MEASUREMENTS, COLUMNS), _table(folder, TARGET, 1)[:, 0]
+    if len(features) != len(labels):
+        raise UserError(
+            f"{folder}: {len(features)} patients, but {len(labels)} targets; fetch both files again"
+        )
+    test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
+    return contents_of_arrays(
+        {split: (features[mask], labels[mask]) for split, mask in {"train": ~test, "test": test}.items()},
+        folder / MEASUREMENTS,
+        shard_size,
+    )
+
+
+def _table(folder: Path, name: str, columns: int) -> Array:
+    path = find_plain_or_gzip(folder, name)
+    if path is None:
+        raise UserError(
+            f"{folder / name}: file not found; fetch it: python scripts/fetch.py --dataset diabetes"
+        )
+    with open_decompressed(path) as stream:
+        try:
+            table = np.loadtxt(stream, dtype=np.float32, ndmin=2)
+        except ValueError as error:
+            raise UserError(
+                f"{path}: not a table of the diabetes data set ({error}); fetch it again"
+            ) from error
+    if table.shape[1] != columns:
+        raise UserError(f"{path}: rows have {table.shape[1]} numbers instead of {columns}; fetch it again")
+    return table

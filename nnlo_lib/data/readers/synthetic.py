@@ -30,12 +30,9 @@ def read(
 
     Args:
         folder: folder that errors name; no file is read.
-        shard_size: maximum number of samples per shard.
-        shape: shape of a sample.
         classes: number of classes; sample i has the class i modulo `classes`.
         samples: number of training samples.
         test_samples: number of test samples; 0: no test split.
-        seed: seed of all samples.
         content: classes: the mean of a pattern of the class and of noise; noise: noise, which has nothing to be
             learned; zeros: zeros of class 0, as in PyDTNN.
     """
@@ -52,17 +49,7 @@ def read(
 def _block(
     shape: tuple[int, ...], classes: int, seed: int, content: Content, split: str, start: int, end: int
 ) -> SampleBlock:
-    """Return samples start..end-1 of a split.
-
-    Args:
-        shape: shape of a sample.
-        classes: number of classes.
-        seed: seed of all samples.
-        content: what the samples have.
-        split: name of the split.
-        start: first sample.
-        end: last sample + 1.
-    """
+    """Return samples start..end-1 of a split."""
     if content == "zeros":
         return SampleBlock((np.zeros((end - start, *shape), np.uint8),), np.zeros(end - start, np.int64))
     labels = np.arange(start, end) % classes
@@ -79,14 +66,7 @@ def _pattern(seed: int, label: int, shape: tuple[int, ...]) -> Array:
 
 
 def _drawn(seed: int, purpose: str, number: int, shape: tuple[int, ...]) -> Array:
-    """Return bytes of one random stream.
-
-    Args:
-        seed: seed of all samples.
-        purpose: name of the split, or `class`.
-        number: number of the sample or class.
-        shape: shape of the sample.
-    """
+    """Return the bytes of a sample, whose split is the purpose, or of the pattern of a class (purpose `class`)."""
     stream = np.random.Philox(derive_seed(seed, f"synthetic {purpose}", number))
     words = stream.random_raw(-(-prod(shape) // 8)).astype("<u8")
     return words.view(np.uint8)[: prod(shape)].reshape(shape).copy()

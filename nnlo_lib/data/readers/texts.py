@@ -1,6 +1,6 @@
 """Reader of texts in one folder per class, as word numbers: <split>/<class>/*.txt, like the film reviews of IMDB.
 
-Numbers of the words of texts, by the frequency of the words in the training texts.
+Words are numbered by their frequency in the training texts.
 """
 
 import hashlib
@@ -21,45 +21,8 @@ from nnlo_lib.data.readers.base import Array, ConversionUnit, DatasetContents, S
 PADDING, UNKNOWN = 0, 1  # numbers that are no words
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 MARKUP = re.compile(r"<[^>]*>")
-
-
-def words_of(text: str) -> list[str]:
-    """Return the words of a text in lower case, without markup, punctuation and underscores."""
-    return WORD.findall(MARKUP.sub(" ", text).lower())
-
-
-def vocabulary(texts: Iterable[str], size: int) -> dict[str, int]:
-    """Return the numbers of the most frequent words, from 2 on; of equally frequent words, the first in the alphabet.
-
-    Args:
-        texts: training texts.
-        size: number of words, including padding and unknown words.
-    """
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(words_of(text))
-    ranked = sorted(counts, key=lambda word: (-counts[word], word))
-    return {word: number for number, word in enumerate(ranked[: size - 2], UNKNOWN + 1)}
-
-
-def encoded(texts: Sequence[str], numbers: Mapping[str, int], length: int) -> Array:
-    """Return the numbers of the first words of each text, (texts, length) of int32, with padding at the end.
-
-    Args:
-        texts: the texts.
-        numbers: numbers of the known words.
-        length: number of words that are kept.
-    """
-    rows = np.full((len(texts), length), PADDING, np.int32)
-    for row, text in zip(rows, texts, strict=True):
-        found = [numbers.get(word, UNKNOWN) for word in words_of(text)[:length]]
-        row[: len(found)] = found
-    return rows
-
-
 SPLITS = ("train", "validation", "test")
 BYTES_PER_WORD = 4
-
 LabeledText = tuple[Path, int]  # file, class
 
 
@@ -71,7 +34,6 @@ def read(folder: Path, shard_size: int, *, words: int = 10_000, length: int = 50
 
     Args:
         folder: folder of the splits, or of a single folder with these.
-        shard_size: maximum number of texts per shard.
         words: size of the vocabulary, with 0 for padding and 1 for other words.
         length: words of a text that are kept, the first ones.
 
@@ -128,14 +90,7 @@ def _texts(split: Path, classes: list[str]) -> list[LabeledText]:
 
 
 def _block(texts: list[LabeledText], training: tuple[Path, ...], words: int, length: int) -> SampleBlock:
-    """Return the texts of a shard as numbers.
-
-    Args:
-        texts: texts of the shard.
-        training: all training texts, which determine the numbers.
-        words: size of the vocabulary.
-        length: words of a text that are kept.
-    """
+    """Return the texts of a shard as numbers, which all training texts determine."""
     numbers = _numbers(training, words, tuple(file_version(path) for path in training))
     rows = encoded([_text(path) for path, _ in texts], numbers, length)
     return SampleBlock((rows,), np.array([label for _, label in texts], np.int64))
@@ -143,13 +98,7 @@ def _block(texts: list[LabeledText], training: tuple[Path, ...], words: int, len
 
 @lru_cache(maxsize=1)
 def _numbers(training: tuple[Path, ...], words: int, _versions: tuple[FileVersion, ...]) -> dict[str, int]:
-    """Return the vocabulary, which is made once for all shards.
-
-    Args:
-        training: all training texts.
-        words: size of the vocabulary.
-        _versions: versions of the files; a vocabulary of other versions is not returned.
-    """
+    """Return the vocabulary of one version of the files, which is made once for all shards."""
     return vocabulary((_text(path) for path in training), words)
 
 
@@ -158,3 +107,29 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: no text in UTF-8 ({error}); replace or remove the file") from error
+
+
+def vocabulary(texts: Iterable[str], size: int) -> dict[str, int]:
+    """Return the numbers of the most frequent words, from 2 on; of equally frequent words, the first in the alphabet.
+
+    The size of the vocabulary includes padding and unknown words.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(words_of(text))
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))
+    return {word: number for number, word in enumerate(ranked[: size - 2], UNKNOWN + 1)}
+
+
+def encoded(texts: Sequence[str], numbers: Mapping[str, int], length: int) -> Array:
+    """Return the numbers of the first words of each text, (texts, length) of int32, with padding at the end."""
+    rows = np.full((len(texts), length), PADDING, np.int32)
+    for row, text in zip(rows, texts, strict=True):
+        found = [numbers.get(word, UNKNOWN) for word in words_of(text)[:length]]
+        row[: len(found)] = found
+    return rows
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in lower case, without markup, punctuation and underscores."""
+    return WORD.findall(MARKUP.sub(" ", text).lower())

@@ -1,11 +1,7 @@
-"""Records of a TFRecord file and the parser of tf.train.Example.
-
-Parser of tf.train.Example, the record in TFRecords: named features of bytes, floats or integers.
-
-The records of a TFRecord file, plain or compressed by gzip.
+"""Records of a TFRecord file, plain or compressed by gzip, and the parser of tf.train.Example.
 
 A record consists of its length (8 bytes, little endian), the masked CRC-32C of the length, the data, and
-their masked CRC-32C.
+their masked CRC-32C. The data are a tf.train.Example: named features of bytes, floats or integers.
 """
 
 import gzip
@@ -21,6 +17,7 @@ import google_crc32c
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.gzip_content import CONTENT_CHUNK_BYTES, DEFLATE_LIMIT, GZIP_MAGIC
 
+HEADER, FOOTER = 12, 4  # bytes before and after the data of a record
 # Code of the type in protobuf's FieldDescriptorProto.Type, and name of the message.
 NUMBERS = {
     "bytes": (12, "BytesList"),
@@ -29,6 +26,85 @@ NUMBERS = {
 }
 # Codes of FieldDescriptorProto.Type and of FieldDescriptorProto.Label.
 MESSAGE, OPTIONAL, REPEATED = 11, 1, 3
+
+
+class RecordError(ValueError):
+    """Reason why a record cannot be used; `lost` is True if the next record cannot be located either."""
+
+    def __init__(self, reason: str, lost: bool = False) -> None:
+        super().__init__(f"{reason}; the rest of the file cannot be read" if lost else reason)
+        self.lost = lost
+
+
+def read_records(path: Path) -> Iterator[tuple[int, int, bytes | RecordError]]:
+    """Yield (number, byte offset, data) of each record, with a RecordError in place of damaged data.
+
+    The offset counts decompressed bytes. Raises UserError if the file cannot be read.
+    """
+    offset = number = 0
+    try:
+        compressed = _is_compressed(path)
+        end = path.stat().st_size * (DEFLATE_LIMIT if compressed else 1)
+        with cast(BinaryIO, gzip.open(path)) if compressed else path.open("rb") as file:
+            while (item := _record(file, end - offset)) is not None:
+                yield number, offset, item
+                # Records have no marks; only the length of a record leads to the next one.
+                if isinstance(item, RecordError) and item.lost:
+                    return
+                offset, number = file.tell(), number + 1
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _is_compressed(path: Path) -> bool:
+    """Return True if the file starts like gzip and not like a record, whose length can be the same bytes."""
+    with path.open("rb") as file:
+        start = file.read(HEADER)
+    return start.startswith(GZIP_MAGIC) and start[8:] != struct.pack("<I", _masked_crc(start[:8]))
+
+
+def _record(file: BinaryIO, left: int) -> bytes | RecordError | None:
+    """Return the data of the next record, a RecordError, or None at the end of the file.
+
+    `left` is an upper bound of the bytes up to the end of the file.
+    """
+    try:
+        header = file.read(HEADER)
+        return _content(file, header, left) if header else None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return RecordError(f"damaged gzip stream ({error})", lost=True)
+
+
+def _content(file: BinaryIO, header: bytes, left: int) -> bytes | RecordError:
+    """Return the data of a record, or a RecordError; the header has the length of the data and its checksum."""
+    if len(header) < HEADER:
+        return RecordError("truncated", lost=True)
+    length, check = struct.unpack("<QI", header)
+    if _masked_crc(header[:8]) != check:
+        return RecordError("damaged length (the checksum differs)", lost=True)
+    # Before reading, because a faulty writer can give a wrong length a right checksum.
+    if length > left - HEADER - FOOTER:
+        return RecordError(f"declared length of {length:,} bytes, but the file ends earlier", lost=True)
+    data, footer = _bytes(file, length), file.read(FOOTER)
+    if len(footer) < FOOTER:
+        return RecordError("truncated", lost=True)
+    whole = footer == struct.pack("<I", _masked_crc(data))
+    return data if whole else RecordError("damaged (the checksum differs)")
+
+
+def _bytes(file: BinaryIO, count: int) -> bytes:
+    """Return the next `count` bytes, or fewer at the end; the memory follows what is there, not `count`."""
+    chunks = []
+    while count and (chunk := file.read(min(count, CONTENT_CHUNK_BYTES))):
+        chunks.append(chunk)
+        count -= len(chunk)
+    return b"".join(chunks)
+
+
+def _masked_crc(data: bytes) -> int:
+    """Return TFRecord's masked checksum: CRC-32C, rotated right by 15 bits, plus a constant."""
+    crc: int = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def parse(data: bytes) -> dict[str, list[Any]]:
@@ -72,93 +148,3 @@ def _message_class() -> Any:
 
 def _field(message: Any, name: str, number: int, kind: int, label: int, type_name: str | None = None) -> Any:
     return message.field.add(name=name, number=number, type=kind, label=label, type_name=type_name)
-
-
-HEADER, FOOTER = 12, 4  # bytes before and after the data of a record
-
-
-class RecordError(ValueError):
-    """Reason why a record cannot be used; `lost` is True if the next record cannot be located either."""
-
-    def __init__(self, reason: str, lost: bool = False) -> None:
-        super().__init__(f"{reason}; the rest of the file cannot be read" if lost else reason)
-        self.lost = lost
-
-
-def read_records(path: Path) -> Iterator[tuple[int, int, bytes | RecordError]]:
-    """Yield (number, byte offset, data) of each record, with a RecordError in place of damaged data.
-
-    The offset counts decompressed bytes. Raises UserError if the file cannot be read.
-    """
-    offset = number = 0
-    try:
-        compressed = _is_compressed(path)
-        end = path.stat().st_size * (DEFLATE_LIMIT if compressed else 1)
-        with cast(BinaryIO, gzip.open(path)) if compressed else path.open("rb") as file:
-            while (item := _record(file, end - offset)) is not None:
-                yield number, offset, item
-                # Records have no marks; only the length of a record leads to the next one.
-                if isinstance(item, RecordError) and item.lost:
-                    return
-                offset, number = file.tell(), number + 1
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _is_compressed(path: Path) -> bool:
-    """Return True if the file starts like gzip and not like a record, whose length can be the same bytes."""
-    with path.open("rb") as file:
-        start = file.read(HEADER)
-    return start.startswith(GZIP_MAGIC) and start[8:] != struct.pack("<I", _masked_crc(start[:8]))
-
-
-def _record(file: BinaryIO, left: int) -> bytes | RecordError | None:
-    """Return the data of the next record, a RecordError, or None at the end of the file.
-
-    Args:
-        file: stream at the start of the record.
-        left: upper bound of the bytes up to the end of the file.
-    """
-    try:
-        header = file.read(HEADER)
-        return _content(file, header, left) if header else None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        return RecordError(f"damaged gzip stream ({error})", lost=True)
-
-
-def _content(file: BinaryIO, header: bytes, left: int) -> bytes | RecordError:
-    """Return the data of a record, or a RecordError.
-
-    Args:
-        file: stream behind the header of the record.
-        header: length of the data and its checksum.
-        left: upper bound of the bytes from the start of the record to the end of the file.
-    """
-    if len(header) < HEADER:
-        return RecordError("truncated", lost=True)
-    length, check = struct.unpack("<QI", header)
-    if _masked_crc(header[:8]) != check:
-        return RecordError("damaged length (the checksum differs)", lost=True)
-    # Before reading, because a faulty writer can give a wrong length a right checksum.
-    if length > left - HEADER - FOOTER:
-        return RecordError(f"declared length of {length:,} bytes, but the file ends earlier", lost=True)
-    data, footer = _bytes(file, length), file.read(FOOTER)
-    if len(footer) < FOOTER:
-        return RecordError("truncated", lost=True)
-    whole = footer == struct.pack("<I", _masked_crc(data))
-    return data if whole else RecordError("damaged (the checksum differs)")
-
-
-def _bytes(file: BinaryIO, count: int) -> bytes:
-    """Return the next `count` bytes, or fewer at the end; the memory follows what is there, not `count`."""
-    chunks = []
-    while count and (chunk := file.read(min(count, CONTENT_CHUNK_BYTES))):
-        chunks.append(chunk)
-        count -= len(chunk)
-    return b"".join(chunks)
-
-
-def _masked_crc(data: bytes) -> int:
-    """Return TFRecord's masked checksum: CRC-32C, rotated right by 15 bits, plus a constant."""
-    crc: int = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
