@@ -1,4 +1,4 @@
-"""Looks at LSF through scripted commands: what bjobs, bhist and bacct print, and what they do not."""
+"""Looks at LSF through scripted commands: what bjobs, bhist, bacct and badmin print, and what they do not."""
 
 import subprocess
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from nnlo_lib.batch.job_states import Fate, lsf_report
-from nnlo_lib.batch.lsf_queue import LsfQueue
+from nnlo_lib.batch.lsf_queue import LsfQueue, site_parameters
 from nnlo_lib.cluster.job_watch import JobWatch, StatusFile
 
 Answer = tuple[int, str, str]  # status, stdout and stderr of a command
@@ -224,3 +224,51 @@ def test_a_job_ends_with_the_success_that_its_status_file_records(
     file = StatusFile(tmp_path / "a name.status")
     done = subprocess.run(["bash", "-c", f"{file.prefix} && {command} && {file.suffix}"], check=False)
     assert (file.fate, done.returncode) == (fate, status)
+
+
+SHOWN = " LSB_SHAREDIR = /lsf/work\n LSF_CONFDIR = {conf}\n LSF_UNIT_FOR_LIMITS = GB\n"
+
+
+def parameters(conf, **answers):
+    """Return the parameters on a site where `badmin` and `lsclusters` answer as given; None: they cannot be called."""
+    given = {
+        "badmin": f"BADMIN\n{SHOWN.format(conf=conf)}",
+        "lsclusters": "CLUSTER_NAME STATUS\nc1 ok\n",
+    } | answers
+
+    def run(program, *_):
+        return None if given[program] is None else CompletedProcess((), 0, given[program], "")
+
+    return site_parameters(run, {"SNAKEMAKE_LSF_MEMFMT": "perJob"})
+
+
+@pytest.fixture
+def conf(tmp_path):
+    folder = tmp_path / "lsbatch/c1/configdir"
+    folder.mkdir(parents=True)
+    (folder / "lsb.params").write_text(
+        "Begin Parameters\n# DEFAULT_QUEUE = old\nDEFAULT_QUEUE = normal # as ever\n"
+    )
+    return tmp_path
+
+
+def test_all_parameters(conf):
+    found = parameters(conf)
+    assert (found["DEFAULT_QUEUE"], found["LSF_UNIT_FOR_LIMITS"], found["LSF_MEMFMT"]) == (
+        "normal",
+        "GB",
+        "perjob",
+    )
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"badmin": None}, {"badmin": ""}, {"badmin": "User permission denied\n"}, {"lsclusters": None}, {"lsclusters": ""},
+        {"badmin": f"c\n{SHOWN.format(conf='/nowhere')}"},
+    ],
+)  # fmt: skip
+def test_without_a_parameter_the_default_of_lsf_holds(conf, answers):
+    found = parameters(conf, **answers)
+    assert "DEFAULT_QUEUE" not in found
+    assert found["LSF_MEMFMT"] == "perjob"

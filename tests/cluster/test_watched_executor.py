@@ -195,3 +195,28 @@ def test_nothing_is_submitted_while_slurm_does_not_tell_whether_an_earlier_job_r
     slurm = submit_and_die(ScriptedSlurm({"a": 1000.0}))
     slurm.failing_squeues = 3
     assert (run(slurm, task()).done, len(slurm.jobs)) == (["a"], 1)
+
+
+@pytest.mark.parametrize("silent", [0, 100], ids=["answers at once", "silent for 100 s"])
+@pytest.mark.parametrize("lost", [1, 5])
+def test_a_job_in_the_queue_whose_answer_was_lost_is_watched_and_not_submitted_again(lost, silent):
+    slurm = ScriptedSlurm({"a": 500.0}, lost_answers=lost, silent_after_lost_answer=silent)
+    executor = run(slurm, task())
+    assert (executor.done, len(slurm.jobs)) == (["a"], 1)
+    assert not any("was not submitted" in line for line in executor.lines)
+    sentence = "job 1 (a) was submitted, although the answer did not say so"
+    assert any(sentence in line for line in executor.lines)
+
+
+def test_an_unknown_refusal_ends_after_three_submissions(monkeypatch):
+    slurm, submissions = ScriptedSlurm({"a": 500.0}), []
+
+    def refuse(task, status):
+        submissions.append(slurm.now)
+        raise ConnectionError("sbatch: error: the plugin of this site says no")
+
+    monkeypatch.setattr(slurm, "submit", refuse)
+    assert run(slurm, task()).failed == ["a"]
+    first, second, third = submissions
+    assert second >= first + 10
+    assert third >= second + 20

@@ -1,9 +1,11 @@
-"""Launcher: exclusive in its run folder, exits together with its ranks, starts ranks again that did not start."""
+"""Launcher: exclusive in its run folder, exits with its ranks, starts ranks again that did not start, explains what prevents it."""
 
 import mmap
 import os
+import shutil
 import signal
 import uuid
+from collections import namedtuple
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,14 @@ from helpers.training_process import processes_of, under_way, wait
 from helpers.training_process import started as training
 
 from nnlo_lib.config import Run
-from nnlo_lib.launch.launcher import SharedMemoryCleanup, launch_ranks
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.launch import launcher
+from nnlo_lib.launch.launcher import (
+    SharedMemoryCleanup,
+    launch_ranks,
+    refuse_dead_allocation,
+    shared_memory_problem,
+)
 from nnlo_lib.launch.stop_request import TimeLimit
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.lease import LeaseOwner
@@ -208,3 +217,44 @@ def test_shared_memory_is_removed_unless_a_process_uses_it():
         assert not unused.exists()
     finally:
         used.unlink()
+
+
+UNKNOWN, NO_CLUSTER = "Invalid job id specified", "fatal: Could not establish a configuration source"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "variables", "refused"),
+    [
+        (UNKNOWN, "mpiexec", {}, "Slurm does not know this job"),
+        (NO_CLUSTER, "mpiexec", {}, "belongs to no cluster of Slurm"),
+        ("Unable to contact slurm controller", "mpiexec", {}, ""),
+        ("", "mpiexec", {}, ""),  # the job is alive
+        (UNKNOWN, "mpiexec", {"HYDRA_LAUNCHER": "fork"}, ""),
+        (UNKNOWN, "mpiexec -bootstrap fork", {}, ""),
+        (UNKNOWN, "mpiexec", {"SLURM_JOB_ID": ""}, ""),
+        (None, "mpiexec", {}, "this host has no srun"),
+    ],
+)
+def test_variables_of_a_job_that_is_over(tmp_path, monkeypatch, answer, text, variables, refused):
+    if answer is not None:
+        (tmp_path / "srun").touch(0o755)
+    monkeypatch.setattr(launcher, "request_scheduler", lambda *_: answer)
+    environment = {"SLURM_JOB_ID": "7", "PATH": str(tmp_path)} | variables
+    command = SimpleNamespace(text=text, is_hydra=True)
+    if not refused:
+        refuse_dead_allocation(command, environment)
+        return
+    with pytest.raises(UserError, match=f"SLURM_JOB_ID is 7, but .*{refused}.*unset SLURM_JOB_ID"):
+        refuse_dead_allocation(command, environment)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "free", "words"), [(2, 1, "/dev/shm has 1 MiB"), (4, 5, "has 1 MiB"), (4, 8, ""), (1, 0, "")]
+)
+def test_shared_memory_that_is_too_small_is_named(monkeypatch, ranks, free, words):
+    usage = namedtuple("usage", "total used free")(1 << 20, 0, free << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    run = SimpleNamespace(parallel=SimpleNamespace(ranks=ranks, transport="mpi"))
+    problem = shared_memory_problem(SimpleNamespace(run=run))
+    assert words in problem
+    assert bool(words) == bool(problem)

@@ -1,4 +1,4 @@
-"""What Slurm would refuse: the words of `sbatch --test-only` as Slurm 22.05 prints them, and the requests that it gets."""
+"""What Slurm would refuse, in the words of `sbatch --test-only` of Slurm 22.05; requests that it gets; numbers in its answers."""
 
 import shlex
 from pathlib import Path
@@ -7,7 +7,8 @@ from subprocess import CompletedProcess
 import pytest
 import yaml
 
-from nnlo_lib.batch.slurm_queue import refused_requests
+from nnlo_lib.batch.scheduler_query import scheduler_environment
+from nnlo_lib.batch.slurm_queue import memory_per_node, refused_requests, submitted_number
 from nnlo_lib.config import Experiment
 from snakemake_executor_plugin_nnlo_slurm import planned_requests
 
@@ -133,3 +134,43 @@ def test_a_site_changes_the_profile(requests):
     for option in ("--constraint=haswell", "--qos=urgent", "-p gpu", "-A ours"):
         assert f" {option} " in f"{training} "
     assert "attempt" not in training
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "77\n",
+        "77;cluster\n",
+        "Project 4711: 1200 of 5000 used\n77\n",
+        "77\nYour last job 900 used 12 core hours\n",
+        "\n 77 \n",
+    ],
+)
+def test_the_number_of_a_job_beside_a_notice_of_the_site(output):
+    assert submitted_number(output) == "77"
+
+
+@pytest.mark.parametrize("output", ["", "Submitted batch job 77", "Project 4711\n", "900\n77\n", "7.5\n"])
+def test_a_number_that_may_be_another_is_not_taken(output):
+    with pytest.raises(ValueError, match="no line with only the number"):
+        submitted_number(output)
+
+
+def test_variables_that_change_answers_do_not_reach_the_batch_system():
+    given = {
+        "SQUEUE_PARTITION": "other", "SQUEUE_FORMAT": "%i", "SQUEUE_ACCOUNT": "x", "SACCT_FORMAT": "x", "SCANCEL_STATE": "PENDING",
+        "SLURM_TIME_FORMAT": "relative", "SBATCH_ARRAY_INX": "1-5", "SBATCH_WAIT": "1", "LSB_BJOBS_FORMAT": "jobid",
+    }  # fmt: skip
+    kept = {
+        "SLURM_CONF": "/etc/slurm.conf",
+        "SBATCH_ACCOUNT": "mine",
+        "SBATCH_PARTITION": "low",
+        "PATH": "/bin",
+        "SLURM_JOB_ID": "7",
+    }
+    everywhere = {"SQUEUE_ALL": "1", "SINFO_ALL": "1", "SCONTROL_ALL": "1"}  # also hidden partitions
+    assert scheduler_environment(given | kept) == kept | everywhere
+
+
+def test_memory_of_a_job_on_several_nodes():
+    assert [memory_per_node(8000, nodes) for nodes in (1, 2, 3)] == [8000, 4000, 2667]
