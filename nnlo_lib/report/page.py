@@ -1,9 +1,4 @@
-"""Report.html: inputs, record, rendering; text outcome of a search.
-
-The report of an experiment or a search as one self-contained HTML file.
-
-Output of a finished search: its files, and the best trial as text.
-"""
+"""The report of an experiment or of a search as one self-contained HTML file, and the outcome of a search as text."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -48,11 +43,9 @@ def write_page(
     search: Path | None = None,
     failed: Sequence[Path] = (),
 ) -> None:
-    """Write the report of an experiment.
+    """Write the report of an experiment to the HTML file `output`.
 
     Args:
-        output: HTML file to write.
-        experiment_file: the experiment's YAML file.
         summary: CSV file with one row per job.
         folders: folders of the finished jobs.
         search: folder of the experiment's search, if it has one.
@@ -90,15 +83,14 @@ def render(
     """Return the page as HTML; equal inputs give equal bytes.
 
     Args:
-        jobs: the finished jobs.
         summary: CSV file with one row per job, in the order of `jobs`.
-        experiment_file: the experiment's YAML file.
         search: folder of the experiment's search, if it has one.
         failed: folders of the jobs that have no results.
     """
     time_base, table = time_base_of(jobs), read_summary(summary, jobs)
     ranking = ranking_metric(table)
     panels = learning_curves.learning_curve_panels(jobs, time_base, ranking.name if ranking else None)
+    unfinished = [attempts.read_failed_job(folder) for folder in failed]
     template = _environment().get_template("page.html")
     return template.render(
         css=_css(),
@@ -107,7 +99,8 @@ def render(
         experiment=read_text(experiment_file),
         runs=list(group_by_run(jobs)),
         job_count=len(jobs),
-        **_failed_jobs(jobs, failed),
+        failed_jobs=unfinished,
+        failed_note=attempts.failed_jobs_sentence(unfinished, jobs),
         title=jobs[0].summary.get("experiment") or experiment_file.stem,
         drawing=learning_curves,
         formatting=formatting,
@@ -126,11 +119,6 @@ def render(
         **_attempts(jobs),
         **_provenance(jobs, experiment_file),
     )
-
-
-def _failed_jobs(jobs: Sequence[FinishedRun], folders: Sequence[Path]) -> dict[str, Any]:
-    failed = attempts.failed_jobs(folders)
-    return {"failed_jobs": failed, "failed_note": attempts.failed_jobs_sentence(failed, jobs)}
 
 
 def _css() -> Markup:
@@ -260,11 +248,8 @@ def _unlike_asked(record: StoredStudy) -> Iterator[str]:
         yield f"space:  exhausted after {count} trials (search.trials: {limit})"
     if left := unfinished_grid(record.search, count):
         yield f"grid:   {left}"
-    if record.search.trials is None and count == limit and _has_unused_limit(record):
-        yield f"ended:  after {limit} trials, the default of search.trials; raise it to use the whole budget"
-
-
-def _has_unused_limit(record: StoredStudy) -> bool:
-    """Return True if the search has a budget or a target that did not end it."""
-    limits = [record.search.objective.target, *(limit for _, limit in record.search.budget)]
-    return any(limit is not None for limit in limits) and reason_to_end(record.snapshot) is None
+    if record.search.trials is None and count == limit:
+        # A budget or a target did not end the search.
+        others = [record.search.objective.target, *(most for _, most in record.search.budget)]
+        if any(other is not None for other in others) and reason_to_end(record.snapshot) is None:
+            yield f"ended:  after {limit} trials, the default of search.trials; raise it to use the whole budget"

@@ -1,9 +1,4 @@
-"""Attempts, interruptions, jobs without results.
-
-Attempts of the jobs: number, end reasons, and cost of interruptions.
-
-Jobs without results: why each ended, and the last lines of its log.
-"""
+"""Attempts of the jobs, the cost of their interruptions, and jobs without results, with the last lines of their logs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,8 +10,11 @@ from markupsafe import escape
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.text_format import MISSING
 from nnlo_lib.report.formatting import format_duration, listing, plural, share
-from nnlo_lib.state.attempts import FINISHED, Attempt, AttemptStatistics, read_attempts
+from nnlo_lib.state.attempts import FINISHED, AttemptStatistics, read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
+
+HEADINGS = ("attempts", "end reasons", "repeated steps", "lost time", "time between attempts", "ETTR")
+LAST_LINES = 20  # lines of a log on the page
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,7 @@ class AttemptTimeline:
     """The attempts of an interrupted job, in their order.
 
     Attributes:
-        run: name of the run.
         job: seed and fold.
-        segments: one per attempt.
         effective: effective training time ratio, formatted.
         numbers: cells of the table, in the order of HEADINGS.
     """
@@ -52,9 +48,6 @@ class AttemptTimeline:
         return f"{self.run} {self.job}: {', '.join(segment.text for segment in self.segments)}"
 
 
-HEADINGS = ("attempts", "end reasons", "repeated steps", "lost time", "time between attempts", "ETTR")
-
-
 def attempt_timelines(jobs: Sequence[FinishedRun]) -> list[AttemptTimeline]:
     """Return the timeline of each job with an unfinished attempt."""
     tallies = [
@@ -65,6 +58,26 @@ def attempt_timelines(jobs: Sequence[FinishedRun]) -> list[AttemptTimeline]:
     # The bars of all jobs have the same scale; `or 1.0` avoids a division by zero.
     longest = max((tally.total_seconds for _, tally in tallies), default=0.0) or 1.0
     return [_timeline(job, tally, longest) for job, tally in tallies]
+
+
+def _timeline(job: FinishedRun, tally: AttemptStatistics, longest: float) -> AttemptTimeline:
+    _, seed, fold = job.key
+    name = f"seed {seed}" + ("" if fold is None else f", fold {fold}")
+    segments = tuple(
+        AttemptSegment(
+            each.reason,
+            each.seconds / longest,
+            f"attempt {each.attempt}, {format_duration(each.seconds)} on {each.host}: {each.reason} at step {each.reached:,}",
+        )
+        for each in tally.attempts
+    )
+    effective = MISSING if tally.effective_time_ratio is None else share(tally.effective_time_ratio)
+    lost = MISSING if tally.lost_seconds is None else format_duration(tally.lost_seconds)
+    numbers = (
+        f"{len(tally.attempts):,}", format_counts(tally.count_by_reason), f"{tally.lost_steps:,}", lost,
+        format_duration(tally.seconds_between_attempts), effective,
+    )  # fmt: skip
+    return AttemptTimeline(job.run, name, segments, effective, numbers)
 
 
 def end_reasons(timelines: Sequence[AttemptTimeline]) -> list[str]:
@@ -101,36 +114,12 @@ def format_counts(counts: Counter[str]) -> str:
     return listing([f"{count} × {reason}" for reason, count in counts.items()])
 
 
-def _timeline(job: FinishedRun, tally: AttemptStatistics, longest: float) -> AttemptTimeline:
-    _, seed, fold = job.key
-    name = f"seed {seed}" + ("" if fold is None else f", fold {fold}")
-    segments = tuple(
-        AttemptSegment(each.reason, each.seconds / longest, _text(each)) for each in tally.attempts
-    )
-    effective = MISSING if tally.effective_time_ratio is None else share(tally.effective_time_ratio)
-    lost = MISSING if tally.lost_seconds is None else format_duration(tally.lost_seconds)
-    numbers = (
-        f"{len(tally.attempts):,}", format_counts(tally.count_by_reason), f"{tally.lost_steps:,}", lost,
-        format_duration(tally.seconds_between_attempts), effective,
-    )  # fmt: skip
-    return AttemptTimeline(job.run, name, segments, effective, numbers)
-
-
-def _text(attempt: Attempt) -> str:
-    return f"attempt {attempt.attempt}, {format_duration(attempt.seconds)} on {attempt.host}: {attempt.reason} at step {attempt.reached:,}"
-
-
-LAST_LINES = 20
-
-
 @dataclass(frozen=True)
 class FailedJob:
     """A job without results.
 
     Attributes:
-        run: name of the run.
         job: folder below the run's folder, such as `seed-1/fold-2`.
-        reason: reason of the end.
         error: message of the error, or an empty string.
         ended: end of the last attempt, ISO 8601, or an empty string.
         log: path of the log, or an empty string if there is none.
@@ -151,17 +140,14 @@ class FailedJob:
         return f"{self.reason}: {self.error}" if self.error else self.reason
 
 
-def failed_jobs(folders: Sequence[Path]) -> list[FailedJob]:
-    """Return the jobs in `folders`, which have no results, in the order given."""
-    return [read_failed_job(folder) for folder in folders]
-
-
 def failed_jobs_sentence(failed: Sequence[FailedJob], finished: Sequence[FinishedRun]) -> str:
     """Return how many jobs of each affected run have results; empty if no job failed."""
     if not failed:
         return ""
-    affected = dict.fromkeys(job.run for job in failed)
-    counts = [_finished_of(run, failed, finished) for run in affected]
+    counts = []
+    for run, unfinished in Counter(job.run for job in failed).items():
+        done = sum(job.run == run for job in finished)
+        counts.append(f"{run} has {done} of {done + unfinished}")
     return (
         f"{plural(len(failed), 'training task')} of {len(failed) + len(finished)} did not finish and "
         f"{'is' if len(failed) == 1 else 'are'} not part of this page: {'; '.join(counts)}."
@@ -174,7 +160,13 @@ def read_failed_job(folder: Path) -> FailedJob:
     run, job = _name(folder)
     if paths.summary.exists():
         log, lines = _last_lines(paths.workflow_logs / "evaluate.log", newer_than=paths.summary)
-        return FailedJob(run, job, _reason_without_evaluation(paths), log=log, lines=lines)
+        is_evaluated = paths.evaluation.exists()
+        reason = (
+            "the results are of other settings, data or code"
+            if is_evaluated
+            else "trained, but not evaluated"
+        )
+        return FailedJob(run, job, reason, log=log, lines=lines)
     log, lines = _last_lines(paths.workflow_logs / "train.log")
     log, lines = (log, lines) if log else _last_lines(paths.state.log)
     attempts = read_attempts(paths.state.folder)
@@ -182,12 +174,6 @@ def read_failed_job(folder: Path) -> FailedJob:
         last = attempts[-1]
         return FailedJob(run, job, last.reason, last.error or "", last.ended, log, lines)
     return FailedJob(run, job, "no end was recorded" if log else "not started", log=log, lines=lines)
-
-
-def _reason_without_evaluation(paths: RunPaths) -> str:
-    if not paths.evaluation.exists():
-        return "trained, but not evaluated"
-    return "the results are of other settings, data or code"
 
 
 def _name(folder: Path) -> tuple[str, str]:
@@ -205,8 +191,3 @@ def _last_lines(path: Path, newer_than: Path | None = None) -> tuple[str, str]:
     except OSError:
         return "", ""
     return (str(path), "\n".join(lines[-LAST_LINES:])) if lines else ("", "")
-
-
-def _finished_of(run: str, failed: Sequence[FailedJob], finished: Sequence[FinishedRun]) -> str:
-    done = sum(job.run == run for job in finished)
-    return f"{run} has {done} of {done + sum(job.run == run for job in failed)}"

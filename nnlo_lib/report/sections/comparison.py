@@ -1,9 +1,4 @@
-"""Table and difference matrices of the runs.
-
-The table that compares the runs.
-
-Matrices of the differences between runs: row minus column, with intervals and verdicts.
-"""
+"""Comparison of the runs: a table of their means, and a matrix of differences per metric with intervals and verdicts."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -35,7 +30,6 @@ class Cell:
     """A cell of the comparison.
 
     Attributes:
-        text: formatted value.
         best: whether the run is better than every other run; see RunComparison.
         note: text below the value.
     """
@@ -53,14 +47,6 @@ class ComparisonColumn:
     cells: dict[str, Cell]
 
 
-@dataclass(frozen=True)
-class JobPositions:
-    """Values of a run's jobs, scaled from 0 (smallest value of all jobs) to 1 (largest), and their mean."""
-
-    places: tuple[float, ...]
-    mean: float
-
-
 def comparison_columns(
     table: pd.DataFrame, clock: TimeBase, comparisons: Comparisons
 ) -> list[ComparisonColumn]:
@@ -68,16 +54,14 @@ def comparison_columns(
 
     Args:
         table: summary with one row per job.
-        clock: clock of each run.
         comparisons: tests of each pair of runs; a column without tests marks no run as best.
     """
     tested = _metric_columns(table)
     if (ranking := ranking_metric(table)) is not None:
         tested = {ranking.column: tested.get(ranking.column) or _metric(table, ranking.column)} | tested
     named = {**tested, **_times(table, clock)}
-    marked = [_marked(column, comparisons.get(name, [])) for name, column in named.items()]
     columns = [
-        *marked,
+        *(_marked(column, best_run(comparisons.get(name, []))) for name, column in named.items()),
         _column(table, "bytes_sent", "bytes sent", lambda spread: format_bytes(spread.mean)),
         _column(table, "ranks", "ranks", _count),
         *(_column(table, name, name, _count) for name in ("epochs",) if table[name].nunique() > 1),
@@ -85,6 +69,81 @@ def comparison_columns(
         _column(table, "restarts", "restarts", lambda spread: f"{spread.mean * spread.count:.0f}"),
     ]
     return [column for column in columns if any(cell.text != MISSING for cell in column.cells.values())]
+
+
+def _metric_columns(table: pd.DataFrame) -> dict[str, ComparisonColumn]:
+    """Return accuracy, loss and the other test metrics by their columns of the summary.
+
+    The notes of the accuracy are the validation results of node models; the tested model has their averaged parameters.
+    """
+    found = {name: _metric(table, name) for name in ("accuracy", "loss", *test_metrics(table))}
+    notes = {run: f"validation {span}" for run, span in node_metric_ranges(table, "accuracy").items()}
+    return found | {"accuracy": _noted(found["accuracy"], notes)}
+
+
+def _metric(table: pd.DataFrame, name: str) -> ComparisonColumn:
+    metric = ComparedMetric(name, None, split=evaluated_split(table))
+    column = _column(table, name, metric.words, _percent if metric.is_accuracy else plus_minus)
+    planned = len(table[["seed", "fold"]].drop_duplicates())
+    counts = {run: finite_jobs(table, metric, run) for run in column.cells}
+    # A mean over fewer jobs than the others is not the result of the run.
+    notes = {
+        run: f"{finite} of {plural(planned, 'training task')}"
+        for run, (finite, _) in counts.items()
+        if 0 < finite < planned
+    }
+    return _noted(column, notes)
+
+
+def _times(table: pd.DataFrame, clock: TimeBase) -> dict[str, ComparisonColumn]:
+    """Return the columns of time and speed; if clocks differ, with notes on virtual times."""
+    speed = "samples/virtual s" if clock.word else "samples/s"
+    columns = {
+        "seconds": _column(table, "seconds", f"{clock.word or 'training'} time", _duration),
+        "samples_per_second": _column(table, "samples_per_second", speed, plus_minus),
+    }
+    notes = dict.fromkeys(clock.virtual, "virtual") if clock.mixed else {}
+    return {name: _noted(column, notes) for name, column in columns.items()}
+
+
+def _noted(column: ComparisonColumn, notes: dict[str, str]) -> ComparisonColumn:
+    noted = {run: replace(column.cells[run], note=note) for run, note in notes.items()}
+    return ComparisonColumn(column.heading, column.cells | noted)
+
+
+def _marked(column: ComparisonColumn, best: str | None) -> ComparisonColumn:
+    return ComparisonColumn(
+        column.heading, {run: replace(cell, best=run == best) for run, cell in column.cells.items()}
+    )
+
+
+def _column(table: pd.DataFrame, name: str, heading: str, format_spread: FormatSpread) -> ComparisonColumn:
+    """Return a column of the comparison: the mean and the standard deviation of column `name` of the summary, by run."""
+    values = spread_by_run(table, name)
+    runs: Sequence[str] = list(dict.fromkeys(table["run"]))
+    return ComparisonColumn(
+        heading, {run: Cell(format_spread(values[run]) if run in values else MISSING) for run in runs}
+    )
+
+
+def _percent(spread: Spread) -> str:
+    return plus_minus(spread, 100, "%")
+
+
+def _duration(spread: Spread) -> str:
+    return plus_minus(spread, 1, "s") if spread.mean < 600 else format_duration(spread.mean)
+
+
+def _count(spread: Spread) -> str:
+    return f"{spread.mean:.0f}" if spread.std == 0 or spread.count == 1 else plus_minus(spread)
+
+
+@dataclass(frozen=True)
+class JobPositions:
+    """Values of a run's jobs, scaled from 0 (smallest value of all jobs) to 1 (largest), and their mean."""
+
+    places: tuple[float, ...]
+    mean: float
 
 
 def job_positions(table: pd.DataFrame, column: str) -> dict[str, JobPositions]:
@@ -113,89 +172,6 @@ def job_rows(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     return [name.replace("_", " ") for name in shown], rows
 
 
-def _metric_columns(table: pd.DataFrame) -> dict[str, ComparisonColumn]:
-    """Return accuracy, loss and the other test metrics by their columns of the summary."""
-    found = {name: _metric(table, name) for name in ("accuracy", "loss", *test_metrics(table))}
-    return found | {"accuracy": _of_nodes(table, found["accuracy"], "accuracy")}
-
-
-def _metric(table: pd.DataFrame, name: str) -> ComparisonColumn:
-    metric = ComparedMetric(name, None, split=evaluated_split(table))
-    column = _column(table, name, metric.words, _percent if metric.is_accuracy else plus_minus)
-    planned = len(table[["seed", "fold"]].drop_duplicates())
-    counts = {run: finite_jobs(table, metric, run) for run in column.cells}
-    # A mean over fewer jobs than the others is not the result of the run.
-    notes = {
-        run: f"{finite} of {plural(planned, 'training task')}"
-        for run, (finite, _) in counts.items()
-        if 0 < finite < planned
-    }
-    return _noted(column, notes)
-
-
-def _times(table: pd.DataFrame, clock: TimeBase) -> dict[str, ComparisonColumn]:
-    """Return the columns of time and speed; if clocks differ, with notes on virtual times."""
-    speed = "samples/virtual s" if clock.word else "samples/s"
-    columns = {
-        "seconds": _column(table, "seconds", f"{clock.word or 'training'} time", _duration),
-        "samples_per_second": _column(table, "samples_per_second", speed, plus_minus),
-    }
-    notes = dict.fromkeys(clock.virtual, "virtual") if clock.mixed else {}
-    return {name: _noted(column, notes) for name, column in columns.items()}
-
-
-def _of_nodes(table: pd.DataFrame, column: ComparisonColumn, metric: str) -> ComparisonColumn:
-    """Add the validation results of node models as notes; the tested model has their averaged parameters.
-
-    Args:
-        table: summary with one row per job.
-        column: column to which the notes are added.
-        metric: validation metric of the notes, without `val_`.
-    """
-    notes = {run: f"validation {span}" for run, span in node_metric_ranges(table, metric).items()}
-    return _noted(column, notes)
-
-
-def _noted(column: ComparisonColumn, notes: dict[str, str]) -> ComparisonColumn:
-    noted = {run: replace(column.cells[run], note=note) for run, note in notes.items()}
-    return ComparisonColumn(column.heading, column.cells | noted)
-
-
-def _marked(column: ComparisonColumn, comparisons: Sequence[RunComparison]) -> ComparisonColumn:
-    best = best_run(comparisons)
-    return ComparisonColumn(
-        column.heading, {run: replace(cell, best=run == best) for run, cell in column.cells.items()}
-    )
-
-
-def _column(table: pd.DataFrame, name: str, heading: str, format_spread: FormatSpread) -> ComparisonColumn:
-    """Return a column of the comparison.
-
-    Args:
-        table: summary with one row per job.
-        name: column of `table`.
-        heading: heading of the new column.
-        format_spread: formats the mean and the standard deviation of a run.
-    """
-    values = spread_by_run(table, name)
-    runs: Sequence[str] = list(dict.fromkeys(table["run"]))
-    return ComparisonColumn(
-        heading, {run: Cell(format_spread(values[run]) if run in values else MISSING) for run in runs}
-    )
-
-
-def _percent(spread: Spread) -> str:
-    return plus_minus(spread, 100, "%")
-
-
-def _duration(spread: Spread) -> str:
-    return plus_minus(spread, 1, "s") if spread.mean < 600 else format_duration(spread.mean)
-
-
-def _count(spread: Spread) -> str:
-    return f"{spread.mean:.0f}" if spread.std == 0 or spread.count == 1 else plus_minus(spread)
-
-
 def _plain(name: str, value: object) -> str:
     if pd.isna(value):  # type: ignore[call-overload]
         return MISSING
@@ -209,7 +185,6 @@ class DifferenceCell:
     """The difference between two runs: run of the row minus run of the column.
 
     Attributes:
-        text: mean difference with its interval.
         verdict: `better` or `worse` (the run of the row), `differs` if the direction of the metric is unknown, or an
             empty string.
         note: seeds needed in addition, or an empty string.
@@ -245,20 +220,6 @@ def difference_matrix(comparisons: Sequence[RunComparison]) -> DifferenceMatrix 
     return DifferenceMatrix(words.get(metric.column, metric.words), runs, cells, pairs_text(known))
 
 
-def pairs_text(comparisons: Sequence[RunComparison]) -> str:
-    """Return what the pairs of the tests are, as text: `3 seeds`, `2 to 3 seeds`, `15 folds`, `360 samples`."""
-    kinds = dict.fromkeys(each.method for each in comparisons)
-    counts = {
-        kind: sorted({each.test.pairs for each in comparisons if each.method == kind}) for kind in kinds
-    }
-    return " and ".join(
-        plural(found[-1], kind.removesuffix("s"))
-        if len(found) == 1
-        else f"{found[0]:,} to {found[-1]:,} {kind}"
-        for kind, found in counts.items()
-    )
-
-
 def _cell(comparison: RunComparison, sign: int) -> DifferenceCell:
     run = comparison.run if sign > 0 else comparison.other
     verdict = "differs" if comparison.differs else ""
@@ -272,3 +233,17 @@ def _cell(comparison: RunComparison, sign: int) -> DifferenceCell:
         parts.append(f"{plural(comparison.left_out, 'training task')} without a partner left out")
     text = difference_text(comparison.metric, comparison.test, sign)
     return DifferenceCell(text or MISSING, verdict, note, ", ".join(filter(None, parts)))
+
+
+def pairs_text(comparisons: Sequence[RunComparison]) -> str:
+    """Return what the pairs of the tests are, as text: `3 seeds`, `2 to 3 seeds`, `15 folds`, `360 samples`."""
+    kinds = dict.fromkeys(each.method for each in comparisons)
+    counts = {
+        kind: sorted({each.test.pairs for each in comparisons if each.method == kind}) for kind in kinds
+    }
+    return " and ".join(
+        plural(found[-1], kind.removesuffix("s"))
+        if len(found) == 1
+        else f"{found[0]:,} to {found[-1]:,} {kind}"
+        for kind, found in counts.items()
+    )

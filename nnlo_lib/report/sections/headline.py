@@ -1,8 +1,6 @@
-"""The result in one paragraph.
+"""The result in one paragraph: best run, differences, node models, speeds and interruptions.
 
-The training speeds of the runs in one sentence.
-
-The result in one paragraph; only tested differences are reported as differences.
+Only tested differences are reported as differences.
 """
 
 import math
@@ -11,7 +9,7 @@ from collections.abc import Collection, Sequence
 import pandas as pd
 from markupsafe import Markup
 
-from nnlo_lib.report.formatting import bold, listing, percent, plural, plus_minus, rounded
+from nnlo_lib.report.formatting import MAX_NAMED_RUNS, bold, listing, percent, plural, plus_minus, rounded
 from nnlo_lib.report.quantities import TimeBase
 from nnlo_lib.report.sections.comparison import Comparisons
 from nnlo_lib.report.sections.predictions import node_metric_ranges
@@ -25,41 +23,6 @@ from nnlo_lib.report.statistics.run_comparison import (
 from nnlo_lib.report.tables import Spread, spread_by_run
 
 
-def speed_sentence(table: pd.DataFrame, clock: TimeBase, comparisons: Sequence[RunComparison]) -> str:
-    """Return a sentence on the fastest and the slowest run; measured and virtual speeds are not compared.
-
-    Args:
-        table: summary with one row per job.
-        clock: clock of each run.
-        comparisons: tests of the speed of each pair of runs.
-    """
-    if clock.mixed:
-        return "Training speeds are not compared: some runs have a measured clock, others a virtual clock."
-    speeds = spread_by_run(table, "samples_per_second")
-    ranked = sorted(speeds, key=lambda run: speeds[run].mean, reverse=True)
-    ranks = {run: plural(count, "rank") for run, count in table.groupby("run")["ranks"].first().items()}
-    fast, slow = ranked[0], ranked[-1]
-    rate = f"{rounded(speeds[fast].mean)} samples per {f'{clock.word} second'.strip()}"
-    if len(ranked) == 1:
-        return f"Its training speed is {rate} with {ranks[fast]}."
-    first = f"{bold(fast)} has the highest mean training speed: {rate} with {ranks[fast]}"
-    [comparison] = [each for each in comparisons if {each.run, each.other} == {fast, slow}]
-    slowest = f"the slowest run, {bold(slow)} ({ranks[slow]})"
-    if not math.isfinite(comparison.p_holm):
-        ratio = rounded(speeds[fast].mean / speeds[slow].mean)
-        untested = (
-            " (not tested: the runs share a single training task)" if comparison.test.pairs == 1 else ""
-        )
-        return f"{first}, {ratio} times that of {slowest}{untested}."
-    ratio = difference_text(comparison.metric, comparison.test, 1 if comparison.run == fast else -1)
-    if comparison.differs:
-        return f"{first}, {ratio} that of {slowest}."
-    return f"{first}; it cannot be distinguished from that of {slowest}: {ratio} that speed."
-
-
-MAX_NAMED_RUNS = 3  # runs; above this number, a sentence gives their number
-
-
 def headline(
     table: pd.DataFrame, clock: TimeBase, comparisons: Comparisons, interruptions: str = ""
 ) -> Markup:
@@ -67,7 +30,6 @@ def headline(
 
     Args:
         table: summary with one row per job.
-        clock: clock of each run.
         comparisons: tests of each pair of runs by column of the summary.
         interruptions: sentence on interrupted attempts; if empty, the restarts in `table` are counted.
     """
@@ -81,33 +43,6 @@ def headline(
     )
 
 
-def repetitions(table: pd.DataFrame) -> str:
-    """Return the number of repetitions of a mean: `3 seeds` or `3 seeds × 5 folds`."""
-    seeds, folds = table["seed"].nunique(), table["fold"].nunique()
-    return plural(seeds, "seed") + (f" × {plural(folds, 'fold')}" if folds else "")
-
-
-def sample_weight_sentence(split: str, samples: int) -> str:
-    """Return a sentence on the weight of one sample of the evaluated split in the accuracy."""
-    return f"The {split} split has {plural(samples, 'sample')}: one sample corresponds to {percent(1 / samples, 2)} of accuracy."
-
-
-def test_split_sentence(splits: Collection[str]) -> str:
-    """Return a sentence on the samples that replace a missing test split, or an empty string."""
-    # Sorted, because equal inputs must give equal pages.
-    others = sorted(set(splits) - {"test"})
-    if not others:
-        return ""
-    names = {"validation": "the validation split", "held back": "the samples held back for validation"}
-    named = listing([names[name] for name in others])
-    first = (
-        f"The data have no test split: results were measured on {named}."
-        if len(set(splits)) == 1
-        else f"If the data of a run have no test split, “test” refers to {named}."
-    )
-    return f"{first} Such results are optimistically biased if validation metrics were used to choose settings or epochs."
-
-
 def _unranked(table: pd.DataFrame) -> list[str]:
     if table["problem"].eq("gan").any():
         return [
@@ -118,10 +53,9 @@ def _unranked(table: pd.DataFrame) -> list[str]:
 
 
 def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[RunComparison]) -> list[str]:
-    values = spread_by_run(table, metric.column)
-    best = sorted(values, key=lambda run: values[run].mean, reverse=bool(metric.highest))[0]
-    rows = table[table["run"] == best]
-    value = f"{_value(values[best], metric)} over {repetitions(rows)}"
+    best, spread = _best_mean(table, metric)
+    mean = plus_minus(spread, 100, "%") if metric.is_accuracy else plus_minus(spread)
+    value = f"{mean} over {repetitions(table[table['run'] == best])}"
     sentences = [_not_finite(table, metric)]
     if table["run"].nunique() == 1:
         return [f"{bold(best)} has a mean {metric.words} of {value}.", *sentences]
@@ -129,14 +63,21 @@ def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[
     beaten = [each for each in others if each.better == best]
     undecided = [each for each in others if each.better is None and each.test.pairs]
     order = "highest" if metric.highest else "lowest"
+    of_samples = "With a single seed, verdicts are about these trained models on the test samples, not about other seeds."
     return [
         f"{bold(best)} has the {order} mean {metric.words}: {value}.",
         _beaten(best, beaten, len(others)),
         _undecided(best, undecided),
         _worse_mean(best, [each for each in others if each.better not in (best, None)]),
-        _of_samples(others),
+        of_samples if any(each.method == "samples" for each in others) else "",
         *sentences,
     ]
+
+
+def _best_mean(table: pd.DataFrame, metric: ComparedMetric) -> tuple[str, Spread]:
+    """Return the run with the best mean, and its spread."""
+    values = spread_by_run(table, metric.column)
+    return sorted(values.items(), key=lambda item: item[1].mean, reverse=bool(metric.highest))[0]
 
 
 def _beaten(best: str, beaten: Sequence[RunComparison], others: int) -> str:
@@ -167,12 +108,6 @@ def _worse_mean(best: str, better: Sequence[RunComparison]) -> str:
     return f"In the training tasks that both have, {names} {'is' if len(better) == 1 else 'are'} better."
 
 
-def _of_samples(others: Sequence[RunComparison]) -> str:
-    if all(each.method != "samples" for each in others):
-        return ""
-    return "With a single seed, verdicts are about these trained models on the test samples, not about other seeds."
-
-
 def _difference(best: str, comparison: RunComparison) -> str:
     other = comparison.other if comparison.run == best else comparison.run
     sign = 1 if comparison.run == best else -1
@@ -193,9 +128,7 @@ def _not_finite(table: pd.DataFrame, metric: ComparedMetric) -> str:
 
 def _nodes(table: pd.DataFrame, metric: ComparedMetric) -> str:
     """Return a sentence on the best run's node models, or an empty string if its nodes keep no own models."""
-    name = metric.name
-    values = spread_by_run(table, metric.column)
-    best = sorted(values, key=lambda run: values[run].mean, reverse=bool(metric.highest))[0]
+    name, (best, _) = metric.name, _best_mean(table, metric)
     found = node_metric_ranges(table, name)
     if best not in found:
         return ""
@@ -205,8 +138,35 @@ def _nodes(table: pd.DataFrame, metric: ComparedMetric) -> str:
     )
 
 
-def _value(spread: Spread, metric: ComparedMetric) -> str:
-    return plus_minus(spread, 100, "%") if metric.is_accuracy else plus_minus(spread)
+def speed_sentence(table: pd.DataFrame, clock: TimeBase, comparisons: Sequence[RunComparison]) -> str:
+    """Return a sentence on the fastest and the slowest run; measured and virtual speeds are not compared.
+
+    Args:
+        table: summary with one row per job.
+        comparisons: tests of the speed of each pair of runs.
+    """
+    if clock.mixed:
+        return "Training speeds are not compared: some runs have a measured clock, others a virtual clock."
+    speeds = spread_by_run(table, "samples_per_second")
+    ranked = sorted(speeds, key=lambda run: speeds[run].mean, reverse=True)
+    ranks = {run: plural(count, "rank") for run, count in table.groupby("run")["ranks"].first().items()}
+    fast, slow = ranked[0], ranked[-1]
+    rate = f"{rounded(speeds[fast].mean)} samples per {f'{clock.word} second'.strip()}"
+    if len(ranked) == 1:
+        return f"Its training speed is {rate} with {ranks[fast]}."
+    first = f"{bold(fast)} has the highest mean training speed: {rate} with {ranks[fast]}"
+    [comparison] = [each for each in comparisons if {each.run, each.other} == {fast, slow}]
+    slowest = f"the slowest run, {bold(slow)} ({ranks[slow]})"
+    if not math.isfinite(comparison.p_holm):
+        ratio = rounded(speeds[fast].mean / speeds[slow].mean)
+        untested = (
+            " (not tested: the runs share a single training task)" if comparison.test.pairs == 1 else ""
+        )
+        return f"{first}, {ratio} times that of {slowest}{untested}."
+    ratio = difference_text(comparison.metric, comparison.test, 1 if comparison.run == fast else -1)
+    if comparison.differs:
+        return f"{first}, {ratio} that of {slowest}."
+    return f"{first}; it cannot be distinguished from that of {slowest}: {ratio} that speed."
 
 
 def _endings(table: pd.DataFrame) -> str:
@@ -225,3 +185,30 @@ def _restarts(table: pd.DataFrame) -> str:
         return ""
     jobs = f"{interrupted} of {plural(len(table), 'training task')}"
     return f"{jobs} {'was' if interrupted == 1 else 'were'} interrupted and resumed ({plural(count, 'restart')})."
+
+
+def repetitions(table: pd.DataFrame) -> str:
+    """Return the number of repetitions of a mean: `3 seeds` or `3 seeds × 5 folds`."""
+    seeds, folds = table["seed"].nunique(), table["fold"].nunique()
+    return plural(seeds, "seed") + (f" × {plural(folds, 'fold')}" if folds else "")
+
+
+def sample_weight_sentence(split: str, samples: int) -> str:
+    """Return a sentence on the weight of one sample of the evaluated split in the accuracy."""
+    return f"The {split} split has {plural(samples, 'sample')}: one sample corresponds to {percent(1 / samples, 2)} of accuracy."
+
+
+def test_split_sentence(splits: Collection[str]) -> str:
+    """Return a sentence on the samples that replace a missing test split, or an empty string."""
+    # Sorted, because equal inputs must give equal pages.
+    others = sorted(set(splits) - {"test"})
+    if not others:
+        return ""
+    names = {"validation": "the validation split", "held back": "the samples held back for validation"}
+    named = listing([names[name] for name in others])
+    first = (
+        f"The data have no test split: results were measured on {named}."
+        if len(set(splits)) == 1
+        else f"If the data of a run have no test split, “test” refers to {named}."
+    )
+    return f"{first} Such results are optimistically biased if validation metrics were used to choose settings or epochs."

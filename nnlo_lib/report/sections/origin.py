@@ -1,11 +1,4 @@
-"""Settings, models, weights, software.
-
-The models that were trained, layer by layer.
-
-Provenance of the results: settings, code version, hosts, times, packages, commands.
-
-The step of the weights that each training published: the last one, or the best by train.restore_best.
-"""
+"""Origin of the results: settings, trained models, published weights, code, hosts, packages and commands."""
 
 import json
 import re
@@ -23,7 +16,7 @@ import pandas as pd
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.text_format import MISSING
 from nnlo_lib.models.layer_table_text import shape_text, si_count
-from nnlo_lib.report.formatting import UNBROKEN, format_bytes, format_duration, listing, plural
+from nnlo_lib.report.formatting import UNBROKEN, format_bytes, format_duration, listing, plural, task_listing
 from nnlo_lib.report.quantities import measured_values
 from nnlo_lib.report.tables import group_by_run
 from nnlo_lib.state.finished_run import FinishedRun
@@ -33,15 +26,40 @@ HEADINGS = ("layer", "type", "output shape", "weights", "settings", "FLOPs", "pa
 
 
 @dataclass(frozen=True)
+class ResolvedSetting:
+    """A dotted key of the resolved configuration, and its value in each run."""
+
+    key: str
+    values: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the value differs between runs."""
+        return len(set(self.values)) > 1
+
+
+def resolved_settings(jobs: Sequence[FinishedRun]) -> list[ResolvedSetting]:
+    """Return every key of the resolved configurations, in order of first appearance."""
+    flat = [dict(_flatten(group[0].summary["config"])) for group in group_by_run(jobs).values()]
+    keys = dict.fromkeys(key for config in flat for key in config)
+    return [ResolvedSetting(key, tuple(config.get(key, MISSING) for config in flat)) for key in keys]
+
+
+def _flatten(config: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value if isinstance(value, str) else json.dumps(value)
+
+
+@dataclass(frozen=True)
 class ModelLayers:
     """A trained model.
 
     Attributes:
-        name: name of the model.
-        parameters: number of parameters.
         rows: one row per layer, cells in the order of HEADINGS.
         costs: sentences on the FLOPs per sample and per second, or an empty string.
-        runs: runs that trained the model.
     """
 
     name: str
@@ -83,8 +101,8 @@ def _row(layer: dict[str, Any]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _is_gan(job: FinishedRun) -> bool:
-    return job.config_section("problem").get("name") == "gan"
+def _shape(shape: Any) -> str:
+    return shape_text(shape).replace("x", " × ")
 
 
 def _cost_of_pass(job: FinishedRun, model: dict[str, Any]) -> str:
@@ -98,12 +116,6 @@ def _cost_of_pass(job: FinishedRun, model: dict[str, Any]) -> str:
         f"One sample requires {_count(forward)}FLOPs in a forward pass through {where} and {_count(backward)}FLOPs in a "
         "backward pass."
     )
-
-
-def _training_flops(job: FinishedRun) -> float | None:
-    """Return the FLOPs of training per sample; None if the training step could not be counted."""
-    training: float | None = (job.recorded("model").get("flops") or {}).get("training")
-    return training
 
 
 def _cost_of_sample(groups: dict[str, list[FinishedRun]]) -> str:
@@ -138,32 +150,57 @@ def _rate(job: FinishedRun) -> float | None:
     return flops * float(job.summary["samples_per_second"])
 
 
+def _training_flops(job: FinishedRun) -> float | None:
+    """Return the FLOPs of training per sample; None if the training step could not be counted."""
+    training: float | None = (job.recorded("model").get("flops") or {}).get("training")
+    return training
+
+
+def _is_gan(job: FinishedRun) -> bool:
+    return job.config_section("problem").get("name") == "gan"
+
+
 def _count(number: int) -> str:
     return si_count(number).replace(" ", UNBROKEN)
 
 
-def _shape(shape: Any) -> str:
-    return shape_text(shape).replace("x", " × ")
+def published_weights_sentence(jobs: Sequence[FinishedRun]) -> str:
+    """Return sentences on the published weights of each run with train.restore_best; else an empty string."""
+    groups = group_by_run(jobs).items()
+    restored = {run: group for run, group in groups if group[0].config_section("train").get("restore_best")}
+    return " ".join(_sentence(run, group) for run, group in restored.items())
 
 
-@dataclass(frozen=True)
-class ResolvedSetting:
-    """A dotted key of the resolved configuration, and its value in each run."""
+def _sentence(run: str, jobs: Sequence[FinishedRun]) -> str:
+    best = jobs[0].config_section("train")["restore_best"]
+    metric = best["metric"] if isinstance(best, dict) else best
+    places = [place for job in jobs if (place := _place(job, metric))]
+    if not places:
+        return ""
+    return (
+        f"Test results and model file of {run} are of the weights with the best {metric} (train.restore_best): after "
+        f"{task_listing(places)}."
+    )
 
-    key: str
-    values: tuple[str, ...]
 
-    @property
-    def differs(self) -> bool:
-        """Whether the value differs between runs."""
-        return len(set(self.values)) > 1
+def _place(job: FinishedRun, metric: str) -> str:
+    """Return the step and the epoch of the published weights as text; empty if the weights of the last step were published."""
+    step = job.summary.get("published_step")
+    if step is None:
+        return ""
+    values = measured_values(job, metric)
+    found = values["epoch"][values["step"] == step]
+    epoch = "" if found.empty else f" (epoch {round(float(found.iloc[-1]), 2):g} of {job.epochs})"
+    return f"step {step:,}{epoch}"
 
 
-def resolved_settings(jobs: Sequence[FinishedRun]) -> list[ResolvedSetting]:
-    """Return every key of the resolved configurations, in order of first appearance."""
-    flat = [dict(_flatten(group[0].summary["config"])) for group in group_by_run(jobs).values()]
-    keys = dict.fromkeys(key for config in flat for key in config)
-    return [ResolvedSetting(key, tuple(config.get(key, MISSING) for config in flat)) for key in keys]
+def published_epoch(job: FinishedRun) -> "pd.Series[float] | None":
+    """Return the row of the history at the published step, or None if this step is within an epoch."""
+    step = job.summary.get("published_step")
+    if step is None:
+        return job.history.iloc[-1]
+    found = job.history[job.history["step"] == step]
+    return None if found.empty else found.iloc[-1]
 
 
 def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
@@ -185,11 +222,19 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
     return [(name, value) for name, value in rows if value]
 
 
+def _user_files(jobs: Sequence[FinishedRun]) -> Iterable[str]:
+    """Yield each file with the start of its checksum; copies of the code are kept with each job."""
+    for job in jobs:
+        for path, checksum in job.input_checksums.items():
+            kept = f" in {RunPaths.code.name}/" if has_copy(path) else ""
+            yield f"{path} ({checksum[:8]}{kept})"
+
+
 def hardware_texts(hosts: Iterable[dict[str, dict[str, Any]]]) -> list[str]:
     """Return the distinct descriptions of hosts: processor, cores, memory and GPUs.
 
     Args:
-        hosts: hardware by host, as each summary records it.
+        hosts: hardware by host, for each summary.
     """
     return list(dict.fromkeys(_hardware_text(name, host) for each in hosts for name, host in each.items()))
 
@@ -204,6 +249,19 @@ def _hardware_text(name: str, host: dict[str, Any]) -> str:
         *gpus,
     ]
     return f"{name}: {', '.join(parts)}"
+
+
+def _span(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
+    # Times are UTC in ISO 8601, so that their alphabetical order is their order in time.
+    started = sorted(str(job.summary["started"]) for job in jobs if job.summary.get("started"))
+    finished = sorted(str(job.summary["finished"]) for job in jobs if job.summary.get("finished"))
+    if not started or not finished:
+        return []
+    try:
+        took = (datetime.fromisoformat(finished[-1]) - datetime.fromisoformat(started[0])).total_seconds()
+    except (TypeError, ValueError):
+        return [("started", started[0]), ("finished", finished[-1])]
+    return [("started", started[0]), ("finished", f"{finished[-1]} ({format_duration(took)} later)")]
 
 
 def packages(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
@@ -221,93 +279,12 @@ def commands(jobs: Sequence[FinishedRun], experiment_file: Path) -> str:
     if commit:
         remarks = ["plus the uncommitted changes"] * bool(commit[2])
         # One command cannot reproduce trainings by several versions.
-        remarks += ["code of the first training task; others differ"] * (len(_versions(jobs)) > 1)
+        versions = {str(job.summary.get("code_version")) for job in jobs}
+        remarks += ["code of the first training task; others differ"] * (len(versions) > 1)
         checkout = f"git checkout {commit[1]}{'  # ' * bool(remarks)}{'; '.join(remarks)}\n"
     file = shlex.quote(str(experiment_file))
     return f"{checkout}make setup\n.venv/bin/snakemake --profile profiles/local --configfile {file}"
 
 
-def _versions(jobs: Sequence[FinishedRun]) -> set[str]:
-    return {str(job.summary.get("code_version")) for job in jobs}
-
-
-def _flatten(config: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    for key, value in config.items():
-        if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value if isinstance(value, str) else json.dumps(value)
-
-
-def _span(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
-    # Times are UTC in ISO 8601, so that their alphabetical order is their order in time.
-    started = sorted(str(job.summary["started"]) for job in jobs if job.summary.get("started"))
-    finished = sorted(str(job.summary["finished"]) for job in jobs if job.summary.get("finished"))
-    if not started or not finished:
-        return []
-    try:
-        took = (datetime.fromisoformat(finished[-1]) - datetime.fromisoformat(started[0])).total_seconds()
-    except (TypeError, ValueError):
-        return [("started", started[0]), ("finished", finished[-1])]
-    return [("started", started[0]), ("finished", f"{finished[-1]} ({format_duration(took)} later)")]
-
-
-def _user_files(jobs: Sequence[FinishedRun]) -> Iterable[str]:
-    """Yield each file with the start of its checksum; copies of the code are kept with each job."""
-    for job in jobs:
-        for path, checksum in job.input_checksums.items():
-            kept = f" in {RunPaths.code.name}/" if has_copy(path) else ""
-            yield f"{path} ({checksum[:8]}{kept})"
-
-
 def _different(values: Iterable[object]) -> str:
     return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
-
-
-MAX_NAMED_TASKS = 5  # training tasks of a run; the steps of more are not listed
-
-
-def published_epoch(job: FinishedRun) -> "pd.Series[float] | None":
-    """Return the row of the history at the published step, or None if this step is within an epoch."""
-    step = job.summary.get("published_step")
-    if step is None:
-        return job.history.iloc[-1]
-    found = job.history[job.history["step"] == step]
-    return None if found.empty else found.iloc[-1]
-
-
-def published_weights_sentence(jobs: Sequence[FinishedRun]) -> str:
-    """Return sentences on the published weights of each run with train.restore_best; else an empty string."""
-    groups = group_by_run(jobs).items()
-    restored = {run: group for run, group in groups if group[0].config_section("train").get("restore_best")}
-    return " ".join(_sentence(run, group) for run, group in restored.items())
-
-
-def _sentence(run: str, jobs: Sequence[FinishedRun]) -> str:
-    best = jobs[0].config_section("train")["restore_best"]
-    metric = best["metric"] if isinstance(best, dict) else best
-    places = [place for job in jobs if (place := _place(job, metric))]
-    if not places:
-        return ""
-    shown = places[:MAX_NAMED_TASKS] + [f"{len(places) - MAX_NAMED_TASKS} more"] * (
-        len(places) > MAX_NAMED_TASKS
-    )
-    return (
-        f"Test results and model file of {run} are of the weights with the best {metric} (train.restore_best): after "
-        f"{listing(shown)}."
-    )
-
-
-def _place(job: FinishedRun, metric: str) -> str:
-    """Return the step and the epoch of the published weights as text; empty if the weights of the last step were published."""
-    step = job.summary.get("published_step")
-    if step is None:
-        return ""
-    epoch = _epoch(job, step, metric)
-    return f"step {step:,}" + ("" if epoch is None else f" (epoch {round(epoch, 2):g} of {job.epochs})")
-
-
-def _epoch(job: FinishedRun, step: int, metric: str) -> float | None:
-    values = measured_values(job, metric)
-    found = values["epoch"][values["step"] == step]
-    return None if found.empty else float(found.iloc[-1])

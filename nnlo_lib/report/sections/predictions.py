@@ -1,13 +1,4 @@
-"""Confusion matrices, consensus of nodes, GAN samples.
-
-Confusion matrices, summed over the jobs of a run.
-
-Graph and consensus of the nodes, for runs in which each node keeps its own model.
-
-Heat maps of the distances between the nodes of a run, from observe.consensus_matrix.
-
-Images of generated samples (GANs).
-"""
+"""Predictions of the models: confusion matrices, the nodes' own models and their consensus, and images of GANs."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
@@ -27,6 +18,8 @@ from nnlo_lib.state.finished_run import SPLIT_NAMES, FinishedRun
 
 MAX_SHOWN_CLASSES = 20  # classes; a larger matrix is not readable on a page
 MAX_PAIRS = 5  # pairs of classes
+MAX_SHOWN_NODES = 20  # nodes; a larger matrix is not readable on a page
+DISTANCES = {"consensus_error": "distance to mean", "consensus_error_normalised": "normalized"}
 
 
 @dataclass(frozen=True)
@@ -79,13 +72,6 @@ def confusion_matrices(jobs: Sequence[FinishedRun]) -> list[ConfusionMatrix]:
     return [_sum(run, group) for run, group in group_by_run(known).items()]
 
 
-def evaluated_on(jobs: Iterable[FinishedRun]) -> str:
-    """Return on which samples the models with a confusion matrix were evaluated: `on the test split`."""
-    splits = {job.evaluation_split for job in jobs if job.evaluation.get("confusion")}
-    # Sorted, because equal inputs must give equal pages.
-    return listing([f"on {SPLIT_NAMES.get(split, split)}" for split in sorted(splits)]) if splits else ""
-
-
 def _sum(run: str, jobs: Iterable[FinishedRun]) -> ConfusionMatrix:
     total: NDArray[np.int64] | None = None
     for job in jobs:
@@ -103,7 +89,11 @@ def _sum(run: str, jobs: Iterable[FinishedRun]) -> ConfusionMatrix:
     return ConfusionMatrix(run, classes, total)
 
 
-DISTANCES = {"consensus_error": "distance to mean", "consensus_error_normalised": "normalized"}
+def evaluated_on(jobs: Iterable[FinishedRun]) -> str:
+    """Return on which samples the models with a confusion matrix were evaluated: `on the test split`."""
+    splits = {job.evaluation_split for job in jobs if job.evaluation.get("confusion")}
+    # Sorted, because equal inputs must give equal pages.
+    return listing([f"on {SPLIT_NAMES.get(split, split)}" for split in sorted(splits)]) if splits else ""
 
 
 @dataclass(frozen=True)
@@ -137,6 +127,13 @@ def node_metric_ranges(table: pd.DataFrame, metric: str) -> dict[str, NodeMetric
     return {str(run): _span(metric, rows) for run, rows in known.groupby("run", sort=False)}
 
 
+def _span(metric: str, rows: pd.DataFrame) -> NodeMetricRange:
+    # Each row has the minimum and maximum over the nodes of one job.
+    low, high = rows[f"val_{metric}_min"].min(), rows[f"val_{metric}_max"].max()
+    worst, best = (low, high) if better_direction(metric) == "larger" else (high, low)
+    return NodeMetricRange(metric, int(rows["ranks"].max()), rows[f"val_{metric}_mean"].mean(), worst, best)
+
+
 def runs_with_node_models(jobs: Sequence[FinishedRun]) -> list[str]:
     """Return the runs in which each node keeps its own model."""
     runs = group_by_run(jobs)
@@ -145,18 +142,16 @@ def runs_with_node_models(jobs: Sequence[FinishedRun]) -> list[str]:
 
 def consensus_table(jobs: Sequence[FinishedRun], found: dict[str, NodeMetricRange]) -> RunTable:
     """Return graph, spectral gap, final metrics and distances of the nodes, by run."""
-    return run_table({run: _row(group, found.get(run)) for run, group in group_by_run(jobs).items()})
-
-
-def _span(metric: str, rows: pd.DataFrame) -> NodeMetricRange:
-    # Each row has the minimum and maximum over the nodes of one job.
-    low, high = rows[f"val_{metric}_min"].min(), rows[f"val_{metric}_max"].max()
-    worst, best = (low, high) if better_direction(metric) == "larger" else (high, low)
-    return NodeMetricRange(metric, int(rows["ranks"].max()), rows[f"val_{metric}_mean"].mean(), worst, best)
-
-
-def _row(jobs: Sequence[FinishedRun], span: NodeMetricRange | None) -> dict[str, str]:
-    return {**_graph(jobs), **(_final_metrics(span) if span else {}), **_distances(jobs)}
+    return run_table(
+        {
+            run: {
+                **_graph(group),
+                **(_final_metrics(found[run]) if run in found else {}),
+                **_distances(group),
+            }
+            for run, group in group_by_run(jobs).items()
+        }
+    )
 
 
 def _graph(jobs: Sequence[FinishedRun]) -> dict[str, str]:
@@ -184,9 +179,6 @@ def _distances(jobs: Sequence[FinishedRun]) -> dict[str, str]:
 
 def _format_values(values: Sequence[float]) -> str:
     return number(values[0]) if len(set(values)) == 1 else plus_minus(spread_of(values))
-
-
-MAX_SHOWN_NODES = 20  # nodes; a larger matrix is not readable on a page
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,4 @@
-"""Seconds, bytes, messages, processors and memory.
-
-The communication cost of each run: messages, bytes, compression and staleness.
-
-Usage of processors, memory and GPUs by the ranks, for runs with a monitor.
-
-Seconds by phase and bytes by purpose: stacked bars, one per run and role.
-"""
+"""Cost of each run: seconds by phase, bytes by purpose, messages, and the usage of processors, memory and GPUs."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +9,15 @@ import pandas as pd
 from nnlo_lib.core.text_format import MISSING, number
 from nnlo_lib.report import chart
 from nnlo_lib.report.chart import svg_path
-from nnlo_lib.report.formatting import UNBROKEN, RunTable, format_bytes, listing, percent, run_table
+from nnlo_lib.report.formatting import (
+    MAX_NAMED_RUNS,
+    UNBROKEN,
+    RunTable,
+    format_bytes,
+    listing,
+    percent,
+    run_table,
+)
 from nnlo_lib.report.learning_curves import (
     AXIS_INSET,
     BOTTOM,
@@ -30,28 +31,120 @@ from nnlo_lib.report.learning_curves import (
 from nnlo_lib.report.tables import group_by_run, spread_of
 from nnlo_lib.state.finished_run import FinishedRun, read_table
 
+PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint", "startup")
+PURPOSES = ("gradient", "parameters")
+IDLE_PHASES = ("communication", "wait")
+MIN_OTHER_SHARE = 0.005  # of the total; below it, time outside of all phases is not shown
 # Purposes of messages that carry votes, requests, sums for metrics, or measurements of the algorithm.
 PURPOSES_WITHOUT_VECTORS = ("control", "metrics", "telemetry")
+MILLION = 1e6
+PAUSE_FACTOR = 10  # usual intervals between two samples; a longer gap is a pause between attempts
+
+
+@dataclass(frozen=True)
+class BarSegment:
+    """A segment of a bar; `share` is its fraction of the bar, `width` its fraction of the longest bar."""
+
+    name: str
+    value: float
+    share: float
+    width: float
+
+
+@dataclass(frozen=True)
+class StackedBar:
+    """The segments of a run, or of one role in it; `role` is empty if all ranks have the same role."""
+
+    run: str
+    role: str
+    total: float
+    parts: tuple[BarSegment, ...]
+
+    def value(self, name: str) -> BarSegment | None:
+        """Return the segment called `name`, or None if the bar has no segment of this name."""
+        return next((part for part in self.parts if part.name == name), None)
+
+
+def seconds_by_phase(jobs: Sequence[FinishedRun]) -> list[StackedBar]:
+    """Return mean seconds per rank by phase, for each run and each role in it."""
+    return _bars(_mean([row for job in jobs for row in _rank_rows(job)]), PHASES)
+
+
+def _rank_rows(job: FinishedRun) -> list[dict[str, object]]:
+    by_rank = job.recorded("seconds_by_rank")
+    alike = len(set(job.roles)) == 1
+    roles = job.roles if len(job.roles) == len(by_rank) else ["worker"] * len(by_rank)
+    return [
+        {"run": job.run, "role": "" if alike else role, **_complete(row)}
+        for role, row in zip(roles, by_rank, strict=True)
+    ]
+
+
+def _complete(row: dict[str, float]) -> dict[str, float]:
+    """Replace `total` by `other`: time outside of all phases (0 up to MIN_OTHER_SHARE of the total)."""
+    phases = {name: value for name, value in row.items() if name != "total"}
+    total = row.get("total", 0.0)
+    rest = total - sum(phases.values())
+    return {**phases, "other": rest if rest > MIN_OTHER_SHARE * total else 0.0}
+
+
+def bytes_by_purpose(jobs: Sequence[FinishedRun]) -> list[StackedBar]:
+    """Return for each run the bytes that all ranks of a job sent, by purpose, as the mean over jobs."""
+    rows = [{"run": job.run, "role": "", **job.summary["bytes_sent"]} for job in jobs]
+    return _bars(_mean(rows), PURPOSES)
+
+
+def _mean(rows: Sequence[dict[str, object]]) -> pd.DataFrame:
+    return pd.DataFrame(rows).fillna(0.0).groupby(["run", "role"], sort=False).mean()
+
+
+def _bars(table: pd.DataFrame, first: Sequence[str]) -> list[StackedBar]:
+    """Convert rows to bars; segments in the order of `first`, then in the order of the columns."""
+    columns = [name for name in first if name in table] + [name for name in table if name not in first]
+    longest = table.sum(axis=1).max() or 1.0
+    bars = []
+    for (run, role), row in zip(table.index.to_list(), table[columns].to_dict("records"), strict=True):
+        total = float(sum(row.values()))
+        parts = [
+            BarSegment(str(name), value, value / (total or 1), value / longest) for name, value in row.items()
+        ]
+        bars.append(StackedBar(run, role, total, tuple(part for part in parts if part.value)))
+    return bars
+
+
+def segment_names(bars: Sequence[StackedBar]) -> list[str]:
+    """Return the names of all segments, in order of first appearance."""
+    return list(dict.fromkeys(part.name for bar in bars for part in bar.parts))
+
+
+def waiting_sentence(bars: Sequence[StackedBar]) -> str:
+    """Return a sentence on the share of a worker's time spent in communication and waiting."""
+    workers = [bar for bar in bars if bar.role in ("", "worker") and bar.total]
+    shares = {bar.run: _idle_share(bar) for bar in workers}
+    ranked = sorted(shares, key=lambda run: shares[run])
+    if not ranked or not shares[ranked[-1]]:
+        return ""
+    texts = {run: f"{percent(shares[run], 2)} in {run}" for run in ranked}
+    ends = f"from {texts[ranked[0]]} to {texts[ranked[-1]]}"
+    share = listing(list(texts.values())) if len(texts) <= MAX_NAMED_RUNS else ends
+    return f"Communication and waiting take {share} of a worker's time after start-up."
+
+
+def _idle_share(bar: StackedBar) -> float:
+    startup = bar.value("startup")
+    after = bar.total - (startup.value if startup else 0.0)
+    return sum(part.value for part in bar.parts if part.name in IDLE_PHASES) / (after or 1)
 
 
 def communication_table(jobs: Sequence[FinishedRun]) -> RunTable:
     """Return messages, bytes, compression and staleness of each run, means over its jobs."""
-    return run_table({run: _communication_row(group) for run, group in group_by_run(jobs).items()})
-
-
-def staleness(jobs: Sequence[FinishedRun]) -> Counter[int]:
-    """Return the number of updates of all jobs by staleness."""
-    total: Counter[int] = Counter()
-    for job in jobs:
-        # JSON turns the integer keys of the histogram into strings.
-        histogram = job.recorded("histograms").get("staleness", {})
-        total.update({int(value): count for value, count in histogram.items()})
-    return total
-
-
-def _communication_row(jobs: Sequence[FinishedRun]) -> dict[str, str]:
-    # All jobs of a run have the same configuration.
-    return {**_messages(jobs), "compression": _compression(jobs[0]), **_staleness(staleness(jobs))}
+    return run_table(
+        {
+            # All jobs of a run have the same configuration.
+            run: {**_messages(group), "compression": _compression(group[0]), **_staleness(staleness(group))}
+            for run, group in group_by_run(jobs).items()
+        }
+    )
 
 
 def _messages(jobs: Sequence[FinishedRun]) -> dict[str, str]:
@@ -90,12 +183,14 @@ def _staleness(counts: Counter[int]) -> dict[str, str]:
     return {"mean staleness": number(mean, 3), "largest staleness": f"{max(counts):,}"}
 
 
-MILLION = 1e6
-PAUSE_FACTOR = 10
-
-
-def _percentage(value: float) -> str:
-    return f"{number(value, 3)}{UNBROKEN}%"
+def staleness(jobs: Sequence[FinishedRun]) -> Counter[int]:
+    """Return the number of updates of all jobs by staleness."""
+    total: Counter[int] = Counter()
+    for job in jobs:
+        # JSON turns the integer keys of the histogram into strings.
+        histogram = job.recorded("histograms").get("staleness", {})
+        total.update({int(value): count for value, count in histogram.items()})
+    return total
 
 
 @dataclass(frozen=True)
@@ -104,7 +199,6 @@ class MonitoredQuantity:
 
     Attributes:
         column: column of monitor.csv.
-        title: heading.
         unit: divisor of the values on the axis.
         note: unit of the axis as text.
         format_value: formats a value of `column`.
@@ -115,6 +209,10 @@ class MonitoredQuantity:
     unit: float
     note: str
     format_value: Callable[[float], str]
+
+
+def _percentage(value: float) -> str:
+    return f"{number(value, 3)}{UNBROKEN}%"
 
 
 MONITORED_QUANTITIES = (
@@ -147,12 +245,6 @@ def usage_table(found: dict[str, pd.DataFrame]) -> RunTable:
     return run_table({run: _usage_row(table) for run, table in found.items()})
 
 
-def usage_panels(found: dict[str, pd.DataFrame], runs: Sequence[str]) -> list[CurvePanel]:
-    """Return a panel for each monitored quantity with more than one point in time: the mean over ranks."""
-    drawn = (_panel(figure, found, runs) for figure in MONITORED_QUANTITIES)
-    return [panel for panel in drawn if panel is not None]
-
-
 def _usage_row(table: pd.DataFrame) -> dict[str, str]:
     known = [
         figure
@@ -164,6 +256,12 @@ def _usage_row(table: pd.DataFrame) -> dict[str, str]:
         f"(maximum {figure.format_value(table[figure.column].max())})"
         for figure in known
     }
+
+
+def usage_panels(found: dict[str, pd.DataFrame], runs: Sequence[str]) -> list[CurvePanel]:
+    """Return a panel for each monitored quantity with more than one point in time: the mean over ranks."""
+    drawn = (_panel(figure, found, runs) for figure in MONITORED_QUANTITIES)
+    return [panel for panel in drawn if panel is not None]
 
 
 def _panel(
@@ -191,108 +289,3 @@ def _line(table: pd.DataFrame, figure: MonitoredQuantity) -> "pd.Series[float]":
     width = max(table["seconds"].max() / MAX_CURVE_POINTS, 1e-9)
     when = ((known["seconds"] / width).round() * width).rename("when")
     return known.groupby(when)[figure.column].mean() / figure.unit
-
-
-PHASES = ("compute", "communication", "wait", "data", "evaluate", "checkpoint", "startup")
-MIN_OTHER_SHARE = 0.005  # of the total; below it, time outside of all phases is not shown
-IDLE_PHASES = ("communication", "wait")
-MAX_NAMED_RUNS = 3  # runs; above this number, a sentence gives their range
-PURPOSES = ("gradient", "parameters")
-
-
-@dataclass(frozen=True)
-class BarSegment:
-    """A segment of a bar; `share` is its fraction of the bar, `width` its fraction of the longest bar."""
-
-    name: str
-    value: float
-    share: float
-    width: float
-
-
-@dataclass(frozen=True)
-class StackedBar:
-    """The segments of a run, or of one role in it; `role` is empty if all ranks have the same role."""
-
-    run: str
-    role: str
-    total: float
-    parts: tuple[BarSegment, ...]
-
-    def value(self, name: str) -> BarSegment | None:
-        """Return the segment called `name`, or None if the bar has no segment of this name."""
-        return next((part for part in self.parts if part.name == name), None)
-
-
-def seconds_by_phase(jobs: Sequence[FinishedRun]) -> list[StackedBar]:
-    """Return mean seconds per rank by phase, for each run and each role in it."""
-    return _bars(_mean([row for job in jobs for row in _rank_rows(job)]), PHASES)
-
-
-def bytes_by_purpose(jobs: Sequence[FinishedRun]) -> list[StackedBar]:
-    """Return for each run the bytes that all ranks of a job sent, by purpose, as the mean over jobs."""
-    rows = [{"run": job.run, "role": "", **job.summary["bytes_sent"]} for job in jobs]
-    return _bars(_mean(rows), PURPOSES)
-
-
-def segment_names(bars: Sequence[StackedBar]) -> list[str]:
-    """Return the names of all segments, in order of first appearance."""
-    return list(dict.fromkeys(part.name for bar in bars for part in bar.parts))
-
-
-def waiting_sentence(bars: Sequence[StackedBar]) -> str:
-    """Return a sentence on the share of a worker's time spent in communication and waiting."""
-    workers = [bar for bar in bars if bar.role in ("", "worker") and bar.total]
-    shares = {bar.run: _idle_share(bar) for bar in workers}
-    ranked = sorted(shares, key=lambda run: shares[run])
-    if not ranked or not shares[ranked[-1]]:
-        return ""
-    texts = {run: f"{percent(shares[run], 2)} in {run}" for run in ranked}
-    share = listing(list(texts.values())) if len(texts) <= MAX_NAMED_RUNS else _range_text(texts, ranked)
-    return f"Communication and waiting take {share} of a worker's time after start-up."
-
-
-def _idle_share(bar: StackedBar) -> float:
-    startup = bar.value("startup")
-    after = bar.total - (startup.value if startup else 0.0)
-    return sum(part.value for part in bar.parts if part.name in IDLE_PHASES) / (after or 1)
-
-
-def _range_text(texts: dict[str, str], ranked: Sequence[str]) -> str:
-    return f"from {texts[ranked[0]]} to {texts[ranked[-1]]}"
-
-
-def _rank_rows(job: FinishedRun) -> list[dict[str, object]]:
-    by_rank = job.recorded("seconds_by_rank")
-    alike = len(set(job.roles)) == 1
-    roles = job.roles if len(job.roles) == len(by_rank) else ["worker"] * len(by_rank)
-    return [
-        {"run": job.run, "role": "" if alike else role, **_complete(row)}
-        for role, row in zip(roles, by_rank, strict=True)
-    ]
-
-
-def _complete(row: dict[str, float]) -> dict[str, float]:
-    """Replace `total` by `other`: time outside of all phases (0 up to MIN_OTHER_SHARE of the total)."""
-    phases = {name: value for name, value in row.items() if name != "total"}
-    total = row.get("total", 0.0)
-    rest = total - sum(phases.values())
-    return {**phases, "other": rest if rest > MIN_OTHER_SHARE * total else 0.0}
-
-
-def _mean(rows: Sequence[dict[str, object]]) -> pd.DataFrame:
-    return pd.DataFrame(rows).fillna(0.0).groupby(["run", "role"], sort=False).mean()
-
-
-def _bars(table: pd.DataFrame, first: Sequence[str]) -> list[StackedBar]:
-    """Convert rows to bars; segments in the order of `first`, then in the order of the columns."""
-    columns = [name for name in first if name in table] + [name for name in table if name not in first]
-    longest = table.sum(axis=1).max() or 1.0
-    bars = []
-    for (run, role), row in zip(table.index.to_list(), table[columns].to_dict("records"), strict=True):
-        total = float(sum(row.values()))
-        parts = [
-            BarSegment(str(name), value, value / (total or 1), value / longest) for name, value in row.items()
-        ]
-        bars.append(StackedBar(run, role, total, tuple(part for part in parts if part.value)))
-    return bars
