@@ -2,13 +2,13 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.training_process import wait
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.local import LocalExecutor
-from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result
 from nnlo_lib.state.attempts import Attempt, append_attempt
 
@@ -26,18 +26,13 @@ class Scripted(LocalExecutor):
     """Local executor that runs scripts in place of trainings; it repeats the last script."""
 
     def __init__(self, folder: Path, *scripts: str) -> None:
-        super().__init__(folder, "mpiexec", _Silence())
+        super().__init__(folder, "mpiexec", SimpleNamespace(first=""))
         self._scripts, self.attempts = list(scripts), []
 
     def _command(self, fold_task: FoldTask) -> list[str]:
         self.attempts.append(self._restarts.record_start(fold_task))
         script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
         return [sys.executable, "-c", script]
-
-
-class _Silence(SignalRecorder):
-    def __init__(self) -> None:
-        self.first = ""
 
 
 def killed(state: Path, reached: int) -> Attempt:

@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from submitit.core.utils import DelayedSubmission
@@ -29,13 +30,6 @@ RUN = Run.model_validate(
         "resources": {"nodes": 2, "runtime": 77, "mem_mb": 900, "partition": "p", "account": "a"},
     }
 )
-
-
-class Silence:
-    """Stand-in for the signal recorder of a driver."""
-
-    def __init__(self) -> None:
-        self.first = ""
 
 
 @pytest.fixture
@@ -204,7 +198,7 @@ class Driver(SubmititExecutor):
     """Executor of a driver with virtual time, of a search that has decided on the fold task LEAF."""
 
     def __init__(self, folder: Path, place: Place) -> None:
-        super().__init__(folder, "mpiexec", Silence())
+        super().__init__(folder, "mpiexec", SimpleNamespace(first=""))
         self.folder, self.place, self.now = folder, place, 0
         self._deferred._clock = lambda: self.now
 

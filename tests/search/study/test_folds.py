@@ -40,6 +40,8 @@ def test_a_trial_that_is_clearly_worse_gets_no_more_folds() -> None:
     assert not pruned(made_up(wanted, {(0, 9): GOOD, (1, 9): [0.2, 0.1]}), 1, 9), "on one fold it is better"
     assert not pruned(made_up(wanted, {(0, 9): GOOD[:4], (1, 9): worse[:2]}), 1, 9), "no other has all folds"
     assert not pruned(made_up(wanted, {(0, 3): GOOD, (1, 9): worse[:2]}), 1, 9), "none is on the same rung"
+    # Rounded accuracies often give two equal differences, which are no evidence.
+    assert not pruned(made_up(wanted, {(0, 9): GOOD, (1, 9): [each + 0.1 for each in GOOD[:2]]}), 1, 9)
     unpruned = search(folds=IN_TURN | {"prune": None})
     assert next_fold(made_up(unpruned, {(0, 9): GOOD, (1, 9): worse[:2]}), 1) == FoldTask(1, 2, 9)
 
@@ -78,9 +80,3 @@ def test_pruning_saves_folds_and_finds_the_same_best(tmp_path: Path) -> None:
     assert best[0] == best[1]
     assert spent[0] == 40 * 5 * 9
     assert spent[1] < 0.7 * spent[0]
-
-
-def test_equal_folds_prune_nothing() -> None:
-    """Rounded accuracies often give two equal differences, which are no evidence."""
-    wanted = search(folds=IN_TURN)
-    assert not pruned(made_up(wanted, {(0, 9): GOOD, (1, 9): [each + 0.1 for each in GOOD[:2]]}), 1, 9)

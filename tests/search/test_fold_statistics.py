@@ -1,6 +1,7 @@
-"""Trials with different folds are compared without the effects of the folds."""
+"""Effects of folds, without which trials with different folds are compared, and the test that prunes trials."""
 
 import csv
+import itertools
 import math
 
 import numpy as np
@@ -9,6 +10,7 @@ from helpers.simulated_search import made_up, search
 from helpers.synthetic_search import MadeUp
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from nnlo_lib.executors.progress import format_progress
 from nnlo_lib.report.search.importance import fit_forest
@@ -16,14 +18,22 @@ from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import learning_curve_chart, rung_table
 from nnlo_lib.report.search.trial_tables import trial_rows
 from nnlo_lib.search.best import write_table
-from nnlo_lib.search.fold_statistics import FoldEffects
+from nnlo_lib.search.fold_statistics import (
+    MIN_TRIALS,
+    FoldEffects,
+    FoldNoise,
+    paired_p_value,
+    pruning_p_value,
+)
 from nnlo_lib.search.samplers.base import observe
 from nnlo_lib.search.space.space import SearchSpace
+from nnlo_lib.search.study.snapshot import running_average
 from nnlo_lib.search.study.trial_summary import format_objective, summarize_trial
 
 FOLDS = {"k": 4, "in_turn": True}
 EASY = [0.1, 0.1, 0.9, 0.9]  # two easy folds and two difficult ones
 KNOWN = {(0, 9): EASY, (1, 9): [each + 0.2 for each in EASY], (2, 9): [0.2, 0.2], (3, 9): [0.4]}
+LEVEL, SEARCHES = 0.05, 1000
 
 
 @given(
@@ -70,8 +80,6 @@ def test_proposals_learn_adjusted_values():
 
 
 def test_running_averages_of_the_median_rule_are_adjusted():
-    from nnlo_lib.search.study.snapshot import running_average
-
     known = made_up(search(folds=FOLDS), KNOWN)
     assert known.mean_value(2, 9, running_average) == pytest.approx(0.6)
 
@@ -145,3 +153,86 @@ def test_trials_of_lower_rungs_come_after_the_candidates_if_the_last_epoch_count
     made = MadeUp(tmp_path, objective={"epoch": "last"}, fidelity={"name": "asha", "first": 3})
     made.trial(worth=[-5.0], rungs=[3]).trial(worth=[0.5], rungs=[3, 9]).trial(worth=[0.4], rungs=[3, 9])
     assert [row.number for row in StudyData.load(made.folder).ranked_rows] == [2, 1, 0]
+
+
+def trials(source: np.random.Generator, count: int, k: int, rounded: float) -> np.ndarray:
+    """Return values of equally good trials, (count, k), with the correlation 1/k of folds that share data.
+
+    `rounded` is the resolution of the values in standard deviations; 0: none.
+    """
+    own = math.sqrt(1 - 1 / k) * source.normal(size=(count, k))
+    common = math.sqrt(1 / k) * source.normal(size=(count, 1))
+    values = own + common
+    return 2 * source.normal(size=k).round() + (np.round(values / rounded) * rounded if rounded else values)
+
+
+def is_pruned(values: np.ndarray, candidate: np.ndarray) -> bool:
+    """Return True if the test prunes a trial, after any fold, in favor of the best of other trials."""
+    k, noise = len(candidate), FoldNoise.of(values.tolist())
+    best = values[values.mean(axis=1).argmin()].tolist()
+    p_values = (pruning_p_value(candidate[:n].tolist(), best, len(values), noise) for n in range(2, k))
+    return any(p_value < LEVEL for p_value in p_values)
+
+
+DAILY = [(3, 1, 0.0), (5, MIN_TRIALS, 1.0), (10, 30, 0.0)]  # the other cases are exhaustive
+CASES = [
+    pytest.param(*case, marks=[] if case in DAILY else pytest.mark.exhaustive)
+    for case in itertools.product([3, 5, 10], [1, MIN_TRIALS, 30], [0.0, 1.0])
+]
+
+
+@pytest.mark.parametrize(("k", "others", "rounded"), CASES)
+def test_equal_trials_are_pruned_no_more_often_than_the_level(k: int, others: int, rounded: float) -> None:
+    source = np.random.default_rng([k, others])
+    wrong = 0
+    for _ in range(SEARCHES):
+        every = trials(source, others + 1, k, rounded)
+        wrong += is_pruned(every[:-1], every[-1])
+    # Fixed seeds: the result is the same on each machine. The margin is three standard errors.
+    assert wrong / SEARCHES <= LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / SEARCHES)
+
+
+@pytest.mark.parametrize("k", [3, 5, 10])
+def test_trials_that_are_clearly_worse_are_pruned(k: int) -> None:
+    """A trial that is worse by six standard deviations of a fold."""
+    source, found = np.random.default_rng(k), 0
+    for _ in range(100):
+        every = trials(source, 31, k, 0.0)
+        found += is_pruned(every[:-1], every[-1] + 6)
+    assert found > 80
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=2, max_size=9), st.integers(3, 10))
+def test_p_value_of_few_trials_is_scipys_paired_test_with_the_variance_of_nadeau_and_bengio(
+    tenths: list[int], folds: int
+) -> None:
+    differences = np.array(tenths[: folds - 1]) / 10
+    found = paired_p_value(differences.tolist(), [0.0] * folds, FoldNoise())
+    if np.ptp(differences) == 0:
+        assert found == 1, "equal differences are no evidence"
+        return
+    n = len(differences)
+    plain = stats.ttest_1samp(differences, 0).statistic
+    corrected = plain * math.sqrt((1 / n) / (1 / n + 1 / (folds - 1)))
+    assert found == pytest.approx(stats.t(n - 1).sf(corrected), rel=1e-9)
+
+
+def test_noise_of_trials_with_equal_variances_is_pooled() -> None:
+    """The variance is known well from many trials, whatever the folds of one trial say."""
+    source = np.random.default_rng(0)
+    noise = FoldNoise.of((3 * source.normal(size=(200, 5)) + source.normal(size=5)).tolist())
+    assert noise.dof > 40
+    assert noise.variance == pytest.approx(9, rel=0.15)
+    assert noise.moderated_variance([1.0, 1.0])[0] == pytest.approx(9, rel=0.2)
+
+
+def test_noise_of_trials_with_different_variances_is_that_of_each_trial() -> None:
+    source = np.random.default_rng(0)
+    scales = np.exp(2 * source.normal(size=(200, 1)))
+    noise = FoldNoise.of((scales * source.normal(size=(200, 5))).tolist())
+    assert noise.dof < 2
+
+
+def test_without_variation_nothing_is_known() -> None:
+    assert FoldNoise.of([[0.5] * 5] * 10).dof == 0
+    assert pruning_p_value([0.6, 0.6], [0.5] * 5, 10, FoldNoise.of([[0.5] * 5] * 10)) == 1
