@@ -150,7 +150,7 @@ def _mnist(folder: Path, source: str) -> Path:
 
 def _imagenet_sized(folder: Path, images: int) -> Path:
     """Write a store of random images (3, 227, 227) in shards of 1,024; return its folder."""
-    import nnlo_lib.data.identity.source_identity as module
+    import nnlo_lib.data.source_identity as module
 
     def block(seed: int) -> SampleBlock:
         pixels = np.random.default_rng(seed).integers(0, 256, (1024, 3, 227, 227), dtype=np.uint8)

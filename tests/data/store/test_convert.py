@@ -25,7 +25,6 @@ from nnlo_lib.data import source_identity
 from nnlo_lib.data.catalog import DIGITS, MNIST, DatasetSpec, find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock
-from nnlo_lib.data.store import convert as convert_module
 from nnlo_lib.data.store import convert as converting
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.manifest import DataManifest
@@ -243,13 +242,13 @@ def test_an_interrupted_conversion_makes_only_the_missing_shards(digits_raw, tmp
         written.append(path)
         write_shard(path, *rest)
 
-    monkeypatch.setattr(convert_module, "write_shard", die_at_third)
+    monkeypatch.setattr(converting, "write_shard", die_at_third)
     with pytest.raises(KeyboardInterrupt):
         stored(DIGITS, digits_raw, store, "npz", 400)
     made = listing(store)
     assert made == ["train-00000-of-00004.npz", "train-00001-of-00004.npz"]
     times = [(store / name).stat().st_mtime_ns for name in made]
-    monkeypatch.setattr(convert_module, "write_shard", write_shard)
+    monkeypatch.setattr(converting, "write_shard", write_shard)
     assert stored(DIGITS, digits_raw, store, "npz", 400).splits == whole.splits
     assert [(store / name).stat().st_mtime_ns for name in made] == times
 
@@ -257,14 +256,14 @@ def test_an_interrupted_conversion_makes_only_the_missing_shards(digits_raw, tmp
 KILLED = """
 import os, signal, sys
 from nnlo_lib.cli import main
-from nnlo_lib.data.store import conversion
-original, written = conversion.write_shard, []
+from nnlo_lib.data.store import convert
+original, written = convert.write_shard, []
 def write_shard(*arguments):
     original(*arguments)
     written.append(arguments)
     if len(written) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-conversion.write_shard = write_shard
+convert.write_shard = write_shard
 main(sys.argv[1:])
 """
 
@@ -313,7 +312,7 @@ def test_a_file_that_changes_during_the_conversion_loses_no_shard(tmp_path, monk
             os.utime(raw / "train-labels-idx1-ubyte", ns=(0, len(written)))
             os.utime(raw / "t10k-labels-idx1-ubyte", ns=(0, len(written)))
 
-    monkeypatch.setattr(convert_module, "write_shard", changing)
+    monkeypatch.setattr(converting, "write_shard", changing)
     manifest = stored(MNIST, raw, tmp_path / "store", "npz", 5)
     assert {name: part.samples for name, part in manifest.splits.items()} == {"train": 25, "test": 25}
     assert Split(manifest, "train").labels.tolist() == [0] * 25  # the tenth writing
@@ -328,7 +327,7 @@ def test_a_file_that_changes_in_every_round_is_refused(tmp_path, monkeypatch):
         written.append(path)
         os.utime(raw / "train-labels-idx1-ubyte", ns=(0, len(written)))
 
-    monkeypatch.setattr(convert_module, "write_shard", changing)
+    monkeypatch.setattr(converting, "write_shard", changing)
     with pytest.raises(UserError, match=r"train-labels-idx1-ubyte: the file changes while it is converted"):
         stored(MNIST, raw, tmp_path / "store", "npz", 5)
     assert not (tmp_path / "store/manifest.json").exists()
