@@ -42,16 +42,7 @@ TABLES = {"history": [{"epoch": 1, "loss": 0.5}]}
 
 
 def together(folder, work, ranks=RANKS, key="key", patience=200, **settings):
-    """Run `work` on simulated ranks; return the result of each rank.
-
-    Args:
-        folder: run folder.
-        work: function of the rank and its checkpointer.
-        ranks: number of ranks.
-        key: fingerprint of the run.
-        patience: seconds for which rank 0 waits for the files of other ranks.
-        **settings: settings of the section `checkpoint`.
-    """
+    """Run `work` on simulated ranks, a function of the rank and its checkpointer; return the result of each rank."""
 
     def one(comm):
         journal = RunLog(folder, enabled=comm.rank == 0)
@@ -242,22 +233,12 @@ def raising(error, condition=lambda *_: True):
 @pytest.mark.parametrize(
     ("module", "function", "error", "sentence"),
     [
-        (
-            parts,
-            "write_rank_file",
-            MemoryError("no room for the copy"),
-            "rank 0: MemoryError: no room for the copy",
-        ),
-        (
-            commit,
-            "write_tables",
-            OSError(28, "No space left on device"),
-            "[Errno 28] No space left on device",
-        ),
+        (parts, "write_rank_file", MemoryError("no room for the copy"), "rank 0: MemoryError: no room for the copy"),
+        (commit, "write_tables", OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
         (commit, "remove_receipts", ValueError("odd"), "ValueError: odd"),
         (CheckpointManifest, "write", OSError(122, "Disk quota exceeded"), "[Errno 122] Disk quota exceeded"),
     ],
-)
+)  # fmt: skip
 def test_a_failure_of_any_part_costs_the_new_checkpoint_only(
     tmp_path, monkeypatch, capsys, module, function, error, sentence
 ):
@@ -532,11 +513,8 @@ def test_when_one_is_due(monkeypatch):
     time, simulated = interval("5 min"), interval("5 min", watches=False)
     best = SaveInterval(CheckpointConfig(every="5 min", best="loss"), watches=True)
     assert [steps.is_due(step) for step in (9, 10)] == [False, True]
-    assert [at_ends.is_due(10), at_ends.is_due_after_epoch(1, 9), at_ends.is_due_after_epoch(1, 10)] == [
-        False,
-        False,
-        True,
-    ]
+    assert [at_ends.is_due_after_epoch(1, step) for step in (9, 10)] == [False, True]
+    assert not at_ends.is_due(10)
     assert [epochs.is_due_after_epoch(epoch) for epoch in (1, 2)] == [False, True]
     assert not epochs.is_due(10**9)
     assert [time.is_due(1), time.is_due_after_epoch(1), best.is_due_after_epoch(1)] == [False, False, True]

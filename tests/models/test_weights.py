@@ -1,4 +1,4 @@
-"""Initial weights from the file `model.weights`."""
+"""Initial weights from the file `model.weights`, also as other trainers write them: under a key, with a prefix of a wrapper."""
 
 import pytest
 import torch
@@ -40,10 +40,35 @@ def test_all_tensors_are_taken(file, suffix):
     assert all(torch.equal(tensor, changed()[name]) for name, tensor in module.state_dict().items())
 
 
-def test_of_a_trainer_that_nests_them(file):
+def under(prefix):
+    return {prefix + name: tensor for name, tensor in changed().items()}
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        {"state_dict": under("module."), "epoch": 3}, {"state_dict": under("model.")}, under("_orig_mod.module."),
+        {"model": changed(), "optimizer": {"lr": 0.1}}, {"model_state_dict": changed(), "loss": 0.1},
+        {"net": under("module."), "acc": 90.0},
+    ],
+)  # fmt: skip
+def test_weights_under_a_key_or_a_prefix_reach_the_model(file, nested):
     module = network()
-    load_weights(module, file({"state_dict": changed(), "epoch": 3}, ".pt"))
-    assert torch.equal(module[0].weight, changed()["0.weight"])
+    load_weights(module, file(nested, ".pth"))
+    assert all(torch.equal(tensor, changed()[name]) for name, tensor in module.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("nested", "words"),
+    [
+        ({"generator": changed(), "critic": changed()}, "several entries hold tensors by name.*critic, generator"),
+        ({"epoch": 3}, "does not contain a state_dict"),
+        (under("0."), "missing tensors"),  # a layer of the model is called so: no wrapper
+    ],
+)  # fmt: skip
+def test_what_is_no_wrapper_is_refused(file, nested, words):
+    with pytest.raises(UserError, match=words):
+        load_weights(network(), file(nested, ".pth"))
 
 
 def test_the_last_layer_may_stay_as_drawn(file):

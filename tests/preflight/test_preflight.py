@@ -1,4 +1,4 @@
-"""What the checks accept, what they only warn about, and what they find after the conversion."""
+"""What the checks accept, what they only warn about, what they find after the conversion, and the usual mistakes."""
 
 import itertools
 import os
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.nnlo_command import nnlo, refused
-from helpers.user_mistakes import NET
+from helpers.user_mistakes import EXAMPLES, NET
 from PIL import Image
 
 from nnlo_lib import api
@@ -326,24 +326,13 @@ def test_gpus_are_held_against_this_machine(monkeypatch):
 @pytest.mark.parametrize(
     ("data", "shape", "samples"),
     [
-        (
-            {
-                "dataset": "lidar",
-                "reader": {"name": "lidar", "robots": 2, "scans": 3, "beams": 4, "points": 5},
-            },
-            (2,),
-            120,
-        ),
-        (
-            {"dataset": "synthetic", "reader": {"name": "synthetic", "shape": [3, 4, 4], "samples": 7}},
-            (3, 4, 4),
-            7,
-        ),
+        ({"dataset": "lidar", "reader": {"name": "lidar", "robots": 2, "scans": 3, "beams": 4, "points": 5}}, (2,), 120),
+        ({"dataset": "synthetic", "reader": {"name": "synthetic", "shape": [3, 4, 4], "samples": 7}}, (3, 4, 4), 7),
         ({"dataset": "mnist"}, (1, 28, 28), 60_000),
         ({"dataset": "pets", "source": "pets.tar.gz", "reader": {"name": "folder", "size": 8}}, None, None),
     ],
     ids=["lidar", "synthetic", "catalog", "unknown"],
-)
+)  # fmt: skip
 def test_the_shape_of_the_samples_is_known_before_the_conversion(tmp_path, monkeypatch, data, shape, samples):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pets.tar.gz").touch()
@@ -353,3 +342,27 @@ def test_the_shape_of_the_samples_is_known_before_the_conversion(tmp_path, monke
     assert "unknown before the conversion; convert the data set with `snakemake x --profile" in str(
         unknown_shape_error(run.data, "x")
     )
+
+
+@pytest.fixture
+def mistaken(tmp_path):
+    """Return a folder with weights of another net."""
+    torch.save({"conv.weight": torch.zeros(3)}, tmp_path / "w.pt")
+    return tmp_path
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.title)
+def test_mistake_is_named(example, mistaken):
+    """Each of the usual mistakes is one sentence, with status 2 and without a traceback."""
+    example.write(mistaken)
+    message = refused(nnlo("check", "x.yaml", folder=mistaken))
+    assert example.sentence in message
+    assert message.count("\n  ") == 1, "one mistake in one line"
+
+
+@pytest.mark.parametrize("command", ["check", "run", "plan", "simulate"])
+def test_no_command_starts_with_a_mistake(command, mistaken):
+    EXAMPLES[0].write(mistaken)
+    assert EXAMPLES[0].sentence in refused(nnlo(command, "x.yaml", folder=mistaken))
+    assert not (mistaken / "results").exists()
+    assert not (mistaken / "data").exists()

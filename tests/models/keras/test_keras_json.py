@@ -128,13 +128,9 @@ def test_weights_that_keras_wrote(tmp_path, name):
 
 
 REFUSED = {
-    "other images": (
-        (3, 32, 32),
-        None,
-        r"takes samples of shape \(28, 28, 1\).*the samples are \(3, 32, 32\)",
-    ),
+    "other images": ((3, 32, 32), None, r"takes samples of shape \(28, 28, 1\).*the samples are \(3, 32, 32\)"),
     "another end": ((1, 28, 28), "sigmoid", "ends in softmax.*problem.outputs: probabilities"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("shape", "undone", "message"), REFUSED.values(), ids=REFUSED)

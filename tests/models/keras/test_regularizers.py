@@ -77,11 +77,8 @@ def test_losses_of_training_and_validation_are_those_of_keras():
     assert of_keras > plain + 0.1
     training = PROBLEM.compute_loss(module.train(), (inputs,), labels, 0)
     validation = PROBLEM.means(PROBLEM.measure(module.eval(), (inputs,), labels))
-    assert [
-        training.loss.item(),
-        PROBLEM.means(training.sums())["loss"],
-        validation["loss"],
-    ] == pytest.approx([of_keras] * 3, rel=1e-6)
+    found = [training.loss.item(), PROBLEM.means(training.sums())["loss"], validation["loss"]]
+    assert found == pytest.approx([of_keras] * 3, rel=1e-6)
 
 
 def test_the_samples_of_a_test_have_the_loss_of_the_test():
@@ -89,9 +86,8 @@ def test_the_samples_of_a_test_have_the_loss_of_the_test():
     inputs, labels = batch(torch.float32)
     outputs, penalty = module(inputs), module.regularization_loss()
     mean = PROBLEM.means(PROBLEM.sums_of_outputs(outputs, labels, penalty))["loss"]
-    assert PROBLEM.values_of_outputs(outputs, labels, penalty)[0].mean().item() == pytest.approx(
-        mean, rel=1e-6
-    )
+    of_samples = PROBLEM.values_of_outputs(outputs, labels, penalty)[0]
+    assert of_samples.mean().item() == pytest.approx(mean, rel=1e-6)
 
 
 def test_regularizers_of_zero_change_no_bit():
@@ -132,6 +128,5 @@ def test_cross_entropy_and_penalty_are_those_of_keras():
     of_keras = model.test_on_batch(inputs.numpy(), labels.numpy())
     module = KerasNetwork(model, [(4,)], "softmax")
     problem = SupervisedProblem(nn.CrossEntropyLoss(reduction="none"), {})
-    assert problem.compute_loss(module.train(), (inputs,), labels, 0).loss.item() == pytest.approx(
-        of_keras, rel=1e-5
-    )
+    loss = problem.compute_loss(module.train(), (inputs,), labels, 0).loss
+    assert loss.item() == pytest.approx(of_keras, rel=1e-5)
