@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch import archive as archive_module
 from nnlo_lib.data.fetch import archive as archives
 from nnlo_lib.data.fetch.archive import extract, is_archive, single_subfolder
 
@@ -128,7 +127,7 @@ def test_a_huge_header_does_not_fill_the_memory(tmp_path, kind):
 
 
 def test_many_folders_long_names_and_large_files_are_no_header_bomb(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive_module, "MAX_TAR_METADATA_BYTES", 20_000)
+    monkeypatch.setattr(archives, "MAX_TAR_METADATA_BYTES", 20_000)
     files = {f"{'long/' * 60}{number}": b"1" for number in range(100)} | {"large": bytes(30_000)}
     assert outcome(tmp_path, "x.tar.gz", tar(files, "w:gz", folders=200)) == files
 
@@ -224,7 +223,7 @@ def test_tars_of_python_are_accepted_whole_and_refused_cut_between_long_names(tm
 @pytest.mark.processes
 def test_tars_of_gnu_tar_are_accepted(tmp_path, monkeypatch):
     """The declared size of a sparse file exceeds its bytes in the archive; the limit on metadata still holds."""
-    monkeypatch.setattr(archive_module, "MAX_TAR_METADATA_BYTES", 20_000)
+    monkeypatch.setattr(archives, "MAX_TAR_METADATA_BYTES", 20_000)
     files = FILES | LONG | {"holes": bytes(1 << 20) + b"x" * 4096}
     for name, content in files.items():
         path = tmp_path / "in" / name
