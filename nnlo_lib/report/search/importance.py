@@ -1,9 +1,4 @@
-"""Importance and partial dependence by a forest.
-
-Importance and partial dependence of each searched key, from a random forest fitted to the trials.
-
-Importance of the searched keys, and dependence of the objective on the most important ones.
-"""
+"""Importance of the searched keys, and dependence of the objective on the most important ones, from a random forest."""
 
 import math
 from collections.abc import Sequence
@@ -23,12 +18,12 @@ from nnlo_lib.report.search.trial_charts import trial_css_class
 from nnlo_lib.search.study.trial_summary import format_value
 
 Array = NDArray[np.float64]
-
 MIN_TRIALS = 8  # trials with an objective that a fit needs
 MIN_RELIABLE_R2 = 0.2  # R squared on held-out trials below which the forest says nothing about the keys
 TREES, SHUFFLES, GRID = 100, 5, 24  # trees, shuffles per key, points per partial dependence
 SPLITS = 5  # parts of the trials, each held out once
 INACTIVE_INPUT = -1.0  # input of a key that is not active in a trial; active keys are in [0, 1]
+MAX_DEPENDENCE_CHARTS = 4  # number of keys with a chart
 
 
 @dataclass(frozen=True)
@@ -36,10 +31,8 @@ class ImportanceForest:
     """The fitted forest.
 
     Attributes:
-        keys: searched keys.
         inputs: (trials, keys + 1) in [0, 1], or INACTIVE_INPUT; the last column is the number of epochs.
         ranges: (keys + 1, 2) smallest and largest number of each column before scaling.
-        model: the regressor.
         r_squared: R squared of the predictions for held-out trials (cross-validation).
         importances: share of the variance of the objective by key; the sum is at most `r_squared`.
         logarithmic: whether the forest predicts the logarithm of the objective.
@@ -102,14 +95,31 @@ def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> Importance
     numbers = np.array(
         [[*(_number(key, row.point) for key in keys), row.epochs] for row in rows], dtype=float
     )
-    # NaN marks a key that is not active in a trial. Each key has at least two values, so no column is all
-    # NaN.
+    # NaN marks a key that is not active in a trial. Each key has at least two values: no column is all NaN.
     ranges = np.array([(np.nanmin(column), np.nanmax(column)) for column in numbers.T])
     places = _placed(numbers, ranges)
     # The fixed seeds make equal inputs give equal pages.
     model = _forest().fit(places, targets)
     r_squared, shares = _held_out_importances(places, targets)
     return ImportanceForest(tuple(keys), places, ranges, model, r_squared, shares, logarithmic)
+
+
+def _number(key: SearchedParameter, point: dict[str, Any]) -> float:
+    if key.name not in point:
+        return math.nan
+    number = key.to_number(point[key.name])
+    return math.log(number) if _is_log(key) else number
+
+
+def _is_log(key: SearchedParameter) -> bool:
+    return not key.choices and key.dimension.kind.startswith("log")
+
+
+def _placed(numbers: Array, ranges: Array) -> Array:
+    low, high = ranges.T
+    # A column with a single value, such as equal epochs, has no length to divide by.
+    places = (numbers - low) / np.where(high > low, high - low, 1)
+    return np.where(np.isnan(places), INACTIVE_INPUT, places)
 
 
 def _forest() -> Any:
@@ -152,7 +162,6 @@ def _predictions(model: Any, places: Array, column: int, orders: Sequence[Array]
     """Return predictions (trials, SHUFFLES), one column per order of the values of an input.
 
     Args:
-        model: fitted forest.
         places: inputs of the trials, (trials, keys + 1).
         column: number of the input that is replaced.
         orders: values that replace it, (SHUFFLES, trials); if empty, nothing is replaced.
@@ -163,27 +172,6 @@ def _predictions(model: Any, places: Array, column: int, orders: Sequence[Array]
     changed[:, :, column] = orders
     found: Array = model.predict(changed.reshape(-1, places.shape[1])).reshape(len(orders), -1).T
     return found
-
-
-def _placed(numbers: Array, ranges: Array) -> Array:
-    low, high = ranges.T
-    # A column with a single value, such as equal epochs, has no length to divide by.
-    places = (numbers - low) / np.where(high > low, high - low, 1)
-    return np.where(np.isnan(places), INACTIVE_INPUT, places)
-
-
-def _number(key: SearchedParameter, point: dict[str, Any]) -> float:
-    if key.name not in point:
-        return math.nan
-    number = key.to_number(point[key.name])
-    return math.log(number) if _is_log(key) else number
-
-
-def _is_log(key: SearchedParameter) -> bool:
-    return not key.choices and key.dimension.kind.startswith("log")
-
-
-MAX_DEPENDENCE_CHARTS = 4  # number of keys with a chart
 
 
 @dataclass(frozen=True)
@@ -210,7 +198,10 @@ def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
             "and a key with at least two different values."
         )
     target = "the logarithm of the objective" if fitted.logarithmic else "the objective"
-    model = f"A random forest ({TREES} trees, {plural(len(data.ranked_rows), 'trial')}) predicts {target}. {_epochs(data)}"
+    epochs = "The number of epochs is an additional input because it differs between trials; its share is not shown. "
+    if len({row.epochs for row in data.ranked_rows}) == 1:
+        epochs = ""
+    model = f"A random forest ({TREES} trees, {plural(len(data.ranked_rows), 'trial')}) predicts {target}. {epochs}"
     quality = f"For held-out trials ({SPLITS}-fold cross-validation), the forest explains {max(0.0, fitted.r_squared):.0%} of the variance"
     if not fitted.is_reliable:
         return f"{model}{quality}, less than {MIN_RELIABLE_R2:.0%}: importances are not shown."
@@ -218,12 +209,6 @@ def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
         f"{model}{quality}; the bars divide this share among the keys by permutation importance (Breiman 2001), the decrease of R² for "
         f"held-out trials when the values of a key are shuffled among all trials."
     )
-
-
-def _epochs(data: StudyData) -> str:
-    if len({row.epochs for row in data.ranked_rows}) == 1:
-        return ""
-    return "The number of epochs is an additional input because it differs between trials; its share is not shown. "
 
 
 def partial_dependence_charts(data: StudyData, fitted: ImportanceForest | None) -> list[Chart]:

@@ -1,9 +1,4 @@
-"""Trials and searched keys of a search.
-
-The data of a search for the report: a row per trial, and axis and format of the objective.
-
-The searched keys as numbers, and the axis of each.
-"""
+"""Trials of a search and its searched keys as the report shows them: rows, order, format and axes."""
 
 import math
 from collections import Counter
@@ -45,11 +40,8 @@ class StudyData:
     @cached_property
     def ranked_rows(self) -> list[TrialSummary]:
         """The trials that have an objective: the best one, other candidates for it, and then trials with fewer folds or epochs."""
-        known, candidates, best = (
-            [row for row in self.rows if math.isfinite(row.objective)],
-            self.study.snapshot.contenders,
-            self.best,
-        )
+        known = [row for row in self.rows if math.isfinite(row.objective)]
+        candidates, best = self.study.snapshot.contenders, self.best
         # Values of lower rungs that do not count, and of fewer folds, are not ordered among the candidates.
         return sorted(
             known,
@@ -99,11 +91,7 @@ class StudyData:
         return next(rungs, 0)
 
     def coverage_note(self, drawn: Collection[int]) -> str:
-        """Return how many trials a chart draws, and the states of the others, which have no objective.
-
-        Args:
-            drawn: numbers of the drawn trials.
-        """
+        """Return how many trials a chart draws, by the numbers in `drawn`, and the states of the others."""
         missing = Counter(row.state for row in self.rows if row.number not in drawn)
         if not missing:
             return plural(len(self.rows), "trial")
@@ -162,18 +150,16 @@ def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[S
     """Return the keys that have at least two different values in `rows`."""
     found = []
     for name, dimension in data.study.search.space.items():
-        values = [row.point[name] for row in rows if name in row.point]
-        listed = () if all(map(_is_number, values)) and not dimension.choice else _in_order(dimension, values)
-        if len(set(map(repr, values))) > 1:
-            found.append(SearchedParameter(name, dimension, listed))
+        present = {repr(row.point[name]): row.point[name] for row in rows if name in row.point}
+        if len(present) < 2:
+            continue
+        choices: tuple[Any, ...] = ()
+        if dimension.choice or not all(map(_is_number, present.values())):
+            # Listed choices come in the order of the file, before the others.
+            listed = {repr(value): value for value in dimension.choice or () if repr(value) in present}
+            choices = tuple((listed | present).values())
+        found.append(SearchedParameter(name, dimension, choices))
     return found
-
-
-def _in_order(dimension: DimensionConfig, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the distinct values: listed choices in the order of the file, then the others."""
-    present = {repr(value): value for value in values}
-    listed = {repr(value): value for value in dimension.choice or () if repr(value) in present}
-    return tuple((listed | present).values())
 
 
 def _is_number(value: Any) -> bool:

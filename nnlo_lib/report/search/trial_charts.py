@@ -1,9 +1,4 @@
-"""Convergence, learning curves, parallel coordinates.
-
-Progress of a search: the best objective so far, and the learning curve of each trial.
-
-Parallel coordinates of a search: an axis per key and one for the objective, a line per trial.
-"""
+"""Charts of the trials of a search: the best objective so far, learning curves, rungs, and parallel coordinates."""
 
 import math
 from collections import defaultdict
@@ -23,8 +18,13 @@ from nnlo_lib.search.best import SearchCosts, candidate_values
 from nnlo_lib.search.study.trial_summary import TrialSummary, format_value, objective_rung
 
 EpochCurve = list[tuple[float, float]]  # (epoch, value) pairs
-
 MAX_TOTAL_POINTS = 12000  # points of all learning curves together, to bound the size of the page
+# Parallel coordinates, in drawing units.
+TOP, BOTTOM, INACTIVE_Y = 44, 296, 320
+MIN_WIDTH, PAGE, MARGIN, NARROW, WIDE = 720, 1104, 64, 115, 220
+MAX_THICK_LINES = 120  # lines; above this number, all lines are thin
+MAX_AXES = 12  # keys; the least important of more keys are left out
+SHADES = 5
 
 
 def convergence_charts(data: StudyData) -> list[Chart]:
@@ -62,7 +62,6 @@ def _convergence(
     """Return a chart of the best objective so far.
 
     Args:
-        data: the search.
         places: horizontal position of the mark of each trial.
         candidates: position and value of the candidates for the best trial, in order; smaller values are better.
         against: label of the horizontal axis.
@@ -77,13 +76,18 @@ def _convergence(
         (x.position(place), y.position(value)) for (place, _), value in zip(candidates, best, strict=True)
     ]
     marks = [
-        Mark(round(x.position(places[row.number]), 1), round(y.position(row.objective), 1), trial_css_class(data, row), _trial_label(data, row))
+        Mark(
+            round(x.position(places[row.number]), 1),
+            round(y.position(row.objective), 1),
+            trial_css_class(data, row),
+            f"{named(row)}: {data.format_objective(row)}, {plural(row.epochs, 'epoch')}, {number(row.seconds, 3)} s",
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
     # Without a trial that has all folds, none can be the best.
     lines = (Line(svg_step_path(steps, x.position(end)), "leader"),) if steps else ()
     return Chart(
-        f"Best {data.metric} so far", joined_notes(note, data.coverage_note(places)),
+        f"Best {data.metric} so far", _joined_notes(note, data.coverage_note(places)),
         against, x, y, lines, tuple(marks),
     )  # fmt: skip
 
@@ -101,7 +105,13 @@ def learning_curve_chart(data: StudyData) -> Chart | None:
     x = chart.integer([epoch for epoch, _ in points], LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
     points_per_curve = max(8, MAX_TOTAL_POINTS // len(curves))
     drawn = [
-        Line(_path(x, y, _thin(curve, points_per_curve)), _line_class(data, trial), f"trial {trial}")
+        Line(
+            svg_path(
+                [(x.position(epoch), y.position(value)) for epoch, value in _thin(curve, points_per_curve)]
+            ),
+            "leader" if trial == data.best else "trial",
+            f"trial {trial}",
+        )
         # SVG paints later lines over earlier ones: the best trial, first in `curves`, is drawn last.
         for trial, curve in reversed(curves.items())
     ]
@@ -111,66 +121,8 @@ def learning_curve_chart(data: StudyData) -> Chart | None:
         for row in reversed(data.ranked_rows)
         if row.number in curves and (row.state == "stopped" or len(curves[row.number]) == 1)
     ]
-    notes = joined_notes(note, data.coverage_note(curves))
+    notes = _joined_notes(note, data.coverage_note(curves))
     return Chart(f"{data.metric} by epoch", notes, "epoch", x, y, tuple(drawn), tuple(marks))
-
-
-def joined_notes(*notes: str) -> str:
-    """Return the notes of a chart that are not empty as one text."""
-    return "; ".join(filter(None, notes))
-
-
-def count_single_epoch_trials(data: StudyData) -> int:
-    """Return the number of trials that the learning curves show as a mark only, for lack of a second epoch."""
-    return sum(len(_fold_mean_curve(data, row.number)) == 1 for row in data.ranked_rows)
-
-
-def _path(x: Axis, y: Axis, curve: EpochCurve) -> str:
-    return svg_path([(x.position(epoch), y.position(value)) for epoch, value in curve])
-
-
-def _end(x: Axis, y: Axis, data: StudyData, row: TrialSummary, curve: EpochCurve) -> Mark:
-    epoch, value = curve[-1]
-    what = "stopped after" if row.state == "stopped" else "has"
-    text = f"{named(row)} {what} {plural(round(epoch), 'epoch')}: {data.format_value(value)}"
-    css_class = "stopped" if row.state == "stopped" else trial_css_class(data, row)
-    return Mark(round(x.position(epoch), 1), round(y.position(value), 1), css_class, text)
-
-
-def rung_table(data: StudyData) -> list[tuple[int, int, str]]:
-    """Return epochs, number of trials and best value of each rung; empty for fewer than two rungs."""
-    known = data.study.snapshot
-    found = {epochs for trial in known.trials for epochs in known.rungs(trial.number)}
-    if len(found) < 2:
-        return []
-    return [
-        # Snapshot values are multiplied by `sign`, so that smaller is better.
-        (
-            epochs,
-            len(values),
-            data.format_value(data.sign * min(_complete(data, epochs, values) or values.values())),
-        )
-        for epochs in sorted(found)
-        if (values := _values(data, epochs))
-    ]
-
-
-def _values(data: StudyData, epochs: int) -> dict[int, float]:
-    """Return the finite values of a rung, by trial."""
-    known = data.study.snapshot
-    values = {trial.number: known.mean_value(trial.number, epochs) for trial in known.trials}
-    return {trial: value for trial, value in values.items() if value is not None and math.isfinite(value)}
-
-
-def _complete(data: StudyData, epochs: int, values: Mapping[int, float]) -> list[float]:
-    """Return the values of the trials that have all folds at a rung.
-
-    Args:
-        data: the search.
-        epochs: the rung in epochs.
-        values: value of each trial.
-    """
-    return [value for trial, value in values.items() if data.study.snapshot.is_complete(trial, epochs)]
 
 
 def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
@@ -195,8 +147,16 @@ def _thin(curve: EpochCurve, most: int) -> EpochCurve:
     return [*curve[: -1 : max(1, len(curve) // most)], curve[-1]]
 
 
-def _line_class(data: StudyData, trial: int) -> str:
-    return "leader" if trial == data.best else "trial"
+def _end(x: Axis, y: Axis, data: StudyData, row: TrialSummary, curve: EpochCurve) -> Mark:
+    epoch, value = curve[-1]
+    what = "stopped after" if row.state == "stopped" else "has"
+    text = f"{named(row)} {what} {plural(round(epoch), 'epoch')}: {data.format_value(value)}"
+    css_class = "stopped" if row.state == "stopped" else trial_css_class(data, row)
+    return Mark(round(x.position(epoch), 1), round(y.position(value), 1), css_class, text)
+
+
+def _joined_notes(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def trial_css_class(data: StudyData, row: TrialSummary) -> str:
@@ -204,15 +164,28 @@ def trial_css_class(data: StudyData, row: TrialSummary) -> str:
     return "best" if row.number == data.best else "stopped" if row.state == "stopped" else "done"
 
 
-def _trial_label(data: StudyData, row: TrialSummary) -> str:
-    return f"{named(row)}: {data.format_objective(row)}, {plural(row.epochs, 'epoch')}, {number(row.seconds, 3)} s"
+def count_single_epoch_trials(data: StudyData) -> int:
+    """Return the number of trials that the learning curves show as a mark only, for lack of a second epoch."""
+    return sum(len(_fold_mean_curve(data, row.number)) == 1 for row in data.ranked_rows)
 
 
-TOP, BOTTOM, HEIGHT, INACTIVE_Y = 44, 296, 336, 320
-MIN_WIDTH, PAGE, MARGIN, NARROW, WIDE = 720, 1104, 64, 115, 220
-MAX_THICK_LINES = 120  # lines; above this number, all lines are thin
-MAX_AXES = 12  # keys; the least important of more keys are left out
-SHADES = 5
+def rung_table(data: StudyData) -> list[tuple[int, int, str]]:
+    """Return epochs, number of trials and best value of each rung; empty for fewer than two rungs."""
+    known = data.study.snapshot
+    found = {epochs for trial in known.trials for epochs in known.rungs(trial.number)}
+    if len(found) < 2:
+        return []
+    table = []
+    for epochs in sorted(found):
+        means = {trial.number: known.mean_value(trial.number, epochs) for trial in known.trials}
+        values = {trial: mean for trial, mean in means.items() if mean is not None and math.isfinite(mean)}
+        if values:
+            # Trials that lack folds count only if no trial has all of them.
+            complete = [value for trial, value in values.items() if known.is_complete(trial, epochs)]
+            # Snapshot values are multiplied by `sign`, so that smaller is better.
+            best = data.sign * min(complete or values.values())
+            table.append((epochs, len(values), data.format_value(best)))
+    return table
 
 
 @dataclass(frozen=True)
@@ -221,9 +194,6 @@ class CoordinateAxis:
 
     Attributes:
         x: horizontal position, in drawing units.
-        name: full name of the key.
-        short: short name.
-        axis: positions of the values.
         without: whether the key is missing in some trial.
     """
 
@@ -283,6 +253,19 @@ def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> 
     )
 
 
+def _axis(key: SearchedParameter, rows: Sequence[TrialSummary]) -> Axis:
+    numbers = [key.to_number(row.point[key.name]) for row in rows if key.name in row.point]
+    return key.axis(numbers or [0.0, 1.0], BOTTOM, TOP)
+
+
+def _stretched_axis(found: Axis) -> Axis:
+    """Return the axis stretched to the range from BOTTOM to TOP."""
+    share = [(place - found.start) / (found.end - found.start) for place, _ in found.ticks]
+    labels = [label for _, label in found.ticks]
+    ticks = tuple((BOTTOM + part * (TOP - BOTTOM), label) for part, label in zip(share, labels, strict=True))
+    return Axis(found.low, found.high, BOTTOM, TOP, found.scale, ticks)
+
+
 def _line(
     data: StudyData,
     row: TrialSummary,
@@ -300,16 +283,3 @@ def _line(
     settings = ", ".join(f"{key} {format_value(value)}" for key, value in row.point.items())
     css_class = "leader" if row.number == data.best else f"shade-{shade}"
     return Line(svg_path(points), css_class, f"{named(row)}: {data.format_value(row.objective)}; {settings}")
-
-
-def _axis(key: SearchedParameter, rows: Sequence[TrialSummary]) -> Axis:
-    numbers = [key.to_number(row.point[key.name]) for row in rows if key.name in row.point]
-    return key.axis(numbers or [0.0, 1.0], BOTTOM, TOP)
-
-
-def _stretched_axis(found: Axis) -> Axis:
-    """Return the axis stretched to the range from BOTTOM to TOP."""
-    share = [(place - found.start) / (found.end - found.start) for place, _ in found.ticks]
-    labels = [label for _, label in found.ticks]
-    ticks = tuple((BOTTOM + part * (TOP - BOTTOM), label) for part, label in zip(share, labels, strict=True))
-    return Axis(found.low, found.high, BOTTOM, TOP, found.scale, ticks)

@@ -1,9 +1,4 @@
-"""Tables of trials, folds, failures; comparison with the best.
-
-What the folds of the trials say about the best trial: which trials are worse, and which may be as good.
-
-Tables of a search: all trials, their folds, and the causes of failure.
-"""
+"""Tables of a search: all trials, the best trial compared with the others, the folds, and the causes of failure."""
 
 import math
 from collections import defaultdict
@@ -19,99 +14,8 @@ from nnlo_lib.report.statistics.comparison_text import TrialComparison, compare_
 from nnlo_lib.report.statistics.run_comparison import ComparedMetric
 from nnlo_lib.search.study.trial_summary import TrialSummary, error_signature, format_selection, format_value
 
-MAX_NAMED_TRIALS = 8
-
-
-def compare_trials(data: StudyData) -> list[TrialComparison]:
-    """Return the comparison of the best trial with each other trial that has the same epochs and folds.
-
-    Without a best trial, or if the best trial has fewer than two folds, the list is empty.
-    """
-    if data.best is None:
-        return []
-    best = data.rows[data.best]
-    alike = [
-        row for row in data.ranked_rows if row.epochs == best.epochs and row.fold_numbers == best.fold_numbers
-    ]
-    if len(best.folds) < 2 or len(alike) < 2:
-        return []
-    folds = {row.number: row.folds for row in alike}
-    return compare_with_best(best.number, folds, larger_is_better=data.sign < 0)
-
-
-def best_trial_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> str:
-    """Return a sentence on the trials that may be as good as the best one; empty without trials to compare."""
-    if data.best is None or len(data.ranked_rows) < 2:
-        return ""
-    if len(data.rows[data.best].folds) < 2:
-        return (
-            "Each trial is a single training: differences between trials contain the random variation of one training "
-            "(search.folds repeats a trial on several folds)."
-        )
-    if not comparisons:
-        return "No other trial has as many epochs and folds as the best trial."
-    equal = [each.trial for each in comparisons if not each.is_worse]
-    worse = len(comparisons) - len(equal)
-    first = f"Of {plural(len(comparisons), 'other trial')} with the same epochs and folds, {worse} {_be(worse)} worse"
-    if not equal:
-        return f"{first}."
-    named = ", ".join(map(str, equal[:MAX_NAMED_TRIALS])) + (
-        " and others" if len(equal) > MAX_NAMED_TRIALS else ""
-    )
-    return f"{first}, and {len(equal)} may be as good: {'trial' if len(equal) == 1 else 'trials'} {named}."
-
-
-def differences_to_best(data: StudyData, comparisons: Sequence[TrialComparison]) -> dict[int, str]:
-    """Return the mean difference of each compared trial from the best one, with interval and verdict, as text."""
-    metric = ComparedMetric(data.metric, highest=data.sign < 0)
-    return {
-        each.trial: difference_text(metric, each.test) + (f",{UNBROKEN}worse" if each.is_worse else "")
-        for each in comparisons
-    }
-
-
-def _be(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
+MAX_NAMED_TRIALS = 8  # trials in the sentence on the best trial
 MAX_DRAWN_TRIALS = 12  # trials; only the best ones are drawn by fold
-
-
-@dataclass(frozen=True)
-class FoldScores:
-    """The folds of a trial, scaled to 0 (smallest value of all drawn folds) to 1 (largest).
-
-    Attributes:
-        trial: name of the trial.
-        text: its objective, formatted.
-        places: scaled value of each fold.
-        mean: scaled objective.
-        difference: mean difference from the best trial, with interval and verdict; empty for the best trial and
-            for trials with other epochs or folds.
-    """
-
-    trial: str
-    text: str
-    places: tuple[float, ...]
-    mean: float
-    difference: str
-
-
-@dataclass(frozen=True)
-class FailureGroup:
-    """Trials that failed for the same reason.
-
-    Attributes:
-        reason: message of the first of the trials.
-        state: `failed` or `unwanted`.
-        count: number of trials.
-        trials: their numbers as text.
-    """
-
-    reason: str
-    state: str
-    count: int
-    trials: str
 
 
 def search_headline(data: StudyData) -> Markup:
@@ -145,11 +49,89 @@ def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list
     return headings, [_cells(data, row, keys) for row in [*data.ranked_rows, *rest]]
 
 
+def _cells(data: StudyData, row: TrialSummary, keys: Sequence[SearchedParameter]) -> list[str]:
+    known = math.isfinite(row.objective)
+    values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
+    objective = data.format_objective(row) if known else MISSING
+    return [str(row.number), objective, row.state, str(row.epochs), format_duration(row.seconds), *values]
+
+
+def compare_trials(data: StudyData) -> list[TrialComparison]:
+    """Return the comparison of the best trial with each other trial that has the same epochs and folds.
+
+    Without a best trial, or if the best trial has fewer than two folds, the list is empty.
+    """
+    if data.best is None:
+        return []
+    best = data.rows[data.best]
+    alike = [
+        row for row in data.ranked_rows if row.epochs == best.epochs and row.fold_numbers == best.fold_numbers
+    ]
+    if len(best.folds) < 2 or len(alike) < 2:
+        return []
+    folds = {row.number: row.folds for row in alike}
+    return compare_with_best(best.number, folds, larger_is_better=data.sign < 0)
+
+
+def best_trial_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> str:
+    """Return a sentence on the trials that may be as good as the best one; empty without trials to compare."""
+    if data.best is None or len(data.ranked_rows) < 2:
+        return ""
+    if len(data.rows[data.best].folds) < 2:
+        return (
+            "Each trial is a single training: differences between trials contain the random variation of one training "
+            "(search.folds repeats a trial on several folds)."
+        )
+    if not comparisons:
+        return "No other trial has as many epochs and folds as the best trial."
+    equal = [each.trial for each in comparisons if not each.is_worse]
+    worse = len(comparisons) - len(equal)
+    verb = "is" if worse == 1 else "are"
+    first = (
+        f"Of {plural(len(comparisons), 'other trial')} with the same epochs and folds, {worse} {verb} worse"
+    )
+    if not equal:
+        return f"{first}."
+    names = ", ".join(map(str, equal[:MAX_NAMED_TRIALS]))
+    more = " and others" if len(equal) > MAX_NAMED_TRIALS else ""
+    return (
+        f"{first}, and {len(equal)} may be as good: {'trial' if len(equal) == 1 else 'trials'} {names}{more}."
+    )
+
+
+def differences_to_best(data: StudyData, comparisons: Sequence[TrialComparison]) -> dict[int, str]:
+    """Return the mean difference of each compared trial from the best one, with interval and verdict, as text."""
+    metric = ComparedMetric(data.metric, highest=data.sign < 0)
+    return {
+        each.trial: difference_text(metric, each.test) + (f",{UNBROKEN}worse" if each.is_worse else "")
+        for each in comparisons
+    }
+
+
+@dataclass(frozen=True)
+class FoldScores:
+    """The folds of a trial, scaled to 0 (smallest value of all drawn folds) to 1 (largest).
+
+    Attributes:
+        trial: name of the trial.
+        text: its objective, formatted.
+        places: scaled value of each fold.
+        mean: scaled objective.
+        difference: mean difference from the best trial, with interval and verdict; empty for the best trial and
+            for trials with other epochs or folds.
+    """
+
+    trial: str
+    text: str
+    places: tuple[float, ...]
+    mean: float
+    difference: str
+
+
 def fold_scores(data: StudyData, differences: Mapping[int, str]) -> list[FoldScores]:
     """Return the folds of the best trials; empty if no trial has folds or all values are equal.
 
     Args:
-        data: the search.
         differences: difference from the best trial as text, by trial.
     """
     drawn = [row for row in data.ranked_rows if len(row.folds) > 1][:MAX_DRAWN_TRIALS]
@@ -170,6 +152,23 @@ def fold_scores(data: StudyData, differences: Mapping[int, str]) -> list[FoldSco
     ]
 
 
+@dataclass(frozen=True)
+class FailureGroup:
+    """Trials that failed for the same reason.
+
+    Attributes:
+        reason: message of the first of the trials.
+        state: `failed` or `unwanted`.
+        count: number of trials.
+        trials: their numbers as text.
+    """
+
+    reason: str
+    state: str
+    count: int
+    trials: str
+
+
 def failure_groups(data: StudyData) -> list[FailureGroup]:
     """Return the causes of failure, the most frequent first, each with the message of its first trial."""
     groups: dict[tuple[str, str], list[TrialSummary]] = defaultdict(list)
@@ -182,13 +181,6 @@ def failure_groups(data: StudyData) -> list[FailureGroup]:
         FailureGroup(rows[0].reason or "no reason recorded", state, len(rows), _numbers(rows))
         for (_, state), rows in ranked
     ]
-
-
-def _cells(data: StudyData, row: TrialSummary, keys: Sequence[SearchedParameter]) -> list[str]:
-    known = math.isfinite(row.objective)
-    values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
-    objective = data.format_objective(row) if known else MISSING
-    return [str(row.number), objective, row.state, str(row.epochs), format_duration(row.seconds), *values]
 
 
 def _numbers(rows: Sequence[TrialSummary]) -> str:

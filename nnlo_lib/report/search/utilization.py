@@ -1,21 +1,14 @@
-"""Timeline, capacity and hosts of a search.
-
-Capacity of a search: the time that was available for its fold tasks, and the time they used.
-
-Hosts of the fold tasks of a search, and their hardware.
-
-Timeline of the fold tasks of a search, and utilization of its capacity.
-"""
+"""Utilization of the capacity of a search: the timeline of its fold tasks, the time that was available, and the hosts."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nnlo_lib.config.paths import RunPaths, SearchPaths
+from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.text_format import number
 from nnlo_lib.report.formatting import format_duration, listing, plural
 from nnlo_lib.report.search.study_data import StudyData
@@ -25,113 +18,6 @@ from nnlo_lib.search.study.study import union_length
 from nnlo_lib.search.study.trial import Result
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
-
-
-@dataclass(frozen=True)
-class TrainingCapacity:
-    """Used and available time of a search.
-
-    Attributes:
-        trained_s: sum of the seconds of all fold tasks.
-        available_s: seconds of all slots in which fold tasks could run.
-        description: the definition of `available_s` as text.
-    """
-
-    trained_s: float
-    available_s: float
-    description: str
-
-    @property
-    def utilization(self) -> float:
-        """Share of the available time in which a fold task ran."""
-        return self.trained_s / self.available_s if self.available_s else 0.0
-
-
-def training_capacity(
-    folder: Path, timed: Sequence[Result], lanes: Sequence[int], parallel: int
-) -> TrainingCapacity:
-    """Return the capacity of the MPI pool's allocations, plus the slots of fold tasks outside of them.
-
-    An allocation contributes the time of its rank groups. Outside of allocations, the wall time in which
-    fold tasks ran counts once per slot; the number of slots is `parallel`, or the highest lane + 1 if that is
-    larger.
-
-    Args:
-        folder: folder of the search.
-        timed: results with a start and an end.
-        lanes: lane of each result; results in the same lane do not overlap.
-        parallel: search.parallel of the configuration.
-    """
-    rows = _allocations(folder)
-    outside = [(result, lane) for result, lane in zip(timed, lanes, strict=True) if not _within(result, rows)]
-    slots = max([parallel, *(1 + lane for _, lane in outside)])
-    wall = union_length(span for result, _ in outside for span in result.spans)
-    parts = [f"the time of {_rank_groups_text(rows)}"] if rows else []
-    counted = f"{slots} (search.parallel)" if slots == parallel else plural(slots, "slot")
-    parts += [f"{counted} × wall time"] if outside else []
-    return TrainingCapacity(
-        # Results within an allocation are already contained in its `trained`.
-        sum(row["trained"] for row in rows) + sum(result.seconds for result, _ in outside),
-        sum(_allocated(row) for row in rows) + slots * wall,
-        " and ".join(parts),
-    )
-
-
-def _allocations(folder: Path) -> list[dict[str, Any]]:
-    try:
-        return [
-            json.loads(line) for line in SearchPaths(folder).state.pool_utilization.read_text().splitlines()
-        ]
-    except FileNotFoundError:
-        return []
-
-
-def _allocated(row: dict[str, Any]) -> float:
-    """Return the seconds of an allocation, summed over the rank groups that were alive."""
-    # The ratio of the two recorded numbers excludes lost rank groups, which `blocks` includes. Without any
-    # training it is 0, and the time of all groups is the best estimate.
-    seconds = (
-        row["trained"] / row["utilisation"]
-        if row["utilisation"]
-        else row["blocks"] * (row["ended"] - row["begun"])
-    )
-    return float(seconds)
-
-
-def _within(result: Result, rows: Sequence[dict[str, Any]]) -> bool:
-    return any(row["begun"] <= result.started <= row["ended"] for row in rows)
-
-
-def _rank_groups_text(rows: Sequence[dict[str, Any]]) -> str:
-    counts = sorted({row["blocks"] for row in rows})
-    return plural(counts[0], "rank group") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} rank groups"
-
-
-def host_sentences(data: StudyData) -> list[str]:
-    """Return the hosts on which the folds of the trials were trained last, with their number, and the known hardware of each host.
-
-    The summary of a training records the hardware: a search without any finished training shows host names only.
-    """
-    runs = list(_runs(data))
-    launched = [attempts[-1].host for run in runs if (attempts := read_attempts(run.paths.state.folder))]
-    if not launched:
-        return []
-    counts = [f"{host} ({plural(launched.count(host), 'training')})" for host in dict.fromkeys(launched)]
-    return [f"Trained on {listing(counts)}.", *(f"{text}." for text in _hardware(runs))]
-
-
-def _runs(data: StudyData) -> Iterator[FinishedRun]:
-    """Yield the folder of each fold of each trial."""
-    fold_tasks = (decision.task for trial in data.study.snapshot.trials for decision in trial.decisions)
-    for folder in dict.fromkeys(task.run_folder(data.study.folder) for task in fold_tasks):
-        yield FinishedRun(folder)
-
-
-def _hardware(runs: list[FinishedRun]) -> list[str]:
-    return hardware_texts(
-        run.summary.get("hardware", {}) for run in runs if RunPaths(run.folder).summary.exists()
-    )
-
 
 MAX_DRAWN_FOLD_TASKS = 3000  # fold tasks; above this number, no timeline is drawn
 
@@ -152,7 +38,6 @@ class TrialTimeline:
     """Timeline of the fold tasks of a search.
 
     Attributes:
-        lanes: number of lanes.
         segments: one per fold task; empty if there are more than MAX_DRAWN_FOLD_TASKS.
         wall_s: seconds in which at least one fold task ran.
         utilization: share of the available time in which a fold task ran.
@@ -181,24 +66,15 @@ def trial_timeline(data: StudyData) -> TrialTimeline | None:
     timed.sort(key=lambda result: (result.started, result.fold_task))
     wall = union_length(span for result in timed for span in result.spans)
     task_seconds = sum(result.seconds for result in timed)
+    epoch_seconds = sum(trained_seconds(data.study.snapshot, result) for result in timed)
     lanes = _lanes(timed)
     found = training_capacity(data.study.folder, timed, lanes, data.study.search.parallel)
     return TrialTimeline(
         max(lanes, default=0) + 1, _lane_segments(data, timed, lanes) if len(timed) <= MAX_DRAWN_FOLD_TASKS else (), wall,
-        found.utilization, found.description, _in_epochs(data, timed) / task_seconds,
+        found.utilization, found.description, epoch_seconds / task_seconds,
         sum(result.seconds * result.cores for result in timed) / 3600,
         sum(result.seconds * result.gpus for result in timed) / 3600,
     )  # fmt: skip
-
-
-def utilization_sentence(found: TrialTimeline) -> str:
-    """Return sentences on the cost of the fold tasks and the utilization."""
-    gpus = f", {number(found.gpu_hours, 3)} GPU hours" if found.gpu_hours else ""
-    return (
-        f"{number(found.core_hours, 3)} core hours{gpus} in {format_duration(found.wall_s)}. Fold tasks used {found.utilization:.1%} of "
-        f"{found.capacity_text}, including their start-up; pauses of the whole search are excluded. Fold tasks spent "
-        f"{found.epoch_share:.1%} of their time in epochs, and the rest in starting, saving and stopping."
-    )
 
 
 def _lanes(timed: Sequence[Result]) -> list[int]:
@@ -253,6 +129,106 @@ def _segment_label(result: Result) -> str:
     return f"trial {fold_task.trial}, fold {fold_task.fold}, to epoch {fold_task.epochs}: {format_duration(result.seconds)}, {result.status}"
 
 
-def _in_epochs(data: StudyData, timed: Sequence[Result]) -> float:
-    """Return the seconds of training that the histories of the results record."""
-    return sum(trained_seconds(data.study.snapshot, result) for result in timed)
+def utilization_sentence(found: TrialTimeline) -> str:
+    """Return sentences on the cost of the fold tasks and the utilization."""
+    gpus = f", {number(found.gpu_hours, 3)} GPU hours" if found.gpu_hours else ""
+    return (
+        f"{number(found.core_hours, 3)} core hours{gpus} in {format_duration(found.wall_s)}. Fold tasks used {found.utilization:.1%} of "
+        f"{found.capacity_text}, including their start-up; pauses of the whole search are excluded. Fold tasks spent "
+        f"{found.epoch_share:.1%} of their time in epochs, and the rest in starting, saving and stopping."
+    )
+
+
+@dataclass(frozen=True)
+class TrainingCapacity:
+    """Used and available time of a search.
+
+    Attributes:
+        trained_s: sum of the seconds of all fold tasks.
+        available_s: seconds of all slots in which fold tasks could run.
+        description: the definition of `available_s` as text.
+    """
+
+    trained_s: float
+    available_s: float
+    description: str
+
+    @property
+    def utilization(self) -> float:
+        """Share of the available time in which a fold task ran."""
+        return self.trained_s / self.available_s if self.available_s else 0.0
+
+
+def training_capacity(
+    folder: Path, timed: Sequence[Result], lanes: Sequence[int], parallel: int
+) -> TrainingCapacity:
+    """Return the capacity of the MPI pool's allocations, plus the slots of fold tasks outside of them.
+
+    An allocation contributes the time of its rank groups. Outside of allocations, the wall time in which
+    fold tasks ran counts once per slot; the number of slots is `parallel`, or the highest lane + 1 if that is
+    larger.
+
+    Args:
+        timed: results with a start and an end.
+        lanes: lane of each result; results in the same lane do not overlap.
+        parallel: search.parallel of the configuration.
+    """
+    rows = _allocations(folder)
+    outside = [
+        (result, lane)
+        for result, lane in zip(timed, lanes, strict=True)
+        if not any(row["begun"] <= result.started <= row["ended"] for row in rows)
+    ]
+    slots = max([parallel, *(1 + lane for _, lane in outside)])
+    wall = union_length(span for result, _ in outside for span in result.spans)
+    parts = [f"the time of {_rank_groups_text(rows)}"] if rows else []
+    counted = f"{slots} (search.parallel)" if slots == parallel else plural(slots, "slot")
+    parts += [f"{counted} × wall time"] if outside else []
+    return TrainingCapacity(
+        # Results within an allocation are already contained in its `trained`.
+        sum(row["trained"] for row in rows) + sum(result.seconds for result, _ in outside),
+        sum(_allocated(row) for row in rows) + slots * wall,
+        " and ".join(parts),
+    )
+
+
+def _allocations(folder: Path) -> list[dict[str, Any]]:
+    try:
+        return [
+            json.loads(line) for line in SearchPaths(folder).state.pool_utilization.read_text().splitlines()
+        ]
+    except FileNotFoundError:
+        return []
+
+
+def _allocated(row: dict[str, Any]) -> float:
+    """Return the seconds of an allocation, summed over the rank groups that were alive."""
+    # The ratio of the two recorded numbers excludes lost rank groups, which `blocks` includes. Without any
+    # training it is 0, and the time of all groups is the best estimate.
+    seconds = (
+        row["trained"] / row["utilisation"]
+        if row["utilisation"]
+        else row["blocks"] * (row["ended"] - row["begun"])
+    )
+    return float(seconds)
+
+
+def _rank_groups_text(rows: Sequence[dict[str, Any]]) -> str:
+    counts = sorted({row["blocks"] for row in rows})
+    return plural(counts[0], "rank group") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} rank groups"
+
+
+def host_sentences(data: StudyData) -> list[str]:
+    """Return the hosts on which the folds of the trials were trained last, with their number and known hardware.
+
+    The summary of a training records the hardware: a search without any finished training shows host names only.
+    """
+    fold_tasks = (decision.task for trial in data.study.snapshot.trials for decision in trial.decisions)
+    runs = [*map(FinishedRun, dict.fromkeys(task.run_folder(data.study.folder) for task in fold_tasks))]
+    launched = [attempts[-1].host for run in runs if (attempts := read_attempts(run.paths.state.folder))]
+    if not launched:
+        return []
+    counts = [f"{host} ({plural(launched.count(host), 'training')})" for host in dict.fromkeys(launched)]
+    finished = [run for run in runs if run.paths.summary.exists()]
+    hardware = hardware_texts(run.summary.get("hardware", {}) for run in finished)
+    return [f"Trained on {listing(counts)}.", *(f"{text}." for text in hardware)]
