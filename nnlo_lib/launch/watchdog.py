@@ -156,10 +156,8 @@ class Watchdog(Thread):
         """Watch until the launcher and the ranks have exited, then kill the remaining ranks."""
         while not self._is_over():
             self._forward_signal()
-            self._kill_if_lease_lost()
+            self._kill_hopeless_launch()
             self._abort_stalled_start()
-            self._end_failed_launch()
-            self._end_orphans()
             self._end_idle_launcher()
             ended = self._ranks.wait_for_exits(RANK_POLL_INTERVAL_S)
             # Only the first exits point to the cause: the launcher or a lost peer ends the other ranks.
@@ -184,13 +182,20 @@ class Watchdog(Thread):
             self._child.send_signal(signal.SIGUSR1)
             self._signal_forwarded = True
 
-    def _kill_if_lease_lost(self) -> None:
-        """Kill the launcher, then the ranks, if the lease of the run folder is lost.
+    def _kill_hopeless_launch(self) -> None:
+        """Kill the launcher, then the ranks, if the lease of the run folder is lost, or if they do not end by themselves.
 
-        The launcher is killed first: an srun that sees its ranks exit would end the Slurm step with its
-        number. If the job was requeued, that step belongs to the next attempt.
+        Ranks in a system call may outlive another rank's failure. Ranks whose starter has ended would train on without
+        output and without an end, and the launcher may not notice.
+
+        The launcher is killed first: an srun that sees its ranks exit would end the Slurm step with its number. If the
+        job was requeued, that step belongs to the next attempt.
         """
-        if self._lease_lost.is_set():
+        lost = self._ranks.lost_parent
+        is_orphaned = self._parent_lost.seconds(bool(lost)) > EXIT_GRACE_S
+        self.lost_parent = lost if is_orphaned else self.lost_parent
+        has_lingered = self._failed.seconds(self.has_failed()) > LINGER_TIMEOUT_S
+        if self._lease_lost.is_set() or is_orphaned or has_lingered:
             self._child.kill()
             self._ranks.kill()
 
@@ -203,23 +208,6 @@ class Watchdog(Thread):
             return
         self._end_launcher(self._elapsed_s - self.start_timeout, is_first=not self.start_timed_out)
         self.start_timed_out = True
-
-    def _end_failed_launch(self) -> None:
-        """Kill launcher and ranks that outlive a rank's failure, as a rank in a system call may do."""
-        if self._failed.seconds(self.has_failed()) > LINGER_TIMEOUT_S:
-            self._child.kill()
-            self._ranks.kill()
-
-    def _end_orphans(self) -> None:
-        """Kill launcher and ranks if a process that had started ranks has ended before them.
-
-        The launcher may not notice it, and the ranks would train on without output and without an end.
-        """
-        lost = self._ranks.lost_parent
-        if self._parent_lost.seconds(bool(lost)) > EXIT_GRACE_S:
-            self.lost_parent = lost
-            self._child.kill()
-            self._ranks.kill()
 
     def _end_idle_launcher(self) -> None:
         """Terminate a launcher that waits although all its ranks have exited, as for output of a background process."""
