@@ -1,9 +1,4 @@
-"""The training loop, and its progress bar.
-
-Progress bar of an epoch, for terminals.
-
-Training loop, common to all algorithms and transports.
-"""
+"""Training loop, common to all algorithms and transports, and its progress bar for terminals."""
 
 import os
 import sys
@@ -38,47 +33,10 @@ from nnlo_lib.train.training_state import RunPosition, TrainingState
 TERMINAL = "NNLO_TERMINAL"
 
 
-class ProgressBar:
-    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal.
-
-    Args:
-        epoch: running epoch, counted from 0.
-        index: progress within the epoch at which the bar starts, in steps.
-        loader: loader of the epoch's batches.
-        problem: problem whose sums are shown.
-        shown: whether this rank shows a bar.
-    """
-
-    def __init__(self, epoch: int, index: int, loader: BatchLoader, problem: Problem, shown: bool) -> None:
-        visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)
-        self._problem, self._loader = problem, loader
-        self._bar = tqdm(
-            total=loader.samples, unit=" samples", unit_scale=True, leave=False, mininterval=0.5,
-            desc=f"epoch {epoch + 1}", disable=not visible, initial=self._samples(index),
-        )  # fmt: skip
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def show(self, index: int, sums: Tensor) -> None:
-        """Advance to step `index` of the epoch and show the means of `sums`."""
-        if not self._bar.disable and self._bar.update(self._samples(index) - self._bar.n):
-            means = self._problem.means(sums)
-            self._bar.set_postfix({name: f"{value:.4f}" for name, value in means.items()}, refresh=False)
-
-    def _samples(self, index: int) -> int:
-        return self._loader.samples * index // self._loader.steps_per_epoch
-
-
 class Trainer:
     """Trains on one rank; resumable at any step.
 
     Attributes:
-        context: data, replica and communicator of the rank.
-        state: state that checkpoints save and restore.
         callbacks: observers of the training; others may be added before `run`.
         published_metrics: validation metrics of the mean of different replicas, after `run`; else empty.
     """
@@ -293,8 +251,8 @@ class Trainer:
         self._call(self.algorithm.on_batch, share)
         measured = self._gradient(batch)
         self._call(self.algorithm.on_gradient, share)
-        # The next batch is read, and the metrics are computed, while the answer of a server may be on its
-        # way; `on_parameters` waits for it.
+        # The next batch is read, and the metrics are computed, while the answer of a server may be on its way;
+        # `on_parameters` waits for it.
         following = next(batches, None)
         if measured is not None:
             self.state.add_sums(measured())
@@ -338,3 +296,36 @@ class Trainer:
         steps_per_epoch, position = self.context.loader.steps_per_epoch, self.position
         step = position.epoch * steps_per_epoch + index
         return self.lr_schedule(step, steps_per_epoch, self.state.worker_steps(step + position.shift))
+
+
+class ProgressBar:
+    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal.
+
+    Args:
+        epoch: running epoch, counted from 0.
+        index: progress within the epoch at which the bar starts, in steps.
+        shown: whether this rank shows a bar.
+    """
+
+    def __init__(self, epoch: int, index: int, loader: BatchLoader, problem: Problem, shown: bool) -> None:
+        visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)
+        self._problem, self._loader = problem, loader
+        self._bar = tqdm(
+            total=loader.samples, unit=" samples", unit_scale=True, leave=False, mininterval=0.5,
+            desc=f"epoch {epoch + 1}", disable=not visible, initial=self._samples(index),
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def show(self, index: int, sums: Tensor) -> None:
+        """Advance to step `index` of the epoch and show the means of `sums`."""
+        if not self._bar.disable and self._bar.update(self._samples(index) - self._bar.n):
+            means = self._problem.means(sums)
+            self._bar.set_postfix({name: f"{value:.4f}" for name, value in means.items()}, refresh=False)
+
+    def _samples(self, index: int) -> int:
+        return self._loader.samples * index // self._loader.steps_per_epoch

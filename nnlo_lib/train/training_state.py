@@ -1,12 +1,6 @@
-"""State that checkpoints save: position, sums, ledger; merged when the number of ranks changes.
+"""State of a rank between two steps, which checkpoints save and restore bit-exactly.
 
-Resume with a different number of ranks: combine the states of the old ranks for each new rank.
-
-Moving average of the training loss.
-
-Position of a rank in its run, as checkpoints store it.
-
-Training state that checkpoints save and restore bit-exactly.
+If the number of ranks changes, each new rank resumes from the combined states of the old ranks.
 """
 
 import math
@@ -33,118 +27,9 @@ from nnlo_lib.train.replica.gradients import ResumedStep
 
 # Tensors of counts, which must not be averaged: each old rank's counts go to exactly one new rank.
 SUMMED_STATE = ("sums", "ledger")
-
-
-def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algorithm: Algorithm) -> RankState:
-    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed.
-
-    Args:
-        saved: checkpoint, written by any number of ranks.
-        run: configuration of the run.
-        comm: communicator of the ranks that resume.
-        algorithm: this rank's instance, which names the tensors to sum.
-
-    Raises:
-        UserError: if the run does not support a change of the number of ranks.
-    """
-    if saved.ranks == comm.size:
-        return saved.read_rank_state(comm.rank)
-    if reason := reason_not_elastic(run):
-        raise UserError(
-            f"{saved.folder} was written by {saved.ranks} ranks and cannot resume with {comm.size}: {reason}; "
-            f"use {saved.ranks} ranks, or delete {saved.folder.parents[1]} to start again"
-        )
-    return _merge_rank_states(saved, roles(run, saved.ranks), roles(run, comm.size), comm.rank, algorithm)
-
-
-def _merge_rank_states(
-    saved: SavedCheckpoint, old: Sequence[Role], new: Sequence[Role], rank: int, algorithm: Algorithm
-) -> RankState:
-    """Return the state of a new rank.
-
-    A worker gets the mean of the old workers' tensors and its share of their counts; a server gets the state
-    that the old rank with its number saved. Both get `before`, the mask of samples that any old worker has
-    used in this epoch.
-
-    Args:
-        saved: checkpoint of the old ranks.
-        old: roles of the old ranks.
-        new: roles of the new ranks.
-        rank: new rank.
-        algorithm: instance of the new rank, which names the tensors to sum.
-    """
-    workers = [number for number, role in enumerate(old) if role == "worker"]
-    parts = [saved.read_rank_state(worker) for worker in workers]
-    # The sampler skips these samples and divides the rest of the epoch among the new workers.
-    used = {"before": torch.stack([part.tensors["ledger"] for part in parts]).amax(0).bool()}
-    if new[rank] == "server":
-        server = saved.read_rank_state(rank)
-        return RankState(server.tensors | used, server.progress)
-    place, places = new[:rank].count("worker"), new.count("worker")
-    # Round-robin over the old workers; new workers beyond their number start with counts of zero.
-    mine = parts[place::places]
-    tensors = {
-        name: _sum_or_concatenate(tensor, [part.tensors[name] for part in mine])
-        if name in (*SUMMED_STATE, *algorithm.summed_state)
-        else _mean([part.tensors[name] for part in parts if name in part.tensors])
-        for name, tensor in parts[0].tensors.items()
-    }
-    clocks = [state for part in mine for state in part.progress["stopwatches"]]
-    return RankState(tensors | used, parts[0].progress | {"stopwatches": clocks})
-
-
-def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the mean, computed in float64, so that the mean of equal values is exactly this value."""
-    total = torch.stack([tensor.double() for tensor in tensors]).sum(0)
-    return (total / len(tensors)).to(tensors[0].dtype)
-
-
-def _sum_or_concatenate(like: Tensor, mine: Sequence[Tensor]) -> Tensor:
-    """Return the sum of counts, or all rows of histograms; zeros or no rows if `mine` is empty."""
-    if like.dim() == 2:
-        return torch.cat([like[:0], *mine])
-    return torch.stack([torch.zeros_like(like), *mine]).sum(0, dtype=like.dtype)
-
-
-NO_LOSS = math.nan  # value before the first loss
-
-
-class LossAverage:
-    """Exponential moving average of the mean losses of a rank's mini-batches; it starts with the first loss.
-
-    Attributes:
-        decay: weight of the earlier losses, below 1; None if no average is requested.
-        value: the average; NaN before the first loss.
-    """
-
-    def __init__(self, decay: float | None) -> None:
-        self.decay, self.value = decay, NO_LOSS
-
-    @property
-    def is_requested(self) -> bool:
-        """Whether the run has an average."""
-        return self.decay is not None
-
-    def add(self, loss: float | None) -> None:
-        """Add the mean loss of a mini-batch; a batch without samples has none."""
-        if self.decay is None or loss is None:
-            return
-        self.value = loss if math.isnan(self.value) else self.decay * self.value + (1 - self.decay) * loss
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the state for a checkpoint; empty if no average is requested."""
-        return {"loss_average": torch.tensor([self.value], dtype=torch.float64)} if self.is_requested else {}
-
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the state; without one, as in a checkpoint without the request, the average starts with the next loss."""
-        saved = tensors.get("loss_average")
-        self.value = NO_LOSS if saved is None else float(saved)
-
-
-def mean_of_averages(values: Sequence[float | None]) -> dict[str, float]:
-    """Return the column of the history: the mean over the ranks that have a value; empty if none has."""
-    known = [value for value in values if value is not None]
-    return {"train_loss_average": sum(known) / len(known)} if known else {}
+# Value of `used_before_resize` if the number of ranks has not changed in the running epoch.
+NO_SAMPLES_USED = torch.empty(0, dtype=torch.bool)
+NO_LOSS = math.nan  # value of an average before the first loss
 
 
 class TrainingSegment(TypedDict):
@@ -230,25 +115,46 @@ class RunPosition:
             self.legs = [*self.legs, segment]
 
 
-# Value of `used_before_resize` if the number of ranks has not changed in the running epoch.
-NO_SAMPLES_USED = torch.empty(0, dtype=torch.bool)
+class LossAverage:
+    """Exponential moving average of the mean losses of a rank's mini-batches; it starts with the first loss.
+
+    Attributes:
+        decay: weight of the earlier losses, below 1; None if no average is requested.
+        value: the average; NaN before the first loss.
+    """
+
+    def __init__(self, decay: float | None) -> None:
+        self.decay, self.value = decay, NO_LOSS
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether the run has an average."""
+        return self.decay is not None
+
+    def add(self, loss: float | None) -> None:
+        """Add the mean loss of a mini-batch; a batch without samples has none."""
+        if self.decay is None or loss is None:
+            return
+        self.value = loss if math.isnan(self.value) else self.decay * self.value + (1 - self.decay) * loss
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state for a checkpoint; empty if no average is requested."""
+        return {"loss_average": torch.tensor([self.value], dtype=torch.float64)} if self.is_requested else {}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Restore the state; without one, as in a checkpoint without the request, the average starts with the next loss."""
+        saved = tensors.get("loss_average")
+        self.value = NO_LOSS if saved is None else float(saved)
 
 
 class TrainingState:
     """A rank's state between two steps.
 
     Attributes:
-        position: position in the run.
         metric_sums: sums of samples, loss and metrics in the running epoch, (sums,) of float64.
         loss_average: moving average of this rank's loss, if requested.
         used_before_resize: mask of the running epoch's samples used before the number of ranks changed,
             (samples,) of bool; empty if the number has not changed in this epoch.
-
-    Args:
-        context: data, replica and communicator of the rank.
-        algorithm: this rank's instance of the algorithm.
-        best_weights: copy of the best weights so far.
-        recorder: tables of the run and the sample counts of the rank.
     """
 
     def __init__(
@@ -325,7 +231,8 @@ class TrainingState:
         if resized or tensors["before"].numel():
             self._skip_used_samples(tensors["before"], resized)
         if resized:
-            self._shift_step_count(saved.step)
+            # The new number of ranks changes the steps per epoch, so epoch and index imply another step than done.
+            self.position.shift = saved.step - max(context.comm.gather(self.schedule_step))
 
     def restore_machine(self) -> None:
         """Continue the virtual machine of the checkpoint; called once the communication of the start has ended."""
@@ -354,8 +261,69 @@ class TrainingState:
         if resized and self._context.is_worker:
             self.position.index = step
 
-    def _shift_step_count(self, done: int) -> None:
-        """Set `shift` so that the global step continues at `done` after a change of the number of ranks."""
-        # A new number of ranks changes the steps per epoch, so epoch and index imply another step than the
-        # run has done.
-        self.position.shift = done - max(self._context.comm.gather(self.schedule_step))
+
+def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algorithm: Algorithm) -> RankState:
+    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed.
+
+    Args:
+        saved: checkpoint, written by any number of ranks.
+        algorithm: this rank's instance, which names the tensors to sum.
+
+    Raises:
+        UserError: if the run does not support a change of the number of ranks.
+    """
+    if saved.ranks == comm.size:
+        return saved.read_rank_state(comm.rank)
+    if reason := reason_not_elastic(run):
+        raise UserError(
+            f"{saved.folder} was written by {saved.ranks} ranks and cannot resume with {comm.size}: {reason}; "
+            f"use {saved.ranks} ranks, or delete {saved.folder.parents[1]} to start again"
+        )
+    return _merge_rank_states(saved, roles(run, saved.ranks), roles(run, comm.size), comm.rank, algorithm)
+
+
+def _merge_rank_states(
+    saved: SavedCheckpoint, old: Sequence[Role], new: Sequence[Role], rank: int, algorithm: Algorithm
+) -> RankState:
+    """Return the state of a new rank.
+
+    A worker gets the mean of the old workers' tensors and its share of their counts; a server gets the state
+    that the old rank with its number saved. Both get `before`, the mask of samples that any old worker has
+    used in this epoch.
+
+    Args:
+        old: roles of the old ranks.
+        new: roles of the new ranks.
+        rank: new rank.
+    """
+    workers = [number for number, role in enumerate(old) if role == "worker"]
+    parts = [saved.read_rank_state(worker) for worker in workers]
+    # The sampler skips these samples and divides the rest of the epoch among the new workers.
+    used = {"before": torch.stack([part.tensors["ledger"] for part in parts]).amax(0).bool()}
+    if new[rank] == "server":
+        server = saved.read_rank_state(rank)
+        return RankState(server.tensors | used, server.progress)
+    place, places = new[:rank].count("worker"), new.count("worker")
+    # Round-robin over the old workers; new workers beyond their number start with counts of zero.
+    mine = parts[place::places]
+    tensors = {
+        name: _sum_or_concatenate(tensor, [part.tensors[name] for part in mine])
+        if name in (*SUMMED_STATE, *algorithm.summed_state)
+        else _mean([part.tensors[name] for part in parts if name in part.tensors])
+        for name, tensor in parts[0].tensors.items()
+    }
+    clocks = [state for part in mine for state in part.progress["stopwatches"]]
+    return RankState(tensors | used, parts[0].progress | {"stopwatches": clocks})
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the mean, computed in float64, so that the mean of equal values is exactly this value."""
+    total = torch.stack([tensor.double() for tensor in tensors]).sum(0)
+    return (total / len(tensors)).to(tensors[0].dtype)
+
+
+def _sum_or_concatenate(like: Tensor, mine: Sequence[Tensor]) -> Tensor:
+    """Return the sum of counts, or all rows of histograms; zeros or no rows if `mine` is empty."""
+    if like.dim() == 2:
+        return torch.cat([like[:0], *mine])
+    return torch.stack([torch.zeros_like(like), *mine]).sum(0, dtype=like.dtype)

@@ -1,9 +1,4 @@
-"""When to stop, which validation was best, and a copy of the best weights.
-
-Early stopping and detection of the best validation, as pure functions of the validation rows.
-
-Copy of the weights with the best validation result.
-"""
+"""Early stopping and detection of the best validation, as functions of the validation rows; copy of the best weights."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -23,21 +18,6 @@ def reason_to_stop(train: TrainConfig, rows: Sequence[TableRow]) -> str:
     reached = train.target and _reached(train.target, rows)
     waited = train.early_stopping and _waited(train.early_stopping, rows)
     return reached or waited or ""
-
-
-def is_best(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> bool:
-    """Return True if the last validation is the best; of equal values, the first is the best.
-
-    Args:
-        rows: validations in order.
-        metric: column of the rows.
-        wants_larger: whether larger values are better.
-    """
-    if not (rows and metric in rows[-1]):
-        return False
-    *before, last = _goals(rows, metric, wants_larger)
-    # A NaN or infinite value is never the best, and it does not prevent a later value from being the best.
-    return isfinite(last) and all(last < value for value in before if isfinite(value))
 
 
 def _reached(target: TargetMetricConfig, rows: Sequence[TableRow]) -> str:
@@ -74,14 +54,17 @@ def _worse_on_average(rule: EarlyStoppingConfig, goals: list[float]) -> str:
     )
 
 
-def _goals(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> list[float]:
-    """Return the values of a metric, with the sign chosen so that smaller is better.
+def is_best(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> bool:
+    """Return True if the last of the validations (in order) is the best; of equal values, the first is the best."""
+    if not (rows and metric in rows[-1]):
+        return False
+    *before, last = _goals(rows, metric, wants_larger)
+    # A NaN or infinite value is never the best, and it does not prevent a later value from being the best.
+    return isfinite(last) and all(last < value for value in before if isfinite(value))
 
-    Args:
-        rows: validations in order; rows without the metric are skipped.
-        metric: column of the rows.
-        wants_larger: whether larger values are better.
-    """
+
+def _goals(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> list[float]:
+    """Return the values of a metric in the rows that have it, with the sign chosen so that smaller is better."""
     sign = -1.0 if wants_larger else 1.0
     return [sign * float(row[metric]) for row in rows if metric in row]
 
@@ -111,8 +94,7 @@ class BestWeights:
         """Copy the model and this rank's weight in the mean over ranks that is published.
 
         Args:
-            replica: replica of this rank, loaded with the evaluated model.
-            step: step of the run.
+            replica: loaded with the evaluated model.
             weight: weight of this rank's model in the mean; 1 if all ranks have equal weights.
         """
         self._snapshot = {

@@ -1,11 +1,4 @@
-"""Evaluation of a published model on a split; its loading; GAN samples.
-
-Image of samples drawn from a generator.
-
-A published model with its data's preprocessing.
-
-Evaluation of a model on the samples of a split.
-"""
+"""Evaluation of a published model on the samples of a split, its loading, and an image of a generator's samples."""
 
 import json
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -42,47 +35,13 @@ from nnlo_lib.train.replica.model_build import build_random_model, model_output_
 from nnlo_lib.train.replica.precision import parameter_dtype
 from nnlo_lib.train.replica.preprocess import Preprocessor
 
-# Tiles per row and column; minimum size of a tile and width of the gap between tiles, both in pixels.
-SIDE, TILE, GAP = 8, 56, 4
-
-
-@torch.no_grad()
-def draw_gan_samples(module: Any, path: Path) -> None:
-    """Write a PNG with SIDE x SIDE samples of fixed noise; write no file if the samples are not images.
-
-    Volumes are summed along their depth. The color range is 0 to 1, extended to the smallest and largest
-    value.
-    """
-    like = next(module.parameters())
-    samples = module.eval().generator(fixed_noise(SIDE * SIDE, module.latent).to(like)).float().cpu()
-    images = samples.sum(2) if samples.dim() == 5 else samples
-    if images.dim() != 4 or images.shape[1] not in (1, 3):
-        return
-    low, high = images.min().clamp(max=0), images.max().clamp(min=1)
-    _write(_tiled(((images - low) * 255 / (high - low)).round().byte()), path)
-
-
-def _tiled(images: Tensor) -> Tensor:
-    """Return a white grid (height', width', channels) with uint8 images (SIDE^2, channels, height, width)."""
-    larger = -(-TILE // max(images.shape[2:]))
-    tiles = images.repeat_interleave(larger, 2).repeat_interleave(larger, 3)
-    tiles = torch.nn.functional.pad(tiles, (0, GAP, 0, GAP), value=255)
-    _, channels, height, width = tiles.shape
-    # Axes in the order (row, height, column, width, channels), so that the next reshape joins tiles to a
-    # picture.
-    grid = tiles.reshape(SIDE, SIDE, channels, height, width).permute(0, 3, 1, 4, 2)
-    return grid.reshape(SIDE * height, SIDE * width, channels)[:-GAP, :-GAP]
-
-
-def _write(picture: Tensor, path: Path) -> None:
-    from PIL import Image
-
-    with atomic_write(path) as part:
-        Image.fromarray(picture.squeeze(2).numpy()).save(part, format="PNG", optimize=True)
-
-
+T = TypeVar("T")
+Batches = Iterable[tuple[tuple[Tensor, ...], Tensor]]  # inputs of the model, labels
+READ_AHEAD = 2  # batches that are read while the model computes
 # Samples per forward pass: bounds the memory; changes results only by rounding.
 EVALUATION_BATCH_SIZE = 500
+# Tiles per row and column; minimum size of a tile and width of the gap between tiles, both in pixels.
+SIDE, TILE, GAP = 8, 56, 4
 
 
 def load_published_model(
@@ -92,7 +51,6 @@ def load_published_model(
 
     Args:
         run: configuration with which the model was trained.
-        data: manifest of the data store.
         path: safetensors file with the weights.
         device: `cpu` or `cuda:N`.
 
@@ -173,11 +131,6 @@ def _joined(batches: Sequence[Any]) -> Any:
     return tuple(_joined(parts) for parts in zip(*batches, strict=True))
 
 
-T = TypeVar("T")
-Batches = Iterable[tuple[tuple[Tensor, ...], Tensor]]  # inputs of the model, labels
-READ_AHEAD = 2  # batches that are read while the model computes
-
-
 @torch.no_grad()
 def evaluation_batches(
     module: nn.Module,
@@ -191,9 +144,7 @@ def evaluation_batches(
 
     Args:
         module: model that the caller applies to the batches.
-        split: split that contains the samples.
         samples: indices in the split, (n,).
-        tensors: preprocessor of the model's inputs.
         size: samples per batch.
         ahead: batches that a thread reads ahead; 0 reads each batch when it is needed.
     """
@@ -206,13 +157,7 @@ def evaluation_batches(
 
 @torch.no_grad()
 def evaluation_sums(module: nn.Module, batches: Batches, problem: Problem) -> Tensor:
-    """Return the problem's sums over some batches, (sums,) of float64.
-
-    Args:
-        module: model in evaluation mode.
-        batches: inputs and labels.
-        problem: loss and metrics.
-    """
+    """Return the problem's sums over some batches, (sums,) of float64, of a model in evaluation mode."""
     total = torch.zeros(problem.sums_size, dtype=torch.float64)
     for inputs, labels in batches:
         total += problem.measure(module, inputs, labels)
@@ -230,7 +175,6 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
 
     Args:
         run: configuration with which the model was trained.
-        manifest: manifest of the data store.
         model: safetensors file with the weights.
         output: JSON file to write.
 
@@ -263,10 +207,6 @@ def test_result_of_run(
     """Return the result of a run's model on samples of a split, in batches that fit into the memory.
 
     Args:
-        run: settings of the problem, the loss and the metrics.
-        module: model to evaluate.
-        tensors: preprocessor of the model's inputs.
-        split: split that contains the samples.
         samples: indices in the split, (n,).
         classes: number of classes; None if the labels are no classes.
     """
@@ -300,7 +240,6 @@ def evaluation_samples(data: DataManifest, partition: Path) -> tuple[str, Split,
     """Return the name, the split and the indices of the samples that evaluate a finished training.
 
     Args:
-        data: data of the training.
         partition: partition file of the training, with its held-out samples.
     """
     for name in ("test", "validation"):
@@ -329,9 +268,8 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
     """Return the result of a model on some samples.
 
     Args:
-        module: model to evaluate, in evaluation mode.
+        module: model in evaluation mode.
         batches: inputs and labels, on the device of the module.
-        problem: loss and metrics.
         classes: number of classes; None if the labels are no classes.
     """
     if not isinstance(problem, SupervisedProblem):
@@ -355,3 +293,34 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
     matrix = {"confusion": confusion[:, :-1].tolist()} if is_complete else {}
     of_samples = dict(zip(problem.names, np.concatenate(values, axis=1), strict=True))
     return TestResult({**problem.means(total), **matrix}, of_samples)
+
+
+@torch.no_grad()
+def draw_gan_samples(module: Any, path: Path) -> None:
+    """Write a PNG with SIDE x SIDE samples of fixed noise; write no file if the samples are not images.
+
+    Volumes are summed along their depth. The color range is 0 to 1, extended to the smallest and largest
+    value.
+    """
+    like = next(module.parameters())
+    samples = module.eval().generator(fixed_noise(SIDE * SIDE, module.latent).to(like)).float().cpu()
+    images = samples.sum(2) if samples.dim() == 5 else samples
+    if images.dim() != 4 or images.shape[1] not in (1, 3):
+        return
+    low, high = images.min().clamp(max=0), images.max().clamp(min=1)
+    from PIL import Image
+
+    picture = _tiled(((images - low) * 255 / (high - low)).round().byte())
+    with atomic_write(path) as part:
+        Image.fromarray(picture.squeeze(2).numpy()).save(part, format="PNG", optimize=True)
+
+
+def _tiled(images: Tensor) -> Tensor:
+    """Return a white grid (height', width', channels) with uint8 images (SIDE^2, channels, height, width)."""
+    larger = -(-TILE // max(images.shape[2:]))
+    tiles = images.repeat_interleave(larger, 2).repeat_interleave(larger, 3)
+    tiles = torch.nn.functional.pad(tiles, (0, GAP, 0, GAP), value=255)
+    _, channels, height, width = tiles.shape
+    # Axes in the order (row, height, column, width, channels), so that the next reshape joins the tiles.
+    grid = tiles.reshape(SIDE, SIDE, channels, height, width).permute(0, 3, 1, 4, 2)
+    return grid.reshape(SIDE * height, SIDE * width, channels)[:-GAP, :-GAP]

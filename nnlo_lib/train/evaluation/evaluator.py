@@ -1,10 +1,7 @@
-"""Validation during a training: shared model or each node's, consensus, invariant.
+"""Evaluation during a training, at the end of each epoch and, if configured, within epochs.
 
-Distance of the replicas from their mean, and check of the algorithm's invariant.
-
-Evaluation of the replicas on the validation samples.
-
-Evaluation during a training: at the end of each epoch and, if configured, within epochs.
+It measures the common model, or each rank's, the distance of the replicas from their mean, and the algorithm's
+invariant.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,158 +30,13 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica
 from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
 from nnlo_lib.train.task import Task
-from nnlo_lib.train.training_state import TrainingState, mean_of_averages
+from nnlo_lib.train.training_state import TrainingState
 from nnlo_lib.train.validation_arrays import ValidationArrays
 
 # Relative: rounding in float32 stays below this over 100,000 steps; an error in an algorithm exceeds it.
 INVARIANT_TOLERANCE = 1e-3
-
-
-def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where: str) -> dict[str, float]:
-    """Return the algorithm's telemetry and, if replicas differ, their consensus errors; all ranks call it.
-
-    Args:
-        algorithm: this rank's instance of the algorithm.
-        replica: replica of this rank, loaded with the model to evaluate.
-        where: place in the run, for the error message.
-
-    Raises:
-        InvariantError: on all ranks, if the algorithm's invariant does not hold.
-    """
-    measured = algorithm.telemetry(replica)
-    error = measured.get("invariant", 0.0)
-    # Not `>`, which is False for NaN.
-    if not error <= INVARIANT_TOLERANCE:
-        raise InvariantError(
-            f"{type(algorithm).__name__}: the invariant is violated in {where} (relative error {error:.2g}); the "
-            "docstring of the class in nnlo_lib/algorithms defines the invariant. The cause is an error in nnlo, or "
-            "faulty memory or network of a node"
-        )
-    return measured | (consensus_errors(algorithm.comm, replica.theta) if algorithm.replicas_differ else {})
-
-
-def consensus_errors(comm: Communicator, theta: Tensor) -> dict[str, float]:
-    """Return the mean L2 distance of the ranks' parameters to their mean, also after scaling to norm 1."""
-    errors = {
-        "consensus_error": _to_mean(comm, theta),
-        "consensus_error_normalised": _to_mean(comm, theta / theta.norm()),
-    }
-    totals = torch.tensor(list(errors.values()), dtype=torch.float64)
-    comm.allreduce(totals, "telemetry")
-    return dict(zip(errors, (totals / comm.size).tolist(), strict=True))
-
-
-def _to_mean(comm: Communicator, vector: Tensor) -> float:
-    mean = vector.clone()
-    comm.allreduce(mean, "telemetry")
-    return float((vector - mean.div_(comm.size)).norm())
-
-
-def summarize_nodes(nodes: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the mean, the smallest and the largest value over nodes of each metric."""
-    table: dict[str, float] = {}
-    for name in nodes[0]:
-        values = [node[name] for node in nodes]
-        table |= {f"val_{name}": sum(values) / len(values)}
-        table |= {f"val_{name}_min": min(values), f"val_{name}_max": max(values)}
-    return table
-
-
 # A stop request waits this long for the end of a validation; most end sooner, and their row is then in the checkpoint.
 STOP_PATIENCE_S = 5.0
-
-
-class InterruptedValidationError(Exception):
-    """All ranks ended a validation early, because one of them has to stop; it starts over after the resume."""
-
-
-class Validation:
-    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`).
-
-    Args:
-        data: samples of the training.
-        tensors: preprocessor of the model's inputs.
-        problem: loss and metrics.
-        comm: communicator of the ranks.
-        nodes: table to which rank 0 appends a row for each node.
-        stop: returns True if this rank has to stop.
-    """
-
-    def __init__(
-        self,
-        data: TrainingData,
-        tensors: Preprocessor,
-        problem: Problem,
-        comm: Communicator,
-        nodes: JsonlTable,
-        stop: Callable[[], bool] = bool,
-    ) -> None:
-        self._data, self._tensors, self._problem = data, tensors, problem
-        self._comm, self._nodes, self._stop = comm, nodes, stop
-        self._interrupted = False
-
-    def measure_shared_model(self, replica: Replica) -> dict[str, float]:
-        """Return loss and metrics of the common model; each rank evaluates its share of the samples.
-
-        Raises InterruptedValidationError on all ranks if one has to stop.
-        """
-        if not len(self._data.validation_set[1]):
-            return {}
-        # Sums in float64, not means: the shares of the ranks may differ in size.
-        sums = self._sums(replica, self._comm.rank, self._comm.size)
-        self._comm.allreduce(sums, "metrics")
-        return {f"val_{name}": value for name, value in self._problem.means(sums).items()}
-
-    def measure_each_model(
-        self, replica: Replica, epoch: float, stack: ReplicaStack | None
-    ) -> dict[str, float]:
-        """Return the ranks' mean, smallest and largest loss and metrics.
-
-        Args:
-            replica: replica of this rank.
-            epoch: number of epochs so far, with the fraction of the running one.
-            stack: replicas of all simulated ranks, if their gradients are batched; else None.
-
-        Raises InterruptedValidationError on all ranks if one has to stop.
-        """
-        split, samples = self._data.validation_set
-        if not len(samples):
-            return {}
-        # A stack evaluates all replicas in one call, so all of them must be ready.
-        self._comm.barrier()
-        if stack is None:
-            sums = self._sums(replica, 0, 1)
-        else:
-            sums = stack.evaluate_replicas(epoch, split, samples)[self._comm.rank]
-        nodes = [self._problem.means(torch.tensor(each)) for each in self._comm.gather(sums.tolist())]
-        if self._comm.rank == 0:
-            for node, means in enumerate(nodes):
-                self._nodes.append({"epoch": epoch, "node": node, **means})
-        return summarize_nodes(nodes)
-
-    def _sums(self, replica: Replica, first: int, every: int) -> Tensor:
-        split, samples = self._data.validation_set
-        batches = evaluation_batches(replica.module, split, samples[first::every], self._tensors)
-        with closing(batches):
-            sums = evaluation_sums(replica.module, self._until_stop(batches), self._problem)
-        # Signals reach ranks at different batches; the clocks of simulated ranks do not see this question.
-        with self._comm.outside_of_time():
-            if any(self._comm.gather(self._interrupted)):
-                raise InterruptedValidationError
-        return sums
-
-    def _until_stop(self, batches: Batches) -> Batches:
-        """Yield the batches until this rank has had to stop for STOP_PATIENCE_S."""
-        since, self._interrupted = inf, False
-        for batch in batches:
-            if self._stop():
-                since = min(since, monotonic())
-            if monotonic() - since > STOP_PATIENCE_S:
-                self._interrupted = True
-                return
-            yield batch
-
-
 # Purposes of messages for evaluation; the history counts only the bytes of training.
 UNCOUNTED_TRAFFIC = ("metrics", "telemetry")
 
@@ -195,9 +47,6 @@ class Evaluator:
     Every method except `is_due` is collective: all ranks call it.
 
     Args:
-        context: data, replica and communicator of the rank.
-        state: position and sums of the running epoch.
-        recorder: tables and log of the run.
         lr_schedule: schedule, which may depend on the history (plateau).
         callbacks: observers of new rows and of the end of epochs.
         stop: returns True if this rank has to stop.
@@ -266,7 +115,9 @@ class Evaluator:
             self._call(state.algorithm.after_evaluation)
             return
         self._recorder.close_epoch_ledger(state.position.epoch, cut)
-        measured["bytes"] = sum(context.comm.gather(self._bytes_of_training()))
+        bytes_sent = context.phase_timer.traffic()["bytes"].items()
+        own = sum(count for purpose, count in bytes_sent if purpose not in UNCOUNTED_TRAFFIC)
+        measured["bytes"] = sum(context.comm.gather(own))
         step = self._global_step()
         self._arrays.record(step)
         if context.is_lr_scheduled:
@@ -323,12 +174,14 @@ class Evaluator:
             )
 
     def _loss_average(self) -> dict[str, float]:
-        """Return the column of the moving average of the loss; empty if it is not requested."""
+        """Return the moving average of the loss, the mean over the ranks that have one; empty if none has."""
         average, comm = self._state.loss_average, self._context.comm
         if not average.is_requested:
             return {}
         with comm.outside_of_time():
-            return mean_of_averages(comm.gather(None if isnan(average.value) else average.value))
+            values = comm.gather(None if isnan(average.value) else average.value)
+        known = [value for value in values if value is not None]
+        return {"train_loss_average": sum(known) / len(known)} if known else {}
 
     def _validation_metrics(self) -> dict[str, float]:
         context, position = self._context, self._state.position
@@ -338,10 +191,6 @@ class Evaluator:
             epochs = position.epoch + (done if done % 1 else int(done))
             return self._validation.measure_each_model(context.replica, epochs, context.stack)
         return self._validation.measure_shared_model(context.replica)
-
-    def _bytes_of_training(self) -> int:
-        counts = self._context.phase_timer.traffic()["bytes"]
-        return sum(count for purpose, count in counts.items() if purpose not in UNCOUNTED_TRAFFIC)
 
     def _row(self) -> dict[str, Any]:
         return {
@@ -356,6 +205,141 @@ class Evaluator:
         """Return the largest step of any rank, because servers count no steps."""
         steps: list[int] = self._context.comm.gather(self._state.run_step)
         return max(steps)
+
+
+class InterruptedValidationError(Exception):
+    """All ranks ended a validation early, because one of them has to stop; it starts over after the resume."""
+
+
+class Validation:
+    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`).
+
+    Args:
+        nodes: table to which rank 0 appends a row for each node.
+        stop: returns True if this rank has to stop.
+    """
+
+    def __init__(
+        self,
+        data: TrainingData,
+        tensors: Preprocessor,
+        problem: Problem,
+        comm: Communicator,
+        nodes: JsonlTable,
+        stop: Callable[[], bool] = bool,
+    ) -> None:
+        self._data, self._tensors, self._problem = data, tensors, problem
+        self._comm, self._nodes, self._stop = comm, nodes, stop
+        self._interrupted = False
+
+    def measure_shared_model(self, replica: Replica) -> dict[str, float]:
+        """Return loss and metrics of the common model; each rank evaluates its share of the samples.
+
+        Raises InterruptedValidationError on all ranks if one has to stop.
+        """
+        if not len(self._data.validation_set[1]):
+            return {}
+        # Sums in float64, not means: the shares of the ranks may differ in size.
+        sums = self._sums(replica, self._comm.rank, self._comm.size)
+        self._comm.allreduce(sums, "metrics")
+        return {f"val_{name}": value for name, value in self._problem.means(sums).items()}
+
+    def measure_each_model(
+        self, replica: Replica, epoch: float, stack: ReplicaStack | None
+    ) -> dict[str, float]:
+        """Return the ranks' mean, smallest and largest loss and metrics.
+
+        Args:
+            epoch: number of epochs so far, with the fraction of the running one.
+            stack: replicas of all simulated ranks, if their gradients are batched; else None.
+
+        Raises InterruptedValidationError on all ranks if one has to stop.
+        """
+        split, samples = self._data.validation_set
+        if not len(samples):
+            return {}
+        # A stack evaluates all replicas in one call, so all of them must be ready.
+        self._comm.barrier()
+        if stack is None:
+            sums = self._sums(replica, 0, 1)
+        else:
+            sums = stack.evaluate_replicas(epoch, split, samples)[self._comm.rank]
+        nodes = [self._problem.means(torch.tensor(each)) for each in self._comm.gather(sums.tolist())]
+        if self._comm.rank == 0:
+            for node, means in enumerate(nodes):
+                self._nodes.append({"epoch": epoch, "node": node, **means})
+        return summarize_nodes(nodes)
+
+    def _sums(self, replica: Replica, first: int, every: int) -> Tensor:
+        split, samples = self._data.validation_set
+        batches = evaluation_batches(replica.module, split, samples[first::every], self._tensors)
+        with closing(batches):
+            sums = evaluation_sums(replica.module, self._until_stop(batches), self._problem)
+        # Signals reach ranks at different batches; the clocks of simulated ranks do not see this question.
+        with self._comm.outside_of_time():
+            if any(self._comm.gather(self._interrupted)):
+                raise InterruptedValidationError
+        return sums
+
+    def _until_stop(self, batches: Batches) -> Batches:
+        """Yield the batches until this rank has had to stop for STOP_PATIENCE_S."""
+        since, self._interrupted = inf, False
+        for batch in batches:
+            if self._stop():
+                since = min(since, monotonic())
+            if monotonic() - since > STOP_PATIENCE_S:
+                self._interrupted = True
+                return
+            yield batch
+
+
+def summarize_nodes(nodes: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the mean, the smallest and the largest value over nodes of each metric."""
+    table: dict[str, float] = {}
+    for name in nodes[0]:
+        values = [node[name] for node in nodes]
+        table |= {f"val_{name}": sum(values) / len(values)}
+        table |= {f"val_{name}_min": min(values), f"val_{name}_max": max(values)}
+    return table
+
+
+def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where: str) -> dict[str, float]:
+    """Return the algorithm's telemetry and, if replicas differ, their consensus errors; all ranks call it.
+
+    Args:
+        replica: replica of this rank, loaded with the model to evaluate.
+        where: place in the run, for the error message.
+
+    Raises:
+        InvariantError: on all ranks, if the algorithm's invariant does not hold.
+    """
+    measured = algorithm.telemetry(replica)
+    error = measured.get("invariant", 0.0)
+    # Not `>`, which is False for NaN.
+    if not error <= INVARIANT_TOLERANCE:
+        raise InvariantError(
+            f"{type(algorithm).__name__}: the invariant is violated in {where} (relative error {error:.2g}); the "
+            "docstring of the class in nnlo_lib/algorithms defines the invariant. The cause is an error in nnlo, or "
+            "faulty memory or network of a node"
+        )
+    return measured | (consensus_errors(algorithm.comm, replica.theta) if algorithm.replicas_differ else {})
+
+
+def consensus_errors(comm: Communicator, theta: Tensor) -> dict[str, float]:
+    """Return the mean L2 distance of the ranks' parameters to their mean, also after scaling to norm 1."""
+    errors = {
+        "consensus_error": _to_mean(comm, theta),
+        "consensus_error_normalised": _to_mean(comm, theta / theta.norm()),
+    }
+    totals = torch.tensor(list(errors.values()), dtype=torch.float64)
+    comm.allreduce(totals, "telemetry")
+    return dict(zip(errors, (totals / comm.size).tolist(), strict=True))
+
+
+def _to_mean(comm: Communicator, vector: Tensor) -> float:
+    mean = vector.clone()
+    comm.allreduce(mean, "telemetry")
+    return float((vector - mean.div_(comm.size)).norm())
 
 
 def check_watched_metrics(task: Task, samples: int) -> None:

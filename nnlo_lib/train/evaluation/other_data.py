@@ -16,7 +16,6 @@ def preprocessor_of_other_data(
     """Return the preprocessing of other samples, with the moments by which the training normalized its inputs.
 
     Args:
-        run: settings of the training.
         trained: data of the training, with the moments of its normalization.
         other: data to evaluate.
         device: `cpu` or `cuda:N`.
@@ -37,32 +36,13 @@ def preprocessor_of_other_data(
     for mine, theirs, shape, expected in zip(
         other.inputs, trained.inputs, tensors.shapes, wanted.shapes, strict=True
     ):
-        _refuse_other_input(other, mine.dtype, shape, theirs.dtype, expected)
+        # Bytes are scaled to 0..1 and other types are not, so that another type means other units.
+        if (mine.dtype, shape) != (theirs.dtype, expected):
+            raise UserError(
+                f"{other.folder}: samples are {_text(mine.dtype, shape)}, but the model was trained with "
+                f"{_text(theirs.dtype, expected)}; convert the data set to this shape and type"
+            )
     return tensors
-
-
-def _refuse_other_input(
-    other: DataManifest,
-    dtype: str,
-    shape: tuple[int, ...],
-    trained_dtype: str,
-    trained_shape: tuple[int, ...],
-) -> None:
-    """Raise UserError if an input differs from the input of the training.
-
-    Args:
-        other: data to evaluate.
-        dtype: stored type of its input.
-        shape: shape of a sample after the crop.
-        trained_dtype: stored type in the training.
-        trained_shape: shape of a sample in the training, after the crop.
-    """
-    # Bytes are scaled to 0..1 and other types are not, so that another type means other units.
-    if (dtype, shape) != (trained_dtype, trained_shape):
-        raise UserError(
-            f"{other.folder}: samples are {_text(dtype, shape)}, but the model was trained with "
-            f"{_text(trained_dtype, trained_shape)}; convert the data set to this shape and type"
-        )
 
 
 def _text(dtype: str, shape: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Tables and log that rank 0 writes during a run."""
+"""Tables and log of a run, which rank 0 writes."""
 
 from operator import itemgetter
 
@@ -7,8 +7,7 @@ from torch import from_numpy
 
 from nnlo_lib.checkpoint.rank_file import SavedTables
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.state import training_records as ledger
-from nnlo_lib.state.training_records import JsonlTable, RunLog, TableRow
+from nnlo_lib.state.training_records import JsonlTable, RunLog, SampleLedger, TableRow, epoch_row
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.task import Task
 
@@ -22,11 +21,6 @@ class Recorder:
         validations: one row per validation within an epoch.
         journal: the run's log.
         sample_counts: number of times this rank used each sample in the running epoch.
-
-    Args:
-        task: task to train.
-        comm: communicator of the ranks.
-        data: samples of the training, for the expected uses of an epoch.
     """
 
     def __init__(self, task: Task, comm: Communicator, data: TrainingData) -> None:
@@ -38,7 +32,7 @@ class Recorder:
         self._tables = {
             "history": self.history, "nodes": self.nodes, "ledger": self._ledger, "validations": self.validations,
         }  # fmt: skip
-        self.sample_counts = ledger.SampleLedger(len(data.split))
+        self.sample_counts = SampleLedger(len(data.split))
 
     def close_epoch_ledger(self, epoch: int, cut: bool = False) -> None:
         """Record the epoch's sum of each sample's uses and compare it with the plan; all ranks call it.
@@ -51,7 +45,7 @@ class Recorder:
         self.sample_counts.clear()
         if self._comm.rank == 0:
             counts, expected = uses.numpy(), self._data.expected(epoch)
-            row = ledger.epoch_row(epoch + 1, counts, np.minimum(counts, expected) if cut else expected)
+            row = epoch_row(epoch + 1, counts, np.minimum(counts, expected) if cut else expected)
             self._ledger.append(row | ({"cut": True} if cut else {}))
 
     @property
