@@ -14,7 +14,6 @@ from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.report.page import print_outcome, report_outcome
 from nnlo_lib.search.samplers.base import build_sampler
 from nnlo_lib.search.space.validate import search_warnings
-from nnlo_lib.search.study.replay import replay
 from nnlo_lib.search.study.storage import (
     freeze_or_verify_settings,
     load_study,
@@ -22,7 +21,7 @@ from nnlo_lib.search.study.storage import (
     verify_settings,
     write_config,
 )
-from nnlo_lib.search.study.study import Executor, Study, run_study
+from nnlo_lib.search.study.study import Executor, Study, replay, run_study
 from nnlo_lib.search.study.trial import decisions_in_order, read_trials
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 from nnlo_lib.state.lease import Lease

@@ -6,8 +6,7 @@ import pytest
 from helpers.power_cut import PowerCutRecorder
 from helpers.simulated_search import Cluster, near_the_best, search, trial_files
 
-from nnlo_lib.search.study.replay import replay
-from nnlo_lib.search.study.study import Study, run_study
+from nnlo_lib.search.study.study import Study, replay, run_study
 
 pytestmark = pytest.mark.exhaustive
 WANTED = search(

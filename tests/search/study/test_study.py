@@ -23,8 +23,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.samplers.base import build_sampler
 from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.search.space.validate import unfinished_grid
-from nnlo_lib.search.study.replay import replay
-from nnlo_lib.search.study.study import Study
+from nnlo_lib.search.study.study import Study, replay
 from nnlo_lib.search.study.trial import FoldTask, Result, decisions_in_order, read_result, read_trials
 
 FIDELITIES = [
