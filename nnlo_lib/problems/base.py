@@ -1,11 +1,4 @@
-"""Interface of problems, and the build of a run's problem.
-
-The interface between the training loop and a problem: a loss to differentiate, and sums over samples.
-
-Build the problem of a run.
-
-Penalties that a model adds to the loss, such as the regularizers of Keras.
-"""
+"""Problem, the interface between the training loop and a loss: sums over samples, and penalties that a model adds to its loss."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -101,11 +94,9 @@ def regularization_loss(module: nn.Module) -> Tensor | None:
 
 
 def refuse_regularization(module: nn.Module, reason: str) -> None:
-    """Raise UserError if a model adds a penalty to the loss, which would be ignored; after a forward pass.
+    """Raise UserError if a model adds a penalty to the loss; after a forward pass.
 
-    Args:
-        module: the model.
-        reason: what would ignore the penalty, and what to do.
+    `reason` says what would ignore the penalty, and what to do.
     """
     if regularization_loss(module) is not None:
         raise UserError(f"the model has a regularization loss, {reason}")

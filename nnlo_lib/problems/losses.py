@@ -1,16 +1,13 @@
-"""Losses and metrics by name: classes, targets, the user's functions.
+"""Losses and metrics by name, for outputs as a model returns them and labels as the store holds them.
 
-Losses and metrics between outputs and targets, both (samples, k): the mean over k of each sample.
-
-The multi-class hinge is the exception: it is a single value of all k outputs.
-
-Losses and metrics of classes: (samples, classes) outputs, (samples,) labels -> (samples,) values.
-
-Losses and metrics by name, for outputs as the model returns them and labels as the store holds them.
+Functions of numbers compare outputs and targets, both (samples, k), by the mean over k of each sample; the
+multi-class hinge is a single value of all k outputs. Functions of classes have (samples, classes) outputs,
+(samples,) labels and (samples,) values.
 """
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +18,117 @@ from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.user_code import error_with_source_line, load_user_function
 
+PerSample = Callable[[Tensor, Tensor], Tensor]  # outputs (samples, ...), labels (samples, ...) -> (samples,)
 PROBABILITY_EPSILON = 1e-7  # bounds probabilities away from 0 and 1, as in Keras
+NO_CLASS = -1  # prediction from outputs of which one is NaN
+# Losses that pull the outputs to the labels 0 and 1 themselves, instead of below and above 0.
+LOSSES_OF_DISTANCE = ("mse", "mae", "huber")
+
+
+def loss_by_name(problem: ClassificationConfig | RegressionConfig, name: str) -> PerSample:
+    """Return a problem's loss. Raises UserError if a user's function cannot be loaded."""
+    smoothing = problem.label_smoothing if isinstance(problem, ClassificationConfig) else 0.0
+    return metric_by_name(problem, name, smoothing=smoothing)
+
+
+def metric_by_name(
+    problem: ClassificationConfig | RegressionConfig, name: str, loss: str = "", smoothing: float = 0.0
+) -> PerSample:
+    """Return a loss or a metric.
+
+    Args:
+        name: name of the loss or metric, or `path.py:function`.
+        loss: loss of the output that the metric measures.
+        smoothing: label smoothing of `cross_entropy`; metrics have none.
+
+    Raises:
+        UserError: if a user's function cannot be loaded.
+    """
+    if ".py:" in name:
+        return partial(_checked, name, user_loss(name))
+    probabilities, threshold = problem.outputs == "probabilities", decision_threshold(problem, loss)
+    if isinstance(problem, RegressionConfig):
+        return partial(
+            _compared, elementwise(probabilities, threshold, problem.huber_delta)[name], labels_like_outputs
+        )
+    if found := TOP_K_ACCURACY_PATTERN.fullmatch(name):
+        return partial(top_k_accuracy, k=int(found[1]), threshold=threshold)
+    if name == "accuracy":
+        return partial(accuracy, threshold=threshold)
+    if name == "cross_entropy":
+        entropy = cross_entropy_of_probabilities if probabilities else cross_entropy
+        return partial(entropy, smoothing=smoothing)
+    if name == "nll":
+        return nll
+    return partial(_compared, elementwise(probabilities, threshold)[name], targets_like_outputs)
+
+
+def decision_threshold(problem: ClassificationConfig | RegressionConfig, loss: str) -> float:
+    """Return the number above which an output is positive, or a single output is class 1."""
+    return 0.5 if problem.outputs == "probabilities" or loss in LOSSES_OF_DISTANCE else 0.0
+
+
+def elementwise(probabilities: bool, threshold: float, delta: float = 1.0) -> dict[str, partial[Tensor]]:
+    """Return the functions of numbers by name."""
+    return {
+        "mse": partial(mse),
+        "mae": partial(mae),
+        "huber": partial(huber, delta=delta),
+        "hinge": partial(hinge),
+        "binary_cross_entropy": partial(binary_cross_entropy, probabilities=probabilities),
+        "binary_accuracy": partial(binary_accuracy, threshold=threshold),
+    }
+
+
+def labels_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return labels as numbers (samples, k) with the dtype of outputs (samples, k).
+
+    Raises UserError if a sample has more or fewer labels than outputs.
+    """
+    numbers = labels.reshape(len(labels), -1).to(outputs.dtype)
+    if numbers.shape != outputs.shape:
+        raise UserError(
+            f"the model returns {outputs.shape[1]} numbers per sample, but each sample has {numbers.shape[1]} labels"
+        )
+    return numbers
+
+
+def targets_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the targets of outputs (samples, k): classes become one-hot vectors, or 0 and 1 if k = 1."""
+    if labels.dtype != torch.int64 or outputs.shape[1] == 1:
+        return labels_like_outputs(outputs, labels)
+    return functional.one_hot(labels, outputs.shape[1]).to(outputs.dtype)
+
+
+def _compared(compare: PerSample, wanted: PerSample, outputs: Tensor, labels: Tensor) -> Tensor:
+    flat = outputs.reshape(len(outputs), -1)
+    # Differences and logarithms in half precision would lose most of their digits.
+    flat = flat.float() if flat.dtype in (torch.float16, torch.bfloat16) else flat
+    return compare(flat, wanted(flat, labels))
+
+
+def user_loss(name: str) -> Callable[..., Any]:
+    """Return the function `path.py:function` of a user. Raises UserError if it cannot be loaded."""
+    try:
+        return load_user_function(name)
+    except USER_CODE_ERRORS as error:
+        # A UserError ends the run without retries, which would not repair the user's file.
+        raise UserError(f"{name} cannot be used: {error_with_source_line(error)}") from error
+
+
+def _checked(name: str, function: PerSample, outputs: Tensor, labels: Tensor) -> Tensor:
+    try:
+        # A copy, because the metrics compare the outputs with the labels after a loss that changes them in place.
+        values = function(outputs, labels.clone())
+    except USER_CODE_ERRORS as error:
+        raise UserError(f"{name}(outputs, targets) failed: {error_with_source_line(error)}") from error
+    # A function that returns the mean over samples would train, but its sums would be wrong.
+    if not isinstance(values, Tensor) or values.shape != labels.shape[:1]:
+        what = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise UserError(
+            f"{name} returned {what}; it must return a tensor with one number for each of {len(labels)} samples"
+        )
+    return values
 
 
 def mse(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -37,10 +144,7 @@ def mae(outputs: Tensor, targets: Tensor) -> Tensor:
 def huber(outputs: Tensor, targets: Tensor, delta: float = 1.0) -> Tensor:
     """Return error^2 / 2 for |error| up to `delta`, delta (|error| - delta / 2) beyond (Huber 1964).
 
-    Args:
-        outputs: outputs of the model, (samples, k).
-        targets: targets, (samples, k).
-        delta: error, in the unit of the targets, at which the square becomes linear.
+    `delta` is in the unit of the targets.
     """
     return functional.huber_loss(outputs, targets, reduction="none", delta=delta).mean(1)
 
@@ -48,10 +152,7 @@ def huber(outputs: Tensor, targets: Tensor, delta: float = 1.0) -> Tensor:
 def binary_cross_entropy(outputs: Tensor, targets: Tensor, probabilities: bool = False) -> Tensor:
     """Return -w log p - (1 - w) log(1 - p): w is the target; p the output or its logistic function.
 
-    Args:
-        outputs: logits or probabilities, (samples, k).
-        targets: targets from 0 to 1, (samples, k).
-        probabilities: True if the outputs are probabilities.
+    Outputs are logits, or probabilities if `probabilities`; targets are from 0 to 1.
     """
     if not probabilities:
         return functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(1)
@@ -63,10 +164,7 @@ def binary_cross_entropy(outputs: Tensor, targets: Tensor, probabilities: bool =
 def binary_accuracy(outputs: Tensor, targets: Tensor, threshold: float = 0.0) -> Tensor:
     """Return the fraction of outputs on the right side of the threshold; NaN is on no side.
 
-    Args:
-        outputs: outputs of the model, (samples, k).
-        targets: targets, (samples, k); a target above 0.5 is positive.
-        threshold: number above which an output is positive.
+    A target above 0.5 is positive, an output above the threshold.
     """
     is_right = ((outputs > threshold) == (targets > 0.5)) & ~(outputs.isnan() | targets.isnan())
     return is_right.to(outputs.dtype).mean(1)
@@ -81,27 +179,6 @@ def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
         return (1 - (2 * targets - 1) * outputs).clamp(min=0)[:, 0]
     right = (targets * outputs).sum(1)
     return (1 - right + ((1 - targets) * outputs).amax(1)).clamp(min=0)
-
-
-def elementwise(probabilities: bool, threshold: float, delta: float = 1.0) -> dict[str, partial[Tensor]]:
-    """Return the functions of this module by name.
-
-    Args:
-        probabilities: True if the outputs are probabilities.
-        threshold: number above which an output is positive.
-        delta: see `huber`.
-    """
-    return {
-        "mse": partial(mse),
-        "mae": partial(mae),
-        "huber": partial(huber, delta=delta),
-        "hinge": partial(hinge),
-        "binary_cross_entropy": partial(binary_cross_entropy, probabilities=probabilities),
-        "binary_accuracy": partial(binary_accuracy, threshold=threshold),
-    }
-
-
-NO_CLASS = -1  # prediction from outputs of which one is NaN
 
 
 def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -123,10 +200,7 @@ def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Ten
 def cross_entropy_of_probabilities(outputs: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     """Return -log p of the class, p scaled to sum 1 and clipped, as in Keras' categorical_crossentropy.
 
-    Args:
-        outputs: probabilities, (samples, classes), or (samples, 1) of class 1.
-        labels: classes, int64 (samples,), or probabilities, (samples, classes) or (samples, 1) of class 1.
-        smoothing: share of the label's weight that is spread evenly over all classes.
+    Outputs are probabilities, (samples, classes), or (samples, 1) of class 1; for labels see `cross_entropy`.
     """
     outputs = _of_both_classes(outputs)
     return cross_entropy(
@@ -160,26 +234,15 @@ def predicted(outputs: Tensor, threshold: float = 0.0) -> Tensor:
 
 
 def accuracy(outputs: Tensor, labels: Tensor, threshold: float = 0.0) -> Tensor:
-    """Return True for each sample if its predicted class is its label and no output is NaN.
-
-    Args:
-        outputs: scores or probabilities, (samples, classes), or (samples, 1) for two classes.
-        labels: classes, int64 (samples,).
-        threshold: number above which a single output is class 1.
-    """
+    """Return True for each sample if its predicted class is its label and no output is NaN."""
     return predicted(outputs, threshold) == classes_only(labels, "accuracy")
 
 
 def top_k_accuracy(outputs: Tensor, labels: Tensor, k: int, threshold: float = 0.0) -> Tensor:
     """Return True for each sample if its class has one of the k highest outputs and no output is NaN.
 
-    Of equal outputs, the output of the lower class counts as higher, as in `predicted`.
-
-    Args:
-        outputs: scores or probabilities, (samples, classes), or (samples, 1) for two classes.
-        labels: classes, int64 (samples,).
-        k: number of outputs; may exceed the number of classes.
-        threshold: number above which a single output is class 1.
+    Of equal outputs, the output of the lower class counts as higher, as in `predicted`; k may exceed the
+    number of classes.
     """
     labels = classes_only(labels, f"top{k}_accuracy")
     if outputs.shape[1] == 1:
@@ -203,105 +266,3 @@ def classes_only(labels: Tensor, metric: str) -> Tensor:
             f"and metrics: [binary_accuracy]"
         )
     return labels
-
-
-PerSample = Callable[[Tensor, Tensor], Tensor]  # outputs (samples, ...), labels (samples, ...) -> (samples,)
-
-
-# Losses that pull the outputs to the labels 0 and 1 themselves, instead of below and above 0.
-LOSSES_OF_DISTANCE = ("mse", "mae", "huber")
-
-
-def decision_threshold(problem: ClassificationConfig | RegressionConfig, loss: str) -> float:
-    """Return the number above which an output is positive, or a single output is class 1."""
-    return 0.5 if problem.outputs == "probabilities" or loss in LOSSES_OF_DISTANCE else 0.0
-
-
-def loss_by_name(problem: ClassificationConfig | RegressionConfig, name: str) -> PerSample:
-    """Return a problem's loss. Raises UserError if a user's function cannot be loaded."""
-    smoothing = problem.label_smoothing if isinstance(problem, ClassificationConfig) else 0.0
-    return metric_by_name(problem, name, smoothing=smoothing)
-
-
-def metric_by_name(
-    problem: ClassificationConfig | RegressionConfig, name: str, loss: str = "", smoothing: float = 0.0
-) -> PerSample:
-    """Return a loss or a metric.
-
-    Args:
-        problem: settings of the problem.
-        name: name of the loss or metric, or `path.py:function`.
-        loss: loss of the output that the metric measures.
-        smoothing: label smoothing of `cross_entropy`; metrics have none.
-
-    Raises:
-        UserError: if a user's function cannot be loaded.
-    """
-    if ".py:" in name:
-        return _from_file(name)
-    probabilities, threshold = problem.outputs == "probabilities", decision_threshold(problem, loss)
-    if isinstance(problem, RegressionConfig):
-        return partial(
-            _compared, elementwise(probabilities, threshold, problem.huber_delta)[name], labels_like_outputs
-        )
-    if found := TOP_K_ACCURACY_PATTERN.fullmatch(name):
-        return partial(top_k_accuracy, k=int(found[1]), threshold=threshold)
-    if name == "accuracy":
-        return partial(accuracy, threshold=threshold)
-    if name == "cross_entropy":
-        entropy = cross_entropy_of_probabilities if probabilities else cross_entropy
-        return partial(entropy, smoothing=smoothing)
-    if name == "nll":
-        return nll
-    return partial(_compared, elementwise(probabilities, threshold)[name], targets_like_outputs)
-
-
-def labels_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return labels as numbers (samples, k) with the dtype of outputs (samples, k).
-
-    Raises UserError if a sample has more or fewer labels than outputs.
-    """
-    numbers = labels.reshape(len(labels), -1).to(outputs.dtype)
-    if numbers.shape != outputs.shape:
-        raise UserError(
-            f"the model returns {outputs.shape[1]} numbers per sample, but each sample has {numbers.shape[1]} labels"
-        )
-    return numbers
-
-
-def targets_like_outputs(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the targets of outputs (samples, k): classes become one-hot vectors, or 0 and 1 if k = 1."""
-    if labels.dtype != torch.int64 or outputs.shape[1] == 1:
-        return labels_like_outputs(outputs, labels)
-    return functional.one_hot(labels, outputs.shape[1]).to(outputs.dtype)
-
-
-def _compared(compare: PerSample, wanted: PerSample, outputs: Tensor, labels: Tensor) -> Tensor:
-    flat = outputs.reshape(len(outputs), -1)
-    # Differences and logarithms in half precision would lose most of their digits.
-    flat = flat.float() if flat.dtype in (torch.float16, torch.bfloat16) else flat
-    return compare(flat, wanted(flat, labels))
-
-
-def _from_file(name: str) -> PerSample:
-    try:
-        function = load_user_function(name)
-    except USER_CODE_ERRORS as error:
-        # A UserError ends the run without retries, which would not repair the user's file.
-        raise UserError(f"{name} cannot be used: {error_with_source_line(error)}") from error
-    return partial(_checked, name, function)
-
-
-def _checked(name: str, function: PerSample, outputs: Tensor, labels: Tensor) -> Tensor:
-    try:
-        # A copy, because the metrics compare the outputs with the labels after a loss that changes them in place.
-        values = function(outputs, labels.clone())
-    except USER_CODE_ERRORS as error:
-        raise UserError(f"{name}(outputs, targets) failed: {error_with_source_line(error)}") from error
-    # A function that returns the mean over samples would train, but its sums would be wrong.
-    if not isinstance(values, Tensor) or values.shape != labels.shape[:1]:
-        what = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-        raise UserError(
-            f"{name} returned {what}; it must return a tensor with one number for each of {len(labels)} samples"
-        )
-    return values

@@ -1,9 +1,4 @@
-"""Classification and regression, models with several outputs.
-
-Models with several outputs: the assignment of losses and metrics to outputs.
-
-Supervised problems: samples are labeled with classes or numbers.
-"""
+"""Supervised problems, classification and regression: losses and metrics of labeled samples, of models with one or several outputs."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -21,116 +16,6 @@ from nnlo_lib.problems.base import BatchLoss, Problem, regularization_loss
 from nnlo_lib.problems.losses import PerSample, decision_threshold, loss_by_name, metric_by_name, predicted
 
 Outputs = Any  # of a model: a tensor, a tuple of tensors or a mapping to tensors
-MetricLookup = Callable[[str], PerSample]
-MetricOfLossLookup = Callable[[str, str], PerSample]  # name of the metric, loss of the measured output
-
-
-def outputs_by_name(outputs: Outputs) -> dict[str, Tensor]:
-    """Return a model's outputs by name; the outputs in a tuple are named 0, 1, ..."""
-    if isinstance(outputs, Tensor):
-        return {"0": outputs}
-    if isinstance(outputs, Mapping):
-        return {str(name): tensor for name, tensor in outputs.items()}
-    return {str(place): tensor for place, tensor in enumerate(outputs)}
-
-
-def primary_output(outputs: Outputs) -> Tensor:
-    """Return the output that is used unless another one is named: the first."""
-    return outputs if isinstance(outputs, Tensor) else next(iter(outputs_by_name(outputs).values()))
-
-
-def loss_of_output(loss: Loss, outputs: Outputs, output: str = "") -> str:
-    """Return the loss of an output, by default of the model's first; an empty string if the output has none.
-
-    Args:
-        loss: loss of all outputs, or losses by output.
-        outputs: outputs of the model.
-        output: name of the output.
-    """
-    if isinstance(loss, str):
-        return loss
-    return loss.get(output or next(iter(_named_outputs(outputs, loss))), "")
-
-
-def metric_of_output(name: str, loss: Loss, find: MetricOfLossLookup) -> Callable[[Outputs, Tensor], Tensor]:
-    """Return the metric with this name: `metric` of the first output, or `metric@output` of another one.
-
-    Args:
-        name: metric as written in the experiment.
-        loss: loss of all outputs, or losses by output.
-        find: returns a metric of an output with a loss.
-    """
-    metric, _, wanted = name.partition("@")
-    by_loss = {
-        each: find(metric, each) for each in ("", *([loss] if isinstance(loss, str) else loss.values()))
-    }
-
-    def measure(outputs: Outputs, labels: Tensor) -> Tensor:
-        chosen = _output(outputs, wanted, name)
-        return by_loss[loss_of_output(loss, outputs, wanted)](chosen, labels)
-
-    return measure
-
-
-def _output(outputs: Outputs, wanted: str, metric: str) -> Tensor:
-    if not wanted:
-        return primary_output(outputs)
-    known = outputs_by_name(outputs)
-    if wanted not in known:
-        raise UserError(f"{metric}: the model has no output '{wanted}'; {suggest_name(wanted, known)}")
-    return known[wanted]
-
-
-def _named_outputs(outputs: Outputs, losses: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the outputs by name; in evaluation, a model may return the main output alone, without its name.
-
-    Its name is then `0`, or else the first name in `losses`.
-    """
-    if isinstance(outputs, Tensor) and losses and "0" not in losses:
-        return {next(iter(losses)): outputs}
-    return outputs_by_name(outputs)
-
-
-class MultiOutputLoss:
-    """The loss of each sample: the loss of the only output, or the weighted sum of the losses of all outputs.
-
-    If `loss` is a single name, it is the loss of each output; a single user function gets the model's whole
-    return value. Outputs that a model returns only in training, for example auxiliary classifiers, count only
-    in training. Raises UserError if the model lacks a named output in training.
-    """
-
-    def __init__(self, loss: Loss, weights: Mapping[str, float], find: MetricLookup) -> None:
-        self._weights = weights
-        self._whole = find(loss) if isinstance(loss, str) else None
-        self._plain = isinstance(loss, str) and ".py:" in loss
-        self._each = {output: find(name) for output, name in loss.items()} if isinstance(loss, dict) else {}
-
-    def __call__(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """Return the loss of each sample, (samples,)."""
-        # Evaluations run without gradient; only then may auxiliary outputs be missing.
-        if torch.is_grad_enabled():
-            self._refuse_unknown(outputs)
-        if self._whole is not None and (self._plain or (isinstance(outputs, Tensor) and not self._weights)):
-            return self._whole(outputs, labels)
-        parts = _named_outputs(outputs, self._each)
-        terms = [
-            self._weights.get(name, 1.0) * loss(parts[name], labels)
-            for name, loss in (self._each or dict.fromkeys(parts, self._whole)).items()
-            if loss is not None and name in parts
-        ]
-        if not terms:
-            raise UserError(
-                f"loss: the model has none of the outputs {', '.join(self._each)}; it has {', '.join(parts)}"
-            )
-        return sum(terms[1:], terms[0])
-
-    def _refuse_unknown(self, outputs: Outputs) -> None:
-        for key, wanted in (("loss", self._each), ("loss_weights", self._weights)):
-            for name in wanted:
-                if name not in (known := outputs_by_name(outputs)):
-                    raise UserError(f"{key}: the model has no output '{name}'; it has {', '.join(known)}")
-
-
 Measure = Callable[[Outputs, Tensor], Tensor]  # model outputs, labels (samples, ...) -> (samples,)
 Predicted = Callable[[Outputs], Tensor]  # model outputs -> (samples,) classes
 
@@ -184,37 +69,19 @@ class SupervisedProblem(Problem):
         return self.sums_of_outputs(module(*inputs), targets, regularization_loss(module))
 
     def sums_of_outputs(self, outputs: Outputs, labels: Tensor, penalty: Tensor | None = None) -> Tensor:
-        """Return the sums of a model's outputs.
-
-        Args:
-            outputs: model outputs.
-            labels: labels, (samples, ...).
-            penalty: regularization loss of the model, which belongs to the loss.
-        """
+        """Return the sums of a model's outputs; the loss includes `penalty`, the model's regularization loss."""
         loss = self.losses(outputs, labels).mean()
         return self.sums(outputs, labels, loss if penalty is None else loss + penalty)
 
     def values_of_outputs(self, outputs: Outputs, labels: Tensor, penalty: Tensor | None = None) -> Tensor:
-        """Return loss and metrics of each sample, (len(names), samples).
-
-        Args:
-            outputs: model outputs.
-            labels: labels, (samples, ...).
-            penalty: regularization loss of the model, added to the loss of each sample.
-        """
+        """Return loss and metrics of each sample, (len(names), samples); each loss includes `penalty`."""
         values = torch.stack([measure(outputs, labels).float() for measure in (self.losses, *self._metrics)])
         if penalty is not None:
             values[0] += penalty
         return values
 
     def sums(self, outputs: Outputs, labels: Tensor, loss: Tensor) -> Tensor:
-        """Return the sums of a mini-batch, float64 (see Problem).
-
-        Args:
-            outputs: model outputs.
-            labels: labels, (samples, ...).
-            loss: mean loss of the samples, a scalar.
-        """
+        """Return the sums of a mini-batch, float64 (see Problem); `loss` is the mean loss of its samples."""
         with torch.no_grad():
             counts = [metric(outputs, labels).sum() for metric in self._metrics]
             samples = len(labels)
@@ -227,8 +94,6 @@ class SupervisedProblem(Problem):
         The samples of the nodes follow each other in n parts that are padded to the same width.
 
         Args:
-            outputs: model outputs for n * width samples.
-            labels: labels of n * width samples.
             losses: (n * width,) loss of each sample.
             counts: (n,) number of real samples in each part.
         """
@@ -238,3 +103,105 @@ class SupervisedProblem(Problem):
             real = torch.arange(parts.shape[2], device=parts.device) < counts[:, None]
             # Not a product, which would be NaN for padding with an infinite or NaN value.
             return torch.cat([counts[:, None].double(), torch.where(real, parts, 0.0).sum(2).T], 1)
+
+
+class MultiOutputLoss:
+    """The loss of each sample: the loss of the only output, or the weighted sum of the losses of all outputs.
+
+    If `loss` is a single name, it is the loss of each output; a single user function gets the model's whole
+    return value. Outputs that a model returns only in training, for example auxiliary classifiers, count only
+    in training. Raises UserError if the model lacks a named output in training.
+    """
+
+    def __init__(self, loss: Loss, weights: Mapping[str, float], find: Callable[[str], PerSample]) -> None:
+        self._weights = weights
+        self._whole = find(loss) if isinstance(loss, str) else None
+        self._plain = isinstance(loss, str) and ".py:" in loss
+        self._each = {output: find(name) for output, name in loss.items()} if isinstance(loss, dict) else {}
+
+    def __call__(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """Return the loss of each sample, (samples,)."""
+        # Evaluations run without gradient; only then may auxiliary outputs be missing.
+        if torch.is_grad_enabled():
+            self._refuse_unknown(outputs)
+        if self._whole is not None and (self._plain or (isinstance(outputs, Tensor) and not self._weights)):
+            return self._whole(outputs, labels)
+        parts = _named_outputs(outputs, self._each)
+        terms = [
+            self._weights.get(name, 1.0) * loss(parts[name], labels)
+            for name, loss in (self._each or dict.fromkeys(parts, self._whole)).items()
+            if loss is not None and name in parts
+        ]
+        if not terms:
+            raise UserError(
+                f"loss: the model has none of the outputs {', '.join(self._each)}; it has {', '.join(parts)}"
+            )
+        return sum(terms[1:], terms[0])
+
+    def _refuse_unknown(self, outputs: Outputs) -> None:
+        for key, wanted in (("loss", self._each), ("loss_weights", self._weights)):
+            for name in wanted:
+                if name not in (known := outputs_by_name(outputs)):
+                    raise UserError(f"{key}: the model has no output '{name}'; it has {', '.join(known)}")
+
+
+def metric_of_output(name: str, loss: Loss, find: Callable[[str, str], PerSample]) -> Measure:
+    """Return the metric with this name: `metric` of the first output, or `metric@output` of another one.
+
+    Args:
+        loss: loss of all outputs, or losses by output.
+        find: returns a metric, by its name, of an output with a loss.
+    """
+    metric, _, wanted = name.partition("@")
+    by_loss = {
+        each: find(metric, each) for each in ("", *([loss] if isinstance(loss, str) else loss.values()))
+    }
+
+    def measure(outputs: Outputs, labels: Tensor) -> Tensor:
+        chosen = _output(outputs, wanted, name)
+        return by_loss[loss_of_output(loss, outputs, wanted)](chosen, labels)
+
+    return measure
+
+
+def _output(outputs: Outputs, wanted: str, metric: str) -> Tensor:
+    if not wanted:
+        return primary_output(outputs)
+    known = outputs_by_name(outputs)
+    if wanted not in known:
+        raise UserError(f"{metric}: the model has no output '{wanted}'; {suggest_name(wanted, known)}")
+    return known[wanted]
+
+
+def loss_of_output(loss: Loss, outputs: Outputs, output: str = "") -> str:
+    """Return the loss of an output, by default of the model's first; an empty string if the output has no loss.
+
+    `loss` is the loss of all outputs, or has a loss by output.
+    """
+    if isinstance(loss, str):
+        return loss
+    return loss.get(output or next(iter(_named_outputs(outputs, loss))), "")
+
+
+def _named_outputs(outputs: Outputs, losses: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the outputs by name; in evaluation, a model may return the main output alone, without its name.
+
+    Its name is then `0`, or else the first name in `losses`.
+    """
+    if isinstance(outputs, Tensor) and losses and "0" not in losses:
+        return {next(iter(losses)): outputs}
+    return outputs_by_name(outputs)
+
+
+def primary_output(outputs: Outputs) -> Tensor:
+    """Return the output that is used unless another one is named: the first."""
+    return outputs if isinstance(outputs, Tensor) else next(iter(outputs_by_name(outputs).values()))
+
+
+def outputs_by_name(outputs: Outputs) -> dict[str, Tensor]:
+    """Return a model's outputs by name; the outputs in a tuple are named 0, 1, ..."""
+    if isinstance(outputs, Tensor):
+        return {"0": outputs}
+    if isinstance(outputs, Mapping):
+        return {str(name): tensor for name, tensor in outputs.items()}
+    return {str(place): tensor for place, tensor in enumerate(outputs)}

@@ -1,4 +1,4 @@
-"""Check that the targets of losses of probabilities are probabilities."""
+"""Check that the targets of losses of probabilities are probabilities; imports no torch."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -24,10 +24,6 @@ def measured_splits(run: Run, splits: Collection[str]) -> list[str]:
     """Return the splits whose targets a loss or metric of the run reads, if the labels are no classes.
 
     These are the training split, the split of `data.validation`, and the split that evaluates the model.
-
-    Args:
-        run: the run.
-        splits: splits of the data set.
     """
     used = {"train", run.data.validation, "test" if "test" in splits else "validation"}
     return [split for split in splits if split in used]
@@ -36,10 +32,7 @@ def measured_splits(run: Run, splits: Collection[str]) -> list[str]:
 def check_target_range(run: Run, shards: Iterable[np.ndarray[Any, Any]], split: str) -> None:
     """Raise UserError if a loss or metric of the run needs targets from 0 to 1, and a sample has another one.
 
-    Args:
-        run: the run.
-        shards: labels that are no classes, in consecutive parts (samples, ...); read only for these losses.
-        split: name of the split of the samples.
+    `shards` are labels that are no classes, in consecutive parts (samples, ...); they are read only for these losses.
     """
     first = 0
     for where, name in _probability_losses(run)[:1]:

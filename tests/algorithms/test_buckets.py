@@ -77,9 +77,8 @@ def test_every_bucket_size_gives_the_same_bits(dtype):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("transport", ["mpi"])
 def test_buckets_on_mpi_have_the_bits_of_simulated_ranks(transport, size):
-    assert on_ranks(trained, transport, 4, size, "float32") == on_ranks(
-        trained, "simulated", 4, size, "float32"
-    )
+    real, simulated = (on_ranks(trained, name, 4, size, "float32") for name in (transport, "simulated"))
+    assert real == simulated
 
 
 def test_final_gradients_are_sent_during_the_backward_pass():

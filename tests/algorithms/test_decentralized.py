@@ -24,9 +24,8 @@ from nnlo_lib.config.algorithm import ALGORITHMS
 
 NODES = 4
 CYCLE = {"name": "cycle"}
-W = (
-    sum(np.roll(np.eye(NODES), shift, 1) for shift in (-1, 0, 1)) / 3
-)  # Metropolis weights of the cycle, by hand
+# Metropolis weights of the cycle, by hand.
+W = sum(np.roll(np.eye(NODES), shift, 1) for shift in (-1, 0, 1)) / 3
 LAPLACIAN = 3 * (np.eye(NODES) - W)
 RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
 

@@ -106,14 +106,8 @@ class ElasticWorker:
 
     def __init__(self, number, alpha, tau, delta=0.0, kind="none"):
         self.number, self.alpha, self.tau, self.delta = number, alpha, tau, delta
-        self.sender, self.rule, self.t, self.path, self.exchanges = (
-            Sender(kind, 1 + number),
-            Momentum(),
-            0,
-            [],
-            0,
-        )
-        self.x, self.v = START, np.zeros(DIMENSION)
+        self.sender, self.rule = Sender(kind, 1 + number), Momentum()
+        self.x, self.v, self.t, self.path, self.exchanges = START, np.zeros(DIMENSION), 0, [], 0
 
     def step(self, c, count=BATCH):
         """Take a step; return the center after the exchange, if one is due."""
@@ -179,15 +173,10 @@ def test_synchronous_easgd(settings, kind):
 @pytest.mark.parametrize("momentum", [0.0, 0.8], ids=["easgd", "eamsgd"])
 def test_asynchronous_easgd_equals_a_replay_of_its_events(momentum):
     settings, steps = {"sync_every": 4, "alpha": 0.3, "momentum": momentum}, 30
-    server, results, answers = recorded(
-        steps, "none", "sgd" if momentum else "momentum", name="easgd", **settings
-    )
-    workers, c, seen, stale = (
-        elastic_workers(settings, "none"),
-        START,
-        [0] * WORKERS,
-        [[] for _ in range(WORKERS)],
-    )
+    optimizer = "sgd" if momentum else "momentum"
+    server, results, answers = recorded(steps, "none", optimizer, name="easgd", **settings)
+    workers, c = elastic_workers(settings, "none"), START
+    seen, stale = [0] * WORKERS, [[] for _ in range(WORKERS)]
     for update, (i, _, answered) in enumerate(answers):
         np.testing.assert_allclose(answered, c, **CLOSE)
         stale[i].append(update - seen[i])
@@ -206,14 +195,8 @@ class EnergyMatchingWorker:
     """A worker of Hermans and Louppe 2018 with plain SGD and learning rate eta."""
 
     def __init__(self, number, tau, kappa, mu=0.9, largest=5.0, eta=0.05):
-        self.number, self.tau, self.mu, self.kappa, self.largest, self.eta = (
-            number,
-            tau,
-            mu,
-            kappa,
-            largest,
-            eta,
-        )
+        self.number, self.tau, self.kappa = number, tau, kappa
+        self.mu, self.largest, self.eta = mu, largest, eta
         self.theta = self.stale = START
         self.m, self.step, self.path = np.zeros(DIMENSION), 0, []
 

@@ -71,9 +71,8 @@ def streamed(problem, scores, labels):
 def test_metrics_are_those_of_all_places_together(shape, seed):
     scores, labels = drawn(seed, shape)
     found = streamed(problem_of(), scores, labels)
-    assert {name: found[name] for name in METRICS["dense_classification"]} == pytest.approx(
-        expected(scores, labels), rel=1e-12
-    )
+    named = {name: found[name] for name in METRICS["dense_classification"]}
+    assert named == pytest.approx(expected(scores, labels), rel=1e-12)
     # The means of the ratios of batches differ, so that the comparison above could fail.
     parts = [expected(scores[part], labels[part]) for part in (slice(5), slice(5, 23))]
     assert np.mean([part["iou"] for part in parts]) != pytest.approx(found["iou"], rel=1e-3)
@@ -83,10 +82,8 @@ def test_the_loss_is_the_mean_over_samples_and_its_gradient_that_of_torch():
     scores, labels = drawn(0, (6, 7))
     labels[2] = IGNORED  # a sample without any counted place
     scores.requires_grad_()
-    each = [
-        functional.cross_entropy(scores[[n]], labels[[n]], ignore_index=IGNORED) for n in range(6) if n != 2
-    ]
-    wanted = sum(each) / 6
+    others = [n for n in range(6) if n != 2]
+    wanted = sum(functional.cross_entropy(scores[[n]], labels[[n]], ignore_index=IGNORED) for n in others) / 6
     batch = problem_of().compute_loss(nn.Identity(), (scores,), labels, 0)
     torch.testing.assert_close(batch.loss, wanted, rtol=1e-12, atol=0)
     found, gradient = (torch.autograd.grad(loss, scores)[0] for loss in (batch.loss, wanted))
@@ -139,7 +136,7 @@ def test_directions():
         (
             (2, 4, 3),
             0,
-            r"needs scores of shape \(2, 5, 3\) for labels of shape \(2, 3\), but the model returns \(2, 4, 3\)",
+            r"scores of shape \(2, 5, 3\) for labels of shape \(2, 3\), but the model returns \(2, 4, 3\)",
         ),
         ((2, 5, 3), 7, r"problem.classes: label 7 is not one of the 5 classes from 0, and not .* \(255\)"),
     ],

@@ -18,13 +18,13 @@ from nnlo_lib.models.zoo.gan import Gan
 from nnlo_lib.problems.base import build_problem
 from nnlo_lib.problems.gan import (
     GAN_LOSSES,
+    CalorimeterGanProblem,
     GanProblem,
     apply_frozen,
     fixed_noise,
     gan_turn,
     gradient_penalty,
 )
-from nnlo_lib.problems.shower_gan import CalorimeterGanProblem
 
 METRICS = ("distance", "critic_loss", "generator_loss")
 NNLO_SUM = [0.0018, -0.023, 0.11, -0.28, 2.21]
@@ -173,9 +173,8 @@ def test_showers_for_given_energies():
     expected = expected + 5 * (total[:, 0] / showers.sum((1, 2, 3, 4)) - 1).abs().mean()
     gradients = torch.autograd.grad(expected, list(module.generator.parameters()))
     for parameter, gradient in zip(module.generator.parameters(), gradients, strict=True):
-        torch.testing.assert_close(
-            parameter.grad, gradient, rtol=1e-4, atol=1e-4 * float(gradient.abs().max())
-        )
+        tolerance = 1e-4 * float(gradient.abs().max())
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=tolerance)
     assert float(sums()[4]) / 3 == pytest.approx(float(expected.detach()), rel=1e-5)
     assert problem.measure(module.eval(), (showers,), energies)[0] == 3
 
@@ -191,9 +190,8 @@ def test_in_half_steps_one_network_trains_at_a_time():
         torch.manual_seed(11)
         fake, part = module.generator(noise()), step % 4
         if part == 0:
-            assert_gradients(
-                module.critic, cross_entropy(module.critic(samples()), torch.ones(40, 1).double())
-            )
+            scores = module.critic(samples())
+            assert_gradients(module.critic, cross_entropy(scores, torch.ones_like(scores)))
         if part == 1:
             scores = module.critic(fake.detach())
             assert_gradients(module.critic, cross_entropy(scores, torch.zeros_like(scores)))

@@ -77,15 +77,9 @@ class Learned:
 def learned(
     folder: Path, files: Path | None = None, one_hot=False, ranks=2, compute="exact", **settings
 ) -> Learned:
-    """Train on the arrays of a folder with simulated ranks; return the evaluation and the history.
+    """Train on arrays in the folder `files`, or else on the data set of `settings`; return evaluation and history.
 
-    Args:
-        folder: folder of the outputs.
-        files: folder of the arrays; None: the data set of `settings`.
-        one_hot: True treats all labels as classes.
-        ranks: number of ranks.
-        compute: `parallel.simulation.compute`.
-        **settings: other settings of the experiment.
+    Outputs are in `folder`; `one_hot` treats all labels as classes.
     """
     data = settings.pop("data", {})
     if files is not None:
@@ -154,16 +148,9 @@ def test_batched_ranks_learn_as_exact_ones(tmp_path, linear, algorithm):
 def test_batched_ranks_of_unequal_batches_have_a_loss_that_divides_by_the_targets(tmp_path, linear):
     """The last step of an epoch has 7 or 6 samples for each of 5 ranks, and 7 places for each in a batched pass."""
     train = {"epochs": 2, "batch_size": 17, "optimizer": {"name": "sgd", "lr": 0.01}}
-    settings = {
-        "ranks": 5,
-        "loss": f"{linear}/models.py:relative",
-        "algorithm": {"name": "dsgd"},
-        "train": train,
-    }
-    exact, batched = (
-        learned(tmp_path, compute=compute, **of_linear(linear, **settings)).rows
-        for compute in ("exact", "batched")
-    )
+    changes = {"ranks": 5, "algorithm": {"name": "dsgd"}, "train": train}
+    settings = of_linear(linear, loss=f"{linear}/models.py:relative", **changes)
+    exact, batched = (learned(tmp_path, compute=compute, **settings).rows for compute in ("exact", "batched"))
     for one, other in zip(exact, batched, strict=True):
         assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-5)
         assert one["val_loss"] == pytest.approx(other["val_loss"], rel=1e-5)
@@ -196,10 +183,8 @@ def test_targets_of_losses_of_probabilities_are_probabilities(tmp_path, settings
     """A binary cross-entropy of other targets falls without bound."""
     inputs = np.zeros((20, 3), np.float32)
     np.savez(tmp_path / "train.npz", features=inputs, labels=np.array([labels[0]] * 19 + [labels[1]], float))
-    with pytest.raises(
-        UserError,
-        match=f"^(loss|metrics): {loss} needs targets from 0 to 1, but sample 19 of the train split has {value};",
-    ):
+    message = f"{loss} needs targets from 0 to 1, but sample 19 of the train split has {value};"
+    with pytest.raises(UserError, match=f"^(loss|metrics): {message}"):
         learned(tmp_path, tmp_path, model={"name": "perceptron", "args": {"hidden": [4]}}, **settings)
 
 

@@ -32,20 +32,14 @@ def plain(shape, classes):
 
 def trained(folder, manifest, model, decay=0.0, compute="exact"):
     """Return the weights, concatenated, and the history of a training on two simulated ranks."""
-    optimizer = {"name": "sgd", "lr": 0.05, "weight_decay": decay}
-    train = {
-        "epochs": 1,
-        "precision": "float64",
-        "optimizer": optimizer,
-        "accumulate": 1 if compute == "batched" else 3,
-    }
+    train = {"epochs": 1, "precision": "float64", "accumulate": 1 if compute == "batched" else 3}
+    train["optimizer"] = {"name": "sgd", "lr": 0.05, "weight_decay": decay}
     parallel = {"ranks": 2, "transport": "simulated", "simulation": {"compute": compute}}
     task = watched(folder, manifest, {}, train=train, parallel=parallel, model={"name": model})
     assert train_simulated(task, StopFlag())
     weights = load_file(folder / "model.safetensors")
-    return torch.cat([weights[name].flatten() for name in sorted(weights)]), read_rows(
-        folder / "state/history.jsonl"
-    )
+    theta = torch.cat([weights[name].flatten() for name in sorted(weights)])
+    return theta, read_rows(folder / "state/history.jsonl")
 
 
 def test_the_square_of_the_weights_is_weight_decay(tmp_path):
@@ -63,12 +57,9 @@ def test_the_square_of_the_weights_is_weight_decay(tmp_path):
 
 def test_the_batched_simulator_refuses_it(tmp_path):
     (tmp_path / "net.py").write_text(NET)
-    with pytest.raises(
-        UserError, match=r"regularization loss, which parallel.simulation.compute: batched .* exact"
-    ):
-        trained(
-            tmp_path / "one", store(tmp_path / "store"), f"{tmp_path / 'net.py'}:build", compute="batched"
-        )
+    manifest, message = store(tmp_path / "store"), r"parallel.simulation.compute: batched .* exact"
+    with pytest.raises(UserError, match=f"regularization loss, which {message}"):
+        trained(tmp_path / "one", manifest, f"{tmp_path / 'net.py'}:build", compute="batched")
 
 
 OWN_PROBLEM = """

@@ -230,9 +230,7 @@ def test_measured_seconds_advance_the_clock():
         comm.advance_clock(1)
         return comm.now()
 
-    assert all(
-        clock > 0 for clock in SimulatedWorld(3, SimulationConfig(sample_seconds="measured")).run(program)
-    )
+    assert min(SimulatedWorld(3, SimulationConfig(sample_seconds="measured")).run(program)) > 0
 
 
 @pytest.mark.parametrize(
