@@ -35,9 +35,8 @@ def train_and_evaluate(
 ) -> tuple[Task, AttemptOutcome]:
     """Fetch and convert missing data, train, evaluate if the training finished; return task and outcome.
 
-    Files have the same paths as in the workflow, so that either can resume the work of the other. If the
-    training is finished and evaluated already, nothing is written. `fold` and `launcher` are those of `job_task` and of
-    LaunchOptions.
+    Files have the same paths as in the workflow, so that either can resume the work of the other. If the training is
+    finished and evaluated already, nothing is written.
     """
     task = job_task(experiment, name, seed, fold)
     # Before the conversion of new data, which may take hours.
@@ -111,19 +110,17 @@ def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, targe
     """
     metric = comparing_metric(experiment.metrics)
     _refuse_unmeasured(experiment, names, metric)
-    outcomes, fold = [], 0 if experiment.folds > 1 else None
+    finished = []
     for name in names:
-        status = run_single_training(experiment, name, seed, fold, "mpiexec")
-        if status:
-            return status
-        outcomes.append(
-            FinishedRun(ExperimentPaths(experiment.name).job(JobSpec(run=name, seed=seed, fold=fold)).folder)
-        )
+        task, outcome = train_and_evaluate(experiment, name, seed, None, "mpiexec")
+        if outcome.exit_status:
+            return outcome.exit_status
+        finished.append(FinishedRun(task.folder))
     # By default, the target is the worst of the runs' best values, which every run reaches.
-    bests = [_best(metric, [float(row[metric]) for row in run.history_text]) for run in outcomes]
+    bests = [_best(metric, [float(row[metric]) for row in run.history_text]) for run in finished]
     goal = _best(metric, bests, worst=True) if target is None else target
     print(f"\nvirtual time until {metric} reaches {goal:.4f}; bytes and messages are sums over all ranks\n")
-    rows = [_table_row(outcome, metric, goal) for outcome in outcomes]
+    rows = [_table_row(run, metric, goal) for run in finished]
     print(*table_lines([TABLE_HEADINGS, *rows]), sep="\n")
     return 0
 
