@@ -263,7 +263,6 @@ def store_of(run: Run, leads: bool = False) -> "StoreLocation":
     """Return the location of the store of a run's data.
 
     Args:
-        run: settings of the run.
         leads: see `locate_store`; jobs use the location that the process which started them has recorded.
     """
     # Imported here, because reading an experiment must not import h5py and numpy.

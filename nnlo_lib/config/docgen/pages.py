@@ -192,18 +192,14 @@ def _algorithm_section(name: str) -> Iterator[str]:
     source = NNLO_LIB.parent.joinpath(*module.split(".")).with_suffix(".py")
     path = source.relative_to(NNLO_LIB.parent)
     yield f"[{path}](../../{path}), [its keys](experiment.md#{name})\n"
-    for paragraph in _docstring(source, class_name).split("\n\n"):
+    # Parsed instead of imported, because the implementations import torch.
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
+    for paragraph in (ast.get_docstring(found) or "").split("\n\n"):
         if paragraph.startswith("    "):
             yield f"```text\n{inspect.cleandoc(paragraph)}\n```\n"
         else:
             yield f"{paragraph}\n"
-
-
-def _docstring(path: Path, class_name: str) -> str:
-    # Parsed instead of imported, because the implementations import torch.
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
-    return ast.get_docstring(found) or ""
 
 
 def cli_page(current: str, parser: argparse.ArgumentParser) -> str:
