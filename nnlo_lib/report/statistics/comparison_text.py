@@ -1,11 +1,4 @@
-"""Differences as text and as comparisons.csv; candidates for the best trial.
-
-Comparison of the best trial of a search with the others: which trials may be as good?
-
-Comparisons of all runs by all metrics, and their table comparisons.csv.
-
-Differences between runs as text.
-"""
+"""Comparisons of all runs by all metrics, as text and as comparisons.csv, and of the best trial of a search with the others."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,13 +21,52 @@ from nnlo_lib.report.statistics.run_comparison import (
 from nnlo_lib.report.statistics.significance import ERROR_RATE, PairedTest, Values, paired_test
 from nnlo_lib.state.finished_run import FinishedRun
 
+COLUMNS = (
+    "metric", "run", "other", "scale", "difference", "low", "high", "p_value", "p_holm", "better", "pairs_are",
+    "pairs", "left_out", "more_seeds",
+)  # fmt: skip
+
+
+def compare_all(table: pd.DataFrame, jobs: Sequence[FinishedRun]) -> dict[str, list[RunComparison]]:
+    """Return the comparisons of all pairs of runs by the column of each metric, the ranking metric first.
+
+    Each metric is a family of tests of its own: its verdicts are wrong with at most 5 % probability.
+    `jobs` are those of the rows of the summary `table`.
+    """
+    folders = {job.key: job for job in jobs}
+
+    def sample_values(key: JobKey, column: str) -> Values | None:
+        return folders[key].sample_metrics.get(column)
+
+    # Seconds of a virtual clock and of a measured one cannot be compared.
+    speeds = SPEEDS if table["transport"].eq("simulated").nunique() == 1 else ()
+    metrics = (*quality_metrics(table), *speeds)
+    return {metric.column: compare_runs(table, metric, sample_values) for metric in metrics}
+
+
+def write_comparisons(comparisons: dict[str, list[RunComparison]], path: Path) -> None:
+    """Write one row per metric and pair of runs as CSV; columns: COLUMNS (see docs/reference/files.md)."""
+    rows = [_row(comparison) for each in comparisons.values() for comparison in each]
+    table = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"more_seeds": "Int64"})
+    with atomic_write(path) as part:
+        table.to_csv(part, index=False, lineterminator="\n")
+
+
+def _row(comparison: RunComparison) -> tuple[object, ...]:
+    metric, test = comparison.metric, comparison.test
+    ends = [math.exp(end) if metric.is_ratio else end for end in (test.difference, test.low, test.high)]
+    return (
+        metric.column, comparison.run, comparison.other, "ratio" if metric.is_ratio else "difference", *ends,
+        test.p_value, comparison.p_holm, comparison.better, comparison.method, test.pairs, comparison.left_out,
+        comparison.more_seeds,
+    )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class TrialComparison:
     """A trial compared with the best one, by paired differences of the same folds.
 
     Attributes:
-        trial: number of the trial.
         test: test of the mean of the trial minus the mean of the best trial.
         is_worse: whether the trial is worse than the best one, at an error rate of ERROR_RATE over all trials.
     """
@@ -79,56 +111,11 @@ def _one_sided(test: PairedTest, larger_is_better: bool) -> float:
     return test.p_value / 2 if is_worse else 1 - test.p_value / 2
 
 
-COLUMNS = (
-    "metric", "run", "other", "scale", "difference", "low", "high", "p_value", "p_holm", "better", "pairs_are",
-    "pairs", "left_out", "more_seeds",
-)  # fmt: skip
-
-
-def compare_all(table: pd.DataFrame, jobs: Sequence[FinishedRun]) -> dict[str, list[RunComparison]]:
-    """Return the comparisons of all pairs of runs by the column of each metric, the ranking metric first.
-
-    Each metric is a family of tests of its own: its verdicts are wrong with at most 5 % probability.
-
-    Args:
-        table: summary with one row per job.
-        jobs: the jobs of the rows.
-    """
-    folders = {job.key: job for job in jobs}
-
-    def sample_values(key: JobKey, column: str) -> Values | None:
-        return folders[key].sample_metrics.get(column)
-
-    # Seconds of a virtual clock and of a measured one cannot be compared.
-    speeds = SPEEDS if table["transport"].eq("simulated").nunique() == 1 else ()
-    metrics = (*quality_metrics(table), *speeds)
-    return {metric.column: compare_runs(table, metric, sample_values) for metric in metrics}
-
-
-def write_comparisons(comparisons: dict[str, list[RunComparison]], path: Path) -> None:
-    """Write one row per metric and pair of runs as CSV; columns: COLUMNS (see docs/reference/files.md)."""
-    rows = [_row(comparison) for each in comparisons.values() for comparison in each]
-    table = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"more_seeds": "Int64"})
-    with atomic_write(path) as part:
-        table.to_csv(part, index=False, lineterminator="\n")
-
-
-def _row(comparison: RunComparison) -> tuple[object, ...]:
-    metric, test = comparison.metric, comparison.test
-    ends = [math.exp(end) if metric.is_ratio else end for end in (test.difference, test.low, test.high)]
-    return (
-        metric.column, comparison.run, comparison.other, "ratio" if metric.is_ratio else "difference", *ends,
-        test.p_value, comparison.p_holm, comparison.better, comparison.method, test.pairs, comparison.left_out,
-        comparison.more_seeds,
-    )  # fmt: skip
-
-
 def difference_text(metric: ComparedMetric, test: PairedTest, sign: int = 1) -> str:
     """Write a mean difference with its 95 % interval: `+1.2 [0.5, 1.9] points`; ratios as `1.25 [1.1, 1.4] times`.
 
     Args:
-        metric: the metric; differences of accuracies are written in percentage points.
-        test: the test of the difference.
+        metric: its differences are written in percentage points if it is an accuracy.
         sign: -1 for the opposite difference, or the reciprocal ratio.
     """
     scale = 100 if metric.is_accuracy else 1
@@ -151,13 +138,6 @@ def difference_text(metric: ComparedMetric, test: PairedTest, sign: int = 1) -> 
     return f"{_signed(metric, middle, places[0])} {interval}{tail}"
 
 
-def p_text(p_value: float) -> str:
-    """Write a p-value: `p = 0.012`, `p < 0.001`; an empty string if it is unknown."""
-    if not math.isfinite(p_value):
-        return ""
-    return "p < 0.001" if p_value < 0.001 else f"p = {number(p_value, 2)}"
-
-
 def _digits(value: float) -> int:
     return min(decimals(value, 2), 8)
 
@@ -169,3 +149,10 @@ def _signed(metric: ComparedMetric, value: float, digits: int) -> str:
 def _minus(text: str) -> str:
     """Replace the hyphen of a negative number by a minus sign, which does not end a line."""
     return text.replace("-", "\u2212")
+
+
+def p_text(p_value: float) -> str:
+    """Write a p-value: `p = 0.012`, `p < 0.001`; an empty string if it is unknown."""
+    if not math.isfinite(p_value):
+        return ""
+    return "p < 0.001" if p_value < 0.001 else f"p = {number(p_value, 2)}"

@@ -1,11 +1,4 @@
-"""Metrics by which runs are compared, and the test of each pair.
-
-The metrics by which runs are compared: their columns in the summary, directions and error models.
-
-Trainings whose model is not better than always naming the most frequent class.
-
-Comparison of runs by one metric: a test of each pair of runs, corrected for the number of pairs.
-"""
+"""Comparison of runs: the metrics, a corrected test of each pair of runs, and trainings that are no better than guessing."""
 
 import math
 from collections import Counter
@@ -18,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.config.metrics import metric_direction
-from nnlo_lib.report.formatting import listing, percent
+from nnlo_lib.report.formatting import percent, task_listing
 from nnlo_lib.report.statistics.significance import (
     ERROR_RATE,
     PairedTest,
@@ -30,6 +23,11 @@ from nnlo_lib.report.statistics.significance import (
 )
 from nnlo_lib.report.tables import test_metrics
 from nnlo_lib.state.finished_run import FinishedRun
+
+STANDARD_ERRORS = 2.0  # above the share of the most frequent class, within which an accuracy is no better
+Method = Literal["seeds", "folds", "samples"]  # what the pairs of a test are
+JobKey = tuple[str, int, int | None]  # run, seed, fold
+SampleValues = Callable[[JobKey, str], Values | None]  # job and column -> a value for each test sample
 
 
 @dataclass(frozen=True)
@@ -126,13 +124,7 @@ def evaluated_split(table: pd.DataFrame) -> str:
 
 
 def finite_jobs(table: pd.DataFrame, metric: ComparedMetric, run: str) -> tuple[int, int]:
-    """Return the number of a run's jobs with a finite value, and the number of all its jobs.
-
-    Args:
-        table: summary with one row per job.
-        metric: the metric.
-        run: name of the run.
-    """
+    """Return the number of a run's jobs with a finite value, and the number of all its jobs."""
     values = table.loc[table["run"] == run, metric.column].astype(float)
     return int(np.isfinite(values).sum()), len(values)
 
@@ -142,64 +134,11 @@ def _highest(name: str) -> bool | None:
     return None if direction is None else direction == "larger"
 
 
-MAX_NAMED_TASKS = 5  # training tasks in the sentence; more are counted
-STANDARD_ERRORS = 2.0  # above the share of the most frequent class, within which an accuracy is no better
-
-
-def guessing_level(evaluation: Mapping[str, Any]) -> float | None:
-    """Return the share of the most frequent class if the accuracy is not clearly above it, else None.
-
-    Args:
-        evaluation: content of evaluation.json.
-    """
-    accuracy, confusion = evaluation.get("accuracy"), evaluation.get("confusion")
-    if accuracy is None or not confusion or not (samples := sum(map(sum, confusion))):
-        return None
-    share = max(map(sum, confusion)) / samples
-    error = math.sqrt(share * (1 - share) / samples)
-    return share if accuracy <= share + STANDARD_ERRORS * error else None
-
-
-def guessing_note(evaluation: Mapping[str, Any]) -> str:
-    """Return the words for the last line of a training at guessing level; else an empty string."""
-    share = guessing_level(evaluation)
-    if share is None:
-        return ""
-    return (
-        f"warning: guessing level: always naming the most frequent class has accuracy {share:.4f}; "
-        "try a smaller learning rate, more epochs or other settings of the algorithm"
-    )
-
-
-def guessing_sentence(jobs: Sequence[FinishedRun]) -> str:
-    """Return a sentence that names the trainings at guessing level; an empty string if there are none."""
-    levels = {job.folder: guessing_level(job.evaluation) for job in jobs}
-    found = [(job, share) for job in jobs if (share := levels[job.folder]) is not None]
-    if not found:
-        return ""
-    names = [_named(job, share) for job, share in found[:MAX_NAMED_TASKS]]
-    more = [f"{len(found) - MAX_NAMED_TASKS} more"] * (len(found) > MAX_NAMED_TASKS)
-    return f"At guessing level, not better than always naming the most frequent class: {listing([*names, *more])}."
-
-
-def _named(job: FinishedRun, share: float) -> str:
-    fold = "" if job.key[2] is None else f", fold {job.key[2]}"
-    return f"{job.run} seed {job.key[1]}{fold} ({percent(float(job.evaluation['accuracy']))} against {percent(share)})"
-
-
-Method = Literal["seeds", "folds", "samples"]  # what the pairs of a test are
-JobKey = tuple[str, int, int | None]  # run, seed, fold
-SampleValues = Callable[[JobKey, str], Values | None]  # job and column -> a value for each test sample
-
-
 @dataclass(frozen=True)
 class RunComparison:
     """The test of one pair of runs.
 
     Attributes:
-        metric: the metric.
-        run: one of the runs.
-        other: the other run.
         method: what the pairs of the test are: jobs with the same seed, with the same seed and fold, or, if the
             runs share a single job, test samples.
         test: test of the mean of `run` minus the mean of `other`; for ratios, of the difference of logarithms.
@@ -237,15 +176,6 @@ def best_run(comparisons: Sequence[RunComparison]) -> str | None:
     return next((run for run in runs if wins[run] == len(runs) - 1), None)
 
 
-@dataclass(frozen=True)
-class _Pair:
-    run: str
-    other: str
-    method: Method
-    test: PairedTest
-    left_out: int
-
-
 def compare_runs(
     table: pd.DataFrame, metric: ComparedMetric, sample_values: SampleValues
 ) -> list[RunComparison]:
@@ -256,7 +186,6 @@ def compare_runs(
 
     Args:
         table: summary with one row per job.
-        metric: the metric.
         sample_values: returns the values of the test samples, for runs that share a single job.
     """
     pairs = [
@@ -266,30 +195,35 @@ def compare_runs(
     adjusted = holm([pair.test.p_value for pair in pairs])
     tested = sum(np.isfinite(adjusted))
     return [
-        RunComparison(
-            metric, pair.run, pair.other, pair.method, pair.test, p_holm, pair.left_out,
-            more_seeds(pair.test, tested) if pair.method == "seeds" and p_holm > ERROR_RATE else None,
+        replace(
+            pair,
+            p_holm=p_holm,
+            more_seeds=more_seeds(pair.test, tested)
+            if pair.method == "seeds" and p_holm > ERROR_RATE
+            else None,
         )
         for pair, p_holm in zip(pairs, adjusted, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _compared_pair(
     table: pd.DataFrame, metric: ComparedMetric, run: str, other: str, sample_values: SampleValues
-) -> _Pair:
+) -> RunComparison:
+    """Return the test of a pair of runs, without `p_holm` and `more_seeds`, which depend on the other pairs."""
     rows = table[table["run"].isin((run, other))]
     values, others = _paired_values(rows, metric, run, other)
     left_out = len(rows[["seed", "fold"]].drop_duplicates()) - len(values)
     has_folds = bool(rows["fold"].notna().any())
     if len(values) > 1 and _varies(rows, metric):
         test = paired_test((values - others).to_list(), metric.overlap(rows), metric.step(rows))
-        return _Pair(run, other, "folds" if has_folds else "seeds", test, left_out)
+        method: Method = "folds" if has_folds else "seeds"
+        return RunComparison(metric, run, other, method, test, math.nan, left_out, None)
     # The only pair that is left of several jobs does not stand for the jobs that failed.
     single = rows.groupby("run").size().max() == 1 or len(values) > 1
     of_samples = _tested_samples(metric, run, other, values, sample_values) if single else None
-    return _Pair(
-        run, other, "samples" if of_samples else "seeds", of_samples or _untested(values, others), left_out
-    )
+    untested = paired_test((values - others).to_list()[:1])
+    method = "samples" if of_samples else "seeds"
+    return RunComparison(metric, run, other, method, of_samples or untested, math.nan, left_out, None)
 
 
 def _varies(rows: pd.DataFrame, metric: ComparedMetric) -> bool:
@@ -304,14 +238,7 @@ def _varies(rows: pd.DataFrame, metric: ComparedMetric) -> bool:
 def _paired_values(
     rows: pd.DataFrame, metric: ComparedMetric, run: str, other: str
 ) -> tuple["pd.Series[float]", "pd.Series[float]"]:
-    """Return the values of both runs by (seed, fold), for the jobs in which both are finite and have equal data.
-
-    Args:
-        rows: rows of both runs in the summary.
-        metric: the metric.
-        run: one of the runs.
-        other: the other run.
-    """
+    """Return the values of both runs by (seed, fold), for the jobs in which both are finite and have equal data."""
     # A missing fold would not be equal to another missing fold.
     keyed = rows.assign(fold=rows["fold"].astype("Int64").fillna(-1), value=_numbers(rows, metric))
     keyed = keyed[np.isfinite(keyed["value"])].set_index(["seed", "fold"])
@@ -341,5 +268,39 @@ def _tested_samples(
     return None if ours is None or theirs is None or len(ours) != len(theirs) else sample_test(ours, theirs)
 
 
-def _untested(values: "pd.Series[float]", others: "pd.Series[float]") -> PairedTest:
-    return paired_test((values - others).to_list()[:1])
+def guessing_level(evaluation: Mapping[str, Any]) -> float | None:
+    """Return the share of the most frequent class if the accuracy is not clearly above it, else None.
+
+    Args:
+        evaluation: content of evaluation.json.
+    """
+    accuracy, confusion = evaluation.get("accuracy"), evaluation.get("confusion")
+    if accuracy is None or not confusion or not (samples := sum(map(sum, confusion))):
+        return None
+    share = max(map(sum, confusion)) / samples
+    error = math.sqrt(share * (1 - share) / samples)
+    return share if accuracy <= share + STANDARD_ERRORS * error else None
+
+
+def guessing_note(evaluation: Mapping[str, Any]) -> str:
+    """Return the words for the last line of a training at guessing level; else an empty string."""
+    share = guessing_level(evaluation)
+    if share is None:
+        return ""
+    return (
+        f"warning: guessing level: always naming the most frequent class has accuracy {share:.4f}; "
+        "try a smaller learning rate, more epochs or other settings of the algorithm"
+    )
+
+
+def guessing_sentence(jobs: Sequence[FinishedRun]) -> str:
+    """Return a sentence that names the trainings at guessing level; an empty string if there are none."""
+    names = []
+    for job in jobs:
+        if (share := guessing_level(job.evaluation)) is not None:
+            run, seed, fold = job.key
+            name = f"{run} seed {seed}" + ("" if fold is None else f", fold {fold}")
+            names.append(f"{name} ({percent(float(job.evaluation['accuracy']))} against {percent(share)})")
+    if not names:
+        return ""
+    return f"At guessing level, not better than always naming the most frequent class: {task_listing(names)}."

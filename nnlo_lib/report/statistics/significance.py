@@ -1,13 +1,4 @@
-"""Paired test, test on samples, Holm, power.
-
-Correction of p-values for several tests.
-
-Test of a mean difference between paired measurements, such as two runs with the same seeds and folds.
-
-Number of seeds that a comparison needs.
-
-Test of the difference between two trained models on the same test samples.
-"""
+"""Tests of a mean difference: between paired trainings, and between two models on the same samples; correction and power."""
 
 import math
 from collections.abc import Sequence
@@ -17,25 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted by Holm's step-down method; NaN (not tested) stays NaN and does not count.
-
-    Rejecting the hypotheses whose adjusted p-value is at most a makes the probability of any false rejection at
-    most a (Holm 1979).
-    """
-    p = np.asarray(p_values, dtype=float)
-    tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
-    factors = np.arange(len(order), 0, -1)
-    p[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
-    return [float(value) for value in p]
-
-
 CONFIDENCE = 0.95
 ERROR_RATE = 1 - CONFIDENCE  # accepted probability of a false verdict
+POWER = 0.8  # probability of a verdict that `more_seeds` plans for
+MAX_SEEDS = 1000
+MIN_SAMPLES = 30  # samples; with fewer, the bootstrap of skewed values is wrong too often
+RESAMPLES = 2000
+RESAMPLED_VALUES = 20_000_000  # values of the resamples that are in memory at once
 # A step of 1/samples in each of two accuracies adds a rounding error of this standard deviation, in steps.
 ROUNDING_STD = math.sqrt(2 / 12)
+Values = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -44,8 +26,7 @@ class PairedTest:
 
     Attributes:
         difference: mean of the differences; NaN without pairs.
-        low: lower end of the 95 % interval of the mean difference; NaN if unknown.
-        high: upper end of the interval.
+        low, high: ends of the 95 % interval of the mean difference; NaN if unknown.
         p_value: two-sided p-value of the hypothesis that the mean difference is 0; NaN if unknown.
         pairs: number of differences.
         std: sample standard deviation of the differences; NaN if unknown.
@@ -85,57 +66,6 @@ def paired_test(differences: Sequence[float], overlap: float = 0.0, step: float 
     width = error * stats.t.ppf((1 + CONFIDENCE) / 2, pairs - 1)
     p_value = 2 * float(stats.t.sf(abs(mean) / error, pairs - 1))
     return PairedTest(mean, mean - width, mean + width, p_value, pairs, std)
-
-
-POWER = 0.8  # probability of a verdict that `more_seeds` plans for
-MAX_SEEDS = 1000
-
-
-def more_seeds(test: PairedTest, comparisons: int) -> int | None:
-    """Return how many seeds are needed in addition for a verdict with probability POWER.
-
-    The calculation takes the observed mean and standard deviation of the differences as true, and demands the
-    significance level that Holm's method demands of the first of `comparisons` tests.
-
-    Args:
-        test: paired test over seeds.
-        comparisons: number of tests that are corrected together.
-
-    Returns:
-        At least 1; None if more than MAX_SEEDS seeds are needed or the variation is unknown.
-    """
-    if test.pairs < 2 or not test.std > 0 or not test.difference:
-        return None
-    effect, level = abs(test.difference) / test.std, ERROR_RATE / comparisons
-    if power(effect, MAX_SEEDS, level) < POWER:
-        return None
-    low, high = 2, MAX_SEEDS
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(effect, middle, level) >= POWER else (middle + 1, high)
-    return max(1, low - test.pairs)
-
-
-def power(effect: float, pairs: int, level: float) -> float:
-    """Return the probability that a two-sided paired t-test rejects.
-
-    Args:
-        effect: mean of the differences divided by their standard deviation.
-        pairs: number of differences.
-        level: significance level.
-    """
-    bound, shift = stats.t.ppf(1 - level / 2, pairs - 1), effect * math.sqrt(pairs)
-    # Far from 0, the series of the noncentral distribution does not converge, and the normal one is exact enough.
-    if shift > 30:
-        return float(stats.norm.sf(bound - shift))
-    return float(stats.nct.sf(bound, pairs - 1, shift))
-
-
-Values = NDArray[np.floating]
-
-MIN_SAMPLES = 30  # samples; with fewer, the bootstrap of skewed values is wrong too often
-RESAMPLES = 2000
-RESAMPLED_VALUES = 20_000_000  # values of the resamples that are in memory at once
 
 
 def sample_test(values: Values, others: Values) -> PairedTest:
@@ -191,8 +121,9 @@ def _bootstrap(differences: Values) -> PairedTest:
 def _studentized_resamples(differences: Values) -> Values:
     """Return (mean of a resample - mean) / standard error of the resample, (RESAMPLES,); infinite without variation."""
     rng, samples = np.random.default_rng(0), len(differences)
+    full, rest = divmod(RESAMPLES, largest := max(1, RESAMPLED_VALUES // samples))
     found = []
-    for size in _batches(max(1, RESAMPLED_VALUES // samples)):
+    for size in [largest] * full + [rest] * bool(rest):
         picked = differences[rng.integers(0, samples, (size, samples))]
         errors = picked.std(axis=1, ddof=1) / math.sqrt(samples)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -202,6 +133,55 @@ def _studentized_resamples(differences: Values) -> Values:
     return resampled
 
 
-def _batches(largest: int) -> list[int]:
-    full, rest = divmod(RESAMPLES, largest)
-    return [largest] * full + [rest] * bool(rest)
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted by Holm's step-down method; NaN (not tested) stays NaN and does not count.
+
+    Rejecting the hypotheses whose adjusted p-value is at most a makes the probability of any false rejection at
+    most a (Holm 1979).
+    """
+    p = np.asarray(p_values, dtype=float)
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    factors = np.arange(len(order), 0, -1)
+    p[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
+    return [float(value) for value in p]
+
+
+def more_seeds(test: PairedTest, comparisons: int) -> int | None:
+    """Return how many seeds are needed in addition for a verdict with probability POWER.
+
+    The calculation takes the observed mean and standard deviation of the differences as true, and demands the
+    significance level that Holm's method demands of the first of `comparisons` tests.
+
+    Args:
+        test: paired test over seeds.
+        comparisons: number of tests that are corrected together.
+
+    Returns:
+        At least 1; None if more than MAX_SEEDS seeds are needed or the variation is unknown.
+    """
+    if test.pairs < 2 or not test.std > 0 or not test.difference:
+        return None
+    effect, level = abs(test.difference) / test.std, ERROR_RATE / comparisons
+    if power(effect, MAX_SEEDS, level) < POWER:
+        return None
+    low, high = 2, MAX_SEEDS
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(effect, middle, level) >= POWER else (middle + 1, high)
+    return max(1, low - test.pairs)
+
+
+def power(effect: float, pairs: int, level: float) -> float:
+    """Return the probability that a two-sided paired t-test rejects.
+
+    Args:
+        effect: mean of the differences divided by their standard deviation.
+        pairs: number of differences.
+        level: significance level.
+    """
+    bound, shift = stats.t.ppf(1 - level / 2, pairs - 1), effect * math.sqrt(pairs)
+    # Far from 0, the series of the noncentral distribution does not converge, and the normal one is exact enough.
+    if shift > 30:
+        return float(stats.norm.sf(bound - shift))
+    return float(stats.nct.sf(bound, pairs - 1, shift))
