@@ -157,3 +157,13 @@ def test_half_steps_move_one_network_at_a_time(tmp_path, small_store, monkeypatc
     # 7 steps of a cycle of 4: critic, critic, generator, generator.
     assert set(moves.values()) == {3, 4}
     assert all(count == (4 if network == "critic." else 3) for (_, network), count in moves.items())
+
+
+@pytest.mark.parametrize("speeds", [{}, {1: 0.3}], ids=["equal", "one slow"])
+def test_with_dynamic_dealing_every_node_trains_its_generator(tmp_path, small_store, monkeypatch, speeds):
+    moves, run = generator_moves(monkeypatch), settings("gosgd", critic_steps=4)
+    run["train"] = {"batch_size": 5, "dealing": "dynamic"}
+    run["parallel"] |= {"simulation": {"speeds": speeds}}
+    simulate(watched(tmp_path, small_store, {}, **run))
+    for (replica, network), count in moves.items():
+        assert network == "critic." or count == moves[replica, "critic."] // 4 > 0

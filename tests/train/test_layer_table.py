@@ -126,18 +126,6 @@ def test_several_inputs_and_outputs_shared_and_idle_layers():
     assert sum(row["flops"] or 0 for row in rows.values()) == model_flops(module, SEVERAL)[0]
 
 
-def test_looking_changes_nothing():
-    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout())
-    module[2].eval()
-    before, draws = {name: t.clone() for name, t in module.state_dict().items()}, torch.get_rng_state()
-    summarize_model(module, images(1, 8))
-    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
-    assert torch.equal(draws, torch.get_rng_state())
-    assert all(parameter.grad is None and not parameter.is_meta for parameter in module.parameters())
-    assert [layer.training for layer in module] == [True, True, False]
-    assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())
-
-
 class Decides(nn.Module):
     """Model whose control flow depends on values, which meta tensors do not have."""
 
@@ -199,6 +187,7 @@ def test_the_command_needs_no_data_where_the_catalog_knows_their_shape(tmp_path)
 
 
 SAMPLES = torch.zeros(2, 5)
+CLASSIFIER = build_problem(Run.model_validate({"model": {"name": "simplecnn"}}))
 
 
 def small_gan():
@@ -234,21 +223,25 @@ def test_a_gradient_penalty_costs_a_pass_and_its_gradient():
     assert found >= without + 2 * 48
 
 
-def test_the_model_and_the_random_stream_do_not_change():
-    module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3)).eval()
-    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    classifier = build_problem(Run.model_validate({"model": {"name": "simplecnn"}}))
-    torch.manual_seed(3)
-    expected = torch.rand(4)
-    torch.manual_seed(3)
-    assert training_flops(module, classifier, (SAMPLES,), torch.zeros(2, dtype=torch.int64))
-    assert torch.equal(torch.rand(4), expected)
-    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
-    assert not any(layer.training for layer in module.modules())
-    assert all(weight.grad is None for weight in module.parameters())
-
-
 def test_a_loss_that_cannot_be_computed_is_unknown():
     """The labels do not fit the loss."""
-    classifier = build_problem(Run.model_validate({"model": {"name": "simplecnn"}}))
-    assert training_flops(nn.Linear(5, 3), classifier, (SAMPLES,), torch.zeros(7, 2)) is None
+    assert training_flops(nn.Linear(5, 3), CLASSIFIER, (SAMPLES,), torch.zeros(7, 2)) is None
+
+
+LOOKS = {
+    "a pass": lambda module: summarize_model(module, (SAMPLES,)).flops[1],
+    "training": lambda module: training_flops(module, CLASSIFIER, (SAMPLES,), torch.zeros(2).long()),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_looking_changes_nothing(look):
+    module = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 3))
+    module[2].eval()
+    before, draws = {name: t.clone() for name, t in module.state_dict().items()}, torch.get_rng_state()
+    assert look(module)
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert torch.equal(draws, torch.get_rng_state())
+    assert all(parameter.grad is None and not parameter.is_meta for parameter in module.parameters())
+    assert [layer.training for layer in module] == [True, True, False, True]
+    assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())

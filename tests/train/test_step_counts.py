@@ -1,7 +1,6 @@
 """Settings that count the steps of a worker: with dynamic dealing, and after a change of the number of ranks."""
 
 import math
-from collections import Counter
 
 import pytest
 from helpers.observed_training import watched
@@ -9,7 +8,6 @@ from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 
 from nnlo_lib.state.training_records import read_rows
-from nnlo_lib.train.optimizers.factory import NetworkOptimizer
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.replica import Replica
 
@@ -63,31 +61,6 @@ def test_with_dynamic_dealing_a_schedule_of_epochs_follows_the_epochs(tmp_path, 
     simulate(watched(tmp_path, small_store, {}, **settings))
     for each in rates.values():
         assert set(each) == {LR, LR / 2, LR / 4}
-
-
-@pytest.mark.parametrize("speeds", [{}, {1: 0.3}], ids=["equal", "one slow"])
-def test_with_dynamic_dealing_every_node_trains_its_generator(tmp_path, small_store, monkeypatch, speeds):
-    trained: Counter[tuple[int, str]] = Counter()
-    step = NetworkOptimizer.step
-
-    def counted(self, whole, moments, factor):
-        piece = whole.grad[self.slice]
-        trained[id(whole), self._prefix] += bool(piece.any())
-        step(self, whole, moments, factor)
-
-    monkeypatch.setattr(NetworkOptimizer, "step", counted)
-    args = {"filters": [2], "hidden": 0, "latent": 2, "batch_norm": False}
-    run = {
-        "problem": {"name": "gan", "critic_steps": 4, "gradient_penalty": 1},
-        "model": {"name": "wgan", "args": args},
-        "train": {"batch_size": BATCH, "dealing": "dynamic"},
-        "algorithm": {"name": "gosgd", "probability": 0.5},
-        "parallel": {"ranks": WORKERS, "transport": "simulated", "simulation": {"speeds": speeds}},
-    }
-    simulate(watched(tmp_path, small_store, {}, **run))
-    for (replica, network), times in trained.items():
-        if network == "generator.":
-            assert times == trained[replica, "critic."] // 4 > 0
 
 
 RESIZED = {

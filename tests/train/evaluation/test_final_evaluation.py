@@ -1,7 +1,6 @@
-"""The final evaluation: device, batches within the memory, reading ahead.
+"""The final evaluation: batches within the memory, reading ahead.
 
-No GPU is needed: a stub of torch.cuda counts GPUs, and a function in place of the measurement runs out of memory.
-The tests do not check the computation on a GPU.
+No GPU is needed: a function in place of the measurement runs out of memory.
 """
 
 import json
@@ -14,14 +13,12 @@ from helpers.training_here import simulate
 from torch import nn
 
 from nnlo_lib.config import Experiment
-from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.problems.base import build_problem
 from nnlo_lib.train.evaluation import evaluate
 from nnlo_lib.train.evaluation.evaluate import EVALUATION_BATCH_SIZE, load_published_model
-from nnlo_lib.train.replica.device import evaluation_device
 from nnlo_lib.train.task import Task
 
 
@@ -38,22 +35,6 @@ def task(tmp_path, manifest):
     task = Task("t", "t", run, 0, None, 1, manifest, tmp_path / "results")
     simulate(task)
     return task
-
-
-@pytest.mark.parametrize(
-    ("gpus", "trained_on", "device"), [(0, 0, "cpu"), (0, 1, "cpu"), (2, 0, "cpu"), (2, 1, "cuda:0")]
-)
-def test_the_device_is_that_of_the_training_if_the_machine_has_it(monkeypatch, gpus, trained_on, device):
-    for name in (
-        "CUDA_VISIBLE_DEVICES",
-        "SLURM_STEP_GPUS",
-        "SLURM_JOB_GPUS",
-        "SLURM_GPUS_ON_NODE",
-        "NNLO_GPUS",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert evaluation_device(ParallelConfig(gpus_per_rank=trained_on)) == device
 
 
 @pytest.mark.parametrize("odd", [[0.0, 0.0, 9.0], [float("nan"), 9.0, 0.0]], ids=["another class", "NaN"])

@@ -161,23 +161,20 @@ def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, case):
     assert [row["invariant"] for row in rows(whole)] == [0, 0]
 
 
-@pytest.mark.parametrize("name", ["average", "downpour", "dsgd"])
-def test_only_ranks_that_step_together_normalize_together(name):
-    run = {"algorithm": {"name": name}, "parallel": {"sync_batch_norm": True}}
-    with pytest.raises(
-        ValidationError, match=f"the ranks of {name} do not compute the gradient of a step together"
-    ):
-        Experiment.model_validate(run)
+REFUSED = {
+    **{
+        name: ("mpi", f"the ranks of {name} do not compute the gradient of a step together")
+        for name in ("average", "downpour", "dsgd")
+    },
+    "allreduce": ("simulated", r"simulated ranks share one thread .* or `parallel\.transport: mpi`"),
+}
 
 
-def test_simulated_ranks_do_not_normalize_together():
-    run = {
-        "algorithm": {"name": "allreduce"},
-        "parallel": {"sync_batch_norm": True, "transport": "simulated"},
-    }
-    with pytest.raises(
-        ValidationError, match=r"simulated ranks share one thread .* or `parallel\.transport: mpi`"
-    ):
+@pytest.mark.parametrize("name", REFUSED)
+def test_only_processes_that_step_together_normalize_together(name):
+    transport, reason = REFUSED[name]
+    run = {"algorithm": {"name": name}, "parallel": {"sync_batch_norm": True, "transport": transport}}
+    with pytest.raises(ValidationError, match=reason):
         Experiment.model_validate(run)
 
 

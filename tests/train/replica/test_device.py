@@ -21,10 +21,10 @@ from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.process import visible_gpus
 from nnlo_lib.train.replica import device as exchange
-from nnlo_lib.train.replica.device import select_device
+from nnlo_lib.train.replica.device import evaluation_device, select_device
 from nnlo_lib.workflow.plan import Plan
 
-SCHEDULERS = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE")
+SCHEDULERS = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE", "NNLO_GPUS")
 
 
 @pytest.fixture
@@ -102,6 +102,16 @@ def test_too_few_gpus_are_refused(machine):
 
 def test_without_gpus_nobody_is_asked():
     assert SimulatedWorld(1).run(lambda comm: select_device(comm, ParallelConfig(), True)) == ["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "trained_on", "device"), [(0, 0, "cpu"), (0, 1, "cpu"), (2, 0, "cpu"), (2, 1, "cuda:0")]
+)
+def test_a_model_is_evaluated_on_the_device_of_its_training_if_the_machine_has_it(
+    machine, gpus, trained_on, device
+):
+    machine(gpus)
+    assert evaluation_device(ParallelConfig(gpus_per_rank=trained_on)) == device
 
 
 GRANTED = {
