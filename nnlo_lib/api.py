@@ -156,7 +156,7 @@ def train(
     """
     check_experiment(experiment)
     seed = experiment.seeds[0] if seed is None else seed
-    task, outcome = train_and_evaluate(experiment, chosen_run(experiment, run), seed, fold, launcher)
+    task, outcome = train_and_evaluate(experiment, _chosen_run(experiment, run), seed, fold, launcher)
     if outcome.exit_status:
         raise UserError(outcome.error or f"{task.folder}: the training ended with reason {outcome.reason}")
     return TrainedRun(task.folder)
@@ -179,7 +179,7 @@ def simulate(experiment: Experiment, run: str | None = None, seed: int | None = 
     return train(simulated(experiment), run, seed)
 
 
-def chosen_run(experiment: Experiment, run: str | None) -> str:
+def _chosen_run(experiment: Experiment, run: str | None) -> str:
     """Return `run`, or by default the name of the first run. Raises UserError if there is no such run."""
     names = list(experiment.variants)
     if run is not None and run not in names:

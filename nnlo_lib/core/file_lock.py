@@ -147,12 +147,12 @@ def open_for_append(path: Path) -> IO[bytes]:
 def _refuse_untrusted(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise UntrustedPathError(
-            f"{path} is not a regular file ({stat.filemode(status.st_mode)}, made by {owner_name(status)}); remove it"
+            f"{path} is not a regular file ({stat.filemode(status.st_mode)}, made by {_owner_name(status)}); remove it"
         )
     # Folders of a group are shared on purpose: members of the group wait for the locks of other members.
-    if is_public(path.parent) and (status.st_uid != os.geteuid() or status.st_nlink > 1):
+    if _is_public(path.parent) and (status.st_uid != os.geteuid() or status.st_nlink > 1):
         raise UntrustedPathError(
-            f"{path} belongs to {owner_name(status)} or has a second name, and all users can write to {path.parent}; "
+            f"{path} belongs to {_owner_name(status)} or has a second name, and all users can write to {path.parent}; "
             "remove it, or use another folder"
         )
 
@@ -180,16 +180,16 @@ def _refuse_replaceable(place: Path) -> None:
     """Raise UntrustedPathError if any user of the machine can replace a folder in `place`, or `place` itself."""
     folders = [*reversed(place.parents), place]
     for folder in folders:
-        if is_public(folder) and not folder.stat().st_mode & stat.S_ISVTX:
+        if _is_public(folder) and not folder.stat().st_mode & stat.S_ISVTX:
             raise UntrustedPathError(
                 f"{folder}: every user can rename folders in it (mode {_mode(folder.stat())}, no sticky bit); use another "
                 f"folder, or run: chmod +t {folder}"
             )
     for parent, folder in pairwise(folders):
         # Any user could have made the folder, or the symbolic link, and could replace it.
-        if is_public(parent) and (status := folder.lstat()).st_uid not in (0, os.geteuid()):
+        if _is_public(parent) and (status := folder.lstat()).st_uid not in (0, os.geteuid()):
             raise UntrustedPathError(
-                f"{folder} belongs to {owner_name(status)}, and all users can write to {parent}; use another folder"
+                f"{folder} belongs to {_owner_name(status)}, and all users can write to {parent}; use another folder"
             )
 
 
@@ -198,7 +198,7 @@ def _refuse_foreign(path: Path) -> None:
     status = path.lstat()
     if status.st_uid != os.geteuid():
         raise UntrustedPathError(
-            f"{path} belongs to {owner_name(status)}, so its content is not trusted; ask for its removal, or use another folder"
+            f"{path} belongs to {_owner_name(status)}, so its content is not trusted; ask for its removal, or use another folder"
         )
     if not stat.S_ISDIR(status.st_mode):
         raise UntrustedPathError(f"{path} is not a folder; remove it: rm {path}")
@@ -214,12 +214,12 @@ def _mode(status: os.stat_result) -> str:
     return f"{stat.S_IMODE(status.st_mode):o}"
 
 
-def is_public(folder: Path) -> bool:
+def _is_public(folder: Path) -> bool:
     """Return True if every user can create files in the folder."""
     return bool(folder.stat().st_mode & stat.S_IWOTH)
 
 
-def owner_name(status: os.stat_result) -> str:
+def _owner_name(status: os.stat_result) -> str:
     """Return the owner of a file as text, for messages."""
     try:
         return f"{pwd.getpwuid(status.st_uid).pw_name} (uid {status.st_uid})"

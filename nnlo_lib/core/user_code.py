@@ -34,9 +34,11 @@ _MODIFIED_NS: dict[str, int] = {}  # modification time of each user's file when 
 def load_implementation(reference: str) -> Any:
     """Return the object that `module:name` or `path.py:name` refers to. Errors of a user's file are not caught."""
     module, _, name = reference.rpartition(":")
+    if not module.endswith(".py"):
+        return getattr(import_module(module), name)
     # The modification times are part of the cache key, so that edited files are loaded again.
-    found = _user_module(module, modification_times(module)) if module.endswith(".py") else None
-    return getattr(found or import_module(module), name)
+    changed = tuple(os.stat(file).st_mtime_ns for file in imported_files(module))
+    return getattr(_user_module(module, changed), name)
 
 
 @cache
@@ -109,11 +111,6 @@ def _forget_other_modules(files: set[str], folders: Sequence[str]) -> None:
             del sys.modules[name]
     importlib.invalidate_caches()
     _MODIFIED_NS.update(times)
-
-
-def modification_times(path: str) -> tuple[int, ...]:
-    """Return the modification times of a user's file and the files that it imports, in nanoseconds."""
-    return tuple(os.stat(file).st_mtime_ns for file in imported_files(path))
 
 
 def imported_files(path: str | Path) -> tuple[str, ...]:

@@ -7,16 +7,23 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib.util import find_spec
 
-# file in nnlo_lib/models/zoo -> names of its functions, which are the names of the models
-FILES = {
-    "convolutional": "simplemlp simplecnn alexnet alexnet_2012 vgg11 vgg13 vgg16 vgg19 vgg11_bn vgg13_bn vgg16_bn vgg19_bn vgg1 vgg2 vgg3 vgg3do vgg3do2 vgg3dobn mobilenet_v1 unet theanompi_cifar10",
-    "inception": "googlenet inception_v3 densenet40 densenet_bc100 densenet121 densenet161 densenet169 densenet201",
-    "resnet": "resnet18 resnet34 resnet50 resnet101 resnet152 wide_resnet50_2 wide_resnet101_2 resnet20 resnet32 resnet44 resnet56 resnet110 resnet1202 wide_resnet",
-    "recurrent": "hls4ml_gru lstm",
-    "particle_physics": "jedi_net",
-    "coordinate_networks": "fourier siren perceptron",
-    "gpt": "gpt",
-}
+# (file in nnlo_lib/models/zoo, names of its functions, which are the names of the models), in the order of the schema.
+FILES = (
+    ("convolutional", "simplemlp simplecnn alexnet alexnet_2012"),
+    ("convolutional", "vgg11 vgg13 vgg16 vgg19 vgg11_bn vgg13_bn vgg16_bn vgg19_bn"),
+    ("convolutional", "vgg1 vgg2 vgg3 vgg3do vgg3do2 vgg3dobn"),
+    ("inception", "googlenet inception_v3"),
+    ("resnet", "resnet18 resnet34 resnet50 resnet101 resnet152 wide_resnet50_2 wide_resnet101_2"),
+    ("resnet", "resnet20 resnet32 resnet44 resnet56 resnet110 resnet1202 wide_resnet"),
+    ("inception", "densenet40 densenet_bc100 densenet121 densenet161 densenet169 densenet201"),
+    ("convolutional", "mobilenet_v1"),
+    ("recurrent", "hls4ml_gru"),
+    ("particle_physics", "jedi_net"),
+    ("coordinate_networks", "fourier siren perceptron"),
+    ("recurrent", "lstm"),
+    ("gpt", "gpt"),
+    ("convolutional", "unet theanompi_cifar10"),
+)
 GANS = {  # each has a generator and a critic
     "wgan": "nnlo_lib.models.zoo.gan:wgan",
     "lsgan": "nnlo_lib.models.zoo.gan:lsgan",
@@ -30,7 +37,7 @@ MODELS = {
     "nnlo_mnist_torch": "nnlo_lib.models.zoo.particle_physics:mnist_torch",
     "nnlo_topclass": "nnlo_lib.models.zoo.particle_physics:topclass",
     "nnlo_topclass_torch": "nnlo_lib.models.zoo.particle_physics:topclass_torch",
-    **{name: f"nnlo_lib.models.zoo.{file}:{name}" for file, names in FILES.items() for name in names.split()},
+    **{name: f"nnlo_lib.models.zoo.{file}:{name}" for file, names in FILES for name in names.split()},
     **GANS,
 }
 LIBRARIES = {"timm": "timm", "hf": "transformers"}  # prefix -> package

@@ -160,10 +160,10 @@ def expected_manifest(run: Run) -> DataManifest | None:
     path = store_of(run, leads=True).manifest
     if path.exists():
         return DataManifest.load(path)
-    return manifest_from_catalog(run.data, path) or _manifest_from_arrays(run.data, path)
+    return _manifest_from_catalog(run.data, path) or _manifest_from_arrays(run.data, path)
 
 
-def manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest | None:
+def _manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest | None:
     """Return a future store's manifest from the catalog, or None if the catalog does not give a shape."""
     known = CATALOG.get(data.dataset)
     if known and known.generated:

@@ -66,7 +66,7 @@ def check_experiment(experiment: Experiment, origins: Mapping[KeyPath, str] | No
 
 def _mistakes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistake]:
     """Return the mistakes of some runs of an experiment."""
-    found = [*check_arguments(experiment, runs), *check_sources(experiment, runs)]
+    found = [*_check_arguments(experiment, runs), *check_sources(experiment, runs)]
     # A model is not tried with functions or data that cannot be read: its error would only repeat theirs.
     if not any(found):
         found = _check_data_and_models(experiment, runs)
@@ -78,22 +78,19 @@ def _trials(experiment: Experiment) -> list[Run]:
 
     Arguments that the experiment sets itself keep their value.
     """
-    space = experiment.search.space if experiment.search else {}
+    if not experiment.search:
+        return []
     searched = {
         key: extremes(dimension)
-        for key, dimension in space.items()
+        for key, dimension in experiment.search.space.items()
         if key.startswith(ARGUMENT_KEY) and key.removeprefix(ARGUMENT_KEY) not in experiment.model.args
     }
     ends = ({key: values[end] for key, values in searched.items()} for end in (0, -1))
     points = [nested(point) for point in ends] if searched else [{}]
-    return [
-        Run.model_validate(merge_settings(experiment.settings, point))
-        for point in points
-        if experiment.search
-    ]
+    return [Run.model_validate(merge_settings(experiment.settings, point)) for point in points]
 
 
-def check_arguments(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
+def _check_arguments(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
     """Return the mistakes in the names and arguments of the functions that the runs name."""
     found = []
     for name, run in distinct_runs(

@@ -96,7 +96,7 @@ class Keras2Translation:
         if each["class_name"] in ("function", "__keras_tensor__"):
             return each
         if each["class_name"] in ("Policy", "PolicyV1"):
-            return number_type(each)
+            return _number_type(each)
         name = each["class_name"]
         name = name if name in self.custom else str(CLASSES.get(name, name))
         try:
@@ -110,11 +110,11 @@ class Keras2Translation:
     def _object(self, name: str, each: Config) -> Config:
         config = each["config"]
         if name == "Sequential":
-            config = with_input_layer(
+            config = _with_input_layer(
                 config if isinstance(config, dict) else {"name": "sequential", "layers": config}
             )
         elif name == "Merge":
-            name, config = merge_layer(config)
+            name, config = _merge_layer(config)
         elif name in self.custom:
             given = {word: value for word, value in config.items() if word != "batch_input_shape"}
             config = {
@@ -122,7 +122,7 @@ class Keras2Translation:
                 for word, value in given.items()
             }
         elif name == "Functional":
-            config = graph_of_keras_3(config)
+            config = _graph_of_keras_3(config)
         else:
             config = dict(self._options(each["class_name"], name, config or {}))
         registered = name if name in self.custom else None
@@ -136,7 +136,7 @@ class Keras2Translation:
         """Yield the options in Keras 3 of an object of class `old` in the file and `name` in Keras 3."""
         _module(name)  # raises ValueError if there is no such class
         accepted = accepted_options(name)
-        for word, value in separated_options(name, DEFAULTS.get(old, {}) | config):
+        for word, value in _separated_options(name, DEFAULTS.get(old, {}) | config):
             option = OPTIONS_OF_CLASS.get(name, {}).get(word) or OPTIONS.get(word, word)
             if option in accepted:
                 yield option, self._value(option, value)
@@ -149,7 +149,7 @@ class Keras2Translation:
 
     def _value(self, option: str, value: Any) -> Any:
         if option == "dtype":
-            return number_type(value)
+            return _number_type(value)
         if option == "unit_forget_bias" and isinstance(value, str):
             if value not in FORGET_BIAS:
                 raise ValueError(f"Keras 3 does not support forget_bias_init: {value!r}")
@@ -181,7 +181,7 @@ def hard_sigmoid_of_keras_2(values: Any) -> Any:
     return keras.ops.clip(0.2 * values + 0.5, 0.0, 1.0)
 
 
-def number_type(value: Any) -> Any:
+def _number_type(value: Any) -> Any:
     """Return the type of a layer's numbers. Raises ValueError if it is a mixture of types."""
     name = value["config"]["name"] if isinstance(value, dict) else value
     if str(name).startswith("mixed_"):
@@ -202,7 +202,7 @@ def _module(name: str) -> str:
     return module
 
 
-def separated_options(name: str, config: Config) -> Iterator[tuple[str, Any]]:
+def _separated_options(name: str, config: Config) -> Iterator[tuple[str, Any]]:
     """Yield the options of a layer, those that Keras 3 joins or separates in its form."""
     sides = [
         word for word in ("nb_row", "nb_col", "kernel_dim1", "kernel_dim2", "kernel_dim3") if word in config
@@ -220,7 +220,7 @@ def separated_options(name: str, config: Config) -> Iterator[tuple[str, Any]]:
             yield word, value
 
 
-def with_input_layer(config: Config) -> Config:
+def _with_input_layer(config: Config) -> Config:
     """Add an input layer to a Sequential model if its first layer declares the shape of the input."""
     layers = config["layers"]
     first = layers[0] if layers else {"class_name": "", "config": {}}
@@ -238,7 +238,7 @@ def with_input_layer(config: Config) -> Config:
     }
 
 
-def merge_layer(config: Config) -> tuple[str, Config]:
+def _merge_layer(config: Config) -> tuple[str, Config]:
     """Return the class and the options in Keras 3 of a layer Merge of Keras 1."""
     mode = config.get("mode")
     if mode not in MERGE_LAYERS or config.get("layers"):
@@ -249,7 +249,7 @@ def merge_layer(config: Config) -> tuple[str, Config]:
     return name, {"name": config["name"], **given}
 
 
-def graph_of_keras_3(config: Config) -> Config:
+def _graph_of_keras_3(config: Config) -> Config:
     """Return the configuration of a functional model with the references of Keras 3.
 
     A reference is [layer, call, output]. In Keras 1 and 2, the first call of a model inside a model has number 1,

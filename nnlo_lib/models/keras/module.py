@@ -112,8 +112,8 @@ class KerasNetwork(nn.Module):
         # complete one, to which weight files of Keras refer.
         self._model = (_without_final_activation(model, undone), model)
         self._layers = list(self._model[0]._flatten_layers())
-        refuse_constraints(self._layers)
-        self._adds_to_loss = adds_to_loss(self._layers)
+        _refuse_constraints(self._layers)
+        self._adds_to_loss = _may_add_losses(self._layers)
         self._generators = [each for layer in self._layers for each in getattr(layer, "_seed_generators", [])]
         # torch does not allow dots in the names of parameters and buffers.
         self._variables = {
@@ -251,7 +251,7 @@ def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
             raise ValueError(
                 f"the model ends in {name}, but the loss applies {undone}; set problem.outputs: probabilities"
             )
-        refuse_activity_regularizer(layer)
+        _refuse_activity_regularizer(layer)
         if is_softmax:
             return keras.Model(model.inputs, layer.input)
         layer.activation = keras.activations.linear
@@ -267,7 +267,7 @@ def _last(model: Any) -> Iterator[Any]:
         yield from _last(layer) if isinstance(layer, keras.Model) else [layer]
 
 
-def adds_to_loss(layers: Sequence[Any]) -> bool:
+def _may_add_losses(layers: Sequence[Any]) -> bool:
     """Return True if a layer has a regularizer other than zero, or is not a layer of Keras and may add losses."""
     return any(
         type(layer).__module__.partition(".")[0] != "keras"
@@ -277,7 +277,7 @@ def adds_to_loss(layers: Sequence[Any]) -> bool:
     )
 
 
-def refuse_constraints(layers: Sequence[Any]) -> None:
+def _refuse_constraints(layers: Sequence[Any]) -> None:
     """Raise ValueError if a layer constrains its weights, which no optimizer here does."""
     for layer in layers:
         for name, value in vars(layer).items():
@@ -288,7 +288,7 @@ def refuse_constraints(layers: Sequence[Any]) -> None:
                 )
 
 
-def refuse_activity_regularizer(layer: Any) -> None:
+def _refuse_activity_regularizer(layer: Any) -> None:
     """Raise ValueError if the layer whose activation the loss applies has a penalty on its output."""
     if _is_active(getattr(layer, "activity_regularizer", None)):
         raise ValueError(
