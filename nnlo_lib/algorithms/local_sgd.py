@@ -72,7 +72,7 @@ class Average(PeriodicSync):
         if context.compressor.lossless:
             return cls(context.comm, config.sync_every)
         # DiLoCo averages changes; an outer learning rate of 1 without momentum adds their mean.
-        return DiLoCo(context.comm, config.sync_every, 1.0, 0.0, context.error_feedback)
+        return CompressedAverage(context.comm, config.sync_every, 1.0, 0.0, context.error_feedback)
 
     def synchronize(self, replica: ReplicaView) -> None:
         self.comm.allreduce(replica.theta, "parameters")
@@ -132,6 +132,10 @@ class DiLoCo(PeriodicSync):
         super().load_state(tensors)
         self._feedback.load_state(tensors)
         self._theta, self._velocity = tensors["diloco.theta"].clone(), tensors["diloco.velocity"].clone()
+
+
+class CompressedAverage(DiLoCo):
+    """Average compressed changes; error messages name this class, not DiLoCo."""
 
 
 class Individual(Algorithm):

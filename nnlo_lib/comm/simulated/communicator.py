@@ -27,6 +27,8 @@ from nnlo_lib.comm.simulated.virtual_machine import (
 )
 from nnlo_lib.config.parallel import SimulationConfig
 
+T = TypeVar("T")
+
 
 @dataclass(eq=False, slots=True)
 class SimMessage:
@@ -66,9 +68,8 @@ class MessageQueue:
         return min(heads, key=lambda message: (message.arrival, message.source), default=None)
 
     def _head(self, source: int, tag: int) -> SimMessage | None:
-        return next(
-            (message for message in self.by_source.get(source, ()) if tag in (ANY, message.tag)), None
-        )
+        messages = self.by_source.get(source, ())
+        return next((message for message in messages if tag in (ANY, message.tag)), None)
 
     def remove(self, message: SimMessage) -> None:
         """Remove a message."""
@@ -77,9 +78,6 @@ class MessageQueue:
         queue.remove(message)
         if not queue:
             del self.by_source[message.source]
-
-
-T = TypeVar("T")
 
 
 class SimulatedWorld:
