@@ -52,13 +52,7 @@ def test_every_class_is_shown_at_a_size_to_look_at(tmp_path, side, shown):
 
 @pytest.mark.parametrize(
     ("classes", "samples", "tiles_each", "classes_a_row"),
-    [
-        (10, 20, 10, 1),
-        (37, 9, 2, 5),
-        (60, 2, 1, 10),
-        (1, 120, 100, 1),
-        (2, 3, 3, 1),
-    ],
+    [(10, 20, 10, 1), (37, 9, 2, 5), (60, 2, 1, 10), (1, 120, 100, 1), (2, 3, 3, 1)],
 )
 def test_classes_share_the_sheet(tmp_path, classes, samples, tiles_each, classes_a_row):
     colours, labels = coloured(classes), np.repeat(np.arange(classes), samples)

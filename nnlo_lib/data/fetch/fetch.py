@@ -131,10 +131,7 @@ def _described(path: Path) -> dict[str, Any]:
 def _unpacked_once(archive: Path, target: Path, files: tuple[dict[str, Any], ...]) -> str:
     """Return the folder of an archive's files relative to `target`; extract it unless all files are there.
 
-    Args:
-        archive: archive to extract.
-        target: folder of the record.
-        files: description of the archive, as in the record.
+    `files` is the description of the archive, as in the record.
     """
     before = FetchRecord.load(target) if (target / FETCH_RECORD_FILE).is_file() else None
     if before and before.files == files and before.extracted == tree_stamp(before.path):

@@ -263,18 +263,16 @@ def _images(
         paths = list(_images_below(root, prefix + name, skipped, _descend((), root)))
         if not paths:
             raise UserError(f"{root / prefix / name}: no image found ({' '.join(IMAGE_SUFFIXES)}); {LAYOUT}")
-        _check_no_splits(root, prefix + name, paths)
+        # The images of several splits in a class would be mixed.
+        inner = {path.removeprefix(f"{prefix}{name}/").partition("/")[0].lower() for path in paths}
+        if len({SPLITS[each] for each in inner if each in SPLITS}) > 1:
+            raise UserError(
+                f"{root / prefix / name}: folders of splits inside the folder of a class; {LAYOUT}"
+            )
         images += [(path, classes.index(name)) for path in paths]
     # File names on Linux are bytes, which need not be valid UTF-8.
     names = {path: os.fsencode(path.removeprefix(prefix)) for path, _ in images}
     return sorted(images, key=lambda image: hashlib.blake2b(names[image[0]], digest_size=8).digest())
-
-
-def _check_no_splits(root: Path, place: str, paths: Sequence[str]) -> None:
-    """Raise UserError if a class, in the folder `place`, has folders of several splits, whose images would be mixed."""
-    inner = {path.removeprefix(f"{place}/").partition("/")[0] for path in paths}
-    if len({SPLITS[name.lower()] for name in inner if name.lower() in SPLITS}) > 1:
-        raise UserError(f"{root / place}: folders of splits inside the folder of a class; {LAYOUT}")
 
 
 def _images_below(root: Path, place: str, skipped: Skipped, above: tuple[str, ...]) -> Iterator[str]:

@@ -58,7 +58,6 @@ def read(
         colour: stored channels, "rgb" (3) or "grey" (1).
         image_key: name of the feature with the encoded image.
         label_key: name of the feature with the class.
-        first_class: number of the first class.
         train, validation, test: pattern of the files of each split; None: by their names.
         on_corrupt: raise an error for a corrupt record, or skip it.
     """

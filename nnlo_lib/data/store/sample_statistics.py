@@ -4,7 +4,7 @@ A value is finite if float32, the type in which models train, can hold it.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +51,8 @@ class ChannelMoments:
 
 def pooled(parts: Sequence[ChannelMoments]) -> ChannelMoments:
     """Return the moments of all samples of the parts (Chan, Golub and LeVeque 1979, for any number of parts)."""
-    channels = [_pooled_channel(list(each)) for each in zip(*map(_channels, parts), strict=True)]
+    triples = (zip(part.counts, part.means, part.squares, strict=True) for part in parts)
+    channels = [_pooled_channel(each) for each in zip(*triples, strict=True)]
     counts, means, squares = zip(*channels, strict=True)
     return ChannelMoments(counts, means, squares)
 
@@ -66,14 +67,10 @@ def _pooled_channel(parts: Sequence[tuple[int, float, float]]) -> tuple[int, flo
     return total, mean, math.fsum(square + count * (each - mean) ** 2 for count, each, square in parts)
 
 
-def _channels(moments: ChannelMoments) -> Iterator[tuple[int, float, float]]:
-    return zip(moments.counts, moments.means, moments.squares, strict=True)
-
-
 def _of_chunk(values: Array) -> ChannelMoments:
     """Return the moments of samples (n, channels, values)."""
     values = values.astype(np.float64)
-    finite = is_finite(values)
+    finite = _is_finite(values)
     counts = finite.sum(axis=(0, 2))
     values[~finite] = 0.0
     # Differences from the first finite value are exact for a constant channel, whose deviation must be 0: rounding
@@ -100,7 +97,7 @@ def _first_of_channels(values: Array, finite: Array) -> Array:
 
 def count_non_finite(array: Array) -> int:
     """Return the number of values that are not finite as float32."""
-    return int(array.size - is_finite(array).sum()) if array.dtype.kind == "f" else 0
+    return int(array.size - _is_finite(array).sum()) if array.dtype.kind == "f" else 0
 
 
 def non_finite_error(unit: ConversionUnit, arrays: Mapping[str, Array]) -> UserError:
@@ -108,24 +105,23 @@ def non_finite_error(unit: ConversionUnit, arrays: Mapping[str, Array]) -> UserE
 
     At least one of `arrays`, the arrays of the shard by name, has a non-finite value.
     """
-    wrong = {name: _non_finite_samples(array) for name, array in arrays.items()}
+    # Sample by sample, which needs little memory.
+    wrong = {
+        name: np.flatnonzero([not _is_finite(sample).all() for sample in array])
+        for name, array in arrays.items()
+        if array.dtype.kind == "f"
+    }
     name, row = min(((name, rows[0]) for name, rows in wrong.items() if len(rows)), key=lambda each: each[1])
     value = arrays[name][row]
     count = len(np.unique(np.concatenate(list(wrong.values()))))
     return UserError(
-        f"{unit.locate(int(row))} has the value {value[~is_finite(value)].flat[0]} in {name}; {count:,} of "
+        f"{unit.locate(int(row))} has the value {value[~_is_finite(value)].flat[0]} in {name}; {count:,} of "
         f"{len(arrays[name]):,} samples of this shard have values that are NaN, infinite or above {LARGEST_VALUE:.2g}, the "
         f"limit of float32; correct or remove the samples, or, with the reader arrays, set data.reader.non_finite: allow"
     )
 
 
-def _non_finite_samples(array: Array) -> Array:
-    """Return the numbers of the samples; sample by sample, which needs little memory."""
-    rows = [] if array.dtype.kind in "iub" else [not is_finite(sample).all() for sample in array]
-    return np.flatnonzero(rows)
-
-
-def is_finite(values: Array) -> Array:
+def _is_finite(values: Array) -> Array:
     """Return True for each value that is finite as float32."""
     if values.dtype != np.float64:
         return np.isfinite(values)

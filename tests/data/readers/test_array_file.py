@@ -138,18 +138,9 @@ CANNOT_BE_READ = r"data\.h5: cannot be read \(.+\); create, download or copy it 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        *(
-            (content, CANNOT_BE_READ)
-            for content in (b"", b"\x93NUM", b"PK\x03\x04", b"\x89HDF\r\n\x1a\n", b"<html>")
-        ),
-        (
-            header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 100)}"),
-            "declares 800,000,000,000 bytes",
-        ),
-        (
-            header("{'descr': '<f8', 'fortran_order': False, 'shape': (-2, -5)}"),
-            r"declares the shape \(-2, -5\)",
-        ),
+        *((content, CANNOT_BE_READ) for content in (b"", b"\x93NUM", b"PK\x03\x04", b"\x89HDF\r\n\x1a\n", b"<html>")),
+        (header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 100)}"), "declares 800,000,000,000 bytes"),
+        (header("{'descr': '<f8', 'fortran_order': False, 'shape': (-2, -5)}"), r"declares the shape \(-2, -5\)"),
         (header("{'descr': '<f8', 'fortran_order': False, 'shape': (10,)"), CANNOT_BE_READ),
         (header("{'descr': '<f8', 'fortran_order': False, 'shape': (((((((((((("), CANNOT_BE_READ),
         (header("{'descr': '<f8', 'shape': (10,)}"), CANNOT_BE_READ),
@@ -157,7 +148,7 @@ CANNOT_BE_READ = r"data\.h5: cannot be read \(.+\); create, download or copy it 
         (header("{'descr': '<f8', 'fortran_order': False, 'shape': (11,)}"), CANNOT_BE_READ),
         (header("__import__('os').getcwd()"), CANNOT_BE_READ),
     ],
-)
+)  # fmt: skip
 def test_other_files_and_false_headers_are_refused(tmp_path, content, message):
     (tmp_path / "data.h5").write_bytes(content)
     with pytest.raises(UserError, match=message):

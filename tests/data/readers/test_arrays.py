@@ -129,27 +129,18 @@ def test_channels_of_images_may_be_last(tmp_path, shape):
         ({"features": np.zeros((3, 2))}, r"no array or group 'labels' \(found: features\)"),
         ({}, r"no array or group 'labels' \(found: none\)"),
         (GOOD | {"labels": np.arange(4)}, r".* numbers of samples \(features 3, labels 4\)"),
-        (
-            GOOD | {"features": np.zeros((3, 5))},
-            r"the file has features \(5,\) float64, but .*part0\.h5 has features \(2,\) float64",
-        ),
-        (
-            GOOD | {"features": np.zeros((3, 2), "f4")},
-            r"the file has features \(2,\) float32, but .*part0\.h5",
-        ),
+        (GOOD | {"features": np.zeros((3, 5))}, r"the file has features \(5,\) float64, but .*part0\.h5 has .*\(2,\) float64"),
+        (GOOD | {"features": np.zeros((3, 2), "f4")}, r"the file has features \(2,\) float32, but .*part0\.h5"),
         (GOOD | {"labels": np.eye(3)}, r"the file has labels \(3,\) float64, but .* labels \(\) integers"),
         (GOOD | {"features": np.array([b"a"] * 3)}, r"features has the type \|S1, but samples must be"),
         (GOOD | {"features": np.array(["a"] * 3, object)}, r"features has the type object"),
         (GOOD | {"features": np.zeros((3, 2), complex)}, r"features has the type complex128"),
         (GOOD | {"features": np.zeros((3, 2), np.longdouble)}, r"features has the type float128"),
-        (
-            {"features": np.zeros((3, 2)), "labels/a": np.arange(3)},
-            "labels is a group, but only a single label array",
-        ),
+        ({"features": np.zeros((3, 2)), "labels/a": np.arange(3)}, "labels is a group, but only a single label array"),
         ({"features": 1.0, "labels": 2.0}, r"features has the shape \(\)"),
         (GOOD | {"features": np.zeros((3, 0))}, r"features has the shape \(3, 0\)"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_does_not_fit_the_others_is_named(tmp_path, arrays, message):
     hdf5(tmp_path / "part0.h5", GOOD)
     hdf5(tmp_path / "part1.h5", arrays)

@@ -5,17 +5,8 @@ import pytest
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.arrays import resolve_files
 
-FILES = [
-    "jets0.h5",
-    "jets1.h5",
-    "deep/jets2.h5",
-    "deep/jets0.h5",
-    "x.npy",
-    "y.npy",
-    "my jets.h5",
-    "a#1.h5",
-    "b[2].h5",
-]
+PLAIN = "jets0.h5 jets1.h5 deep/jets2.h5 deep/jets0.h5 x.npy y.npy a#1.h5 b[2].h5"
+FILES = [*PLAIN.split(), "my jets.h5"]
 
 
 @pytest.fixture

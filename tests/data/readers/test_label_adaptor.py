@@ -62,22 +62,13 @@ def test_an_experiment_may_name_the_function_for_classes_or_numbers(folder):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (
-            "mine.py:rounded",
-            r"one\.h5: the label adaptor mine\.py:rounded returned samples of \(\) int64 from sample 0",
-        ),
-        (
-            "mine.py:fewer",
-            r"one\.h5: the label adaptor mine\.py:fewer returned \(1, 9\) float32 for 2 samples",
-        ),
-        (
-            "mine.py:words",
-            r"one\.h5: the label adaptor mine\.py:words returned \(2,\) <U1 .* array of numbers",
-        ),
+        ("mine.py:rounded", r"one\.h5: the label adaptor mine\.py:rounded returned samples of \(\) int64 from sample 0"),
+        ("mine.py:fewer", r"one\.h5: the label adaptor mine\.py:fewer returned \(1, 9\) float32 for 2 samples"),
+        ("mine.py:words", r"one\.h5: the label adaptor mine\.py:words returned \(2,\) <U1 .* array of numbers"),
         ("mine.py:missing", r"one\.h5: the label adaptor mine\.py:missing failed: AttributeError"),
         ("other.py:f", r"data\.reader\.label_adaptor: file not found: other\.py"),
     ],
-)
+)  # fmt: skip
 def test_a_function_that_returns_no_labels_is_named(folder, function, message):
     with pytest.raises(UserError, match=message):
         labels_of(folder, train="one.h5", label_adaptor=function, **KEYS)

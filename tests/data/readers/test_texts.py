@@ -20,18 +20,12 @@ OPINIONS = {"pos": "wonderful", "neg": "dull"}
 def write(folder: Path, count: int = 20) -> Path:
     """Write reviews in the layout of IMDB: one word tells the class."""
     draw = np.random.default_rng(0)
-    for split, name in (
-        ("train", "neg"),
-        ("train", "pos"),
-        ("train", "unsup"),
-        ("test", "neg"),
-        ("test", "pos"),
-    ):
-        (folder / split / name).mkdir(parents=True)
+    for name in ("train/neg", "train/pos", "train/unsup", "test/neg", "test/pos"):
+        (folder / name).mkdir(parents=True)
         for number in range(count):
-            words = [*draw.choice(WORDS, 5 + number % 7), OPINIONS.get(name, "so")]
+            words = [*draw.choice(WORDS, 5 + number % 7), OPINIONS.get(name.partition("/")[2], "so")]
             text = " ".join(draw.permutation(words)).capitalize() + ".<br />The end!"
-            (folder / split / name / f"{number}_{number % 10}.txt").write_text(text)
+            (folder / name / f"{number}_{number % 10}.txt").write_text(text)
     (folder / "train/labeledBow.feat").write_text("9 0:9\n")
     return folder
 

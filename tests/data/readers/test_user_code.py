@@ -57,18 +57,10 @@ def test_an_adaptor_that_exits_is_named(code, tmp_path):
 def test_a_conversion_in_processes_whose_adaptor_exits_fails(code, tmp_path):
     """sys.exit(0) in an adaptor ended the command with status 0 and no store."""
     reader = f'{{"name": "arrays", "train": "part.npz", "adaptor": "{code}:leave"}}'
-    options = [
-        "--dataset",
-        "mine",
-        "--raw",
-        str(tmp_path),
-        "--target",
-        str(tmp_path / "store"),
-        "--format",
-        "npz",
-    ]
-    options += ["--shard-size", "2", "--reader", reader, "--processes", "2"]
-    assert "leave failed" in refused(nnlo("task", "convert", *options))
+    options = (
+        f"--dataset mine --raw {tmp_path} --target {tmp_path}/store --format npz --shard-size 2 --processes 2"
+    )
+    assert "leave failed" in refused(nnlo("task", "convert", *options.split(), "--reader", reader))
 
 
 def test_a_data_module_that_exits_is_named(code, tmp_path):
@@ -83,13 +75,10 @@ def test_a_data_module_that_exits_is_named(code, tmp_path):
         ("later", r"mine\.py:later failed: SystemExit: bye"),
         ("failing", r"mine\.py:failing failed: .*IndexError: list index out of range"),
         ("nothing", r"mine\.py:nothing returned NoneType; it must return nnlo_lib\.DatasetContents"),
-        (
-            "words",
-            r"train-00000-of-00001 of .*:words read the arrays \(2, 1\) float64, \(2,\) <U1; .* of numbers",
-        ),
+        ("words", r"train-00000-of-00001 of .*:words read the arrays \(2, 1\) float64, \(2,\) <U1; .* of numbers"),
         ("uneven", r"3 samples, but 2 labels in the train split"),
     ],
-)
+)  # fmt: skip
 def test_a_reader_that_fails_is_named(code, tmp_path, function, message):
     with pytest.raises(UserError, match=message):
         _ = [unit.read() for unit in read(f"{code}:{function}", tmp_path, 10, {}).units]

@@ -142,15 +142,7 @@ def test_files_of_an_earlier_conversion_are_removed(digits_raw, tmp_path):
 
 
 def conversion_of(monkeypatch, tmp_path, blocks, dataset=DIGITS, **contents):
-    """Return a conversion of `blocks`, one a unit, as all training data of a stand-in reader.
-
-    Args:
-        monkeypatch: pytest's fixture.
-        tmp_path: folder of the origin and of the store.
-        blocks: samples.
-        dataset: description of the data set.
-        **contents: further arguments of DatasetContents.
-    """
+    """Return a conversion of `blocks`, one a unit, as all training data of a stand-in reader with these contents."""
     (tmp_path / "origin").touch()
     names = [f"train-{index:05d}-of-{len(blocks):05d}" for index in range(len(blocks))]
     units = tuple(
