@@ -60,9 +60,13 @@ def train_fold_task(
     # Another job, for whose lease the attempt waited, may have written the result.
     if read_result(folder, fold_task):
         return 0
-    if outcome.reason in (*STOPPED_REASONS, "disk full") or _may_get_more_memory(
-        task, outcome, launch_options
-    ):
+    # Only a scheduler, which numbers the attempts, can start the task again with more memory.
+    may_get_memory = (
+        outcome.reason == "out of memory"
+        and launch_options.attempt_number is not None
+        and decide(attempts.read_attempts(task.state), EndReport()).action is Action.RETRY
+    )
+    if may_get_memory or outcome.reason in (*STOPPED_REASONS, "disk full"):
         return outcome.exit_status
     # Attempts of earlier starts, which preemptions ended, count as costs of this fold task.
     lost = interrupted_costs(task.state, started)
@@ -112,14 +116,6 @@ def _attempt_with_retries(
         if outcome.reason not in TRANSIENT_REASONS or len(record) == known or not may_retry:
             return outcome
         known = len(record)
-
-
-def _may_get_more_memory(task: Task, outcome: AttemptOutcome, launch_options: LaunchOptions) -> bool:
-    """Return True if the scheduler can start the task again with more memory."""
-    # Without an attempt number, no scheduler retries the task.
-    can_request = outcome.reason == "out of memory" and launch_options.attempt_number is not None
-    record = attempts.read_attempts(task.state)
-    return can_request and decide(record, EndReport()).action is Action.RETRY
 
 
 def _result(task: Task, fold_task: FoldTask, outcome: AttemptOutcome) -> Result:

@@ -175,7 +175,12 @@ class MedianPruner(Pruner):
         rungs = self.rungs(0, known.epochs)
         waiting = [(trial.number, known.top(trial.number)) for trial in known.trials]
         waiting = [each for each in waiting if each[1] < known.epochs and known.is_complete(*each)]
-        averages = {rung: self._averages(known, rung) for rung in {rung for _, rung in waiting}}
+        averages = {}
+        for rung in {rung for _, rung in waiting}:
+            reached = [
+                t.number for t in known.trials if known.mean_value(t.number, rung) not in (None, math.inf)
+            ]
+            averages[rung] = sorted(known.mean_value(each, rung, running_average) or 0.0 for each in reached)
         for trial, rung in waiting:
             if not self._stopped(known, trial, rung, averages[rung]):
                 return trial, next(above for above in rungs if above > rung)
@@ -188,8 +193,3 @@ class MedianPruner(Pruner):
         others = list(averages)
         others.remove(known.mean_value(trial, rung, running_average) or 0.0)
         return len(others) >= self.trials and best > median(others)
-
-    @staticmethod
-    def _averages(known: StudySnapshot, rung: int) -> list[float]:
-        reached = [t.number for t in known.trials if known.mean_value(t.number, rung) not in (None, math.inf)]
-        return sorted(known.mean_value(trial, rung, running_average) or 0.0 for trial in reached)

@@ -95,7 +95,10 @@ class GeneticSearch(Sampler):
     def _child(self, parents: Array, progress: float, random: np.random.Generator) -> Array:
         # Parents are ordered by value, so the smaller index is the better parent.
         better, worse = parents[sorted(int(random.integers(0, len(parents), 2).min()) for _ in range(2))]
-        better, worse = _completed(better, worse, random)
+        # Genes that are inactive (NaN) in one parent are taken from the other parent, or else drawn.
+        better = np.where(np.isnan(better), worse, better)
+        better = np.where(np.isnan(better), random.random(len(better)), better)
+        worse = np.where(np.isnan(worse), better, worse)
         # Positions of list values have no direction; the better parent's are kept.
         crossed = better + random.random() * np.where(self._lists, 0, better - worse)
         return self._mutated(np.clip(crossed, 0, 1), progress, random)
@@ -118,10 +121,3 @@ class GeneticSearch(Sampler):
     @property
     def _lists(self) -> Array:
         return np.array([each.width != 1 for each in self.space.scales.values()])
-
-
-def _completed(better: Array, worse: Array, random: np.random.Generator) -> tuple[Array, Array]:
-    """Fill genes that are inactive (NaN) in one parent from the other parent, or else at random."""
-    full = np.where(np.isnan(better), worse, better)
-    full = np.where(np.isnan(full), random.random(len(full)), full)
-    return full, np.where(np.isnan(worse), full, worse)

@@ -63,7 +63,7 @@ def _column(objective: ObjectiveConfig, result: Result) -> list[float]:
     return [math.nan if each is None else objective.sign * each for each in values]
 
 
-Number = Callable[[ObjectiveConfig, Result], float]
+Number = Callable[[ObjectiveConfig, Result], float]  # of a fold, such as its value
 
 
 @dataclass(frozen=True)
