@@ -1,13 +1,5 @@
-"""Optimizers of one flat vector: torch's, chunked, one per network.
+"""Optimizers of a replica's flat vector: one of torch or of this package, or one for each network of a GAN."""
 
-Optimizer that updates a flat parameter in pieces, so that intermediate results stay in the CPU cache.
-
-Build optimizers of one flat vector: optimizers of torch and layer-wise optimizers of this package.
-
-Several networks in one flat vector, each with its own optimizer.
-"""
-
-from collections.abc import Callable
 from inspect import unwrap
 from typing import Any
 
@@ -21,7 +13,99 @@ from nnlo_lib.core.user_code import load_implementation
 from nnlo_lib.train.optimizers.layerwise import Layout, layout_of_prefix
 from nnlo_lib.train.replica.replica import Replica
 
-CHUNK_SIZE = 1 << 17  # elements of a piece
+CHUNK_SIZE = 1 << 17  # elements of a piece; its intermediate results stay in the CPU cache
+Parameters = list[nn.Parameter]  # exactly one: the flat parameter of a replica
+
+
+def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemConfig) -> None:
+    """Give a replica the configured optimizer, or one optimizer for each network of a GAN.
+
+    Args:
+        rule: settings of the optimizer; for a GAN, of the critic's and, unless `problem` has others, of the
+            generator's.
+        problem: settings of the problem; for a GAN, they may contain the generator's optimizer and the bound
+            on the critic's weights.
+
+    Raises:
+        UserError: if the model of a GAN lacks `latent` or one of its networks.
+    """
+    if isinstance(problem, GanConfig):
+        if not isinstance(getattr(replica.module, "latent", None), int):
+            raise UserError(
+                "model.name: the model of a GAN needs an integer attribute `latent`, the length of the generator's noise"
+            )
+        replica.set_optimizer(lambda parameters: _of_gan(parameters, replica.layout, rule, problem))
+    else:
+        attach_optimizer(replica, rule)
+
+
+def clip_weights(replica: Replica) -> None:
+    """Move the weights of a GAN's critic into their bound, if any, without a step."""
+    if isinstance(replica.optimizer, MultiNetworkOptimizer):
+        replica.optimizer.clip_weights()
+
+
+def _of_gan(
+    parameters: Parameters, layout: Layout, rule: OptimizerConfig, problem: GanConfig
+) -> torch.optim.Optimizer:
+    whole, generators = parameters[0], problem.generator_optimizer or rule
+    networks = [
+        NetworkOptimizer("generator", generators, whole, layout),
+        NetworkOptimizer("critic", rule, whole, layout, clip=problem.weight_clip),
+    ]
+    optimizer: torch.optim.Optimizer = _uncompiled(MultiNetworkOptimizer)(
+        parameters, lr=rule.lr, networks=networks
+    )
+    return optimizer
+
+
+def attach_optimizer(replica: Replica, rule: BaseOptimizerConfig) -> None:
+    """Give `replica` the optimizer that the experiment describes."""
+    replica.set_optimizer(lambda parameters: build_optimizer(rule, parameters[0], replica.layout))
+
+
+def build_optimizer(
+    rule: BaseOptimizerConfig, parameter: nn.Parameter, layout: Layout
+) -> torch.optim.Optimizer:
+    """Return the optimizer of one flat parameter.
+
+    Args:
+        parameter: flat parameter, (parameters,).
+        layout: positions of the model's parameters in the flat one, for layer-wise rules.
+    """
+    kind: type[torch.optim.Optimizer] = load_implementation(rule.reference)
+    options, on_cpu = rule.arguments, parameter.device.type == "cpu"
+    match rule.used_kernel:
+        case "fused":
+            options["fused"] = True
+        case "fused on cpu":
+            options["fused"] = on_cpu
+        case "layerwise":
+            options["layout"] = layout
+        case "chunked on cpu" if on_cpu:
+            options["kind"], kind = _uncompiled(kind), ChunkedOptimizer
+    plain = _uncompiled(kind)
+    return (decaying(plain, rule.decoupled_decay) if rule.decoupled_decay else plain)([parameter], **options)
+
+
+def decaying(kind: type[torch.optim.Optimizer], decay: float) -> type[torch.optim.Optimizer]:
+    """Return `kind` with decoupled weight decay: w <- (1 - lr decay) w before each step (Loshchilov and Hutter 2019)."""
+
+    @torch.no_grad()
+    def step(self: torch.optim.Optimizer, closure: None = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.mul_(1 - group["lr"] * decay)
+        kind.step(self, closure)
+
+    return type(kind.__name__, (kind,), {"step": step})
+
+
+def _uncompiled(kind: type[torch.optim.Optimizer]) -> type[Any]:
+    """Return `kind` without torch.compile's wrappers, which cost 1 s of imports; the steps are the same."""
+    # Unwrapping removes torch's decorator that disables gradients, so no_grad is applied again.
+    plain = {"add_param_group": unwrap(kind.add_param_group), "step": torch.no_grad()(unwrap(kind.step))}
+    return type(kind.__name__, (kind,), plain)
 
 
 class ChunkedOptimizer(torch.optim.Optimizer):
@@ -71,109 +155,11 @@ class ChunkedOptimizer(torch.optim.Optimizer):
             }
 
 
-def attach_optimizer(replica: Replica, rule: BaseOptimizerConfig) -> None:
-    """Give `replica` the optimizer that the experiment describes."""
-    replica.set_optimizer(lambda parameters: build_optimizer(rule, parameters[0], replica.layout))
-
-
-def build_optimizer(
-    rule: BaseOptimizerConfig, parameter: nn.Parameter, layout: Layout
-) -> torch.optim.Optimizer:
-    """Return the optimizer of one flat parameter.
-
-    Args:
-        rule: settings of the optimizer.
-        parameter: flat parameter, (parameters,).
-        layout: positions of the model's parameters in the flat one, for layer-wise rules.
-    """
-    kind: type[torch.optim.Optimizer] = load_implementation(rule.reference)
-    options, on_cpu = rule.arguments, parameter.device.type == "cpu"
-    match rule.used_kernel:
-        case "fused":
-            options["fused"] = True
-        case "fused on cpu":
-            options["fused"] = on_cpu
-        case "layerwise":
-            options["layout"] = layout
-        case "chunked on cpu" if on_cpu:
-            options["kind"], kind = uncompiled(kind), ChunkedOptimizer
-    plain = _uncompiled_class(kind)
-    return (decaying(plain, rule.decoupled_decay) if rule.decoupled_decay else plain)([parameter], **options)
-
-
-def decaying(kind: type[torch.optim.Optimizer], decay: float) -> type[torch.optim.Optimizer]:
-    """Return `kind` with decoupled weight decay: w <- (1 - lr decay) w before each step (Loshchilov and Hutter 2019)."""
-
-    @torch.no_grad()
-    def step(self: torch.optim.Optimizer, closure: None = None) -> None:
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.mul_(1 - group["lr"] * decay)
-        kind.step(self, closure)
-
-    return type(kind.__name__, (kind,), {"step": step})
-
-
-def uncompiled(kind: type[torch.optim.Optimizer]) -> Callable[..., torch.optim.Optimizer]:
-    """Return `kind` without torch.compile's wrappers, which cost 1 s of imports; the steps are the same."""
-    return _uncompiled_class(kind)
-
-
-def _uncompiled_class(kind: type[torch.optim.Optimizer]) -> type[Any]:
-    # Unwrapping removes torch's decorator that disables gradients, so no_grad is applied again.
-    plain = {"add_param_group": unwrap(kind.add_param_group), "step": torch.no_grad()(unwrap(kind.step))}
-    return type(kind.__name__, (kind,), plain)
-
-
-Parameters = list[nn.Parameter]  # exactly one: the flat parameter of a replica
-
-
-def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemConfig) -> None:
-    """Give a replica the configured optimizer, or one optimizer for each network of a GAN.
-
-    Args:
-        replica: replica of this rank.
-        rule: settings of the optimizer; for a GAN, of the critic's and, unless `problem` has others, of the
-            generator's.
-        problem: settings of the problem; for a GAN, they may contain the generator's optimizer and the bound
-            on the critic's weights.
-
-    Raises:
-        UserError: if the model of a GAN lacks `latent` or one of its networks.
-    """
-    if isinstance(problem, GanConfig):
-        if not isinstance(getattr(replica.module, "latent", None), int):
-            raise UserError(
-                "model.name: the model of a GAN needs an integer attribute `latent`, the length of the generator's noise"
-            )
-        replica.set_optimizer(lambda parameters: _of_gan(parameters, replica.layout, rule, problem))
-    else:
-        attach_optimizer(replica, rule)
-
-
-def clip_weights(replica: Replica) -> None:
-    """Move the weights of a GAN's critic into their bound, if any, without a step."""
-    if isinstance(replica.optimizer, MultiNetworkOptimizer):
-        replica.optimizer.clip_weights()
-
-
-def _of_gan(
-    parameters: Parameters, layout: Layout, rule: OptimizerConfig, problem: GanConfig
-) -> torch.optim.Optimizer:
-    whole, generators = parameters[0], problem.generator_optimizer or rule
-    networks = [
-        NetworkOptimizer("generator", generators, whole, layout),
-        NetworkOptimizer("critic", rule, whole, layout, clip=problem.weight_clip),
-    ]
-    return uncompiled(MultiNetworkOptimizer)(parameters, lr=rule.lr, networks=networks)
-
-
 class NetworkOptimizer:
     """One network: its slice of a flat parameter, its optimizer and, if any, the bound on its weights.
 
     Args:
         name: attribute of the model that holds the network.
-        rule: settings of its optimizer.
         whole: flat parameter of all networks.
         layout: positions of the model's parameters in the flat one.
         clip: largest absolute value of its weights; None for no limit.
@@ -201,12 +187,10 @@ class NetworkOptimizer:
         Args:
             whole: flat parameter of all networks, with its gradient.
             moments: optimizer state of all networks; updated in place.
-            factor: factor on the learning rate of the network's optimizer.
         """
         assert whole.grad is not None, "the flat parameter has no gradient"
         self._piece.grad = whole.grad[self.slice]
-        # A generator has gradients only in some steps; momentum and weight decay would move it in the
-        # others.
+        # A generator has gradients only in some steps; momentum and weight decay would move it in the others.
         if self._piece.grad.any():
             self._update(moments, factor)
         self.clip_weights()

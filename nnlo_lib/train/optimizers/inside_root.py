@@ -24,7 +24,6 @@ class InsideRoot(torch.optim.Optimizer):
         Args:
             gradient: gradient with the penalty.
             state: moments; empty before the first step.
-            options: options of the optimizer.
         """
         raise NotImplementedError
 
@@ -33,8 +32,6 @@ class RMSpropInsideRoot(InsideRoot):
     """c <- alpha c + (1 - alpha) g^2;    w <- w - lr g / sqrt(c + eps).
 
     Args:
-        parameters: parameters to update.
-        lr: learning rate.
         alpha: decay of the squared gradient.
         eps: added to the mean squared gradient.
         weight_decay: L2 penalty.
@@ -64,8 +61,6 @@ class AdamInsideRoot(InsideRoot):
     """m^ and v^ as in Adam;    w <- w - lr m^ / sqrt(v^ + eps).
 
     Args:
-        parameters: parameters to update.
-        lr: learning rate.
         betas: decays of the first and the second moment.
         eps: added to the corrected second moment.
         weight_decay: L2 penalty.

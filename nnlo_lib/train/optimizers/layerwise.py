@@ -1,13 +1,4 @@
-"""LARS and LAMB, and the layout of layers in the flat vector.
-
-Positions of a model's parameters in its flat vector, for layer-wise optimizers.
-
-Common base of LARS and LAMB: a trust ratio for each layer of a flat vector.
-
-LAMB: Adam with a trust ratio for each layer.
-
-LARS: momentum SGD with a trust ratio for each layer.
-"""
+"""LARS and LAMB: optimizers with a trust ratio for each layer, and the layout of the layers in the flat vector."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -104,7 +95,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
         Args:
             theta: flat parameter, (parameters,).
             gradient: its gradient, (parameters,).
-            state: optimizer state by name; empty before the first step.
+            state: empty before the first step.
             options: options of the rule, with the current `lr`.
         """
 
@@ -141,7 +132,6 @@ class LAMB(LayerwiseOptimizer):
     Args:
         parameters: the flat parameter, as a list.
         layout: positions of the layers in it.
-        lr: learning rate.
         betas: decays of the first and the second moment.
         eps: added to the root of the second moment.
         weight_decay: decoupled weight decay.
@@ -185,8 +175,7 @@ class LAMB(LayerwiseOptimizer):
         step = state["step"].item()
         m = state["m"].lerp_(gradient, 1 - beta1)
         v = state["v"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        # The bias corrections of v and m are applied to the root and to the quotient: no vector is
-        # allocated.
+        # The bias corrections of v and m are applied to the root and to the quotient: no vector is allocated.
         root = torch.sqrt(v, out=self._update).div_((1 - beta2**step) ** 0.5).add_(options["eps"])
         torch.div(m, root, out=root).div_(1 - beta1**step)
 
@@ -202,7 +191,6 @@ class LARS(LayerwiseOptimizer):
     Args:
         parameters: the flat parameter, as a list.
         layout: positions of the layers in it.
-        lr: learning rate.
         momentum: decay of the velocity.
         trust: trust coefficient.
         eps: added to the denominator of the trust ratio.
@@ -234,7 +222,6 @@ class LARS(LayerwiseOptimizer):
         w, g = norms = self._norms()
         self._decay(decay)
         self._scale(options["trust"] * w / (g + decay * w + options["eps"]), norms)
-        # The learning rate is inside the velocity, as in algorithm 1: a lower rate applies to later
-        # gradients only.
+        # The learning rate is inside the velocity, as in algorithm 1: a lower rate applies to later gradients only.
         velocity = state["velocity"].mul_(options["momentum"]).add_(self._update, alpha=options["lr"])
         theta.sub_(velocity)

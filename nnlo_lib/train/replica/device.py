@@ -1,9 +1,4 @@
-"""Device of a rank, and the transport of GPU sums.
-
-Choice of the device on which a rank computes.
-
-Choice of the transport that sums GPU vectors over ranks; all ranks choose the same one.
-"""
+"""Device of a rank, and the transport that sums GPU vectors over ranks, the same one on all ranks."""
 
 import socket
 
@@ -23,8 +18,6 @@ def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool 
     GPU uses this one. Simulated ranks all use the first GPU.
 
     Args:
-        comm: communicator of the ranks.
-        parallel: settings of ranks and GPUs.
         is_worker: False for a server, which uses a GPU only if `master_gpu` is set.
 
     Raises:
@@ -70,11 +63,6 @@ def seed_step(seed: int, device: str) -> None:
 
 def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
     """Let `comm` sum GPU vectors as `parallel.gpu_exchange` configures; all ranks call it.
-
-    Args:
-        comm: communicator of the ranks.
-        run: configuration of the run.
-        device: device of this rank, `cpu` or `cuda:N`.
 
     Returns:
         Description of the transport for the log; an empty string if no GPU vectors are exchanged.

@@ -1,13 +1,4 @@
-"""Network of a run: outputs, initial weights, torch.compile.
-
-Number of outputs of a run's model.
-
-Compilation of models with torch.compile.
-
-Build the network of a run with its initial weights.
-
-Number of parameters of a model before training.
-"""
+"""Network of a run: number of outputs and parameters, initial weights, and compilation by torch.compile."""
 
 import os
 import shutil
@@ -35,11 +26,81 @@ from nnlo_lib.models.factory import Shape, build_model, input_shapes
 from nnlo_lib.models.saved_networks import load_weights
 from nnlo_lib.train.replica.preprocess import Preprocessor
 
+# Each combination of a mini-batch shape and a mode is compiled separately; torch's default limit is 8.
+MAX_COMPILED_SHAPES = 64
+# The activation that each loss applies to scores.
+LOSS_ACTIVATIONS = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid"}
+
+
+def build_initial_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Module:
+    """Build a run's model with random weights, then load `model.weights`.
+
+    Args:
+        shape: input shape of a sample, or a tuple of shapes.
+        classes: number of outputs: classes or targets.
+        seed: seed of the random weights.
+
+    Raises:
+        UserError: if the model cannot be built or the weights do not fit it.
+    """
+    return load_initial_weights(run, build_random_model(run, shape, classes, seed), shape)
+
+
+def build_random_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Module:
+    """Build a run's model with random weights, without loading `model.weights`."""
+    model, activation = run.model, activation_in_loss(run)
+    return build_model(
+        model.name, model.args, shape, classes, seed, activation, model.trust, model.custom_objects
+    )
+
+
+def load_initial_weights(run: Run, module: nn.Module, shape: Shape) -> nn.Module:
+    """Load the weights of `model.weights`, if any, into the module; return the module."""
+    if run.model.weights:
+        load_weights(module, run.model.weights, run.model.weights_except, image_channels(shape))
+    return module
+
+
+def image_channels(shape: Shape) -> int | None:
+    """Return the channels of an image, 1 for a sample of another shape, or None for several inputs."""
+    (first, *others) = input_shapes(shape)
+    if others:
+        return None
+    return first[0] if len(first) == 3 else 1
+
+
+def activation_in_loss(run: Run) -> str | None:
+    """Return the final activation of a Keras model that the loss applies itself (to scores), or None."""
+    wants_scores = getattr(run.problem, "outputs", None) == "scores"
+    return LOSS_ACTIVATIONS.get(run.loss) if wants_scores and isinstance(run.loss, str) else None
+
+
+def count_parameters(run: Run, manifest: DataManifest, seed: int) -> int:
+    """Return the number of trainable parameters of a run's model.
+
+    Raises:
+        UserError: if the model cannot be built.
+    """
+    try:
+        # Tensors on `meta` have no storage, so a model that is too large costs no memory.
+        model = _build_model("meta", run, manifest, seed)
+    except UserError:
+        # The model may read tensor values, which do not exist on "meta".
+        model = _build_model("cpu", run, manifest, seed)
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _build_model(device: str, run: Run, manifest: DataManifest, seed: int) -> nn.Module:
+    shape = Preprocessor(manifest, run.data, "cpu").shape
+    with torch.device(device):
+        return build_random_model(run, shape, model_output_size(run, manifest), seed)
+
 
 def model_output_size(run: Run, manifest: DataManifest) -> int:
     """Return the number of model outputs: classes, or regression targets.
 
-    In dense classification, they are the classes of a place. Two classes need one output with binary_cross_entropy. A GAN without class labels has 0.
+    In dense classification, they are the classes of a place. Two classes need one output with
+    binary_cross_entropy. A GAN without class labels has 0.
 
     Raises:
         UserError: if the problem needs classes but the labels are not classes.
@@ -48,7 +109,11 @@ def model_output_size(run: Run, manifest: DataManifest) -> int:
     if isinstance(run.problem, RegressionConfig):
         return numbers
     if isinstance(run.problem, DenseClassificationConfig):
-        _refuse_one_label(manifest)
+        if not manifest.labels.shape:
+            raise UserError(
+                f"problem: dense_classification needs a label for each token or pixel, but a sample of {manifest.dataset} "
+                "has a single label; set problem: classification"
+            )
         return run.problem.classes
     if manifest.classes is None:
         if isinstance(run.problem, GanConfig):
@@ -59,24 +124,8 @@ def model_output_size(run: Run, manifest: DataManifest) -> int:
                 f"{manifest.labels.dtype} numbers; set problem: regression, or convert the labels to class numbers"
             )
         return numbers
-    return 1 if _is_binary(run) and manifest.classes == 2 else manifest.classes
-
-
-def _refuse_one_label(manifest: DataManifest) -> None:
-    if not manifest.labels.shape:
-        raise UserError(
-            f"problem: dense_classification needs a label for each token or pixel, but a sample of {manifest.dataset} has a "
-            "single label; set problem: classification"
-        )
-
-
-def _is_binary(run: Run) -> bool:
-    first = next(iter(run.loss.values())) if isinstance(run.loss, dict) else run.loss
-    return first == "binary_cross_entropy"
-
-
-# Each combination of a mini-batch shape and a mode is compiled separately; torch's default limit is 8.
-MAX_COMPILED_SHAPES = 64
+    loss = next(iter(run.loss.values())) if isinstance(run.loss, dict) else run.loss
+    return 1 if loss == "binary_cross_entropy" and manifest.classes == 2 else manifest.classes
 
 
 def compile_module(module: nn.Module, device: str) -> nn.Module:
@@ -127,90 +176,3 @@ def cpp_compiler() -> str | None:
     """Return the path of the C++ compiler that torch would use; None if there is no compiler."""
     named = [os.environ.get("CXX", ""), "g++", "clang++"]
     return next((path for name in named if name and (path := shutil.which(name))), None)
-
-
-# The activation that each loss applies to scores.
-LOSS_ACTIVATIONS = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid"}
-
-
-def build_initial_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Module:
-    """Build a run's model with random weights, then load `model.weights`.
-
-    Args:
-        run: configuration of the run.
-        shape: input shape of a sample, or a tuple of shapes.
-        classes: number of outputs: classes or targets.
-        seed: seed of the random weights.
-
-    Raises:
-        UserError: if the model cannot be built or the weights do not fit it.
-    """
-    return load_initial_weights(run, build_random_model(run, shape, classes, seed), shape)
-
-
-def build_random_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Module:
-    """Build a run's model with random weights, without loading `model.weights`.
-
-    Args:
-        run: configuration of the run.
-        shape: input shape of a sample, or a tuple of shapes.
-        classes: number of outputs: classes or targets.
-        seed: seed of the random weights.
-    """
-    model, activation = run.model, activation_in_loss(run)
-    return build_model(
-        model.name, model.args, shape, classes, seed, activation, model.trust, model.custom_objects
-    )
-
-
-def load_initial_weights(run: Run, module: nn.Module, shape: Shape) -> nn.Module:
-    """Load the weights of `model.weights`, if any, into the module; return the module.
-
-    Args:
-        run: configuration of the run.
-        module: the run's model.
-        shape: input shape of a sample, or a tuple of shapes.
-    """
-    if run.model.weights:
-        load_weights(module, run.model.weights, run.model.weights_except, image_channels(shape))
-    return module
-
-
-def image_channels(shape: Shape) -> int | None:
-    """Return the channels of an image, 1 for a sample of another shape, or None for several inputs."""
-    (first, *others) = input_shapes(shape)
-    if others:
-        return None
-    return first[0] if len(first) == 3 else 1
-
-
-def activation_in_loss(run: Run) -> str | None:
-    """Return the final activation of a Keras model that the loss applies itself (to scores), or None."""
-    wants_scores = getattr(run.problem, "outputs", None) == "scores"
-    return LOSS_ACTIVATIONS.get(run.loss) if wants_scores and isinstance(run.loss, str) else None
-
-
-def count_parameters(run: Run, manifest: DataManifest, seed: int) -> int:
-    """Return the number of trainable parameters of a run's model.
-
-    Args:
-        run: the run.
-        manifest: manifest of the run's store, which has the shapes of the samples.
-        seed: seed of the initial weights.
-
-    Raises:
-        UserError: if the model cannot be built.
-    """
-    try:
-        # Tensors on `meta` have no storage, so a model that is too large costs no memory.
-        model = _build_model("meta", run, manifest, seed)
-    except UserError:
-        # The model may read tensor values, which do not exist on "meta".
-        model = _build_model("cpu", run, manifest, seed)
-    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def _build_model(device: str, run: Run, manifest: DataManifest, seed: int) -> nn.Module:
-    shape = Preprocessor(manifest, run.data, "cpu").shape
-    with torch.device(device):
-        return build_random_model(run, shape, model_output_size(run, manifest), seed)

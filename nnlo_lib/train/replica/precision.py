@@ -147,11 +147,5 @@ class LossScale:
 
 
 def diverged_error(loss: float, where: str, advice: str) -> DivergedError:
-    """Return the error of a loss that is infinite or NaN.
-
-    Args:
-        loss: value of the loss.
-        where: place in the run.
-        advice: what to do.
-    """
+    """Return the error of a loss that is infinite or NaN `where` in the run; `advice`: what to do."""
     return DivergedError(f"the loss became {loss} {where}; {advice}")

@@ -1,4 +1,4 @@
-"""Conversion of stored arrays to the input tensors of a model."""
+"""Conversion of stored arrays to normalized input tensors of a model."""
 
 import numpy as np
 import torch
@@ -19,13 +19,6 @@ class Preprocessor:
 
     Inputs become normalized `dtype`, and images channels-last if `channels_last`. Indices (int32 and int64) keep
     their type.
-
-    Args:
-        manifest: manifest of the data store.
-        data: settings of normalization and crop.
-        device: device of the tensors.
-        dtype: type of the normalized inputs.
-        channels_last: whether images are stored in channels-last format.
 
     Attributes:
         dtype: type of the normalized inputs.
@@ -86,14 +79,7 @@ class Preprocessor:
 def _on_device(
     affine: list[Tensor], column: ArraySpec, device: str, dtype: torch.dtype
 ) -> tuple[Tensor, ...]:
-    """Return the constants in the type of the calculation.
-
-    Args:
-        affine: result of `_affine`.
-        column: specification of the stored input.
-        device: device of the tensors.
-        dtype: type of the normalized inputs.
-    """
+    """Return the constants of `_affine` in the type of the calculation."""
     # The offset removes the mean; in float32, the digits of a small deviation from a large mean would be lost.
     precise = len(affine) == 2 and column.dtype == "float64"
     return tuple(value.to(device, torch.float64 if precise else dtype) for value in affine)
@@ -116,7 +102,6 @@ def _affine(column: ArraySpec, scale: float, data: DataConfig) -> list[Tensor]:
     Args:
         column: specification of the stored input, with mean and standard deviation of each channel.
         scale: factor from stored values to the unit range.
-        data: settings of the normalization.
 
     Raises:
         UserError: if the configured values do not match the number of channels.

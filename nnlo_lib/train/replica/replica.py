@@ -1,9 +1,4 @@
-"""A model as three flat vectors; tracking of the finished part of the gradient.
-
-Tracking of the part of a flat gradient that is final during a backward pass.
-
-A model as three flat vectors: parameters, gradients and floating-point buffers.
-"""
+"""Replica: a model as three flat vectors of parameters, gradients and floating-point buffers."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,41 +10,6 @@ from torch import Tensor, nn
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.train.optimizers.layerwise import layout_of
-
-
-class GradientReadyTracker:
-    """Calls `ready(start)` during backward passes when more of a flat gradient, grad[start:], is final.
-
-    Backward passes finish parameters roughly in reverse order of their registration. If a parameter gets no
-    gradient, `start` stays above it.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter], ready: Callable[[int], None]) -> None:
-        self._starts = list(accumulate((parameter.numel() for parameter in parameters), initial=0))
-        self._ready = ready
-        self.reset()
-        for number, parameter in enumerate(parameters):
-            parameter.register_post_accumulate_grad_hook(self._hook(number))  # type: ignore[no-untyped-call]
-
-    def reset(self, last: bool = True) -> None:
-        """Prepare for a new backward pass; its gradients are final only if it is the `last` one of a step."""
-        self._last = last
-        self._final: set[int] = set()
-        self._mark = len(self._starts) - 1  # the gradients of parameters[mark:] are final
-
-    def _hook(self, number: int) -> Callable[[Tensor], None]:
-        return lambda _: self._finished(number)
-
-    def _finished(self, number: int) -> None:
-        if not self._last:
-            return
-        self._final.add(number)
-        before = self._mark
-        # Parameters may finish in any order, but only a contiguous end of the vector is final.
-        while self._mark - 1 in self._final:
-            self._mark -= 1
-        if self._mark < before:
-            self._ready(self._starts[self._mark])
 
 
 class ReplicaMemory(NamedTuple):
@@ -74,8 +34,6 @@ class Replica:
     Algorithms change these vectors in place and never access layers.
 
     Args:
-        module: the model.
-        device: device to which the model is moved.
         memory: vectors to use for theta and grad; None to allocate them.
         channels_last: whether 4-dimensional tensors, the weights of convolutions on images, are stored in
             channels-last format, in which these convolutions are fastest.
@@ -86,7 +44,6 @@ class Replica:
         buffers: values of the floating-point buffers, for example batch-norm statistics, (values,).
         counters: the other buffers, not flattened.
         layout: position of each parameter in theta.
-        module: the model.
         network: the network that is trained: the module itself, or its compiled version.
         clip_norm: maximum norm of the gradient in a step; None for no limit.
     """
@@ -121,7 +78,7 @@ class Replica:
         self._trainable = nn.Parameter(self.theta)
         self._trainable.grad = self.grad
         self._parameters = parameters
-        self._watermarks: list[GradientReadyTracker] = []
+        self._trackers: list[GradientReadyTracker] = []
         self.clip_norm: float | None = None
         self._observers: Sequence[ReplicaObserver] = ()
 
@@ -160,7 +117,6 @@ class Replica:
         """Add the gradient of a loss to `grad`.
 
         Args:
-            loss: scalar to differentiate.
             first: whether this is the first loss of a step, which overwrites `grad`.
             last: whether it is the last loss of a step, after which parts of `grad` are final.
         """
@@ -169,15 +125,15 @@ class Replica:
         # Not set to None, as zero_grad does: the gradients of the layers must remain views.
         if first:
             self.grad.zero_()
-        for watermark in self._watermarks:
-            watermark.reset(last)
+        for tracker in self._trackers:
+            tracker.reset(last)
         loss.backward()  # type: ignore[no-untyped-call]
         for observer in reversed(self._observers):
             observer.on_backward_end()
 
     def on_gradient_ready(self, ready: Callable[[int], None]) -> None:
         """Call `ready(start)` during backward passes when more of the gradient, grad[start:], is final."""
-        self._watermarks.append(GradientReadyTracker(self._parameters, ready))
+        self._trackers.append(GradientReadyTracker(self._parameters, ready))
 
     def step(self) -> None:
         """Clip the norm of `grad` to `clip_norm`, if set, and update `theta` by the optimizer."""
@@ -232,13 +188,9 @@ def _flatten(tensors: Sequence[Tensor]) -> Tensor:
         raise UserError(
             "the model mixes dtypes or devices; convert all parameters and buffers, for example by model.float()"
         )
-    return torch.cat([_in_memory_order(tensor.detach()) for tensor in tensors]) if tensors else torch.empty(0)
-
-
-def _in_memory_order(tensor: Tensor) -> Tensor:
-    # In memory order, so that `_views` can give channels-last weights their strides; a reshape would copy
-    # them to another order.
-    return tensor.as_strided((tensor.numel(),), (1,))
+    # In memory order, so that `_views` can give channels-last weights their strides; a reshape would reorder them.
+    flat = [tensor.detach().as_strided((tensor.numel(),), (1,)) for tensor in tensors]
+    return torch.cat(flat) if flat else torch.empty(0)
 
 
 def _views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
@@ -247,3 +199,35 @@ def _views(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [
         piece.as_strided(tensor.shape, tensor.stride()) for piece, tensor in zip(pieces, like, strict=True)
     ]
+
+
+class GradientReadyTracker:
+    """Calls `ready(start)` during backward passes when more of a flat gradient, grad[start:], is final.
+
+    Backward passes finish parameters roughly in reverse order of their registration. If a parameter gets no
+    gradient, `start` stays above it.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], ready: Callable[[int], None]) -> None:
+        self._starts = list(accumulate((parameter.numel() for parameter in parameters), initial=0))
+        self._ready = ready
+        self.reset()
+        for number, parameter in enumerate(parameters):
+            parameter.register_post_accumulate_grad_hook(partial(self._finished, number))  # type: ignore[no-untyped-call]
+
+    def reset(self, last: bool = True) -> None:
+        """Prepare for a new backward pass; its gradients are final only if it is the `last` one of a step."""
+        self._last = last
+        self._final: set[int] = set()
+        self._mark = len(self._starts) - 1  # the gradients of parameters[mark:] are final
+
+    def _finished(self, number: int, _: Tensor) -> None:
+        if not self._last:
+            return
+        self._final.add(number)
+        before = self._mark
+        # Parameters may finish in any order, but only a contiguous end of the vector is final.
+        while self._mark - 1 in self._final:
+            self._mark -= 1
+        if self._mark < before:
+            self._ready(self._starts[self._mark])

@@ -26,7 +26,7 @@ from nnlo_lib.train.replica.precision import Precision, diverged_error
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica, ReplicaMemory
 
-MAX_SAMPLES_PER_CALL = 1024  # Bounds the memory of one call; the speed hardly depends on it.
+MAX_SAMPLES_PER_CALL = 1024  # bounds the memory of one call; the speed hardly depends on it
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,7 @@ class ReplicaStack:
     ) -> Replica:
         """Return a replica with row `rank` of theta and of grad as its vectors.
 
-        Args:
-            rank: simulated rank.
-            module: model of the rank.
-            tensors: preprocessor of the model's inputs.
-            problem: loss and metrics.
-            device: device of all replicas.
-            channels_last: whether 4-dimensional tensors are stored in channels-last format.
+        `channels_last`: whether 4-dimensional tensors are stored in channels-last format.
         """
         if not self.replicas:
             size = sum(each.numel() for each in module.parameters() if each.requires_grad)
@@ -93,10 +87,7 @@ class ReplicaStack:
     def gradient(self, rank: int, comm: Communicator, request: GradientRequest) -> Tensor:
         """Compute a rank's gradient into its row, together with other ranks; return the batch's sums.
 
-        Args:
-            rank: simulated rank.
-            comm: its communicator, on whose virtual clock it sleeps.
-            request: mini-batch of the rank.
+        The rank sleeps on the virtual clock of `comm`.
         """
         self._requests[rank] = request
         comm.advance_clock_and_yield(request.batch.count)
@@ -187,13 +178,13 @@ class ReplicaStack:
         """Return the sums of each rank's model over some samples, (ranks, 1 + names).
 
         Args:
-            epoch: number of epochs so far, the key of the cache: the first rank that calls computes the sums
-                for all.
-            split: split that contains the samples.
+            epoch: number of epochs so far, the key of the cache: the first rank that calls computes the sums for all.
             samples: indices in the split, (n,).
         """
         if self._measured[0] != epoch:
-            parts = [self._measure_some(split, part) for part in _pieces(samples, self.ranks)]
+            size = max(50, MAX_SAMPLES_PER_CALL // self.ranks)
+            starts = range(0, len(samples), size)
+            parts = [self._measure_some(split, samples[start : start + size]) for start in starts]
             self._measured = (epoch, torch.stack(parts).sum(0))
         return self._measured[1]
 
@@ -236,17 +227,11 @@ def _rows(matrix: Tensor, ranks: list[int]) -> Tensor:
 def _padded(arrays: Sequence[Array], width: int) -> Array:
     """Return the n arrays, each padded with a sample to `width` samples, as (n * width, ...)."""
     total = np.empty((len(arrays), width, *arrays[0].shape[1:]), arrays[0].dtype)
-    # A loss may be NaN or infinite for zeros, for example if it divides by the targets, and so would be its
-    # product with the weight 0 of padding.
+    # A loss may be NaN or infinite for zeros, and so would be its product with the weight 0 of padding.
     padding = next(array[0] for array in arrays if len(array))
     for place, array in zip(total, arrays, strict=True):
         place[: len(array)], place[len(array) :] = array, padding
     return total.reshape(-1, *total.shape[2:])
-
-
-def _pieces(samples: Indices, ranks: int) -> list[Indices]:
-    size = max(50, MAX_SAMPLES_PER_CALL // ranks)
-    return [samples[start : start + size] for start in range(0, len(samples), size)]
 
 
 def _repeated(tensor: Tensor, times: int) -> Tensor:

@@ -147,8 +147,8 @@ class _SyncBatchNormFunction(torch.autograd.Function):
         share = ctx.together.weight
         totals = (own * share).view(-1)
         ctx.together.allreduce(totals)
-        # The exchange of gradients multiplies by `share` later, so the sums over ranks are divided by it
-        # here. A rank without samples has share 0.
+        # The exchange of gradients multiplies by `share` later, so the sums over ranks are divided by it here. A
+        # rank without samples has share 0.
         first, second = (totals / (count * (share or 1.0))).to(values.dtype).chunk(2)
         inner = gradient - _along(first, values) - normal * _along(second, values)
         factor = scale if weight is None else scale * weight
