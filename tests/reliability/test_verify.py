@@ -270,7 +270,7 @@ def test_with_other_ranks_within_an_epoch_of_few_steps_the_ledger_is_not_compare
     assert any("not compared with partition.npz" in line for line in found["note"])
 
 
-def test_an_epoch_that_was_cut_short_is_told(job, verified):
+def test_an_epoch_that_was_cut_short_is_reported(job, verified):
     edit(job / "state/ledger.jsonl", 1, cut=True, samples=77)
     found = verified(job)[1]["ok"]
     assert any("ledger: each of 1 epochs used each of its " in line for line in found)
@@ -297,7 +297,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("summary", "settings", "said"), REASONS.values(), ids=REASONS)
-def test_each_reason_why_a_training_cannot_be_repeated_bit_for_bit_is_told(
+def test_each_reason_why_a_training_cannot_be_repeated_bit_for_bit_is_reported(
     copy, job, verified, summary, settings, said
 ):
     (copy / "mine.py").touch()
@@ -342,7 +342,7 @@ def test_results_of_other_people_run_no_code(copy, job, verified):
     assert not (copy / "mark").exists()
 
 
-def test_an_unfinished_training_is_told_with_its_error_and_the_command_that_finishes_it(copy, job):
+def test_an_unfinished_training_is_reported_with_its_error_and_the_command_that_finishes_it(copy, job):
     (job / "summary.json").unlink()
     attempted(job, ATTEMPT | {"reason": "diverged", "error": "the loss is nan"})
     done = nnlo("verify", str(copy / "results/t"), folder=copy)
@@ -358,7 +358,7 @@ def test_an_unfinished_training_is_told_with_its_error_and_the_command_that_fini
 
 
 @pytest.mark.parametrize("summary", [b"", b"{", b"[]", b"{}", b"\xff"])
-def test_a_damaged_summary_is_told(job, summary):
+def test_a_damaged_summary_is_reported(job, summary):
     (job / "summary.json").write_bytes(summary)
     with pytest.raises(UserError, match=r"summary\.json is cut short or damaged"):
         verify_runs([str(job)], False)
@@ -371,7 +371,7 @@ def test_a_damaged_summary_is_told(job, summary):
         ({"model": {"name": "no"}}, "model.name: unknown model"),
     ],
 )
-def test_a_configuration_that_is_unknown_here_is_told(job, config, said):
+def test_a_configuration_that_is_unknown_here_is_reported(job, config, said):
     change(job, config=config)
     advice = "run the command in the folder in which the task was trained, with the nnlo version that wrote the file: 0.1.0 (01234"
     with pytest.raises(UserError, match=f"summary.json: config: {said}.*; {re.escape(advice)}"):
@@ -396,7 +396,7 @@ def test_a_trial_that_a_search_paused_is_a_note(tmp_path, verified):
         verify_runs([str(tmp_path / "search")], False)
 
 
-def test_folders_without_trainings_are_told(tmp_path):
+def test_folders_without_trainings_are_reported(tmp_path):
     assert "folder not found" in refused(nnlo("verify", str(tmp_path / "no")))
     with pytest.raises(UserError, match="no training found"):
         verify_runs([str(tmp_path)], False)

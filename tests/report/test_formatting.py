@@ -1,11 +1,11 @@
-"""Formatting of numbers for people, and scales of axes."""
+"""Formatting of numbers for people."""
 
 import math
 
 import pytest
 
 from nnlo_lib.models.layer_table_text import si_count
-from nnlo_lib.report import chart, formatting
+from nnlo_lib.report import formatting
 from nnlo_lib.report.tables import Spread
 
 
@@ -35,31 +35,3 @@ from nnlo_lib.report.tables import Spread
 )
 def test_written(written, expected):
     assert written.replace("\u00a0", " ") == expected
-
-
-def test_axes_are_monotone_and_end_where_they_should():
-    made = {
-        chart.linear: [0.3, 0.9, 0.5],
-        chart.logarithmic: [0.01, 2.0, 0.3],
-        chart.accuracy: [0.1, 0.95, 1.0],
-        chart.integer: [1, 2, 7],
-    }
-    for make, values in made.items():
-        laid = make(values, 0.0, 100.0)
-        places = [laid.position(value) for value in sorted(values)]
-        assert places == sorted(places)
-        assert (places[0], places[-1]) == pytest.approx((0.0, 100.0))
-        assert len(laid.ticks) > 1
-        assert all(0 <= place <= 100 for place, _ in laid.ticks)
-
-
-@pytest.mark.parametrize("values", [[0.5], [0.0], [1.0], [0.98, 0.9801]])
-def test_axes_of_hardly_any_range(values):
-    for make in (chart.linear, chart.accuracy, chart.integer):
-        laid = make(values, 0.0, 100.0)
-        assert laid.ticks
-        assert all(math.isfinite(laid.position(value)) for value in values)
-
-
-def test_epochs_are_whole():
-    assert [label for _, label in chart.integer([1, 2, 3], 0.0, 300.0).ticks] == ["1", "2", "3"]

@@ -121,11 +121,6 @@ def test_gans_are_not_ranked(fake):
     assert sentences(fake).startswith("Runs of a GAN are not ranked")
 
 
-def test_the_headline_tells_of_restarts(fake):
-    fake.job(seed=1, restarts=2), fake.job(seed=2)
-    assert "1 of 2 training tasks was interrupted and resumed (2 restarts)." in sentences(fake)
-
-
 def test_without_accuracy_the_lowest_loss_leads(fake):
     fake.job("a", accuracy=False, level=0.9)
     fake.job("b", accuracy=False, level=0.99)

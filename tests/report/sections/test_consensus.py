@@ -85,7 +85,7 @@ def test_worst_and_best_node_of_all_jobs_by_hand(fake):
     assert (loss.worst, loss.best) == pytest.approx((0.7, 0.2))
 
 
-def test_the_headline_and_the_row_tell_of_the_nodes(fake):
+def test_the_headline_and_the_row_name_the_nodes(fake):
     graded(fake, means=(0.5,), worst=(0.3,), best=(0.6,))
     reached = "50.0 %, mean over 4 nodes (worst 30.0 %, best 60.0 %)"
     assert (
@@ -96,7 +96,7 @@ def test_the_headline_and_the_row_tell_of_the_nodes(fake):
     assert cell.note.replace(UNBROKEN, " ") == f"validation {reached}"
 
 
-def test_the_headline_tells_of_the_best_run_only(fake):
+def test_the_headline_shows_the_nodes_of_the_best_run_only(fake):
     fake.gossip("dsgd", level=0.5), fake.job("allreduce", level=0.99)
     assert "nodes" not in said(fake)
     assert columns(fake)["test accuracy"]["allreduce"].note == ""

@@ -1,8 +1,11 @@
-"""FLOP/s on the page: mean over all training tasks, and only where the FLOPs of training are known; the hardware of hosts."""
+"""FLOP/s where the FLOPs of training are known, the hardware of hosts, and the weights to which the figures belong."""
 
+import pandas as pd
 import pytest
+from helpers.html_page import check
 
-from nnlo_lib.report.sections.origin import provenance_facts, trained_models
+from nnlo_lib.report.sections.origin import provenance_facts, published_weights_sentence, trained_models
+from nnlo_lib.report.sections.predictions import consensus_table
 from nnlo_lib.report.tables import load_jobs
 
 FLOPS = {"forward": 2_000_000, "backward": 4_000_000}
@@ -12,12 +15,8 @@ def trained(fake, run, *speeds, training=None, problem="classification", transpo
     """Write one job per speed, in samples per second."""
     parallel = {"ranks": 2, "transport": transport}
     config = {"algorithm": {"name": run}, "parallel": parallel, "problem": {"name": problem}}
-    model = {
-        "name": "m",
-        "parameters": 40,
-        "layers": [],
-        "flops": FLOPS | ({"training": training} if training else {}),
-    }
+    flops = FLOPS | ({"training": training} if training else {})
+    model = {"name": "m", "parameters": 40, "layers": [], "flops": flops}
     for seed, speed in enumerate(speeds, 1):
         fake.change(fake.job(run, seed, config=config), samples_per_second=speed, model=model)
 
@@ -67,3 +66,37 @@ def test_each_hardware_is_named_with_its_host_once(fake):
     facts = dict(provenance_facts(load_jobs(fake.folders)))
     text = "Processor X, 8 threads of 2 ranks on 8 of 64 cores, 256 GB memory, 2 × H200"
     assert facts["hardware"].replace("\u00a0", " ") == f"n1: {text}; n2: {text}"
+
+
+CONFIG = {
+    "algorithm": {"name": "a"},
+    "parallel": {"ranks": 2},
+    "metrics": [],
+    "train": {"restore_best": "val_loss"},
+}
+
+
+def test_the_step_and_epoch_of_restored_weights_are_said(fake, report):
+    fake.job("b")
+    assert published_weights_sentence(load_jobs(fake.folders)) == ""
+    for seed, step in ((1, 41 * 3), (2, 50)):
+        folder = fake.job("a", seed, config=CONFIG)
+        fake.change(folder, published_step=step)
+    within = {"epoch": [1], "step": [50], "seconds": [0.3], "val_loss": [0.01]}
+    pd.DataFrame(within).to_csv(folder / "validations.csv", index=False)
+    text = check(report(fake)).text
+    assert (
+        "of a are of the weights with the best val_loss (train.restore_best): after step 123 (epoch 3 of 20) and "
+        "step 50 (epoch 1.22 of 20)." in text
+    )
+    assert "after the last epoch" not in text
+
+
+def test_distances_of_the_nodes_are_those_of_the_published_models(fake):
+    """The distance of the synthetic nodes is 1 / epoch; of weights from within an epoch, it is unknown."""
+    folder = fake.gossip("dsgd")
+    fake.change(folder, published_step=41 * 4)
+    found = consensus_table(load_jobs(fake.folders), {})
+    assert found.rows["dsgd"][found.headings.index("distance to mean")] == "0.2500"
+    fake.change(folder, published_step=41 * 4 + 7)
+    assert "distance to mean" not in consensus_table(load_jobs(fake.folders), {}).headings
