@@ -53,11 +53,9 @@ def add_experiment_arguments(parser: argparse.ArgumentParser, is_required: bool 
 def add_launcher_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option for the command that starts MPI ranks."""
     parser.add_argument(
-        "--launcher",
-        type=_launcher,
-        default="mpiexec",
+        "--launcher", type=_launcher, default="mpiexec",
         help="command that starts N MPI ranks with -n N; default: %(default)s",
-    )
+    )  # fmt: skip
 
 
 def _launcher(command: str) -> str:

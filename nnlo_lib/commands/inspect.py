@@ -33,11 +33,10 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the experiment file."""
     add_experiment_arguments(parser)
     parser.add_argument(
-        "--profile",
-        choices=["slurm", "lsf"],
+        "--profile", choices=["slurm", "lsf"],
         help="slurm: also ask this site's Slurm whether it accepts the jobs, and refuse paths that it cannot use; "
         "lsf: also print what the jobs ask of LSF",
-    )
+    )  # fmt: skip
 
 
 def run_check(options: argparse.Namespace) -> None:
@@ -159,14 +158,10 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         help="allow that saved torch networks (.pt, .pt2) run their code when they are read, as model.trust does",
     )
     parser.add_argument(
-        "--time",
-        type=_positive,
-        nargs="?",
-        const=20,
-        metavar="ITERATIONS",
+        "--time", type=_positive, nargs="?", const=20, metavar="ITERATIONS",
         help="instead of the layers, print the median time of a training iteration on one rank, with made-up samples, "
         "without data loading and exchanges; 20 iterations without a number",
-    )
+    )  # fmt: skip
 
 
 def _positive(text: str) -> int:

@@ -47,11 +47,9 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of a finished run (results/<experiment>/<run>/seed-<s>), or a weights file",
     )
     parser.add_argument(
-        "--experiment",
-        dest="file",
-        metavar="FILE",
+        "--experiment", dest="file", metavar="FILE",
         help="experiment file: for a weights file, model, data, problem and metrics; for a folder, only its data",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
         help="set a key of the experiment file or, without one, a key of the folder's data, such as "
@@ -98,11 +96,9 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("output", type=Path, help="file to write, with the suffix .npz")
     parser.add_argument(
-        "--order",
-        choices=["NHWC", "NCHW"],
-        default="NHWC",
+        "--order", choices=["NHWC", "NCHW"], default="NHWC",
         help="order of the axes, as PyDTNN's option --tensor_format; default: %(default)s",
-    )
+    )  # fmt: skip
     _add_trust_argument(parser)
 
 

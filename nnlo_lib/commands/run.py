@@ -43,11 +43,10 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     add_experiment_arguments(parser)
     add_launcher_argument(parser)
     parser.add_argument(
-        "--replay",
-        action="store_true",
+        "--replay", action="store_true",
         help="recompute each decision of a previous search from the results then known, without training, "
         "and print the decisions that differ",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--executor", default="local", choices=["local", "mpi", "submitit"],
         help="local: processes on this machine; mpi: one MPI allocation, in which rank 0 coordinates and rank groups train; "

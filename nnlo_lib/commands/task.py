@@ -72,11 +72,9 @@ def add_convert_arguments(parser: argparse.ArgumentParser) -> None:
         "--dataset", required=True, help="name of the data set in the catalog, such as mnist, or of your own"
     )
     parser.add_argument(
-        "--raw",
-        required=True,
-        type=Path,
+        "--raw", required=True, type=Path,
         help="folder of the fetched or your own files, such as data/mnist/raw",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--target", required=True, type=Path, help="folder of the store, such as data/mnist/hdf5-0a1b2c3d4e5f"
     )
@@ -182,12 +180,9 @@ def _add_launch_arguments(parser: argparse.ArgumentParser, attempt: int | None) 
     add_launcher_argument(parser)
     parser.add_argument("--attempt", type=int, default=attempt, help="number of Snakemake's attempt, from 1")
     parser.add_argument(
-        "--on-preemption",
-        type=_preemption_policy,
-        choices=PREEMPTION_POLICIES,
-        default="exit",
+        "--on-preemption", type=_preemption_policy, choices=PREEMPTION_POLICIES, default="exit",
         help="action in a batch job after the ranks have saved: see profiles/slurm; default: %(default)s",
-    )
+    )  # fmt: skip
 
 
 def _preemption_policy(text: str) -> str:
@@ -222,12 +217,9 @@ def add_aggregate_arguments(parser: argparse.ArgumentParser) -> None:
         "--comparisons", type=Path, help="table of the differences between runs to write: comparisons.csv"
     )
     parser.add_argument(
-        "folders",
-        type=Path,
-        nargs="+",
-        metavar="JOB_FOLDER",
+        "folders", type=Path, nargs="+", metavar="JOB_FOLDER",
         help="folder of a job: results/<experiment>/<run>/seed-<s>[/fold-<k>]",
-    )
+    )  # fmt: skip
 
 
 def run_aggregate(options: argparse.Namespace) -> None:
@@ -253,20 +245,13 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
         "--search", type=Path, help="results/<experiment>/search, if the experiment has a search"
     )
     parser.add_argument(
-        "--failed",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="JOB_FOLDER",
+        "--failed", type=Path, action="append", default=[], metavar="JOB_FOLDER",
         help="folder of a job without results, which the page names; may be repeated",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "folders",
-        type=Path,
-        nargs="*",
-        metavar="JOB_FOLDER",
+        "folders", type=Path, nargs="*", metavar="JOB_FOLDER",
         help="folder of a job: results/<experiment>/<run>/seed-<s>[/fold-<k>]",
-    )
+    )  # fmt: skip
     # `run` has only the options, and argparse cannot express the two valid combinations.
     parser.set_defaults(error=parser.error)
 

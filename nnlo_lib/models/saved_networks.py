@@ -23,10 +23,7 @@ KERAS_SUFFIXES = (".h5", ".hdf5")
 PYDTNN_SUFFIX = ".npz"
 SHOWN = 5  # maximum number of names in an error message
 # Index of the argument of an operation that switches between training and evaluation.
-SWITCHES = {
-    "batch_norm": 5,
-    "dropout": 2,
-}
+SWITCHES = {"batch_norm": 5, "dropout": 2}
 
 
 def load_torch_network(path: str) -> nn.Module:
@@ -311,11 +308,8 @@ class StateGuard:
                 return f"forward() assigns a new tensor to the buffer {name}; change the buffer in place (self.{name}.copy_(...)), so that checkpoints hold it"
         for name, tensor in self._from_code().items():
             if name in self._fixed and not torch.equal(tensor, self._fixed[name]):
-                kind = (
-                    "parameter without gradient"
-                    if isinstance(tensor, nn.Parameter)
-                    else "buffer with persistent=False"
-                )
+                frozen = isinstance(tensor, nn.Parameter)
+                kind = "parameter without gradient" if frozen else "buffer with persistent=False"
                 return f"a training step changes {name}, a {kind}, which checkpoints do not hold; make it a buffer (register_buffer)"
         return ""
 

@@ -291,17 +291,11 @@ def simplecnn(
     channels, height, width = image_shape(shape, 2 if padding else 6, "simplecnn")
     lost = 4 * (1 - padding)
     return nn.Sequential(
-        nn.Conv2d(channels, 4, 3, padding=padding),
-        nn.ReLU(),
-        nn.Conv2d(4, 8, 3, padding=padding),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(8 * ((height - lost) // 2) * ((width - lost) // 2), 128),
-        nn.ReLU(),
-        nn.Dropout(dropout),
+        nn.Conv2d(channels, 4, 3, padding=padding), nn.ReLU(),
+        nn.Conv2d(4, 8, 3, padding=padding), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(8 * ((height - lost) // 2) * ((width - lost) // 2), 128), nn.ReLU(), nn.Dropout(dropout),
         nn.Linear(128, classes),
-    )
+    )  # fmt: skip
 
 
 def theanompi_cifar10(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Module:

@@ -80,11 +80,6 @@ def conv(
     channels, *sides = image_shape(shape, kernel + 1, "dinno_conv")
     height, breadth = ((side - kernel + 1) // 2 for side in sides)
     return nn.Sequential(
-        nn.Conv2d(channels, filters, kernel),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(filters * height * breadth, width),
-        nn.ReLU(),
-        nn.Linear(width, classes),
-    )
+        nn.Conv2d(channels, filters, kernel), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(),
+        nn.Linear(filters * height * breadth, width), nn.ReLU(), nn.Linear(width, classes),
+    )  # fmt: skip

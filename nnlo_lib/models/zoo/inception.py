@@ -53,11 +53,10 @@ def googlenet(
     last = nn.Sequential(
         four[4], nn.MaxPool2d(2, 2, ceil_mode=True), *five, *classifier(1024, classes, dropout)
     )
-    if auxiliary:
-        return he_normal(
-            Auxiliary(parts, [_googlenet_head(512, classes), _googlenet_head(528, classes)], last)
-        )
-    return he_normal(nn.Sequential(*parts, last))
+    if not auxiliary:
+        return he_normal(nn.Sequential(*parts, last))
+    heads = [_googlenet_head(inputs, classes) for inputs in (512, 528)]
+    return he_normal(Auxiliary(parts, heads, last))
 
 
 def _googlenet_stem(shape: Shape) -> list[nn.Module]:

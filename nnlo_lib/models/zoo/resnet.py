@@ -158,12 +158,9 @@ class Wide(nn.Module):
         super().__init__()
         self.before = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU())
         self.body = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(outputs),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
-        )
+            nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
+            nn.Dropout(dropout), nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False),
+        )  # fmt: skip
         self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else None
 
     def forward(self, inputs: Tensor) -> Tensor:
