@@ -12,8 +12,7 @@ from nnlo_lib.batch import BatchJob
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.data.loading.loader import Batch, BatchLoader
 from nnlo_lib.data.store.staging import StagingJob
-from nnlo_lib.problems.base import Problem
-from nnlo_lib.problems.base import build_problem as build_problem
+from nnlo_lib.problems.base import Problem, build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.optimizers.factory import attach_optimizers, clip_weights

@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nnlo_lib.algorithms.base import SampleShare
-from nnlo_lib.algorithms.factory import build_algorithm as build_algorithm
+from nnlo_lib.algorithms.factory import build_algorithm
 from nnlo_lib.checkpoint.checkpointer import Checkpointer
 from nnlo_lib.core.errors import CheckpointNotSavedError
 from nnlo_lib.core.failpoints import failpoint

@@ -24,8 +24,7 @@ from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, manifest_f
 from nnlo_lib.data.store.shard import write_shard
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.data.training_moments import with_moments
-from nnlo_lib.problems.base import Problem, regularization_loss
-from nnlo_lib.problems.base import build_problem as build_problem
+from nnlo_lib.problems.base import Problem, build_problem, regularization_loss
 from nnlo_lib.problems.gan import fixed_noise
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.state.finished_run import FinishedRun

@@ -17,18 +17,14 @@ from nnlo_lib.algorithms.base import Algorithm
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.core.errors import InvariantError, UserError
 from nnlo_lib.core.failpoints import failpoint
-from nnlo_lib.problems.base import Problem
 from nnlo_lib.state.training_records import JsonlTable
 from nnlo_lib.train.callback import AlgorithmHooks, Callbacks
-from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
 from nnlo_lib.train.evaluation.evaluate import Batches, evaluation_batches, evaluation_sums
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.optimizers.schedules import LearningRateSchedule
 from nnlo_lib.train.rank_context import RankContext
-from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica
-from nnlo_lib.train.replica.stacked_replicas import ReplicaStack
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.training_state import TrainingState
 from nnlo_lib.train.validation_arrays import ValidationArrays
@@ -64,9 +60,7 @@ class Evaluator:
         self._context, self._state, self._recorder = context, state, recorder
         self._lr_schedule, self._callbacks = lr_schedule, callbacks
         self._call = AlgorithmHooks(context.replica, callbacks)
-        self._validation = Validation(
-            context.data, context.preprocessor, context.problem, context.comm, recorder.nodes, stop
-        )
+        self._validation = Validation(context, recorder.nodes, stop)
         self._arrays = ValidationArrays(context, state.algorithm, recorder.journal)
 
     def is_due(self) -> bool:
@@ -140,7 +134,7 @@ class Evaluator:
 
     def published_metrics(self) -> dict[str, float]:
         """Return the validation metrics of the model to publish, which all ranks have loaded."""
-        return self._validation.measure_shared_model(self._context.replica)
+        return self._validation.measure_shared_model()
 
     def _update_best_and_stopping(self, step: int) -> None:
         """Copy the weights if the validation at `step` is the best; set `over` if it ends the training."""
@@ -189,8 +183,8 @@ class Evaluator:
             done = position.index / context.loader.steps_per_epoch
             # An integer at the end of an epoch, so that the tables show 3 and not 3.0.
             epochs = position.epoch + (done if done % 1 else int(done))
-            return self._validation.measure_each_model(context.replica, epochs, context.stack)
-        return self._validation.measure_shared_model(context.replica)
+            return self._validation.measure_each_model(epochs)
+        return self._validation.measure_shared_model()
 
     def _row(self) -> dict[str, Any]:
         return {
@@ -219,65 +213,56 @@ class Validation:
         stop: returns True if this rank has to stop.
     """
 
-    def __init__(
-        self,
-        data: TrainingData,
-        tensors: Preprocessor,
-        problem: Problem,
-        comm: Communicator,
-        nodes: JsonlTable,
-        stop: Callable[[], bool] = bool,
-    ) -> None:
-        self._data, self._tensors, self._problem = data, tensors, problem
-        self._comm, self._nodes, self._stop = comm, nodes, stop
+    def __init__(self, context: RankContext, nodes: JsonlTable, stop: Callable[[], bool] = bool) -> None:
+        self._context, self._nodes, self._stop = context, nodes, stop
         self._interrupted = False
 
-    def measure_shared_model(self, replica: Replica) -> dict[str, float]:
+    def measure_shared_model(self) -> dict[str, float]:
         """Return loss and metrics of the common model; each rank evaluates its share of the samples.
 
         Raises InterruptedValidationError on all ranks if one has to stop.
         """
-        if not len(self._data.validation_set[1]):
+        comm, problem = self._context.comm, self._context.problem
+        if not len(self._context.data.validation_set[1]):
             return {}
         # Sums in float64, not means: the shares of the ranks may differ in size.
-        sums = self._sums(replica, self._comm.rank, self._comm.size)
-        self._comm.allreduce(sums, "metrics")
-        return {f"val_{name}": value for name, value in self._problem.means(sums).items()}
+        sums = self._sums(comm.rank, comm.size)
+        comm.allreduce(sums, "metrics")
+        return {f"val_{name}": value for name, value in problem.means(sums).items()}
 
-    def measure_each_model(
-        self, replica: Replica, epoch: float, stack: ReplicaStack | None
-    ) -> dict[str, float]:
+    def measure_each_model(self, epoch: float) -> dict[str, float]:
         """Return the ranks' mean, smallest and largest loss and metrics.
 
         Args:
             epoch: number of epochs so far, with the fraction of the running one.
-            stack: replicas of all simulated ranks, if their gradients are batched; else None.
 
         Raises InterruptedValidationError on all ranks if one has to stop.
         """
-        split, samples = self._data.validation_set
+        comm, stack = self._context.comm, self._context.stack
+        split, samples = self._context.data.validation_set
         if not len(samples):
             return {}
         # A stack evaluates all replicas in one call, so all of them must be ready.
-        self._comm.barrier()
+        comm.barrier()
         if stack is None:
-            sums = self._sums(replica, 0, 1)
+            sums = self._sums(0, 1)
         else:
-            sums = stack.evaluate_replicas(epoch, split, samples)[self._comm.rank]
-        nodes = [self._problem.means(torch.tensor(each)) for each in self._comm.gather(sums.tolist())]
-        if self._comm.rank == 0:
+            sums = stack.evaluate_replicas(epoch, split, samples)[comm.rank]
+        nodes = [self._context.problem.means(torch.tensor(each)) for each in comm.gather(sums.tolist())]
+        if comm.rank == 0:
             for node, means in enumerate(nodes):
                 self._nodes.append({"epoch": epoch, "node": node, **means})
-        return summarize_nodes(nodes)
+        return _summarize_nodes(nodes)
 
-    def _sums(self, replica: Replica, first: int, every: int) -> Tensor:
-        split, samples = self._data.validation_set
-        batches = evaluation_batches(replica.module, split, samples[first::every], self._tensors)
+    def _sums(self, first: int, every: int) -> Tensor:
+        context, (split, samples) = self._context, self._context.data.validation_set
+        module = context.replica.module
+        batches = evaluation_batches(module, split, samples[first::every], context.preprocessor)
         with closing(batches):
-            sums = evaluation_sums(replica.module, self._until_stop(batches), self._problem)
+            sums = evaluation_sums(module, self._until_stop(batches), context.problem)
         # Signals reach ranks at different batches; the clocks of simulated ranks do not see this question.
-        with self._comm.outside_of_time():
-            if any(self._comm.gather(self._interrupted)):
+        with context.comm.outside_of_time():
+            if any(context.comm.gather(self._interrupted)):
                 raise InterruptedValidationError
         return sums
 
@@ -293,7 +278,7 @@ class Validation:
             yield batch
 
 
-def summarize_nodes(nodes: Sequence[dict[str, float]]) -> dict[str, float]:
+def _summarize_nodes(nodes: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return the mean, the smallest and the largest value over nodes of each metric."""
     table: dict[str, float] = {}
     for name in nodes[0]:

@@ -19,8 +19,7 @@ from nnlo_lib.config.problem import (
     RegressionConfig,
 )
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.file_lock import CACHE_VARIABLE as CACHE_VARIABLE
-from nnlo_lib.core.file_lock import UntrustedPathError, guard_torch_compiler, private_folder
+from nnlo_lib.core.file_lock import CACHE_VARIABLE, UntrustedPathError, guard_torch_compiler, private_folder
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.models.factory import Shape, build_model, input_shapes
 from nnlo_lib.models.saved_networks import load_weights
