@@ -1,6 +1,6 @@
 """Tables in the terminal: jobs, ranks, cores and hours of an experiment before its jobs are submitted; stores below data/."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from nnlo_lib.config import Experiment
@@ -40,26 +40,23 @@ def _row(plan: Plan, name: str) -> tuple[str, ...]:
     run, jobs = plan.runs[name], sum(job.run == name for job in plan.jobs)
     resources = RunResources(run)
     hours = jobs * resources.runtime_min / 60
+    pace = _pace(ExperimentPaths(plan.experiment.name).run_folder(name))
+    measured = duration_text(pace.seconds(jobs, jobs * run.train.epochs)) if pace else "-"
     return (
         name, str(jobs), str(run.parallel.ranks), str(resources.cores), str(resources.gpus), f"{hours:.4g} h",
-        f"{hours * resources.cores:.4g}", _measured(plan, name, jobs),
+        f"{hours * resources.cores:.4g}", measured,
     )  # fmt: skip
-
-
-def _measured(plan: Plan, name: str, jobs: int) -> str:
-    pace = _pace(finished_runs(ExperimentPaths(plan.experiment.name).run_folder(name)))
-    return duration_text(pace.seconds(jobs, jobs * plan.runs[name].train.epochs)) if pace else "-"
 
 
 def _slowest_pace(experiment: Experiment) -> Pace | None:
     """Return the pace of the slowest finished run, including the search's best run, or None."""
-    paces = [_pace(finished_runs(folder)) for folder in ExperimentPaths(experiment.name).run_folders()]
-    return max((pace for pace in paces if pace), key=lambda pace: pace.epoch_s, default=None)
+    paces = filter(None, map(_pace, ExperimentPaths(experiment.name).run_folders()))
+    return max(paces, key=lambda pace: pace.epoch_s, default=None)
 
 
-def _pace(runs: Iterable[FinishedRun]) -> Pace | None:
-    """Return the mean pace over finished tasks in seconds of the wall clock; None without measured seconds."""
-    done = [(run, times) for run in runs if run.epochs and (times := _startup_and_rest(run))]
+def _pace(folder: Path) -> Pace | None:
+    """Return the mean pace over a run's finished tasks, in seconds of the wall clock; None without measured seconds."""
+    done = [(run, times) for run in finished_runs(folder) if run.epochs and (times := _startup_and_rest(run))]
     epochs = sum(run.epochs for run, _ in done)
     if not epochs:
         return None
