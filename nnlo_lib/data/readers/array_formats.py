@@ -1,11 +1,12 @@
 """Formats of array files: access by row range to HDF5, NPY and NPZ, and checks of the shapes and types they declare."""
 
+import importlib
 import io
 import math
 import struct
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -13,11 +14,16 @@ from typing import Any, cast
 import h5py
 import numpy as np
 
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.gzip_content import CONTENT_CHUNK_BYTES, DEFLATE_LIMIT
 from nnlo_lib.data.readers.base import Array
 
 BLOCK_BYTES = 1 << 22  # small beside a shard; files are not read faster in larger blocks
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# Filters of HDF5 that plugins provide, by their registered number.
+PLUGIN_FILTERS = {
+    307: "bzip2", 32001: "Blosc", 32004: "LZ4", 32008: "bitshuffle", 32013: "ZFP", 32015: "Zstandard", 32026: "Blosc2",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,21 @@ def refuse_external_storage(dataset: Any) -> None:
         )
 
 
+def _refuse_missing_filters(dataset: Any) -> None:
+    """Raise UserError if an array is compressed by a filter that neither HDF5 nor an installed hdf5plugin has."""
+    created = dataset.id.get_create_plist()
+    for code in (created.get_filter(number)[0] for number in range(created.get_nfilters())):
+        if not h5py.h5z.filter_avail(code):
+            with suppress(ImportError):
+                importlib.import_module("hdf5plugin")  # whose import registers its filters
+        if not h5py.h5z.filter_avail(code):
+            raise UserError(
+                f"{dataset.file.filename}: {dataset.name} is compressed by filter {code} "
+                f"({PLUGIN_FILTERS.get(code, 'not registered')}), which this installation of HDF5 lacks; "
+                "pip install hdf5plugin, or write the array again with gzip"
+            )
+
+
 def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]:
     """Yield the arrays of a group sorted by name, as in NNLO's H5Data.
 
@@ -123,6 +144,7 @@ def _kind_of(dataset: Any) -> ArrayHeader:
             f"{dataset.name} is a virtual dataset, which is not supported: list its source files instead"
         )
     refuse_external_storage(dataset)
+    _refuse_missing_filters(dataset)
     kind, item = ArrayHeader(dataset.shape or (), dataset.dtype), dataset.id.get_type().get_size()
     declared = math.prod(kind.shape) * item
     stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)

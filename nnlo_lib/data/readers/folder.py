@@ -219,12 +219,24 @@ def _prefixes(folder: Path, listing: Listing) -> dict[str, str]:
     names = _split_names(listing)
     if not names:
         return {"train": ""}
+    others = [name for name in listing.folders if name not in names]
+    with_images = [name for name in others if _has_image(folder / name)] if len(names) == 1 else []
+    # A single folder, such as `extra`, is left out with a note; several look like classes.
+    if len(with_images) > 1:
+        raise UserError(
+            f"{folder}: the folder {names[0]} is taken for a split because of its name, but {', '.join(with_images)} "
+            f"beside it have images, too; if it is a class, rename it, such as class-{names[0]}; {LAYOUT}"
+        )
     prefixes = {SPLITS[name.lower()]: f"{name}/" for name in names}
     if "train" not in prefixes or len(prefixes) < len(names):
         raise UserError(f"{folder}: the folders {' and '.join(names)} are not a set of splits; {LAYOUT}")
     if "test" not in prefixes and "validation" in prefixes:
         prefixes["test"] = prefixes.pop("validation")
     return prefixes
+
+
+def _has_image(folder: Path) -> bool:
+    return any(name.lower().endswith(IMAGE_SUFFIXES) for *_, files in os.walk(folder) for name in files)
 
 
 def _split_listings(
@@ -239,6 +251,13 @@ def _split_listings(
             len(files) for *_, files in os.walk(root / name)
         )
     listings = {split: Listing.of(root / prefix, skipped) for split, prefix in prefixes.items()}
+    for split, prefix in prefixes.items():
+        if split != "train" and not listings[split].folders:
+            count = len(listings[split].images)
+            raise UserError(
+                f"{root / prefix}: {f'{count:,} images, but' if count else 'empty,'} no folder of a class; sort images into "
+                f"{root / prefix}/<class>/, or remove the folder; {LAYOUT}"
+            )
     skipped[OUTSIDE] += sum(len(each.images) for each in listings.values())
     return listings
 

@@ -18,7 +18,13 @@ from typing import Any, cast
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.gzip_content import DEFLATE_LIMIT, is_gzip, open_at, open_decompressed
+from nnlo_lib.data.fetch.gzip_content import (
+    CONTENT_CHUNK_BYTES,
+    DEFLATE_LIMIT,
+    is_gzip,
+    open_at,
+    open_decompressed,
+)
 from nnlo_lib.data.readers.base import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
 
 # Code in the header and type of the values, by the last word of the file name.
@@ -73,6 +79,18 @@ class IdxFile:
             np.frombuffer(values, self.dtype).astype(native, copy=False).reshape(end - start, *self.shape[1:])
         )
 
+    def lowest(self) -> int:
+        """Return the lowest value in the file, 1 if there is none above; `records` reads on where it was."""
+        with open_decompressed(self.path) as stream:
+            stream.read(self.header)
+            blocks = iter(partial(stream.read, CONTENT_CHUNK_BYTES), b"")
+            size = self.dtype.itemsize
+            lowest = (
+                np.frombuffer(block[: len(block) // size * size], self.dtype).min(initial=1)
+                for block in blocks
+            )
+            return int(min(lowest, default=1))
+
 
 def open_idx(path: Path, dimensions: int, kind: str = "ubyte") -> IdxFile:
     """Return the IDX file of `kind`, a key of TYPES. Raises UserError if its header is wrong or does not fit the size."""
@@ -98,7 +116,9 @@ def open_idx(path: Path, dimensions: int, kind: str = "ubyte") -> IdxFile:
 def read(folder: Path, shard_size: int) -> DatasetContents:
     """Return the contents of the four files of an MNIST-like set; (n, height, width) become (n, 1, height, width)."""
     units = [unit for split, prefix in SPLITS.items() for unit in _units(folder, split, prefix, shard_size)]
-    return DatasetContents(tuple(units))
+    # The letters of EMNIST are counted from 1; a class 0 without a sample would be learned, too.
+    labels = [_find(folder, prefix, "labels", "idx1-ubyte") for prefix in SPLITS.values()]
+    return DatasetContents(tuple(units), first_class=max(0, min(each.lowest() for each in labels)))
 
 
 def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[ConversionUnit]:
@@ -133,7 +153,15 @@ def _find(folder: Path, prefix: str, content: str, usual: str) -> IdxFile:
     found = {path.name.removesuffix(".gz"): path for path in paths if pattern.fullmatch(path.name)}
     if not found:
         name = f"{prefix.partition('|')[0]}-{content}-{usual}.gz"
-        raise UserError(f"{folder / name}: file not found; fetch it with scripts/fetch.py")
+        others = [path.name for path in paths if "idx" in path.name]
+        raise UserError(
+            f"{folder / name}: file not found; "
+            + (
+                f"rename the file with this content: {', '.join(others)}"
+                if others
+                else "fetch it with scripts/fetch.py"
+            )
+        )
     if len(found) > 1:
         raise UserError(f"{folder}: several files of one kind: {', '.join(found)}; keep one of the files")
     (path,) = found.values()

@@ -6,8 +6,9 @@ Files are found by the names of ImageNet and TensorFlow Datasets, like train-000
 import glob
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -26,6 +27,7 @@ FILE_NAME = re.compile(
     r"-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<after>(?:\.tfrec\w*)?(?:\.gz)?)"
 )
 EXAMPLES = "train-00000-of-01024 or imagenet2012-train.tfrecord-00000-of-01024"
+SMALLEST_BYTES = 64  # no record with an image is as short, but gzip's file without content is
 LABELS = range(1 << 15)  # labels are stored as int16, as in PyDTNN
 Patterns = Mapping[str, str | None]  # pattern of the files of each split
 Value = TypeVar("Value")
@@ -62,7 +64,7 @@ def read(
         on_corrupt: raise an error for a corrupt record, or skip it.
     """
     sample = partial(_sample, image_key, label_key, resize, size, colour)
-    files = find_files(folder, {"train": train, "validation": validation, "test": test})
+    files = _with_records(find_files(folder, {"train": train, "validation": validation, "test": test}))
     units = [
         ConversionUnit(
             name.partition("/")[0],
@@ -78,6 +80,31 @@ def read(
     return DatasetContents(
         tuple(units), inputs=("x",), labels="y", first_class=first_class, class_names=names
     )
+
+
+def _with_records(files: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the files without those that hold no record, which writers of many shards leave; print their names.
+
+    The files of a split that has no record at all remain: their conversion names them.
+    """
+    empty = {
+        name
+        for name, path in files.items()
+        if path.stat().st_size < SMALLEST_BYTES and next(read_records(path), None) is None
+    }
+    splits = {name.partition("/")[0] for name in files.keys() - empty}
+    left_out = sorted(name for name in empty if name.partition("/")[0] in splits)
+    if left_out:
+        _print_once(
+            f"files without a record are left out: {', '.join(str(files[name]) for name in left_out)}"
+        )
+    return {name: path for name, path in files.items() if name not in left_out}
+
+
+@cache
+def _print_once(text: str) -> None:
+    # The files are found several times: for the name of the store, for the shards, and to notice changes.
+    print(text, file=sys.stderr)
 
 
 def _block(path: Path, sample: "partial[tuple[Pixels, int]]", first_class: int, skip: bool) -> SampleBlock:

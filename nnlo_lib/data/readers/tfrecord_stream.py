@@ -26,6 +26,20 @@ NUMBERS = {
 }
 # Codes of FieldDescriptorProto.Type and of FieldDescriptorProto.Label.
 MESSAGE, OPTIONAL, REPEATED = 11, 1, 3
+# First bytes of files of other formats, some of which TensorFlow and TensorFlow Datasets write, too.
+OTHER_FORMATS = {
+    b"BZh": "compressed by bzip2",
+    b"\xfd7zXZ": "compressed by xz",
+    b"\x28\xb5\x2f\xfd": "compressed by Zstandard",
+    b"\x78\x01": "compressed by ZLIB",
+    b"\x78\x5e": "compressed by ZLIB",
+    b"\x78\x9c": "compressed by ZLIB",
+    b"\x78\xda": "compressed by ZLIB",
+    b"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f": "an ArrayRecord file",
+    b"\x89HDF": "an HDF5 file",
+    b"PAR1": "a Parquet file",
+    b"PK\x03\x04": "a ZIP archive",
+}
 
 
 class RecordError(ValueError):
@@ -39,7 +53,7 @@ class RecordError(ValueError):
 def read_records(path: Path) -> Iterator[tuple[int, int, bytes | RecordError]]:
     """Yield (number, byte offset, data) of each record, with a RecordError in place of damaged data.
 
-    The offset counts decompressed bytes. Raises UserError if the file cannot be read.
+    The offset counts decompressed bytes. Raises UserError if the file cannot be read, or has another format.
     """
     offset = number = 0
     try:
@@ -57,10 +71,20 @@ def read_records(path: Path) -> Iterator[tuple[int, int, bytes | RecordError]]:
 
 
 def _is_compressed(path: Path) -> bool:
-    """Return True if the file starts like gzip and not like a record, whose length can be the same bytes."""
+    """Return True for gzip. Raises UserError if the file has another format.
+
+    A file that starts like a record is one, because the length of a record can be the first bytes of any format.
+    """
     with path.open("rb") as file:
         start = file.read(HEADER)
-    return start.startswith(GZIP_MAGIC) and start[8:] != struct.pack("<I", _masked_crc(start[:8]))
+    if start[8:] == struct.pack("<I", _masked_crc(start[:8])):
+        return False
+    found = next((text for magic, text in OTHER_FORMATS.items() if start.startswith(magic)), None)
+    if found is None and ".array_record" in path.name:
+        found = "an ArrayRecord file"
+    if found:
+        raise UserError(f"{path}: {found}; write TFRecords, uncompressed or compressed by gzip")
+    return start.startswith(GZIP_MAGIC)
 
 
 def _record(file: BinaryIO, left: int) -> bytes | RecordError | None:

@@ -182,3 +182,20 @@ def test_memory_is_that_of_the_rows_whatever_the_file(tmp_path, save, limit):
     array.rows(70_000, 70_100)
     assert tracemalloc.get_traced_memory()[1] < limit  # the whole array has 64 MB
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("code", "name"), [(32015, "Zstandard"), (32001, "Blosc"), (32004, "LZ4"), (40000, "not registered")]
+)
+def test_a_missing_filter_of_hdf5_is_named(tmp_path, code, name):
+    with h5py.File(tmp_path / "packed.h5", "w") as file:
+        created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        created.set_chunk((10, 4))
+        created.set_filter(code, h5py.h5z.FLAG_OPTIONAL, (3,))
+        space = h5py.h5s.create_simple((40, 4))
+        array = h5py.h5d.create(file.id, b"features", h5py.h5t.NATIVE_FLOAT, space, created)
+        array.write_direct_chunk((0, 0), bytes(160), 0)
+    with pytest.raises(
+        UserError, match=rf"packed\.h5: /features is compressed by filter {code} \({name}\), .*hdf5plugin"
+    ):
+        find_arrays(tmp_path / "packed.h5", "features")

@@ -217,3 +217,22 @@ def test_a_flipped_bit_of_a_compressed_file_is_named_or_harmless(tmp_path):
             assert b"".join(values) == bytes(range(30))
     assert all(named)
     assert len(named) > 200
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_labels_from_1_are_the_first_class(tmp_path, pack):
+    """EMNIST counts its letters from 1."""
+    for prefix in ("train", "t10k"):
+        (tmp_path / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx((3, 2, 3), range(18))))
+        suffix = "" if pack is bytes else ".gz"
+        (tmp_path / f"{prefix}-labels-idx1-ubyte{suffix}").write_bytes(pack(idx((3,), [3, 1, 2])))
+    assert read("idx", tmp_path, 9, {}).first_class == 1
+
+
+def test_a_file_under_another_name_is_named(tmp_path):
+    write_set(tmp_path)
+    (tmp_path / "train-images-idx3-ubyte").rename(tmp_path / "letters-train-images-idx3-ubyte")
+    with pytest.raises(
+        UserError, match=r"file not found; rename the file with this content: letters-train-images-idx3-ubyte"
+    ):
+        read("idx", tmp_path, 9, {})

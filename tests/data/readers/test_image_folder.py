@@ -221,6 +221,15 @@ REFUSED = {
     "an empty class in train": ({"train": COLOURS}, ["train/dog"], (), "train/dog: no image found"),
     "an empty class in test": ({"train": COLOURS}, ["test/ant"], (), "test/ant: no image found"),
     "a class of the test alone": ({"train": COLOURS, "test": ["eel"]}, [], (), "test: the class eel does not exist in train"),
+    "a flat validation": (
+        {"train": COLOURS}, [], ("val/1.png", "../one.png"), "val: 1 images, but no folder of a class; sort images into .*val/<class>/",
+    ),
+    "a flat test": ({"train": COLOURS, "val": COLOURS}, [], ("test/1.png", "../one.png"), "test: 1 images, but no folder of a class"),
+    "an empty validation": ({"train": COLOURS}, ["val"], (), "val: empty, no folder of a class; .*or remove the folder"),
+    "a class that is named as a split": (
+        {"": ["car", "plane"], "train": ["diesel", "steam"]}, [], (),
+        "the folder train is taken for a split because of its name, but car, plane beside it have images, too; .*rename it, such as class-train",
+    ),
     "one class in train": ({"train": ["ant"]}, [], (), rf"only one class of images found \(ant\); {LAYOUT}"),
     "splits in classes": (
         {"ant": ["Train", "Test"], "bee": ["Train", "Test"]}, [], (),

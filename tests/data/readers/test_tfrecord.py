@@ -1,10 +1,13 @@
 """TFRecords: PyDTNN's ImageNet pixel by pixel, files of TensorFlow Datasets and of users, and damage."""
 
+import bz2
 import gzip
 import hashlib
 import io
+import lzma
 import struct
 import tracemalloc
+import zlib
 
 import google_crc32c
 import numpy as np
@@ -402,3 +405,42 @@ def test_patterns_of_the_user(tmp_path, monkeypatch):
     data = {"dataset": "mine", "source": str(tmp_path), "reader": reader}
     plan = Plan.of(Experiment.model_validate({"data": data}))
     assert list(plan.shards.values()) == [names], "the jobs of the workflow convert these"
+
+
+@pytest.mark.parametrize("empty", [b"", gzip.compress(b"")])
+def test_files_without_a_record_are_left_out_with_a_note(tmp_path, capsys, empty):
+    """Beam and TensorFlow's writers of many shards leave empty ones."""
+    write_tfds(tmp_path, {"train": (2, 3), "test": (1, 2)})
+    for index in range(2):
+        (tmp_path / f"digits-train.tfrecord-{index:05d}-of-00002").rename(
+            tmp_path / f"digits-train.tfrecord-{index:05d}-of-00003"
+        )
+    (tmp_path / "digits-train.tfrecord-00002-of-00003").write_bytes(empty)
+    assert labels_of(tmp_path) == {"train": [0, 1, 2, 3, 4, 5], "test": [0, 1]}
+    assert "files without a record are left out" in capsys.readouterr().err
+    (tmp_path / "digits-test.tfrecord-00000-of-00001").write_bytes(empty)
+    with pytest.raises(UserError, match=r"digits-test.*no usable record \(the file is empty\)"):
+        labels_of(tmp_path)
+
+
+FORMATS = {
+    "ZLIB": (zlib.compress(sample()), "compressed by ZLIB"),
+    "bzip2": (bz2.compress(sample()), "compressed by bzip2"),
+    "xz": (lzma.compress(sample()), "compressed by xz"),
+    "Zstandard": (b"\x28\xb5\x2f\xfd" + bytes(60), "compressed by Zstandard"),
+    "Parquet": (b"PAR1" + bytes(60), "a Parquet file"),
+}
+
+
+@pytest.mark.parametrize(("content", "text"), FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("on_corrupt", ["error", "skip"])
+def test_files_of_another_format_are_named(tmp_path, content, text, on_corrupt):
+    with pytest.raises(UserError, match=f"train-00000-of-00001: {text}; write TFRecords"):
+        one_file(tmp_path, content, on_corrupt=on_corrupt)
+
+
+def test_a_record_whose_length_looks_like_another_format_is_a_record(tmp_path):
+    """The length of a record is the first bytes of the file, here of ZLIB's."""
+    data = bytes(0x9C78)
+    (tmp_path / "train-00000-of-00001").write_bytes(record(data))
+    assert [content for _, _, content in read_records(tmp_path / "train-00000-of-00001")] == [data]
