@@ -1,9 +1,9 @@
 """Partition of the samples: into training and validation, among workers, and the file `partition.npz` of both.
 
 Studies of heterogeneous data divide the training samples among workers by one of four schemes. `by_class` is
-DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665) with all classes.
-`dirichlet` divides every class in proportions p ~ Dir(alpha) over the workers (Yurochkin et al. 2019,
-arXiv:1905.12022); Hsu et al. 2019 (arXiv:1909.06335) instead draw a mixture of classes for each worker.
+DiNNO's hetero (Yu et al. 2022, arXiv:2109.08665) with all classes. `dirichlet` divides every class in proportions
+p ~ Dir(alpha) over the workers (Yurochkin et al. 2019, arXiv:1905.12022); Hsu et al. 2019 (arXiv:1909.06335) instead
+draw a mixture of classes for each worker.
 `sorted` cuts the samples sorted by class into one contiguous piece per worker (McMahan et al. 2017,
 arXiv:1602.05629, give two pieces to each worker). `contiguous` cuts the samples in their stored order.
 
