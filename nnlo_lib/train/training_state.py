@@ -169,11 +169,6 @@ class TrainingState:
         self._machine: dict[str, Any] = {}
 
     @property
-    def schedule_step(self) -> int:
-        """Step implied by the position with the current number of ranks."""
-        return self.position.schedule_step(self._context.loader.steps_per_epoch)
-
-    @property
     def run_step(self) -> int:
         """Global step of the run, including steps done with other numbers of ranks."""
         return self.position.run_step(self._context.loader.steps_per_epoch)
@@ -232,7 +227,8 @@ class TrainingState:
             self._skip_used_samples(tensors["before"], resized)
         if resized:
             # The new number of ranks changes the steps per epoch, so epoch and index imply another step than done.
-            self.position.shift = saved.step - max(context.comm.gather(self.schedule_step))
+            implied = self.position.schedule_step(context.loader.steps_per_epoch)
+            self.position.shift = saved.step - max(context.comm.gather(implied))
 
     def restore_machine(self) -> None:
         """Continue the virtual machine of the checkpoint; called once the communication of the start has ended."""

@@ -36,10 +36,7 @@ class Preprocessor:
         self.dtype, self._crop, self._device, self._channels_last = dtype, data.crop, device, channels_last
         self.shapes = tuple(_cropped(column, data.crop) for column in manifest.inputs)
         self._stored = [column.dtype for column in manifest.inputs]
-        self._affine = [
-            _on_device(_affine(column, manifest.scale, data), column, device, dtype)
-            for column in manifest.inputs
-        ]
+        self._affine = [_affine(column, manifest.scale, data, device, dtype) for column in manifest.inputs]
 
     @property
     def shape(self) -> Shape:
@@ -76,15 +73,6 @@ class Preprocessor:
         return (values.add_(*offset) if offset else values).to(self.dtype)
 
 
-def _on_device(
-    affine: list[Tensor], column: ArraySpec, device: str, dtype: torch.dtype
-) -> tuple[Tensor, ...]:
-    """Return the constants of `_affine` in the type of the calculation."""
-    # The offset removes the mean; in float32, the digits of a small deviation from a large mean would be lost.
-    precise = len(affine) == 2 and column.dtype == "float64"
-    return tuple(value.to(device, torch.float64 if precise else dtype) for value in affine)
-
-
 def _cropped(column: ArraySpec, crop: int | None) -> tuple[int, ...]:
     if crop is None:
         return column.shape
@@ -96,8 +84,10 @@ def _cropped(column: ArraySpec, crop: int | None) -> tuple[int, ...]:
     return (column.shape[0], crop, crop)
 
 
-def _affine(column: ArraySpec, scale: float, data: DataConfig) -> list[Tensor]:
-    """Return [factor] or [factor, offset], scalar or (channels, 1, ...); an empty list for indices.
+def _affine(
+    column: ArraySpec, scale: float, data: DataConfig, device: str, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    """Return (factor,) or (factor, offset), scalar or (channels, 1, ...); an empty tuple for indices.
 
     Args:
         column: specification of the stored input, with mean and standard deviation of each channel.
@@ -107,10 +97,10 @@ def _affine(column: ArraySpec, scale: float, data: DataConfig) -> list[Tensor]:
         UserError: if the configured values do not match the number of channels.
     """
     if column.dtype in INDEX_TYPES:
-        return []
+        return ()
     scale = scale if column.dtype == "uint8" else 1.0
     if data.normalize == "unit":
-        return [torch.tensor(scale, dtype=torch.float64)]
+        return (torch.tensor(scale, dtype=torch.float64).to(device, dtype),)
     if isinstance(data.normalize, NormalizationConfig):
         mean, std = (
             [value / scale for value in data.normalize.mean],
@@ -128,4 +118,6 @@ def _affine(column: ArraySpec, scale: float, data: DataConfig) -> list[Tensor]:
     factor = 1 / torch.tensor(std, dtype=torch.float64)
     offset = -torch.tensor(mean, dtype=torch.float64) * factor
     shape = (-1, *(1,) * (len(column.shape) - 1))
-    return [factor.reshape(shape), offset.reshape(shape)]
+    # The offset removes the mean; in float32, the digits of a small deviation from a large mean would be lost.
+    kind = torch.float64 if column.dtype == "float64" else dtype
+    return factor.reshape(shape).to(device, kind), offset.reshape(shape).to(device, kind)
