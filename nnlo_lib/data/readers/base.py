@@ -1,8 +1,9 @@
 """Units and contents of a data set, which each reader returns, and the call of a reader by its name."""
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -157,6 +158,12 @@ def contents_of_arrays(
             for name, start, end in shard_ranges(split, len(labels), shard_size, inputs[:1].nbytes)
         )
     )
+
+
+@cache
+def print_once(text: str) -> None:
+    """Print a note to stderr once, although the files are read for the store's name, the shards, and to notice changes."""
+    print(text, file=sys.stderr)
 
 
 def shard_ranges(split: str, samples: int, shard_size: int, sample_bytes: int) -> list[tuple[str, int, int]]:

@@ -2,11 +2,10 @@
 
 import hashlib
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import is_visible
-from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, print_once, shard_ranges
 from nnlo_lib.data.readers.image import ColorMode, ImageError, Resize, decode, resized
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -65,7 +64,7 @@ def read(
     tree = ImageTree.of(folder)
     counts = [f"{count:,} {reason}" for reason, count in sorted(tree.skipped.items()) if count]
     if counts:
-        _print_once(f"{tree.root}: skipped files: {', '.join(counts)}")
+        print_once(f"{tree.root}: skipped files: {', '.join(counts)}")
     splits = tree.splits if tree.divided else _divided(tree.splits["train"], test_fraction)
     units, sample_bytes = [], size * size * (3 if colour == "rgb" else 1)
     for split, images in splits.items():
@@ -74,12 +73,6 @@ def read(
             files = tuple(tree.root / path for path, _ in images[start:end])
             units.append(ConversionUnit(split, name, tree.root, block, files=files))
     return DatasetContents(tuple(units), class_names=tree.classes)
-
-
-@cache
-def _print_once(text: str) -> None:
-    # The folder is read several times: for the name of the store, for the shards, and to notice changes.
-    print(text, file=sys.stderr)
 
 
 def _divided(images: Sequence[LabeledPath], test_fraction: float) -> dict[str, list[LabeledPath]]:

@@ -6,9 +6,8 @@ Files are found by the names of ImageNet and TensorFlow Datasets, like train-000
 import glob
 import os
 import re
-import sys
 from collections.abc import Iterable, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.arrays import refuse_repeated_files
-from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock
+from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, print_once
 from nnlo_lib.data.readers.image import ColorMode, Pixels, Resize, decode, resized
 from nnlo_lib.data.readers.tfrecord_stream import RecordError, parse, read_records
 
@@ -95,16 +94,8 @@ def _with_records(files: Mapping[str, Path]) -> dict[str, Path]:
     splits = {name.partition("/")[0] for name in files.keys() - empty}
     left_out = sorted(name for name in empty if name.partition("/")[0] in splits)
     if left_out:
-        _print_once(
-            f"files without a record are left out: {', '.join(str(files[name]) for name in left_out)}"
-        )
+        print_once(f"files without a record are left out: {', '.join(str(files[name]) for name in left_out)}")
     return {name: path for name, path in files.items() if name not in left_out}
-
-
-@cache
-def _print_once(text: str) -> None:
-    # The files are found several times: for the name of the store, for the shards, and to notice changes.
-    print(text, file=sys.stderr)
 
 
 def _block(path: Path, sample: "partial[tuple[Pixels, int]]", first_class: int, skip: bool) -> SampleBlock:
