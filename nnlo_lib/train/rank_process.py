@@ -1,6 +1,6 @@
 """A rank as a process: stop flag, files in `state/` for the launcher (identity, failure, end), allocator and exit.
 
-The ranks agree at a step to stop, save together and exit.
+The ranks agree at a step to stop, save together and exit. `state` is the folder `state/` of the run.
 """
 
 import ctypes
@@ -81,11 +81,7 @@ def register_rank(state: Path, rank: int) -> None:
 
 
 def report_failure(state: Path, rank: int, error: BaseException) -> int:
-    """Write the failure of a rank for the launcher; return the rank's exit status.
-
-    Args:
-        state: folder `state/` of the run.
-    """
+    """Write the failure of a rank for the launcher; return the rank's exit status."""
     reason = failure_reason(error)
     # These errors occur on ranks that are not the cause; the launcher prefers the error of another rank.
     consequence = isinstance(error, PeerLostError | InvariantError | CheckpointNotSavedError)
@@ -118,8 +114,7 @@ def report_end(state: Path, rank: int, done: bool, signal: str | None) -> int:
     or a library. If the disk is full, the published results replace the note.
 
     Args:
-        state: folder `state/` of the run.
-        signal: name of the signal that requested a stop, if any.
+        signal: name of the signal that requested a stop; None without a signal, for example near the time limit.
     """
     if not done:
         return report_stopped(state, rank, signal)
@@ -134,10 +129,6 @@ def report_stopped(state: Path, rank: int, signal: str | None) -> int:
 
     The status is 0, because MPI launchers kill the ranks that still run when a rank exits with another
     status. It is EXIT_PREEMPTED if the file cannot be written.
-
-    Args:
-        state: folder `state/` of the run.
-        signal: name of the signal that requested the stop; None without a signal, for example near the time limit.
     """
     try:
         _write_status(StatePaths(state).stopped / str(rank), {"signal": signal})

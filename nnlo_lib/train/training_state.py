@@ -285,12 +285,7 @@ def _merge_rank_states(
 
     A worker gets the mean of the old workers' tensors and its share of their counts; a server gets the state
     that the old rank with its number saved. Both get `before`, the mask of samples that any old worker has
-    used in this epoch.
-
-    Args:
-        old: roles of the old ranks.
-        new: roles of the new ranks.
-        rank: new rank.
+    used in this epoch. `old` and `new` are the roles of the old and of the new ranks.
     """
     workers = [number for number, role in enumerate(old) if role == "worker"]
     parts = [saved.read_rank_state(worker) for worker in workers]

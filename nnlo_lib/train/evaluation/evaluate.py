@@ -107,7 +107,6 @@ def outputs_of(module: nn.Module, tensors: Preprocessor, inputs: Sequence[Array]
 
     Args:
         module: model in evaluation mode, on the CPU.
-        tensors: preprocessor of the model's inputs.
         inputs: an array (n, *shape) of the stored type for each input; arrays of the parameters' type are
             normalized in place.
     """
@@ -142,7 +141,6 @@ def evaluation_batches(
     """Set the module to evaluation mode and yield (inputs, labels) batch by batch.
 
     Args:
-        module: model that the caller applies to the batches.
         samples: indices in the split, (n,).
         size: samples per batch.
         ahead: batches that a thread reads ahead; 0 reads each batch when it is needed.

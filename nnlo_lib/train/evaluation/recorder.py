@@ -19,7 +19,6 @@ class Recorder:
         history: one row per epoch.
         nodes: one row per validation and node, if replicas differ.
         validations: one row per validation within an epoch.
-        journal: the run's log.
         sample_counts: number of times this rank used each sample in the running epoch.
     """
 

@@ -23,8 +23,7 @@ def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemC
     Args:
         rule: settings of the optimizer; for a GAN, of the critic's and, unless `problem` has others, of the
             generator's.
-        problem: settings of the problem; for a GAN, they may contain the generator's optimizer and the bound
-            on the critic's weights.
+        problem: for a GAN, it may contain the generator's optimizer and the bound on the critic's weights.
 
     Raises:
         UserError: if the model of a GAN lacks `latent` or one of its networks.

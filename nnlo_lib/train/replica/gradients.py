@@ -226,7 +226,6 @@ def check_batch_norm_batches(
     Args:
         loader: this worker's batches.
         parts: number of parts into which a batch is divided (train.accumulate).
-        rank: rank, for the error message.
         resumed: checked instead of the first and last step of the first epoch.
     """
     if not any(isinstance(each, _BatchNorm) for each in module.modules()):

@@ -41,7 +41,7 @@ class InValidation(StopFlag):
 def test_the_training_ends_as_the_undisturbed_one(tmp_path, manifest, monkeypatch, case):
     name, settings = CASES[case]
     settings = SYNCHRONOUS[name] | settings
-    whole, stopped = (task(tmp_path / part / "job", manifest, name, settings) for part in made(tmp_path))
+    whole, stopped = (task(tmp_path / part, manifest, name, settings) for part in ("whole", "stopped"))
     assert train_simulated(whole, StopFlag())
     with monkeypatch.context() as patched:
         patched.setattr(evaluator, "STOP_PATIENCE_S", -1)
@@ -53,16 +53,9 @@ def test_the_training_ends_as_the_undisturbed_one(tmp_path, manifest, monkeypatc
     assert measured(stopped) == measured(whole)
 
 
-def made(folder):
-    """Yield the names of two folders after making them."""
-    for name in ("whole", "stopped"):
-        (folder / name).mkdir()
-        yield name
-
 
 def test_a_short_validation_is_finished(tmp_path, manifest, monkeypatch):
-    (tmp_path / "stopped").mkdir()
-    stopped = task(tmp_path / "stopped" / "job", manifest, "allreduce", SYNCHRONOUS["allreduce"])
+    stopped = task(tmp_path / "stopped", manifest, "allreduce", SYNCHRONOUS["allreduce"])
     with monkeypatch.context() as patched:
         assert not train_simulated(stopped, InValidation(patched))
     assert [row["epoch"] for row in rows(stopped)] == [1]
