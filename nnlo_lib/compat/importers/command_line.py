@@ -152,8 +152,6 @@ def set_launch_keys(draft: ExperimentDraft, command: CommandLine, kind: Kind = "
     """Set ranks, GPUs, threads and the limits of the job; record the other parts of the command.
 
     Args:
-        draft: receives the settings.
-        command: the command with its launcher.
         kind: training; search, whose job contains many trainings; session, whose ranks follow from other options.
     """
     ranks, source = command.layout.ranks

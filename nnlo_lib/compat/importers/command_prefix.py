@@ -111,16 +111,9 @@ def _strip_one(program: StartedProgram) -> bool:
 def parse_options(
     launcher: str, table: dict[str, LauncherOption], words: list[str], settings: LaunchSettings
 ) -> list[str]:
-    """Parse the options of a launcher and return the words after them.
+    """Add the options at the start of `words`, which follow the launcher's name, to `settings`; return the other words.
 
-    Args:
-        launcher: name of the launcher.
-        table: options of the launcher.
-        words: words after the name of the launcher.
-        settings: receives the options.
-
-    Raises:
-        UserError: if an option is unknown, or its value is missing or not valid.
+    Raises UserError if an option is unknown, or its value is missing or not valid.
     """
     while words and words[0].startswith("-") and words[0] != "-":
         written, equals, value = words[0].partition("=")

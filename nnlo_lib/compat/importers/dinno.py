@@ -37,14 +37,9 @@ class ScalingTrial:
 
 
 def scaling_trials(scaling: Mapping[str, Any], where: str) -> list[ScalingTrial]:
-    """Return the trials of a sweep, whose values have equal distances.
+    """Return the trials of section `experiment.scaling`, whose values have equal distances.
 
-    Args:
-        scaling: section `experiment.scaling`.
-        where: name of the section in error messages.
-
-    Raises:
-        UserError: if a key is unknown, missing, or not valid.
+    Raises UserError if a key is unknown, missing, or not valid.
     """
     check_keys(scaling, KEYS, where)
     const = scaling.get("const")
@@ -121,17 +116,7 @@ def _refuse_density(experiment: Mapping[str, Any], path: Path) -> None:
 
 
 def _problems(draft: ExperimentDraft, written: Mapping[str, Any], nodes: int, path: Path) -> None:
-    """Translate the problems of a file, and the trials of a scaling study.
-
-    Args:
-        draft: receives the settings.
-        written: contents of the file.
-        nodes: number of nodes of the graph.
-        path: path of the file, for error messages.
-
-    Raises:
-        UserError: if a key or value is not valid in DiNNO.
-    """
+    """Translate the problems of a file, and the trials of a scaling study."""
     problems = written.get("problem_configs") or {}
     # Files of the scaling study have a single `problem` instead of `problem_configs`.
     if "problem" in written:
@@ -234,13 +219,7 @@ def _other_keys(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
 def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], path: Path) -> None:
     """Add the baseline in which every node trains only on its own samples.
 
-    Args:
-        draft: receives the run `alone`.
-        alone: section `experiment.individual_training`; empty if the file has no such section.
-        path: path of the file, for error messages.
-
-    Raises:
-        UserError: if the section has a key that DiNNO does not define.
+    `alone` is the section `experiment.individual_training`, empty if the file has no such section.
     """
     check_keys(alone, INDIVIDUAL_KEYS, f"{path}: individual_training")
     if not alone.get("train_solo"):

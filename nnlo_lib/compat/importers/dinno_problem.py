@@ -20,15 +20,9 @@ def leaf_keys(block: Any) -> set[str]:
 
 
 def number(block: Mapping[str, Any], key: str, default: float) -> float:
-    """Return a number of a section of the file.
+    """Return a number of a section of the file; a `default` of type int allows only positive integers.
 
-    Args:
-        block: section of the file.
-        key: key of the number.
-        default: value if the key is missing; an int allows only positive integers.
-
-    Raises:
-        UserError: if the value is not such a number.
+    Raises UserError if the value is not such a number.
     """
     value = block.get(key, default)
     whole = isinstance(default, int)
@@ -43,16 +37,7 @@ def number(block: Mapping[str, Any], key: str, default: float) -> float:
 
 
 def check_keys(block: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
-    """Check the keys of a section of the file.
-
-    Args:
-        block: section of the file.
-        keys: keys that DiNNO defines.
-        where: name of the section in error messages.
-
-    Raises:
-        UserError: if `block` is not a mapping, or has a key that DiNNO does not define.
-    """
+    """Raise UserError if a section of the file is not a mapping, or has a key that is not in `keys`."""
     if not isinstance(block, Mapping):
         raise UserError(f"{where}: expected a mapping of keys, got {block!r}")
     for key in block:
@@ -94,10 +79,6 @@ def set_problem(
     """Translate a problem of DiNNO.
 
     Args:
-        draft: receives the settings.
-        settings: section of the problem.
-        nodes: number of nodes of the graph.
-        where: name of the section in error messages.
         alone: True if the file has only this problem; its keys are set in the experiment, not in a run.
 
     Raises:
@@ -144,14 +125,8 @@ def _rounds(
 ) -> None:
     """Divide the rounds into equal epochs.
 
-    An epoch has at most evaluate_frequency rounds, and at most the rounds of one pass over MNIST.
-
-    Args:
-        put: function that sets a key of the run.
-        settings: section of the problem.
-        config: section `optimizer_config` of the problem.
-        nodes: number of nodes of the graph.
-        steps: gradient steps per round.
+    An epoch has at most evaluate_frequency rounds, and at most the rounds of one pass over MNIST. A round has
+    `steps` gradient steps.
     """
     rounds = int(number(config, "outer_iterations", 1))
     evaluation = settings.get("metrics_config") or {}

@@ -60,24 +60,16 @@ class ExperimentDraft:
     lines: list[str] = field(default_factory=list)
 
     def set(self, key: str, value: Any, source: str, missing: str = "") -> None:
-        """Set a key.
+        """Set a dotted key.
 
         Args:
-            key: dotted key of the experiment.
-            value: value of the key.
             source: options or keys from which the setting follows.
             missing: reason why experiments may reject the setting; if they do, it is written as a comment.
         """
         self.settings.append(ImportedSetting(key, value, source, missing))
 
     def override(self, key: str, value: Any, source: str) -> None:
-        """Set a key and drop its earlier settings.
-
-        Args:
-            key: dotted key of the experiment.
-            value: value of the key.
-            source: options or keys from which the setting follows.
-        """
+        """Set a key and drop its earlier settings."""
         self.settings = [setting for setting in self.settings if setting.key != key]
         self.set(key, value, source)
 
@@ -244,12 +236,7 @@ def render_yaml(draft: ExperimentDraft, text: str) -> str:
 
 
 def render_import(draft: ExperimentDraft, text: str) -> ImportedExperiment:
-    """Return the draft as YAML with the count of its untranslated options.
-
-    Args:
-        draft: the settings and remarks.
-        text: the imported command or file name.
-    """
+    """Return the draft as YAML with the count of its untranslated options; for `text`, see `render_yaml`."""
     live, absent = draft.validated_settings()
     differing, same = split_defaults(live)
     idle = [

@@ -86,9 +86,7 @@ def set_model(draft: ExperimentDraft, written: str, source: str) -> ImportedNetw
     """Set the model of NNLO's command; a user's file takes precedence over a network of NNLO.
 
     Args:
-        draft: receives the setting.
         written: value of `--model`: name of a network, or path of a file.
-        source: option from which the setting follows.
 
     Returns:
         The network; if it is unknown, a network with the name `written`.
@@ -143,13 +141,9 @@ SERVER_OPTIMIZER_DEFAULTS = {
 
 
 def set_worker_optimizer(draft: ExperimentDraft, name: str, arguments: dict[str, Any], source: str) -> None:
-    """Set the optimizer of the workers; without a learning rate, the original NNLO's sgd uses 1.
+    """Set the optimizer of the workers by its name and arguments in Keras.
 
-    Args:
-        draft: receives the setting.
-        name: name of the optimizer in Keras.
-        arguments: arguments of the optimizer in Keras.
-        source: options from which the setting follows.
+    Without a learning rate, the original NNLO's sgd uses 1.
     """
     name = name.lower()
     rule: dict[str, Any] = {"name": name}
@@ -170,13 +164,7 @@ def set_worker_optimizer(draft: ExperimentDraft, name: str, arguments: dict[str,
 
 
 def set_server_optimizer(draft: ExperimentDraft, name: str, source: str) -> None:
-    """Set the optimizer of Downpour's server with the constants of the original NNLO.
-
-    Args:
-        draft: receives the setting.
-        name: name of the optimizer.
-        source: options from which the setting follows.
-    """
+    """Set the optimizer of Downpour's server with the constants of the original NNLO."""
     known = SERVER_OPTIMIZER_DEFAULTS.get(name.lower())
     missing = "" if known else f"{name} is not an optimizer of the original NNLO's master"
     draft.set("train.optimizer", {"name": name.lower(), **(known or {})}, source, missing)

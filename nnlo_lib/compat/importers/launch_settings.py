@@ -196,7 +196,7 @@ class LaunchSettings:
         """Record one option.
 
         Args:
-            meaning: meaning of the option (see launcher_options.py).
+            meaning: one of those that the docstring of this module lists.
             value: values of the option, separated by spaces; empty for a flag.
             written: the option as it was written, with its value.
 

@@ -83,16 +83,7 @@ def set_resources(draft: ExperimentDraft, command: CommandLine) -> None:
 
 
 def set_training(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> ImportedNetwork:
-    """Set all keys of a training.
-
-    Args:
-        draft: receives the settings.
-        options: options of the command.
-        ranks: number of processes of the training.
-
-    Returns:
-        The network of the model.
-    """
+    """Set all keys of a training and return its network."""
     draft.translate_options(options)
     network = set_model(draft, str(options["model"]), options.as_written("model"))
     name = f"{Path(str(options['model'])).stem}-{options['trial-name']}"
@@ -107,13 +98,7 @@ def set_training(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> 
 
 
 def set_training_control(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set the algorithm, stopping, checkpoints, GPUs and monitoring of a training.
-
-    Args:
-        draft: receives the settings.
-        options: options of the command.
-        ranks: number of processes of the training.
-    """
+    """Set the algorithm, stopping, checkpoints, GPUs and monitoring of a training."""
     set_algorithm(draft, options, ranks)
     set_stopping(draft, options)
     set_checkpoints(draft, options)
@@ -126,13 +111,7 @@ def set_training_control(draft: ExperimentDraft, options: ParsedOptions, ranks: 
 
 
 def _set_gpus(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set the GPUs: those of the launcher, else the visible ones; none with --max-gpus 0.
-
-    Args:
-        draft: receives the settings.
-        options: options of the command.
-        ranks: number of processes of the training.
-    """
+    """Set the GPUs: those of the launcher, else the visible ones; none with --max-gpus 0."""
     if not any(setting.key == "parallel.gpus_per_rank" for setting in draft.settings):
         draft.set("parallel.gpus_per_rank", "auto", "visible GPUs, as originally; write 0 or 1 on a cluster")
     if "max-gpus" not in options:
@@ -163,13 +142,7 @@ def _set_copy_command(draft: ExperimentDraft, options: ParsedOptions) -> None:
 
 
 def set_data(draft: ExperimentDraft, options: ParsedOptions, network: ImportedNetwork) -> None:
-    """Set the data files if the command names them, otherwise the data set of the model's module.
-
-    Args:
-        draft: receives the settings.
-        options: options of the command.
-        network: the model, which may provide a data set.
-    """
+    """Set the data files if the command names them, otherwise the data set of the model's module."""
     if not options["train_data"]:
         _set_data_of_model(draft, network, f"get_train() of {options['model']}")
         return
@@ -199,13 +172,7 @@ def set_data(draft: ExperimentDraft, options: ParsedOptions, network: ImportedNe
 
 
 def _set_data_of_model(draft: ExperimentDraft, network: ImportedNetwork, source: str) -> None:
-    """Set the data that the model's module names, or the data set of a network of NNLO.
-
-    Args:
-        draft: receives the settings.
-        network: the model.
-        source: option from which the settings follow.
-    """
+    """Set the data that the model's module names, or the data set of a network of NNLO."""
     try:
         # The functions may be imported from another module, so the text of the file does not show them.
         names = vars(load_user_module(network.name)) if network.is_user_file else {}

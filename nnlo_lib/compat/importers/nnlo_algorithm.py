@@ -8,13 +8,7 @@ from nnlo_lib.compat.importers.options import ParsedOptions
 
 
 def set_algorithm(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set the algorithm and the optimizer that applies the updates.
-
-    Args:
-        draft: receives the settings.
-        options: options of the command.
-        ranks: number of processes.
-    """
+    """Set the algorithm and the optimizer that applies the updates."""
     if ranks == 1:
         draft.set(
             "algorithm",

@@ -115,8 +115,6 @@ def _blocks(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> int:
     A rank group trains one fold. A block of ranks of the original NNLO trains all folds of a trial in parallel.
 
     Args:
-        draft: receives the settings.
-        options: options of the command.
         ranks: number of processes, including the coordinator.
 
     Raises:
@@ -159,11 +157,6 @@ def _objective(draft: ExperimentDraft, options: ParsedOptions, network: Imported
 
     The original NNLO's figure of merit is 1 - val_acc of rank 0 in the last epoch. For a GAN, it is the
     difference between the losses of its networks.
-
-    Args:
-        draft: receives the settings.
-        options: options of the command.
-        network: the model that is searched.
     """
     if network is GAN:
         draft.set(

@@ -31,13 +31,7 @@ class OptionSpec:
 
 
 def flag_option(note: str = "", missing: str = "", key: str = "") -> OptionSpec:
-    """Return the specification of an option without a value.
-
-    Args:
-        note: remark about an option without a key.
-        missing: reason why experiments lack the key, or any equivalent of the option.
-        key: key of the experiment that the option sets to True.
-    """
+    """Return the specification of an option without a value; it sets `key`, if any, to True."""
     return OptionSpec(None, False, key, note, missing)
 
 
@@ -68,8 +62,6 @@ class ParsedOptions:
     """Options of a command, parsed by a table; omitted options have their default values.
 
     Args:
-        program: name of the program for error messages.
-        table: all options by name.
         words: words of the command after the program.
         positional: names of the positional arguments, in their order.
 

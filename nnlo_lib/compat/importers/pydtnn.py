@@ -51,13 +51,7 @@ def set_files(draft: ExperimentDraft, options: ParsedOptions) -> None:
 
 
 def _set_synthetic(draft: ExperimentDraft, options: ParsedOptions, paths: list[str]) -> None:
-    """Set zeros of the size of the command's data set.
-
-    Args:
-        draft: receives the settings.
-        options: options of the command.
-        paths: options that name a folder.
-    """
+    """Set zeros of the size of the command's data set."""
     source = options.as_written("use_synthetic_data")
     reader = {"name": "synthetic", "content": "zeros", **SYNTHETIC[options["dataset"]]}
     draft.override("data.dataset", "synthetic", f"{options.as_written('dataset')} {source}")
@@ -74,11 +68,6 @@ def _set_imagenet(draft: ExperimentDraft, options: ParsedOptions, paths: list[st
     """Set the files that PyDTNN's converter writes: x (samples, 3, 227, 227), y (samples, 1) with classes from 1.
 
     Without a folder, the data set stays the TFRecords of the catalog.
-
-    Args:
-        draft: receives the settings.
-        options: options of the command.
-        paths: options that name a folder.
     """
     draft.remarks.append(
         "imagenet: PyDTNN subtracts mean colors in BGR order; nnlo normalizes as set by data.normalize"
@@ -122,8 +111,6 @@ def set_model(draft: ExperimentDraft, options: ParsedOptions, old: bool) -> None
     """Set the model from PyDTNN's name, with or without the suffix of its data set.
 
     Args:
-        draft: receives the settings.
-        options: options of the command.
         old: True for the launcher of 2020.
 
     Raises:

@@ -17,8 +17,6 @@ def set_optimizer(draft: ExperimentDraft, options: ParsedOptions, ranks: int) ->
     """Set the optimizer with the learning rate that PyDTNN applies.
 
     Args:
-        draft: receives the settings.
-        options: options of the command.
         ranks: number of data-parallel processes.
 
     Raises:
@@ -64,11 +62,8 @@ def _divide_2020_rate(
     steps of adaptive optimizers do not depend on the scale of the gradient, so the division reduces their rate.
 
     Args:
-        draft: receives the remarks.
-        options: options of the command.
         rule: settings of the optimizer; its `lr` is divided in place.
         ranks: number of data-parallel processes.
-        source: options from which the setting follows.
 
     Returns:
         `source` with the divisor.
@@ -151,8 +146,6 @@ def set_schedulers(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -
     """Translate the schedulers in --lr_schedulers; record options of other schedulers as ineffective.
 
     Args:
-        draft: receives the settings.
-        options: options of the command.
         ranks: number of data-parallel processes.
 
     Raises:

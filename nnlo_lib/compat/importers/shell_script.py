@@ -217,15 +217,7 @@ class ShellScript:
     def _start_program(
         self, line: int, text: str, program: StartedProgram, redirections: list[str], inputs: list[str]
     ) -> None:
-        """Record a program, or read the text that a shell runs.
-
-        Args:
-            line: number of the line.
-            text: the command after the expansion of its variables.
-            program: the program without its launcher and wrappers.
-            redirections: redirections of the command.
-            inputs: files from which the command reads.
-        """
+        """Record a program, or read the text that a shell runs."""
         self.job = self.job.merged(program.job)
         inner = _script_text(program, inputs)
         if inner is not None and self._depth < 3:

@@ -42,15 +42,7 @@ NOT_TRAININGS = {
 
 
 def translate(words: Sequence[str]) -> str:
-    """Return the experiment that corresponds to a command or file of another system, as YAML.
-
-    Args:
-        words: a command (one string, or one string per word), or the path of a DiNNO YAML file, a
-            Theano-MPI session or a job script.
-
-    Raises:
-        UserError: if the command or file is unknown, or if it is not valid.
-    """
+    """Return the text of `import_experiment`."""
     return import_experiment(words).text
 
 
@@ -58,7 +50,8 @@ def import_experiment(words: Sequence[str]) -> ImportedExperiment:
     """Translate a command or file of another system, and count the options that are not translated.
 
     Args:
-        words: a command (one string, or one string per word), or the path of a file.
+        words: a command (one string, or one string per word), or the path of a DiNNO YAML file, a
+            Theano-MPI session or a job script.
 
     Raises:
         UserError: if the command or file is unknown, or if it is not valid.

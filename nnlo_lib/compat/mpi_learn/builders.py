@@ -54,9 +54,6 @@ class H5Data(Data):
     """Reader of HDF5 files with one array or a group of arrays `features_name` and the array `labels_name`.
 
     Args:
-        batch_size: samples per step and worker.
-        features_name: name of the array or group of features.
-        labels_name: name of the array of labels.
         cache: existing folder of each node, to which the store is copied before the training; empty: no copy.
         preloading: accepted without effect, because samples are always read ahead.
     """
@@ -145,7 +142,6 @@ class ModelFromJson(ModelBuilder):
 
         Args:
             comm: mpi4py communicator; nnlo does not use it.
-            filename: path of a JSON file.
             json_str: content of a JSON file, instead of `filename`.
             weights: path of a file written by Keras's `save_weights`; None keeps the initial weights.
             custom_objects: your classes and functions by their names in the JSON.
@@ -198,7 +194,6 @@ def worker_section(options: Block, mode: str) -> Block:
     """Return the section `train.optimizer` of the workers.
 
     Args:
-        options: options of Algo.
         mode: algorithm in experiment files.
 
     Raises:
@@ -351,8 +346,6 @@ class Algo:
 
         Args:
             ranks: number of MPI processes, masters included.
-            masters: number of masters.
-            synchronous: True if the master waits for all workers.
             processes: number of processes of a worker.
 
         Raises:

@@ -182,14 +182,7 @@ class MPIManager:
     returns on these ranks at the end of the training.
 
     Args:
-        comm: mpi4py communicator.
-        data: source of the samples.
-        algo: optimizer, loss and algorithm.
-        model_builder: builds the network on each rank.
-        num_epochs: number of epochs.
-        train_list: files with training samples.
         val_list: files with validation samples; if empty, 10 % of the training samples are used.
-        num_masters: number of masters.
         num_processes: processes of a worker, which share its gradient.
         synchronous: True if the master waits for all workers.
         callbacks: Keras callbacks for rank 0.

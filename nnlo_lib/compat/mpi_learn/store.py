@@ -22,8 +22,6 @@ def make_store(
     """Write the store into `folder` and return the `data` section of its experiment.
 
     Args:
-        data: source of the samples.
-        train_list: files with training samples.
         val_list: files with validation samples; if it is empty, 10 % of the training samples are used.
         one_hot: True if the labels are classes, as integers or as one-hot vectors.
         folder: folder of the store and of generated .npz files.
@@ -67,15 +65,9 @@ def _names(files: Sequence[str]) -> list[str]:
 
 
 def _write_generated(data: Data, names: Sequence[str], stem: Path) -> list[str]:
-    """Generate one epoch and write its batches to .npz files.
+    """Generate one epoch, write its batches to .npz files and return their paths.
 
-    Args:
-        data: source of the batches.
-        names: files that the source reads.
-        stem: path of the .npz files without number and suffix; its name ends with the name of the split.
-
-    Returns:
-        Paths of the .npz files.
+    `stem` is a path without number and suffix, whose name ends with the name of the split.
     """
     # Without validation files there is no validation split; without training files, generate_data may still
     # generate samples.

@@ -59,15 +59,9 @@ class IterationModel(Protocol):
 
 
 def build_iteration_model(file: str, name: str, config: dict[str, Any]) -> IterationModel:
-    """Return an instance of the user's class.
+    """Return an instance of the user's class; `file` is a path or the dotted name of a module.
 
-    Args:
-        file: path of the file, or dotted name of its module.
-        name: name of the class.
-        config: argument of the class.
-
-    Raises:
-        UserError: if the class cannot be loaded or built, or lacks a part of the protocol.
+    Raises UserError if the class cannot be loaded or built, or lacks a part of the protocol.
     """
     where = f"{file}: {name}"
     try:
@@ -105,9 +99,6 @@ class ParameterView:
     """Parameters of a model that takes its own steps, as an algorithm sees them.
 
     The tensors become views into `theta`, so that steps of the model and exchanges change the same memory.
-
-    Args:
-        tensors: parameters of the model.
 
     Attributes:
         theta: all parameters, (parameters,).

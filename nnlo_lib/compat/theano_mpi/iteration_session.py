@@ -29,11 +29,7 @@ NAMES = {"train": ("train_cost", "train_error"), "val": ("val_cost", "val_error"
 
 
 class IterationRecorder:
-    """Collects the values of one rank; `end_epoch` returns the means over all ranks.
-
-    Args:
-        comm: communicator of all ranks.
-    """
+    """Collects the values of one rank; `end_epoch` returns the means over all ranks."""
 
     def __init__(self, comm: Communicator) -> None:
         self._comm, self._started = comm, time.perf_counter()
@@ -57,7 +53,6 @@ class IterationRecorder:
         """Record a training step; values are numbers or tensors of one element.
 
         Args:
-            count: number of the iteration.
             cost: loss of the batch.
             error: fraction of wrong answers.
         """
@@ -67,7 +62,6 @@ class IterationRecorder:
         """Record a validation batch.
 
         Args:
-            count: number of the iteration.
             cost: loss of the batch.
             error: fraction of wrong answers.
             error_top5: fraction of answers that are not among the best five.
@@ -95,11 +89,6 @@ class IterationRecorder:
 
 class IterationRank:
     """Trains a model that takes its own steps, and exchanges its parameters by the algorithm of a rule.
-
-    Args:
-        model: the model of this rank.
-        comm: communicator of all ranks.
-        settings: settings of the rule.
 
     Raises:
         UserError: if the workers have different numbers of batches.
@@ -188,13 +177,7 @@ PARAMETERS_FILE = "params.safetensors"
 
 
 def write_results(folder: Path, rank: IterationRank, rows: list[dict[str, float]]) -> None:
-    """Write the history and the parameters.
-
-    Args:
-        folder: folder of the results.
-        rank: a rank that has finished.
-        rows: its history.
-    """
+    """Write the history and the parameters."""
     with atomic_write(RunPaths(folder).history) as part, part.open("w", newline="") as file:
         table = csv.DictWriter(file, rows[0])
         table.writeheader()
@@ -205,14 +188,7 @@ def write_results(folder: Path, rank: IterationRank, rows: list[dict[str, float]
 
 
 def model_config(comm: Communicator, settings: RuleSettings, devices: list[str], name: str) -> dict[str, Any]:
-    """Return the argument of the model's class on this rank.
-
-    Args:
-        comm: communicator of all ranks.
-        settings: settings of the rule.
-        devices: devices of all ranks, as `cuda0` or `cpu`.
-        name: name of the class.
-    """
+    """Return the argument of the model's class on this rank; `devices` are those of all ranks, `cuda0` or `cpu`."""
     device = devices[comm.rank]
     # A server builds the model, too, but reads no samples.
     return {

@@ -42,7 +42,6 @@ class MomentumSum(Algorithm):
     ranks are equal if the model changes them by V only. Bytes per rank and step: an all-reduce of 4 P.
 
     Args:
-        comm: communicator of the workers.
         momenta: v_i, the model's `vels`.
         sums: V, the model's `vels2`.
     """
@@ -167,8 +166,6 @@ def zoo_experiment(
     """Return the experiment of one of Theano-MPI's own models; print it to stderr with what differs in meaning.
 
     Args:
-        rule: settings of the rule.
-        devices: one device per rank.
         file: dotted name of the model's module.
         name: name of its class.
         settings: keys that override those of the model.
@@ -219,7 +216,6 @@ class Rule:
         Args:
             devices: one device per rank, `cuda0`, `cuda1`, ... or `cpu`.
             modelfile: path or dotted name of the file; `theanompi.models. ...` is one of Theano-MPI's own.
-            modelclass: name of the class.
             settings: keys of an experiment that override those of one of Theano-MPI's own models.
             launcher: command that starts the ranks, which takes `-n N`.
 
