@@ -111,9 +111,9 @@ def _record_path(number: str) -> Path:
     return SUBMITTED_JOBS_FOLDER / f"{number}.json"
 
 
-def remove_old_files(now: float | None = None) -> None:
+def remove_old_files() -> None:
     """Remove files of jobs that were submitted more than KEPT_DAYS days ago."""
-    oldest = (time.time() if now is None else now) - KEPT_DAYS * 86400
+    oldest = time.time() - KEPT_DAYS * 86400
     for path in SUBMITTED_JOBS_FOLDER.glob("*"):
         with suppress(OSError):
             if path.stat().st_mtime < oldest:
@@ -139,13 +139,12 @@ class JobWatch:
     ) -> None:
         self._queue, self._clock, self._warn = queue, clock, warn
         self._doubts: dict[str, _Doubt] = {}
-        self._last = QueueReport()
         self._interval = FIRST_LOOK_S
         self._next_look = clock()
         self._silent_since: float | None = None
 
     def judge(self, jobs: Mapping[str, StatusFile]) -> dict[str, JobReport]:
-        """Return a report for each job; at most every few seconds, and mostly without asking the batch system."""
+        """Return a report for each job, mostly without asking the batch system."""
         reports = {
             number: JobReport(Fate.DONE, "done") for number, file in jobs.items() if file.fate is Fate.DONE
         }
