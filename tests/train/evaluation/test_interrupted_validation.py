@@ -53,7 +53,6 @@ def test_the_training_ends_as_the_undisturbed_one(tmp_path, manifest, monkeypatc
     assert measured(stopped) == measured(whole)
 
 
-
 def test_a_short_validation_is_finished(tmp_path, manifest, monkeypatch):
     stopped = task(tmp_path / "stopped", manifest, "allreduce", SYNCHRONOUS["allreduce"])
     with monkeypatch.context() as patched:
