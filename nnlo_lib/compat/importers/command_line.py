@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nnlo_lib.compat.importers.draft import ExperimentDraft
-from nnlo_lib.compat.importers.launch_settings import RankLayout
+from nnlo_lib.compat.importers.launch_settings import NOTES, RankLayout
 from nnlo_lib.compat.importers.options import parse_count
 from nnlo_lib.compat.importers.shell_script import ShellScript, StartedCommand, read_script
 from nnlo_lib.core.errors import UserError
-
-OUTPUT_NOTE = "nnlo writes logs to the run folder"
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def _command_line(script: ShellScript, chosen: StartedCommand, others: list[Star
     if layout.has_unknown_ranks:
         source = settings.source("unknown_hosts") or program.launcher
         untranslated.append((source, "the number of ranks is not in the command; set parallel.ranks"))
-    redirections = [f"{' '.join(chosen.redirections)}: {OUTPUT_NOTE}"] if chosen.redirections else []
+    redirections = [f"{' '.join(chosen.redirections)}: {NOTES['output']}"] if chosen.redirections else []
     return CommandLine(
         program=program.name,
         words=tuple(program.words[1:]),
@@ -135,7 +133,6 @@ RANKS_OF = {
     "search": "the ranks of the whole search, one of them the coordinator",
     "session": "the number of ranks follows from other options",
 }
-INHERITED = "the ranks inherit the environment of nnlo; set the variable before you start nnlo"
 # Variables that NNLO reads, which change its training.
 NNLO_VARIABLES = {
     "NNLO_SHORT_BATCHES": "set train.steps_per_epoch",
@@ -165,8 +162,11 @@ def set_launch_keys(draft: ExperimentDraft, command: CommandLine, kind: Kind = "
     if command.container:
         draft.set("resources.container", command.container, command.container)
     if kind == "search":
+        meanings = ("nodes", "hosts", "runtime", "memory_per_node", "memory_per_cpu", "partition", "account")
         draft.remarks += [
-            f"{text}: request it for the job in which `nnlo search` runs" for text in _job_texts(command)
+            f"{text}: request it for the job in which `nnlo search` runs"
+            for text in map(command.layout.settings.source, meanings)
+            if text
         ]
     else:
         _set_job(draft, command)
@@ -212,13 +212,6 @@ def _set_job(draft: ExperimentDraft, command: CommandLine) -> None:
         draft.set("resources.mem_mb", memory, source)
 
 
-def _job_texts(command: CommandLine) -> list[str]:
-    """Return the options of nodes, time, memory, queue and account as they were written."""
-    settings = command.layout.settings
-    meanings = ("nodes", "hosts", "runtime", "memory_per_node", "memory_per_cpu", "partition", "account")
-    return [text for text in (settings.source(meaning) for meaning in meanings) if text]
-
-
 def _record_environment(draft: ExperimentDraft, command: CommandLine) -> None:
     handled = {"OMP_NUM_THREADS"} | (
         {"CUDA_VISIBLE_DEVICES"} if command.environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1") else set()
@@ -229,4 +222,4 @@ def _record_environment(draft: ExperimentDraft, command: CommandLine) -> None:
             draft.given_words.append(written)
             draft.add_untranslatable(written, f"nnlo does not read it; {NNLO_VARIABLES[name]}")
         elif name not in handled:
-            draft.remarks.append(f"{written}: {INHERITED}")
+            draft.remarks.append(f"{written}: {NOTES['environment']}")

@@ -36,11 +36,14 @@ class ScalingTrial:
     connectivity: float
 
 
-def scaling_trials(scaling: Mapping[str, Any], where: str) -> list[ScalingTrial]:
-    """Return the trials of section `experiment.scaling`, whose values have equal distances.
+def _trials(experiment: Mapping[str, Any]) -> list[ScalingTrial]:
+    """Return the trials of section `scaling`, whose values have equal distances; none without this section.
 
     Raises UserError if a key is unknown, missing, or not valid.
     """
+    if "scaling" not in experiment:
+        return []
+    scaling, where = experiment["scaling"], "experiment.scaling"
     check_keys(scaling, KEYS, where)
     const = scaling.get("const")
     if const not in REQUIRED:
@@ -125,7 +128,7 @@ def _problems(draft: ExperimentDraft, written: Mapping[str, Any], nodes: int, pa
         raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
     # Problems may have any names; this checks only that the section is a mapping.
     check_keys(problems, problems, f"{path}: problem_configs")
-    trials = _trials(written["experiment"]) if "scaling" in written["experiment"] else []
+    trials = _trials(written.get("experiment") or {})
     if trials and len(problems) > 1:
         raise UserError(
             f"{path}: experiment.scaling requires one problem, got {len(problems)}; remove the others"
@@ -140,14 +143,10 @@ def _problems(draft: ExperimentDraft, written: Mapping[str, Any], nodes: int, pa
         set_problem(draft, settings, nodes, f"{path}: problem {count}", alone=len(problems) == 1)
 
 
-def _trials(experiment: Mapping[str, Any]) -> list[ScalingTrial]:
-    return scaling_trials(experiment["scaling"], "experiment.scaling")
-
-
 def _graph(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> int:
     graph = experiment.get("graph") or {}
     check_keys(graph, GRAPH, "experiment.graph")
-    trials = _trials(experiment) if "scaling" in experiment else []
+    trials = _trials(experiment)
     nodes = trials[0].nodes if trials else int(number(graph, "num_nodes", 2))
     draft.set("parallel.ranks", nodes, "experiment.scaling" if trials else "experiment.graph.num_nodes")
     draft.set(

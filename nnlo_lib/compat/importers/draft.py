@@ -15,6 +15,9 @@ from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import has_automatic_gpus, with_numbers_of_gpus
 
+WIDTH = 110
+ORDER = ["name", *(key for key in Experiment.model_fields if key != "name")]
+Tree = dict[str, Any]  # nested trees; the leaves are (setting, True if experiments accept it)
 MANY_GPUS = 1_000_000  # `gpus_per_rank: auto` then leaves `ranks_per_gpu` as it is written
 
 
@@ -199,11 +202,6 @@ def _shortened(value: Any, block: Any) -> Any:
     }
 
 
-WIDTH = 110
-ORDER = ["name", *(key for key in Experiment.model_fields if key != "name")]
-Tree = dict[str, Any]  # nested trees; the leaves are (setting, True if experiments accept it)
-
-
 @dataclass(frozen=True)
 class ImportedExperiment:
     """An experiment as YAML, and the options that it lacks.
@@ -230,13 +228,8 @@ class ImportedExperiment:
         )
 
 
-def render_yaml(draft: ExperimentDraft, text: str) -> str:
-    """Return the draft as YAML; `text` is the imported command or file name."""
-    return render_import(draft, text).text
-
-
 def render_import(draft: ExperimentDraft, text: str) -> ImportedExperiment:
-    """Return the draft as YAML with the count of its untranslated options; for `text`, see `render_yaml`."""
+    """Return the draft as YAML with the count of its untranslated options; `text` is the imported command or file name."""
     live, absent = draft.validated_settings()
     differing, same = split_defaults(live)
     idle = [
@@ -272,11 +265,9 @@ def _tree(leaves: Iterable[tuple[ImportedSetting, bool]]) -> Tree:
         while last in block:  # a rejected setting may have the same key as an accepted one
             last += " "
         block[last] = setting, there
-    return dict(sorted(tree.items(), key=lambda item: _place(item[0])))
-
-
-def _place(key: str) -> int:
-    return ORDER.index(key) if key in ORDER else len(ORDER)
+    return dict(
+        sorted(tree.items(), key=lambda item: ORDER.index(item[0]) if item[0] in ORDER else len(ORDER))
+    )
 
 
 def _block(tree: Tree, indent: str) -> Iterator[str]:

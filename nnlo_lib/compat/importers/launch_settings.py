@@ -14,6 +14,7 @@ Meanings without a key:
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -139,7 +140,6 @@ APRUN = _options(
     lost="B:0 batch-args:0",
 )
 IBRUN = _options(ranks="n np", placement="o", nothing="v:0 m")
-SALLOC = {**SLURM, "wrap": LauncherOption("wrap", 1)}
 LAUNCHERS: dict[str, dict[str, LauncherOption]] = {
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra", "mpirun_rsh", "mpiexec.mpich", "mpirun.mpich",
                      "mpirun.openmpi", "mpiexec.openmpi"), MPI),
@@ -149,7 +149,11 @@ LAUNCHERS: dict[str, dict[str, LauncherOption]] = {
     "ibrun": IBRUN,
 }  # fmt: skip
 # Commands and headers that request the job in which a launcher runs.
-SUBMITTERS: dict[str, dict[str, LauncherOption]] = {"sbatch": SALLOC, "salloc": SLURM, "bsub": LSF}
+SUBMITTERS: dict[str, dict[str, LauncherOption]] = {
+    "sbatch": {**SLURM, "wrap": LauncherOption("wrap", 1)},
+    "salloc": SLURM,
+    "bsub": LSF,
+}
 # Launchers whose short options may have their value attached, as in -n4; the others write -np, -ppn with one hyphen.
 WITH_ATTACHED_VALUES = {"srun", "sbatch", "salloc", "jsrun", "aprun"}
 NOTES = {
@@ -163,10 +167,14 @@ REASONS = {
     "site": "it is an option of your site; add it to slurm_extra or lsf_extra of the Snakemake profile",
     "lost": "an experiment describes one training; repeat, delay or order trainings with Snakemake",
 }
-
 NUMBERS = {
     "ranks", "ranks_per_node", "nodes", "threads", "resource_sets", "ranks_per_set", "threads_per_set", "gpus_per_set",
     "sets_per_node", "gpus_per_rank", "gpus_per_node", "gpus",
+}  # fmt: skip
+# Parsers of other values, and the meanings of the numbers that they return.
+PARSERS: dict[str, tuple[str, Callable[[str, str], int]]] = {
+    "slurm_time": ("runtime", slurm_minutes), "lsf_time": ("runtime", lsf_minutes),
+    "memory_per_node": ("memory_per_node", size_mb), "memory_per_cpu": ("memory_per_cpu", size_mb),
 }  # fmt: skip
 
 
@@ -212,6 +220,9 @@ class LaunchSettings:
             self.untranslated.append((written, REASONS[meaning]))
         elif meaning in NUMBERS:
             self._set(meaning, parse_count(value, written), written)
+        elif meaning in PARSERS:
+            number, parse = PARSERS[meaning]
+            self._set(number, parse(value, written), written)
         else:
             getattr(self, f"_add_{meaning}", partial(self._add_text, meaning))(value, written)
 
@@ -274,21 +285,6 @@ class LaunchSettings:
         if len(hosts) > 1:
             self._set("hosts", len(hosts), written)
 
-    def _add_slurm_time(self, value: str, written: str) -> None:
-        self._set("runtime", slurm_minutes(value, written), written)
-
-    def _add_lsf_time(self, value: str, written: str) -> None:
-        self._set("runtime", lsf_minutes(value, written), written)
-
-    def _add_memory_per_node(self, value: str, written: str) -> None:
-        self._set("memory_per_node", size_mb(value, written), written)
-
-    def _add_memory_per_cpu(self, value: str, written: str) -> None:
-        self._set("memory_per_cpu", size_mb(value, written), written)
-
-
-SET_MEANINGS = ("resource_sets", "nodes", "sets_per_node")
-
 
 @dataclass(frozen=True)
 class RankLayout:
@@ -314,10 +310,9 @@ class RankLayout:
         """Number of ranks, and the options from which it follows."""
         if not self.launcher:
             return 1, ""
-        return _rank_count(self.step) or _rank_count(self.settings) or self._default_ranks()
-
-    def _default_ranks(self) -> tuple[int, str]:
-        """Return one rank per node of the job, or one rank for launchers that ignore the job."""
+        if count := _rank_count(self.step) or _rank_count(self.settings):
+            return count
+        # One rank per node of the job, which some launchers ignore.
         if self.nodes and self.launcher not in ("aprun", "jsrun"):
             return self.nodes, self.settings.source("nodes", "hosts")
         return 1, ""
@@ -380,7 +375,7 @@ def _rank_count(settings: LaunchSettings) -> tuple[int, str] | None:
     numbers, source = settings.numbers, settings.source
     if sets := resource_sets(settings):
         count = sets * numbers.get("ranks_per_set", 1)
-        meanings = SET_MEANINGS[:1] if "resource_sets" in numbers else SET_MEANINGS[1:]
+        meanings = ["resource_sets"] if "resource_sets" in numbers else ["nodes", "sets_per_node"]
         return count, source(*meanings, "ranks_per_set")
     for meaning in ("ranks", "slots"):
         if meaning in numbers:

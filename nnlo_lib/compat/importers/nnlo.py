@@ -72,14 +72,9 @@ def translate_training(command: CommandLine) -> ExperimentDraft:
     """Translate a command of TrainingDriver. Raises UserError if an option is not valid."""
     draft = ExperimentDraft("Imported from NNLO's TrainingDriver:")
     options = ParsedOptions("TrainingDriver", OPTIONS, command.words)
-    set_resources(draft, command)
+    set_launch_keys(draft, command)
     set_training(draft, options, command.ranks)
     return draft
-
-
-def set_resources(draft: ExperimentDraft, command: CommandLine) -> None:
-    """Set ranks, GPUs and threads; record the launcher's other options as remarks."""
-    set_launch_keys(draft, command)
 
 
 def set_training(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> ImportedNetwork:

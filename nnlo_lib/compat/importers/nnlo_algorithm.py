@@ -1,7 +1,5 @@
 """Modes downpour, easgd and gem of the original NNLO: algorithm, and optimizer that applies the updates."""
 
-from typing import Any
-
 from nnlo_lib.compat.importers.draft import ExperimentDraft
 from nnlo_lib.compat.importers.keras_names import set_server_optimizer, set_worker_optimizer
 from nnlo_lib.compat.importers.options import ParsedOptions
@@ -25,7 +23,9 @@ def set_algorithm(draft: ExperimentDraft, options: ParsedOptions, ranks: int) ->
             draft.remarks.append(
                 f"{options.as_written('optimizer')}: no effect, because NNLO's master applies an optimizer only in downpour"
             )
-    draft.set("algorithm", _algorithm(draft, options), options.as_written(*_words(options)))
+    used = [name for name in options.table if name.startswith(("elastic-force", "gem-m", "gem-k", "sync"))]
+    words = ["mode", *(name for name in [*used, "n-masters"] if name in options)]
+    draft.set("algorithm", _algorithm(draft, options), options.as_written(*words))
     if options["sync-every"] > 1 or options["synchronous"]:
         draft.remarks.append(
             "The master of the original NNLO counts epochs by its updates. With --sync-every s (or --synchronous and n "
@@ -35,13 +35,13 @@ def set_algorithm(draft: ExperimentDraft, options: ParsedOptions, ranks: int) ->
 
 
 def _worker(draft: ExperimentDraft, options: ParsedOptions) -> None:
+    arguments, source = options["worker-optimizer-params"], _worker_options_text(options)
     elastic = _elastic_words(options)
-    is_sgd = options["worker-optimizer"].lower() == "sgd"
-    arguments = (_elastic_arguments(options) if is_sgd and elastic else {}) | options[
-        "worker-optimizer-params"
-    ]
-    source = _worker_options_text(options)
-    if is_sgd and elastic:
+    if elastic and options["worker-optimizer"].lower() == "sgd":
+        # The momentum of the workers' SGD in mpi_learn is Nesterov's.
+        momentum = options["elastic-momentum"]
+        nesterov = {"momentum": momentum, "nesterov": True} if momentum else {}
+        arguments = {"learning_rate": options["elastic-lr"], **nesterov} | arguments
         source += f", {options.as_written(*elastic)}"
     elif elastic:
         draft.ineffective.append(
@@ -54,13 +54,6 @@ def _elastic_words(options: ParsedOptions) -> list[str]:
     """Return the given options of mpi_learn's workers; those of NNLO have a note, because it never uses them."""
     known = ("elastic-lr", "elastic-momentum")
     return [name for name in known if name in options and not options.table[name].note]
-
-
-def _elastic_arguments(options: ParsedOptions) -> dict[str, Any]:
-    """Return the arguments of the workers' SGD in mpi_learn, whose momentum is Nesterov's."""
-    momentum = options["elastic-momentum"]
-    nesterov = {"momentum": momentum, "nesterov": True} if momentum else {}
-    return {"learning_rate": options["elastic-lr"], **nesterov}
 
 
 def _worker_options_text(options: ParsedOptions) -> str:
@@ -81,13 +74,6 @@ def _server(draft: ExperimentDraft, options: ParsedOptions) -> None:
             options.as_written(*elastic),
             "it scales the gradients that workers send in this mode; set `train.optimizer.lr`",
         )
-
-
-def _words(options: ParsedOptions) -> list[str]:
-    relevant = [
-        name for name in options.table if name.startswith(("elastic-force", "gem-m", "gem-k", "sync"))
-    ]
-    return ["mode", *(name for name in [*relevant, "n-masters"] if name in options)]
 
 
 def _algorithm(draft: ExperimentDraft, options: ParsedOptions) -> dict[str, object]:

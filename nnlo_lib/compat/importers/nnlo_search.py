@@ -8,16 +8,15 @@ import re
 from nnlo_lib.compat.importers.command_line import CommandLine, set_launch_keys
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
 from nnlo_lib.compat.importers.keras_names import GAN, ImportedNetwork, set_gan_problem
-from nnlo_lib.compat.importers.nnlo import OPTIONS as NNLO
-from nnlo_lib.compat.importers.nnlo import OPTIONS as TRAINING
-from nnlo_lib.compat.importers.nnlo import set_data, set_resources, set_training, set_training_control
+from nnlo_lib.compat.importers.nnlo import OPTIONS as NNLO_OPTIONS
+from nnlo_lib.compat.importers.nnlo import set_data, set_training, set_training_control
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option
 from nnlo_lib.core.errors import UserError
 
 POSITIONAL = ("model", "train_data", "val_data")
 TORCH = "nnlo runs all networks with PyTorch"
 MPI_LEARN_OPTIONS = {
-    **{name: option for name, option in NNLO.items() if name not in {*POSITIONAL, "backend"}},
+    **{name: option for name, option in NNLO_OPTIONS.items() if name not in {*POSITIONAL, "backend"}},
     "tf": flag_option(TORCH),
     "torch": flag_option(TORCH),
     "profile": flag_option("nnlo does not support Theano"),
@@ -58,7 +57,7 @@ def translate_gan_training(command: CommandLine) -> ExperimentDraft:
 
 
 def _options(draft: ExperimentDraft, command: CommandLine, program: str) -> ParsedOptions:
-    set_resources(draft, command)
+    set_launch_keys(draft, command)
     options = ParsedOptions(program, MPI_LEARN_OPTIONS, _renamed(command.words), POSITIONAL)
     # The flag of mpi_learn's MPIGDriver takes precedence over --mode, so it is appended as the last --mode.
     if options["easgd"]:
@@ -74,7 +73,7 @@ def _renamed(words: tuple[str, ...]) -> list[str]:
 
 
 SEARCH_OPTIONS = {
-    **TRAINING,
+    **NNLO_OPTIONS,
     "trial-name": OptionSpec(default="search"),
     "block-size": OptionSpec(int, 2),
     "n-fold": OptionSpec(int, 1, "search.folds.k"),
@@ -186,7 +185,6 @@ def _space(draft: ExperimentDraft, network: ImportedNetwork) -> None:
     """Set the search space, unless the model is a user's file, which defines its own parameter_range."""
     if network.is_user_file:
         return
-    rate = {"train.optimizer.lr": {"log_uniform": [1e-4, 1e-2]}}
     if network.space:
         space = {
             name if "." in name else f"model.args.{name}": dimension
@@ -197,6 +195,6 @@ def _space(draft: ExperimentDraft, network: ImportedNetwork) -> None:
     else:
         draft.set(
             "search.space",
-            rate,
+            {"train.optimizer.lr": {"log_uniform": [1e-4, 1e-2]}},
             "the original NNLO searches only arguments of the model; add them as `model.args.<name>`",
         )

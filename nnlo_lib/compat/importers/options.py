@@ -203,16 +203,9 @@ def host_slots(text: str) -> dict[str, str]:
     hosts: dict[str, str] = {}
     for host in filter(None, text.split(",")):
         name, _, count = host.partition(":")
-        hosts[name] = (
-            str(int(hosts.get(name, "0")) + int(count))
-            if count.isdigit()
-            else count or _one_more(hosts, name)
-        )
+        is_number = count.isdigit() or not count
+        hosts[name] = str(int(hosts.get(name, "0")) + int(count or 1)) if is_number else count
     return hosts
-
-
-def _one_more(hosts: dict[str, str], name: str) -> str:
-    return str(int(hosts.get(name, "0")) + 1)
 
 
 def hostfile_slots(path: Path) -> dict[str, str]:

@@ -8,9 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.compat.importers.command_line import CommandLine
+from nnlo_lib.compat.importers.command_line import CommandLine, set_launch_keys
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
-from nnlo_lib.compat.importers.nnlo import set_resources
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, parse_bool
 from nnlo_lib.compat.importers.pydtnn_optimizer import OPTIONS as SCHEDULERS
 from nnlo_lib.compat.importers.pydtnn_optimizer import (
@@ -107,14 +106,10 @@ SAME_NAME_MODELS |= {f"densenet{depth}" for depth in (121, 161, 169, 201)}
 TWO_TOWERS_IN_ONE = {"groups": 1, "normalize": False}
 
 
-def set_model(draft: ExperimentDraft, options: ParsedOptions, old: bool) -> None:
+def set_model(draft: ExperimentDraft, options: ParsedOptions) -> None:
     """Set the model from PyDTNN's name, with or without the suffix of its data set.
 
-    Args:
-        old: True for the launcher of 2020.
-
-    Raises:
-        UserError: if PyDTNN has no such model.
+    Raises UserError if PyDTNN has no such model.
     """
     written = options["model"]
     short = re.sub(r"_(cifar10|imagenet|mnist)$", "", written)
@@ -126,7 +121,7 @@ def set_model(draft: ExperimentDraft, options: ParsedOptions, old: bool) -> None
     if name == "alexnet" and options["dataset"] == "imagenet":
         # nnlo's alexnet has fewer filters for large images; PyDTNN's is the first AlexNet.
         name, args = "alexnet_2012", TWO_TOWERS_IN_ONE
-    if name == "simplecnn" and old:
+    if name == "simplecnn" and is_2020_launcher(options):
         # The model of 2020 has neither dropout nor padding.
         args = {"dropout": 0.0, "padding": 0}
     reason = f"nnlo has no model {name}; the default model is trained instead"
@@ -218,7 +213,7 @@ def translate_training(command: CommandLine) -> ExperimentDraft:
     options = ParsedOptions("PyDTNN's launcher", OPTIONS, command.words)
     draft.translate_options(options)
     draft.set("name", named(f"{options['model']}-{options['dataset']}"), "model and data set")
-    set_model(draft, options, is_2020_launcher(options))
+    set_model(draft, options)
     _machine(draft, options, command)
     _data(draft, options)
     _loss(draft, options)
@@ -230,7 +225,7 @@ def translate_training(command: CommandLine) -> ExperimentDraft:
 
 
 def _machine(draft: ExperimentDraft, options: ParsedOptions, command: CommandLine) -> None:
-    set_resources(draft, command)
+    set_launch_keys(draft, command)
     if options["parallel"] != "data" and command.ranks > 1:
         draft.override("parallel.ranks", 1, options.as_written("parallel"))
         draft.remarks.append(

@@ -117,13 +117,8 @@ OPTIONS = {
     "model_checkpoint_save_freq": OptionSpec(int, 2),
 }  # fmt: skip
 SCHEDULER_NAMES = (
-    "warm_up",
-    "early_stopping",
-    "reduce_lr_on_plateau",
-    "reduce_lr_every_nepochs",
-    "stop_at_loss",
-    "model_checkpoint",
-)
+    "warm_up", "early_stopping", "reduce_lr_on_plateau", "reduce_lr_every_nepochs", "stop_at_loss", "model_checkpoint",
+)  # fmt: skip
 
 
 def metric_name(name: str) -> str:
@@ -200,7 +195,11 @@ def _set(draft: ExperimentDraft, options: ParsedOptions, name: str, ranks: int) 
                 value, source = round(value / 100, 12), f"{source}, in per cent"
             draft.set("train.target", {"metric": _column(metric), "value": value}, source)
         case "warm_up":
-            draft.set("train.warm_up", _warm_up(options, ranks), source)
+            if "warm_up_batches" in options:  # an option of the launcher of 2020 only
+                warm_up = {"steps": options["warm_up_batches"], "start": 0.0}
+            else:  # from the rate of one rank
+                warm_up = {"epochs": options["warm_up_epochs"], "start": round(1 / ranks, 6)}
+            draft.set("train.warm_up", warm_up, source)
         case "model_checkpoint":
             _keep_best(draft, options, metric.removeprefix("val_"), source)
 
@@ -217,14 +216,6 @@ def _schedule(draft: ExperimentDraft, block: dict[str, Any], source: str) -> Non
         )
     else:
         draft.set("train.schedule", block, source)
-
-
-def _warm_up(options: ParsedOptions, ranks: int) -> dict[str, float]:
-    """Return the warm-up: over batches from 0 (PyDTNN of 2020), or over epochs from the rate of one rank."""
-    # Only the launcher of 2020 has this option.
-    if "warm_up_batches" in options:
-        return {"steps": options["warm_up_batches"], "start": 0.0}
-    return {"epochs": options["warm_up_epochs"], "start": round(1 / ranks, 6)}
 
 
 def _keep_best(draft: ExperimentDraft, options: ParsedOptions, metric: str, source: str) -> None:

@@ -6,7 +6,7 @@ Headers of job scripts are `#SBATCH` of Slurm and `#BSUB` of LSF.
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnlo_lib.compat.importers.command_prefix import SHELLS, StartedProgram, parse_options, strip_prefix
@@ -74,6 +74,10 @@ CLOSING = {"do", "done", "then", "fi", "else", "{", "}", "esac", ")"}
 CONDITIONAL = {"if", "elif", "while", "until", "case", "select", "function", "trap"}
 LOOP = re.compile(r"for\s+(\w+)\s+in\s+(.*)", re.S)
 SUBSTITUTED_TEXT = re.compile(SUBSTITUTED.rpartition("|")[0])  # $(command) and `command`
+# The assignments and names of `export A=1 B="x y" C`.
+EXPORTED = re.compile(
+    r"""[A-Za-z_]\w*\+?=(?:'[^']*'|"(?:\\.|[^"\\])*"|\$\([^)]*\)|[^\s'"])*|[A-Za-z_]\w*(?=\s|$)"""
+)
 EXPORTS = {"export", "setenv", "declare", "typeset", "readonly", "local"}
 NO_EFFECT = {
     "echo", "printf", "date", "mkdir", "set", "ulimit", "umask", "hostname", "ls", "pwd", "cat", "tee", "sleep", "wait", "exit",
@@ -81,18 +85,8 @@ NO_EFFECT = {
     "less", "bkill", "scancel", "squeue", "bjobs", "env", "printenv", "return", "test", "[", "[[", "alias", "popd", "stty", "w",
 }  # fmt: skip
 PREPARES = {
-    "module",
-    "ml",
-    "conda",
-    "mamba",
-    "micromamba",
-    "spack",
-    "activate",
-    "deactivate",
-    "source",
-    ".",
-    "use",
-}
+    "module", "ml", "conda", "mamba", "micromamba", "spack", "activate", "deactivate", "source", ".", "use",
+}  # fmt: skip
 PREPARATION = "prepares the shell; run it before nnlo"
 FOLDERS = {"cd", "pushd"}
 SUBMISSION_VARIABLES = {"SLURM_SUBMIT_DIR", "LS_SUBCWD", "PWD", "PBS_O_WORKDIR"}
@@ -152,7 +146,8 @@ class ShellScript:
         first = text.split(maxsplit=1)[0] if text else ""
         if not text or first in CLOSING or text in self._marks or text.startswith("#!"):
             return
-        where = f"line {command.line}: {_shortened(text)}"
+        line = " ".join(text.split())
+        where = f"line {command.line}: {line if len(line) <= 70 else f'{line[:67]}...'}"
         if loop := LOOP.fullmatch(text):
             self._read_loop(loop, where)
         elif first in CONDITIONAL or first.startswith("for"):
@@ -181,7 +176,7 @@ class ShellScript:
         command, _, rest = text.partition(" ")
         if command == "setenv":
             rest = "=".join(rest.split(maxsplit=1))
-        for word in _assignments(rest):
+        for word in EXPORTED.findall(rest):
             if "=" in word:
                 self._variables.assign(word)
             self._variables.exported.add(word.partition("=")[0].removesuffix("+"))
@@ -283,21 +278,8 @@ def _script_text(program: StartedProgram, inputs: list[str]) -> str | None:
     return None
 
 
-def _assignments(text: str) -> list[str]:
-    """Return the words of `export A=1 B="x y" C`, each as an assignment in shell syntax."""
-    words = re.findall(
-        r"""[A-Za-z_]\w*\+?=(?:'[^']*'|"(?:\\.|[^"\\])*"|\$\([^)]*\)|[^\s'"])*|[A-Za-z_]\w*(?=\s|$)""", text
-    )
-    return [word for word in words if not word.startswith("-")]
-
-
-def _shortened(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= 70 else f"{text[:67]}..."
-
-
 def read_script(text: str) -> ShellScript:
     """Return the commands of a text. Raises UserError if it cannot be parsed."""
     script = ShellScript()
     script.read(text)
-    return replace(script)
+    return script

@@ -62,7 +62,8 @@ def split_commands(text: str) -> list[ShellCommand]:
     text = re.sub(r"\\\r?\n", " \v", text) + "\n"
     commands, depth, current = [], 0, ShellCommand(0, "")
     for piece in PIECE.finditer(text):
-        if piece["comment"] or (not current.text and _opens_group(piece)):
+        # The parenthesis of a subshell, or the space before a command.
+        if piece["comment"] or (not current.text and (piece[0] == "(" or piece["space"])):
             continue
         if not depth and (piece["separator"] or piece[0] == ")"):
             if current.text.strip():
@@ -74,11 +75,6 @@ def split_commands(text: str) -> list[ShellCommand]:
             current.line = current.line or 1 + len(re.findall("[\n\v]", text[: piece.start()]))
             current.text += piece[0].replace("\v", "")
     return commands
-
-
-def _opens_group(piece: re.Match[str]) -> bool:
-    """Return True for the parenthesis of a subshell, and for the space before a command."""
-    return piece[0] == "(" or bool(piece["space"])
 
 
 def shell_words(text: str) -> ShellWords:
@@ -175,7 +171,7 @@ class ShellVariables:
         if array:
             words = shell_words(self.expanded(array[1].replace("\n", " "))).words
         else:
-            words = [" ".join(shell_words(self._kept_whole(value)).words)]
+            words = [" ".join(shell_words(self.expanded(value)).words)]
         old = self.values.get(name, []) if plus else []
         self.values[name] = [*old, *words] if array else ["".join([*old, *words])]
         return True
@@ -184,10 +180,6 @@ class ShellVariables:
         """Return the text with the values of its variables; unknown references are kept and recorded."""
         self.unset = []
         return ANYWHERE.sub(self._value, text)
-
-    def _kept_whole(self, text: str) -> str:
-        """Return the expanded value of an assignment, which a shell does not split at spaces."""
-        return " ".join(ANYWHERE.sub(self._value, text).split(" "))
 
     def _value(self, found: re.Match[str]) -> str:
         if found["literal"] is not None:

@@ -89,16 +89,8 @@ def find_theano_model(file: str, cls: str) -> TheanoModel | None:
     return MODELS.get(f"{cls} of CIFAR-10" if cls == "LSGAN" and "cifar" in file else cls)
 
 
-# Precision of the messages by Theano-MPI's strategy; `_exchange` also translates their route.
-COMPRESSION_BY_STRATEGY = {
-    "ar": "none",
-    "nccl32": "none",
-    "nccl16": "fp16",
-    "asa32": "none",
-    "asa16": "fp16",
-    "copper": "none",
-    "copper16": "fp16",
-}
+# All-to-all and trees were routes for the same sums; the names that end with 16 send half precision.
+STRATEGIES = ("ar", "nccl32", "nccl16", "asa32", "asa16", "copper", "copper16")
 
 
 def translate_session(session: TheanoSession) -> ExperimentDraft:
@@ -230,11 +222,11 @@ def _exchange(draft: ExperimentDraft, session: TheanoSession) -> None:
         )
     if not wire:
         return
-    if COMPRESSION_BY_STRATEGY.get(wire) == "fp16":
+    if wire in STRATEGIES and wire.endswith("16"):
         draft.set("compression", {"name": "fp16"}, session.as_written("BSP_EXCH_STRATEGY"))
     if wire.startswith("nccl"):
         draft.set("parallel.gpu_exchange", "nccl", session.as_written("BSP_EXCH_STRATEGY"))
-    elif wire not in COMPRESSION_BY_STRATEGY:
+    elif wire not in STRATEGIES:
         draft.add_untranslatable(session.as_written("BSP_EXCH_STRATEGY"), "Theano-MPI has no such strategy")
     else:
         draft.remarks.append(f"{session.as_written('BSP_EXCH_STRATEGY')}: ranks communicate through MPI")

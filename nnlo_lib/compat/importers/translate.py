@@ -1,5 +1,6 @@
 """Detection of the system to which a command or file belongs, and its translation."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -39,11 +40,6 @@ NOT_TRAININGS = {
     "git": "it downloads source code", "pip": "it installs packages", "setup": "it installs packages",
     "virtualenv": "it creates a virtual environment",
 }  # fmt: skip
-
-
-def translate(words: Sequence[str]) -> str:
-    """Return the text of `import_experiment`."""
-    return import_experiment(words).text
 
 
 def import_experiment(words: Sequence[str]) -> ImportedExperiment:
@@ -86,16 +82,12 @@ def _file(path: Path) -> ExperimentDraft:
         return translate_session(session_from_cfg(path))
     if is_python_session(path):
         return translate_session(session_from_python(path))
-    if path.suffix in SCRIPT_SUFFIXES or _starts_with_shell(path):
+    if path.suffix in SCRIPT_SUFFIXES or re.match(rb"#![^\r\n]*sh", path.read_bytes()[:64]):
         return _script(path)
     raise UserError(
         f"{path}: unknown kind of file; pass a job script (.sh), a DiNNO file (.yaml, .yml) or a Theano-MPI session "
         "(.cfg, or .py with theanompi)"
     )
-
-
-def _starts_with_shell(path: Path) -> bool:
-    return path.read_bytes()[:64].startswith(b"#!") and b"sh" in path.read_bytes()[:64].splitlines()[0]
 
 
 def _script(path: Path) -> ExperimentDraft:
@@ -120,7 +112,7 @@ def _command(command: CommandLine) -> ExperimentDraft:
         return _with_launch(translate_study(Path(command.words[0])), command)
     if command.path.endswith(".py") and is_python_session(Path(command.path)):
         return _with_launch(translate_session(session_from_python(Path(command.path))), command)
-    # `translate` has already handled the path of an existing file.
+    # `import_experiment` has already handled the path of an existing file.
     if Path(command.program).suffix in (".yaml", ".yml", ".cfg", *SCRIPT_SUFFIXES):
         raise UserError(f"file not found: {command.path}; check the path")
     raise UserError(f"unknown program '{command.program}'; {suggest_name(command.program, TRANSLATORS)}")

@@ -164,12 +164,17 @@ def checked_run(settings: dict[str, Any]) -> Run:
     return Run.model_validate(settings)
 
 
-def report_error(error: BaseException) -> None:
-    """Log only the message of a UserError; print any other error with its traceback."""
+def abort_ranks(comm: Any, error: BaseException) -> None:
+    """Log the message of a UserError, or print any other error with its traceback, and end all ranks of mpi4py's `comm`.
+
+    Other ranks may wait for this rank in a collective operation, which only Abort ends.
+    """
     if isinstance(error, UserError):
         get_logger(__name__).error(error)
     else:
         sys.excepthook(type(error), error, error.__traceback__)
+    wait_until_read(sys.stderr)  # after Abort, mpiexec may drop output that it has not read
+    comm.Abort(2 if isinstance(error, UserError) else 1)
 
 
 MASTER_HISTORY_KEY = "0:0:-"  # key of the master in mpi_learn's histories
@@ -250,10 +255,7 @@ class MPIManager:
             try:
                 self._histories = self._run_training()
             except BaseException as error:
-                # The other ranks may wait for this rank in a collective operation, which only Abort ends.
-                report_error(error)
-                wait_until_read(sys.stderr)  # after Abort, mpiexec may drop output that it has not read
-                self.comm.Abort(2 if isinstance(error, UserError) else 1)
+                abort_ranks(self.comm, error)
         return self._histories or {}
 
     def get_histories(self, comm: Any = None) -> dict[str, KerasHistory]:
@@ -297,16 +299,15 @@ class MPIManager:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _checked_store(self, arguments: dict[str, Any], folder: Path) -> tuple[str, int]:
-        """Write the store and check the settings; the other ranks wait, so that rank 0 can remove its files."""
-        block, batch_size = self._store(folder / "data")
+        """Write the store, check the settings, and return the `data` section as JSON and the batch size, for all ranks.
+
+        The other ranks wait, so that rank 0 can remove its files.
+        """
+        one_hot = self.algo.loss not in ("mse", "mae", "huber")
+        block = make_store(self.data, *self.lists, one_hot, folder / "data").model_dump_json()
+        batch_size = self.data.batch_size or 100
         self._task(arguments, DataBlock.model_validate_json(block), batch_size, folder)
         return block, batch_size
-
-    def _store(self, folder: Path) -> tuple[str, int]:
-        """Write the store; return its `data` section as JSON, and the batch size, for all ranks."""
-        one_hot = self.algo.loss not in ("mse", "mae", "huber")
-        block = make_store(self.data, *self.lists, one_hot, folder)
-        return block.model_dump_json(), self.data.batch_size or 100
 
     def _task(self, arguments: dict[str, Any], data: DataBlock, batch_size: int, folder: Path) -> Task:
         manifest = folder / "data/store/manifest.json"

@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,14 @@ from safetensors.torch import save_file
 
 from nnlo_lib.algorithms.base import SampleShare
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.compat.mpi_learn.manager import report_error
+from nnlo_lib.compat.mpi_learn.manager import abort_ranks
 from nnlo_lib.compat.theano_mpi.iteration_model import IterationModel, ParameterView, build_iteration_model
 from nnlo_lib.compat.theano_mpi.rule import RuleSettings
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.process import wait_until_read
 
+PARAMETERS_FILE = "params.safetensors"
 MODES = ("calc", "comm", "wait")
 NAMES = {"train": ("train_cost", "train_error"), "val": ("val_cost", "val_error", "val_error_top5")}
 
@@ -76,15 +75,11 @@ class IterationRecorder:
         """Return the means over all ranks since the last call, and the times of the slowest rank."""
         ranks = self._comm.gather([self._values, self._seconds])
         self._clear()
-        return dict(self._row([values for values, _ in ranks], [seconds for _, seconds in ranks]))
-
-    def _row(
-        self, values: list[dict[str, list[float]]], seconds: list[dict[str, float]]
-    ) -> Iterator[tuple[str, float]]:
+        row = {}
         for name in self._values:
-            everyones = [each for rank in values for each in rank[name]]
-            yield name, sum(everyones) / len(everyones) if everyones else float("nan")
-        yield from ((f"{mode}_seconds", max(rank[mode] for rank in seconds)) for mode in MODES)
+            everyones = [each for values, _ in ranks for each in values[name]]
+            row[name] = sum(everyones) / len(everyones) if everyones else float("nan")
+        return row | {f"{mode}_seconds": max(seconds[mode] for _, seconds in ranks) for mode in MODES}
 
 
 class IterationRank:
@@ -173,9 +168,6 @@ class IterationRank:
         return stop
 
 
-PARAMETERS_FILE = "params.safetensors"
-
-
 def write_results(folder: Path, rank: IterationRank, rows: list[dict[str, float]]) -> None:
     """Write the history and the parameters."""
     with atomic_write(RunPaths(folder).history) as part, part.open("w", newline="") as file:
@@ -215,9 +207,7 @@ def main() -> None:
             write_results(Path(session["folder"]), rank, rows)
         comm.free_counter()
     except BaseException as error:
-        report_error(error)
-        wait_until_read(sys.stderr)  # after Abort, mpiexec may drop output that it has not read
-        MPI.COMM_WORLD.Abort(2 if isinstance(error, UserError) else 1)
+        abort_ranks(MPI.COMM_WORLD, error)
         os._exit(1)
 
 

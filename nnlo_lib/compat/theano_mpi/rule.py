@@ -19,8 +19,8 @@ from torch import Tensor
 from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare
 from nnlo_lib.algorithms.factory import build_algorithm
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.compat.importers.draft import named, render_yaml
-from nnlo_lib.compat.importers.theano_mpi import find_theano_model, translate_session
+from nnlo_lib.compat.importers.draft import named, render_import
+from nnlo_lib.compat.importers.theano_mpi import STRATEGIES, find_theano_model, translate_session
 from nnlo_lib.compat.importers.theano_mpi_session import TheanoSession
 from nnlo_lib.compat.theano_mpi.iteration_model import IterationModel, flat_view, model_path
 from nnlo_lib.config import Experiment, Run, merge_settings, suggest_name
@@ -61,10 +61,7 @@ class MomentumSum(Algorithm):
         pass
 
 
-RULES = ("BSP", "EASGD", "GOSGD")
 SYNC_TYPES = ("cdd", "avg")
-# All-to-all and trees were routes for the same sums; the names that end with 16 send half precision.
-STRATEGIES = ("ar", "nccl32", "nccl16", "asa32", "asa16", "copper", "copper16")
 
 
 @dataclass(frozen=True)
@@ -114,10 +111,6 @@ class RuleSettings:
     def servers(self) -> int:
         """Number of ranks that do not train."""
         return int(self.rule == "EASGD")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the settings by name."""
-        return asdict(self)
 
     @property
     def algorithm_settings(self) -> dict[str, Any]:
@@ -179,7 +172,7 @@ def zoo_experiment(
         draft.settings = [each for each in draft.settings if each.key != "parallel.gpu_exchange"]
     if rule.algorithm_settings:
         draft.override("algorithm", rule.algorithm_settings, f"attributes of {rule.rule}")
-    text = render_yaml(draft, f"{rule.rule}.init")
+    text = render_import(draft, f"{rule.rule}.init").text
     print(text, file=sys.stderr)
     return experiment_from_settings(merge_settings(yaml.safe_load(text), dict(settings)))
 
@@ -287,7 +280,7 @@ class Rule:
 
     def _start(self, rule: RuleSettings, devices: Sequence[str], file: str) -> "subprocess.Popen[bytes]":
         session = {
-            "settings": rule.as_dict(), "devices": list(devices), "modelfile": file, "modelclass": self._class,
+            "settings": asdict(rule), "devices": list(devices), "modelfile": file, "modelclass": self._class,
             "folder": str(self._folder),
         }  # fmt: skip
         rank = [sys.executable, "-m", "nnlo_lib.compat.theano_mpi.iteration_session", json.dumps(session)]

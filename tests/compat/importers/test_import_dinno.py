@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nnlo_lib.compat.importers.translate import translate
+from nnlo_lib.compat.importers.translate import import_experiment
 from nnlo_lib.config.checkpoint import ProfileConfig
 from nnlo_lib.config.model import ModelConfig
 from nnlo_lib.core.errors import UserError
@@ -72,7 +72,7 @@ def page(tmp_path, monkeypatch):
 
     def imported(settings, words="paper.yaml"):
         Path("paper.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-        text = translate([words])
+        text = import_experiment([words]).text
         Path("imported.yaml").write_text(text)
         return text
 

@@ -17,7 +17,7 @@ from helpers import fork_server
 from helpers.repository_copy import REPOSITORY, environment
 from helpers.requires import absent
 
-from nnlo_lib.compat.importers.translate import translate
+from nnlo_lib.compat.importers.translate import import_experiment
 
 KERAS = REPOSITORY / "tests/models/keras/mnist_keras2.json"
 SHORT = ("train.epochs=1", "train.steps_per_epoch=20")
@@ -40,7 +40,7 @@ def trained(folder, monkeypatch) -> Callable[..., dict[str, float]]:
     monkeypatch.chdir(folder)
 
     def last(words: str, *changes: str, command: str = "run") -> dict[str, float]:
-        Path("imported.yaml").write_text(translate([words]))
+        Path("imported.yaml").write_text(import_experiment([words]).text)
         nnlo = [str(fork_server.programs() / "nnlo"), command, "imported.yaml"]
         options = [word for change in (*SHORT, *changes) for word in ("--set", change)]
         done = subprocess.run(

@@ -10,7 +10,7 @@ import pytest
 from helpers.nnlo_command import nnlo
 from helpers.requires import absent
 
-from nnlo_lib.compat.importers.translate import translate
+from nnlo_lib.compat.importers.translate import import_experiment
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.train.rank import train_simulated
@@ -140,7 +140,7 @@ def in_checkout(checkout, monkeypatch):
     ],
 )
 def test_an_example_is_imported_checked_and_trained(example, shape, classes):
-    Path("x.yaml").write_text(translate([TRAIN.format(example)]))
+    Path("x.yaml").write_text(import_experiment([TRAIN.format(example)]).text)
     done = nnlo("check", "x.yaml", folder=Path.cwd())
     assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
     experiment = load_experiment("x.yaml", SHORT)
@@ -156,13 +156,13 @@ def test_an_example_is_imported_checked_and_trained(example, shape, classes):
     [("example_mnist.py", {"nb_filters", "dense", "dropout"}), ("example_mnist_torch.py", {"dense"})],
 )
 def test_ranges_of_an_imported_function_are_searched(example, searched):
-    Path("x.yaml").write_text(translate([SEARCH.format(example)]))
+    Path("x.yaml").write_text(import_experiment([SEARCH.format(example)]).text)
     assert load_experiment("x.yaml").search.space.keys() == {f"model.args.{name}" for name in searched}
     assert nnlo("check", "x.yaml", folder=Path.cwd()).returncode == 0
 
 
 def test_an_edit_of_an_imported_module_is_another_store():
-    Path("x.yaml").write_text(translate([TRAIN.format("example_mnist.py")]))
+    Path("x.yaml").write_text(import_experiment([TRAIN.format("example_mnist.py")]).text)
     experiment = load_experiment("x.yaml")
     before = prepare_task(experiment, next(iter(experiment.variants)), 0, None).manifest
     with open("models/Models.py", "a") as file:
@@ -172,7 +172,7 @@ def test_an_edit_of_an_imported_module_is_another_store():
 
 def test_the_page_names_a_module_that_cannot_be_loaded():
     Path("examples/broken.py").write_text("import tensorflow_of_2017\n")
-    text = translate([TRAIN.format("broken.py")])
+    text = import_experiment([TRAIN.format("broken.py")]).text
     assert "examples/broken.py cannot be loaded: examples/broken.py:1" in " ".join(
         text.replace("#", "").split()
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nnlo_lib.compat.importers.draft import ExperimentDraft, render_yaml
+from nnlo_lib.compat.importers.draft import ExperimentDraft, render_import
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
@@ -10,7 +10,7 @@ from nnlo_lib.experiment.yaml_source import parse_yaml
 
 
 def read(draft: ExperimentDraft) -> tuple[Experiment, list[str]]:
-    text = render_yaml(draft, "command")
+    text = render_import(draft, "command").text
     lines = [line.strip() for line in text.splitlines()]
     return Experiment.model_validate(parse_yaml(text, str)[0] or {}), lines
 
@@ -65,4 +65,4 @@ def test_invalid_settings_are_refused(draft):
     draft.set("train.epochs", 0, "--epochs 0")
     sentence = r"the imported experiment is not valid: train.epochs: .* greater than or equal to 1"
     with pytest.raises(UserError, match=sentence):
-        render_yaml(draft, "command")
+        render_import(draft, "command")
