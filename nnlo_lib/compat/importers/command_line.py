@@ -11,6 +11,22 @@ from nnlo_lib.compat.importers.options import parse_count
 from nnlo_lib.compat.importers.shell_script import ShellScript, StartedCommand, read_script
 from nnlo_lib.core.errors import UserError
 
+Kind = Literal["training", "search", "session"]
+RANKS_OF = {
+    "search": "the ranks of the whole search, one of them the coordinator",
+    "session": "the number of ranks follows from other options",
+}
+# Variables that NNLO reads, which change its training.
+NNLO_VARIABLES = {
+    "NNLO_SHORT_BATCHES": "set train.steps_per_epoch",
+    "DATA_CACHE": "set data.stage_to",
+    "DATA_COPY_COMMAND": "set data.stage_to, which copies without an external command",
+    "GANONEPASS": "nnlo trains critic and generator in turn",
+    "GANREVERSED": "nnlo trains the critic first",
+    "GANCHECKPOINT": "set model.weights",
+    "GANCHECKPOINTLOC": "set model.weights",
+}
+
 
 @dataclass(frozen=True)
 class CommandLine:
@@ -126,23 +142,6 @@ def _command_line(script: ShellScript, chosen: StartedCommand, others: list[Star
         lines=tuple(script.understood),
         container=program.container,
     )
-
-
-Kind = Literal["training", "search", "session"]
-RANKS_OF = {
-    "search": "the ranks of the whole search, one of them the coordinator",
-    "session": "the number of ranks follows from other options",
-}
-# Variables that NNLO reads, which change its training.
-NNLO_VARIABLES = {
-    "NNLO_SHORT_BATCHES": "set train.steps_per_epoch",
-    "DATA_CACHE": "set data.stage_to",
-    "DATA_COPY_COMMAND": "set data.stage_to, which copies without an external command",
-    "GANONEPASS": "nnlo trains critic and generator in turn",
-    "GANREVERSED": "nnlo trains the critic first",
-    "GANCHECKPOINT": "set model.weights",
-    "GANCHECKPOINTLOC": "set model.weights",
-}
 
 
 def set_launch_keys(draft: ExperimentDraft, command: CommandLine, kind: Kind = "training") -> None:

@@ -90,7 +90,10 @@ def _strip_one(program: StartedProgram) -> bool:
     elif name in LAUNCHERS:
         program.launcher = name
         program.words = parse_options(name, LAUNCHERS[name], program.words[1:], program.step)
-        _refuse_several_programs(name, program.words)
+        if ":" in program.words:
+            raise UserError(
+                f"{name}: several programs are separated by `:`; import one of them with the number of all ranks"
+            )
     elif name in SUBMITTERS:
         program.words = parse_options(name, SUBMITTERS[name], program.words[1:], program.job)
         program.words = _submitted(program)
@@ -132,13 +135,6 @@ def parse_options(
         text = " ".join([written, *values]) if option.value_count else written
         settings.add(option.meaning, " ".join(values), text)
     return words
-
-
-def _refuse_several_programs(launcher: str, words: list[str]) -> None:
-    if ":" in words:
-        raise UserError(
-            f"{launcher}: several programs are separated by `:`; import one of them with the number of all ranks"
-        )
 
 
 def _submitted(program: StartedProgram) -> list[str]:

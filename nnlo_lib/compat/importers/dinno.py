@@ -19,6 +19,16 @@ REQUIRED = {
     "fiedler": ("min_N", "max_N", "target_fied", "num_trials"),
     "num_nodes": ("num_nodes", "min_fied", "max_fied", "num_trials"),
 }
+EXPERIMENT = {
+    "name", "data_dir", "output_metadir", "writeout", "use_cuda", "seed", "data_split_type", "loss", "graph", "model",
+    "individual_training", "scaling", "data",
+}  # fmt: skip
+GRAPH = {"num_nodes", "type", "p", "gen_attempts"}
+# `kernal_width` is the spelling of DiNNO's README; its code reads kernel_size.
+MODEL = {"num_filters": "filters", "kernel_size": "kernel", "kernal_width": "kernel", "linear_width": "width"}
+FOURIER = {"shape", "scale"}
+INDIVIDUAL_KEYS = {"train_solo", "optimizer", "lr", "epochs", "train_batch_size", "val_batch_size", "verbose"}
+LOSSES = {"NLL": "cross_entropy", "MSE": "mse", "L1": "mae", "BCE": "binary_cross_entropy"}
 
 
 @dataclass(frozen=True)
@@ -66,18 +76,6 @@ def _trials(experiment: Mapping[str, Any]) -> list[ScalingTrial]:
 def _spaced(first: float, last: float, count: int) -> Iterator[float]:
     for index in range(count):
         yield first + (last - first) * index / max(1, count - 1)
-
-
-EXPERIMENT = {
-    "name", "data_dir", "output_metadir", "writeout", "use_cuda", "seed", "data_split_type", "loss", "graph", "model",
-    "individual_training", "scaling", "data",
-}  # fmt: skip
-GRAPH = {"num_nodes", "type", "p", "gen_attempts"}
-# `kernal_width` is the spelling of DiNNO's README; its code reads kernel_size.
-MODEL = {"num_filters": "filters", "kernel_size": "kernel", "kernal_width": "kernel", "linear_width": "width"}
-FOURIER = {"shape", "scale"}
-INDIVIDUAL_KEYS = {"train_solo", "optimizer", "lr", "epochs", "train_batch_size", "val_batch_size", "verbose"}
-LOSSES = {"NLL": "cross_entropy", "MSE": "mse", "L1": "mae", "BCE": "binary_cross_entropy"}
 
 
 def translate_study(path: Path) -> ExperimentDraft:

@@ -11,6 +11,33 @@ from nnlo_lib.compat.importers.draft import ExperimentDraft, named
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
+PROBLEM = {
+    "problem_name", "train_batch_size", "val_batch_size", "evaluate_frequency", "verbose_evals", "metrics",
+    "metrics_config", "optimizer_config", "comm_radius", "dynamic_graph", "save_models",
+}  # fmt: skip
+EVALUATION_KEYS = {"evaluate_frequency", "tloss_decay", "mesh_only_at_end"}
+COMMON = {"alg_name", "outer_iterations", "profile"}
+# `persistant` is DiNNO's spelling; primal_lr is a key of its older files.
+PRIMAL = {
+    "rho_init", "rho_scaling", "primal_iterations", "primal_optimizer", "primal_lr", "primal_lr_start",
+    "primal_lr_finish", "lr_decay_type", "persistant_primal_opt",
+}  # fmt: skip
+KEYS = {"dinno": PRIMAL, "cadmm": PRIMAL, "dsgd": {"alpha0", "mu"}, "dsgt": {"alpha", "init_grads"}}
+METRICS = {
+    "validation_loss": "val_loss in history.csv", "top1_accuracy": "val_accuracy in history.csv",
+    "consensus_error": "consensus_error and consensus_error_normalised in history.csv, the distance of nodes to their mean, "
+    "and consensus.npz, the distance of every pair of nodes",
+    "validation_as_vector": "validation_metrics.npz, accuracy and loss of each validation sample",
+    "train_loss_moving_average": "train_loss_average in history.csv",
+    "forward_pass_count": "samples in history.csv", "current_epoch": "epoch in history.csv",
+}  # fmt: skip
+INIT_GRADS = {
+    True: "as in nnlo, trackers start with the first gradients",
+    False: "in DiNNO, trackers start with 0, so that the first round averages equal weights and changes nothing; nnlo starts "
+    "with the first gradients, so its round k is round k + 1 of DiNNO",
+}
+MNIST_TRAIN_SAMPLES = 60_000
+
 
 def leaf_keys(block: Any) -> set[str]:
     """Return the keys, at any depth, whose values are not mappings."""
@@ -43,34 +70,6 @@ def check_keys(block: Mapping[str, Any], keys: Iterable[str], where: str) -> Non
     for key in block:
         if key not in set(keys):
             raise UserError(f"{where}: DiNNO has no key '{key}'; {suggest_name(key, keys)}")
-
-
-PROBLEM = {
-    "problem_name", "train_batch_size", "val_batch_size", "evaluate_frequency", "verbose_evals", "metrics",
-    "metrics_config", "optimizer_config", "comm_radius", "dynamic_graph", "save_models",
-}  # fmt: skip
-EVALUATION_KEYS = {"evaluate_frequency", "tloss_decay", "mesh_only_at_end"}
-COMMON = {"alg_name", "outer_iterations", "profile"}
-# `persistant` is DiNNO's spelling; primal_lr is a key of its older files.
-PRIMAL = {
-    "rho_init", "rho_scaling", "primal_iterations", "primal_optimizer", "primal_lr", "primal_lr_start",
-    "primal_lr_finish", "lr_decay_type", "persistant_primal_opt",
-}  # fmt: skip
-KEYS = {"dinno": PRIMAL, "cadmm": PRIMAL, "dsgd": {"alpha0", "mu"}, "dsgt": {"alpha", "init_grads"}}
-METRICS = {
-    "validation_loss": "val_loss in history.csv", "top1_accuracy": "val_accuracy in history.csv",
-    "consensus_error": "consensus_error and consensus_error_normalised in history.csv, the distance of nodes to their mean, "
-    "and consensus.npz, the distance of every pair of nodes",
-    "validation_as_vector": "validation_metrics.npz, accuracy and loss of each validation sample",
-    "train_loss_moving_average": "train_loss_average in history.csv",
-    "forward_pass_count": "samples in history.csv", "current_epoch": "epoch in history.csv",
-}  # fmt: skip
-INIT_GRADS = {
-    True: "as in nnlo, trackers start with the first gradients",
-    False: "in DiNNO, trackers start with 0, so that the first round averages equal weights and changes nothing; nnlo starts "
-    "with the first gradients, so its round k is round k + 1 of DiNNO",
-}
-MNIST_TRAIN_SAMPLES = 60_000
 
 
 def set_problem(

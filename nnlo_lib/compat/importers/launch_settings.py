@@ -6,7 +6,8 @@ Meanings with a number or text that experiments can use:
     ranks, ranks_per_node, nodes, threads (per rank), resource_sets, sets_per_node, ranks_per_set,
     threads_per_set, gpus_per_set,
     gpus (of all ranks), gpus_per_node, gpus_per_rank, gres, lsf_gpu, hosts, hostfile, account, partition,
-    slurm_time, lsf_time, memory_per_node, memory_per_cpu, lsf_span.
+    slurm_time, lsf_time, memory_per_node, memory_per_cpu, lsf_span,
+    wrap (the command of a job).
 Meanings without a key:
     placement: the profile decides it; output: nnlo has its own files; environment: ranks inherit it;
     nothing: no effect on the training; directory: the working directory; site: belongs into the profile;

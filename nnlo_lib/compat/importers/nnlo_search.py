@@ -29,6 +29,18 @@ MPI_LEARN_OPTIONS = {
     "elastic-lr": OptionSpec(float, 1.0),
     "elastic-momentum": OptionSpec(float, 0.0),
 }
+SEARCH_OPTIONS = {
+    **NNLO_OPTIONS,
+    "trial-name": OptionSpec(default="search"),
+    "block-size": OptionSpec(int, 2),
+    "n-fold": OptionSpec(int, 1, "search.folds.k"),
+    "num-iterations": OptionSpec(int, 10),
+    "hyper-opt": OptionSpec(default="bayesian"),
+    "ga-populations": OptionSpec(int, 10),
+    "opt-restore": flag_option("run the same nnlo command again to resume the search"),
+    "target-objective": OptionSpec(float),
+    "example": OptionSpec(default="mnist"),
+}
 
 
 def translate_training(command: CommandLine) -> ExperimentDraft:
@@ -70,20 +82,6 @@ def _options(draft: ExperimentDraft, command: CommandLine, program: str) -> Pars
 def _renamed(words: tuple[str, ...]) -> list[str]:
     """Rename mpi_learn's options to NNLO's names."""
     return [re.sub(r"^--(?=(masters|processes)(=|$))", "--n-", word) for word in words]
-
-
-SEARCH_OPTIONS = {
-    **NNLO_OPTIONS,
-    "trial-name": OptionSpec(default="search"),
-    "block-size": OptionSpec(int, 2),
-    "n-fold": OptionSpec(int, 1, "search.folds.k"),
-    "num-iterations": OptionSpec(int, 10),
-    "hyper-opt": OptionSpec(default="bayesian"),
-    "ga-populations": OptionSpec(int, 10),
-    "opt-restore": flag_option("run the same nnlo command again to resume the search"),
-    "target-objective": OptionSpec(float),
-    "example": OptionSpec(default="mnist"),
-}
 
 
 def translate_search(command: CommandLine) -> ExperimentDraft:

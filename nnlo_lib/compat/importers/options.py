@@ -10,6 +10,9 @@ from typing import Any
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
+MEMORY_UNITS_MB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
+MINUTES_PER_DAY = 1440
+
 
 @dataclass(frozen=True)
 class OptionSpec:
@@ -153,10 +156,6 @@ class ParsedOptions:
     def given_options(self) -> Iterator[tuple[str, OptionSpec]]:
         """Yield the given options of the table with their specifications."""
         yield from ((name, self.table[name]) for name in self._values if name in self.table)
-
-
-MEMORY_UNITS_MB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
-MINUTES_PER_DAY = 1440
 
 
 def parse_count(text: str, option: str) -> int:

@@ -31,66 +31,6 @@ SYNTHETIC: dict[str, dict[str, Any]] = {
     "cifar10": {"shape": [3, 32, 32], "classes": 10, "samples": 50_000, "test_samples": 10_000},
     "imagenet": {"shape": [3, 227, 227], "classes": 1000, "samples": 10_000, "test_samples": 1_000},
 }
-
-
-def set_files(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Set the source and the reader of the data: files of the command's folders, or synthetic samples."""
-    paths = [name for name in PATHS if name in options]
-    if options["use_synthetic_data"] and options["dataset"] in SYNTHETIC:
-        _set_synthetic(draft, options, paths)
-    elif options["dataset"] == "imagenet":
-        _set_imagenet(draft, options, paths)
-    elif paths:
-        draft.set("data.source", options[paths[0]], options.as_written(*paths))
-        if len({options[name] for name in paths}) > 1:
-            draft.add_untranslatable(
-                options.as_written("dataset_test_path"),
-                "nnlo reads all files of this data set from one folder, data.source",
-            )
-
-
-def _set_synthetic(draft: ExperimentDraft, options: ParsedOptions, paths: list[str]) -> None:
-    """Set zeros of the size of the command's data set."""
-    source = options.as_written("use_synthetic_data")
-    reader = {"name": "synthetic", "content": "zeros", **SYNTHETIC[options["dataset"]]}
-    draft.override("data.dataset", "synthetic", f"{options.as_written('dataset')} {source}")
-    draft.set("data.reader", reader, source)
-    draft.remarks.append(f"{source}: content: classes gives samples that a model can learn")
-    if options["dataset"] == "imagenet":
-        draft.remarks.append(
-            f"{source}: nnlo stores the samples, so that samples is 10,000 instead of 1,281,167"
-        )
-    draft.ineffective += [f"{options.as_written(name)} (with {source})" for name in paths]
-
-
-def _set_imagenet(draft: ExperimentDraft, options: ParsedOptions, paths: list[str]) -> None:
-    """Set the files that PyDTNN's converter writes: x (samples, 3, 227, 227), y (samples, 1) with classes from 1.
-
-    Without a folder, the data set stays the TFRecords of the catalog.
-    """
-    draft.remarks.append(
-        "imagenet: PyDTNN subtracts mean colors in BGR order; nnlo normalizes as set by data.normalize"
-    )
-    if "alexnet" not in options["model"]:
-        draft.set("data.crop", CROPPED_SIDE, f"PyDTNN crops {IMAGENET_SIDE} pixels to {CROPPED_SIDE}")
-        draft.remarks.append(
-            "data.crop: PyDTNN always takes the same window; nnlo takes random windows in training"
-        )
-    if "dataset_train_path" not in options:
-        if paths:
-            draft.add_untranslatable(
-                options.as_written(*paths), "the folder of the training files is missing"
-            )
-        return
-    train = options["dataset_train_path"]
-    reader = {"name": "arrays", "train": "*.npz", "features": "x", "labels": "y", "first_class": 1}
-    if "dataset_test_path" in options and options["dataset_test_path"] != train:
-        reader["test"] = f"{os.path.relpath(options['dataset_test_path'], train)}/*.npz"
-    draft.override("data.dataset", "imagenet-npz", "name for PyDTNN's NPZ files of ImageNet")
-    draft.set("data.source", os.path.normpath(train), options.as_written("dataset_train_path"))
-    draft.set("data.reader", reader, options.as_written(*paths))
-
-
 NAMES = {
     "densenet": "densenet40",
     "inceptionv3": "inception_v3",
@@ -104,45 +44,6 @@ SAME_NAME_MODELS |= {f"resnet{depth}" for depth in (18, 20, 32, 34, 44, 50, 56, 
 SAME_NAME_MODELS |= {f"densenet{depth}" for depth in (121, 161, 169, 201)}
 # PyDTNN's AlexNet has neither grouped convolutions nor local response normalization.
 TWO_TOWERS_IN_ONE = {"groups": 1, "normalize": False}
-
-
-def set_model(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Set the model from PyDTNN's name, with or without the suffix of its data set.
-
-    Raises UserError if PyDTNN has no such model.
-    """
-    written = options["model"]
-    short = re.sub(r"_(cifar10|imagenet|mnist)$", "", written)
-    if short not in SAME_NAME_MODELS | set(NAMES):
-        raise UserError(
-            f"--model: PyDTNN has no model '{written}'; {suggest_name(short, SAME_NAME_MODELS | set(NAMES))}"
-        )
-    name, args = NAMES.get(short, short), dict[str, Any]()
-    if name == "alexnet" and options["dataset"] == "imagenet":
-        # nnlo's alexnet has fewer filters for large images; PyDTNN's is the first AlexNet.
-        name, args = "alexnet_2012", TWO_TOWERS_IN_ONE
-    if name == "simplecnn" and is_2020_launcher(options):
-        # The model of 2020 has neither dropout nor padding.
-        args = {"dropout": 0.0, "padding": 0}
-    reason = f"nnlo has no model {name}; the default model is trained instead"
-    block = {"name": name, "args": args} | _weights(draft, options)
-    words = ["weights_and_bias_filename"] if "weights" in block else []
-    draft.set("model", block, options.as_written("model", *words), reason)
-
-
-def _weights(draft: ExperimentDraft, options: ParsedOptions) -> dict[str, Any]:
-    """Return `model.weights` if the command names a file of weights that exists."""
-    path = options["weights_and_bias_filename"]
-    if path is None:
-        return {}
-    # An experiment refuses files that do not exist.
-    if Path(path).suffix == ".npz" and Path(path).is_file():
-        return {"weights": path}
-    reason = f"{path} is no .npz file that exists; set model.weights to the path of the file"
-    draft.add_untranslatable(options.as_written("weights_and_bias_filename"), reason)
-    return {}
-
-
 NO_CHOICE = "PyTorch selects the implementation of layers"
 NO_MODEL = "this option of PyDTNN's performance model does not affect training"
 OPTIONS = {
@@ -203,8 +104,102 @@ OPTIONS = {
     **{name: OptionSpec(note=NO_MODEL) for name in ("cpu_speed", "memory_bw", "network_bw", "network_lat", "network_alg")},
     **{name: OptionSpec(note="PyDTNN overwrites it") for name in ("mpi_processes", "threads_per_process", "gpus_per_node")},
 }  # fmt: skip
-
 LOSSES = {"categorical_cross_entropy": "cross_entropy", "binary_cross_entropy": "binary_cross_entropy"}
+
+
+def set_files(draft: ExperimentDraft, options: ParsedOptions) -> None:
+    """Set the source and the reader of the data: files of the command's folders, or synthetic samples."""
+    paths = [name for name in PATHS if name in options]
+    if options["use_synthetic_data"] and options["dataset"] in SYNTHETIC:
+        _set_synthetic(draft, options, paths)
+    elif options["dataset"] == "imagenet":
+        _set_imagenet(draft, options, paths)
+    elif paths:
+        draft.set("data.source", options[paths[0]], options.as_written(*paths))
+        if len({options[name] for name in paths}) > 1:
+            draft.add_untranslatable(
+                options.as_written("dataset_test_path"),
+                "nnlo reads all files of this data set from one folder, data.source",
+            )
+
+
+def _set_synthetic(draft: ExperimentDraft, options: ParsedOptions, paths: list[str]) -> None:
+    """Set zeros of the size of the command's data set."""
+    source = options.as_written("use_synthetic_data")
+    reader = {"name": "synthetic", "content": "zeros", **SYNTHETIC[options["dataset"]]}
+    draft.override("data.dataset", "synthetic", f"{options.as_written('dataset')} {source}")
+    draft.set("data.reader", reader, source)
+    draft.remarks.append(f"{source}: content: classes gives samples that a model can learn")
+    if options["dataset"] == "imagenet":
+        draft.remarks.append(
+            f"{source}: nnlo stores the samples, so that samples is 10,000 instead of 1,281,167"
+        )
+    draft.ineffective += [f"{options.as_written(name)} (with {source})" for name in paths]
+
+
+def _set_imagenet(draft: ExperimentDraft, options: ParsedOptions, paths: list[str]) -> None:
+    """Set the files that PyDTNN's converter writes: x (samples, 3, 227, 227), y (samples, 1) with classes from 1.
+
+    Without a folder, the data set stays the TFRecords of the catalog.
+    """
+    draft.remarks.append(
+        "imagenet: PyDTNN subtracts mean colors in BGR order; nnlo normalizes as set by data.normalize"
+    )
+    if "alexnet" not in options["model"]:
+        draft.set("data.crop", CROPPED_SIDE, f"PyDTNN crops {IMAGENET_SIDE} pixels to {CROPPED_SIDE}")
+        draft.remarks.append(
+            "data.crop: PyDTNN always takes the same window; nnlo takes random windows in training"
+        )
+    if "dataset_train_path" not in options:
+        if paths:
+            draft.add_untranslatable(
+                options.as_written(*paths), "the folder of the training files is missing"
+            )
+        return
+    train = options["dataset_train_path"]
+    reader = {"name": "arrays", "train": "*.npz", "features": "x", "labels": "y", "first_class": 1}
+    if "dataset_test_path" in options and options["dataset_test_path"] != train:
+        reader["test"] = f"{os.path.relpath(options['dataset_test_path'], train)}/*.npz"
+    draft.override("data.dataset", "imagenet-npz", "name for PyDTNN's NPZ files of ImageNet")
+    draft.set("data.source", os.path.normpath(train), options.as_written("dataset_train_path"))
+    draft.set("data.reader", reader, options.as_written(*paths))
+
+
+def set_model(draft: ExperimentDraft, options: ParsedOptions) -> None:
+    """Set the model from PyDTNN's name, with or without the suffix of its data set.
+
+    Raises UserError if PyDTNN has no such model.
+    """
+    written = options["model"]
+    short = re.sub(r"_(cifar10|imagenet|mnist)$", "", written)
+    if short not in SAME_NAME_MODELS | set(NAMES):
+        raise UserError(
+            f"--model: PyDTNN has no model '{written}'; {suggest_name(short, SAME_NAME_MODELS | set(NAMES))}"
+        )
+    name, args = NAMES.get(short, short), dict[str, Any]()
+    if name == "alexnet" and options["dataset"] == "imagenet":
+        # nnlo's alexnet has fewer filters for large images; PyDTNN's is the first AlexNet.
+        name, args = "alexnet_2012", TWO_TOWERS_IN_ONE
+    if name == "simplecnn" and is_2020_launcher(options):
+        # The model of 2020 has neither dropout nor padding.
+        args = {"dropout": 0.0, "padding": 0}
+    reason = f"nnlo has no model {name}; the default model is trained instead"
+    block = {"name": name, "args": args} | _weights(draft, options)
+    words = ["weights_and_bias_filename"] if "weights" in block else []
+    draft.set("model", block, options.as_written("model", *words), reason)
+
+
+def _weights(draft: ExperimentDraft, options: ParsedOptions) -> dict[str, Any]:
+    """Return `model.weights` if the command names a file of weights that exists."""
+    path = options["weights_and_bias_filename"]
+    if path is None:
+        return {}
+    # An experiment refuses files that do not exist.
+    if Path(path).suffix == ".npz" and Path(path).is_file():
+        return {"weights": path}
+    reason = f"{path} is no .npz file that exists; set model.weights to the path of the file"
+    draft.add_untranslatable(options.as_written("weights_and_bias_filename"), reason)
+    return {}
 
 
 def translate_training(command: CommandLine) -> ExperimentDraft:

@@ -11,6 +11,28 @@ RULES = {
     "sgd": ("momentum", "nesterov"), "rmsprop": ("rho", "epsilon"), "adam": ("beta1", "beta2", "epsilon"),
     "nadam": ("beta1", "beta2", "epsilon"),
 }  # fmt: skip
+LOSS = "val_categorical_cross_entropy"
+OPTIONS = {
+    "lr_schedulers": OptionSpec(default="early_stopping,reduce_lr_on_plateau,model_checkpoint"),
+    "warm_up_batches": OptionSpec(int, 500),
+    "warm_up_epochs": OptionSpec(int, 5),
+    "early_stopping_metric": OptionSpec(default=LOSS),
+    "early_stopping_patience": OptionSpec(int, 10),
+    "reduce_lr_on_plateau_metric": OptionSpec(default=LOSS),
+    "reduce_lr_on_plateau_factor": OptionSpec(float, 0.1),
+    "reduce_lr_on_plateau_patience": OptionSpec(int, 5),
+    "reduce_lr_on_plateau_min_lr": OptionSpec(float, 0.0),
+    "reduce_lr_every_nepochs_factor": OptionSpec(float, 0.1),
+    "reduce_lr_every_nepochs_nepochs": OptionSpec(int, 5),
+    "reduce_lr_every_nepochs_min_lr": OptionSpec(float, 0.0),
+    "stop_at_loss_metric": OptionSpec(default="val_accuracy"),
+    "stop_at_loss_threshold": OptionSpec(float, 0.0),
+    "model_checkpoint_metric": OptionSpec(default=LOSS),
+    "model_checkpoint_save_freq": OptionSpec(int, 2),
+}  # fmt: skip
+SCHEDULER_NAMES = (
+    "warm_up", "early_stopping", "reduce_lr_on_plateau", "reduce_lr_every_nepochs", "stop_at_loss", "model_checkpoint",
+)  # fmt: skip
 
 
 def set_optimizer(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
@@ -95,30 +117,6 @@ def _decay(draft: ExperimentDraft, options: ParsedOptions, rule: dict[str, Any])
         rule["name"] = "adamw"
     else:
         rule["decoupled"] = True
-
-
-LOSS = "val_categorical_cross_entropy"
-OPTIONS = {
-    "lr_schedulers": OptionSpec(default="early_stopping,reduce_lr_on_plateau,model_checkpoint"),
-    "warm_up_batches": OptionSpec(int, 500),
-    "warm_up_epochs": OptionSpec(int, 5),
-    "early_stopping_metric": OptionSpec(default=LOSS),
-    "early_stopping_patience": OptionSpec(int, 10),
-    "reduce_lr_on_plateau_metric": OptionSpec(default=LOSS),
-    "reduce_lr_on_plateau_factor": OptionSpec(float, 0.1),
-    "reduce_lr_on_plateau_patience": OptionSpec(int, 5),
-    "reduce_lr_on_plateau_min_lr": OptionSpec(float, 0.0),
-    "reduce_lr_every_nepochs_factor": OptionSpec(float, 0.1),
-    "reduce_lr_every_nepochs_nepochs": OptionSpec(int, 5),
-    "reduce_lr_every_nepochs_min_lr": OptionSpec(float, 0.0),
-    "stop_at_loss_metric": OptionSpec(default="val_accuracy"),
-    "stop_at_loss_threshold": OptionSpec(float, 0.0),
-    "model_checkpoint_metric": OptionSpec(default=LOSS),
-    "model_checkpoint_save_freq": OptionSpec(int, 2),
-}  # fmt: skip
-SCHEDULER_NAMES = (
-    "warm_up", "early_stopping", "reduce_lr_on_plateau", "reduce_lr_every_nepochs", "stop_at_loss", "model_checkpoint",
-)  # fmt: skip
 
 
 def metric_name(name: str) -> str:

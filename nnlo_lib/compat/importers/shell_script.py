@@ -24,6 +24,28 @@ HEADER = re.compile(r"^#(SBATCH|BSUB|PBS|COBALT|\$)\s+(.*)$")
 HERE_DOCUMENT = re.compile(r"\b(?:sbatch|bsub)\b.*<<")
 PROGRAMS = {"SBATCH": "sbatch", "BSUB": "bsub"}
 OTHER_SYSTEM = "nnlo reads the headers of Slurm and LSF only; set the `resources` section"
+PROMPT = re.compile(r"^[ \t]*(?:\([\w.-]+\)[ \t]*)?(?:\[?\w+@[\w.-]+[^$#%\n]*[$#%]|[$>%])[ \t]+", re.M)
+LEADING = re.compile(r"^(?:(?:do|then|else|\{|!)\s+)+")
+CLOSING = {"do", "done", "then", "fi", "else", "{", "}", "esac", ")"}
+CONDITIONAL = {"if", "elif", "while", "until", "case", "select", "function", "trap"}
+LOOP = re.compile(r"for\s+(\w+)\s+in\s+(.*)", re.S)
+SUBSTITUTED_TEXT = re.compile(SUBSTITUTED.rpartition("|")[0])  # $(command) and `command`
+# The assignments and names of `export A=1 B="x y" C`.
+EXPORTED = re.compile(
+    r"""[A-Za-z_]\w*\+?=(?:'[^']*'|"(?:\\.|[^"\\])*"|\$\([^)]*\)|[^\s'"])*|[A-Za-z_]\w*(?=\s|$)"""
+)
+EXPORTS = {"export", "setenv", "declare", "typeset", "readonly", "local"}
+NO_EFFECT = {
+    "echo", "printf", "date", "mkdir", "set", "ulimit", "umask", "hostname", "ls", "pwd", "cat", "tee", "sleep", "wait", "exit",
+    "true", "false", ":", "shopt", "unset", "which", "type", "nvidia-smi", "free", "lscpu", "touch", "head", "tail", "grep",
+    "less", "bkill", "scancel", "squeue", "bjobs", "env", "printenv", "return", "test", "[", "[[", "alias", "popd", "stty", "w",
+}  # fmt: skip
+PREPARES = {
+    "module", "ml", "conda", "mamba", "micromamba", "spack", "activate", "deactivate", "source", ".", "use",
+}  # fmt: skip
+PREPARATION = "prepares the shell; run it before nnlo"
+FOLDERS = {"cd", "pushd"}
+SUBMISSION_VARIABLES = {"SLURM_SUBMIT_DIR", "LS_SUBCWD", "PWD", "PBS_O_WORKDIR"}
 
 
 def read_header(text: str) -> LaunchSettings:
@@ -66,30 +88,6 @@ def _add(settings: LaunchSettings, program: str, options: str, number: int) -> N
         raise UserError(
             f"line {number}: unexpected word '{rest[0]}' in the header; write it after its option"
         )
-
-
-PROMPT = re.compile(r"^[ \t]*(?:\([\w.-]+\)[ \t]*)?(?:\[?\w+@[\w.-]+[^$#%\n]*[$#%]|[$>%])[ \t]+", re.M)
-LEADING = re.compile(r"^(?:(?:do|then|else|\{|!)\s+)+")
-CLOSING = {"do", "done", "then", "fi", "else", "{", "}", "esac", ")"}
-CONDITIONAL = {"if", "elif", "while", "until", "case", "select", "function", "trap"}
-LOOP = re.compile(r"for\s+(\w+)\s+in\s+(.*)", re.S)
-SUBSTITUTED_TEXT = re.compile(SUBSTITUTED.rpartition("|")[0])  # $(command) and `command`
-# The assignments and names of `export A=1 B="x y" C`.
-EXPORTED = re.compile(
-    r"""[A-Za-z_]\w*\+?=(?:'[^']*'|"(?:\\.|[^"\\])*"|\$\([^)]*\)|[^\s'"])*|[A-Za-z_]\w*(?=\s|$)"""
-)
-EXPORTS = {"export", "setenv", "declare", "typeset", "readonly", "local"}
-NO_EFFECT = {
-    "echo", "printf", "date", "mkdir", "set", "ulimit", "umask", "hostname", "ls", "pwd", "cat", "tee", "sleep", "wait", "exit",
-    "true", "false", ":", "shopt", "unset", "which", "type", "nvidia-smi", "free", "lscpu", "touch", "head", "tail", "grep",
-    "less", "bkill", "scancel", "squeue", "bjobs", "env", "printenv", "return", "test", "[", "[[", "alias", "popd", "stty", "w",
-}  # fmt: skip
-PREPARES = {
-    "module", "ml", "conda", "mamba", "micromamba", "spack", "activate", "deactivate", "source", ".", "use",
-}  # fmt: skip
-PREPARATION = "prepares the shell; run it before nnlo"
-FOLDERS = {"cd", "pushd"}
-SUBMISSION_VARIABLES = {"SLURM_SUBMIT_DIR", "LS_SUBCWD", "PWD", "PBS_O_WORKDIR"}
 
 
 @dataclass

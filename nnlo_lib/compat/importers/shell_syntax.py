@@ -24,6 +24,21 @@ PIECE = re.compile(
     |(?P<text>\w+|.)""",
     re.S | re.X,
 )
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.S)
+ARRAY = re.compile(r"\s*\((.*)\)\s*", re.S)
+NAME = r"[A-Za-z_]\w*|[0-9@*\#?]"
+REFERENCE = rf"""\$\(\((?P<sum>[^'"]*?)\)\)
+    |\$\{{(?P<array>[A-Za-z_]\w*)\[(?P<index>[@*]|\d+)\]\}}
+    |\$\{{(?P<guarded>{NAME}):?-(?P<default>[^}}]*)\}}
+    |\$\{{(?P<braced>{NAME})\}}
+    |\$(?P<plain>{NAME})"""
+INSIDE_QUOTES = re.compile(REFERENCE, re.X)
+ANYWHERE = re.compile(
+    rf"""(?P<literal>'[^']*'|\\.)|"\$\{{(?P<all>[A-Za-z_]\w*)\[@\]\}}"|(?P<quoted>"(?:\\.|[^"\\])*")|{REFERENCE}""",
+    re.X,
+)
+SUBSTITUTION = re.compile(r"\$\((?!\()|`")
+SUM = re.compile(r"[\d\s+*/()-]{1,60}")
 
 
 @dataclass
@@ -120,23 +135,6 @@ def _unquoted(piece: str) -> str:
     if piece[0] == '"':
         return re.sub(r'\\([\\"$`])', r"\1", piece[1:-1])
     return piece[1:] if piece[0] == "\\" else piece
-
-
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.S)
-ARRAY = re.compile(r"\s*\((.*)\)\s*", re.S)
-NAME = r"[A-Za-z_]\w*|[0-9@*\#?]"
-REFERENCE = rf"""\$\(\((?P<sum>[^'"]*?)\)\)
-    |\$\{{(?P<array>[A-Za-z_]\w*)\[(?P<index>[@*]|\d+)\]\}}
-    |\$\{{(?P<guarded>{NAME}):?-(?P<default>[^}}]*)\}}
-    |\$\{{(?P<braced>{NAME})\}}
-    |\$(?P<plain>{NAME})"""
-INSIDE_QUOTES = re.compile(REFERENCE, re.X)
-ANYWHERE = re.compile(
-    rf"""(?P<literal>'[^']*'|\\.)|"\$\{{(?P<all>[A-Za-z_]\w*)\[@\]\}}"|(?P<quoted>"(?:\\.|[^"\\])*")|{REFERENCE}""",
-    re.X,
-)
-SUBSTITUTION = re.compile(r"\$\((?!\()|`")
-SUM = re.compile(r"[\d\s+*/()-]{1,60}")
 
 
 @dataclass

@@ -20,6 +20,21 @@ from nnlo_lib.data.readers.base import Array
 
 Side = Array | Sequence[Array]  # inputs or outputs of a network: one or several arrays
 Generated = Iterator[tuple[Side, Side]]
+Block = dict[str, Any]
+CONFIGS = {default(block, "name"): block for block in block_types(OptimizerConfig)}
+MODES = {"sgd": "downpour", "downpour": "downpour", "easgd": "easgd", "gem": "gem"}
+OPTIONS = {
+    "loss": "binary_crossentropy", "validate_every": None, "sync_every": 1, "mode": "sgd", "worker_optimizer": "sgd",
+    "worker_optimizer_params": "{}", "elastic_force": None, "elastic_lr": 1.0, "elastic_momentum": 0.0,
+    "gem_lr": None, "gem_momentum": 0.9, "gem_kappa": 2.0,
+}  # fmt: skip
+# Options that only some modes use; elastic_lr and elastic_momentum are of the workers' SGD.
+USED_IN = {
+    "elastic_force": ("easgd",), "elastic_lr": ("easgd", "gem"), "elastic_momentum": ("easgd", "gem"),
+    "gem_lr": ("gem",), "gem_momentum": ("gem",), "gem_kappa": ("gem",),
+}  # fmt: skip
+# mpi_learn's driver passes GEM's settings as arguments of the optimizer `gem`.
+GEM_ARGUMENTS = {"learning_rate": "gem_lr", "momentum": "gem_momentum", "kappa": "gem_kappa"}
 
 
 class Data:
@@ -169,10 +184,6 @@ class ModelFromJson(ModelBuilder):
         return model
 
 
-Block = dict[str, Any]
-CONFIGS = {default(block, "name"): block for block in block_types(OptimizerConfig)}
-
-
 def optimizer_section(name: str, arguments: Block) -> Block:
     """Return the section `train.optimizer` of an optimizer with arguments by Keras's names.
 
@@ -256,21 +267,6 @@ def _scaled(section: Block, options: Block) -> Block:
         )
     rate = section.get("lr", default(CONFIGS[section["name"]], "lr"))
     return {"lr": rate * options["gem_lr"]}
-
-
-MODES = {"sgd": "downpour", "downpour": "downpour", "easgd": "easgd", "gem": "gem"}
-OPTIONS = {
-    "loss": "binary_crossentropy", "validate_every": None, "sync_every": 1, "mode": "sgd", "worker_optimizer": "sgd",
-    "worker_optimizer_params": "{}", "elastic_force": None, "elastic_lr": 1.0, "elastic_momentum": 0.0,
-    "gem_lr": None, "gem_momentum": 0.9, "gem_kappa": 2.0,
-}  # fmt: skip
-# Options that only some modes use; elastic_lr and elastic_momentum are of the workers' SGD.
-USED_IN = {
-    "elastic_force": ("easgd",), "elastic_lr": ("easgd", "gem"), "elastic_momentum": ("easgd", "gem"),
-    "gem_lr": ("gem",), "gem_momentum": ("gem",), "gem_kappa": ("gem",),
-}  # fmt: skip
-# mpi_learn's driver passes GEM's settings as arguments of the optimizer `gem`.
-GEM_ARGUMENTS = {"learning_rate": "gem_lr", "momentum": "gem_momentum", "kappa": "gem_kappa"}
 
 
 class Algo:

@@ -40,6 +40,10 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer
 
+KerasHistory = dict[str, list[float]]
+COLUMNS = {"train_loss": "loss", "train_accuracy": "acc", "val_loss": "val_loss", "val_accuracy": "val_acc"}
+MASTER_HISTORY_KEY = "0:0:-"  # key of the master in mpi_learn's histories
+
 
 @dataclass(frozen=True)
 class ManagerOptions:
@@ -99,10 +103,6 @@ class ManagerOptions:
 
         with keras.saving.custom_object_scope(self.custom_objects):
             yield
-
-
-KerasHistory = dict[str, list[float]]
-COLUMNS = {"train_loss": "loss", "train_accuracy": "acc", "val_loss": "val_loss", "val_accuracy": "val_acc"}
 
 
 class KerasCallbacks(Callback):
@@ -175,9 +175,6 @@ def abort_ranks(comm: Any, error: BaseException) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
     wait_until_read(sys.stderr)  # after Abort, mpiexec may drop output that it has not read
     comm.Abort(2 if isinstance(error, UserError) else 1)
-
-
-MASTER_HISTORY_KEY = "0:0:-"  # key of the master in mpi_learn's histories
 
 
 class MPIManager:

@@ -32,6 +32,15 @@ from nnlo_lib.launch.launcher import die_with_parent, rank_environment
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.workflow.single_run import train_and_evaluate
 
+SYNC_TYPES = ("cdd", "avg")
+# Settings of each rule. The numbers were constants in Theano-MPI's source.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "BSP": {"sync_type": "cdd", "exch_strategy": "nccl32"},
+    "EASGD": {"tau": 10, "alpha": 0.5},
+    "GOSGD": {"p": 0.01},
+}
+DEVICE = re.compile(r"cuda\d+|cpu")
+
 
 class MomentumSum(Algorithm):
     """After each step, write the sum of all workers' momenta v_i to V, with which the model moves its parameters.
@@ -59,9 +68,6 @@ class MomentumSum(Algorithm):
 
     def before_evaluation(self, replica: ReplicaView) -> None:
         pass
-
-
-SYNC_TYPES = ("cdd", "avg")
 
 
 @dataclass(frozen=True)
@@ -175,15 +181,6 @@ def zoo_experiment(
     text = render_import(draft, f"{rule.rule}.init").text
     print(text, file=sys.stderr)
     return experiment_from_settings(merge_settings(yaml.safe_load(text), dict(settings)))
-
-
-# Settings of each rule. The numbers were constants in Theano-MPI's source.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "BSP": {"sync_type": "cdd", "exch_strategy": "nccl32"},
-    "EASGD": {"tau": 10, "alpha": 0.5},
-    "GOSGD": {"p": 0.01},
-}
-DEVICE = re.compile(r"cuda\d+|cpu")
 
 
 class Rule:
