@@ -31,53 +31,6 @@ INDIVIDUAL_KEYS = {"train_solo", "optimizer", "lr", "epochs", "train_batch_size"
 LOSSES = {"NLL": "cross_entropy", "MSE": "mse", "L1": "mae", "BCE": "binary_cross_entropy"}
 
 
-@dataclass(frozen=True)
-class ScalingTrial:
-    """One run of the sweep.
-
-    Attributes:
-        name: name of the run.
-        nodes: number of nodes.
-        connectivity: algebraic connectivity (Fiedler value) of the graph.
-    """
-
-    name: str
-    nodes: int
-    connectivity: float
-
-
-def _trials(experiment: Mapping[str, Any]) -> list[ScalingTrial]:
-    """Return the trials of section `scaling`, whose values have equal distances; none without this section.
-
-    Raises UserError if a key is unknown, missing, or not valid.
-    """
-    if "scaling" not in experiment:
-        return []
-    scaling, where = experiment["scaling"], "experiment.scaling"
-    check_keys(scaling, KEYS, where)
-    const = scaling.get("const")
-    if const not in REQUIRED:
-        raise UserError(f"{where}: const: expected fiedler or num_nodes, got {const!r}")
-    if missing := [key for key in REQUIRED[const] if key not in scaling]:
-        raise UserError(f"{where}: the key {missing[0]} is missing; a sweep with const {const} requires it")
-    count = int(number(scaling, "num_trials", 1))
-    if const == "fiedler":
-        ends = int(number(scaling, "min_N", 1)), int(number(scaling, "max_N", 1))
-        fixed = float(number(scaling, "target_fied", 1.0))
-        trials = [ScalingTrial(f"nodes-{int(value)}", int(value), fixed) for value in _spaced(*ends, count)]
-    else:
-        nodes = int(number(scaling, "num_nodes", 1))
-        bounds = float(number(scaling, "min_fied", 1.0)), float(number(scaling, "max_fied", 1.0))
-        values = [round(value, 6) for value in _spaced(*bounds, count)]
-        trials = [ScalingTrial(f"fiedler-{value:g}".replace(".", "_"), nodes, value) for value in values]
-    return list(dict.fromkeys(trials))
-
-
-def _spaced(first: float, last: float, count: int) -> Iterator[float]:
-    for index in range(count):
-        yield first + (last - first) * index / max(1, count - 1)
-
-
 def translate_study(path: Path) -> ExperimentDraft:
     """Translate a YAML file of DiNNO. Raises UserError if a key or value is not valid in DiNNO."""
     written, _ = read_yaml(path)
@@ -114,31 +67,6 @@ def _refuse_density(experiment: Mapping[str, Any], path: Path) -> None:
             "start from config/experiments/lidar-quick.yaml, and import files of the MNIST experiments only, which have "
             "experiment.graph or experiment.scaling"
         )
-
-
-def _problems(draft: ExperimentDraft, written: Mapping[str, Any], nodes: int, path: Path) -> None:
-    """Translate the problems of a file, and the trials of a scaling study."""
-    problems = written.get("problem_configs") or {}
-    # Files of the scaling study have a single `problem` instead of `problem_configs`.
-    if "problem" in written:
-        problems = {"problem": written["problem"]}
-    if not problems:
-        raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
-    # Problems may have any names; this checks only that the section is a mapping.
-    check_keys(problems, problems, f"{path}: problem_configs")
-    trials = _trials(written.get("experiment") or {})
-    if trials and len(problems) > 1:
-        raise UserError(
-            f"{path}: experiment.scaling requires one problem, got {len(problems)}; remove the others"
-        )
-    for trial in trials:
-        settings = {**next(iter(problems.values())), "problem_name": trial.name}
-        set_problem(draft, settings, trial.nodes, f"{path}: problem {trial.name}", alone=False)
-        draft.set(f"runs.{trial.name}.parallel.ranks", trial.nodes, "experiment.scaling")
-        graph = {"name": "disk", "connectivity": trial.connectivity}
-        draft.set(f"runs.{trial.name}.topology", graph, "experiment.scaling")
-    for count, settings in enumerate(problems.values() if not trials else (), start=1):
-        set_problem(draft, settings, nodes, f"{path}: problem {count}", alone=len(problems) == 1)
 
 
 def _graph(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> int:
@@ -211,6 +139,78 @@ def _other_keys(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
     draft.remarks += [
         f"experiment.{key} {experiment[key]}: {text}" for key, text in notes.items() if key in experiment
     ]
+
+
+def _problems(draft: ExperimentDraft, written: Mapping[str, Any], nodes: int, path: Path) -> None:
+    """Translate the problems of a file, and the trials of a scaling study."""
+    problems = written.get("problem_configs") or {}
+    # Files of the scaling study have a single `problem` instead of `problem_configs`.
+    if "problem" in written:
+        problems = {"problem": written["problem"]}
+    if not problems:
+        raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
+    # Problems may have any names; this checks only that the section is a mapping.
+    check_keys(problems, problems, f"{path}: problem_configs")
+    trials = _trials(written.get("experiment") or {})
+    if trials and len(problems) > 1:
+        raise UserError(
+            f"{path}: experiment.scaling requires one problem, got {len(problems)}; remove the others"
+        )
+    for trial in trials:
+        settings = {**next(iter(problems.values())), "problem_name": trial.name}
+        set_problem(draft, settings, trial.nodes, f"{path}: problem {trial.name}", alone=False)
+        draft.set(f"runs.{trial.name}.parallel.ranks", trial.nodes, "experiment.scaling")
+        graph = {"name": "disk", "connectivity": trial.connectivity}
+        draft.set(f"runs.{trial.name}.topology", graph, "experiment.scaling")
+    for count, settings in enumerate(problems.values() if not trials else (), start=1):
+        set_problem(draft, settings, nodes, f"{path}: problem {count}", alone=len(problems) == 1)
+
+
+@dataclass(frozen=True)
+class ScalingTrial:
+    """One run of the sweep.
+
+    Attributes:
+        name: name of the run.
+        nodes: number of nodes.
+        connectivity: algebraic connectivity (Fiedler value) of the graph.
+    """
+
+    name: str
+    nodes: int
+    connectivity: float
+
+
+def _trials(experiment: Mapping[str, Any]) -> list[ScalingTrial]:
+    """Return the trials of section `scaling`, whose values have equal distances; none without this section.
+
+    Raises UserError if a key is unknown, missing, or not valid.
+    """
+    if "scaling" not in experiment:
+        return []
+    scaling, where = experiment["scaling"], "experiment.scaling"
+    check_keys(scaling, KEYS, where)
+    const = scaling.get("const")
+    if const not in REQUIRED:
+        raise UserError(f"{where}: const: expected fiedler or num_nodes, got {const!r}")
+    if missing := [key for key in REQUIRED[const] if key not in scaling]:
+        raise UserError(f"{where}: the key {missing[0]} is missing; a sweep with const {const} requires it")
+    count = int(number(scaling, "num_trials", 1))
+    if const == "fiedler":
+        ends = int(number(scaling, "min_N", 1)), int(number(scaling, "max_N", 1))
+        fixed = float(number(scaling, "target_fied", 1.0))
+        trials = [ScalingTrial(f"nodes-{int(value)}", int(value), fixed) for value in _spaced(*ends, count)]
+    else:
+        nodes = int(number(scaling, "num_nodes", 1))
+        bounds = float(number(scaling, "min_fied", 1.0)), float(number(scaling, "max_fied", 1.0))
+        values = [round(value, 6) for value in _spaced(*bounds, count)]
+        trials = [ScalingTrial(f"fiedler-{value:g}".replace(".", "_"), nodes, value) for value in values]
+    return list(dict.fromkeys(trials))
+
+
+def _spaced(first: float, last: float, count: int) -> Iterator[float]:
+    for index in range(count):
+        yield first + (last - first) * index / max(1, count - 1)
 
 
 def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], path: Path) -> None:

@@ -128,27 +128,19 @@ class ExperimentDraft:
         return live, absent
 
 
-def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
-    """Return the settings that differ from nnlo's defaults, reduced to the differences, and the others."""
-    whole = _experiment(settings)
-    # An experiment has no search by default; its keys must exist to be compared.
-    search = SearchConfig() if whole.search else None
-    default = Experiment(search=search)
-    differing, same = [], []
-    for setting in settings:
-        value = _at(whole, setting.key)
-        # A key of a run that equals nnlo's default may still override the experiment's own value.
-        if not setting.key.startswith("runs.") and value == _at(default, setting.key):
-            same.append(setting)
-        else:
-            shown = _shortened(setting.value, value)
-            differing.append(ImportedSetting(setting.key, shown, setting.source))
-    return differing, same
+def _fault(settings: list[ImportedSetting]) -> str | None:
+    try:
+        return None if _experiment(settings).variants else "it contains no run"
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'experiment'}: {first['msg']}"
 
 
-def named(text: str) -> str:
-    """Return a valid folder name derived from any text."""
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.") or "imported"
+def _experiment(settings: list[ImportedSetting]) -> Experiment:
+    """Return the settings as an experiment on a host with many GPUs."""
+    written = nested(settings)
+    numbered = with_numbers_of_gpus(written, MANY_GPUS) if has_automatic_gpus(written) else written
+    return Experiment.model_validate(numbered)
 
 
 def nested(settings: list[ImportedSetting]) -> dict[str, Any]:
@@ -163,43 +155,9 @@ def nested(settings: list[ImportedSetting]) -> dict[str, Any]:
     return tree
 
 
-def _experiment(settings: list[ImportedSetting]) -> Experiment:
-    """Return the settings as an experiment on a host with many GPUs."""
-    written = nested(settings)
-    numbered = with_numbers_of_gpus(written, MANY_GPUS) if has_automatic_gpus(written) else written
-    return Experiment.model_validate(numbered)
-
-
-def _fault(settings: list[ImportedSetting]) -> str | None:
-    try:
-        return None if _experiment(settings).variants else "it contains no run"
-    except ValidationError as error:
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'experiment'}: {first['msg']}"
-
-
-def _at(block: Any, key: str) -> Any:
-    run, *path = key.split(".")
-    if run == "runs":  # a run with the settings inherited from the base
-        block, path = block.variants[path[0]], path[1:]
-    else:
-        path = [run, *path]
-    for part in path:
-        block = block.get(part) if isinstance(block, dict) else getattr(block, part)
-    return block
-
-
-def _shortened(value: Any, block: Any) -> Any:
-    """Return a section without the keys that have their default values."""
-    if not (isinstance(value, dict) and isinstance(block, ConfigModel)):
-        return value
-    fields = type(block).model_fields
-    return {
-        key: _shortened(inner, getattr(block, key))
-        for key, inner in value.items()
-        # `name` selects the type of the section, and with it the other keys.
-        if key == "name" or getattr(block, key) != fields[key].default
-    }
+def named(text: str) -> str:
+    """Return a valid folder name derived from any text."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.") or "imported"
 
 
 @dataclass(frozen=True)
@@ -253,6 +211,48 @@ def render_import(draft: ExperimentDraft, text: str) -> ImportedExperiment:
     imported = ImportedExperiment("", lost, max(len(given) + len(extra), len(lost)))
     tail = _wrapped(imported.count_line) if lost else []
     return replace(imported, text="\n".join([*head, *_block(tree, ""), *tail]) + "\n")
+
+
+def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
+    """Return the settings that differ from nnlo's defaults, reduced to the differences, and the others."""
+    whole = _experiment(settings)
+    # An experiment has no search by default; its keys must exist to be compared.
+    search = SearchConfig() if whole.search else None
+    default = Experiment(search=search)
+    differing, same = [], []
+    for setting in settings:
+        value = _at(whole, setting.key)
+        # A key of a run that equals nnlo's default may still override the experiment's own value.
+        if not setting.key.startswith("runs.") and value == _at(default, setting.key):
+            same.append(setting)
+        else:
+            shown = _shortened(setting.value, value)
+            differing.append(ImportedSetting(setting.key, shown, setting.source))
+    return differing, same
+
+
+def _at(block: Any, key: str) -> Any:
+    run, *path = key.split(".")
+    if run == "runs":  # a run with the settings inherited from the base
+        block, path = block.variants[path[0]], path[1:]
+    else:
+        path = [run, *path]
+    for part in path:
+        block = block.get(part) if isinstance(block, dict) else getattr(block, part)
+    return block
+
+
+def _shortened(value: Any, block: Any) -> Any:
+    """Return a section without the keys that have their default values."""
+    if not (isinstance(value, dict) and isinstance(block, ConfigModel)):
+        return value
+    fields = type(block).model_fields
+    return {
+        key: _shortened(inner, getattr(block, key))
+        for key, inner in value.items()
+        # `name` selects the type of the section, and with it the other keys.
+        if key == "name" or getattr(block, key) != fields[key].default
+    }
 
 
 def _tree(leaves: Iterable[tuple[ImportedSetting, bool]]) -> Tree:

@@ -48,48 +48,6 @@ FOLDERS = {"cd", "pushd"}
 SUBMISSION_VARIABLES = {"SLURM_SUBMIT_DIR", "LS_SUBCWD", "PWD", "PBS_O_WORKDIR"}
 
 
-def read_header(text: str) -> LaunchSettings:
-    """Return the options in the header of a job script.
-
-    Raises UserError if an option is unknown or not valid.
-    """
-    settings, has_started = LaunchSettings(), False
-    for number, line in enumerate(text.splitlines(), start=1):
-        found = HEADER.match(line)
-        # Slurm ignores its lines after the first command; LSF reads all of them.
-        has_started = has_started or (bool(line.strip()) and not line.lstrip().startswith("#"))
-        if HERE_DOCUMENT.search(line):  # the submitted script follows
-            has_started = False
-        if not found:
-            continue
-        system, options = found[1], re.sub(r"\s#.*", "", found[2])
-        if system == "SBATCH" and has_started:
-            settings.remarks.append(
-                f"line {number}: {line.strip()}: Slurm ignores it after the first command"
-            )
-        elif system not in PROGRAMS:
-            settings.written.append(line.strip())
-            settings.untranslated.append((line.strip(), OTHER_SYSTEM))
-        else:
-            _add(settings, PROGRAMS[system], options, number)
-    return settings
-
-
-def _add(settings: LaunchSettings, program: str, options: str, number: int) -> None:
-    try:
-        rest = parse_options(program, SUBMITTERS[program], shlex.split(options), settings)
-    except ValueError as error:
-        raise UserError(
-            f"line {number}: cannot parse the header ({error}): {options}; check its quotes"
-        ) from error
-    except UserError as error:
-        raise UserError(f"line {number}: {error}") from error
-    if rest:
-        raise UserError(
-            f"line {number}: unexpected word '{rest[0]}' in the header; write it after its option"
-        )
-
-
 @dataclass
 class StartedCommand:
     """One command of a text that starts a program.
@@ -244,6 +202,13 @@ class ShellScript:
                     self._variables.values.setdefault(name, [str(numbers[meaning])])
 
 
+def read_script(text: str) -> ShellScript:
+    """Return the commands of a text. Raises UserError if it cannot be parsed."""
+    script = ShellScript()
+    script.read(text)
+    return script
+
+
 def _start_by(command: StartedCommand, shell: StartedProgram) -> None:
     """Add the launcher, variables and wrappers of a shell to a command that this shell starts."""
     command.environment = {**shell.environment, **command.environment}
@@ -276,8 +241,43 @@ def _script_text(program: StartedProgram, inputs: list[str]) -> str | None:
     return None
 
 
-def read_script(text: str) -> ShellScript:
-    """Return the commands of a text. Raises UserError if it cannot be parsed."""
-    script = ShellScript()
-    script.read(text)
-    return script
+def read_header(text: str) -> LaunchSettings:
+    """Return the options in the header of a job script.
+
+    Raises UserError if an option is unknown or not valid.
+    """
+    settings, has_started = LaunchSettings(), False
+    for number, line in enumerate(text.splitlines(), start=1):
+        found = HEADER.match(line)
+        # Slurm ignores its lines after the first command; LSF reads all of them.
+        has_started = has_started or (bool(line.strip()) and not line.lstrip().startswith("#"))
+        if HERE_DOCUMENT.search(line):  # the submitted script follows
+            has_started = False
+        if not found:
+            continue
+        system, options = found[1], re.sub(r"\s#.*", "", found[2])
+        if system == "SBATCH" and has_started:
+            settings.remarks.append(
+                f"line {number}: {line.strip()}: Slurm ignores it after the first command"
+            )
+        elif system not in PROGRAMS:
+            settings.written.append(line.strip())
+            settings.untranslated.append((line.strip(), OTHER_SYSTEM))
+        else:
+            _add(settings, PROGRAMS[system], options, number)
+    return settings
+
+
+def _add(settings: LaunchSettings, program: str, options: str, number: int) -> None:
+    try:
+        rest = parse_options(program, SUBMITTERS[program], shlex.split(options), settings)
+    except ValueError as error:
+        raise UserError(
+            f"line {number}: cannot parse the header ({error}): {options}; check its quotes"
+        ) from error
+    except UserError as error:
+        raise UserError(f"line {number}: {error}") from error
+    if rest:
+        raise UserError(
+            f"line {number}: unexpected word '{rest[0]}' in the header; write it after its option"
+        )

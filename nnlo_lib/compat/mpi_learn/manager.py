@@ -45,138 +45,6 @@ COLUMNS = {"train_loss": "loss", "train_accuracy": "acc", "val_loss": "val_loss"
 MASTER_HISTORY_KEY = "0:0:-"  # key of the master in mpi_learn's histories
 
 
-@dataclass(frozen=True)
-class ManagerOptions:
-    """Arguments by mpi_learn's names.
-
-    Attributes:
-        num_processes: processes of a worker.
-        early_stopping: metric, direction and patience as text, or None.
-        target_metric: metric, sign and value as text, or None.
-        monitor: True to sample CPUs, memory and GPUs.
-        checkpoint: name of the checkpoints, or None.
-        checkpoint_interval: epochs between two checkpoints; without `checkpoint` or `folder`, there are none.
-        custom_objects: Keras classes and functions of the user, by name.
-        own_folder: the manager's argument `folder`.
-    """
-
-    num_processes: int = 1
-    early_stopping: str | None = None
-    target_metric: str | None = None
-    monitor: bool = False
-    checkpoint: str | None = None
-    checkpoint_interval: int = 5
-    custom_objects: dict[str, Any] | None = None
-    own_folder: str | None = None
-
-    @property
-    def folder(self) -> str | None:
-        """Folder of results and checkpoints: `folder`, or the name of the checkpoints; None: deleted at the end."""
-        return self.own_folder or self.checkpoint
-
-    def experiment_settings(self) -> dict[str, Any]:
-        """Return the equivalent settings. Raises UserError if they would have no effect."""
-        if self.monitor and not self.folder:
-            raise UserError(
-                "MPIManager: monitor: the measurements are files of the results, which are deleted at the end without `folder`; "
-                'set folder="results/mine", or monitor=False'
-            )
-        train = {"early_stopping": self.early_stopping, "target": self.target_metric}
-        settings: dict[str, Any] = {
-            "train": {key: text for key, text in train.items() if text},
-            "parallel": {"processes_per_worker": self.num_processes},
-        }
-        if self.monitor:
-            # In seconds, as mpi_learn's monitor.
-            settings["observe"] = {"monitor": 0.5}
-        if self.checkpoint:
-            settings["checkpoint"] = {"every": f"{self.checkpoint_interval} epochs"}
-        return settings
-
-    @contextmanager
-    def keras_objects(self) -> Iterator[None]:
-        """Let Keras find `custom_objects` while a model is built."""
-        if not self.custom_objects:
-            yield
-            return
-        import keras
-
-        with keras.saving.custom_object_scope(self.custom_objects):
-            yield
-
-
-class KerasCallbacks(Callback):
-    """Adapter of Keras callbacks on rank 0; a callback that sets `model.stop_training` stops the training."""
-
-    def __init__(self, trainer: Trainer, model: Any, callbacks: Sequence[Any]) -> None:
-        self._trainer, self._model, self._callbacks = trainer, model, callbacks
-
-    def on_run_begin(self) -> None:
-        for callback in self._callbacks:
-            if hasattr(callback, "set_model"):
-                callback.set_model(self._model)
-        self._notify("on_train_begin")
-
-    def on_run_end(self) -> None:
-        self._notify("on_train_end")
-
-    def on_epoch_end(self) -> None:
-        history = keras_history(self._trainer.recorder)
-        logs = {name: values[-1] for name, values in history.items() if values}
-        # Keras 3 calls the metric accuracy, mpi_learn acc; callbacks may read either name.
-        accuracies = {name.replace("acc", "accuracy"): value for name, value in logs.items()}
-        # Keras numbers epochs from 0; the position counts finished epochs.
-        self._notify("on_epoch_end", self._trainer.position.epoch - 1, logs | accuracies)
-        if getattr(self._model, "stop_training", False):
-            self._trainer.stop.signal = "stop_training"
-
-    def _notify(self, event: str, *arguments: Any) -> None:
-        for callback in self._callbacks:
-            getattr(callback, event, lambda *_: None)(*arguments)
-
-
-def keras_history(recorder: Recorder) -> KerasHistory:
-    """Return the metrics by Keras's names, each a list with one value per epoch."""
-    rows = recorder.history.rows
-    return {name: [row[column] for row in rows if column in row] for column, name in COLUMNS.items()}
-
-
-def model_of_script(module: nn.Module) -> Any:
-    """Return the model built by the script: `module` itself, or the Keras model inside `module`.
-
-    The Keras model lacks its final softmax or sigmoid if the loss applies this activation.
-    """
-    return getattr(module, "_model", (module,))[0]
-
-
-def share_weights(trainer: Trainer) -> None:
-    """Copy rank 0's weights and buffers to all ranks, because scripts may initialize them differently."""
-    comm, replica = trainer.context.comm, trainer.context.replica
-    comm.broadcast(replica.theta)
-    if replica.buffers.numel():
-        comm.broadcast(replica.buffers)
-
-
-def checked_run(settings: dict[str, Any]) -> Run:
-    """Return the run with these settings. Raises UserError with the key of the first mistake."""
-    for key, sentence in validation_mistakes(Run, settings):
-        raise UserError(f"MPIManager: {'.'.join(map(str, key))}: {sentence}")
-    return Run.model_validate(settings)
-
-
-def abort_ranks(comm: Any, error: BaseException) -> None:
-    """Log the message of a UserError, or print any other error with its traceback, and end all ranks of mpi4py's `comm`.
-
-    Other ranks may wait for this rank in a collective operation, which only Abort ends.
-    """
-    if isinstance(error, UserError):
-        get_logger(__name__).error(error)
-    else:
-        sys.excepthook(type(error), error, error.__traceback__)
-    wait_until_read(sys.stderr)  # after Abort, mpiexec may drop output that it has not read
-    comm.Abort(2 if isinstance(error, UserError) else 1)
-
-
 class MPIManager:
     """Trains a model with all ranks of `comm`.
 
@@ -358,3 +226,135 @@ class MPIManager:
             trainer.callbacks.append(KerasCallbacks(trainer, model, list(self.callbacks)))
         attach_observers(trainer)
         return trainer
+
+
+@dataclass(frozen=True)
+class ManagerOptions:
+    """Arguments by mpi_learn's names.
+
+    Attributes:
+        num_processes: processes of a worker.
+        early_stopping: metric, direction and patience as text, or None.
+        target_metric: metric, sign and value as text, or None.
+        monitor: True to sample CPUs, memory and GPUs.
+        checkpoint: name of the checkpoints, or None.
+        checkpoint_interval: epochs between two checkpoints; without `checkpoint` or `folder`, there are none.
+        custom_objects: Keras classes and functions of the user, by name.
+        own_folder: the manager's argument `folder`.
+    """
+
+    num_processes: int = 1
+    early_stopping: str | None = None
+    target_metric: str | None = None
+    monitor: bool = False
+    checkpoint: str | None = None
+    checkpoint_interval: int = 5
+    custom_objects: dict[str, Any] | None = None
+    own_folder: str | None = None
+
+    @property
+    def folder(self) -> str | None:
+        """Folder of results and checkpoints: `folder`, or the name of the checkpoints; None: deleted at the end."""
+        return self.own_folder or self.checkpoint
+
+    def experiment_settings(self) -> dict[str, Any]:
+        """Return the equivalent settings. Raises UserError if they would have no effect."""
+        if self.monitor and not self.folder:
+            raise UserError(
+                "MPIManager: monitor: the measurements are files of the results, which are deleted at the end without `folder`; "
+                'set folder="results/mine", or monitor=False'
+            )
+        train = {"early_stopping": self.early_stopping, "target": self.target_metric}
+        settings: dict[str, Any] = {
+            "train": {key: text for key, text in train.items() if text},
+            "parallel": {"processes_per_worker": self.num_processes},
+        }
+        if self.monitor:
+            # In seconds, as mpi_learn's monitor.
+            settings["observe"] = {"monitor": 0.5}
+        if self.checkpoint:
+            settings["checkpoint"] = {"every": f"{self.checkpoint_interval} epochs"}
+        return settings
+
+    @contextmanager
+    def keras_objects(self) -> Iterator[None]:
+        """Let Keras find `custom_objects` while a model is built."""
+        if not self.custom_objects:
+            yield
+            return
+        import keras
+
+        with keras.saving.custom_object_scope(self.custom_objects):
+            yield
+
+
+class KerasCallbacks(Callback):
+    """Adapter of Keras callbacks on rank 0; a callback that sets `model.stop_training` stops the training."""
+
+    def __init__(self, trainer: Trainer, model: Any, callbacks: Sequence[Any]) -> None:
+        self._trainer, self._model, self._callbacks = trainer, model, callbacks
+
+    def on_run_begin(self) -> None:
+        for callback in self._callbacks:
+            if hasattr(callback, "set_model"):
+                callback.set_model(self._model)
+        self._notify("on_train_begin")
+
+    def on_run_end(self) -> None:
+        self._notify("on_train_end")
+
+    def on_epoch_end(self) -> None:
+        history = keras_history(self._trainer.recorder)
+        logs = {name: values[-1] for name, values in history.items() if values}
+        # Keras 3 calls the metric accuracy, mpi_learn acc; callbacks may read either name.
+        accuracies = {name.replace("acc", "accuracy"): value for name, value in logs.items()}
+        # Keras numbers epochs from 0; the position counts finished epochs.
+        self._notify("on_epoch_end", self._trainer.position.epoch - 1, logs | accuracies)
+        if getattr(self._model, "stop_training", False):
+            self._trainer.stop.signal = "stop_training"
+
+    def _notify(self, event: str, *arguments: Any) -> None:
+        for callback in self._callbacks:
+            getattr(callback, event, lambda *_: None)(*arguments)
+
+
+def keras_history(recorder: Recorder) -> KerasHistory:
+    """Return the metrics by Keras's names, each a list with one value per epoch."""
+    rows = recorder.history.rows
+    return {name: [row[column] for row in rows if column in row] for column, name in COLUMNS.items()}
+
+
+def model_of_script(module: nn.Module) -> Any:
+    """Return the model built by the script: `module` itself, or the Keras model inside `module`.
+
+    The Keras model lacks its final softmax or sigmoid if the loss applies this activation.
+    """
+    return getattr(module, "_model", (module,))[0]
+
+
+def share_weights(trainer: Trainer) -> None:
+    """Copy rank 0's weights and buffers to all ranks, because scripts may initialize them differently."""
+    comm, replica = trainer.context.comm, trainer.context.replica
+    comm.broadcast(replica.theta)
+    if replica.buffers.numel():
+        comm.broadcast(replica.buffers)
+
+
+def checked_run(settings: dict[str, Any]) -> Run:
+    """Return the run with these settings. Raises UserError with the key of the first mistake."""
+    for key, sentence in validation_mistakes(Run, settings):
+        raise UserError(f"MPIManager: {'.'.join(map(str, key))}: {sentence}")
+    return Run.model_validate(settings)
+
+
+def abort_ranks(comm: Any, error: BaseException) -> None:
+    """Log the message of a UserError, or print any other error with its traceback, and end all ranks of mpi4py's `comm`.
+
+    Other ranks may wait for this rank in a collective operation, which only Abort ends.
+    """
+    if isinstance(error, UserError):
+        get_logger(__name__).error(error)
+    else:
+        sys.excepthook(type(error), error, error.__traceback__)
+    wait_until_read(sys.stderr)  # after Abort, mpiexec may drop output that it has not read
+    comm.Abort(2 if isinstance(error, UserError) else 1)
