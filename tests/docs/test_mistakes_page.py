@@ -1,6 +1,6 @@
 """docs/reference/mistakes.md lists mistakes with the sentence of `nnlo check` and its seconds.
 
-tests/preflight/test_mistakes.py compares the sentences with the command.
+tests/preflight/test_preflight.py compares the sentences with the command.
 NNLO_WRITE_OUTPUT=1 pytest tests/docs/test_mistakes_page.py writes the page.
 """
 
