@@ -34,19 +34,8 @@ COMMON = {
 }  # fmt: skip
 # notes, absent: texts that are on the page below the command, or not; keys: values, `any` if not None.
 FIELDS = {
-    "input",
-    "files",
-    "status",
-    "says",
-    "lost",
-    "notes",
-    "absent",
-    "ranks",
-    "keys",
-    "runs",
-    "dimensions",
-    "gpus",
-}
+    "input", "files", "status", "says", "lost", "notes", "absent", "ranks", "keys", "runs", "dimensions", "gpus",
+}  # fmt: skip
 
 
 def rows() -> list[Any]:
@@ -133,13 +122,8 @@ def test_words_of_a_shell_are_quoted_in_the_page():
 
 def test_the_page_names_every_option_of_nnlo():
     values = {int: "2", float: "0.5", str: "word"}
-    for name in NNLO_OPTIONS.keys() - {
-        "model",
-        "mode",
-        "early-stopping",
-        "target-metric",
-        "worker-optimizer-params",
-    }:
+    others = {"model", "mode", "early-stopping", "target-metric", "worker-optimizer-params"}
+    for name in NNLO_OPTIONS.keys() - others:
         parse = NNLO_OPTIONS[name].parse
         word = f"--{name}" + ("" if parse is None else f" {values[parse]}")
         end = " --checkpoint C" if name == "restore" else ""
@@ -175,8 +159,6 @@ def test_every_model_of_theano_mpi_is_imported(rule, tmp_path, monkeypatch):
         Path("m.cfg").write_text(
             f"RULE={rule}\nMODELFILE=theanompi.models.any\nMODELCLASS={cls}\nDEVICES=cuda0,cuda1\n"
         )
-        experiment = yaml.safe_load(import_experiment(["m.cfg"]).text)
-        assert (experiment["model"]["name"], experiment["train"].get("epochs", 10)) == (
-            MODELS[cls].name,
-            MODELS[cls].epochs,
-        )
+        experiment, model = yaml.safe_load(import_experiment(["m.cfg"]).text), MODELS[cls]
+        assert experiment["model"]["name"] == model.name
+        assert experiment["train"].get("epochs", 10) == model.epochs

@@ -90,31 +90,24 @@ def test_readme(page, words):
     experiment = load_experiment("imported.yaml")
     assert experiment.name == "dist_cnn_cadmm_scaled_v_const"
     assert (experiment.parallel.ranks, experiment.parallel.transport) == (5, "simulated")
-    assert (experiment.topology.name, experiment.data.dataset, experiment.data.partition.name) == (
-        "wheel",
-        "mnist",
-        "by_class",
-    )
+    data = experiment.data
+    assert (experiment.topology.name, data.dataset, data.partition.name) == ("wheel", "mnist", "by_class")
     assert experiment.model == ModelConfig(name="dinno_conv", args={"filters": 3, "kernel": 5, "width": 64})
     rule, train = experiment.algorithm, experiment.train
     assert (rule.name, rule.rho, rule.rho_scaling, rule.primal_iterations) == ("cadmm", 1.0, 1.0, 5)
-    assert (train.precision, train.optimizer.name, train.optimizer.lr, train.batch_size) == (
-        "float64",
-        "adam",
-        0.005,
-        64,
-    )
+    assert (train.precision, train.batch_size) == ("float64", 64)
+    assert (train.optimizer.name, train.optimizer.lr) == ("adam", 0.005)
     assert train.epochs * train.steps_per_epoch == 30 * 5
     assert train.steps_per_epoch <= 20 * 5
-    named = (
+    for named in (
         "val_batch_size 128",
         "verbose_evals True",
         "consensus_error",
         "../data/",
         "./outputs/",
         "gen_attempts",
-    )
-    assert [each for each in named if each not in text] == []
+    ):
+        assert named in text
 
 
 def test_paper(page):

@@ -34,11 +34,8 @@ def test_downpour_has_the_optimizer_of_the_master():
 
 def test_elastic_force_is_alpha():
     made = run(Algo(None, worker_optimizer="rmsprop", **EASGD))
-    assert (made.algorithm.name, made.algorithm.alpha, made.train.optimizer.name) == (
-        "easgd",
-        0.45,
-        "rmsprop",
-    )
+    assert (made.algorithm.name, made.algorithm.alpha) == ("easgd", 0.45)
+    assert made.train.optimizer.name == "rmsprop"
     assert run(Algo(None, mode="easgd")).algorithm.alpha is None
 
 
