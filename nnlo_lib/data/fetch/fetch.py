@@ -191,7 +191,7 @@ def _from_disk(dataset: DatasetSpec, file: SourceFile, target: Path, base: Path)
     found = base if base.is_file() else find_plain_or_gzip(base, file.name)
     if found is None:
         raise UserError(f"data.source: {file.name} not found in {base}; {_required_files(dataset)}")
-    final = target / (file.name if found == base else found.name)
+    final = target / (file.name if found == base else found.name.replace(".idx", "-idx"))
     with atomic_write(final) as part:
         shutil.copyfile(found, part)
         _check(dataset, file, part, str(found))

@@ -24,8 +24,12 @@ def variants(name: str) -> tuple[str, ...]:
 
 
 def find_plain_or_gzip(folder: Path, name: str) -> Path | None:
-    """Return the path of `name` in `folder`, with or without .gz; None if neither file exists."""
-    return next((folder / each for each in variants(name) if (folder / each).is_file()), None)
+    """Return the path of `name` in `folder`, with or without .gz; None if neither file exists.
+
+    MNIST's files are often named with a dot, as in train-images.idx3-ubyte.
+    """
+    names = [*variants(name), *variants(name.replace("-idx", ".idx"))]
+    return next((folder / each for each in names if (folder / each).is_file()), None)
 
 
 def is_gzip(path: Path) -> bool:

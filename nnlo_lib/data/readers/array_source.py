@@ -86,8 +86,8 @@ def _refuse_wrong_pair(paths: tuple[Path, ...], keys: Sequence[str]) -> None:
         )
     if len(paths) == 2 and not single:
         raise UserError(
-            f"{paths[0]}: listed on one line with {paths[1]}, but only NPY files are listed in pairs; write each file on "
-            f"its own line"
+            f"{paths[0]}: listed on one line with {paths[1]}, but only NPY files are listed in pairs; put both arrays "
+            f"into one file, and name them by data.reader.features and data.reader.labels"
         )
     if not keys:
         raise UserError("data.reader.features: the list is empty; name at least one array")

@@ -47,6 +47,20 @@ def test_mnist_from_a_folder(shared_data, tmp_path):
         assert (tmp_path / "raw" / file.name).read_bytes() == (shared_data / "mnist" / file.name).read_bytes()
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_mnist_with_dots_in_the_names(shared_data, tmp_path, suffix):
+    """As copies on Kaggle are named."""
+    (tmp_path / "dotted").mkdir()
+    for file in MNIST.files:
+        content = (shared_data / "mnist" / file.name).read_bytes()
+        name = file.name.replace("-idx", ".idx").removesuffix(".gz") + suffix
+        (tmp_path / "dotted" / name).write_bytes(content if suffix else gzip.decompress(content))
+    fetch(MNIST, tmp_path / "raw", str(tmp_path / "dotted"))
+    assert set(names(tmp_path / "raw")) == {"fetched.json"} | {
+        file.name.removesuffix(".gz") + suffix for file in MNIST.files
+    }
+
+
 def test_a_decompressed_source_is_accepted(one_file, tmp_path):
     (tmp_path / "one").write_bytes(CONTENT)
     raw = tmp_path / "raw"
