@@ -156,10 +156,16 @@ def test_submitits_own_handler_queues_a_job_again(monkeypatch: pytest.MonkeyPatc
     assert requeue(BatchJob("slurm", "7")) == ""
     assert len(heard) == 1
 
-    def refuses(number: int, frame: object) -> None:
-        raise PermissionError("not yours")
+    for error in (
+        PermissionError("not yours"),
+        AssertionError("temporary saved file already exists"),
+        ValueError(),
+    ):
 
-    assert requeue_by(refuses)(BatchJob("slurm", "7")) == "not yours"
+        def refuses(number: int, frame: object, error: Exception = error) -> None:
+            raise error
+
+        assert requeue_by(refuses)(BatchJob("slurm", "7")) == (str(error) or "ValueError")
 
 
 class Place:
