@@ -93,6 +93,19 @@ def test_the_outcome_names_an_exhausted_space(search, capsys):
     assert "space:  exhausted after 2 trials (search.trials: 20)" in capsys.readouterr().out
 
 
+def test_the_outcome_asks_about_keys_without_effect(search, capsys):
+    """A model with `**args` swallows a misspelt name."""
+    made = search(space={"model.args.hiden": {"integer": [4, 64]}})
+    for width in (4, 8, 16):
+        made.trial({"model.args.hiden": width}, worth=[0.5])
+    report_outcome(made.folder)
+    line = "equal:  3 points have the same value: model.args.hiden may have no effect; is a name misspelt?"
+    assert line in capsys.readouterr().out
+    made.trial({"model.args.hiden": 32}, worth=[0.25])
+    report_outcome(made.folder)
+    assert "equal:" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
