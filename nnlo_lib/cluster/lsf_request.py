@@ -87,7 +87,7 @@ class LsfRequest:
 
 
 def slots_per_host(slots: int, processes: int, nodes: int, ptile: int) -> int:
-    """Return the `ptile` of a job with several ranks: that of the profile, unless the experiment sets several nodes."""
+    """Return the `ptile` of a job with several ranks: the profile's, unless the experiment sets several nodes."""
     return -(-processes // nodes) * (slots // processes) if nodes > 1 else ptile
 
 

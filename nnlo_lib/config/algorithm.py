@@ -1,4 +1,4 @@
-"""Settings of all algorithms by name, with those of the collective and parameter-server algorithms.
+"""Settings of collective and parameter-server algorithms, and the table of all algorithms by name.
 
 `config.decentralized` has the settings of the algorithms on a graph.
 """

@@ -228,7 +228,7 @@ class LaunchSettings:
             getattr(self, f"_add_{meaning}", partial(self._add_text, meaning))(value, written)
 
     def merged(self, inner: "LaunchSettings") -> "LaunchSettings":
-        """Return these settings, of a job, with those of the launcher that runs in it, which take precedence."""
+        """Return the settings of this job with the settings of the launcher inside it, which take precedence."""
         return LaunchSettings(
             {**self.numbers, **inner.numbers},
             {**self.texts, **inner.texts},

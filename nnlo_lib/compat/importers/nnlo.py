@@ -106,7 +106,7 @@ def set_training_control(draft: ExperimentDraft, options: ParsedOptions, ranks: 
 
 
 def _set_gpus(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set the GPUs: those of the launcher, else the visible ones; none with --max-gpus 0."""
+    """Set the GPUs: the launcher's, else the visible GPUs; none with --max-gpus 0."""
     if not any(setting.key == "parallel.gpus_per_rank" for setting in draft.settings):
         draft.set("parallel.gpus_per_rank", "auto", "visible GPUs, as originally; write 0 or 1 on a cluster")
     if "max-gpus" not in options:

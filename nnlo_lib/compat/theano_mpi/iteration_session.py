@@ -133,7 +133,7 @@ class IterationRank:
         else:
             self._train_epoch()
         self.algorithm.quiesce(self.view)
-        # A server takes no steps; the history counts those of one worker.
+        # A server takes no steps; the history counts the steps of one worker.
         self._iterations = max(self.comm.gather(self._iterations))
 
     def _train_epoch(self) -> None:
@@ -180,7 +180,7 @@ def write_results(folder: Path, rank: IterationRank, rows: list[dict[str, float]
 
 
 def model_config(comm: Communicator, settings: RuleSettings, devices: list[str], name: str) -> dict[str, Any]:
-    """Return the argument of the model's class on this rank; `devices` are those of all ranks, `cuda0` or `cpu`."""
+    """Return the argument of the model's class on this rank; `devices` has the device of each rank, `cuda0` or `cpu`."""
     device = devices[comm.rank]
     # A server builds the model, too, but reads no samples.
     return {

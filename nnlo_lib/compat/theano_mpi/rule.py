@@ -167,7 +167,7 @@ def zoo_experiment(
     Args:
         file: dotted name of the model's module.
         name: name of its class.
-        settings: keys that override those of the model.
+        settings: keys that override the model's keys.
     """
     keys = {"RULE": rule.rule, "MODELFILE": file, "MODELCLASS": name, "DEVICES": ",".join(devices)}
     if rule.rule == "BSP":
@@ -206,7 +206,7 @@ class Rule:
         Args:
             devices: one device per rank, `cuda0`, `cuda1`, ... or `cpu`.
             modelfile: path or dotted name of the file; `theanompi.models. ...` is one of Theano-MPI's own.
-            settings: keys of an experiment that override those of one of Theano-MPI's own models.
+            settings: keys of an experiment that override the keys of one of Theano-MPI's own models.
             launcher: command that starts the ranks, which takes `-n N`.
 
         Raises:

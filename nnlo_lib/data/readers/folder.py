@@ -300,7 +300,7 @@ def _images_below(root: Path, place: str, skipped: Skipped, above: tuple[str, ..
 
 
 def _descend(above: tuple[str, ...], folder: Path) -> tuple[str, ...]:
-    """Return the real paths `above`, followed by that of `folder`. Raises UserError if it is one of `above`."""
+    """Return the real paths `above`, followed by the real path of `folder`. Raises UserError if it is one of `above`."""
     real = os.path.realpath(folder)
     if real in above:
         raise UserError(f"{folder}: a link to a folder that contains the link; remove the link")

@@ -232,7 +232,7 @@ def refuse_labels_of_wrong_shape(labels: FileArray, one_hot: bool) -> None:
 
 @dataclass(frozen=True)
 class AdaptedLabels(FileArray):
-    """Labels as the function returns them; `shape` and `dtype` are those of the result.
+    """Labels as the function returns them; `shape` and `dtype` describe the result.
 
     Attributes:
         raw: label array in the file.

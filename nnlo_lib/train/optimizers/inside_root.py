@@ -1,12 +1,13 @@
 """RMSprop and Adam with epsilon inside the root, as in PyDTNN."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
-class InsideRoot(torch.optim.Optimizer):
+class InsideRoot(torch.optim.Optimizer, ABC):
     """Element-wise optimizer: w <- w - lr step(g), with decay w added to g. A subclass has the step and its state."""
 
     @torch.no_grad()
@@ -18,6 +19,7 @@ class InsideRoot(torch.optim.Optimizer):
                     decayed = parameter.grad.add(parameter, alpha=group["weight_decay"])
                     parameter.sub_(self._step(decayed, self.state[parameter], group), alpha=group["lr"])
 
+    @abstractmethod
     def _step(self, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> Tensor:
         """Return the step, update `state`.
 
@@ -25,7 +27,6 @@ class InsideRoot(torch.optim.Optimizer):
             gradient: gradient with the penalty.
             state: moments; empty before the first step.
         """
-        raise NotImplementedError
 
 
 class RMSpropInsideRoot(InsideRoot):
