@@ -66,10 +66,12 @@ class Disk:
     def _walk(cls, folder: Path) -> "Disk":
         disk = cls(folder.stat().st_ino)
         for place, folders, files in os.walk(folder):
-            here = disk.names[Path(place).stat().st_ino] = {}
+            here: dict[str, int] = {}
+            # A thread that writes a checkpoint may rename or remove a folder or a file at the same time.
+            with suppress(FileNotFoundError):
+                disk.names[Path(place).stat().st_ino] = here
             for name in (*folders, *files):
-                # A thread may remove the file at the same time.
-                with suppress(OSError):
+                with suppress(FileNotFoundError):
                     path = Path(place, name)
                     here[name] = path.stat().st_ino
                     disk.paths[here[name]] = path
