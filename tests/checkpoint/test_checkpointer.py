@@ -10,6 +10,7 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -254,17 +255,22 @@ def test_a_failure_of_any_part_costs_the_new_checkpoint_only(
 @pytest.mark.parametrize("limit", ["patience", "end of all writers"])
 def test_a_rank_without_a_receipt_is_named(tmp_path, monkeypatch, capsys, limit):
     """A rank whose disk is full can write no receipt; a rank that was killed never does."""
-    write = parts.write_receipt
+    write, written, hours = parts.write_receipt, set(), itertools.count()
 
     def refuse(folder, rank, receipt):
         if rank != 1:
             write(folder, rank, receipt)
+            written.add(rank)
         elif limit != "patience":
             raise OSError(28, "No space left on device")
 
+    def clock():
+        """Return a time that passes as soon as all other ranks have written theirs, however long that takes."""
+        return 3600.0 * next(hours) if limit == "patience" and written == {0, 2} else 0.0
+
     monkeypatch.setattr(parts, "write_receipt", refuse)
-    patience = 0.2 if limit == "patience" else 3600
-    assert together(tmp_path, save(1), patience=patience) == [False] * RANKS
+    monkeypatch.setattr(commit, "time", SimpleNamespace(monotonic=clock))
+    assert together(tmp_path, save(1), patience=1000) == [False] * RANKS
     assert (
         "rank 1 did not finish writing its file rank-1.safetensors; the training continues"
         in capsys.readouterr().err
