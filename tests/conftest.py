@@ -1,5 +1,6 @@
 """Fixtures and plugins that all test folders share."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from helpers.requires import absent
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["helpers.lanes"]
+# A shell ignores SIGINT in background jobs, and commands inherit and respect it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # An example takes longer than hypothesis' default deadline of 200 ms on a busy machine. The examples depend on the test
 # alone, so that no machine finds one that no other has tried.
 settings.register_profile(

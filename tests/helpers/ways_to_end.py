@@ -209,8 +209,6 @@ def signalled_early(number: signal.Signals) -> WayToEnd:
 
     def end(folder: Path) -> EndedTraining:
         run = training(folder)
-        # A shell ignores SIGINT in background jobs, and a command inherits and respects it.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         process = run.start()
         wait(
             "the command handles signals", lambda: _handles_signals(process.pid) or process.poll() is not None
