@@ -45,9 +45,6 @@ def test_phases_cover_the_wall_time_from_process_start_to_publication(tmp_path, 
         assert START_S <= seconds["startup"] < seconds["total"] <= START_S + time.time() - begun
         assert sum_of_phases(seconds) <= seconds["total"]
         assert [seconds["startup"]] == pytest.approx(spans(job.folder, "startup", rank))
-        # A wait for the other rank before the first step is start-up, not waiting.
-        trained = sum(spans(job.folder, "train", rank))
-        assert seconds["wait"] + seconds["communication"] < trained + seconds["evaluate"] + 0.5
 
 
 START_S = 100.0
