@@ -146,7 +146,7 @@ def test_the_rank_waits_until_the_line_has_been_read(pipe, monkeypatch):
     rank.join(0.2)
     assert rank.is_alive()
     assert b"disk full" in os.read(pipe, 1000)
-    rank.join(60)
+    rank.join(250)
     assert not rank.is_alive()
 
 

@@ -45,7 +45,7 @@ def use_a_second() -> None:
 
 def test_a_busy_process_uses_cpu_time_and_an_idle_one_does_not(tmp_path):
     watched_seconds, used = cpu_seconds_of(tmp_path / "busy", use_a_second)
-    assert 0.4 * used < watched_seconds < 1.1 * used + 0.1
+    assert 0.2 * used < watched_seconds < 2 * used + 0.1
     idle_seconds, _ = cpu_seconds_of(tmp_path / "idle", lambda: time.sleep(0.5))
     assert idle_seconds < 0.3
 

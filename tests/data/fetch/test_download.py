@@ -125,7 +125,7 @@ def test_a_lock_on_a_file_that_was_renamed_in_the_meantime_is_no_lock(tmp_path, 
     assert (tmp_path / "finished").exists()
 
 
-@pytest.mark.parametrize(("interval_s", "lines"), [(1e-9, range(4, 1000)), (10.0, range(1))])
+@pytest.mark.parametrize(("interval_s", "lines"), [(1e-9, range(4, 1000)), (1e9, range(1))])
 def test_a_log_has_lines_of_progress_of_a_long_download(
     server, tmp_path, monkeypatch, capfd, interval_s, lines
 ):

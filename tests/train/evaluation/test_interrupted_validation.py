@@ -56,5 +56,6 @@ def test_the_training_ends_as_the_undisturbed_one(tmp_path, manifest, monkeypatc
 def test_a_short_validation_is_finished(tmp_path, manifest, monkeypatch):
     stopped = task(tmp_path / "stopped", manifest, "allreduce", SYNCHRONOUS["allreduce"])
     with monkeypatch.context() as patched:
+        patched.setattr(evaluator, "STOP_PATIENCE_S", 3600)
         assert not train_simulated(stopped, InValidation(patched))
     assert [row["epoch"] for row in rows(stopped)] == [1]
