@@ -18,6 +18,7 @@ from nnlo_lib.batch import BatchJob
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_lock import exclusive_lock
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import ProcessIdentity
 from nnlo_lib.core.text_format import timestamp
@@ -244,6 +245,17 @@ class Lease:
         return None
 
     def _take_over(self, other: OwnerMonitor) -> bool:
+        """Remove the other owner's lease; return False if a third owner was faster."""
+        lock = self._path.with_name(f".{self._path.name}.lock")
+        try:
+            # Otherwise, a launcher that is late could remove the lease of the third owner for a moment, in which a
+            # fourth one would create its own.
+            with exclusive_lock(lock, f"taking over {self._path}", self._owner_timeout_s):
+                return self._path.read_bytes() == other.content and self._remove(other)
+        except UserError:  # the file system has no locks
+            return self._remove(other)
+
+    def _remove(self, other: OwnerMonitor) -> bool:
         """Remove the other owner's lease; if a third owner was faster, restore the file and return False."""
         aside = self._path.with_name(f".{self._path.name}.{self._this_owner.owner}.evicted")
         # Of several launchers that take over the same lease, only one can rename the file.

@@ -1,11 +1,14 @@
 """Lease of a run folder: live owners keep it, dead owners lose it, and a lost lease is detected."""
 
+import errno
+import fcntl
 import json
 import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
 
@@ -195,6 +198,24 @@ def test_one_of_several_launchers_takes_over_from_a_dead_owner(tmp_path, lease):
     assert sum(owners) == 1
     assert holder(tmp_path) == launchers[owners.index(True)]._this_owner
     assert not any(each.lost.is_set() for each in launchers)
+
+
+def test_a_launcher_that_is_late_does_not_touch_the_lease_of_the_new_owner(tmp_path, lease, monkeypatch):
+    """It has found the earlier owner dead before the other launcher took over."""
+    claim_of(tmp_path, host=socket.gethostname(), pid=DEAD_PID)
+    found = OwnerMonitor(tmp_path / "lease.json", ENDLESS)
+    lease(tmp_path).acquire(False, never)
+    monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("the lease was away for a moment"))
+    assert not lease(tmp_path)._take_over(found)
+
+
+def test_without_locks_of_files_a_lease_is_taken_over_too(tmp_path, lease, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    dead = claim_of(tmp_path, host=socket.gethostname(), pid=DEAD_PID)
+    assert lease(tmp_path).acquire(False, never).lease_owner == dead
 
 
 def test_the_next_run_of_a_job_takes_over_from_the_run_on_a_lost_node(
