@@ -1,6 +1,7 @@
 """Settings of the data set: source, store, splits, partition and preprocessing."""
 
 import shlex
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -14,7 +15,7 @@ from nnlo_lib.config.base import (
     raise_config_error,
     suggest_name,
 )
-from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig
+from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig, TableReaderConfig
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.store_settings import StoreSettings
 
@@ -114,11 +115,12 @@ class DataConfig(ConfigModel):
         },
     )
     source: Annotated[str | None, EditEffect.SAME_DATA] = Field(
-        None, description="Folder, archive or URL of the original files; null: the mirrors in the catalog."
+        None,
+        description="Folder, archive or URL of the original files, or a file for the reader table; null: the mirrors in the catalog.",
     )
     reader: ReaderConfig | None = Field(
         None,
-        description="Reader of the files: idx, cifar, tfrecord, folder, texts, arrays, lidar or synthetic; null: the reader in the catalog.",
+        description="Reader of the files: idx, cifar, tfrecord, folder, texts, arrays, table, lidar or synthetic; null: the reader in the catalog.",
     )
     format: Literal["hdf5", "npz"] = Field("hdf5", description="File format of the store.")
     shard_size: int | None = Field(
@@ -177,7 +179,10 @@ class DataConfig(ConfigModel):
         # The reader of the catalog, written out, is the same as none.
         if self.dataset in CATALOG and reader.keys() <= {"name"}:
             reader = {}
-        return StoreSettings(self.dataset, self.source, reader, self.format, self.samples_per_shard)
+        source = self.source
+        if source and isinstance(self.reader, TableReaderConfig) and self.reader.train is None:
+            source, reader["train"] = str(Path(source).parent), Path(source).name
+        return StoreSettings(self.dataset, source, reader, self.format, self.samples_per_shard)
 
     @field_validator("source")
     @classmethod
@@ -226,4 +231,11 @@ class DataConfig(ConfigModel):
                 "required for a data set that is not in the catalog; set the folder, archive or URL of its files",
                 "source",
             )
+        elif (
+            isinstance(self.reader, TableReaderConfig) and self.reader.train is None and "://" in self.source
+        ):
+            raise_config_error(
+                "required, because `source` is a URL; name the files in the archive, or download the table and set `source` to it",
+                "reader", "train",
+            )  # fmt: skip
         return self

@@ -167,6 +167,68 @@ class ArraysReaderConfig(BaseReaderConfig):
     )
 
 
+class TableReaderConfig(BaseReaderConfig):
+    """Tables, CSV or Parquet, with one row per sample; numbers are inputs, and texts are categories."""
+
+    name: Literal["table"] = "table"
+    train: Files | None = Field(
+        None,
+        description="Training files in `source`: a file, a pattern such as train_*.csv, or a list; null: `source` is the file.",
+    )
+    test: Files = Field((), description="Test files, in the same form; empty: see `test_fraction`.")
+    validation: Files = Field(
+        (), description="Validation files, in the same form, used by `data.validation: validation`."
+    )
+    test_fraction: float = Field(
+        0.2,
+        ge=0,
+        lt=1,
+        description="Fraction of the rows in the test split, drawn by a fixed seed and of each class, without other files and "
+        "`split_column`; 0: no test split.",
+    )
+    split_column: str | None = Field(
+        None, description="Column with train, validation or test in each row; null: none."
+    )
+    label: str = Field(min_length=1, description="Column of the class, or of the number to learn.")
+    target: Literal["classes", "numbers"] = Field(
+        "classes",
+        description="Meaning of the label. classes: each different text or whole number is a class; numbers: regression.",
+    )
+    features: Files = Field(
+        ("*",), description="Names or patterns of the columns to use, such as pixel_*; all but the label."
+    )
+    exclude: Files = Field((), description="Names or patterns of the columns to leave out.")
+    categorical: Files = Field(
+        (),
+        description="Names or patterns of the columns whose numbers denote categories, such as postal codes.",
+    )
+    categories: Literal["one_hot", "integer"] = Field(
+        "one_hot",
+        description="Inputs of a category. one_hot: one input for each category of the training rows, 0 or 1, and zeros for "
+        "another one; integer: its number in sorted order, and one more for another one.",
+    )
+    missing: Literal["refuse", "drop", "median"] = Field(
+        "refuse",
+        description="Missing values. refuse: an error with file, row and column; drop: the row is left out; median: replaced by the "
+        "median, or the most frequent category, of the training rows.",
+    )
+    na: tuple[str, ...] = Field(
+        ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?"),
+        description="Texts of missing values.",
+    )
+    columns: tuple[str, ...] = Field(
+        (),
+        description="Names of all columns, for CSV files without a header; empty: the first line has them.",
+    )
+    delimiter: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1,
+        description="Separator of the cells; null: comma, semicolon, tab or |, as the first line has.",
+    )
+    decimal: Literal[".", ","] = Field(".", description="Decimal mark of the numbers.")
+
+
 class SyntheticReaderConfig(BaseReaderConfig):
     """Images of bytes drawn from a seed, without files: `dataset: synthetic`."""
 
@@ -264,6 +326,7 @@ BuiltInReaderConfig = Annotated[
     | FolderReaderConfig
     | TextsReaderConfig
     | ArraysReaderConfig
+    | TableReaderConfig
     | SyntheticReaderConfig
     | LidarReaderConfig,
     Field(discriminator="name"),

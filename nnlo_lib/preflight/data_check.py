@@ -20,6 +20,7 @@ from nnlo_lib.config.reader import (
     ArraysReaderConfig,
     LidarReaderConfig,
     SyntheticReaderConfig,
+    TableReaderConfig,
     TFRecordReaderConfig,
 )
 from nnlo_lib.core.errors import UserError
@@ -128,7 +129,7 @@ def _check_source(data: DataConfig) -> None:
         return
     if "://" in data.source:
         return
-    path = Path(data.source).expanduser()
+    path = Path(data.store_settings.source or "").expanduser()
     if not path.exists():
         raise UserError(
             f"no such file or folder: {data.source}; paths are relative to the working directory of nnlo"
@@ -137,13 +138,16 @@ def _check_source(data: DataConfig) -> None:
     if not path.is_dir():
         # A file of the catalog may have any name.
         if not is_archive(path.name) and not official:
-            raise UserError(f"{path} is neither a folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)})")
+            raise UserError(
+                f"{path} is neither a folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)}); for a CSV or Parquet file, set "
+                "data.reader: {name: table, label: COLUMN}"
+            )
     elif known and official:
         names = [file.name for file in (*official, *([known.instead] if known.instead else []))]
         if not any(find_plain_or_gzip(path, name) for name in names):
             raise UserError(f"{path} has none of the files of {known.name}: {', '.join(names)}")
-    elif isinstance(data.reader, ArraysReaderConfig):
-        # The headers of all array files, as the conversion reads them.
+    elif isinstance(data.reader, ArraysReaderConfig | TableReaderConfig):
+        # The headers of all array files, or all rows of a table, as the conversion reads them.
         try:
             read_contents(data.store_settings, path)
         except UserError as error:
@@ -199,12 +203,17 @@ def _manifest_of_generated(data: DataConfig, path: Path) -> DataManifest:
 
 
 def _manifest_from_arrays(data: DataConfig, path: Path) -> DataManifest | None:
-    """Return a future store's manifest from the user's array files, or None for sources of other kinds."""
-    folder, settings = Path(data.source or "").expanduser(), data.store_settings
-    if not isinstance(data.reader, ArraysReaderConfig) or not folder.is_dir():
+    """Return a future store's manifest from the user's array files or tables, or None for sources of other kinds."""
+    settings = data.store_settings
+    folder = Path(settings.source or "").expanduser()
+    if not isinstance(data.reader, ArraysReaderConfig | TableReaderConfig) or not folder.is_dir():
         return None
     contents = read_contents(settings, folder)
-    samples = sum(part.samples for unit in contents.units if unit.split == "train" for part in unit.parts)
+    samples = sum(
+        sum(part.samples for part in unit.parts) or len(unit.read().labels)
+        for unit in contents.units
+        if unit.split == "train"
+    )
     # A few samples show the shape, also after an adaptor.
     first = read_contents(replace(settings, shard_size=SAMPLES), folder).units[0].read()
     return DataManifest(

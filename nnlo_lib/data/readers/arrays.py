@@ -30,6 +30,7 @@ MAX_LIST_BYTES = 1 << 26  # about a million paths
 COMMENT = re.compile(r"(^|\s)#.*")
 SHOWN = 300  # characters of a file name shown in an error
 WHERE = "data.reader"
+TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet")  # not .txt, which is a list of files
 
 
 def read(
@@ -197,6 +198,10 @@ def _entries(folder: Path, text: str) -> list[Entry]:
     path = _found(text, [folder])
     if path is None and glob.has_magic(text):
         return _matching(folder, text)
+    if path is not None and path.name.lower().endswith(TABLE_SUFFIXES):
+        raise UserError(
+            f"{path}: a table, no file of arrays; set data.reader: {{name: table, label: COLUMN}} (docs/guides/data.md#tables)"
+        )
     if path is not None and not is_array_file(path):
         return _listed(path, folder)
     return [_entry(text, [folder], WHERE)]

@@ -107,3 +107,9 @@ def test_a_huge_file_is_not_read_as_a_list(folder):
         file.truncate(1 << 40)
     with pytest.raises(UserError, match="not a text list"):
         resolve_files(folder, "train")
+
+
+def test_a_table_is_not_read_as_a_list(folder):
+    (folder / "train.csv").write_text("x,y\n1,0\n")
+    with pytest.raises(UserError, match=r"train\.csv: a table, no file of arrays; .*name: table"):
+        resolve_files(folder, "train.csv")

@@ -90,6 +90,11 @@ def texts(folder):
         path.write_text(f"the film {number} is it")
 
 
+def csv(folder):
+    rows = np.column_stack([PIXELS[:, :4], LABELS])
+    np.savetxt(folder / "a.csv", rows, "%d", ",", header="a,b,c,d,label", comments="")
+
+
 def of_catalog(name):
     return lambda folder: fetch(find_dataset(name), folder)
 
@@ -111,6 +116,10 @@ CASES = {
     "folder": Case(
         "folder", images, (3, 6, 6), "u1", "train/a/0.png", "expected <split>/<class>/<image>",
         {"size": 6, "resize": "none"},
+    ),
+    "csv": Case(
+        "table", csv, (4,), "f4", "", r"a\.csv not found",  # any first lines of a table are a table
+        {"train": "a.csv", "label": "label", "test_fraction": 0.0},
     ),
     "texts": Case("texts", texts, (8,), "i4", "", "no folders train and test", {"words": 9, "length": 8}),
     "digits": Case(

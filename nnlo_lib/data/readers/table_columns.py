@@ -1,0 +1,126 @@
+"""Columns of a table as inputs: numbers, or categories as 0 and 1 or as integers.
+
+Cells decide: a column is numbers if each cell is one, and categories if none is. What is neither is refused.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers.base import Array
+from nnlo_lib.data.readers.table_file import FILE, ROW
+
+WHERE = "data.reader"
+MANY = 20  # more categories than this, and more than half the number of rows, are names or numbers
+SIGNS = r"[$€£%,\s]"  # signs beside the digits of amounts, and separators of thousands
+DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Choice of the columns and use of their cells; see `read`."""
+
+    label: str
+    target: Literal["classes", "numbers"]
+    features: tuple[str, ...]
+    exclude: tuple[str, ...]
+    categorical: tuple[str, ...]
+    categories: Literal["one_hot", "integer"]
+    missing: Literal["refuse", "drop", "median"]
+    test_fraction: float
+    split_column: str | None
+
+
+def matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    return [name for name in names if any(name == each or fnmatchcase(name, each) for each in patterns)]
+
+
+def place_of(table: pd.DataFrame, row: int, column: str) -> str:
+    return f"{table[FILE].iloc[row]}: row {table[ROW].iloc[row]}, column {column}"
+
+
+def is_name(different: int, rows: int) -> bool:
+    """Return True if a column with so many different texts has names or numbers, not categories."""
+    return different > max(MANY, rows / 2)
+
+
+def numbers_of(cells: "pd.Series[str]") -> Array:
+    """Return float64 (n,), NaN for cells that are no numbers."""
+    return pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+
+
+def refuse_infinite(table: pd.DataFrame, name: str, numbers: Array) -> None:
+    for row in np.flatnonzero(np.abs(numbers) > np.finfo(np.float32).max)[:1]:
+        raise UserError(
+            f"{place_of(table, row, name)}: {table[name][row]} is infinite or beyond float32; correct it"
+        )
+
+
+def encoded_column(table: pd.DataFrame, name: str, train: Array, choice: Columns) -> tuple[Array, list[str]]:
+    """Return the inputs (n, k) of one column, and notes on replaced values."""
+    cells = table[name]
+    missing = cells.isna().to_numpy()
+    if (missing | ~train).all():
+        raise UserError(f"{table[FILE][0]}: column {name} has no value in the training rows; exclude it")
+    numbers = numbers_of(cells)
+    if not matching([name], choice.categorical):
+        _refuse_ambiguous(table, name, numbers, missing)
+        if not np.isnan(numbers[~missing]).any():
+            refuse_infinite(table, name, numbers)
+            median = float(np.median(numbers[train & ~missing]))
+            notes = [_replaced(name, missing, f"{median:g}, the median")] if missing.any() else []
+            return np.where(missing, median, numbers)[:, None], notes
+    texts = numbers if cells.dtype != object else cells.to_numpy(str)
+    values, counts = np.unique(texts[train & ~missing], return_counts=True)
+    notes = []
+    if missing.any():
+        usual = values[counts.argmax()]
+        texts = np.where(missing, usual, texts)
+        notes.append(_replaced(name, missing, f"{usual}, the most frequent value"))
+    if is_name(len(values), int(train.sum())):
+        raise UserError(
+            f"{table[FILE][0]}: column {name} has {len(values):,} different texts in {train.sum():,} training rows; exclude it by "
+            f"{WHERE}.exclude"
+        )
+    found = np.minimum(np.searchsorted(values, texts), len(values) - 1)
+    unknown = values[found] != texts
+    if unknown.any():
+        notes.append(f"{name}: {unknown.sum():,} rows have a value that no training row has")
+    if choice.categories == "integer":
+        return np.where(unknown, len(values), found)[:, None], notes
+    return np.eye(len(values))[found] * ~unknown[:, None], notes
+
+
+def _replaced(name: str, missing: Array, value: str) -> str:
+    return f"{name}: missing values ({missing.sum():,}) are {value} of the training rows"
+
+
+def _refuse_ambiguous(table: pd.DataFrame, name: str, numbers: Array, missing: Array) -> None:
+    """Raise UserError if the cells of a column are neither plain numbers nor clearly categories."""
+    cells = table[name]
+    other = np.flatnonzero(np.isnan(numbers) & ~missing)
+    if not len(other):
+        return
+    shown = f"{place_of(table, int(other[0]), name)}: {cells[other[0]]!r}"
+    if len(other) < (~missing).sum():
+        raise UserError(
+            f"{shown} is no number, but other rows have numbers; add it to {WHERE}.na if it means a missing value, or the column to "
+            f"{WHERE}.categorical or {WHERE}.exclude"
+        )
+    texts = cells[~missing]
+    if pd.to_numeric(texts.str.replace(SIGNS, "", regex=True), errors="coerce").notna().all():
+        raise UserError(
+            f"{shown} is no plain number; set {WHERE}.decimal: ',' if the comma is a decimal mark, remove signs and separators of "
+            f"thousands, or add the column to {WHERE}.categorical"
+        )
+    if texts.map(partial(re.fullmatch, DATE)).notna().all():
+        raise UserError(
+            f"{shown} is a date; write it as a number, or add the column to {WHERE}.exclude or {WHERE}.categorical"
+        )
