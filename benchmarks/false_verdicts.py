@@ -1,15 +1,20 @@
-"""False verdicts and power of the report's comparisons: simulated summaries, and models that are really trained.
+"""False verdicts and power of the report's comparisons: trainings of equally good runs, and simulated summaries.
 
-    python benchmarks/false_verdicts.py --experiments 2000 --figure docs/images/false_verdicts.svg
+    python benchmarks/false_verdicts.py --experiments 200 --figure docs/images/false_verdicts.svg
     python benchmarks/false_verdicts.py --quick    # few experiments
 
-Each experiment makes a summary of runs, compares the runs as the report does and counts the experiments in which any
-two runs are called different. `earlier rule` is the rule of earlier versions: unpaired deviations, no test. In the
-part with trained models, two linear classifiers use different features of the same quality, so that neither is better.
+Each experiment trains three runs on the embedded digits, on one simulated rank, with the division into folds and the
+random streams of `nnlo run`. The runs `a` and `b` have the same settings, and networks whose initial weights are drawn
+at different places of the stream; `chosen` differs from `a` by train.restore_best alone. A verdict on `a` and `b` is
+false, and so is `chosen` better than `a`: restored weights are not better on new samples. The power is that of simulated
+accuracies.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 
 import matplotlib
@@ -18,175 +23,126 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import torch
+from scipy import stats
 
-from nnlo_lib.report.statistics.run_comparison import ComparedMetric, compare_runs, ranking_metric
+from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.data.store.split import Split
+from nnlo_lib.report.statistics.run_comparison import compare_runs, ranking_metric
+from nnlo_lib.report.tables import MEASURED
+from nnlo_lib.train.evaluation.evaluate import test_result_of_run
+from nnlo_lib.train.rank_context import RankContext
+from nnlo_lib.train.rank_process import StopFlag
+from nnlo_lib.train.task import Task, prepare_dataset
+from nnlo_lib.train.trainer import Trainer
 
 SEEDS = (2, 3, 5, 10)
-FOLDS = (3, 5, 10)
-SAMPLES = 2000  # test samples of an accuracy
+DESIGNS = ((3, 1), (1, 5), (3, 3))  # seeds, folds
+SAMPLES = 2000  # test samples of a simulated accuracy
 GAINS = (0, 0.5, 1, 1.5, 2, 3, 4, 6)  # true differences, in deviations of a paired difference
+NETWORK = """import torch
+from torch import nn
+
+def network(shape, classes, skipped):
+    torch.rand(skipped)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, classes))
+"""
+SETTINGS = {
+    "algorithm": {"name": "allreduce"},
+    "parallel": {"ranks": 1, "transport": "simulated"},
+    "train": {"epochs": 4, "batch_size": 256, "optimizer": {"name": "sgd", "lr": 0.3}},
+}
 Table = pd.DataFrame
 
 
-def summary(values: np.ndarray, column: str, samples: int, training: int) -> Table:
-    """Return the summary of runs with the values (runs, seeds, folds) in a column; one fold means no folds."""
-    runs, seeds, folds = values.shape
-    places = [(run, seed, fold) for run in range(runs) for seed in range(seeds) for fold in range(folds)]
-    table = pd.DataFrame(
-        {
-            "run": [str(run) for run, _, _ in places],
-            "seed": [seed for _, seed, _ in places],
-            "fold": pd.array([fold if folds > 1 else pd.NA for _, _, fold in places], dtype="Int64"),
-            column: values.ravel(),
+def null_runs(folder: Path) -> dict[str, Run]:
+    """Return the runs of an experiment, whose network is written into a folder."""
+    file = folder / "network.py"
+    file.write_text(NETWORK)
+    runs = {}
+    for name, (skipped, best) in {"a": (0, None), "b": (1, None), "chosen": (0, "val_accuracy")}.items():
+        train = SETTINGS["train"] | {"restore_best": best}
+        model = {"name": f"{file}:network", "args": {"skipped": skipped}}
+        [runs[name]] = Experiment.model_validate(SETTINGS | {"model": model, "train": train}).variants.values()
+    return runs
+
+
+def trained(task: Task) -> dict[str, object]:
+    """Train a task on one simulated rank; return its row of the summary."""
+
+    def run_rank(comm) -> dict[str, object]:  # type: ignore[no-untyped-def]
+        trainer = Trainer(RankContext(task, comm), StopFlag())
+        with closing(trainer):
+            trainer.run()
+        context, rows = trainer.context, trainer.recorder.validation_rows
+        published = next((row for row in rows if row["step"] == trainer.best_weights.step), rows[-1])
+        split = Split(context.data.manifest, "test")
+        tested = test_result_of_run(
+            task.run, context.replica.module, context.preprocessor, split, np.arange(len(split)), 10
+        )
+        return {
+            "run": task.name,
+            "seed": task.seed,
+            "fold": task.fold,
+            "accuracy": tested.report["accuracy"],
+            "loss": tested.report["loss"],
+            "samples": len(split),
+            "training_samples": context.data.num_training_samples,
+            "validation_samples": len(context.data.validation_set[1]),
+            "chosen_by": "restore_best" if task.run.train.restore_best else None,
+            "val_accuracy": published["val_accuracy"],
+            "val_loss": published["val_loss"],
         }
-    )
-    measured = {
-        "problem": "classification",
-        "loss_function": "",
-        "data": "",
-        "split": "test",
-        "samples": samples,
-    }
-    table = table.assign(**measured, training_samples=training, validation_samples=samples)
-    return table.assign(**{name: table.get(name, 0.5) for name in ("accuracy", "loss")})
+
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        [row] = SimulatedWorld(1, task.run.parallel.simulation, task.seed).run(run_rank)
+    return row
 
 
-def verdict(table: Table) -> bool:
-    """Return whether any two runs are called different by the metric that ranks them."""
-    metric = ranking_metric(table)
+def experiment(folder: Path, runs: dict[str, Run], number: int, seeds: int, folds: int) -> Table:
+    """Train all seeds and folds of the runs; return their summary. `number`: of the experiment, from 0."""
+    rows = []
+    for name, run in runs.items():
+        for seed in range(seeds * number, seeds * (number + 1)):
+            for fold in range(folds) if folds > 1 else [None]:
+                with tempfile.TemporaryDirectory(dir=folder) as own:
+                    task = Task("t", name, run, seed, fold, folds, folder / "store/manifest.json", Path(own))
+                    rows.append(trained(task))
+    return described(pd.DataFrame(rows), "test")
+
+
+def described(table: Table, split: str) -> Table:
+    """Return a summary with the columns that are equal in all jobs; `split`: the evaluated samples."""
+    equal = {"problem": "classification", "loss_function": "", "data": "", "split": split}
+    return table.assign(**equal).astype({"fold": "Int64"})
+
+
+def without_test_split(table: Table) -> Table:
+    """Return the summary that the same trainings would have without a test split."""
+    held_back = {"accuracy": table["val_accuracy"], "loss": table["val_loss"], "samples": table["validation_samples"]}
+    return described(table.assign(**held_back), "held back")
+
+
+def better(table: Table, *runs: str) -> str | None:
+    """Return the run that is called better, of two runs, by the metric that ranks them."""
+    both = table[table["run"].isin(runs)]
+    metric = ranking_metric(both)
     assert metric is not None
-    return any(each.differs for each in compare_runs(table, metric, lambda job, column: None))
+    [found] = compare_runs(both, metric, lambda job, column: None)
+    return found.better
 
 
-def single_seeds(rng: np.random.Generator, samples: int, is_loss: bool) -> bool:
-    """Return whether two single trainings of the same quality are called different by their test samples."""
-    draw = rng.exponential if is_loss else lambda size: (rng.random(size) < 0.9).astype(float)
-    values = {run: draw(size=samples) for run in ("0", "1")}
-    table = summary(np.array([[[each.mean()]] for each in values.values()]), "accuracy", samples, samples)
-    metric = ComparedMetric("accuracy", True)
-    return any(each.differs for each in compare_runs(table, metric, lambda job, column: values[job[0]]))
-
-
-def earlier_rule(table: Table) -> bool:
-    """Return whether any two runs differ by more than the root of the sum of their variances."""
-    metric = ranking_metric(table)
-    assert isinstance(metric, ComparedMetric)
-    groups = table.groupby("run")[metric.column].agg(["mean", "std"]).to_numpy()
-    return any(
-        abs(one[0] - two[0]) > np.hypot(one[1], two[1])
-        for place, one in enumerate(groups)
-        for two in groups[:place]
-    )
-
-
-def simulated(rng: np.random.Generator, seeds: int, folds: int, runs: int, gain: float) -> Table:
-    """Return a summary of accuracies with a common effect of each seed and fold, and equal folds correlations.
-
-    The correlation of the differences of two folds is 1/folds, as Nadeau and Bengio (2003) assume.
-    """
-    of_run, own = (np.sqrt(1 / folds), np.sqrt(1 - 1 / folds)) if folds > 1 else (0.0, 1.0)
-    values = 0.5 * rng.normal(size=(1, seeds, folds)) + own * rng.normal(size=(runs, seeds, folds))
-    values += of_run * rng.normal(size=(runs, 1, 1))
-    values[0] += gain
-    accuracy = np.round((0.9 + 0.005 * values) * SAMPLES) / SAMPLES
-    return summary(
-        accuracy, "val_accuracy" if folds > 1 else "accuracy", SAMPLES, SAMPLES * max(folds - 1, 1)
-    )
-
-
-def trained(rng: np.random.Generator, seeds: int, folds: int, on_test_split: bool = False) -> Table:
-    """Return the summary of a cross-validation of two classifiers, trained on features of the same quality.
-
-    The values were measured on the validation folds, or, for comparison, on one test split for all folds.
-    """
-    samples, features, tested = 200, 10, 1000
-    sides = rng.choice([-1.0, 1.0], samples + tested)
-    inputs = [0.3 * sides[:, None] + rng.normal(size=(samples + tested, features)) for _ in range(2)]
-    values = np.zeros((2, seeds, folds))
-    for seed in range(seeds):
-        for fold, held in enumerate(np.array_split(rng.permutation(samples), folds)):
-            kept = np.setdiff1d(np.arange(samples), held)
-            measured = np.arange(samples, samples + tested) if on_test_split else held
-            for run, each in enumerate(inputs):
-                # Training noise, such as initial weights and the order of samples.
-                weights = (sides[kept, None] * each[kept]).mean(0) + 0.05 * rng.normal(size=features)
-                values[run, seed, fold] = np.mean((each[measured] @ weights > 0) == (sides[measured] > 0))
-    return summary(values, "val_accuracy", samples // folds, samples - samples // folds)
-
-
-def rate(make: Callable[[np.random.Generator], Table], experiments: int) -> tuple[float, float]:
-    """Return the share of experiments with a verdict, by the report's tests and by the earlier rule."""
-    rng = np.random.default_rng(17)
-    found = [(verdict(table), earlier_rule(table)) for table in (make(rng) for _ in range(experiments))]
-    return tuple(np.mean(found, axis=0))  # type: ignore[return-value]
-
-
-def false_verdicts(experiments: int) -> Iterator[tuple[str, float, float]]:
-    """Yield a description, and the shares of false verdicts of the tests and of the earlier rule."""
-    for runs in (2, 4):
-        for seeds in SEEDS:
-            name = f"{runs} runs, {seeds} seeds"
-            yield name, *rate(lambda rng, s=seeds, r=runs: simulated(rng, s, 1, r, 0.0), experiments)
-    for folds in FOLDS:
-        yield f"2 runs, {folds} folds", *rate(lambda rng, k=folds: simulated(rng, 1, k, 2, 0.0), experiments)
-    for seeds, folds in ((1, 3), (1, 5), (1, 10), (3, 5)):
-        name = f"trained models, {seeds} x {folds} folds"
-        yield name, *rate(lambda rng, s=seeds, k=folds: trained(rng, s, k), experiments)
-    for samples in (30, 300, 3000):
-        for kind, is_loss in (("accuracies", False), ("losses, exponential", True)):
-            rng = np.random.default_rng(17)
-            found = [single_seeds(rng, samples, is_loss) for _ in range(max(experiments // 2, 10))]
-            yield f"one seed, {samples} test samples, {kind}", float(np.mean(found)), 0.0
-    name = "trained models, 1 x 5 folds on one test split (not used by the report)"
-    yield name, *rate(lambda rng: trained(rng, 1, 5, on_test_split=True), experiments)
-
-
-def power_curve(experiments: int, seeds: int) -> list[float]:
-    """Return the share of experiments with a verdict for each difference, in deviations of a paired difference."""
-    scale = np.sqrt(2)  # deviation of the difference of two values of deviation 1
-    return [
-        rate(lambda rng, g=gain: simulated(rng, seeds, 1, 2, scale * g), experiments)[0] for gain in GAINS
-    ]
-
-
-def main() -> None:
-    """Print the tables; with --figure, draw the power."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--experiments", type=int, default=2000)
-    parser.add_argument("--figure", type=Path, help="file of the figure of the power")
-    parser.add_argument("--quick", action="store_true", help="20 experiments")
-    options = parser.parse_args()
-    experiments = 20 if options.quick else options.experiments
-    print("| false verdicts | tests | earlier rule |\n| --- | ---: | ---: |")
-    for name, tests, earlier in false_verdicts(experiments):
-        print(f"| {name} | {100 * tests:.1f} % | {100 * earlier:.1f} % |", flush=True)
-    curves = {seeds: power_curve(max(experiments // 4, 5), seeds) for seeds in SEEDS}
-    print("\n| difference in deviations | " + " | ".join(map(str, GAINS)) + " |")
-    print("| --- |" + " ---: |" * len(GAINS))
-    for seeds, curve in curves.items():
-        print(f"| {seeds} seeds | " + " | ".join(f"{100 * share:.0f} %" for share in curve) + " |")
-    if options.figure:
-        draw(curves, options.figure)
-
-
-def draw(curves: dict[int, list[float]], output: Path) -> None:
-    """Draw the power against the difference, a curve for each number of seeds."""
-    figure, panel = plt.subplots(figsize=(6, 3.6))
-    for seeds, curve in curves.items():
-        panel.plot(GAINS, curve, marker=".", label=f"{seeds} seeds")
-    panel.axhline(0.05, color="grey", lw=0.5)
-    panel.set(
-        xlabel="true difference, in standard deviations of a paired difference",
-        ylabel="probability of a verdict",
-        ylim=(0, 1.02),
-    )
-    panel.legend()
-    figure.tight_layout()
-    # Without a date, equal results give equal bytes.
-    figure.savefig(output, metadata={"Date": None})
-
-
-if __name__ == "__main__":
-    main()
+def false_verdicts(experiments: int, first: int) -> Iterator[tuple[str, int, int]]:
+    """Yield a description, the experiments with a false verdict, and their number, design by design."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
+        folder = Path(name)
+        prepare_dataset(Experiment().data, folder / "store")
+        runs = null_runs(folder)
+        for seeds, folds in DESIGNS:
+            tables = [experiment(folder, runs, first + each, seeds, folds) for each in range(experiments)]
+            design = f"{seeds} seed{'s' * (seeds > 1)}" + (f" x {folds} folds" if folds > 1 else "")
+            yield f"{design}, equal settings", sum(better(each, "a", "b") is not None for each in tables), experiments
+            for kind, change in (("", lambda table: table), (", no test split", without_test_split)):
+                wrong = [better(change(each), "a", "chosen") == "chosen" for each in tables]
+                yield f"{design}, `restore_best` in one run{kind}", sum(wrong), experiments

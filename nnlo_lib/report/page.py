@@ -161,7 +161,7 @@ def _tables(jobs: Sequence[FinishedRun], table: pd.DataFrame, time_base: TimeBas
         "columns": comparison.comparison_columns(table, time_base, comparisons),
         "dots": comparison.job_positions(table, ranking.column) if ranking else {},
         "matrices": list(filter(None, map(difference_matrix, comparisons.values()))),
-        "has_folds": bool(table["fold"].notna().any()),
+        "on_folds": ranking is not None and ranking.is_validation,
         "headings": headings,
         "rows": rows,
         "distances": predictions.consensus_matrices(jobs),

@@ -2,9 +2,10 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -16,7 +17,10 @@ KEY = ("run", "seed", "fold")
 COLUMNS = (*KEY, "accuracy", "loss", "seconds", "samples_per_second", "bytes_sent")
 LAST = ("epochs", "ranks", "restarts", "transport", "ended_early")
 # What the results of a job were measured on, and by which loss: only equal ones can be compared.
-MEASURED = ("problem", "loss_function", "data", "split", "samples", "training_samples", "validation_samples")
+MEASURED = (
+    "problem", "loss_function", "data", "split", "samples", "training_samples", "validation_samples",
+    "weights_chosen_by",
+)  # fmt: skip
 NOT_METRICS = {"samples", "accuracy", "loss"}
 
 
@@ -94,7 +98,14 @@ def _measured(job: FinishedRun) -> dict[str, object]:
         "samples": job.evaluation["samples"],
         "training_samples": training_samples,
         "validation_samples": job.recorded("validation_samples"),
+        "weights_chosen_by": _rules_on_validation(job.config_section("train")) or math.nan,
     }
+
+
+def _rules_on_validation(train: Mapping[str, Any]) -> str:
+    """Return the keys of the section `train` whose rule watches a validation metric: `early_stopping, restore_best`."""
+    metrics = {key: rule.get("metric") if isinstance(rule, dict) else rule for key, rule in train.items()}
+    return ", ".join(sorted(key for key, metric in metrics.items() if str(metric).startswith("val_")))
 
 
 def write_summary(table: pd.DataFrame, path: Path) -> None:

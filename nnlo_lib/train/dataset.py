@@ -94,7 +94,7 @@ class TrainingData:
     def _assign_to_workers(self, train: Indices) -> list[Indices]:
         """Return disjoint samples per worker; processes of one worker divide its samples at random."""
         processes = self._task.run.parallel.processes_per_worker
-        scheme, seed = self._task.run.data.partition, self._task.seed
+        scheme, seed = self._task.run.data.partition, self._task.stream_seed
         parts = assign_to_workers(train, self.split.labels, self._workers // processes, scheme, seed)
         shuffled_parts = (shuffled(part, seed, ShufflePurpose.PROCESSES) for part in parts)
         # Sorted like the parts of other workers: the sampler shuffles the samples in each epoch.
@@ -104,7 +104,7 @@ class TrainingData:
     def _sampling(self) -> SamplingPlan:
         train = self._task.run.train
         return SamplingPlan(
-            self.worker_samples, self._workers, train.batch_size, self._task.seed, train.steps_per_epoch,
+            self.worker_samples, self._workers, train.batch_size, self._task.stream_seed, train.steps_per_epoch,
             train.dealing == "dynamic", self._task.run.parallel.processes_per_worker,
         )  # fmt: skip
 
@@ -113,7 +113,7 @@ class TrainingData:
         if not (augment.flip or augment.pad or augment.window or data.crop):
             return None
         return Augment(
-            augment.flip, augment.pad, data.crop, augment.window, augment.window_probability, self._task.seed
+            augment.flip, augment.pad, data.crop, augment.window, augment.window_probability, self._task.stream_seed
         )
 
     def _own_validation(self) -> tuple[Split, Indices] | None:

@@ -158,7 +158,7 @@ def _lists(
 
 
 def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, finished: str) -> dict[str, Any]:
-    run, seed = trainer.context.task.run, trainer.context.task.seed
+    run, seed = trainer.context.task.run, trainer.context.task.stream_seed
     uses_graph = run.algorithm.capabilities.graph_properties
     return {
         **_origin(trainer, reports),

@@ -75,7 +75,7 @@ def train_simulated(task: Task, stop: StopFlag) -> bool:
     ranks, machine = task.run.parallel.ranks, task.run.parallel.simulation
     stack = ReplicaStack(ranks) if machine.compute == "batched" else None
     return all(
-        SimulatedWorld(ranks, machine, task.seed).run(lambda comm: train_rank(task, comm, stop, stack))
+        SimulatedWorld(ranks, machine, task.stream_seed).run(lambda comm: train_rank(task, comm, stop, stack))
     )
 
 

@@ -165,7 +165,7 @@ class RankContext:
             self.data.normalized_manifest, run.data, self.device, self.precision.dtype, channels_last
         )
         if module is None:
-            module = build_initial_model(run, self.preprocessor.shape, outputs, task.seed)
+            module = build_initial_model(run, self.preprocessor.shape, outputs, task.stream_seed)
         module = self.precision.prepare(module)
         self.gradients: GradientFunction
         if self.stack is None:

@@ -11,6 +11,7 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.base import EditEffect, keys_with, non_defaults
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.store.convert import Conversion, convert
 from nnlo_lib.data.store.manifest import manifest_fingerprint
@@ -52,6 +53,16 @@ class Task:
         """The task as JSON."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return json.dumps(fields | {"run": self.run.model_dump(mode="json")}, default=str)
+
+    @property
+    def stream_seed(self) -> int:
+        """Seed of this training's random streams: initial weights, order of samples, dropout, exchanges.
+
+        Each fold has its own streams; `seed` alone divides the samples into folds. Folds that shared initial weights
+        would agree by more than the overlap of their training samples, for which the tests of folds correct.
+        """
+        # The first fold and a training without folds keep the streams of `seed`.
+        return derive_seed(self.seed, "fold", self.fold) if self.fold else self.seed
 
     @property
     def ends_at(self) -> int:
@@ -102,8 +113,10 @@ class Task:
         read = self.input_checksums.values()
         # Trainings of earlier versions were normalized with their held-out samples.
         normalized = ["normalized by training samples"] if self.normalizes_training_samples else []
+        # Folds of earlier versions had the initial weights of the first fold.
+        streams = ["streams of the fold"] if self.fold else []
         samples = manifest_fingerprint(self.manifest)
-        inputs = [settings, self.seed, self.fold, self.folds, samples, *normalized, *read]
+        inputs = [settings, self.seed, self.fold, self.folds, samples, *normalized, *streams, *read]
         return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 

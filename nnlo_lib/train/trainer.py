@@ -54,7 +54,7 @@ class Trainer:
             task.paths.state.checkpoints, task.fingerprint, code, run.checkpoint, comm, self.journal,
             run.parallel.peer_timeout,
         )  # fmt: skip
-        self.algorithm = build_algorithm(run, comm, task.seed)
+        self.algorithm = build_algorithm(run, comm, task.stream_seed)
         self.lr_schedule = LearningRateSchedule(
             run.worker_train, context.workers, self.algorithm.steps_per_round
         )
@@ -283,7 +283,7 @@ class Trainer:
     def _gradient(self, batch: Batch) -> DeferredSums | None:
         """Compute the gradient; dropout uses a random stream that depends on seed, rank, epoch and step."""
         context, epoch = self.context, self.position.epoch
-        seed = derive_seed(context.task.seed, "dropout", context.comm.rank, epoch, batch.index)
+        seed = derive_seed(context.task.stream_seed, "dropout", context.comm.rank, epoch, batch.index)
         for callback in self.callbacks:
             callback.on_gradient_begin()
         return context.gradients(batch, seed, self._where_of(batch), self.position.steps)

@@ -1,11 +1,13 @@
 """The numbers in the tables equal numbers computed by hand."""
 
+import json
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
 from helpers.synthetic_runs import change_json
+from scipy import stats
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.report.quantities import time_base_of
@@ -103,9 +105,89 @@ def test_jobs_without_a_finite_metric_are_named(fake):
     fake.scored("one", 0.95, 0.97, 0.96)
     fake.scored("two", 0.94, math.nan, 0.97)
     assert (
-        "Without a finite test accuracy, and not in the means: 1 of 3 training tasks of <b>two</b>."
-        in sentences(fake)
+        "Without a finite test accuracy, and not in the means: <b>two</b> seed 2." in sentences(fake)
     )
+
+
+def test_a_mean_counts_the_seeds_with_a_finite_metric(fake):
+    """A seed that diverged is neither in the mean nor in the number of seeds."""
+    fake.scored("one", 0.95, math.nan, 0.97)
+    fake.change(fake.folders[1], ended_early="the loss is NaN")
+    text = sentences(fake)
+    assert "of 96.0 ± 1.4 % over 2 of 3 seeds." in text
+    assert "not in the means: <b>one</b> seed 2 (ended early: the loss is NaN)." in text
+
+
+@pytest.mark.parametrize(
+    ("speeds", "said"),
+    [
+        ((500.0, 500.0), "All runs have the same mean training speed: 500 samples per second."),
+        ((500.0, 500.0, 100.0), "<b>r0</b> and <b>r1</b> share the highest mean training speed: 500 samples"),
+    ],
+)
+def test_equal_runs_are_not_the_highest(fake, speeds, said):
+    for number, speed in enumerate(speeds):
+        fake.scored(f"r{number}", 0.9, 0.92, samples_per_second=speed)
+    text = sentences(fake)
+    assert said in text
+    names = " and ".join(["<b>r0</b>", "<b>r1</b>"]) if len(speeds) == 2 else "<b>r0</b>, <b>r1</b> and <b>r2</b>"
+    assert f"{names} share the highest mean test accuracy" in text
+
+
+def folds(fake, seeds, split, **levels):
+    """Write three folds per seed; `chosen` keeps its best weights, and is far better on the validation folds."""
+    for run, level in levels.items():
+        train = {"restore_best": "val_loss"} if run == "chosen" else {}
+        for seed in range(1, seeds + 1):
+            for fold in range(3):
+                config = {"algorithm": {"name": run}, "parallel": {"ranks": 2}, "metrics": [], "train": train}
+                folder = fake.job(run, seed, fold, config=config)
+                accuracy = 0.8 + 0.01 * seed + 0.001 * fold
+                change_json(folder / "evaluation.json", split=split, accuracy=accuracy)
+                fake.change(folder, final={"val_accuracy": accuracy + level, "val_loss": 1.0 - level})
+
+
+def test_validation_samples_that_chose_weights_decide_nothing(fake):
+    folds(fake, 3, "held back", chosen=0.1, plain=0.0)
+    text = sentences(fake)
+    assert "<b>chosen</b> has the highest mean validation accuracy" in text
+    assert "No run is called better: train.restore_best of <b>chosen</b> chose the weights by the samples" in text
+    assert "The run is better" not in text
+    jobs = load_jobs(fake.folders)
+    [found] = compare_all(summarize(jobs), jobs)["val_accuracy"]
+    assert (found.better, math.isnan(found.p_holm), found.test.pairs) == (None, True, 9)
+
+
+def test_the_test_split_decides_if_validation_folds_chose_weights(fake):
+    """Oracle: a paired t-test of the means of each seed, as folds of a seed share the test samples."""
+    folds(fake, 3, "test", chosen=0.1, plain=0.0)
+    for folder, gain in zip(fake.folders[:9], [0.01, 0.02, 0.03, 0.02, 0.02, 0.02, 0.0, 0.01, 0.02], strict=True):
+        path = folder / "evaluation.json"
+        change_json(path, accuracy=json.loads(path.read_text())["accuracy"] + gain)
+    jobs = load_jobs(fake.folders)
+    found = compare_all(summarize(jobs), jobs)
+    assert not any(name.startswith("val_") for name in found)
+    [accuracy] = found["accuracy"]
+    assert (accuracy.method, accuracy.test.pairs) == ("seeds", 3)
+    assert accuracy.test.p_value == pytest.approx(stats.ttest_1samp([0.02, 0.02, 0.01], 0).pvalue)
+    assert "Compared on the test split, seed by seed, because train.restore_best of <b>chosen</b> chose" in sentences(fake)
+
+
+def test_folds_of_one_seed_give_no_verdict_on_the_test_split(fake):
+    folds(fake, 1, "test", chosen=0.1, plain=0.0)
+    text = sentences(fake)
+    assert "a verdict needs more than one seed" in text
+    assert "The run is better" not in text
+
+
+def test_early_stopping_on_held_back_samples_decides_nothing_without_folds(fake):
+    config = {"train": {"early_stopping": {"metric": "val_loss", "patience": 3}}}
+    fake.scored("stopped", 0.95, 0.96, 0.97, config=config)
+    fake.scored("plain", 0.80, 0.82, 0.81)
+    assert "The run is better than <b>plain</b>" in sentences(fake)
+    for folder in fake.folders:
+        change_json(folder / "evaluation.json", split="held back")
+    assert "No run is called better: train.early_stopping of <b>stopped</b>" in sentences(fake)
 
 
 def test_the_words_name_the_evaluated_split(fake):

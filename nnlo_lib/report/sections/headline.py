@@ -4,12 +4,22 @@ Only tested differences are reported as differences.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from nnlo_lib.report.formatting import MAX_NAMED_RUNS, bold, listing, percent, plural, plus_minus, rounded
+from nnlo_lib.report.formatting import (
+    MAX_NAMED_RUNS,
+    bold,
+    listing,
+    percent,
+    plural,
+    plus_minus,
+    rounded,
+    task_listing,
+)
 from nnlo_lib.report.quantities import TimeBase
 from nnlo_lib.report.sections.comparison import Comparisons
 from nnlo_lib.report.sections.predictions import node_metric_ranges
@@ -53,31 +63,67 @@ def _unranked(table: pd.DataFrame) -> list[str]:
 
 
 def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[RunComparison]) -> list[str]:
-    best, spread = _best_mean(table, metric)
+    values = spread_by_run(table, metric.column)
+    equal = _first_and_equal(values, bool(metric.highest))
+    best, spread = equal[0], values[equal[0]]
     mean = plus_minus(spread, 100, "%") if metric.is_accuracy else plus_minus(spread)
-    value = f"{mean} over {repetitions(table[table['run'] == best])}"
+    value = f"{mean} over {_measured_repetitions(table, metric, best)}"
     sentences = [_not_finite(table, metric)]
     if table["run"].nunique() == 1:
         return [f"{bold(best)} has a mean {metric.words} of {value}.", *sentences]
     others = [each for each in comparisons if best in (each.run, each.other)]
     beaten = [each for each in others if each.better == best]
-    undecided = [each for each in others if each.better is None and each.test.pairs]
+    undecided = [
+        each for each in others
+        if each.better is None and each.test.pairs and not {each.run, each.other} <= set(equal)
+    ]  # fmt: skip
     order = "highest" if metric.highest else "lowest"
     of_samples = "With a single seed, verdicts are about these trained models on the test samples, not about other seeds."
     return [
-        f"{bold(best)} has the {order} mean {metric.words}: {value}.",
+        f"{_have(equal)} the {order} mean {metric.words}: {value}.",
         _beaten(best, beaten, len(others)),
-        _undecided(best, undecided),
+        "" if metric.chose_weights(table) else _undecided(best, undecided),
         _worse_mean(best, [each for each in others if each.better not in (best, None)]),
         of_samples if any(each.method == "samples" for each in others) else "",
+        _chosen_weights(table, metric),
         *sentences,
     ]
 
 
-def _best_mean(table: pd.DataFrame, metric: ComparedMetric) -> tuple[str, Spread]:
-    """Return the run with the best mean, and its spread."""
-    values = spread_by_run(table, metric.column)
-    return sorted(values.items(), key=lambda item: item[1].mean, reverse=bool(metric.highest))[0]
+def _first_and_equal(values: Mapping[str, Spread], highest: bool) -> list[str]:
+    """Return the run with the highest (or lowest) mean, and the runs whose mean equals it."""
+    ranked = sorted(values, key=lambda run: values[run].mean, reverse=highest)
+    # Means of the same numbers may differ in their last bits.
+    return [run for run in ranked if math.isclose(values[run].mean, values[ranked[0]].mean, rel_tol=1e-12)]
+
+
+def _have(runs: Sequence[str]) -> str:
+    """Return subject and verb of a sentence: `a has`, `a and b share`, `4 runs share`."""
+    if len(runs) > MAX_NAMED_RUNS:
+        return f"{len(runs)} runs share"
+    return f"{listing([bold(run) for run in runs])} {'has' if len(runs) == 1 else 'share'}"
+
+
+def _chosen_weights(table: pd.DataFrame, metric: ComparedMetric) -> str:
+    """Return a sentence on runs whose weights were chosen by validation samples, if this affects the comparison."""
+    chosen = table[table["weights_chosen_by"].notna()]
+    if chosen.empty:
+        return ""
+    keys = dict.fromkeys(key for text in chosen["weights_chosen_by"] for key in text.split(", "))
+    rules = listing([f"train.{key}" for key in keys])
+    names = listing([bold(run) for run in dict.fromkeys(chosen["run"])])
+    if metric.chose_weights(table):
+        return (
+            f"No run is called better: {rules} of {names} chose the weights by the samples of this comparison, whose "
+            f"{metric.words} is therefore too good; a test split decides instead."
+        )
+    if table["fold"].isna().any():
+        return ""
+    one_seed = "; a verdict needs more than one seed" if table["seed"].nunique() == 1 else ""
+    return (
+        f"Compared on the test split, seed by seed, because {rules} of {names} chose the weights on the validation "
+        f"folds{one_seed}."
+    )
 
 
 def _beaten(best: str, beaten: Sequence[RunComparison], others: int) -> str:
@@ -114,21 +160,31 @@ def _difference(best: str, comparison: RunComparison) -> str:
     return f"{bold(other)} (difference {difference_text(comparison.metric, comparison.test, sign)})"
 
 
+def _measured_repetitions(table: pd.DataFrame, metric: ComparedMetric, run: str) -> str:
+    """Return the repetitions of a run's mean: `3 seeds`; `2 of 3 seeds` if a seed has no finite value."""
+    rows, (finite, planned) = table[table["run"] == run], finite_jobs(table, metric, run)
+    if finite == planned:
+        return repetitions(rows)
+    has_folds = rows["fold"].notna().any()
+    return f"{finite} of {plural(planned, 'fold')} ({repetitions(rows)})" if has_folds else f"{finite} of {repetitions(rows)}"
+
+
 def _not_finite(table: pd.DataFrame, metric: ComparedMetric) -> str:
-    counts = {run: finite_jobs(table, metric, run) for run in dict.fromkeys(table["run"])}
-    missing = [
-        f"{jobs - finite} of {plural(jobs, 'training task')} of {bold(run)}"
-        for run, (finite, jobs) in counts.items()
-        if finite < jobs
+    """Return a sentence that names the training tasks whose metric is NaN or infinite."""
+    lost = table[~np.isfinite(table[metric.column].astype(float))]
+    names = [
+        f"{bold(row['run'])} seed {row['seed']}"
+        + ("" if pd.isna(row["fold"]) else f", fold {row['fold']}")
+        + ("" if pd.isna(row["ended_early"]) else f" (ended early: {row['ended_early']})")
+        for row in lost.to_dict("records")
     ]
-    if not missing:
-        return ""
-    return f"Without a finite {metric.words}, and not in the means: {listing(missing)}."
+    return f"Without a finite {metric.words}, and not in the means: {task_listing(names)}." if names else ""
 
 
 def _nodes(table: pd.DataFrame, metric: ComparedMetric) -> str:
     """Return a sentence on the best run's node models, or an empty string if its nodes keep no own models."""
-    name, (best, _) = metric.name, _best_mean(table, metric)
+    name, values = metric.name, spread_by_run(table, metric.column)
+    best = _first_and_equal(values, bool(metric.highest))[0]
     found = node_metric_ranges(table, name)
     if best not in found:
         return ""
@@ -154,7 +210,9 @@ def speed_sentence(table: pd.DataFrame, clock: TimeBase, comparisons: Sequence[R
     rate = f"{rounded(speeds[fast].mean)} samples per {f'{clock.word} second'.strip()}"
     if len(ranked) == 1:
         return f"Its training speed is {rate} with {ranks[fast]}."
-    first = f"{bold(fast)} has the highest mean training speed: {rate} with {ranks[fast]}"
+    if len(equal := _first_and_equal(speeds, highest=True)) == len(ranked):
+        return f"All runs have the same mean training speed: {rate}."
+    first = f"{_have(equal)} the highest mean training speed: {rate} with {ranks[fast]}"
     [comparison] = [each for each in comparisons if {each.run, each.other} == {fast, slow}]
     slowest = f"the slowest run, {bold(slow)} ({ranks[slow]})"
     if not math.isfinite(comparison.p_holm):

@@ -76,6 +76,14 @@ class ComparedMetric:
             return 0.0
         return float((own / rows["training_samples"]).mean())
 
+    def chose_weights(self, rows: pd.DataFrame) -> bool:
+        """Return True if the evaluated samples chose the weights of a job: `restore_best`, for example.
+
+        The best of several validations is better than new samples would be, so that it decides nothing.
+        """
+        on_test = not self.is_validation and bool((rows["split"] == "test").all())
+        return not on_test and not self.is_ratio and bool(rows["weights_chosen_by"].notna().any())
+
     def step(self, rows: pd.DataFrame) -> float:
         """Return the distance between neighboring values: 1/samples for an accuracy, else 0."""
         samples = float(rows["validation_samples" if self.is_validation else "samples"].mean())
@@ -93,8 +101,9 @@ def quality_metrics(table: pd.DataFrame) -> list[ComparedMetric]:
 
     The accuracy comes first, then the other metrics that all jobs have, then the loss if all jobs have the same
     loss function. With folds, metrics of the validation folds are compared: test results of models that share most
-    of their training samples vary less than new data would make them vary. Runs of GANs have no such metric,
-    because each critic measures only its own generator.
+    of their training samples vary less than new data would make them vary. If validation samples chose the weights,
+    the test split is used nevertheless, seed by seed. Runs of GANs have no such metric, because each critic measures
+    only its own generator.
     """
     if table["problem"].eq("gan").any():
         return []
@@ -105,7 +114,8 @@ def quality_metrics(table: pd.DataFrame) -> list[ComparedMetric]:
         ComparedMetric(name, _highest(name), split=evaluated_split(table))
         for name in (*first, *common, *losses)
     ]
-    if table["fold"].isna().any():
+    is_chosen, has_test = table["weights_chosen_by"].notna().any(), (table["split"] == "test").all()
+    if table["fold"].isna().any() or (is_chosen and has_test):
         return found
     folds = [replace(metric, column=f"val_{metric.column}") for metric in found]
     return [metric for metric in folds if metric.column in table and table[metric.column].notna().any()]
@@ -182,7 +192,7 @@ def compare_runs(
     """Return the test of each pair of runs, in order of first appearance of the runs.
 
     Jobs are paired by seed and fold: runs share initial weights, splits and order of samples, which cancel in the
-    differences. Runs with different data are not paired.
+    differences. Runs with different data are not paired. Nothing is tested if the evaluated samples chose weights.
 
     Args:
         table: summary with one row per job.
@@ -213,13 +223,19 @@ def _compared_pair(
     rows = table[table["run"].isin((run, other))]
     values, others = _paired_values(rows, metric, run, other)
     left_out = len(rows[["seed", "fold"]].drop_duplicates()) - len(values)
-    has_folds = bool(rows["fold"].notna().any())
+    method: Method = "folds" if rows["fold"].notna().any() else "seeds"
+    is_chosen = metric.chose_weights(rows)
+    if by_seed := method == "folds" and not metric.is_validation and not metric.is_ratio:
+        # The folds of a seed are tested on the same samples: together they are one observation.
+        method, values, others = "seeds", values.groupby("seed").mean(), others.groupby("seed").mean()
     if len(values) > 1 and _varies(rows, metric):
         test = paired_test((values - others).to_list(), metric.overlap(rows), metric.step(rows))
-        method: Method = "folds" if has_folds else "seeds"
+        if is_chosen:
+            test = replace(test, low=math.nan, high=math.nan, p_value=math.nan)
         return RunComparison(metric, run, other, method, test, math.nan, left_out, None)
     # The only pair that is left of several jobs does not stand for the jobs that failed.
     single = rows.groupby("run").size().max() == 1 or len(values) > 1
+    single = single and not by_seed and not is_chosen
     of_samples = _tested_samples(metric, run, other, values, sample_values) if single else None
     untested = paired_test((values - others).to_list()[:1])
     method = "samples" if of_samples else "seeds"

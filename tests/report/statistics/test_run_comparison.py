@@ -29,6 +29,7 @@ def summary(values, **columns):
     known = {
         "loss": 1.0, "problem": "classification", "loss_function": "ce", "data": "d", "split": "test", "samples": 10_000,
         "training_samples": 50_000, "validation_samples": 5_000, "seconds": 1.0, "samples_per_second": 1.0,
+        "weights_chosen_by": None,
     }  # fmt: skip
     return pd.DataFrame(rows).assign(**known | columns).astype({"fold": "Int64"})
 
