@@ -29,7 +29,9 @@ class Experiment(Run):
         "dropout.",
     )
     folds: Annotated[int, EditEffect.JOBS] = Field(
-        1, ge=1, description="Number of folds of cross-validation; 1: one split by `data.validation`."
+        1,
+        ge=1,
+        description="Number of folds of cross-validation, each with its own initial weights; 1: one split by `data.validation`.",
     )
     runs: Annotated[dict[RunName, dict[str, Any]], EditEffect.JOBS] = Field(
         {},

@@ -113,7 +113,12 @@ class TrainingData:
         if not (augment.flip or augment.pad or augment.window or data.crop):
             return None
         return Augment(
-            augment.flip, augment.pad, data.crop, augment.window, augment.window_probability, self._task.stream_seed
+            augment.flip,
+            augment.pad,
+            data.crop,
+            augment.window,
+            augment.window_probability,
+            self._task.stream_seed,
         )
 
     def _own_validation(self) -> tuple[Split, Indices] | None:

@@ -104,9 +104,7 @@ def test_a_single_seed_is_compared_by_its_test_samples(fake):
 def test_jobs_without_a_finite_metric_are_named(fake):
     fake.scored("one", 0.95, 0.97, 0.96)
     fake.scored("two", 0.94, math.nan, 0.97)
-    assert (
-        "Without a finite test accuracy, and not in the means: <b>two</b> seed 2." in sentences(fake)
-    )
+    assert "Without a finite test accuracy, and not in the means: <b>two</b> seed 2." in sentences(fake)
 
 
 def test_a_mean_counts_the_seeds_with_a_finite_metric(fake):
@@ -130,7 +128,9 @@ def test_equal_runs_are_not_the_highest(fake, speeds, said):
         fake.scored(f"r{number}", 0.9, 0.92, samples_per_second=speed)
     text = sentences(fake)
     assert said in text
-    names = " and ".join(["<b>r0</b>", "<b>r1</b>"]) if len(speeds) == 2 else "<b>r0</b>, <b>r1</b> and <b>r2</b>"
+    names = (
+        " and ".join(["<b>r0</b>", "<b>r1</b>"]) if len(speeds) == 2 else "<b>r0</b>, <b>r1</b> and <b>r2</b>"
+    )
     assert f"{names} share the highest mean test accuracy" in text
 
 
@@ -151,7 +151,10 @@ def test_validation_samples_that_chose_weights_decide_nothing(fake):
     folds(fake, 3, "held back", chosen=0.1, plain=0.0)
     text = sentences(fake)
     assert "<b>chosen</b> has the highest mean validation accuracy" in text
-    assert "No run is called better: train.restore_best of <b>chosen</b> chose the weights by the samples" in text
+    assert (
+        "No run is called better: train.restore_best of <b>chosen</b> chose the weights by the samples"
+        in text
+    )
     assert "The run is better" not in text
     jobs = load_jobs(fake.folders)
     [found] = compare_all(summarize(jobs), jobs)["val_accuracy"]
@@ -161,7 +164,9 @@ def test_validation_samples_that_chose_weights_decide_nothing(fake):
 def test_the_test_split_decides_if_validation_folds_chose_weights(fake):
     """Oracle: a paired t-test of the means of each seed, as folds of a seed share the test samples."""
     folds(fake, 3, "test", chosen=0.1, plain=0.0)
-    for folder, gain in zip(fake.folders[:9], [0.01, 0.02, 0.03, 0.02, 0.02, 0.02, 0.0, 0.01, 0.02], strict=True):
+    for folder, gain in zip(
+        fake.folders[:9], [0.01, 0.02, 0.03, 0.02, 0.02, 0.02, 0.0, 0.01, 0.02], strict=True
+    ):
         path = folder / "evaluation.json"
         change_json(path, accuracy=json.loads(path.read_text())["accuracy"] + gain)
     jobs = load_jobs(fake.folders)
@@ -170,7 +175,10 @@ def test_the_test_split_decides_if_validation_folds_chose_weights(fake):
     [accuracy] = found["accuracy"]
     assert (accuracy.method, accuracy.test.pairs) == ("seeds", 3)
     assert accuracy.test.p_value == pytest.approx(stats.ttest_1samp([0.02, 0.02, 0.01], 0).pvalue)
-    assert "Compared on the test split, seed by seed, because train.restore_best of <b>chosen</b> chose" in sentences(fake)
+    assert (
+        "Compared on the test split, seed by seed, because train.restore_best of <b>chosen</b> chose"
+        in sentences(fake)
+    )
 
 
 def test_folds_of_one_seed_give_no_verdict_on_the_test_split(fake):

@@ -58,7 +58,9 @@ def test_each_fold_has_its_own_initial_weights_and_order_of_samples(tmp_path):
     """Folds that share initial weights agree by more than the tests of folds correct for; the division is common."""
 
     def start(fold, folds=3, seed=5):
-        run = Run.model_validate({"model": {"name": "simplemlp"}, "parallel": {"ranks": 1, "transport": "simulated"}})
+        run = Run.model_validate(
+            {"model": {"name": "simplemlp"}, "parallel": {"ranks": 1, "transport": "simulated"}}
+        )
         made = Task("t", "t", run, seed, fold, folds, digits(), tmp_path / f"{seed}-{fold}")
         [context] = SimulatedWorld(1).run(lambda comm: RankContext(made, comm))
         return context

@@ -166,7 +166,11 @@ def _measured_repetitions(table: pd.DataFrame, metric: ComparedMetric, run: str)
     if finite == planned:
         return repetitions(rows)
     has_folds = rows["fold"].notna().any()
-    return f"{finite} of {plural(planned, 'fold')} ({repetitions(rows)})" if has_folds else f"{finite} of {repetitions(rows)}"
+    return (
+        f"{finite} of {plural(planned, 'fold')} ({repetitions(rows)})"
+        if has_folds
+        else f"{finite} of {repetitions(rows)}"
+    )
 
 
 def _not_finite(table: pd.DataFrame, metric: ComparedMetric) -> str:

@@ -1,7 +1,6 @@
 """Equal runs are called different in at most 5 % of experiments; real differences are found more often with more seeds.
 
-benchmarks/false_verdicts.py repeats these simulations with more experiments, through whole summaries, and with
-models that are really trained.
+benchmarks/false_verdicts.py counts false verdicts of models that are trained, as `nnlo run` trains them.
 """
 
 from itertools import combinations
