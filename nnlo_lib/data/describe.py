@@ -107,6 +107,9 @@ def _samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> st
     numbers = [str(number) for number in range(len(manifest.class_labels))]
     columns: list[Column] = [("class", numbers), *([("name", names)] if names else []), *counts]
     summary = _range_summary("training samples per class", dict(counts)["train"])
+    if empty := [numbers[number] for number in np.flatnonzero(dict(counts)["train"] == 0)]:
+        more = f" and {len(empty) - LISTED:,} more" if len(empty) > LISTED else ""
+        summary += f"\nnote: classes without a training sample: {', '.join(empty[:LISTED])}{more}"
     return f"{_text(columns, left=(1,) if names else ())}\n{summary}"
 
 

@@ -97,11 +97,12 @@ def _run_segment_reasons(run: FinishedRun) -> Iterator[str]:
 def _pause_reasons(run: FinishedRun) -> Iterator[str]:
     """Yield the reason if a pause changed the messages in flight between simulated ranks."""
     algorithm = run.config.algorithm
-    if run.transport != "simulated" or isinstance(algorithm, UserAlgorithmConfig):
-        return
-    # Summaries of older versions do not say where a training paused, and a resumed one had other clocks.
-    paused = run.summary.get("paused_within_epoch", run.restarts > 0)
-    if algorithm.is_asynchronous and paused:
+    paused = run.summary.get("paused_within_epoch")
+    if paused is None and not isinstance(algorithm, UserAlgorithmConfig):
+        # Summaries of older versions do not say where a training paused, and a resumed one had other clocks.
+        paused = run.transport == "simulated" and algorithm.is_asynchronous and run.restarts > 0
+    # The training asked the algorithm of a user whether its ranks wait; here, its file is not run.
+    if paused:
         yield (
             f"it was stopped and resumed within an epoch, which changes the messages in flight between the ranks of {algorithm.name}"
         )

@@ -66,6 +66,11 @@ class CifarFile:
             )
         return block
 
+    @property
+    def lowest(self) -> int:
+        """Lowest label of the file."""
+        return int(self._read(0, self.count).labels.min(initial=1))
+
     def _read(self, start: int, end: int) -> SampleBlock:
         if not self.labels:
             pixels, labels = _kept_batch(self.path, self.key, file_version(self.path))
@@ -106,7 +111,10 @@ def read(folder: Path, shard_size: int, *, labels: LabelKind = "fine") -> Datase
         for split, batches in splits.items()
         for name, start, end in shard_ranges(split, sum(batch.count for batch in batches), shard_size, PIXELS)
     ]
-    return DatasetContents(tuple(units), class_names=_class_names(folder, labels))
+    names = _class_names(folder, labels)
+    # As in readers.idx: a class 0 without a sample would be learned, too. Names say which class is the first.
+    first_class = 0 if names else min(batch.lowest for batches in splits.values() for batch in batches)
+    return DatasetContents(tuple(units), first_class=min(1, first_class), class_names=names)
 
 
 def _root(folder: Path) -> Path:

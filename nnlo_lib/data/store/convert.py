@@ -276,7 +276,10 @@ def _shown(each: Iterable[Any], total: int) -> Iterable[Any]:
 
 
 def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataManifest:
-    """Return the manifest of all records. Raises UserError if the arrays of the shards differ in type."""
+    """Return the manifest of all records.
+
+    Raises UserError if the arrays of the shards differ in type, or if the first class has no sample.
+    """
     contents, first = conversion.contents, records[0]
     shards_of_split: dict[str, list[Shard]] = {}
     for record in records:
@@ -293,7 +296,7 @@ def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataMan
         format=conversion.format,
         inputs=_columns([record for record in records if record.split == "train"]),
         labels=first.labels,
-        classes=_classes(conversion.dataset, contents, records),
+        classes=_classes(conversion, records),
         first_class=contents.first_class,
         class_names=contents.class_names,
         # Only bytes are scaled; other numbers keep the units of the data set.
@@ -321,12 +324,20 @@ def _columns(train: Sequence[ShardRecord]) -> tuple[ArraySpec, ...]:
     )
 
 
-def _classes(dataset: DatasetSpec, contents: DatasetContents, records: Sequence[ShardRecord]) -> int | None:
-    highest = [record.highest for record in records if record.highest is not None]
+def _classes(conversion: Conversion, records: Sequence[ShardRecord]) -> int | None:
+    dataset, contents = conversion.dataset, conversion.contents
+    ranges = [(each.lowest, each.highest) for each in records if each.lowest is not None and each.highest is not None]
     # A sample whose places have labels has no class of its own.
-    if not highest or prod(records[0].labels.shape) > 1:
+    if not ranges or prod(records[0].labels.shape) > 1:
         return None
-    return dataset.classes or len(contents.class_names) or max(highest) + 1 - contents.first_class
+    (lowest, _), (_, highest), first = min(ranges), max(ranges, key=max), contents.first_class
+    named = dataset.classes or len(contents.class_names)
+    # Otherwise the classes are counted from the labels; one without a sample before them is a wrong first class.
+    if lowest > first and not (named or contents.classes or dataset.generated):
+        has_key = "first_class" in conversion.settings.reader
+        fix = f"set data.reader.first_class: {lowest} if this is the first class" if has_key else "count the labels from there"
+        raise UserError(f"{dataset.name}: {lowest} is the lowest label, but classes start at {first}; {fix}")
+    return named or highest + 1 - first
 
 
 def _remove_leftover_files(target: Path, files: Sequence[str]) -> None:

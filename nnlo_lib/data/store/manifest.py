@@ -212,7 +212,7 @@ class ShardRecord:
         shard: entry of the shard in the manifest.
         inputs: input arrays, without mean and deviation.
         labels: label array.
-        highest: highest label; None if the labels are not integers.
+        lowest, highest: lowest and highest label; None if the labels are not integers.
         moments: mean and squared deviations for each input.
         skipped: name and reason of each corrupt record that was left out.
     """
@@ -222,6 +222,7 @@ class ShardRecord:
     shard: Shard
     inputs: tuple[ArraySpec, ...]
     labels: ArraySpec
+    lowest: int | None
     highest: int | None
     moments: tuple[ChannelMoments, ...]
     skipped: tuple[str, ...]
@@ -248,8 +249,9 @@ class ShardRecord:
         shard = Shard(
             file, len(block.labels), path.stat().st_size, file_sha256(path), len(block.skipped), non_finite
         )
-        highest = int(block.labels.max()) if block.labels.dtype.kind in "iu" else None
-        return cls(key, split, shard, tuple(inputs), labels, highest, moments, block.skipped)
+        whole = block.labels.dtype.kind in "iu"
+        lowest, highest = (int(block.labels.min()), int(block.labels.max())) if whole else (None, None)
+        return cls(key, split, shard, tuple(inputs), labels, lowest, highest, moments, block.skipped)
 
     @classmethod
     def load(cls, path: Path) -> "ShardRecord | None":
