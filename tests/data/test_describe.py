@@ -48,6 +48,12 @@ def test_each_class_is_counted_in_each_split(tmp_path):
     ]
 
 
+def test_classes_without_a_training_sample_are_named(tmp_path):
+    manifest = handmade(tmp_path, {"train": (PIXELS, np.array([0, 1, 3, 3, 1, 0, 5]))})
+    assert "note: classes without a training sample: 2, 4" in describe(manifest, {}).splitlines()
+    assert "note: " not in describe(handmade(tmp_path / "whole", SPLITS), {})
+
+
 def test_classes_counted_from_one_are_classes_from_zero(tmp_path):
     labels = LABELS.reshape(-1, 1).astype(np.int16) + 1
     manifest = handmade(tmp_path, {"train": (PIXELS, labels)}, classes=3, first_class=1)

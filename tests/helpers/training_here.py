@@ -4,6 +4,7 @@ import atexit
 import functools
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -16,14 +17,36 @@ from helpers.store_folder import store_folder
 from helpers.training_process import StopAfter, Training, training
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Experiment
-from nnlo_lib.launch.attempt import run_attempt
+from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
 from nnlo_lib.launch.diagnosis import diagnose_exit
 from nnlo_lib.launch.lost_ranks import ExitFacts
 from nnlo_lib.launch.stop_request import SignalSource, TimeLimit
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
+from nnlo_lib.train.evaluation.evaluate import evaluate_model
 from nnlo_lib.train.rank import train_rank, train_simulated
 from nnlo_lib.train.rank_process import StopFlag, report_end, report_failure
 from nnlo_lib.train.task import Task, prepare_dataset
+from nnlo_lib.workflow.single_run import prepare_task
+
+CASES = {
+    "allreduce": {"train": {"validate_every": 5, "evaluate_before": True}},
+    "dsgd": {
+        "algorithm": {"name": "dsgd"}, "topology": {"name": "path"}, "data": {"partition": {"name": "by_class"}},
+        "train": {"validate_every": 5},
+    },
+    "downpour": {"algorithm": {"name": "downpour"}, "train": {"dealing": "dynamic"}},
+    "short": {"train": {"steps_per_epoch": 3}},
+    "short-parts": {"train": {"steps_per_epoch": 3}, "data": {"partition": {"name": "by_class"}}},
+    "short-dynamic": {"algorithm": {"name": "downpour"}, "train": {"steps_per_epoch": 3, "dealing": "dynamic"}},
+}  # fmt: skip
+EXPERIMENT = {
+    "name": "t",
+    "model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}},
+    "train": {"epochs": 2, "batch_size": 50},
+    "data": {"validation": 0.2},
+    "parallel": {"ranks": 3, "transport": "simulated"},
+    "runs": CASES,
+}
 
 
 @functools.cache
@@ -56,18 +79,34 @@ def run_here(*arguments: str, folder: Path, calls: int | None = None) -> "Comple
         calls: calls of the stop flag, summed over ranks, after which the training saves and stops.
     """
 
+    with patch.object(run_attempt, "__defaults__", (launcher_here(stop_flag(calls)),)):
+        return nnlo("run", *arguments, folder=folder)
+
+
+def launcher_here(stop: StopFlag) -> Callable[..., AttemptOutcome]:
+    """Return a launcher that trains in this process until the end or until `stop` requests it."""
+
     def launch(task: Task, _: str, limit: TimeLimit, signals: SignalSource, lost: Event) -> AttemptOutcome:
         for status_folder in task.paths.state.rank_status:
             shutil.rmtree(status_folder, ignore_errors=True)
         try:
-            done = train_simulated(task, stop_flag(calls))
+            done = train_simulated(task, stop)
             status = report_end(task.state, 0, done, None if done else "SIGTERM")
         except BaseException as error:
             status = report_failure(task.state, 0, error)
         return diagnose_exit(task, ExitFacts(status, {}, [], "", False, limit))
 
-    with patch.object(run_attempt, "__defaults__", (launch,)):
-        return nnlo("run", *arguments, folder=folder)
+    return launch
+
+
+def attempt_here(task: Task, stop: StopFlag | None = None) -> AttemptOutcome:
+    """Make one attempt at a task as `nnlo run` does, in this process; `stop` is asked before each step."""
+
+    class NoSignals:
+        first = ""
+
+    job = JobContext(None, TimeLimit(None, None), NoSignals())
+    return run_attempt(task, LaunchOptions(), job, launcher_here(stop or StopFlag()))
 
 
 def training_here(
@@ -124,3 +163,25 @@ def train_with_mpi(task: Task, calls: int | None = None) -> bool:
 def train_on_rank(comm: Communicator, text: str, calls: int | None) -> bool:
     """Train a task on this rank of the pool."""
     return train_rank(Task.parse(text), comm, stop_flag(calls))
+
+
+def train_here(experiment: Experiment, run: str, stop_after: int | None = None) -> Path:
+    """Train and evaluate a run in this process, with one interruption if `stop_after` is given; return its folder."""
+    task = prepare_task(experiment, run, experiment.seeds[0], None)
+    if stop_after is not None:
+        assert attempt_here(task, StopAfter(stop_after)).reason == "preempted"
+    assert attempt_here(task).reason == "finished"
+    evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
+    return task.folder
+
+
+def write_tables(folder: Path) -> None:
+    """Write summary.csv and report.html of the workspace."""
+    jobs, summary = [f"results/t/{case}/seed-0" for case in CASES], "results/t/summary.csv"
+    options = ("--experiment-file", "t.yaml", "--summary", summary)
+    for command in (
+        ("aggregate", "--output", summary),
+        ("report", "--output", "results/t/report.html", *options),
+    ):
+        done = nnlo("task", *command, *jobs, folder=folder)
+        assert done.returncode in (None, 0), done.stderr

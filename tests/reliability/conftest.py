@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.trainings_in_process import CASES, EXPERIMENT, train_here, write_tables
+from helpers.training_here import CASES, EXPERIMENT, train_here, write_tables
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.atomic_file import with_checksum

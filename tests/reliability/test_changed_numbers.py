@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from helpers.nnlo_command import nnlo, refused
 from helpers.synthetic_search import MadeUp
-from helpers.trainings_in_process import write_tables
+from helpers.training_here import write_tables
 
 from nnlo_lib.core.atomic_file import with_checksum
 from nnlo_lib.core.errors import UserError

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from helpers.nnlo_command import nnlo
 from helpers.repository_copy import environment
+from helpers.training_here import attempt_here
 from helpers.training_process import StopAfter, training
-from helpers.trainings_in_process import attempt_here
 
 from nnlo_lib.checkpoint.checkpoint_manifest import (
     CheckpointManifest,

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-from helpers.trainings_in_process import CASES
+from helpers.training_here import CASES
 from safetensors.numpy import load_file
 
 SHAPES = {"1.0.weight": (16, 64), "1.0.bias": (16,), "2.weight": (10, 16), "2.bias": (10,)}

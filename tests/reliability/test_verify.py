@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from helpers.nnlo_command import nnlo, nnlo_process, refused
-from helpers.trainings_in_process import CASES
+from helpers.training_here import CASES
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.base import RECORDED_RUN_CONTEXT
@@ -287,6 +287,10 @@ REASONS = {
     "asynchronous": ({}, {"algorithm": {"name": "downpour"}, "parallel": {"ranks": 3}}, "do not wait for each other"),
     "paused": (
         {"paused_within_epoch": True}, {"algorithm": {"name": "downpour"}, "parallel": SIMULATED},
+        "stopped and resumed within an epoch",
+    ),
+    "paused, own": (
+        {"paused_within_epoch": True}, {"algorithm": {"name": "mine.py:Mine"}, "parallel": SIMULATED},
         "stopped and resumed within an epoch",
     ),
     "fastest": ({}, {"algorithm": {"name": "allreduce", "reduction": "fastest"}}, "lets MPI choose the order"),

@@ -326,7 +326,11 @@ def _columns(train: Sequence[ShardRecord]) -> tuple[ArraySpec, ...]:
 
 def _classes(conversion: Conversion, records: Sequence[ShardRecord]) -> int | None:
     dataset, contents = conversion.dataset, conversion.contents
-    ranges = [(each.lowest, each.highest) for each in records if each.lowest is not None and each.highest is not None]
+    ranges = [
+        (each.lowest, each.highest)
+        for each in records
+        if each.lowest is not None and each.highest is not None
+    ]
     # A sample whose places have labels has no class of its own.
     if not ranges or prod(records[0].labels.shape) > 1:
         return None
@@ -335,7 +339,11 @@ def _classes(conversion: Conversion, records: Sequence[ShardRecord]) -> int | No
     # Otherwise the classes are counted from the labels; one without a sample before them is a wrong first class.
     if lowest > first and not (named or contents.classes or dataset.generated):
         has_key = "first_class" in conversion.settings.reader
-        fix = f"set data.reader.first_class: {lowest} if this is the first class" if has_key else "count the labels from there"
+        fix = (
+            f"set data.reader.first_class: {lowest} if this is the first class"
+            if has_key
+            else "count the labels from there"
+        )
         raise UserError(f"{dataset.name}: {lowest} is the lowest label, but classes start at {first}; {fix}")
     return named or highest + 1 - first
 

@@ -111,6 +111,23 @@ def test_each_batch_is_unpickled_once_for_all_its_shards_and_again_if_replaced(t
     assert np.array_equal(whole(tmp_path)["test"][0].reshape(-1, 3072), parts["test_batch"][0])
 
 
+@pytest.mark.parametrize("layout", ["bin", "py"])
+@pytest.mark.parametrize(("named", "lowest", "first"), [(False, 1, 1), (False, 0, 0), (True, 1, 0)])
+def test_labels_from_1_are_the_first_class_unless_names_say_otherwise(tmp_path, layout, named, lowest, first):
+    parts = binary(tmp_path / "bin")
+    for name, (pixels, labels) in parts.items():
+        parts[name] = pixels, [max(label, 1) for label in labels]
+    parts["data_batch_3"][1][0] = lowest
+    for name, (pixels, labels) in parts.items():
+        rows = np.column_stack([np.array(labels, np.uint8), pixels])
+        (tmp_path / "bin" / f"{name}.bin").write_bytes(rows.tobytes())
+    python(tmp_path / "py", parts)
+    if not named:
+        for file in (*tmp_path.glob("*/batches.meta"), *tmp_path.glob("*/batches.meta.txt")):
+            file.unlink()
+    assert read("cifar", tmp_path / layout, 9, {}).first_class == first
+
+
 def python_2_bytes(value):
     """Return a str as Python 2 pickles it (opcode U of protocols 1 and 2); encoding="bytes" reads it as bytes."""
     return b"U" + bytes([len(value)]) + value

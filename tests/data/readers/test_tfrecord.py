@@ -337,6 +337,24 @@ def test_a_store_of_tensorflow_datasets_counts_classes_from_zero(tmp_path):
     assert (manifest.classes, manifest.first_class, manifest.splits["train"].samples) == (6, 0, 6)
 
 
+@pytest.mark.parametrize(("first_class", "classes"), [(1, 3), (0, None)])
+def test_a_first_class_without_a_sample_is_refused(tmp_path, first_class, classes):
+    """A class 0 that no sample has would be learned, too."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "birds-train.tfrecord-00000-of-00001").write_bytes(
+        b"".join(map(tfds_sample, (2, 1, 3)))
+    )
+    fetch(user_dataset("birds", "tfrecord"), tmp_path / "raw", str(tmp_path / "in"))
+    reader = {"name": "tfrecord"} | TFDS | {"first_class": first_class}
+    conversion = own_conversion(tmp_path / "raw", tmp_path / "npz", "npz", 1, reader)
+    if classes:
+        assert convert(conversion).classes == classes
+        return
+    message = r"1 is the lowest label, but classes start at 0; set data\.reader\.first_class: 1 if"
+    with pytest.raises(UserError, match=message):
+        convert(conversion)
+
+
 def test_keys_and_first_class_that_do_not_fit_are_named_and_never_skipped(tmp_path):
     write_tfds(tmp_path, {"train": (1, 3)})
     for on_corrupt in ("error", "skip"):

@@ -5,8 +5,8 @@ import pytest
 from helpers.html_page import check
 from helpers.nnlo_command import nnlo
 from helpers.synthetic_runs import change_json
+from helpers.training_here import attempt_here
 from helpers.training_process import training
-from helpers.trainings_in_process import attempt_here
 
 from nnlo_lib.report.statistics.run_comparison import guessing_level, guessing_sentence
 from nnlo_lib.report.tables import load_jobs
