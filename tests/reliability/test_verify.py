@@ -289,10 +289,6 @@ REASONS = {
         {"paused_within_epoch": True}, {"algorithm": {"name": "downpour"}, "parallel": SIMULATED},
         "stopped and resumed within an epoch",
     ),
-    "paused, own": (
-        {"paused_within_epoch": True}, {"algorithm": {"name": "mine.py:Mine"}, "parallel": SIMULATED},
-        "stopped and resumed within an epoch",
-    ),
     "fastest": ({}, {"algorithm": {"name": "allreduce", "reduction": "fastest"}}, "lets MPI choose the order"),
     "measured": ({}, {"parallel": SIMULATED | {"simulation": {"sample_seconds": "measured"}}}, "the speed of the machine"),
     "GPU": ({}, {"parallel": {"gpus_per_rank": 1}}, "trained on GPUs"),
