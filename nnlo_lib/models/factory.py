@@ -20,7 +20,8 @@ from nnlo_lib.core.user_code import (
     select_torch_for_keras,
     split_function_reference,
 )
-from nnlo_lib.models.saved_networks import code_of_torch_network, load_torch_network, make_dense
+from nnlo_lib.models.saved_networks import make_dense
+from nnlo_lib.models.torchscript import code_of_torch_network, load_torch_network
 from nnlo_lib.models.zoo_registry import MODELS, library_of, missing_library
 
 Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # shape of a sample, or one shape per input
