@@ -3,7 +3,7 @@
 import math
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +53,29 @@ def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
         trial = ModelTrial.of(run, manifest)
         if not trial.passes_on_meta():
             _check_on_cpu(trial, mistakes)
+
+
+def have_equal_networks(runs: Sequence[Run], manifest: DataManifest) -> bool:
+    """Return True if the networks of the runs, built from one seed, have equal layers, weights and outputs in training mode.
+
+    Networks that cannot be built or applied count as different.
+    """
+    with _random_state_kept():
+        found = []
+        try:
+            for run in runs:
+                trial = ModelTrial.of(run, manifest)
+                module = trial._build().train()
+                inputs, _ = trial._batch()
+                torch.manual_seed(0)
+                found.append((repr(module), [*module.state_dict().values(), *_tensors(module(*inputs))]))
+        except USER_CODE_ERRORS:
+            return False
+    (layers, tensors), *others = found
+    return all(
+        layers == other_layers and len(tensors) == len(other) and all(map(torch.equal, tensors, other))
+        for other_layers, other in others
+    )
 
 
 @contextmanager

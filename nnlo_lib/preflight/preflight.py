@@ -14,6 +14,7 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.user_code import (
     error_with_source_line,
     load_implementation,
+    load_user_function,
     load_user_module,
     split_function_reference,
 )
@@ -62,6 +63,39 @@ def check_experiment(experiment: Experiment, origins: Mapping[KeyPath, str] | No
         raise refusal(dict.fromkeys(found), origins or {(): experiment.name})
     for doubt in dict.fromkeys(each for run in runs.values() for each in run.algorithm.doubts(run)):
         logger.warning(doubt)
+    _warn_about_searched_arguments(experiment)
+
+
+def _warn_about_searched_arguments(experiment: Experiment) -> None:
+    """Log a warning for each searched argument whose first and last value give the same network of the user's function."""
+    base = next(iter(_trials(experiment)), None)
+    if experiment.search is None or base is None or not base.model.name.partition(":")[0].endswith(".py"):
+        return
+    manifest = None
+    for key, dimension in experiment.search.space.items():
+        values = extremes(dimension)
+        if not key.startswith(ARGUMENT_KEY) or len(set(map(repr, values))) < 2:
+            continue
+        from nnlo_lib.preflight.model_check import have_equal_networks
+
+        if (manifest := manifest or expected_manifest(base)) is None:
+            return
+        settings = base.model_dump(mode="json", exclude_unset=True)
+        ends = [
+            Run.model_validate(merge_settings(settings, nested({key: value})))
+            for value in (values[0], values[-1])
+        ]
+        if have_equal_networks(ends, manifest):
+            function = load_user_function(base.model.name)
+            code = getattr(function, "__code__", None)
+            # Names that `**args` is read with are constants of the function.
+            names = [*(_parameters(function) or ()), *(code.co_consts if code else ())]
+            known = {each for each in names if isinstance(each, str) and each.isidentifier()}
+            name = key.removeprefix(ARGUMENT_KEY)
+            hint = f"; {suggest_name(name, known)}" if known - {name} and name not in known else ""
+            logger.warning(
+                f"search.space.{key}: has no effect: {base.model.name} gives the same network for {values[0]} and {values[-1]}{hint}"
+            )
 
 
 def _mistakes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistake]:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import shutil
 
 import numpy as np
@@ -290,6 +291,34 @@ def test_mistakes_of_a_search_are_those_of_all_its_trials(folder):
     check(folder, search % "64, 100")
     check(folder, search % "100, 64")
     assert "mat1 and mat2 shapes cannot be multiplied" in refusal(folder, search % "100, 200")
+
+
+SWALLOWS = """
+from torch import nn
+def get_model(**args):
+    width = args.get("hidden", 8)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Dropout(args.get("rate", 0.5)), nn.Linear(width, 10))
+"""
+
+
+@pytest.mark.parametrize(
+    ("space", "warned"),
+    [
+        ("model.args.hiden: {integer: [4, 64]}", "search.space.model.args.hiden: has no effect.*did you mean 'hidden'"),
+        ("model.args.hidden: {integer: [4, 64]}, model.args.rate: {float: [0.1, 0.6]}", None),
+    ],
+    ids=["misspelt", "known"],
+)  # fmt: skip
+def test_a_searched_argument_without_effect_is_named(folder, caplog, space, warned):
+    """A model with `**args` accepts a misspelt name, so that all trials train the same network."""
+    (folder / "mine.py").write_text(SWALLOWS)
+    (folder / "x.yaml").write_text(
+        f"data: {{dataset: digits}}\nmodel: {{name: mine.py}}\nsearch: {{space: {{{space}}}}}\n"
+    )
+    check_experiment(load_experiment("x.yaml"))
+    found = [each.message for each in caplog.records if "no effect" in each.message]
+    assert len(found) == bool(warned)
+    assert not warned or re.search(warned, found[0])
 
 
 def test_equal_runs_are_checked_once_and_a_mistake_names_the_run_that_made_it(folder, monkeypatch):
