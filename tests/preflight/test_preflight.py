@@ -305,7 +305,7 @@ def get_model(**args):
     ("space", "warned"),
     [
         ("model.args.hiden: {integer: [4, 64]}", "search.space.model.args.hiden: has no effect.*did you mean 'hidden'"),
-        ("model.args.hidden: {integer: [4, 64]}, model.args.rate: {float: [0.1, 0.6]}", None),
+        ("model.args.hidden: {integer: [4, 64]}, model.args.rate: {uniform: [0.1, 0.6]}", None),
     ],
     ids=["misspelt", "known"],
 )  # fmt: skip
