@@ -106,6 +106,13 @@ def parse_yaml(text: bytes | str, place: Callable[[int], str]) -> tuple[Any, lis
         return loader.construct_document(tree) if tree else None, lines
     except RecursionError as error:
         raise UserError(f"{place(1)}: invalid YAML: more than {MAX_LEVELS} nested levels") from error
+    except yaml.reader.ReaderError as error:
+        # The reader stops at a byte before the parser has a line; latin-1 text is the usual cause.
+        line = 1 + text[: error.position].count(b"\n" if isinstance(text, bytes) else "\n")  # type: ignore[arg-type]
+        remedy = "remove this character" if error.encoding == "unicode" else "save the file as UTF-8"
+        raise UserError(
+            f"{place(line)}: invalid YAML: {error.reason} ({error.character:#x}); {remedy}"
+        ) from error
     except Exception as error:  # PyYAML does not catch KeyError, ValueError ... of odd values
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error

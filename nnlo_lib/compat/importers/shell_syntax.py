@@ -24,6 +24,15 @@ PIECE = re.compile(
     |(?P<text>\w+|.)""",
     re.S | re.X,
 )
+# A here-document, with the line of its command, up to the line of its mark.
+HERE_DOCUMENT = re.compile(
+    r"""^(?P<command>[^\n#]*(?<!<)<<-?[ \t]*(?P<quote>['"]?)(?P<mark>[A-Za-z_]\w*)(?P=quote)[^\n]*\n)(?P<body>.*?)^\t*(?P=mark)\s*?$""",
+    re.M | re.S,
+)
+# A body with commands: the input of a shell or of a submitted job, or a script that begins with its shell.
+SCRIPT_INPUT = re.compile(r"(?<!\S)(?:\S*/)?(?:sbatch|bsub|salloc|bash|sh|zsh|ksh)(?=\s)")
+SCRIPT_START = re.compile(r"\s*#!.*sh\b|\s*#(?:SBATCH|BSUB)\b")
+BROKEN_CONTINUATION = re.compile(r"^[^#\n]*[^#\s][^#\n]*\\[ \t]+(?:#[^\n]*)?\r?$", re.M)
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.S)
 ARRAY = re.compile(r"\s*\((.*)\)\s*", re.S)
 NAME = r"[A-Za-z_]\w*|[0-9@*\#?]"
@@ -72,7 +81,16 @@ class ShellWords:
 
 
 def split_commands(text: str) -> list[ShellCommand]:
-    """Split a text into commands, without comments."""
+    """Split a text into commands, without comments and here-documents that are data.
+
+    Raises UserError if spaces or a comment follow the backslash at the end of a line.
+    """
+    text = HERE_DOCUMENT.sub(_without_data, text)
+    if broken := BROKEN_CONTINUATION.search(text):
+        raise UserError(
+            f"line {1 + text.count(chr(10), 0, broken.start())}: spaces follow the backslash, so that the shell ends the command "
+            "there; remove what follows the backslash"
+        )
     # A vertical tab marks the end of a continued line, so that lines are still counted.
     text = re.sub(r"\\\r?\n", " \v", text) + "\n"
     commands, depth, current = [], 0, ShellCommand(0, "")
@@ -90,6 +108,13 @@ def split_commands(text: str) -> list[ShellCommand]:
             current.line = current.line or 1 + len(re.findall("[\n\v]", text[: piece.start()]))
             current.text += piece[0].replace("\v", "")
     return commands
+
+
+def _without_data(document: re.Match[str]) -> str:
+    """Return a here-document, with empty lines in place of a body that no shell runs."""
+    if SCRIPT_INPUT.search(document["command"]) or SCRIPT_START.match(document["body"]):
+        return document[0]
+    return document["command"] + "\n" * document["body"].count("\n")
 
 
 def shell_words(text: str) -> ShellWords:
@@ -199,7 +224,7 @@ class ShellVariables:
         words = self.values.get(found["array"] or found["guarded"] or found["braced"] or found["plain"])
         if words is None:
             default: str | None = found["default"]
-            return default
+            return default and re.sub(r"""^(['"])(.*)\1$""", r"\2", default)  # ${ARGS:-""} is empty
         if found["index"] and found["index"].isdigit():
             return words[int(found["index"])] if int(found["index"]) < len(words) else ""
         return " ".join(words if found["index"] else words[:1])

@@ -25,6 +25,17 @@ from nnlo_lib.data.readers.base import Array
 
 ARRAY_SUFFIXES = (".h5", ".hdf5", ".he5", ".npz", ".npy")
 SHOWN = 12
+AS_NPZ = "write its arrays with numpy.savez"
+# First bytes of other files that are given as arrays: what the file is, and the remedy.
+OTHER_FILES = {
+    b"version https://git-lfs": ("a pointer of Git LFS in place of the file", "run `git lfs pull` in its repository"),
+    b"MATLAB 5.0": ("a MATLAB file before version 7.3", "save it in MATLAB with '-v7.3', or write what scipy.io.loadmat returns with numpy.savez"),
+    **dict.fromkeys((b"<!doctype", b"<!DOCTYPE", b"<html"), ("a web page", "download the file itself; its address may need a login")),
+    **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), ("a pickle", AS_NPZ)),
+    b"PAR1": ("a Parquet file", AS_NPZ), b"root\x00\x00": ("a ROOT file", f"read it with uproot and {AS_NPZ}"),
+    b"\x1f\x8b": ("compressed by gzip", "unpack it with gunzip"), b"BZh9": ("compressed by bzip2", "unpack it with bunzip2"),
+    b"\xfd7zXZ": ("compressed by xz", "unpack it with unxz"), b"\x28\xb5\x2f\xfd": ("compressed by Zstandard", "unpack it with unzstd"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,15 @@ def is_npy(path: Path) -> bool:
         return _detected_format(path) is NPY
 
 
+def refuse_other_file(path: Path) -> None:
+    """Raise UserError with what the file is if its first bytes are those of another format."""
+    with path.open("rb") as file:
+        start = file.read(32).lstrip(b"\xef\xbb\xbf \r\n")
+    for first, (kind, remedy) in OTHER_FILES.items():
+        if start.startswith(first):
+            raise UserError(f"{path}: {kind}, not an HDF5, NPZ or NPY file; {remedy}")
+
+
 @contextmanager
 def _with_path_in_errors(path: Path) -> Iterator[None]:
     try:
@@ -134,6 +154,7 @@ NPY = ArrayFileFormat(lambda path: [], find_npy, npy_blocks)
 def _format(path: Path) -> ArrayFileFormat:
     format = _detected_format(path)
     if format is None:
+        refuse_other_file(path)
         raise ValueError("not an HDF5, NPZ or NPY file")
     return format
 

@@ -77,7 +77,11 @@ def hdf5_names(path: Path) -> list[str]:
     """Return the names of the arrays and groups at the top level of an HDF5 file."""
     # The files are only read, so locks are not needed; some network file systems do not support them.
     with h5py.File(path, "r", locking=False) as file:
-        return sorted(file)
+        types = {name: getattr(file.get(name), "dtype", None) for name in sorted(file)}
+        return [
+            f"{name} with the fields {', '.join(type.names)}" if type is not None and type.names else name
+            for name, type in types.items()
+        ]
 
 
 def find_hdf5(path: Path, key: str) -> dict[str, ArrayHeader]:

@@ -96,9 +96,14 @@ def _refuse_wrong_pair(paths: tuple[Path, ...], keys: Sequence[str]) -> None:
 def _refuse_unsuitable_arrays(source: ArraySource) -> None:
     for array in source.arrays:
         if not is_number(array.dtype) and not (array is source.labels and is_text(array.dtype)):
+            remedy = (
+                "write each of its fields as an array"
+                if array.dtype.names
+                else "set data.reader to another array, or convert the array"
+            )
             raise UserError(
                 f"{array.path}: {array.name} has the type {array.dtype}, but samples must be booleans, integers or "
-                f"floats of up to 64 bits; set data.reader to another array, or convert the array"
+                f"floats of up to 64 bits; {remedy}"
             )
         if not array.shape or 0 in array.shape[1:]:
             raise UserError(
@@ -106,9 +111,15 @@ def _refuse_unsuitable_arrays(source: ArraySource) -> None:
                 f"without empty axes; set data.reader to another array"
             )
     if len({array.shape[0] for array in source.arrays}) > 1:
-        counts = ", ".join(f"{array.name} {array.shape[0]}" for array in source.arrays)
+        shapes = ", ".join(f"{array.name} {array.shape}" for array in source.arrays)
+        is_transposed = len({array.shape[-1] for array in source.arrays}) == 1
+        remedy = (
+            "their last axis is equal, as in files of MATLAB: write them transposed, samples first"
+            if is_transposed
+            else "name arrays whose first axis is the samples by data.reader, or correct the file"
+        )
         raise UserError(
-            f"{source.labels.path}: the arrays have different numbers of samples ({counts}); create the file again"
+            f"{source.labels.path}: the arrays have different numbers of samples (shapes {shapes}); {remedy}"
         )
 
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers.array_file import is_array_file
+from nnlo_lib.data.readers.array_file import is_array_file, refuse_other_file
 from nnlo_lib.data.readers.array_formats import stored_type
 from nnlo_lib.data.readers.array_source import (
     ArraySource,
@@ -229,6 +229,7 @@ def _listed(path: Path, folder: Path) -> list[Entry]:
 
 def _text(path: Path) -> str:
     try:
+        refuse_other_file(path)
         # A zero byte marks what is no text list: too large here, not UTF-8 below, or binary by its content.
         # Editors on Windows write a byte order mark, which utf-8-sig removes.
         text = "\0" if path.stat().st_size > MAX_LIST_BYTES else path.read_text("utf-8-sig")

@@ -138,7 +138,7 @@ CANNOT_BE_READ = r"data\.h5: cannot be read \(.+\); create, download or copy it 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        *((content, CANNOT_BE_READ) for content in (b"", b"\x93NUM", b"PK\x03\x04", b"\x89HDF\r\n\x1a\n", b"<html>")),
+        *((content, CANNOT_BE_READ) for content in (b"", b"\x93NUM", b"PK\x03\x04", b"\x89HDF\r\n\x1a\n", b"<text>")),
         (header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 100)}"), "declares 800,000,000,000 bytes"),
         (header("{'descr': '<f8', 'fortran_order': False, 'shape': (-2, -5)}"), r"declares the shape \(-2, -5\)"),
         (header("{'descr': '<f8', 'fortran_order': False, 'shape': (10,)"), CANNOT_BE_READ),

@@ -128,7 +128,7 @@ def test_channels_of_images_may_be_last(tmp_path, shape):
         ({"labels": np.arange(3)}, r"no array or group 'features' \(found: labels\)"),
         ({"features": np.zeros((3, 2))}, r"no array or group 'labels' \(found: features\)"),
         ({}, r"no array or group 'labels' \(found: none\)"),
-        (GOOD | {"labels": np.arange(4)}, r".* numbers of samples \(features 3, labels 4\)"),
+        (GOOD | {"labels": np.arange(4)}, r".* numbers of samples \(shapes features \(3,"),
         (GOOD | {"features": np.zeros((3, 5))}, r"the file has features \(5,\) float64, but .*part0\.h5 has .*\(2,\) float64"),
         (GOOD | {"features": np.zeros((3, 2), "f4")}, r"the file has features \(2,\) float32, but .*part0\.h5"),
         (GOOD | {"labels": np.eye(3)}, r"the file has labels \(3,\) float64, but .* labels \(\) integers"),
