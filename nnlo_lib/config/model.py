@@ -21,7 +21,7 @@ from nnlo_lib.models.zoo_registry import MODELS, PATTERN, library_of
 
 CODE_REFERENCE = re.compile(r"(.+\.py)(:\w+)?(@.+)?")  # path.py, path.py:name, path.py:name@output
 NETWORK_SUFFIXES = (".json", ".pt", ".pt2", ".pth", ".torch")  # of networks saved by Keras or torch
-WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".npz", ".h5", ".hdf5")
+WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".tar", ".npz", ".h5", ".hdf5")
 FORMS = (
     "`path.py:function` that returns a torch Module or a Keras model, a module `path.py` with get_model() as in NNLO, "
     "a Keras `model.json`, TorchScript (`.pt`) or an exported program (`.pt2`)"
@@ -56,7 +56,7 @@ class ModelConfig(ConfigModel):
     weights: str | None = Field(
         None,
         description="File of initial weights: `.safetensors`, such as the model.safetensors of another run; a "
-        "state_dict written by torch.save (`.pt`, `.pth`); PyDTNN's weights (`.npz`), for a sequence of layers; or, for "
+        "state_dict written by torch.save (`.pt`, `.pth`, `.ckpt`, `.bin`, `.pth.tar`); PyDTNN's weights (`.npz`), for a sequence of layers; or, for "
         "a Keras model, a file written by save_weights (`.h5`). null: weights are drawn from the seed.",
     )
     weights_except: Annotated[tuple[str, ...], Requires("weights")] = Field(

@@ -1,6 +1,7 @@
 """Files of weights, and the tensors that a replica can hold."""
 
 import pickle
+from argparse import Namespace
 from collections.abc import Sequence
 from copy import deepcopy
 from itertools import chain, pairwise
@@ -129,7 +130,9 @@ def read_weights(path: str) -> dict[str, Tensor]:
     try:
         if Path(path).suffix == ".safetensors":
             return dict(load_file(path))
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        # Trainers save their command line beside the weights; a Namespace is a plain container.
+        with torch.serialization.safe_globals([Namespace]):
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise UserError(
             f"model.weights: {path} is damaged or contains code that would run on loading; save the weights only: "

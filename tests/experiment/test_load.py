@@ -122,7 +122,10 @@ UNREADABLE = {
     "list as a key": ("name: x\n? [a]\n: b", "2: invalid YAML: a key must be a scalar"),
     "python object": ("name: !!python/object:os.system {}", "1: invalid YAML: could not determine"),
     "value that YAML's tag cannot be": ("name: !!bool maybe", "1: invalid YAML: "),
-    "latin-1": ("name: x\n# Größe".encode("latin-1"), "2: invalid YAML: invalid start byte (0xf6); save the file as UTF-8"),
+    "latin-1": (
+        "name: x\n# Größe".encode("latin-1"),
+        "2: invalid YAML: invalid start byte (0xf6); save the file as UTF-8",
+    ),
     "binary": (b"\x7fELF\xd0\x00\x01", "1: invalid YAML: invalid continuation byte"),
     "text": ("hello", "1: an experiment must be a mapping"),
     "list": ("- 1", "1: an experiment must be a mapping"),

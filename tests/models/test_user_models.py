@@ -109,7 +109,7 @@ def test_the_files_it_names_are_trained_on(module):
 REFUSED = {
     "no such module": ("model: {name: lost.py}", "model.name: file not found: 'lost.py'"),
     "no such weights": ("model:\n  weights: lost.pt", "model.weights: file not found: 'lost.pt'"),
-    "other weights": ("model:\n  weights: mine.py", "model.weights: 'mine.py' has an unknown suffix; use one of .safetensors, .pt, .pth, .npz, .h5, .hdf5"),
+    "other weights": ("model:\n  weights: mine.py", "model.weights: 'mine.py' has an unknown suffix; use one of .safetensors, .pt, .pth, .ckpt, .bin, .tar, .npz, .h5, .hdf5"),
     "exceptions of nothing": ("model:\n  weights_except: [fc]", "model.weights_except: requires weights"),
     "stacked": (
         "model: {name: net.pt}\nparallel: {transport: simulated, simulation: {compute: batched}}",

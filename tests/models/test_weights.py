@@ -1,5 +1,7 @@
 """Initial weights from the file `model.weights`, also as other trainers write them: under a key, with a prefix of a wrapper."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from helpers.training_process import training
@@ -33,7 +35,7 @@ def changed():
     return {name: tensor + 1 for name, tensor in network().state_dict().items()}
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".pth"])
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".pth.tar", ".ckpt", ".bin"])
 def test_all_tensors_are_taken(file, suffix):
     module = network()
     load_weights(module, file(changed(), suffix))
@@ -49,7 +51,7 @@ def under(prefix):
     [
         {"state_dict": under("module."), "epoch": 3}, {"state_dict": under("model.")}, under("_orig_mod.module."),
         {"model": changed(), "optimizer": {"lr": 0.1}}, {"model_state_dict": changed(), "loss": 0.1},
-        {"net": under("module."), "acc": 90.0},
+        {"net": under("module."), "acc": 90.0}, {"state_dict": changed(), "args": Namespace(lr=0.1)},
     ],
 )  # fmt: skip
 def test_weights_under_a_key_or_a_prefix_reach_the_model(file, nested):

@@ -30,7 +30,7 @@ MAX_LIST_BYTES = 1 << 26  # about a million paths
 COMMENT = re.compile(r"(^|\s)#.*")
 SHOWN = 300  # characters of a file name shown in an error
 WHERE = "data.reader"
-TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".parquet")  # not .txt, which is a list of files
+TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv")  # not .txt, which is a list of files
 
 
 def read(

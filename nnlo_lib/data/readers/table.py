@@ -1,6 +1,6 @@
 """Reader of tables, CSV or Parquet: one row per sample, one column with its class or the number to learn.
 
-Numbers and categories are told apart by the cells. Medians and categories come from the training rows. The table is read
+The cells show whether a column has numbers or categories. Medians and categories come from the training rows. The table is read
 whole, so it must fit in memory.
 """
 
