@@ -79,7 +79,7 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
         logger.info(finished_note(task))
         return AttemptOutcome("finished")
     if found.kind == "outdated":
-        logger.info(f"{found.reason}; training again")
+        logger.info(f"{found.reason}; the results are replaced")
     # The handlers come first: a signal must not kill the launcher while it acquires the lease.
     signals = SignalRecorder()
     try:
