@@ -4,12 +4,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import ValidationError
 
-from nnlo_lib.config import Experiment, merge_settings
+from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
 from nnlo_lib.config.base import default, value_at
+from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.parallel import AUTO, ParallelConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
@@ -56,7 +57,7 @@ def experiment_from_settings(settings: Mapping[str, Any], changes: Sequence[str]
 
 
 def _checked(settings: dict[str, Any], origins: Mapping[KeyPath, str]) -> Experiment:
-    settings = with_visible_gpus(settings)
+    settings = with_visible_gpus(with_sections(Experiment, settings))
     try:
         experiment = Experiment.model_validate(settings)
     except ValidationError as error:
@@ -64,6 +65,38 @@ def _checked(settings: dict[str, Any], origins: Mapping[KeyPath, str]) -> Experi
     if mistakes := find_mistakes(experiment, settings):
         raise refusal(mistakes, origins)
     return with_model_parameter_ranges(experiment)
+
+
+def with_sections(block: type[ConfigModel], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a section with a section for each text that is only its name.
+
+    `model: resnet20` becomes `model: {name: resnet20}`, and `data: mnist` becomes `data: {dataset: mnist}`.
+    """
+    fields = block.model_fields
+    written = {
+        key: _section(fields[key].annotation, value) if key in fields else value
+        for key, value in settings.items()
+    }
+    if isinstance(runs := written.get("runs"), dict) and block is Experiment:
+        written["runs"] = {
+            name: with_sections(Run, changes) if isinstance(changes, dict) else changes
+            for name, changes in runs.items()
+        }
+    return written
+
+
+def _section(annotation: Any, value: Any) -> Any:
+    blocks = [] if get_origin(annotation) is dict else list(block_types(annotation))
+    short = "dataset" if blocks == [DataConfig] else "name"
+    if isinstance(value, str) and blocks and all(short in each.model_fields for each in blocks):
+        value = {short: value}
+    if not isinstance(value, dict):
+        return value
+    named = [
+        each for each in blocks
+        if len(blocks) == 1 or ("name" in each.model_fields and default(each, "name") == value.get("name"))
+    ]  # fmt: skip
+    return with_sections(named[0], value) if named else value
 
 
 def refusal(mistakes: Iterable[Mistake], origins: Mapping[KeyPath, str]) -> UserError:
@@ -104,6 +137,7 @@ def _apply(settings: dict[str, Any], change: str) -> KeyPath:
     """Apply one `key.subkey=value` and return its key; a new `name` clears its section, as in `runs`."""
     key, given = parse_override(change)
     *path, last = key
+    settings.update(with_sections(Experiment, settings))
     block = settings
     for part in path:
         inner = block.get(part)

@@ -68,7 +68,9 @@ ONE_MISTAKE = {
     "unknown choice in a list": ("metrics:\n  - accuracy\n  - acuracy", "3: metrics.1: unknown name 'acuracy'; did you mean 'accuracy'?"),
     "text for a number": ("train:\n  epochs: many", "2: train.epochs: should be a valid integer"),
     "fraction for an integer": ("train:\n  epochs: 2.5", "2: train.epochs: should be a valid integer"),
-    "value for a block": ("\nalgorithm: downpour", "2: algorithm: must be a section of keys, such as {key: value}"),
+    "value for a block": ("\nparallel: mpi", "2: parallel: must be a section of keys, such as {key: value}"),
+    "number for a block": ("\nalgorithm: 3", "2: algorithm: must be a section of keys, such as {key: value}"),
+    "unknown name for a block": ("\nalgorithm: downpuor", "2: algorithm.name: unknown name 'downpuor'; did you mean 'downpour'?"),
     "empty block": ("train:\nname: x", "1: train: must be a section of keys, such as {key: value}, not null"),
     "value for a list": ("seeds: 1", "1: seeds: should be a valid list (this is 1)"),
     "too small": ("train:\n  batch_size: 0", "2: train.batch_size: should be greater than or equal to 1 (this is 0)"),
@@ -269,6 +271,33 @@ def test_a_new_name_discards_the_earlier_keys_of_its_section(write):
     for changes in itertools.permutations(["train.optimizer.lr=0.3", "train.optimizer.name=adam"]):
         optimizer = load_experiment(path, changes).train.optimizer
         assert (optimizer.name, optimizer.lr) == ("adam", 0.3)
+
+
+SHORT = """
+data: mnist
+model: simplecnn
+train: {optimizer: adam}
+algorithm: average
+compression: fp16
+runs: {a: {}, b: {algorithm: diloco, model: perceptron, train: {optimizer: sgd}}}
+search: {space: {train.optimizer.lr: [0.1, 0.2]}, method: random, fidelity: asha}
+"""
+LONG = """
+data: {dataset: mnist}
+model: {name: simplecnn}
+train: {optimizer: {name: adam}}
+algorithm: {name: average}
+compression: {name: fp16}
+runs: {a: {}, b: {algorithm: {name: diloco}, model: {name: perceptron}, train: {optimizer: {name: sgd}}}}
+search: {space: {train.optimizer.lr: [0.1, 0.2]}, method: {name: random}, fidelity: {name: asha}}
+"""
+
+
+@pytest.mark.parametrize(
+    "changes", [[], ["algorithm=diloco", "runs.b.algorithm.sync_every=3"], ["train.optimizer.lr=0.3"]]
+)
+def test_a_name_stands_for_a_section(write, changes):
+    assert load_experiment(write(SHORT), changes) == load_experiment(write(LONG), changes)
 
 
 RANKS = "runs: {two: {parallel: {ranks: 2}}, four: {parallel: {ranks: 4}}, free: {metrics: []}}\n"

@@ -169,6 +169,10 @@ def experiment_schema() -> Schema:
     for block in whole["$defs"].values():
         if discriminator_value(block):
             block["required"] = ["name", *(key for key in block.get("required", []) if key != "name")]
+    for properties in (whole["properties"], part["properties"]):
+        for key, short in (("model", "name"), ("data", "dataset")):
+            place = properties[key].pop("$ref")
+            properties[key]["anyOf"] = [{"$ref": f"{place}/properties/{short}"}, {"$ref": place}]
     runs = whole["properties"]["runs"]
     # pydantic describes the entries as arbitrary mappings, because a run is validated after its merge with the base.
     del runs["patternProperties"]
@@ -186,5 +190,12 @@ def _tidy(node: Any, *dropped: str) -> Any:
         return [_tidy(item, *dropped) for item in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: value for key, value in node.items() if key not in dropped}
-    return {"anyOf" if key == "oneOf" else key: _tidy(value, *dropped) for key, value in kept.items()}
+    kept = {
+        "anyOf" if key == "oneOf" else key: _tidy(value, *dropped)
+        for key, value in node.items()
+        if key not in dropped
+    }
+    if names := node.get("discriminator", {}).get("mapping"):
+        # A section may be written as its name (experiment.load.with_sections).
+        kept["anyOf"] = [{"enum": [*names]}, *kept["anyOf"]]
+    return kept

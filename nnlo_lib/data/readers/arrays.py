@@ -1,6 +1,8 @@
 """Reader `arrays`: the user's own HDF5, NPZ and NPY files, in lists or by patterns, as in NNLO and mpi_learn."""
 
+import filecmp
 import glob
+import hashlib
 import math
 import os
 import re
@@ -28,6 +30,8 @@ FileSelection = str | Sequence[str]
 Entry = tuple[Path, ...]
 MAX_LIST_BYTES = 1 << 26  # about a million paths
 COMMENT = re.compile(r"(^|\s)#.*")
+EMPTY_BYTES = 100  # compressed shards without a sample are not larger, and equal
+COMPARED_BYTES = 1 << 16
 SHOWN = 300  # characters of a file name shown in an error
 WHERE = "data.reader"
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv")  # not .txt, which is a list of files
@@ -273,15 +277,21 @@ def _expanded(text: str) -> str:
 
 
 def refuse_repeated_files(splits: Mapping[str, Iterable[Path]]) -> None:
-    """Raise UserError if a file is part of two splits, or twice of one; a link or a second name counts as the file."""
-    seen: dict[tuple[int, int], tuple[str, Path]] = {}
-    for split, paths in splits.items():
-        for path in paths:
-            status = os.stat(path)
-            before, first = seen.setdefault((status.st_dev, status.st_ino), (split, path))
-            if first is path:
+    """Raise UserError if a file is part of two splits, or twice of one; by a link, a second name, or a copy in another split."""
+    seen: dict[tuple[str, int, int | str], tuple[str, Path]] = {}
+    for split, path in ((split, path) for split, paths in splits.items() for path in paths):
+        status = os.stat(path)
+        keys: list[tuple[str, int, int | str]] = [("the same file as", status.st_dev, status.st_ino)]
+        if status.st_size > EMPTY_BYTES:
+            keys.append(("a copy of", status.st_size, _ends(path)))
+        for key in keys:
+            before, first = seen.setdefault(key, (split, path))
+            is_copy = key is not keys[0]
+            if first is path or (
+                is_copy and (before == split or not filecmp.cmp(path, first, shallow=False))
+            ):
                 continue
-            same = f"{path}" if first == path else f"{path}, the same file as {first},"
+            same = f"{path}" if first == path else f"{path}, {key[0]} {first},"
             if before == split:
                 raise UserError(
                     f"{WHERE}: {same} is listed twice for {split}, so that its samples would count twice; list it once"
@@ -290,3 +300,11 @@ def refuse_repeated_files(splits: Mapping[str, Iterable[Path]]) -> None:
                 f"{WHERE}: {same} is in the splits {before} and {split}, so that {split} would measure samples of {before}; "
                 f"name the files of each split so that none is in both"
             )
+
+
+def _ends(path: Path) -> str:
+    """Return a hash of the first and the last bytes of a file, which tells most files of one size apart."""
+    with path.open("rb") as file:
+        start = file.read(COMPARED_BYTES)
+        file.seek(-min(COMPARED_BYTES, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        return hashlib.sha256(start + file.read()).hexdigest()

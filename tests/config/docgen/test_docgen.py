@@ -134,6 +134,8 @@ ACCEPTED = [
     {"search": {"space": {"a": [1, "b"], "b": 3, "c": None, "d": {"log_uniform": [1e-4, 1]}}}},
     {"search": {"space": {"a": {"choice": [1, 2], "when": {"algorithm.name": "easgd", "b": [1, 2]}}}}},
     {"search": {"method": {"name": "gp"}, "fidelity": {"name": "asha", "factor": 4}}},
+    {"model": "resnet20", "data": "mnist", "algorithm": "easgd", "topology": "star", "train": {"optimizer": "adam"}},
+    {"model": "nets/mine.py:build", "runs": {"a": {"algorithm": "gem", "model": "vgg11"}}},
 ]  # fmt: skip
 REFUSED = [
     {"epocs": 3}, {"train": {"epoch": 3}}, {"train": {"epochs": 0}}, {"train": {"optimizer": {"lr": 0.1}}},
@@ -145,7 +147,8 @@ REFUSED = [
     {"problem": "regresion"}, {"problem": {"name": "regression", "delta": 1}}, {"loss": "cross_entrpy"},
     {"metrics": ["acuracy"]}, {"search": {"trails": 3}}, {"search": {"space": {"a": []}}},
     {"search": {"space": {"a": {"unifrm": [0, 1]}}}}, {"search": {"space": {"a": {"uniform": [0]}}}},
-    {"search": {"method": {"trees": 3}}},
+    {"search": {"method": {"trees": 3}}}, {"model": "simplecn"}, {"data": "a/b"}, {"algorithm": "esgd"},
+    {"train": {"optimizer": "addam"}}, {"runs": {"a": {"algorithm": "esgd"}}}, {"parallel": "mpi"},
 ]  # fmt: skip
 
 

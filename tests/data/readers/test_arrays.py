@@ -78,6 +78,7 @@ def test_splits_are_read_from_lists_of_files(tmp_path):
             {"train": "jets0.h5", "validation": "linked.h5"},
             "the same file as .*jets0.h5, is in the splits train and validation",
         ),
+        ({"train": "jets1.h5", "test": "copy.h5"}, "a copy of .*jets1.h5, is in the splits train and test"),
         ({"train": ["jets0.h5", "jets1.h5", "jets0.h5"]}, "jets0.h5 is listed twice for train"),
     ],
 )
@@ -85,6 +86,7 @@ def test_a_file_in_two_splits_is_refused(tmp_path, files, words):
     for number in range(2):
         hdf5(tmp_path / f"jets{number}.h5", {"features": np.full((2, 3), number), "labels": np.eye(2)})
     (tmp_path / "linked.h5").symlink_to("jets0.h5")
+    (tmp_path / "copy.h5").write_bytes((tmp_path / "jets1.h5").read_bytes())
     with pytest.raises(UserError, match=words):
         units(tmp_path, **files)
 
