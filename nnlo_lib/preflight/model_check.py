@@ -53,6 +53,8 @@ def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
         trial = ModelTrial.of(run, manifest)
         if not trial.passes_on_meta():
             _check_on_cpu(trial, mistakes)
+        if trial.excess_outputs > 0:
+            logger.warning(f"model.name: {trial.outputs_text}; is the number of outputs right?")
 
 
 def have_equal_networks(runs: Sequence[Run], manifest: DataManifest) -> bool:
@@ -203,18 +205,31 @@ class ModelTrial:
                 f"{self.run.model.name}: forward() of {type(module).__name__} returned {found}; it must return a tensor, "
                 "or a tuple or a mapping of tensors (is `return` missing?)"
             )
-        self._refuse_one_output(kept[0])
-        self.outputs, self.stage = list(kept), "loss"
+        self.outputs = list(kept)
+        # One number decides between two classes.
+        if self.excess_outputs < (-1 if self.manifest.classes == 2 else 0):
+            raise UserError(f"{self.run.model.name}: {self.outputs_text}; return one number for each class")
+        self.stage = "loss"
 
-    def _refuse_one_output(self, first: Tensor) -> None:
-        """Raise UserError if a single output would be compared with the numbers of more than two classes."""
-        classes, loss = self.manifest.classes, self.run.loss
-        known = isinstance(self.run.problem, ClassificationConfig) and loss in LOSSES["classification"]
-        if known and classes is not None and classes > 2 and first.dim() == 2 and first.shape[1] == 1:
-            raise UserError(
-                f"{self.run.model.name}: the model returns 1 number per sample, but {self.manifest.dataset} has {classes} "
-                "classes; return one number for each class"
-            )
+    @property
+    def excess_outputs(self) -> int:
+        """Number of scores of a classification without a class; negative if classes have no score; 0 if unknown."""
+        classes, first = self.manifest.classes, self.outputs[0] if self.outputs else None
+        known = (
+            isinstance(self.run.problem, ClassificationConfig) and self.run.loss in LOSSES["classification"]
+        )
+        if not known or classes is None or first is None or first.dim() != 2 or len(first) != SAMPLES:
+            return 0
+        return first.shape[1] - classes
+
+    @property
+    def outputs_text(self) -> str:
+        """What the model returns, beside the number of classes."""
+        count = self.outputs[0].shape[1]
+        return (
+            f"the model returns {count} number{'s' * (count > 1)} per sample, but {self.manifest.dataset} has "
+            f"{self.manifest.classes} classes"
+        )
 
 
 def _some(draws: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:

@@ -119,7 +119,7 @@ MODELS = [
     Example("no gradient", OF_NET, "model.name: the loss has no gradient: RuntimeError: element 0 of tensors does not require grad", {FORWARD: "return self.layers(x.flatten(1)).detach()"}),
     Example("in-place change that backward needs", OF_NET, "modified by an inplace operation", {FORWARD: "h = torch.exp(self.layers(x.flatten(1)))\n        h += 1\n        return h"}),
     Example("one output for 10 classes", OF_NET + "loss: binary_cross_entropy\n", "net.py:build: the model returns 1 number per sample, but digits has 10 classes", {"nn.Linear(32, classes)": "nn.Linear(32, 1)"}),
-    Example("too few outputs", OF_NET, "loss: cross_entropy fails: the model returns (3, 5) for 3 samples with labels of 10 classes: IndexError: Target 9 is out of bounds", {"return Net(classes,": "return Net(5,"}),
+    Example("too few outputs", OF_NET, "model.name: net.py:build: the model returns 5 numbers per sample, but digits has 10 classes; return one number for each class", {"return Net(classes,": "return Net(5,"}),
     Example("weights of another net", OF_NET + "  # weights\n", "model.weights: w.pt does not fit the model: missing tensors: layers.0.bias", {"{name: net.py:build}": "{name: net.py:build, weights: w.pt}"}),
     Example("weight file that is damaged", "model: {name: simplecnn, weights: net.pt}", "net.pt is damaged", {}, {"net.pt": "no weights"}),
     Example("saved network that is damaged", "model: {name: net.pt}", "x.yaml:1: model.name: ", {}, {"net.pt": "no network"}),
@@ -156,7 +156,7 @@ DATA = [
     Example("adaptor that fails", OF_ARRAYS.replace("train: %s", "train: %s, adaptor: 'a.py:adapt'") % "train.npz", "the adaptor a.py:adapt failed: a.py:2 in adapt: ValueError: cannot reshape array", {}, {"a.py": "def adapt(x):\n    return x.reshape(-1, 100)\n"}),
     Example("crop larger than the image", "data: {crop: 12}", "x.yaml:1: data.crop: 12 needs images of at least 12 x 12 pixels, but the samples have shape (1, 8, 8)"),
     Example("normalization of three channels", "data: {normalize: {mean: [0.5, 0.5, 0.5], std: [1, 1, 1]}}", "data.normalize: 3 values are configured"),
-    Example("classes of the user's files against outputs", (OF_ARRAYS % "train.npz") + OF_NET, "the model returns (3, 2) for 3 samples with labels of 3 classes", {"return Net(classes,": "return Net(2,"}),
+    Example("classes of the user's files against outputs", (OF_ARRAYS % "train.npz") + OF_NET, "the model returns 2 numbers per sample, but mine has 3 classes", {"return Net(classes,": "return Net(2,"}),
 ]  # fmt: skip
 SIZES = [
     Example("100,000 folds", "folds: 100000", "x.yaml:1: folds: 100000 folds need at least 100000 samples, not 1442"),

@@ -42,7 +42,9 @@ def experiment(tmp_path, monkeypatch):
         """Write splits of 20 samples; `wrong` has the value of sample 19 by split, `line` the loss or the metrics."""
         for split in splits:
             targets = np.append(np.linspace(0, 1, 19), wrong.get(split, 1.0))
-            np.savez(f"{split}.npz", features=np.zeros((20, 3), np.float32), labels=targets)
+            np.savez(
+                f"{split}.npz", features=np.full((20, 3), SPLITS.index(split), np.float32), labels=targets
+            )
         files = "".join(f", {split}: {split}.npz" for split in splits)
         (tmp_path / "x.yaml").write_text(EXPERIMENT % (line, validation, files))
         prepare_store(store_of(load_experiment("x.yaml"), leads=True))
