@@ -22,7 +22,14 @@ from nnlo_lib.data.readers.array_source import (
     check_same_layout,
     open_source,
 )
-from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, FilePart, NonFinite, shard_ranges
+from nnlo_lib.data.readers.base import (
+    ConversionUnit,
+    DatasetContents,
+    FilePart,
+    NonFinite,
+    print_once,
+    shard_ranges,
+)
 from nnlo_lib.data.readers.labels import find_classes, refuse_labels_of_wrong_shape
 from nnlo_lib.data.readers.user_reader import is_nnlo_module, reader_options_of_module
 
@@ -277,21 +284,17 @@ def _expanded(text: str) -> str:
 
 
 def refuse_repeated_files(splits: Mapping[str, Iterable[Path]]) -> None:
-    """Raise UserError if a file is part of two splits, or twice of one; by a link, a second name, or a copy in another split."""
-    seen: dict[tuple[str, int, int | str], tuple[str, Path]] = {}
+    """Raise UserError if a file is part of two splits, or twice of one; a link or a second name counts as the file.
+
+    Prints a warning if a split has a copy of a file of another split.
+    """
+    seen: dict[tuple[int, int], tuple[str, Path]] = {}
+    contents: dict[tuple[int, str], tuple[str, Path]] = {}
     for split, path in ((split, path) for split, paths in splits.items() for path in paths):
         status = os.stat(path)
-        keys: list[tuple[str, int, int | str]] = [("the same file as", status.st_dev, status.st_ino)]
-        if status.st_size > EMPTY_BYTES:
-            keys.append(("a copy of", status.st_size, _ends(path)))
-        for key in keys:
-            before, first = seen.setdefault(key, (split, path))
-            is_copy = key is not keys[0]
-            if first is path or (
-                is_copy and (before == split or not filecmp.cmp(path, first, shallow=False))
-            ):
-                continue
-            same = f"{path}" if first == path else f"{path}, {key[0]} {first},"
+        before, first = seen.setdefault((status.st_dev, status.st_ino), (split, path))
+        if first is not path:
+            same = f"{path}" if first == path else f"{path}, the same file as {first},"
             if before == split:
                 raise UserError(
                     f"{WHERE}: {same} is listed twice for {split}, so that its samples would count twice; list it once"
@@ -300,6 +303,13 @@ def refuse_repeated_files(splits: Mapping[str, Iterable[Path]]) -> None:
                 f"{WHERE}: {same} is in the splits {before} and {split}, so that {split} would measure samples of {before}; "
                 f"name the files of each split so that none is in both"
             )
+        if status.st_size > EMPTY_BYTES:
+            before, first = contents.setdefault((status.st_size, _ends(path)), (split, path))
+            if before != split and filecmp.cmp(path, first, shallow=False):
+                print_once(
+                    f"nnlo: warning: {WHERE}: {path} of the split {split} is a copy of {first} of {before}, so that {split} measures "
+                    f"samples of {before}"
+                )
 
 
 def _ends(path: Path) -> str:

@@ -1,5 +1,7 @@
 """The reader `arrays`: files of a split, groups of inputs, channels, and files that do not fit each other."""
 
+import re
+
 import h5py
 import numpy as np
 import pytest
@@ -78,7 +80,6 @@ def test_splits_are_read_from_lists_of_files(tmp_path):
             {"train": "jets0.h5", "validation": "linked.h5"},
             "the same file as .*jets0.h5, is in the splits train and validation",
         ),
-        ({"train": "jets1.h5", "test": "copy.h5"}, "a copy of .*jets1.h5, is in the splits train and test"),
         ({"train": ["jets0.h5", "jets1.h5", "jets0.h5"]}, "jets0.h5 is listed twice for train"),
     ],
 )
@@ -86,9 +87,21 @@ def test_a_file_in_two_splits_is_refused(tmp_path, files, words):
     for number in range(2):
         hdf5(tmp_path / f"jets{number}.h5", {"features": np.full((2, 3), number), "labels": np.eye(2)})
     (tmp_path / "linked.h5").symlink_to("jets0.h5")
-    (tmp_path / "copy.h5").write_bytes((tmp_path / "jets1.h5").read_bytes())
     with pytest.raises(UserError, match=words):
         units(tmp_path, **files)
+
+
+def test_a_copy_of_a_training_file_in_another_split_is_a_warning(tmp_path, capfd):
+    for number in range(2):
+        hdf5(tmp_path / f"jets{number}.h5", {"features": np.full((2, 3), number), "labels": np.eye(2)})
+    (tmp_path / "copy.h5").write_bytes((tmp_path / "jets1.h5").read_bytes())
+    units(tmp_path, train="jets*.h5", test="copy.h5")
+    words = (
+        "copy.h5 of the split test is a copy of .*jets1.h5 of train, so that test measures samples of train"
+    )
+    assert re.search(words, capfd.readouterr().err)
+    units(tmp_path, train=["jets1.h5", "copy.h5"], test="jets0.h5")
+    assert not capfd.readouterr().err
 
 
 TREE = {
