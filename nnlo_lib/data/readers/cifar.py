@@ -187,7 +187,14 @@ def load_batch(path: Path, key: str) -> tuple[Array, Labels]:
     content = _content(path)
     data, labels = content.get("data"), content.get(key)
     pixels = data.array if isinstance(data, _Ndarray) else np.empty(0, np.uint8)
-    if pixels.shape[1:] != (PIXELS,) or not isinstance(labels, list) or len(labels) != len(pixels):
+    if isinstance(labels, _Ndarray):
+        labels = labels.array.reshape(-1).tolist()
+    if (
+        pixels.dtype != np.uint8
+        or pixels.shape[1:] != (PIXELS,)
+        or not isinstance(labels, list)
+        or len(labels) != len(pixels)
+    ):
         raise UserError(
             f"{path}: not a CIFAR batch (expected `data` of shape (n, {PIXELS}) and n values in `{key}`); download or copy it "
             f"again"
@@ -226,13 +233,17 @@ def _text(value: bytes | str) -> str:
 
 
 class _Dtype:
-    """Stand-in for numpy.dtype('u1'). Its state is ignored: it is the byte order, which single bytes do not have."""
+    """Stand-in for numpy.dtype of integers: bytes of pixels, or labels that NumPy or Keras made."""
 
-    def __init__(self, name: object, *_: object) -> None:
-        if name not in ("u1", b"u1"):
-            raise pickle.UnpicklingError(f"an array has the type {name!r} instead of 'u1'")
+    def __init__(self, name: bytes | str, *_: object) -> None:
+        if _text(name) not in ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"):
+            raise pickle.UnpicklingError(f"an array has the type {name!r} instead of 'u1' or another integer")
+        self.dtype = np.dtype(_text(name)).newbyteorder("<")
 
-    def __setstate__(self, _: object) -> None: ...
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        # Byte order: single bytes have none.
+        if state[1] in (">", b">"):
+            self.dtype = self.dtype.newbyteorder(">")
 
 
 class _Ndarray:
@@ -247,7 +258,13 @@ class _Ndarray:
         # The official files are in C order; one wrong bit here would mix the pixels of all images.
         if not isinstance(data, bytes) or not isinstance(dtype, _Dtype) or fortran:
             raise pickle.UnpicklingError("an array does not have bytes in C order")
-        self.array = np.frombuffer(data, np.uint8).reshape(shape)
+        self.array = np.frombuffer(data, dtype.dtype).reshape(shape)
+
+
+def _scalar(dtype: _Dtype, data: bytes) -> int:
+    """Stand-in for numpy.core.multiarray.scalar: a label as a NumPy integer."""
+    [number] = np.frombuffer(data, dtype.dtype).tolist()
+    return int(number)
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -261,6 +278,8 @@ ADMITTED = {
     ("numpy.core.multiarray", "_reconstruct"): _Ndarray,
     # numpy 2 has renamed numpy.core; the official files have the old name.
     ("numpy._core.multiarray", "_reconstruct"): _Ndarray,
+    ("numpy.core.multiarray", "scalar"): _scalar,
+    ("numpy._core.multiarray", "scalar"): _scalar,
     # Only an argument of _reconstruct, which ignores it here.
     ("numpy", "ndarray"): None,
     ("numpy", "dtype"): _Dtype,

@@ -16,7 +16,7 @@ import numpy as np
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.arrays import refuse_repeated_files
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, print_once
-from nnlo_lib.data.readers.image import ColorMode, Pixels, Resize, decode, resized
+from nnlo_lib.data.readers.image import ColorMode, ImageError, Pixels, Resize, decode, resized
 from nnlo_lib.data.readers.tfrecord_stream import RecordError, parse, read_records
 
 SPLITS = ("train", "validation", "test")
@@ -106,9 +106,12 @@ def _block(path: Path, sample: "partial[tuple[Pixels, int]]", first_class: int, 
             samples.append(sample(item))
         except ValueError as error:
             if not skip:
+                advice = "download or copy the file again"
+                if isinstance(error, ImageError):
+                    # The checksum of the record is right.
+                    advice = "it was written so, perhaps as raw pixels: name the feature of an encoded image by data.reader.image_key"
                 raise UserError(
-                    f"{path}: record {number} at byte {offset}: {error}; download or copy the file again, or set "
-                    f"data.reader.on_corrupt: skip"
+                    f"{path}: record {number} at byte {offset}: {error}; {advice}, or set data.reader.on_corrupt: skip"
                 ) from error
             skipped.append(f"record {number}: {error}")
     if not samples:

@@ -96,6 +96,35 @@ def test_the_python_layout_gives_the_same_as_the_binary_one(tmp_path, protocol):
     assert read("cifar", tmp_path / "py", 9, {}).class_names == tuple(NAMES)
 
 
+LABELS_OF_NUMPY = {
+    "array": lambda labels: np.array(labels),
+    "column of Keras": lambda labels: np.array(labels, np.uint8)[:, None],
+    "big-endian": lambda labels: np.array(labels, ">i2"),
+    "list of NumPy's integers": lambda labels: list(np.array(labels)),
+}
+
+
+@pytest.mark.parametrize("form", LABELS_OF_NUMPY)
+def test_batches_that_were_pickled_again_have_text_keys_and_labels_of_numpy(tmp_path, form):
+    parts = binary(tmp_path / "bin")
+    python(tmp_path / "py", parts)
+    for name, (pixels, labels) in parts.items():
+        content = {"data": pixels, "labels": LABELS_OF_NUMPY[form](labels)}
+        (tmp_path / "py" / name).write_bytes(pickle.dumps(content))
+    for split, (images, labels) in whole(tmp_path / "bin").items():
+        others = whole(tmp_path / "py")[split]
+        assert np.array_equal(others[0], images)
+        assert np.array_equal(others[1], labels)
+
+
+def test_pixels_of_another_type_than_bytes_are_refused(tmp_path):
+    (tmp_path / "data_batch_1").write_bytes(
+        pickle.dumps({"data": np.zeros((2, 3072), np.int64), "labels": [0, 1]})
+    )
+    with pytest.raises(UserError, match=r"data_batch_1: not a CIFAR batch"):
+        load_batch(tmp_path / "data_batch_1", "labels")
+
+
 def test_each_batch_is_unpickled_once_for_all_its_shards_and_again_if_replaced(tmp_path, monkeypatch):
     loaded = []
     python(tmp_path, binary(tmp_path / "bin"))

@@ -462,3 +462,11 @@ def test_a_record_whose_length_looks_like_another_format_is_a_record(tmp_path):
     data = bytes(0x9C78)
     (tmp_path / "train-00000-of-00001").write_bytes(record(data))
     assert [content for _, _, content in read_records(tmp_path / "train-00000-of-00001")] == [data]
+
+
+def test_raw_pixels_are_not_called_damaged(tmp_path):
+    with pytest.raises(
+        UserError, match=r"record 0 at byte 0: .*written so, perhaps as raw pixels: .*image_key"
+    ) as error:
+        one_file(tmp_path, sample(image=bytes(range(192))))
+    assert "download" not in str(error.value)
