@@ -145,7 +145,10 @@ def _check_source(data: DataConfig) -> None:
     elif known and official:
         names = [file.name for file in (*official, *([known.instead] if known.instead else []))]
         if not any(find_plain_or_gzip(path, name) for name in names):
-            raise UserError(f"{path} has none of the files of {known.name}: {', '.join(names)}")
+            raise UserError(
+                f"{path} has none of the files of {known.name}: {', '.join(names)}; for other files, such as extracted ones, set "
+                f"data.dataset to a name of your own and data.reader: {known.reader}"
+            )
     elif isinstance(data.reader, ArraysReaderConfig | TableReaderConfig):
         # The headers of all array files, or all rows of a table, as the conversion reads them.
         try:

@@ -219,7 +219,10 @@ def _download(urls: list[str], path: Path, check: Callable[[Path, str], None], t
 
 
 def _required_files(dataset: DatasetSpec) -> str:
-    return f"data set {dataset.name} requires the files {', '.join(file.name for file in dataset.files)}"
+    return (
+        f"data set {dataset.name} requires the files {', '.join(file.name for file in dataset.files)}; for other files, such as "
+        f"extracted ones, set data.dataset to a name of your own and data.reader: {dataset.reader}"
+    )
 
 
 def _check(dataset: DatasetSpec, file: SourceFile, path: Path, origin: str) -> None:
