@@ -127,6 +127,18 @@ def _refuse_missing_filters(dataset: Any) -> None:
             )
 
 
+def _refuse_unwritten_chunks(dataset: Any) -> None:
+    """Raise UserError if chunks of an array were never written: their samples would be zeros."""
+    if dataset.chunks is None:
+        return
+    chunks = math.prod(-(-size // step) for size, step in zip(dataset.shape, dataset.chunks, strict=True))
+    if missing := chunks - dataset.id.get_num_chunks():
+        raise UserError(
+            f"{dataset.file.filename}: {missing:,} of {chunks:,} chunks of {dataset.name} were never written, so that their samples "
+            "would be zeros; finish writing the file, or cut the array to what was written (Dataset.resize)"
+        )
+
+
 def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]:
     """Yield the arrays of a group sorted by name, as in NNLO's H5Data.
 
@@ -149,6 +161,7 @@ def _kind_of(dataset: Any) -> ArrayHeader:
         )
     refuse_external_storage(dataset)
     _refuse_missing_filters(dataset)
+    _refuse_unwritten_chunks(dataset)
     kind, item = ArrayHeader(dataset.shape or (), dataset.dtype), dataset.id.get_type().get_size()
     declared = math.prod(kind.shape) * item
     stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)

@@ -168,7 +168,9 @@ def test_arrays_that_were_never_written_are_refused_before_allocation(tmp_path, 
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file.create_dataset("features", shape=(10**9, 1000), dtype="f8", **options)
     tracemalloc.start()
-    with pytest.raises(UserError, match=r"declares 8,000,000,000,000 bytes, but 0 are stored"):
+    with pytest.raises(
+        UserError, match=r"declares 8,000,000,000,000 bytes, but 0 are stored|chunks of .* were never written"
+    ):
         find_arrays(tmp_path / "data.h5", "features")
     assert tracemalloc.get_traced_memory()[1] < 1e6
     tracemalloc.stop()
