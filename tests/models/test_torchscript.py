@@ -153,9 +153,9 @@ FIXED = {
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*deprecated:DeprecationWarning")
-@pytest.mark.parametrize(("how", "build", "told"), [(how, *each) for how, each in FIXED.items()], ids=FIXED)
-def test_a_network_of_one_mode_is_refused(tmp_path, how, build, told):
-    with pytest.raises(UserError, match=told):
+@pytest.mark.parametrize(("how", "build", "words"), [(how, *each) for how, each in FIXED.items()], ids=FIXED)
+def test_a_network_of_one_mode_is_refused(tmp_path, how, build, words):
+    with pytest.raises(UserError, match=words):
         build_model(str(saved(tmp_path, build(), how)), {}, SHAPE, 10, 0, trust=True)
 
 
@@ -167,10 +167,10 @@ def test_a_traced_network_without_dropout_is_read(tmp_path, layer):
     torch.testing.assert_close(loaded(images), module(images))
 
 
-@pytest.mark.parametrize(("write", "name", "told"), REFUSED.values(), ids=REFUSED)
-def test_refused(tmp_path, write, name, told):
+@pytest.mark.parametrize(("write", "name", "words"), REFUSED.values(), ids=REFUSED)
+def test_refused(tmp_path, write, name, words):
     write(tmp_path)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=words):
         build_model(str(tmp_path / name), {}, SHAPE, 10, 0, trust=True)
 
 

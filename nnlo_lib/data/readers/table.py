@@ -259,7 +259,7 @@ def _splits(table: pd.DataFrame, choice: Columns, labels: Array, divided: bool) 
     """Return the split of each row: of its file, of the split column, or drawn for the fraction of test rows."""
     splits = table[SPLIT].to_numpy(str)
     if choice.split_column is not None:
-        texts = table[choice.split_column].str.lower()
+        texts = table[choice.split_column].map(lambda cell: str(cell).lower())
         for row in np.flatnonzero(~texts.isin(list(SPLITS)))[:1]:
             raise UserError(
                 f"{place_of(table, row, choice.split_column)}: {table[choice.split_column][row]!r} is no split; write train, "

@@ -39,10 +39,12 @@ class Columns:
 
 
 def matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """Return the names that equal or match a pattern."""
     return [name for name in names if any(name == each or fnmatchcase(name, each) for each in patterns)]
 
 
 def place_of(table: pd.DataFrame, row: int, column: str) -> str:
+    """Return file, row and column of a cell, for an error message; `row` counts the rows of all files from 0."""
     return f"{table[FILE].iloc[row]}: row {table[ROW].iloc[row]}, column {column}"
 
 
@@ -57,6 +59,7 @@ def numbers_of(cells: "pd.Series[str]") -> Array:
 
 
 def refuse_infinite(table: pd.DataFrame, name: str, numbers: Array) -> None:
+    """Raise UserError with the first cell of a column that is infinite or beyond float32."""
     for row in np.flatnonzero(np.abs(numbers) > np.finfo(np.float32).max)[:1]:
         raise UserError(
             f"{place_of(table, row, name)}: {table[name][row]} is infinite or beyond float32; correct it"

@@ -56,7 +56,7 @@ class TableFormat:
             first = tables[0].drop(columns=[SPLIT, FILE, ROW]) if tables else table
             if different := sorted(set(table.columns) ^ set(first.columns)):
                 raise UserError(
-                    f"{path}: its columns and those of {tables[0][FILE].iloc[0]} differ in {', '.join(different)}; "
+                    f"{path}: its columns and the columns of {tables[0][FILE].iloc[0]} differ in {', '.join(different)}; "
                     "give all files the same columns"
                 )
             origin = pd.DataFrame({SPLIT: split, FILE: str(path), ROW: table.index + 1}, table.index)

@@ -147,6 +147,7 @@ REFUSED = {
     "label of texts as numbers": (GOOD, {"label": "city", "target": "numbers"}, r"row 1, column city: a is no number to learn"),
     "class only in test": ("x,y,s\n1,a,train\n2,b,train\n3,c,test\n", {"split_column": "s"}, r"row 3, column y: no training row has .*c"),
     "unknown split": ("x,y,s\n1,a,train\n2,b,new\n", {"split_column": "s"}, r"row 2, column s: 'new' is no split"),
+    "split of numbers": ("x,y,s\n1,a,0\n2,b,1\n", {"split_column": "s"}, r"row 1, column s: .*0.* is no split"),
     "a short line": ("age,city,y\n1,a,0\n2,b\n", {}, r"line 3 has 2 cells, but there are 3 columns"),
     "a long line": ("age,city,y\n1,a,0\n2,b,1,\n", {}, r"line 3 has 4 cells, but there are 3 columns"),
     "no header": ("1,2\n3,4\n", {}, r"only numbers, no names of columns; .*data\.reader\.columns"),
