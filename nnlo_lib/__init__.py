@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nnlo_lib.config import Experiment
     from nnlo_lib.config.algorithm_base import Capabilities
     from nnlo_lib.core.errors import UserError
-    from nnlo_lib.core.version import __version__ as __version__
+    from nnlo_lib.core.installation import __version__ as __version__
     from nnlo_lib.data.readers.base import DatasetContents, contents_of_arrays
     from nnlo_lib.problems.base import BatchLoss, Problem
     from nnlo_lib.search.pruners import Pruner
@@ -63,7 +63,7 @@ _HOMES = {
     "nnlo_lib.config": ("Experiment",),
     "nnlo_lib.config.algorithm_base": ("Capabilities",),
     "nnlo_lib.core.errors": ("UserError",),
-    "nnlo_lib.core.version": ("__version__",),
+    "nnlo_lib.core.installation": ("__version__",),
     "nnlo_lib.data.readers.base": (
         "DatasetContents",
         "contents_of_arrays",

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from nnlo_lib.commands.arguments import add_commands, add_log_options
 from nnlo_lib.core.errors import StopSignals, exit_on_user_error
-from nnlo_lib.core.version import __version__
+from nnlo_lib.core.installation import __version__
 
 COMMANDS = {  # name: module in nnlo_lib.commands
+    "init": "generate",
     "check": "inspect",
     "plan": "inspect",
+    "all": "run",
     "run": "run",
     "search": "run",
     "evaluate": "results",
@@ -54,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="nnlo",
         description="Train neural networks on one machine or a cluster, as described by one experiment file.",
-        epilog="To run the whole workflow of an experiment: snakemake --profile profiles/local [--configfile FILE]",
+        epilog="To run a whole experiment: nnlo all FILE, or snakemake --profile slurm --configfile FILE",
     )
     parser.add_argument("--version", action="version", version=f"nnlo {__version__}")
     add_log_options(parser, is_shown=True)

@@ -1,12 +1,34 @@
-"""`nnlo docs` and `nnlo import`: write files that are derived from something else."""
+"""`nnlo init`, `nnlo docs` and `nnlo import`: write files that are derived from something else."""
 
 import argparse
+from pathlib import Path
 
 from nnlo_lib.core.errors import EXIT_PARTIAL_IMPORT, UserError
 from nnlo_lib.core.logging_setup import get_logger
 
+INIT_HELP = (
+    "write an experiment, profiles and a Snakefile into a folder, in which snakemake and nnlo then work"
+)
 DOCS_HELP = "write the files that are generated from the configuration's types"
 IMPORT_HELP = "translate a command or file of NNLO, mpi_learn, PyDTNN, Theano-MPI or DiNNO into an experiment; status 3: only in part"
+
+
+def add_init_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the folder."""
+    parser.add_argument(
+        "folder", nargs="?", default=Path(), type=Path, help="new or existing folder; default: this one"
+    )
+
+
+def run_init(options: argparse.Namespace) -> None:
+    """Write the files and print the next commands."""
+    from nnlo_lib.workflow.whole_experiment import EXPERIMENT_FILE, write_folder
+
+    for path in write_folder(options.folder):
+        print(f"wrote {path}")
+    if options.folder != Path():
+        print(f"cd {options.folder}")
+    print(f"nnlo all {EXPERIMENT_FILE}      # or, on a cluster: snakemake --profile slurm")
 
 
 def add_docs_arguments(parser: argparse.ArgumentParser) -> None:

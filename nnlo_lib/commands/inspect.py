@@ -60,12 +60,13 @@ def run_check(options: argparse.Namespace) -> None:
 def _refuse_unquoted_paths(experiment: "Experiment", file: str) -> None:
     """Raise UserError if the executor of Slurm would refuse a path, as it does before it submits the first job."""
     from nnlo_lib.cluster.submission import SLURM_PATHS
+    from nnlo_lib.core.installation import SNAKEFILE
     from nnlo_lib.search.study.storage import search_files
     from nnlo_lib.workflow.plan import Plan
 
     searched = search_files(experiment) if experiment.search else ()
     files = [
-        str(Path.cwd() / "workflow" / "Snakefile"),
+        str(SNAKEFILE),
         file,
         *Plan.of(experiment).all_input_files,
         *searched,

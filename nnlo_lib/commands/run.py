@@ -1,6 +1,7 @@
-"""`nnlo run`, `search` and `simulate`: train without Snakemake."""
+"""`nnlo all`, `run`, `search` and `simulate`: train the whole experiment by Snakemake, or parts of it without Snakemake."""
 
 import argparse
+import shlex
 
 from nnlo_lib.commands.arguments import (
     add_experiment_arguments,
@@ -9,11 +10,33 @@ from nnlo_lib.commands.arguments import (
     read_checked_experiment,
 )
 
+ALL_HELP = "run a whole experiment, from its data to its page, with a line for each job"
 RUN_HELP = "run one training of an experiment with MPI, without Snakemake"
 SEARCH_HELP = "run the hyperparameter search of an experiment without Snakemake"
 SIMULATE_HELP = (
     "train on the virtual machine of parallel.simulation; print virtual time and bytes to a target metric"
 )
+
+
+def add_all_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the experiment file, the profile and options of Snakemake."""
+    parser.add_argument("file", help="experiment file (YAML)")
+    parser.add_argument(
+        "--profile", default="local",
+        help="local, slurm, lsf, or the folder of a profile of Snakemake; default: %(default)s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--snakemake", type=shlex.split, default=[], metavar="OPTIONS",
+        help="more options of snakemake, quoted, such as --snakemake='--jobs 20 --retries 5'",
+    )  # fmt: skip
+
+
+def run_all(options: argparse.Namespace) -> int:
+    """Run the jobs, print the comparison of the runs and return the exit status of Snakemake."""
+    from nnlo_lib.experiment.load import load_experiment
+    from nnlo_lib.workflow.whole_experiment import run_experiment
+
+    return run_experiment(load_experiment(options.file), options.file, options.profile, options.snakemake)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:

@@ -122,7 +122,7 @@ def read_summary(path: Path, jobs: Sequence[FinishedRun]) -> pd.DataFrame:
     keys = [(run, seed, None if pd.isna(fold) else fold) for run, seed, fold in table[list(KEY)].to_numpy()]
     if keys != [job.key for job in jobs]:
         raise UserError(
-            f"{path}: the rows do not match the given jobs; recreate the file with scripts/aggregate.py"
+            f"{path}: the rows do not match the given jobs; write it again with `nnlo task aggregate`"
         )
     return table
 

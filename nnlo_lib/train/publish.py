@@ -21,7 +21,7 @@ from torch import nn
 
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256, with_checksum
-from nnlo_lib.core.version import code_version
+from nnlo_lib.core.installation import code_version
 from nnlo_lib.data.store.manifest import manifest_fingerprint
 from nnlo_lib.data.training_moments import moments_of
 from nnlo_lib.problems.gan import GanProblem

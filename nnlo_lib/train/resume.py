@@ -9,7 +9,7 @@ from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition, S
 from nnlo_lib.checkpoint.commit import SaveInterval
 from nnlo_lib.checkpoint.rank_file import SavedTables
 from nnlo_lib.config.paths import StatePaths
-from nnlo_lib.core.version import code_version
+from nnlo_lib.core.installation import code_version
 from nnlo_lib.state import attempts
 from nnlo_lib.state.published_results import changed_files, keep_input_record, read_input_record
 from nnlo_lib.train.evaluation.recorder import Recorder

@@ -13,8 +13,8 @@ from nnlo_lib.algorithms.factory import build_algorithm
 from nnlo_lib.checkpoint.checkpointer import Checkpointer
 from nnlo_lib.core.errors import CheckpointNotSavedError
 from nnlo_lib.core.failpoints import failpoint
+from nnlo_lib.core.installation import code_version
 from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.core.version import code_version
 from nnlo_lib.data.loading.loader import Batch, BatchLoader
 from nnlo_lib.problems.base import Problem
 from nnlo_lib.state.training_records import StepMarker

@@ -2,12 +2,14 @@
 
 import atexit
 import json
+import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.experiment import RunResources
@@ -243,6 +245,24 @@ def _describe_search(search: SearchConfig) -> str:
     rungs = "" if search.fidelity.name == "full" else f", {search.fidelity.name}"
     keys = ", ".join(search.space)
     return f"a search ({search.method.name}{rungs}) of {count_trials(search)} trials{folds} over {keys}"
+
+
+def the_experiment_file(configfiles: Sequence[str | Path], config: Mapping[str, Any]) -> str:
+    """Return the experiment file that Snakemake was called with; without one, config/config.yaml.
+
+    Raises UserError for what Snakemake would merge and NNLO would not read: several files, and `--config KEY=VALUE`.
+    """
+    if config:
+        raise UserError(
+            f"--config {' '.join(config)}: settings are read from the experiment file, for which results are kept; write "
+            "them there, or train one run with `nnlo run FILE --set KEY=VALUE`"
+        )
+    if len(configfiles) > 1:
+        names = ", ".join(os.path.relpath(file) for file in configfiles)
+        raise UserError(
+            f"--configfile: one experiment at a time, not {len(configfiles)} ({names}); call snakemake once for each"
+        )
+    return str(configfiles[0] if configfiles else "config/config.yaml")
 
 
 def any_of(names: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ SMALL = {
     "core/failpoints.py": "all layers import it, and it imports nothing",
     "core/rng.py": "all layers import it",
     "core/text_format.py": "all layers import it, and it imports nothing",
-    "core/version.py": "the build of the package reads it",
+    "core/installation.py": "the build of the package reads it",
     "data/readers/synthetic.py": "each reader is the module of its name",
     "data/store_settings.py": "the configuration imports it; it imports no file format",
     "executors/submitit/job.py": "pickles of submitit name its path",

@@ -28,7 +28,8 @@ rule fetch:
     message:
         "fetch {wildcards.dataset}"
     shell:
-        "python scripts/fetch.py --dataset {wildcards.dataset:q} {params.options}"
+        f"python {SCRIPTS}/fetch.py"
+        " --dataset {wildcards.dataset:q} {params.options}"
         " --target data/{wildcards.dataset:q}/{wildcards.raw:q} 2>&1 | tee -i {log:q}"
 
 
@@ -51,7 +52,8 @@ rule convert_shard:
     message:
         "convert shard {wildcards.shard} of {wildcards.dataset}"
     shell:
-        "python scripts/convert.py --dataset {wildcards.dataset:q} {params.options}"
+        f"python {SCRIPTS}/convert.py"
+        " --dataset {wildcards.dataset:q} {params.options}"
         " --shard {wildcards.shard:q} 2>&1 | tee -i {log:q}"
 
 
@@ -78,5 +80,6 @@ rule convert:
     message:
         "convert {wildcards.dataset} to {wildcards.store}"
     shell:
-        "python scripts/convert.py --dataset {wildcards.dataset:q} {params.options}"
+        f"python {SCRIPTS}/convert.py"
+        " --dataset {wildcards.dataset:q} {params.options}"
         " --processes {threads:q} 2>&1 | tee -i {log:q}"

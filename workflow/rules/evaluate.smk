@@ -24,7 +24,8 @@ rule evaluate:
     message:
         "evaluate {wildcards.run} {wildcards.job}"
     shell:
-        "python scripts/evaluate.py --config {params.config:q} --manifest {input.manifest:q}"
+        f"python {SCRIPTS}/evaluate.py"
+        " --config {params.config:q} --manifest {input.manifest:q}"
         " --model {input.model:q} --output {output.evaluation:q} 2>&1 | tee -i {log:q}"
 
 
@@ -51,7 +52,8 @@ rule aggregate:
     params:
         folders=[f"{RESULTS}/{job}" for job in PLAN.folders],
     message:
-        "aggregate the results of all jobs in {RESULTS}"
+        f"aggregate the results of all jobs in {RESULTS}"
     shell:
-        "python scripts/aggregate.py --output {output.summary:q} --comparisons {output.comparisons:q}"
+        f"python {SCRIPTS}/aggregate.py"
+        " --output {output.summary:q} --comparisons {output.comparisons:q}"
         " {params.folders:q} 2>&1 | tee -i {log:q}"

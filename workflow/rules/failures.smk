@@ -20,10 +20,12 @@ def write_partial_results(finished: list[str], unfinished: list[str]) -> str:
     try:
         if finished:
             shell(
-                "python scripts/aggregate.py --output {summary:q} --comparisons {RESULTS:q}/comparisons.csv {finished:q}"
+                f"python {SCRIPTS}/aggregate.py"
+                " --output {summary:q} --comparisons {RESULTS:q}/comparisons.csv {finished:q}"
             )
         shell(
-            "python scripts/report.py --output {page:q} --experiment-file={EXPERIMENT_FILE:q} --summary {summary:q}"
+            f"python {SCRIPTS}/report.py"
+            " --output {page:q} --experiment-file={EXPERIMENT_FILE:q} --summary {summary:q}"
             " {search:q} {failed:q} {finished:q}"
         )
     except CalledProcessError:  # The command has printed its error.

@@ -89,7 +89,8 @@ rule trials:
     message:
         "write {output}"
     shell:
-        "python scripts/search.py --folder {params.folder:q} --table {output:q} 2>&1 | tee -i {log:q}"
+        f"python {SCRIPTS}/search.py"
+        " --folder {params.folder:q} --table {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule choose:
@@ -108,7 +109,8 @@ rule choose:
     message:
         "choose the best trial"
     shell:
-        "python scripts/search.py --folder {params.folder:q} --best 2>&1 | tee -i {log:q}"
+        f"python {SCRIPTS}/search.py"
+        " --folder {params.folder:q} --best 2>&1 | tee -i {log:q}"
 
 
 use rule train as best with:

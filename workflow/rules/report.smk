@@ -24,5 +24,6 @@ rule report:
     message:
         "write {output}"
     shell:
-        "python scripts/report.py --output {output:q} --experiment-file={input.experiment:q}"
+        f"python {SCRIPTS}/report.py"
+        " --output {output:q} --experiment-file={input.experiment:q}"
         " --summary {input.summary:q} {params.search:q} {params.folders:q} 2>&1 | tee -i {log:q}"

@@ -45,7 +45,8 @@ rule train:
         "train {wildcards.run} {wildcards.job} on {resources.tasks} ranks"
     shell:
         f"{KEEP_LOG}"
-        "python scripts/train.py --launcher={resources.mpi:q}{resources.launcher:q} --minutes {resources.runtime:q}"
+        f"python {SCRIPTS}/train.py"
+        " --launcher={resources.mpi:q}{resources.launcher:q} --minutes {resources.runtime:q}"
         " --attempt {resources.attempt:q} --on-preemption {resources.on_preemption:q}"
         " --config {params.config:q} --manifest {input.manifest:q} --folder {params.folder:q} {params.options}"
         " 2>&1 | tee -ia {log:q}"

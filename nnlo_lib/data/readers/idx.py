@@ -159,7 +159,7 @@ def _find(folder: Path, prefix: str, content: str, usual: str) -> IdxFile:
             + (
                 f"rename the file with this content: {', '.join(others)}"
                 if others
-                else "fetch it with scripts/fetch.py"
+                else "fetch it with `nnlo task fetch`"
             )
         )
     if len(found) > 1:

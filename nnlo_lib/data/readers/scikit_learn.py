@@ -26,7 +26,7 @@ def read_digits(folder: Path, shard_size: int) -> DatasetContents:
     path = find_plain_or_gzip(folder, "digits.csv.gz")
     if path is None:
         raise UserError(
-            f"{folder / 'digits.csv.gz'}: file not found; fetch it: python scripts/fetch.py --dataset digits"
+            f"{folder / 'digits.csv.gz'}: file not found; fetch it: nnlo task fetch --dataset digits"
         )
     rows = _rows(path)
     features, labels = rows[:, :PIXELS].reshape(-1, 1, 8, 8), rows[:, PIXELS].astype(np.int64)
@@ -81,9 +81,7 @@ def read_diabetes(folder: Path, shard_size: int) -> DatasetContents:
 def _table(folder: Path, name: str, columns: int) -> Array:
     path = find_plain_or_gzip(folder, name)
     if path is None:
-        raise UserError(
-            f"{folder / name}: file not found; fetch it: python scripts/fetch.py --dataset diabetes"
-        )
+        raise UserError(f"{folder / name}: file not found; fetch it: nnlo task fetch --dataset diabetes")
     with open_decompressed(path) as stream:
         try:
             table = np.loadtxt(stream, dtype=np.float32, ndmin=2)

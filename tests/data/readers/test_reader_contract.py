@@ -109,7 +109,7 @@ CASES = {
     "npy": Case("arrays", npy, (4,), "u1", "x.npy", "file 'x.npy y.npy' not found", {"train": "x.npy y.npy"}),
     "idx": Case(
         "idx", idx, (1, 5, 4), "u1", "train-images-idx3-ubyte.gz",
-        r"train-images-idx3-ubyte\.gz: file not found; .*scripts/fetch\.py",
+        r"train-images-idx3-ubyte\.gz: file not found; .*nnlo task fetch",
     ),
     "binary cifar": Case("cifar", cifar_100, (3, 32, 32), "u1", "train.bin", r"expected data_batch_1\.bin"),
     "pickled cifar": Case("cifar", cifar_10, (3, 32, 32), "u1", "data_batch_2", r"expected data_batch_1\.bin"),
@@ -123,7 +123,7 @@ CASES = {
     ),
     "texts": Case("texts", texts, (8,), "i4", "", "no folders train and test", {"words": 9, "length": 8}),
     "digits": Case(
-        "digits", of_catalog("digits"), (1, 8, 8), "u1", "digits.csv.gz", r"scripts/fetch\.py --dataset digits"
+        "digits", of_catalog("digits"), (1, 8, 8), "u1", "digits.csv.gz", r"nnlo task fetch --dataset digits"
     ),
     "diabetes": Case(
         "diabetes", of_catalog("diabetes"), (10,), "f4", "diabetes_data_raw.csv.gz", r"diabetes_data_raw\.csv\.gz"

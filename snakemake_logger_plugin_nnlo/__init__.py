@@ -1,0 +1,113 @@
+"""Snakemake's logger `nnlo`: a line when trainings start, a line when a job ends, with its result and the time left.
+
+`nnlo all` uses it, and `snakemake --logger nnlo` may. Snakemake's own log stays in .snakemake/log.
+"""
+
+import json
+import sys
+import time
+from collections import Counter
+from logging import WARNING, LogRecord
+from pathlib import Path
+from typing import Any
+
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from nnlo_lib.core.text_format import duration_text, number
+
+# Rules whose jobs may take hours: they are also named when they start.
+LONG_RULES = ("train", "train_single", "best", "fold_task")
+
+
+class LogHandler(LogHandlerBase):
+    """Prints the lines to stderr."""
+
+    writes_to_stream = True  # in place of Snakemake's own lines
+    writes_to_file = False
+    has_filter = True
+    has_formatter = True
+    needs_rulegraph = False
+
+    def __post_init__(self) -> None:
+        self._jobs: dict[int, Any] = {}  # records of JOB_INFO by the number of the job
+        self._starts: dict[int, float] = {}
+        self._seconds: dict[str, list[float]] = {}  # of the jobs that ended, by rule
+        self._left: Counter[str] = Counter()  # planned jobs, by rule
+
+    def emit(self, record: LogRecord) -> None:
+        """Print the line of a record, if it has one."""
+        if text := self._text(record):
+            print(text, file=sys.stderr, flush=True)
+
+    def _text(self, record: Any) -> str:
+        match getattr(record, "event", None):
+            case LogEvent.RUN_INFO:
+                self._left = Counter({rule: count for rule, count in record.stats.items() if rule != "total"})
+                return ""
+            case LogEvent.JOB_INFO:
+                return self._started(record)
+            case LogEvent.JOB_FINISHED:
+                return self._finished(record.job_id)
+            case LogEvent.JOB_ERROR:
+                return (
+                    f"{_clock()}  failed: {_title(self._jobs.get(record.jobid, record))}{_log_files(record)}"
+                )
+            case LogEvent.ERROR:
+                return str(record.getMessage())
+            case None if record.levelno >= WARNING or record.getMessage().startswith("Nothing to be done"):
+                return str(record.getMessage()).splitlines()[0]
+        return ""
+
+    def _started(self, job: Any) -> str:
+        self._jobs[job.jobid] = job
+        self._starts[job.jobid] = time.monotonic()
+        return f"{_clock()}  started: {_title(job)}" if job.rule_name in LONG_RULES else ""
+
+    def _finished(self, number_: int) -> str:
+        job = self._jobs.get(number_)
+        if job is None or not (job.output or job.log):  # a target without a command
+            return ""
+        seconds = time.monotonic() - self._starts[number_]
+        self._seconds.setdefault(job.rule_name, []).append(seconds)
+        self._left[job.rule_name] -= 1
+        parts = [_title(job), _result(job), f"{number(seconds, 2)} s", self._time_left()]
+        return f"{_clock()}  {'  '.join(filter(None, parts))}"
+
+    def _time_left(self) -> str:
+        """Return the estimated time to the end: the planned jobs take as long as those of the same rule did."""
+        means = {rule: sum(each) / len(each) for rule, each in self._seconds.items()}
+        left = sum(count * means.get(rule, 0.0) for rule, count in self._left.items() if count > 0)
+        # Nothing is known before the first training has ended.
+        if not left or any(
+            count > 0 and rule in LONG_RULES and rule not in means for rule, count in self._left.items()
+        ):
+            return ""
+        done = sum(
+            map(sum, self._seconds.values())
+        )  # more than the time that passed, if jobs ran side by side
+        return f"about {duration_text((time.monotonic() - min(self._starts.values())) * left / done)} left"
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")
+
+
+def _title(job: Any) -> str:
+    return str(getattr(job, "rule_msg", None) or getattr(job, "rule_name", "job"))
+
+
+def _log_files(record: Any) -> str:
+    files = ", ".join(map(str, getattr(record, "log", None) or ()))
+    return f" (log: {files})" if files else ""
+
+
+def _result(job: Any) -> str:
+    """Return the metrics of an evaluation, or the last validation of a fold task, from the job's first file."""
+    if not job.rule_name.startswith(("evaluate", "fold_task")):
+        return ""
+    found = json.loads(Path(job.output[0].removesuffix(" (update)")).read_text())
+    if "rows" in found:
+        found = {name: value for name, value in found["rows"][-1].items() if name.startswith("val_")}
+    figures = {name: value for name, value in found.items() if isinstance(value, float)}
+    return ", ".join(f"{name} {number(value)}" for name, value in sorted(figures.items()))

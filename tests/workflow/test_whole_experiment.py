@@ -1,0 +1,141 @@
+"""`nnlo init` and `nnlo all` need no clone: an experiment runs from its file to its page in any folder."""
+
+import logging
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from helpers.repository_copy import REPOSITORY, environment
+
+import snakemake_logger_plugin_nnlo
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.workflow import whole_experiment
+from nnlo_lib.workflow.plan import the_experiment_file
+from nnlo_lib.workflow.whole_experiment import run_experiment, write_folder
+from snakemake_logger_plugin_nnlo import LogHandler
+
+SHORT = {"runs": {"alone": {"parallel": {"ranks": 1}}}, "train": {"epochs": 1}}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Return the environment of a shell in which NNLO is installed from its wheel, and nothing of the clone is found."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder]
+    subprocess.run([*build, REPOSITORY], check=True, capture_output=True)
+    [archive] = folder.glob("nnlo-*.whl")
+    zipfile.ZipFile(archive).extractall(folder / "site")
+    return environment() | {"PYTHONPATH": str(folder / "site")}
+
+
+@pytest.mark.real
+@pytest.mark.snakemake
+def test_the_wheel_alone_runs_an_experiment_in_an_empty_folder(wheel, tmp_path):
+    def nnlo(*arguments):
+        command = [sys.executable, "-m", "nnlo_lib.cli", *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=wheel, capture_output=True, text=True, check=False)
+
+    assert nnlo("init").returncode == 0
+    file = tmp_path / "config/config.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | SHORT))
+    done = nnlo("all", "config/config.yaml")
+    assert done.returncode == 0, done.stderr
+    results = tmp_path / "results/quickstart"
+    assert "<html" in (results / "report.html").read_text()
+    [evaluation] = [line for line in done.stderr.splitlines() if "evaluate alone seed-0" in line]
+    assert "accuracy 0." in evaluation
+    assert "test accuracy" in done.stdout
+    assert done.stdout.endswith("results/quickstart/report.html\n")
+    assert str(REPOSITORY) not in done.stderr + "".join(
+        path.read_text() for path in tmp_path.rglob("logs/**/*.log")
+    )
+    assert "Nothing to be done" in nnlo("all", "config/config.yaml").stderr
+
+
+def test_a_new_folder_holds_an_experiment_a_snakefile_and_the_profiles(tmp_path):
+    written = {str(path.relative_to(tmp_path)) for path in write_folder(tmp_path)}
+    profiles = {f"{name}/config.yaml" for name in ("local", "slurm", "lsf")}
+    assert written == {"config/config.yaml", "Snakefile"} | profiles
+    assert (tmp_path / "slurm/config.yaml").read_text() == (REPOSITORY / "slurm/config.yaml").read_text()
+    assert load_experiment(tmp_path / "config/config.yaml").name == "quickstart"
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"Snakefile.*would be overwritten; pass a new folder"):
+        write_folder(tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_what_snakemake_would_merge_is_refused():
+    assert the_experiment_file([], {}) == "config/config.yaml"
+    assert the_experiment_file([Path("a.yaml")], {}) == "a.yaml"
+    with pytest.raises(UserError, match=r"one experiment at a time, not 2 \(a.yaml, b.yaml\)"):
+        the_experiment_file([Path("a.yaml"), Path("b.yaml")], {})
+    with pytest.raises(UserError, match="--config train: settings are read from the experiment file"):
+        the_experiment_file(["a.yaml"], {"train": {"epochs": 3}})
+
+
+def test_a_profile_is_a_folder_here_or_of_the_user_or_of_nnlo(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        whole_experiment.subprocess, "Popen", lambda command, **_: calls.append(command) or 1 / 0
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    experiment = load_experiment(REPOSITORY / "config/config.yaml")
+
+    def used(name):
+        with pytest.raises(ZeroDivisionError):
+            run_experiment(experiment, "e.yaml", name, ["--jobs", "3"])
+        assert calls[-1][-2:] == ["--jobs", "3"]
+        return calls[-1][calls[-1].index("--profile") + 1]
+
+    assert used("slurm") == str(REPOSITORY / "profiles/slurm")
+    for place in (tmp_path / "home/.config/snakemake/slurm", tmp_path / "slurm"):
+        place.mkdir(parents=True)
+        (place / "config.v8+.yaml").touch()
+        assert Path(used("slurm")).resolve() == place
+    with pytest.raises(
+        UserError,
+        match=r"--profile: slrum is neither a folder with config\.yaml nor one of local, lsf, slurm",
+    ):
+        run_experiment(experiment, "e.yaml", "slrum", [])
+
+
+def test_the_log_has_a_line_for_each_job_with_the_time_left(tmp_path, monkeypatch, capsys):
+    """Two trainings of 100 s one after the other, then 10 s each for their evaluations."""
+    now = [0.0]
+    monkeypatch.setattr(snakemake_logger_plugin_nnlo.time, "monotonic", lambda: now[0])
+    handler = LogHandler(None, None)
+
+    def event(seconds=0.0, **fields):
+        now[0] += seconds
+        handler.emit(logging.makeLogRecord({"levelno": logging.INFO, "msg": ""} | fields))
+        return capsys.readouterr().err[len("00:00:00  ") :].rstrip()
+
+    def start(number, rule, *outputs):
+        return event(
+            event="job_info",
+            jobid=number,
+            rule_name=rule,
+            rule_msg=f"{rule} {number}",
+            output=outputs,
+            log=["a.log"],
+        )
+
+    (tmp_path / "evaluation.json").write_text(
+        '{"split": "test", "samples": 355, "accuracy": 0.875, "loss": 0.5}'
+    )
+    assert event(event="run_info", stats={"train": 2, "evaluate": 2, "total": 4}) == ""
+    assert start(1, "train", "model.safetensors") == "started: train 1"
+    assert event(100, event="job_finished", job_id=1) == "train 1  100 s  about 100 s left"
+    assert start(2, "evaluate", str(tmp_path / "evaluation.json")) == ""
+    assert (
+        event(10, event="job_finished", job_id=2)
+        == "evaluate 2  accuracy 0.8750, loss 0.5000  10 s  about 110 s left"
+    )
+    assert start(3, "train", "model.safetensors") == "started: train 3"
+    assert event(50, event="job_error", jobid=3, log=["a.log"]) == "failed: train 3 (log: a.log)"
+    assert event(levelno=logging.WARNING, msg="x" * 10 + "0123\nmore") == "0123", "a warning has no time"
