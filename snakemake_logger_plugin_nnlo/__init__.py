@@ -14,6 +14,7 @@ from typing import Any
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from nnlo_lib.core.errors import EXIT_STOPPED
 from nnlo_lib.core.text_format import duration_text, number
 
 # Rules whose jobs may take hours: they are also named when they start.
@@ -33,6 +34,7 @@ class LogHandler(LogHandlerBase):
         self._jobs: dict[int, Any] = {}  # records of JOB_INFO by the number of the job
         self._starts: dict[int, float] = {}
         self._seconds: dict[str, list[float]] = {}  # of the jobs that ended, by rule
+        self._is_stopped = False  # the job that failed last was stopped and has saved
         self._left: Counter[str] = Counter()  # planned jobs, by rule
 
     def emit(self, record: LogRecord) -> None:
@@ -50,11 +52,14 @@ class LogHandler(LogHandlerBase):
             case LogEvent.JOB_FINISHED:
                 return self._finished(record.job_id)
             case LogEvent.JOB_ERROR:
-                return (
-                    f"{_clock()}  failed: {_title(self._jobs.get(record.jobid, record))}{_log_files(record)}"
-                )
-            case LogEvent.ERROR:
-                return str(record.getMessage())
+                ending = "stopped" if self._is_stopped else "failed"
+                return f"{_clock()}  {ending}: {_title(self._jobs.get(record.jobid, record))}{_log_files(record)}"
+            # The command of a job, which the job's own line follows.
+            case LogEvent.ERROR if "CalledProcessError" in (text := record.getMessage()):
+                self._is_stopped = f"exit status {EXIT_STOPPED}." in text
+                return ""
+            case LogEvent.ERROR if "At least one job did not complete" not in text:
+                return str(text)
             case None if record.levelno >= WARNING or record.getMessage().startswith("Nothing to be done"):
                 return str(record.getMessage()).splitlines()[0]
         return ""

@@ -9,7 +9,7 @@ from nnlo_lib.checkpoint.checkpoint_manifest import refuse_other_formats
 from nnlo_lib.config import JobSpec, Run
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
-from nnlo_lib.report.sections.attempts import read_failed_job
+from nnlo_lib.report.sections.attempts import NOT_STARTED, read_failed_job
 from nnlo_lib.train.freshness import status
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
@@ -80,7 +80,10 @@ def describe_failures(unfinished: list[str], page: str) -> str:
 
     `page` is the path of the page that shows the finished jobs; it is empty if there is none.
     """
-    lines = [f"  {folder}: {read_failed_job(Path(folder)).cause}" for folder in unfinished]
+    causes = {folder: read_failed_job(Path(folder)).cause for folder in unfinished}
+    if set(causes.values()) <= {"preempted", NOT_STARTED}:
+        return f"nnlo: trainings that were stopped or not started: {len(causes)}; the same command resumes"
+    lines = [f"  {folder}: {cause}" for folder, cause in causes.items()]
     shown = f"; {page} shows the others" if page else ""
     advice = "to train them, correct the cause and run the same command again"
     return "\n".join([f"nnlo: error: trainings without results: {len(unfinished)}{shown}; {advice}", *lines])

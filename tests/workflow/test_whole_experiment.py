@@ -138,4 +138,7 @@ def test_the_log_has_a_line_for_each_job_with_the_time_left(tmp_path, monkeypatc
     )
     assert start(3, "train", "model.safetensors") == "started: train 3"
     assert event(50, event="job_error", jobid=3, log=["a.log"]) == "failed: train 3 (log: a.log)"
+    command = "RuleException:\nCalledProcessError in file x, line 1: command ended with exit status 75."
+    assert event(levelno=logging.ERROR, event="error", exception="RuleException", msg=command) == ""
+    assert event(event="job_error", jobid=3, log=["a.log"]) == "stopped: train 3 (log: a.log)"
     assert event(levelno=logging.WARNING, msg="x" * 10 + "0123\nmore") == "0123", "a warning has no time"

@@ -14,6 +14,7 @@ from nnlo_lib.state.attempts import FINISHED, AttemptStatistics, read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
 
 HEADINGS = ("attempts", "end reasons", "repeated steps", "lost time", "time between attempts", "ETTR")
+NOT_STARTED = "not started"
 LAST_LINES = 20  # lines of a log on the page
 
 
@@ -173,7 +174,7 @@ def read_failed_job(folder: Path) -> FailedJob:
     if attempts and attempts[-1].reason != FINISHED:
         last = attempts[-1]
         return FailedJob(run, job, last.reason, last.error or "", last.ended, log, lines)
-    return FailedJob(run, job, "no end was recorded" if log else "not started", log=log, lines=lines)
+    return FailedJob(run, job, "no end was recorded" if log else NOT_STARTED, log=log, lines=lines)
 
 
 def _name(folder: Path) -> tuple[str, str]:
