@@ -43,6 +43,7 @@ class LogHandler(LogHandlerBase):
             print(text, file=sys.stderr, flush=True)
 
     def _text(self, record: Any) -> str:
+        text = str(record.getMessage())
         match getattr(record, "event", None):
             case LogEvent.RUN_INFO:
                 self._left = Counter({rule: count for rule, count in record.stats.items() if rule != "total"})
@@ -55,13 +56,13 @@ class LogHandler(LogHandlerBase):
                 ending = "stopped" if self._is_stopped else "failed"
                 return f"{_clock()}  {ending}: {_title(self._jobs.get(record.jobid, record))}{_log_files(record)}"
             # The command of a job, which the job's own line follows.
-            case LogEvent.ERROR if "CalledProcessError" in (text := record.getMessage()):
+            case LogEvent.ERROR if "CalledProcessError" in text:
                 self._is_stopped = f"exit status {EXIT_STOPPED}." in text
                 return ""
             case LogEvent.ERROR if "At least one job did not complete" not in text:
-                return str(text)
-            case None if record.levelno >= WARNING or record.getMessage().startswith("Nothing to be done"):
-                return str(record.getMessage()).splitlines()[0]
+                return text
+            case None if record.levelno >= WARNING or text.startswith("Nothing to be done"):
+                return text.splitlines()[0]
         return ""
 
     def _started(self, job: Any) -> str:
