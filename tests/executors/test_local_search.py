@@ -48,7 +48,7 @@ CAUSES = {1: "layer three is too wide", 2: "RuntimeError: Expected target size [
 def nnlo_search(folder, *options):
     """Run `nnlo search` on processes of the fork server."""
     done = subprocess.run(
-        [str(fork_server.programs() / "nnlo"), "search", "t.yaml", *options], cwd=folder, env=environment(),
+        [*fork_server.nnlo(), "search", "t.yaml", *options], cwd=folder, env=environment(),
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -42,8 +42,8 @@ class Training:
 
     @property
     def command(self) -> list[str]:
-        nnlo = fork_server.programs() / "nnlo" if self.forked else Path(sys.executable).with_name("nnlo")
-        return [str(nnlo), "run", "t.yaml"]
+        nnlo = fork_server.nnlo() if self.forked else [str(Path(sys.executable).with_name("nnlo"))]
+        return [*nnlo, "run", "t.yaml"]
 
     def start(self, *options: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(

@@ -38,7 +38,7 @@ JOB = "results/mine/b/seed-7/fold-1"
 def train(folder: Path, *arguments: str) -> None:
     """Run the command in a process, because modules of the user are imported by their names."""
     done = subprocess.run(
-        [fork_server.programs() / "nnlo", *arguments], cwd=folder, env=environment(), capture_output=True, text=True,
+        [*fork_server.nnlo(), *arguments], cwd=folder, env=environment(), capture_output=True, text=True,
         timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -163,7 +163,7 @@ def faults(found, seed):
 @pytest.mark.parametrize("name", CASES)
 def test_every_algorithm_comes_back_after_one_fault_after_another(tmp_path, monkeypatch, manifest, name):
     """The ranks are forked from a process with all imports done; imports take most of the time of an attempt."""
-    monkeypatch.setattr(sys, "executable", str(fork_server.programs() / "python"))
+    monkeypatch.setattr(sys, "executable", fork_server.python())
     whole, parts = (job(tmp_path / folder, manifest, *CASES[name]) for folder in ("whole", "parts"))
 
     def attempt(training, *injected):

@@ -41,7 +41,7 @@ def trained(folder, monkeypatch) -> Callable[..., dict[str, float]]:
 
     def last(words: str, *changes: str, command: str = "run") -> dict[str, float]:
         Path("imported.yaml").write_text(import_experiment([words]).text)
-        nnlo = [str(fork_server.programs() / "nnlo"), command, "imported.yaml"]
+        nnlo = [*fork_server.nnlo(), command, "imported.yaml"]
         options = [word for change in (*SHORT, *changes) for word in ("--set", change)]
         done = subprocess.run(
             [*nnlo, *options], env=environment(), capture_output=True, text=True, timeout=800, check=False

@@ -1,0 +1,58 @@
+"""Stands in for `python`: a fork of the fork server runs the program, so that nothing is imported again.
+
+The fork gets the arguments, environment, working directory and open files of this process, which forwards signals to it
+and exits with its status. The fork is killed if this process is killed. fork_server.py makes a program of this file by
+adding a first and a last line; it is short, and imports only built-in modules, because it starts with each process.
+"""
+
+import _signal as signal
+import _socket
+import marshal
+import os
+import sys
+
+PACKAGE = "nnlo_lib."  # prefix of the modules that run in forks
+FORWARDED = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGQUIT]
+
+
+def run_in_fork(address: str, python: str, scripts: str) -> None:
+    """Run the program of the command line in a fork and exit with its status.
+
+    Args:
+        address: path of the fork server's socket.
+        python: interpreter that replaces this process if the program is another one, or if no server answers.
+        scripts: folder whose scripts run in forks, as modules of PACKAGE do.
+    """
+    words = sys.argv[1:]
+    is_module = words[:1] == ["-m"] and words[1].startswith(PACKAGE)
+    if not is_module and os.path.dirname("".join(words[:1])) != scripts:
+        os.execv(python, [python, *words])
+    server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        server.connect(address)
+    except OSError:  # not ready yet
+        os.execv(python, [python, *words])
+    _send(server, (words[is_module:], os.getcwd(), dict(os.environ)))
+    for number in FORWARDED:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: server.send(bytes([number])))
+    # Without a status, the server has ended, and its forks with it.
+    status = server.recv(4) or (-signal.SIGKILL).to_bytes(4, "little", signed=True)
+    _exit(int.from_bytes(status, "little", signed=True))
+
+
+def _send(server: _socket.socket, request: tuple[list[str], str, dict[str, str]]) -> None:
+    text = marshal.dumps(request)
+    files = [0, 1, 2, *([int(os.environ["PMI_FD"])] if "PMI_FD" in os.environ else [])]  # PMI_FD: to mpiexec
+    packed = b"".join(file.to_bytes(4, sys.byteorder) for file in files)
+    server.sendmsg([len(text).to_bytes(8, "little")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed)])
+    server.sendall(text)
+
+
+def _exit(status: int) -> None:
+    """Exit with the status of the fork, or by the same signal."""
+    if status < 0:
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)

@@ -1,0 +1,245 @@
+"""The fork server: a process that has imported the modules of a workflow's jobs, and forks one process per request.
+
+Imports take seconds per process, which is most of the time of a small experiment: a training on two ranks starts its script, its
+ranks and its evaluation. Only for jobs of this machine without GPUs, because CUDA does not survive a fork.
+"""
+
+import ctypes
+import fcntl
+import gc
+import importlib
+import marshal
+import os
+import random
+import runpy
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnlo_lib.config import Experiment
+from nnlo_lib.core.installation import SCRIPTS
+from nnlo_lib.workflow import fork_client
+
+# Programs that the launcher looks for in the folder of its interpreter.
+LAUNCHERS = ("mpiexec", "hydra_pmi_proxy")
+IMPORTED = [
+    "torch", "torch._dynamo", "h5py", "sklearn.datasets", "mpi4py", "nnlo_lib.train.rank",
+    "nnlo_lib.train.evaluation.evaluate", "nnlo_lib.comm.simulated.communicator", "nnlo_lib.workflow.single_run",
+    "nnlo_lib.experiment.load", "nnlo_lib.commands.run", "nnlo_lib.commands.results", "nnlo_lib.commands.task",
+    "nnlo_lib.executors.trial_job", "nnlo_lib.report.page",
+]  # fmt: skip
+HIGH = 500  # a fork has no open file descriptors from this number on
+PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+_started: list["subprocess.Popen[bytes]"] = []  # their stdin is closed when this process ends
+
+
+def can_fork(experiment: Experiment) -> bool:
+    """Return False if jobs use GPUs, or a container, whose processes are not of this machine's Python, or NNLO_NO_FORK is set."""
+    runs = experiment.variants.values()
+    plain = all(not run.parallel.gpus_per_rank and not run.resources.container for run in runs)
+    return plain and not os.environ.get("NNLO_NO_FORK")
+
+
+def start_fork_server(modules: Sequence[str] = IMPORTED, scripts: Path = SCRIPTS) -> Path:
+    """Start the fork server, which ends with this process and the last fork; return the folder of its `python`.
+
+    Until the server has imported its modules, and after its end, this `python` is the interpreter of this process.
+
+    Args:
+        modules: what the server imports before its first fork.
+        scripts: folder whose scripts run in forks, beside the modules of nnlo_lib.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="nnlo-fork-"))  # only this user may enter it, and so connect
+    address, python = folder / "socket", folder / "python"
+    last = f"\nrun_in_fork({str(address)!r}, {sys.executable!r}, {str(scripts)!r})\n"
+    python.write_text(f"#!{sys.executable} -ISE\n{Path(fork_client.__file__).read_text()}{last}")
+    python.chmod(0o755)
+    for name in LAUNCHERS:
+        if (program := Path(sys.executable).with_name(name)).exists():
+            (folder / name).symlink_to(program)
+    # A session of its own: Ctrl-C reaches the forks through their clients, as a signal to any other process does.
+    server = subprocess.Popen(
+        [sys.executable, "-P", "-m", __name__, str(address), str(python), *modules],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    _started.append(server)
+    return folder
+
+
+@dataclass(frozen=True)
+class ForkRequest:
+    """Request of a client.
+
+    Attributes:
+        words: module or script, and its arguments.
+        folder: working directory.
+        files: descriptors of stdin, stdout and stderr, then of a rank's PMI connection to mpiexec.
+    """
+
+    words: list[str]
+    folder: str
+    environment: dict[str, str]
+    files: list[int]
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A forked process, its pidfd `handle`, readable after the process ends, and the connection to its client."""
+
+    pid: int
+    handle: int
+    client: socket.socket
+
+
+class ForkServer:
+    """Forks on request, forwards signals to forks and sends their exit statuses to the clients.
+
+    Args:
+        door: socket on which clients connect.
+        owner: descriptor that becomes readable when the process that started the server has ended.
+    """
+
+    def __init__(self, door: socket.socket, owner: int) -> None:
+        self._door, self._owner, self._is_owned = door, owner, True
+        self._forks: dict[int, Fork] = {}  # by handle and by descriptor of the client's connection
+        self._poll = select.poll()
+        self._poll.register(door, select.POLLIN)
+        self._poll.register(owner, select.POLLIN)
+
+    def serve(self) -> ForkRequest | None:
+        """Return the request in a fork; return None in the server after its owner and its forks have ended."""
+        while self._is_owned or self._forks:
+            for file, _ in self._poll.poll():
+                if file == self._owner:
+                    self._is_owned = False
+                    self._poll.unregister(file)
+                elif file == self._door.fileno():
+                    if request := self._answer():
+                        return request
+                elif fork := self._forks.get(file):
+                    self._bury(fork) if file == fork.handle else self._forward(fork)
+        return None
+
+    def _answer(self) -> ForkRequest | None:
+        client = self._door.accept()[0]
+        try:
+            request = _received(client)
+        except (OSError, EOFError):  # the client was killed before it sent the whole request
+            client.close()
+            return None
+        if not (pid := os.fork()):
+            return request
+        for file in request.files:
+            os.close(file)
+        fork = Fork(pid, os.pidfd_open(pid), client)
+        for file in (fork.handle, client.fileno()):
+            self._forks[file] = fork
+            self._poll.register(file, select.POLLIN)
+        return None
+
+    def _forward(self, fork: Fork) -> None:
+        """Forward the signals that the client received; kill the fork if its client has ended."""
+        with suppress(ConnectionError):
+            if numbers := fork.client.recv(64):
+                for number in numbers:
+                    os.kill(fork.pid, number)  # the system does not reuse the pid before `waitpid`
+                return
+        self._forget(fork.client.fileno())
+        os.kill(fork.pid, signal.SIGKILL)
+
+    def _bury(self, fork: Fork) -> None:
+        status = os.waitstatus_to_exitcode(os.waitpid(fork.pid, 0)[1])
+        self._forget(fork.handle)
+        os.close(fork.handle)
+        if fork.client.fileno() in self._forks:
+            self._forget(fork.client.fileno())
+        with suppress(OSError):
+            fork.client.sendall(status.to_bytes(4, "little", signed=True))
+        fork.client.close()
+
+    def _forget(self, file: int) -> None:
+        self._poll.unregister(file)
+        del self._forks[file]
+
+
+def _received(client: socket.socket) -> ForkRequest:
+    size, files, _, _ = socket.recv_fds(client, 8, 4)
+    if not size:
+        raise EOFError
+    with client.makefile("rb") as stream:
+        words, folder, environment = marshal.loads(stream.read(int.from_bytes(size, "little")))
+    return ForkRequest(words, folder, environment, files)
+
+
+def _become(request: ForkRequest, python: str) -> None:
+    """Give a fork the files, folder, environment and arguments of its client, before its program runs."""
+    # Without the server, no signal would reach the fork.
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _take_files(request)
+    os.chdir(request.folder)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    sys.executable, sys.argv = python, list(request.words)
+    sys.path[:0] = list(filter(None, request.environment.get("PYTHONPATH", "").split(":")))
+    random.seed()
+    importlib.import_module("numpy").random.seed()
+    if threads := os.environ.get("OMP_NUM_THREADS"):  # read when the libraries were loaded
+        importlib.import_module("threadpoolctl").threadpool_limits(int(threads))
+        importlib.import_module("torch").set_num_threads(int(threads))
+
+
+def _take_files(request: ForkRequest) -> None:
+    """Duplicate the client's descriptors to the numbers they have in the client, and close all others."""
+    high = [fcntl.fcntl(file, fcntl.F_DUPFD, HIGH) for file in request.files]
+    os.closerange(3, HIGH)
+    mpiexec = [int(request.environment["PMI_FD"])] if "PMI_FD" in request.environment else []
+    for file, number in zip(high, [0, 1, 2, *mpiexec], strict=True):
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdin, sys.stdout, sys.stderr = open(0, closefd=False), _writer(1), _writer(2)  # noqa: SIM115
+
+
+def _writer(number: int) -> object:
+    stream = open(number, "w", closefd=False)  # noqa: SIM115
+    stream.reconfigure(line_buffering=number == 2 or stream.isatty())
+    return stream
+
+
+def serve(address: str, modules: Sequence[str]) -> ForkRequest | None:
+    """Import the modules and run the fork server; return the request in a fork, None in the server."""
+    for module in modules:
+        importlib.import_module(module)
+    assert "mpi4py.MPI" not in sys.modules, "MPI would not connect what was forked"
+    gc.freeze()  # a collection would write to, and so copy, all memory that the processes share
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(f"{address}.part")
+        door.listen(100)
+        os.rename(f"{address}.part", address)  # a client that finds the socket can connect
+        request = ForkServer(door, sys.stdin.fileno()).serve()
+    if request is None:
+        shutil.rmtree(Path(address).parent)
+    return request
+
+
+def run(program: str) -> None:
+    """Run a script, or a module as `python -m` does."""
+    if program.endswith(".py"):
+        runpy.run_path(program, run_name="__main__")
+        return
+    sys.path.insert(0, "")
+    sys.modules.pop(program, None)  # the fork server has already imported the module under this name
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__" and (request := serve(sys.argv[1], sys.argv[3:])):
+    _become(request, sys.argv[2])
+    run(request.words[0])

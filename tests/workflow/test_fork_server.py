@@ -1,0 +1,124 @@
+"""A program of the fork server behaves as one of the interpreter: arguments, files, signals, status, and nothing left behind."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+
+import psutil
+import pytest
+from helpers.repository_copy import environment
+from helpers.training_process import wait
+
+from nnlo_lib.experiment.load import experiment_from_settings
+from nnlo_lib.workflow.fork_server import can_fork, start_fork_server
+
+pytestmark = pytest.mark.processes
+SCRIPT = """
+import os, signal, sys
+
+def stop(number, _):
+    print("signal", number, flush=True)
+    sys.exit(7)
+
+signal.signal(signal.SIGTERM, stop)
+print("imported" if "colorsys" in sys.modules else "not imported", os.getppid(), os.getcwd(), os.environ["MARK"], *sys.argv[1:], flush=True)
+print(sys.stdin.readline(), file=sys.stderr, flush=True)
+if "wait" in sys.argv:
+    signal.pause()
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Return the `python` of a server that has imported colorsys, and a script that it runs in forks."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+    folder = start_fork_server(["colorsys"], tmp_path)
+    wait("the socket", lambda: (folder / "socket").exists())
+    return [str(folder / "python"), str(script)]
+
+
+def start(program, *words, **options):
+    settings = {"env": environment() | {"MARK": "x y"}, "text": True}
+    return subprocess.Popen([*program, *words], stdin=-1, stdout=-1, stderr=-1, **settings | options)
+
+
+def test_a_fork_has_arguments_files_folder_environment_and_status_of_its_client(program, tmp_path):
+    process = start(program, "a b", "'c'", cwd=tmp_path)
+    said, errors = process.communicate("a line\n")
+    kind, _, rest = said.split(" ", 2)
+    assert (kind, rest) == ("imported", f"{tmp_path} x y a b 'c'\n")
+    assert (errors, process.returncode) == ("a line\n\n", 3)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 7), (signal.SIGUSR1, -signal.SIGUSR1)])
+def test_signals_reach_the_fork_and_its_end_is_the_clients(program, number, status):
+    process = start(program, "wait")
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stdout.readline().startswith("imported")
+    assert process.stderr.readline() == "\n"
+    process.send_signal(number)
+    said, _ = process.communicate()
+    assert (said, process.returncode) == (f"signal {number:d}\n" if status > 0 else "", status)
+
+
+def test_a_killed_client_takes_its_fork_along(program):
+    process = start(program, "wait")
+    server = psutil.Process(int(process.stdout.readline().split()[1]))
+    [fork] = server.children()
+    process.kill()
+    wait("the end of the fork", lambda: not fork.is_running() or fork.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_without_a_server_the_program_runs_in_the_interpreter(program):
+    process = start(program)
+    server = psutil.Process(int(process.stdout.readline().split()[1]))
+    server.kill()
+    process.communicate("\n")
+    assert process.returncode == -signal.SIGKILL, "the fork ended with its server"
+    said, _ = (process := start(program, "alone")).communicate("\n")
+    assert said.startswith("not imported")
+    assert process.returncode == 3
+
+
+def test_the_server_outlives_its_owner_until_the_last_fork_has_ended(tmp_path):
+    """The owner is killed, as Snakemake by an administrator; its training continues, as it does without forks."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    code = (
+        "import time; from pathlib import Path; from nnlo_lib.workflow.fork_server import start_fork_server\n"
+        f"print(start_fork_server(['colorsys'], Path({str(tmp_path)!r})), flush=True); time.sleep(900)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    folder = owner.stdout.readline().strip()
+    wait("the socket", lambda: os.path.exists(f"{folder}/socket"))
+    process = start([f"{folder}/python", str(tmp_path / "script.py")], "wait")
+    server = psutil.Process(int(process.stdout.readline().split()[1]))
+    owner.kill()
+    owner.wait()
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stderr.readline() == "\n"
+    process.terminate()
+    assert process.wait() == 7
+    wait("the end of the server", lambda: not server.is_running() and not os.path.exists(folder))
+
+
+def test_no_other_user_can_connect(program):
+    folder = os.path.dirname(program[0])
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+
+
+def test_jobs_with_gpus_or_in_a_container_do_not_fork(monkeypatch):
+    def allowed(**settings):
+        return can_fork(experiment_from_settings({"name": "t", **settings}))
+
+    assert allowed(parallel={"ranks": 2})
+    assert not allowed(parallel={"gpus_per_rank": 1})
+    assert not allowed(resources={"container": "apptainer exec nnlo.sif"})
+    monkeypatch.setenv("NNLO_NO_FORK", "1")
+    assert not allowed(parallel={"ranks": 2})
