@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: run test test-real test-all planted-defects check setup docs site clean
+.PHONY: run test test-real test-all planted-defects check setup docs site wheelhouse clean
 
 # Tests run in parallel, so each test uses one core.
 test test-real test-all planted-defects: export OMP_NUM_THREADS := 1
@@ -53,6 +53,11 @@ $(READY): requirements.lock pyproject.toml
 	pip install --quiet --disable-pip-version-check -r requirements.lock
 	pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+wheelhouse: $(READY)  ## write NNLO and all its packages as wheels, for a site without a network
+	@pip wheel --quiet --disable-pip-version-check --requirement requirements.lock --wheel-dir wheelhouse
+	@pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir wheelhouse .
+	@echo "pip install --no-index --find-links wheelhouse nnlo"
 
 clean:  ## remove results, data, logs and the site (not .venv)
 	rm -rf results data logs site .snakemake
