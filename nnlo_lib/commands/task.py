@@ -288,8 +288,11 @@ def add_search_results_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_search_results(options: argparse.Namespace) -> None:
     """Write the requested files."""
+    from nnlo_lib.config.paths import BEST_RUN
     from nnlo_lib.search.best import write_table
     from nnlo_lib.search.study.storage import load_study
+    from nnlo_lib.workflow.outcome import set_aside_results
+    from nnlo_lib.workflow.plan import Plan
     from nnlo_lib.workflow.search_plan import SearchPlan
 
     record = load_study(options.folder)
@@ -297,3 +300,5 @@ def run_search_results(options: argparse.Namespace) -> None:
         write_table(options.table, record)
     if options.best:
         SearchPlan(record.experiment, True).write_best()
+        plan = Plan.of(record.experiment, leads=False)
+        set_aside_results(plan, [job for job in plan.evaluated_jobs if job.run == BEST_RUN])

@@ -117,6 +117,11 @@ class RunPaths:
         return StatePaths(self.folder / "state")
 
     @property
+    def former(self) -> Path:
+        """Folder with the results of other settings, of this training and of those beside it."""
+        return self.folder.parent / "former"
+
+    @property
     def workflow_logs(self) -> Path:
         """Folder in which Snakemake keeps the logs of the job: logs/<experiment>/<run>/<job>/ beside results/."""
         parts = self.folder.parts

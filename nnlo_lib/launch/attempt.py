@@ -14,6 +14,7 @@ from nnlo_lib.core.errors import RESUMABLE_REASONS, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import timestamp
 from nnlo_lib.launch.attempt_recovery import correct_last_attempt, read_progress, recover_attempt
+from nnlo_lib.launch.former_results import exchange_results
 from nnlo_lib.launch.launcher import launch_ranks
 from nnlo_lib.launch.stop_request import (
     PreemptionPolicy,
@@ -78,8 +79,6 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
     if found.kind == "finished":
         logger.info(finished_note(task))
         return AttemptOutcome("finished")
-    if found.kind == "outdated":
-        logger.info(f"{found.reason}; the results are replaced")
     # The handlers come first: a signal must not kill the launcher while it acquires the lease.
     signals = SignalRecorder()
     try:
@@ -134,9 +133,10 @@ def run_attempt(
             record_attempt(log, recovered)
         correct_last_attempt(log)
         # The previous owner of the lease may also have finished the task.
-        if status(task).kind == "finished":
+        if exchange_results(task).kind == "finished":
             logger.info(finished_note(task))
             return AttemptOutcome("finished")
+        log = AttemptLog(task.state)  # of the results that are now in the folder
         # A requeued job repeats its command with the same attempt number; only the job id shows the retry.
         is_requeued = bool(context.job and log.attempts and context.job.job_id == log.attempts[-1].job)
         is_retry = options.attempt_number is not None and (options.attempt_number > 1 or is_requeued)

@@ -28,7 +28,8 @@ class Freshness:
     Attributes:
         kind: `finished`: all results, of the present settings, data and code; `outdated`: results of others; `longer`:
             results or checkpoints of more epochs or steps, which a training would replace; `resumable`: no results, but
-            a checkpoint of the task, or trials; `missing`: none of these. Damaged results are missing.
+            a checkpoint of the task, or trials; `missing`: none of these. Damaged results are missing. Checkpoints of
+            others alone are outdated, too.
         reason: why results of a training are `outdated` or `longer`, as a sentence for the user.
     """
 
@@ -50,6 +51,17 @@ def status(task: Task) -> Freshness:
         return published
     saved = _saved(task)
     return published if published.kind == "outdated" and saved.kind != "longer" else saved
+
+
+def continues(task: Task, found: Freshness) -> bool:
+    """Return True if a training of the task resumes from what its folder has; `found` is its status."""
+    if found.kind != "outdated":
+        return found.kind == "resumable"
+    finished, run = FinishedRun(task.folder), task.run
+    if not finished.paths.summary.exists() or _saved(task).kind != "resumable":
+        return False
+    # The ranks do not publish the results of another number of ranks as their own.
+    return finished.summary["ranks"] == run.parallel.ranks or finished.epochs < run.train.epochs
 
 
 def _published(task: Task) -> Freshness:
@@ -108,7 +120,7 @@ def _longer_results(finished: FinishedRun, run: Run) -> str:
 
 
 def _saved(task: Task) -> Freshness:
-    """Return `longer`, `resumable` or `missing`, from the checkpoints of a task."""
+    """Return `longer`, `resumable`, `outdated` or `missing`, from the checkpoints of a task."""
     found, epochs = Freshness("missing"), task.run.train.epochs
     if not task.manifest.exists():
         return found  # Without its data, the fingerprint of the task is unknown; its launcher checks again.
@@ -118,7 +130,9 @@ def _saved(task: Task) -> Freshness:
         except (OSError, ValueError, UserError):
             continue  # The training reports checkpoints that it cannot use.
         if saved.key != task.fingerprint:
-            continue  # The training sets checkpoints of other settings aside.
+            if found.kind == "missing":
+                found = _outdated(task, "of an unfinished training with other settings, data or files")
+            continue
         if saved.is_beyond(epochs):
             return Freshness(
                 "longer",

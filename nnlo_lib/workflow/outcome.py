@@ -2,15 +2,21 @@
 
 import json
 import os
+import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from nnlo_lib.checkpoint.checkpoint_manifest import refuse_other_formats
 from nnlo_lib.config import JobSpec, Run
+from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.launch.former_results import find_former, set_aside_outdated
 from nnlo_lib.report.sections.attempts import NOT_STARTED, read_failed_job
-from nnlo_lib.train.freshness import status
+from nnlo_lib.state.attempts import read_attempts
+from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.train.freshness import Freshness, continues, status
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 
@@ -36,6 +42,46 @@ def mark_outdated_results(plan: Plan) -> None:
             with atomic_write(stamp) as part:
                 part.write_text(str(time.time_ns()))
         os.utime(stamp, (time.time() if outdated else 0,) * 2)
+    _print_exchanges(plan, list(zip(tasks, found, strict=True)))
+
+
+def _print_exchanges(plan: Plan, found: list[tuple[Task, Freshness]]) -> None:
+    """Print which results are set aside and which are moved back before the trainings."""
+    folder = (
+        f"{ExperimentPaths(plan.experiment.name).folder}/*/{'seed-*/' * (plan.experiment.folds > 1)}former/"
+    )
+    back = [task for task, each in found if each.kind in ("missing", "outdated") and find_former(task)]
+    replaced: dict[str, list[Task]] = {}
+    for task, each in found:
+        if each.kind == "outdated" and (task in back or not continues(task, each)):
+            replaced.setdefault(each.reason.removeprefix(f"{task.folder} "), []).append(task)
+    for reason, tasks in replaced.items():
+        hours = sum(_core_hours(task) for task in tasks)
+        print(
+            f"nnlo: trainings to set aside: {len(tasks)}, {hours:.2g} core hours ({tasks[0].folder} {reason}); the earlier "
+            f"settings find them again in {folder}, which may be deleted",
+            file=sys.stderr,
+        )
+    if back:
+        print(f"nnlo: trainings to move back from {folder}, not to train again: {len(back)}", file=sys.stderr)
+
+
+def _core_hours(task: Task) -> float:
+    """Return cores times hours of all attempts in the folder of a task."""
+    run = FinishedRun(task.folder).config if task.paths.summary.exists() else task.run
+    seconds = sum(attempt.seconds for attempt in read_attempts(task.state))
+    return RunResources(run).cores * seconds / 3600
+
+
+def set_aside_results(plan: Plan, jobs: Iterable[JobSpec]) -> None:
+    """Set aside the results of jobs that Snakemake is about to delete, because they are of other settings.
+
+    The training of the job moves them back if it finds them: Snakemake would delete what is moved back earlier.
+
+    Raises UserError if a launcher holds the lease of a job.
+    """
+    for job in jobs:
+        set_aside_outdated(task_of(plan, job))
 
 
 def stamp_path(plan: Plan, job: JobSpec) -> Path:
@@ -59,12 +105,13 @@ def divide_jobs(plan: Plan) -> tuple[list[str], list[str]]:
             and paths.evaluation.exists()
             and paths.evaluation.stat().st_mtime_ns >= paths.summary.stat().st_mtime_ns
         )
-        is_finished = is_evaluated and status(_task(plan, job)).kind == "finished"
+        is_finished = is_evaluated and status(task_of(plan, job)).kind == "finished"
         (finished if is_finished else unfinished).append(str(paths.folder))
     return finished, unfinished
 
 
-def _task(plan: Plan, job: JobSpec) -> Task:
+def task_of(plan: Plan, job: JobSpec) -> Task:
+    """Return the task of an evaluated job of an experiment."""
     if job.run in plan.runs:
         return plan.task(job)
     # The best trial of a search, as the search wrote it.

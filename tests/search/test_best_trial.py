@@ -1,13 +1,17 @@
 """Results of a finished search: trials.csv, best.yaml, and the run that trains the best trial."""
 
 import csv
+import json
+from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
 import yaml
+from helpers.nnlo_command import nnlo
 from helpers.synthetic_search import MadeUp
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.report.search.study_data import StudyData
@@ -196,3 +200,23 @@ def test_trials_are_compared_on_the_same_folds_only(search):
         for fold in folds:
             result(made, trial, fold, [0.1 + fold] * 9)
     assert compare_trials(StudyData(load_study(made.folder))) == []
+
+
+def test_results_of_the_best_trial_are_set_aside_if_another_trial_becomes_the_best(search):
+    made = search().trial(point(0.09))
+    best = ExperimentPaths(made.folder.parent.name).folder / "best"
+
+    def choose(**results):
+        nnlo("task", "search-results", "--folder", str(made.folder), "--best", folder=Path.cwd())
+        config = json.loads((best / "config.json").read_text())["run"]
+        summary = dict.fromkeys(("run", "seconds", "samples_per_second", "bytes_sent", "epochs"), 1)
+        (best / "seed-0").mkdir(exist_ok=True)
+        (best / "seed-0/summary.json").write_text(
+            json.dumps(summary | {"seed": 0, "ranks": 1, "config": config})
+        )
+
+    choose()
+    before = (best / "seed-0/summary.json").read_text()
+    made.trial(point(0.01))
+    choose()
+    assert (best / "former/1-seed-0/summary.json").read_text() == before

@@ -93,15 +93,34 @@ def test_more_edits_rerun_exactly_what_depends_on_them(finished, edit):
 
 
 @pytest.mark.exhaustive
-def test_an_edited_run_is_trained_again_and_folds_validate_each_sample_once(clone):
-    common = {"name": "edited", "folds": 3}
+def test_an_edited_run_is_trained_again_and_its_former_results_return_with_its_settings(clone):
+    common, edit = {"name": "edited", "folds": 3}, ALONE | {"train": {"batch_size": 32}}
     clone.run(**common, runs={"a": ALONE, "b": ALONE})
     assert [row["fold"] for row in clone.table("edited/summary.csv")] == ["0", "1", "2"] * 2
-    said = clone.run(**common, runs={"a": ALONE, "b": ALONE | {"train": {"batch_size": 32}}})
+    jobs = clone.results("edited") / "b/seed-0"
+
+    def summaries():
+        return [(jobs / f"fold-{fold}/summary.json").read_bytes() for fold in range(3)]
+
+    first = summaries()
+    planned = clone.run("--dry-run", **common, runs={"a": ALONE, "b": edit})
+    assert "nnlo: trainings to set aside: 3, " in planned
+    assert "train.batch_size was 64 and is 32" in planned
+    assert summaries() == first
+    said = clone.run(**common, runs={"a": ALONE, "b": edit})
     assert "train b seed-0" in said
     assert "train a seed-0" not in said
-    log = (clone.results("edited") / "b/seed-0/fold-0/log.txt").read_text()
-    assert "the experiment changed since it was written" in log
+    second, page = summaries(), (clone.results("edited") / "report.html").read_bytes()
+    said = clone.run(**common, runs={"a": ALONE, "b": ALONE})
+    assert "nnlo: trainings to move back from results/edited/*/seed-*/former/, not to train again: 3" in said
+    assert (clone.results("edited") / "report.html").read_bytes() != page
+    assert summaries() == first
+    assert "Nothing to be done" in clone.run(**common, runs={"a": ALONE, "b": ALONE})
+    clone.run(**common, runs={"a": ALONE, "b": edit})
+    assert summaries() == second
+    assert [len(path.read_text().splitlines()) for path in jobs.glob("fold-*/state/attempts.jsonl")] == [
+        1
+    ] * 3
 
 
 @pytest.mark.exhaustive

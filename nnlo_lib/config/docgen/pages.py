@@ -35,8 +35,8 @@ EDIT_HEADINGS = ("effect", "`snakemake`", "`nnlo run`", "`nnlo search`, and a se
 REFUSED = "refused: all trials must have equal settings"
 EDIT_COLUMNS = {
     EditEffect.RETRAIN: (
-        "trains, evaluates and reports the runs concerned again, from step 0",
-        "trains again from step 0; an unfinished training is kept in `state/former-<n>/`",
+        "trains, evaluates and reports the runs concerned again, from step 0; sets the earlier results aside",
+        "trains again from step 0; sets the earlier results aside",
         REFUSED,
     ),
     EditEffect.RESUME: (

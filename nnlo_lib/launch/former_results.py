@@ -1,0 +1,133 @@
+"""Results that a training would replace: set aside before it starts, and moved back when their settings return.
+
+`results/t/a/seed-0/` is set aside as `results/t/a/former/<n>-seed-0/`. Files are renamed, never copied, under the lease of
+the training's folder. While files are on their way, the folder in `former/` has a suffix that names the direction; the
+next start completes the move. Must not import torch.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from nnlo_lib.config.paths import RunPaths, SearchPaths
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.state.lease import Lease
+from nnlo_lib.train.freshness import Freshness, continues, status
+from nnlo_lib.train.task import Task
+
+AWAY, BACK = ".away", ".back"  # suffixes during a move
+
+logger = get_logger(__name__)
+
+
+def find_former(task: Task) -> Path | None:
+    """Return the folder in `former/` with results of the task, else with a training that the task resumes, else None."""
+    found = {}
+    for folder in _former_folders(task.folder):
+        former = replace(task, folder=folder)
+        found[folder] = status(former)
+        if found[folder].kind == "finished":
+            return folder
+    return next((each for each in found if continues(replace(task, folder=each), found[each])), None)
+
+
+def set_aside_outdated(task: Task) -> Path | None:
+    """Set results aside which a training of the task would replace; return their new folder, or None.
+
+    Raises UserError if a launcher holds the lease of the folder.
+    """
+    # The lease would create the folder.
+    if status(task).kind != "outdated" and not _former_folders(task.folder, AWAY, BACK):
+        return None
+    lease = Lease(task.state)
+    lease.acquire(False, lambda: False)
+    try:
+        # Snakemake has planned a training, and will delete results that were moved back.
+        for moving in _former_folders(task.folder, BACK):
+            moving.rename(moving.with_suffix(AWAY))
+        _complete_moves(task.folder)
+        found = status(task)
+        return _set_aside(task.folder) if found.kind == "outdated" and not continues(task, found) else None
+    finally:
+        lease.release()
+
+
+def exchange_results(task: Task) -> Freshness:
+    """Set aside what a training of the task would replace, move back what it would repeat; return the new status.
+
+    The caller holds the lease of the folder. Trials of a search have the same settings always.
+    """
+    if SearchPaths.around(task.folder):
+        return status(task)
+    _complete_moves(task.folder)
+    found = status(task)
+    if found.kind not in ("missing", "outdated"):
+        return found
+    former = find_former(task)
+    if found.kind == "outdated" and (former or not continues(task, found)):
+        logger.info(f"{found.reason}; set aside in {_set_aside(task.folder)}")
+    if former:
+        _move_back(former, task.folder)
+        logger.info(f"{task.folder}: results of these settings were moved back from {former}")
+    return status(task)
+
+
+def _former_folders(folder: Path, *suffixes: str) -> list[Path]:
+    """Return the folders in which results of `folder` are set aside, the newest first; with suffixes, those that move."""
+    names = re.compile(rf"(\d+)-{re.escape(folder.name)}({'|'.join(suffixes)})")
+    paths = RunPaths(folder).former.glob("*")
+    found = [(int(match[1]), path) for path in paths if (match := names.fullmatch(path.name))]
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _set_aside(folder: Path) -> Path:
+    newest = next(iter(_former_folders(folder)), None)
+    number = 1 + int(newest.name.partition("-")[0]) if newest else 1
+    target = RunPaths(folder).former / f"{number}-{folder.name}"
+    target.with_name(target.name + AWAY).mkdir(parents=True, exist_ok=True)
+    _complete_moves(folder)
+    return target
+
+
+def _move_back(former: Path, folder: Path) -> None:
+    published = [path for path in former.iterdir() if path.is_file()]
+    # New times, in the same order: for Snakemake, results that are older than a file of the user are outdated.
+    for path in sorted(published, key=lambda path: path.stat().st_mtime_ns):
+        os.utime(path)
+    former.rename(former.with_name(former.name + BACK))
+    _complete_moves(folder)
+
+
+def _complete_moves(folder: Path) -> None:
+    """Complete the moves to and from `former/` that began."""
+    for moving in _former_folders(folder, AWAY):
+        _move(folder, moving)
+        moving.rename(moving.with_suffix(""))
+    for moving in _former_folders(folder, BACK):
+        _move(moving, folder)
+        shutil.rmtree(moving)
+
+
+def _move(source: Path, target: Path) -> None:
+    for path in list(_contents(source)):
+        place = target / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # Left by attempts that saved no checkpoint.
+        if place.is_dir():
+            shutil.rmtree(place)
+        path.rename(place)
+
+
+def _contents(folder: Path) -> Iterator[Path]:
+    """Yield the files and folders of a training, but not its lease, nor the folders of the folds of the same seed."""
+    paths = RunPaths(folder)
+    state = paths.state
+    for path in folder.iterdir():
+        if path not in (state.folder, paths.folder / paths.former.name) and not path.name.startswith("fold-"):
+            yield path
+    for path in state.folder.glob("*"):
+        if path != state.lease and not path.name.startswith("."):
+            yield path
