@@ -5,6 +5,7 @@ The statistics are end reasons, lost steps and the effective training time ratio
 
 import json
 import os
+import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,8 +18,11 @@ from typing import Any
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import ExitReason
+from nnlo_lib.core.text_format import timestamp
 
 FINISHED = "finished"
+# Names the start of Snakemake to which a training belongs; jobs and ranks inherit it.
+SESSION_VARIABLE = "NNLO_SESSION"
 RESERVED_BYTES = 65_536  # for the record of an attempt that fills the disk
 
 
@@ -63,6 +67,11 @@ class Attempt:
     def is_mistake(self) -> bool:
         """Whether a mistake of the user ended it before its first step."""
         return self.reason == "bad input" and self.reached <= self.start
+
+
+def begin_session() -> None:
+    """Name the session of this process and of all that it starts, for the summaries of their trainings."""
+    os.environ[SESSION_VARIABLE] = f"{timestamp()} {socket.gethostname()} {os.getpid()}"
 
 
 def read_attempts(state: Path) -> list[Attempt]:

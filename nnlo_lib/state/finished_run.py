@@ -165,6 +165,12 @@ class FinishedRun:
         return str(self.config_section("parallel").get("transport", "mpi"))
 
     @property
+    def has_virtual_seconds(self) -> bool:
+        """Whether the seconds follow from the settings alone, and not from the hosts and their load."""
+        simulation = self.config_section("parallel").get("simulation") or {}
+        return self.transport == "simulated" and simulation.get("sample_seconds") != "measured"
+
+    @property
     def messages(self) -> int | None:
         """Number of messages that all ranks sent, or None if they were not counted."""
         counts = self.summary.get("messages_sent")

@@ -25,6 +25,7 @@ from nnlo_lib.core.installation import code_version
 from nnlo_lib.data.store.manifest import manifest_fingerprint
 from nnlo_lib.data.training_moments import moments_of
 from nnlo_lib.problems.gan import GanProblem
+from nnlo_lib.state.attempts import SESSION_VARIABLE
 from nnlo_lib.state.chrome_trace import write_chrome_trace
 from nnlo_lib.state.published_results import publish_code
 from nnlo_lib.topology.topology import build_topology
@@ -63,6 +64,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
             "seconds": context.phase_timer.seconds(),
             "traffic": context.phase_timer.traffic(),
             "hardware": rank_hardware(context.device),
+            "load": os.getloadavg(),
             "counts": {kind: list(counts.items()) for kind, counts in trainer.algorithm.histograms().items()},
         }
     )
@@ -196,7 +198,9 @@ def _origin(trainer: Trainer, reports: list[dict[str, Any]]) -> dict[str, Any]:
         "input_files": task.input_checksums,
         "legs": trainer.position.legs,
         "packages": _package_versions(),
+        "session": os.environ.get(SESSION_VARIABLE),
         "hosts": [report["host"] for report in reports],
+        "load": {report["host"]: report["load"] for report in reports},
         "hardware": hardware_by_host([report["hardware"] for report in reports]),
         "ranks": context.comm.size,
         "roles": context.roles,

@@ -21,6 +21,7 @@ from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
 from nnlo_lib.data.store_location import DATA_FOLDER, StoreLocation, locate_store
 from nnlo_lib.data.store_settings import StoreSettings
 from nnlo_lib.search.space.space import count_trials
+from nnlo_lib.state.attempts import begin_session
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.rule_resources import RuleResources, site_resources_of
@@ -192,6 +193,7 @@ class Plan:
         lease = Lease(ExperimentPaths(self.experiment.name).workflow_state.folder)
         lease.acquire(False, lambda: False)
         atexit.register(lease.release)
+        begin_session()
 
     def write_configs(self) -> None:
         """Write config.json of each run."""

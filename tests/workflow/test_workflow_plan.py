@@ -4,16 +4,19 @@ import json
 import os
 import re
 import shlex
+from contextlib import chdir
 from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers import user_project
+from helpers.training_here import training_here
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.attempts import SESSION_VARIABLE
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.workflow.plan import Plan
 from nnlo_lib.workflow.single_run import comparing_metric
@@ -181,3 +184,16 @@ def test_a_second_snakemake_of_an_experiment_is_refused(tmp_path, monkeypatch):
 )
 def test_simulations_are_not_compared_by_a_metric_without_a_direction(metrics, column):
     assert comparing_metric(metrics) == column
+
+
+def test_trainings_of_one_start_of_snakemake_have_one_session(tmp_path, monkeypatch):
+    monkeypatch.setenv(SESSION_VARIABLE, "an earlier one")
+    with chdir(tmp_path):
+        Plan.of(Experiment.model_validate({"name": "t"})).lease_experiment()
+    run = training_here(
+        tmp_path, model={"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}, train={"epochs": 1}
+    )
+    run.finish()
+    summary = json.loads((run.job / "summary.json").read_text())
+    assert summary["session"] == os.environ[SESSION_VARIABLE] != "an earlier one"
+    assert [len(load) for load in summary["load"].values()] == [3]

@@ -187,7 +187,7 @@ class DifferenceCell:
     Attributes:
         verdict: `better` or `worse` (the run of the row), `differs` if the direction of the metric is unknown, or an
             empty string.
-        note: seeds needed in addition, or an empty string.
+        note: seeds needed in addition, why there is no test, or an empty string.
         details: number of pairs and p-values, for a tooltip.
     """
 
@@ -225,7 +225,7 @@ def _cell(comparison: RunComparison, sign: int) -> DifferenceCell:
     verdict = "differs" if comparison.differs else ""
     if comparison.better is not None:
         verdict = "better" if comparison.better == run else "worse"
-    note = f"{plural(comparison.more_seeds, 'more seed')}" if comparison.more_seeds else ""
+    note = f"{plural(comparison.more_seeds, 'more seed')}" if comparison.more_seeds else comparison.untested
     parts = [pairs_text([comparison]), p_text(comparison.test.p_value)]
     if corrected := p_text(comparison.p_holm):
         parts.append(f"corrected {corrected}")

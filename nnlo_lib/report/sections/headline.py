@@ -221,9 +221,10 @@ def speed_sentence(table: pd.DataFrame, clock: TimeBase, comparisons: Sequence[R
     slowest = f"the slowest run, {bold(slow)} ({ranks[slow]})"
     if not math.isfinite(comparison.p_holm):
         ratio = rounded(speeds[fast].mean / speeds[slow].mean)
-        untested = (
-            " (not tested: the runs share a single training task)" if comparison.test.pairs == 1 else ""
+        why = comparison.untested or (
+            "the runs share a single training task" if comparison.test.pairs == 1 else ""
         )
+        untested = f" (not tested: {why})" if why else ""
         return f"{first}, {ratio} times that of {slowest}{untested}."
     ratio = difference_text(comparison.metric, comparison.test, 1 if comparison.run == fast else -1)
     if comparison.differs:

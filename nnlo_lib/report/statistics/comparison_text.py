@@ -19,6 +19,7 @@ from nnlo_lib.report.statistics.run_comparison import (
     quality_metrics,
 )
 from nnlo_lib.report.statistics.significance import ERROR_RATE, PairedTest, Values, paired_test
+from nnlo_lib.report.tables import group_by_run
 from nnlo_lib.state.finished_run import FinishedRun
 
 COLUMNS = (
@@ -40,8 +41,53 @@ def compare_all(table: pd.DataFrame, jobs: Sequence[FinishedRun]) -> dict[str, l
 
     # Seconds of a virtual clock and of a measured one cannot be compared.
     speeds = SPEEDS if table["transport"].eq("simulated").nunique() == 1 else ()
-    metrics = (*quality_metrics(table), *speeds)
-    return {metric.column: compare_runs(table, metric, sample_values) for metric in metrics}
+    by_run = group_by_run(jobs)
+
+    def not_timed_together(run: str, other: str) -> str:
+        return why_not_timed_together(by_run[run], by_run[other])
+
+    return {
+        **{metric.column: compare_runs(table, metric, sample_values) for metric in quality_metrics(table)},
+        **{
+            metric.column: compare_runs(table, metric, sample_values, not_timed_together) for metric in speeds
+        },
+    }
+
+
+def why_not_timed_together(jobs: Sequence[FinishedRun], others: Sequence[FinishedRun]) -> str:
+    """Return why the times of two runs tell nothing about the runs, or an empty string if they do.
+
+    The load and the clock rate of a host change with the hours. Trainings of one command, or of runs that took turns, met
+    the same conditions; otherwise a difference may be that of the conditions.
+    """
+    both = [*jobs, *others]
+    if all(job.has_virtual_seconds for job in both):
+        return ""
+    # Runs that ask for other partitions or GPUs compare these.
+    places = [
+        (
+            job.config_section("resources").get("partition"),
+            job.config_section("parallel").get("gpus_per_rank"),
+        )
+        for job in both
+    ]
+    processors = [
+        {host["cpu"] for job in run for host in job.summary.get("hardware", {}).values()}
+        for run in (jobs, others)
+    ]
+    if len(set(places)) == 1 and processors[0] != processors[1]:
+        return "measured on different processors"
+    sessions = {job.summary.get("session") for job in both}
+    if len(sessions) == 1 and None not in sessions:
+        return ""
+    # Times are UTC in ISO 8601, so that their alphabetical order is their order in time.
+    starts, ends = (
+        [[str(job.summary.get(key) or "") for job in run] for run in (jobs, others)]
+        for key in ("started", "finished")
+    )
+    if all(map(all, (*starts, *ends))) and max(map(min, starts)) <= min(map(max, ends)):
+        return ""
+    return "measured at different times"
 
 
 def write_comparisons(comparisons: dict[str, list[RunComparison]], path: Path) -> None:

@@ -20,6 +20,7 @@ from nnlo_lib.report.statistics.significance import (
     more_seeds,
     paired_test,
     sample_test,
+    without_verdict,
 )
 from nnlo_lib.report.tables import test_metrics
 from nnlo_lib.state.finished_run import FinishedRun
@@ -155,6 +156,7 @@ class RunComparison:
         p_holm: p-value, corrected for all pairs of runs that are tested by this metric; NaN if not tested.
         left_out: seeds and folds that only one of the runs has, or with a value that is not finite.
         more_seeds: seeds needed in addition for a verdict; None if there is a verdict or the number is unknown.
+        untested: why the difference is not tested: the times of these runs were not measured together.
     """
 
     metric: ComparedMetric
@@ -165,6 +167,7 @@ class RunComparison:
     p_holm: float
     left_out: int
     more_seeds: int | None
+    untested: str = ""
 
     @property
     def differs(self) -> bool:
@@ -187,7 +190,10 @@ def best_run(comparisons: Sequence[RunComparison]) -> str | None:
 
 
 def compare_runs(
-    table: pd.DataFrame, metric: ComparedMetric, sample_values: SampleValues
+    table: pd.DataFrame,
+    metric: ComparedMetric,
+    sample_values: SampleValues,
+    untested: Callable[[str, str], str] = lambda run, other: "",
 ) -> list[RunComparison]:
     """Return the test of each pair of runs, in order of first appearance of the runs.
 
@@ -197,10 +203,17 @@ def compare_runs(
     Args:
         table: summary with one row per job.
         sample_values: returns the values of the test samples, for runs that share a single job.
+        untested: returns why a pair of runs is not tested, or an empty string.
     """
     pairs = [
         _compared_pair(table, metric, run, other, sample_values)
         for run, other in combinations(dict.fromkeys(table["run"]), 2)
+    ]
+    pairs = [
+        replace(pair, test=without_verdict(pair.test), untested=why)
+        if (why := untested(pair.run, pair.other))
+        else pair
+        for pair in pairs
     ]
     adjusted = holm([pair.test.p_value for pair in pairs])
     tested = sum(np.isfinite(adjusted))
@@ -231,7 +244,7 @@ def _compared_pair(
     if len(values) > 1 and _varies(rows, metric):
         test = paired_test((values - others).to_list(), metric.overlap(rows), metric.step(rows))
         if is_chosen:
-            test = replace(test, low=math.nan, high=math.nan, p_value=math.nan)
+            test = without_verdict(test)
         return RunComparison(metric, run, other, method, test, math.nan, left_out, None)
     # The only pair that is left of several jobs does not stand for the jobs that failed.
     single = rows.groupby("run").size().max() == 1 or len(values) > 1

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,11 @@ class PairedTest:
     p_value: float
     pairs: int
     std: float = math.nan
+
+
+def without_verdict(test: PairedTest) -> PairedTest:
+    """Return the difference of a test, without its interval and its p-value."""
+    return replace(test, low=math.nan, high=math.nan, p_value=math.nan)
 
 
 def paired_test(differences: Sequence[float], overlap: float = 0.0, step: float = 0.0) -> PairedTest:

@@ -1,5 +1,6 @@
 """The matrix of differences, from job folders to the page."""
 
+import pytest
 from helpers.html_page import check
 
 from nnlo_lib.report.sections.comparison import difference_matrix
@@ -36,3 +37,56 @@ def test_the_ratio_of_the_opposite_pair_is_the_reciprocal(fake):
     matrix = matrix_of(fake, "samples_per_second")
     assert matrix.cells["fast", "slow"].text.startswith("2.00")
     assert matrix.cells["slow", "fast"].text.startswith("0.49")
+
+
+def repeated(fake, run, hour, **values):
+    """Write three trainings of a run, at an hour of a day."""
+    for seed in (1, 2, 3):
+        times = dict.fromkeys(("started", "finished"), f"2026-01-02T{hour:02d}:0{seed}:00+00:00")
+        speed = 1000.0 * (1 + hour / 100 + seed / 10_000)
+        fake.change(fake.job(run, seed), samples_per_second=speed, **times | values)
+
+
+HOST = {
+    "cores": 8,
+    "cores_available": 8,
+    "cores_per_rank": [4],
+    "ranks": 2,
+    "threads": 2,
+    "memory_bytes": 1,
+    "gpus": [],
+}
+CPUS = [{"hardware": {"node0": HOST | {"cpu": name}}} for name in ("Xeon", "Epyc")]
+OTHER_TIME, OTHER_CPU = "measured at different times", "measured on different processors"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        ({}, {}, OTHER_TIME),
+        ({"started": None}, {}, OTHER_TIME),
+        ({"started": "2026-01-02T01:00:00+00:00"}, {"started": "2026-01-02T02:00:00+00:00"}, ""),
+        ({"session": "one"}, {"session": "one"}, ""),
+        ({"session": "one"}, {"session": "two"}, OTHER_TIME),
+        (CPUS[0] | {"session": "one"}, CPUS[1] | {"session": "one"}, OTHER_CPU),
+        (CPUS[0], CPUS[0], OTHER_TIME),
+    ],
+)  # fmt: skip
+def test_speeds_have_a_verdict_only_if_they_were_measured_together(fake, report, first, second, why):
+    repeated(fake, "run", 3, **first)
+    repeated(fake, "again", 9, **second)
+    cell = matrix_of(fake, "samples_per_second").cells["again", "run"]
+    assert (cell.verdict, cell.note) == ("" if why else "better", why)
+    page = check(report(fake)).text
+    assert (f"(not tested: {why})" in page) == bool(why)
+
+
+def test_virtual_speeds_need_no_common_time(fake):
+    config = {"algorithm": {"name": "a"}, "parallel": {"ranks": 2, "transport": "simulated"}, "metrics": []}
+    for run, hour in (("run", 3), ("again", 9)):
+        repeated(fake, run, hour, config=config)
+    assert matrix_of(fake, "samples_per_second").cells["again", "run"].verdict == "better"
+    measured = config | {"parallel": config["parallel"] | {"simulation": {"sample_seconds": "measured"}}}
+    for folder in fake.folders:
+        fake.change(folder, config=measured)
+    assert matrix_of(fake, "samples_per_second").cells["again", "run"].note == OTHER_TIME
