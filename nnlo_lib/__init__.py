@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare
-    from nnlo_lib.api import SearchResult, TrainedRun, load_experiment, load_run, search, simulate, train
+    from nnlo_lib.api import SearchResult, load_experiment, search, simulate, train
     from nnlo_lib.comm.compression.base import Compressor
     from nnlo_lib.config import Experiment
     from nnlo_lib.config.algorithm_base import Capabilities
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nnlo_lib.problems.base import BatchLoss, Problem
     from nnlo_lib.search.pruners import Pruner
     from nnlo_lib.search.samplers.base import Sampler
+    from nnlo_lib.workflow.trained_run import ExperimentResults, TrainedRun, load_results, load_run
 
 __all__ = [
     "Algorithm",
@@ -28,6 +29,7 @@ __all__ = [
     "Compressor",
     "DatasetContents",
     "Experiment",
+    "ExperimentResults",
     "Problem",
     "Pruner",
     "ReplicaView",
@@ -38,6 +40,7 @@ __all__ = [
     "UserError",
     "contents_of_arrays",
     "load_experiment",
+    "load_results",
     "load_run",
     "search",
     "simulate",
@@ -52,9 +55,7 @@ _HOMES = {
     ),
     "nnlo_lib.api": (
         "SearchResult",
-        "TrainedRun",
         "load_experiment",
-        "load_run",
         "search",
         "simulate",
         "train",
@@ -74,6 +75,12 @@ _HOMES = {
     ),
     "nnlo_lib.search.pruners": ("Pruner",),
     "nnlo_lib.search.samplers.base": ("Sampler",),
+    "nnlo_lib.workflow.trained_run": (
+        "ExperimentResults",
+        "TrainedRun",
+        "load_results",
+        "load_run",
+    ),
 }
 
 

@@ -17,6 +17,7 @@ COMMANDS = {  # name: module in nnlo_lib.commands
     "run": "run",
     "search": "run",
     "evaluate": "results",
+    "predict": "results",
     "export": "results",
     "simulate": "run",
     "data": "inspect",

@@ -1,4 +1,4 @@
-"""`nnlo verify`, `evaluate`, `export`, `reproduce` and `chaos`: work with finished trainings."""
+"""`nnlo verify`, `evaluate`, `predict`, `export`, `reproduce` and `chaos`: work with finished trainings."""
 
 import argparse
 import json
@@ -9,7 +9,11 @@ from nnlo_lib.core.errors import UserError
 
 VERIFY_HELP = "check the files of finished trainings: checksums, samples used per epoch, reproducibility"
 EVALUATE_HELP = "evaluate a finished run, or a weights file, on its own or other data, without training"
-EXPORT_HELP = "write the weights of a finished run as an NPZ file in PyDTNN's layout"
+PREDICT_HELP = "predict the samples of a file by a finished run, or by the best run of an experiment"
+EXPORT_HELP = "write a trained model as a program for torch or ONNX, or its weights in PyDTNN's layout"
+RUN_OR_BEST_HELP = (
+    "folder of a finished run, results/<experiment>/<run>/seed-<s>; or results/<experiment>: its best run"
+)
 REPRODUCE_HELP = "write an experiment file, and the user's files, that repeat a finished training bit for bit"
 CHAOS_HELP = (
     "compare a training with random faults (SIGKILL, SIGTERM, damaged files, full disk) to one without"
@@ -89,12 +93,37 @@ def run_evaluate(options: argparse.Namespace) -> None:
             part.write_text(json.dumps(report, indent=1))
 
 
+def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the run, the samples and the file of the predictions."""
+    parser.add_argument("folder", type=Path, help=RUN_OR_BEST_HELP)
+    parser.add_argument(
+        "input",
+        type=Path,
+        help="samples: CSV or Parquet for a model of tables, else NPZ, NPY or HDF5 without labels",
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE",
+        help="CSV or Parquet file to write: row, predicted class and probability of each class, or predicted numbers",
+    )  # fmt: skip
+    _add_trust_argument(parser)
+
+
+def run_predict(options: argparse.Namespace) -> None:
+    """Write the predictions and print their number."""
+    from nnlo_lib.workflow.prediction import predict_file
+
+    print(predict_file(options.folder, options.input, options.output, options.trust))
+
+
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the run and the file."""
+    parser.add_argument("folder", type=Path, help=RUN_OR_BEST_HELP)
     parser.add_argument(
-        "folder", type=Path, help="folder of a finished run: results/<experiment>/<run>/seed-<s>"
+        "output", type=Path, help="file to write: .pt2 (torch), .onnx or .npz (PyDTNN's weights)"
     )
-    parser.add_argument("output", type=Path, help="file to write, with the suffix .npz")
+    parser.add_argument(
+        "--to", choices=["torch", "onnx", "pydtnn"], help="format; default: by the suffix of the file"
+    )
     parser.add_argument(
         "--order", choices=["NHWC", "NCHW"], default="NHWC",
         help="order of the axes, as PyDTNN's option --tensor_format; default: %(default)s",
@@ -103,11 +132,10 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_export(options: argparse.Namespace) -> None:
-    """Write the file and print the number of its arrays."""
-    from nnlo_lib.workflow.model_evaluation import export_weights
+    """Write the file and print what it holds."""
+    from nnlo_lib.workflow.model_export import export_model
 
-    count = export_weights(options.folder, options.output, options.order, options.trust)
-    print(f"{options.output}: {count} arrays in PyDTNN's layout ({options.order})")
+    print(export_model(options.folder, options.output, options.to, options.order, options.trust))
 
 
 def _add_trust_argument(parser: argparse.ArgumentParser) -> None:

@@ -233,6 +233,23 @@ def predicted(outputs: Tensor, threshold: float = 0.0) -> Tensor:
     return torch.where(_has_nan(outputs), NO_CLASS, highest)
 
 
+def class_probabilities(outputs: Tensor, loss: str, probabilities: bool) -> Tensor | None:
+    """Return the probability of each class, (samples, classes), that a loss gives to outputs; None for other losses.
+
+    Args:
+        outputs: (samples, classes), or (samples, 1) of class 1.
+        loss: loss of the outputs.
+        probabilities: whether the outputs are probabilities themselves.
+    """
+    if probabilities:
+        return _of_both_classes(outputs)
+    if loss == "cross_entropy":
+        return functional.pad(outputs, (1, 0) if outputs.shape[1] == 1 else (0, 0)).softmax(1)
+    if loss == "binary_cross_entropy":
+        return _of_both_classes(outputs.sigmoid())
+    return outputs.exp() if loss == "nll" else None
+
+
 def accuracy(outputs: Tensor, labels: Tensor, threshold: float = 0.0) -> Tensor:
     """Return True for each sample if its predicted class is its label and no output is NaN."""
     return predicted(outputs, threshold) == classes_only(labels, "accuracy")

@@ -99,8 +99,12 @@ def _checkpoint_fault(checkpoint: Path) -> str:
 
 def check_code(run: FinishedRun) -> Iterator[Finding]:
     """Compare the copies of the user's code with the summary; note files of the project that differ now."""
-    copies = [path for path in run.input_checksums if has_copy(path)]
-    faults = [fault for path in copies if (fault := _copy_fault(run, path))]
+    # Of a reader that was edited after the conversion, no copy is kept.
+    reader = {
+        path: each for path, each in run.reader_checksums.items() if copy_of(run.paths.code, path).is_file()
+    }
+    copies = {path: each for path, each in (reader | run.input_checksums).items() if has_copy(path)}
+    faults = [fault for path, checksum in copies.items() if (fault := _copy_fault(run, path, checksum))]
     yield from (failed(f"code: {fault}") for fault in faults)
     if copies and not faults:
         yield ok(f"code: {', '.join(copies)}: the copies in code/ match their checksums in summary.json")
@@ -112,13 +116,11 @@ def check_code(run: FinishedRun) -> Iterator[Finding]:
             )
 
 
-def _copy_fault(run: FinishedRun, path: str) -> str:
+def _copy_fault(run: FinishedRun, path: str, checksum: str) -> str:
     copy = copy_of(run.paths.code, path)
     if not copy.is_file():
         return f"{copy} is missing"
-    return (
-        "" if file_sha256(copy) == run.input_checksums[path] else f"{copy} was modified: its checksum differs"
-    )
+    return "" if file_sha256(copy) == checksum else f"{copy} was modified: its checksum differs"
 
 
 def check_history(run: FinishedRun) -> Iterator[Finding]:

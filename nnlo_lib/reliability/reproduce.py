@@ -77,7 +77,8 @@ def _nondeterminism_reasons(run: Run) -> Iterator[str]:
 def _external_file_reasons(run: FinishedRun) -> Iterator[str]:
     """Yield the files of the user of which no copy is kept with the run."""
     for path in input_files(run.config_section("data").get("reader")):
-        yield f"it needs {path}, the reader of the data, of which no copy is kept with the run"
+        if path not in run.reader_checksums or not copy_of(run.paths.code, path).is_file():
+            yield f"it needs {path}, the reader of the data, of which no copy is kept with the run"
     for path in {**dict.fromkeys(run.config.input_files), **run.input_checksums}:
         if path not in run.input_checksums or not has_copy(path):
             missing = "" if Path(path).is_file() else " and which was not found"
@@ -160,9 +161,9 @@ def _sources(run: FinishedRun, project: Path) -> dict[str, Path]:
     """Return the file to copy for each of the user's files, by its path in the new folder."""
     sources = {
         path.lstrip("/"): _checked_source(run, project, path, checksum)
-        for path, checksum in run.input_checksums.items()
+        for path, checksum in {**run.reader_checksums, **run.input_checksums}.items()
     }
-    # The code of a reader belongs to the data: its checksum is part of the key of the store.
+    # Of readers, earlier versions recorded no checksum.
     for path in input_files(run.summary["config"]["data"].get("reader")):
         sources.setdefault(path.lstrip("/"), project / path)
     return sources
@@ -170,7 +171,8 @@ def _sources(run: FinishedRun, project: Path) -> dict[str, Path]:
 
 def _checked_source(run: FinishedRun, project: Path, path: str, checksum: str) -> Path:
     """Return the kept copy of a file, or the original if no copy is kept, after a check of its SHA-256."""
-    source = copy_of(run.paths.code, path) if has_copy(path) else project / path
+    kept = copy_of(run.paths.code, path)
+    source = kept if kept.is_file() else project / path
     if not source.is_file():
         raise UserError(f"{source}: not found; the training used this file, with SHA-256 {checksum}")
     if file_sha256(source) != checksum:
@@ -207,7 +209,8 @@ def _with_new_paths(value: Any, run: FinishedRun, project: Path) -> Any:
     full = Path(os.path.normpath(project.absolute() / path))
     # Summaries record a path relative to the project if it is below the project.
     recorded = str(full.relative_to(project.absolute()) if full.is_relative_to(project.absolute()) else full)
-    return recorded.lstrip("/") + value[len(path) :] if recorded in run.input_checksums else value
+    is_copied = recorded in run.input_checksums or recorded in run.reader_checksums
+    return recorded.lstrip("/") + value[len(path) :] if is_copied else value
 
 
 def _instructions(run: FinishedRun, target: Path) -> Iterator[str]:

@@ -145,6 +145,13 @@ def spread_by_run(table: pd.DataFrame, column: str) -> dict[str, Spread]:
     return {str(run): Spread(row["mean"], row["std"], int(row["count"])) for run, row in present.iterrows()}
 
 
+def first_and_equal(values: Mapping[str, Spread], highest: bool) -> list[str]:
+    """Return the run with the highest (or lowest) mean, and the runs whose mean equals it."""
+    ranked = sorted(values, key=lambda run: values[run].mean, reverse=highest)
+    # Means of the same numbers may differ in their last bits.
+    return [run for run in ranked if math.isclose(values[run].mean, values[ranked[0]].mean, rel_tol=1e-12)]
+
+
 def spread_of(values: Sequence[float]) -> Spread:
     """Return the spread of one or more values."""
     known = pd.Series(values, dtype=float)

@@ -182,6 +182,11 @@ class FinishedRun:
         return dict(self.recorded("input_files"))
 
     @property
+    def reader_checksums(self) -> dict[str, str]:
+        """SHA-256 of each user's file that read or adapted the samples; earlier versions recorded none."""
+        return dict(self.summary.get("data", {}).get("code", {}))
+
+    @property
     def run_segments(self) -> list[dict[str, Any]]:
         """First step, ranks and code version of each segment (key `legs` of the file)."""
         return list(self.recorded("legs"))

@@ -43,17 +43,26 @@ def read_input_record(state: StatePaths) -> dict[str, str]:
     return dict(read_json_object(state.input_files, ())) if state.input_files.exists() else {}
 
 
-def keep_input_record(state: StatePaths, checksums: Checksums) -> None:
+def keep_input_record(state: StatePaths, checksums: Checksums, of_data: Checksums) -> None:
     """Write the checksums and copy the code to `state/`, unless `state/` has them.
 
-    Raises UserError if a file was edited after its checksum was computed.
+    Args:
+        checksums: files of the training.
+        of_data: files that read or adapted the samples of the store; one that was edited since is not copied.
+
+    Raises:
+        UserError: if a file of the training was edited after its checksum was computed.
     """
-    if state.input_files.exists() and read_input_record(state) == checksums:
+    unchanged = [path for path, checksum in of_data.items() if _is_copy(Path(path), checksum)]
+    has_copies = all(
+        _is_copy(copy_of(state.code, path), of_data[path]) for path in filter(has_copy, unchanged)
+    )
+    if has_copies and state.input_files.exists() and read_input_record(state) == checksums:
         return
     shutil.rmtree(state.code, ignore_errors=True)
-    for path in filter(has_copy, checksums):
+    for path in filter(has_copy, dict.fromkeys([*checksums, *unchanged])):
         content = Path(path).read_bytes()
-        if hashlib.sha256(content).hexdigest() != checksums[path]:
+        if path in checksums and hashlib.sha256(content).hexdigest() != checksums[path]:
             raise UserError(
                 f"{path}: the file was edited while the training started; start the training again"
             )
@@ -61,6 +70,10 @@ def keep_input_record(state: StatePaths, checksums: Checksums) -> None:
             part.write_bytes(content)
     with atomic_write(state.input_files) as part:
         part.write_text(json.dumps(dict(checksums), indent=1))
+
+
+def _is_copy(path: Path, checksum: str) -> bool:
+    return path.is_file() and file_sha256(path) == checksum
 
 
 def publish_code(paths: RunPaths) -> None:

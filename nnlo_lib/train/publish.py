@@ -275,6 +275,8 @@ def _data(context: RankContext) -> dict[str, Any]:
     task = context.task
     checksum, fingerprint = file_sha256(task.manifest), manifest_fingerprint(task.manifest)
     found: dict[str, Any] = {"manifest": str(task.manifest), "sha256": checksum, "fingerprint": fingerprint}
+    if context.data.manifest.code:
+        found["code"] = dict(context.data.manifest.code)
     if task.normalizes_training_samples:
         # The model must get the same inputs later, when the held-out samples are not known.
         found["normalization"] = moments_of(context.data.normalized_manifest)

@@ -104,7 +104,8 @@ class TrainingSaver:
             # Before `restore_tables`, which would delete the rows of the earlier training.
             self._archive_unfinished()
         if context.comm.rank == 0:
-            keep_input_record(context.task.paths.state, context.task.input_checksums)
+            task = context.task
+            keep_input_record(task.paths.state, task.input_checksums, context.data.manifest.code)
         self._recorder.restore_tables(tables)
 
     def _count_restart(self) -> None:

@@ -1,6 +1,6 @@
-"""Evaluation and export of a trained model without training: a finished run, or a weights file with an experiment.
+"""Loading and evaluation of a trained model without training: a finished run, or a weights file with an experiment.
 
-The metrics are of the data of the training or of other data; the export is the weights in PyDTNN's file format.
+The metrics are of the data of the training or of other data.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from nnlo_lib.config.base import default
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.model import WEIGHT_SUFFIXES
 from nnlo_lib.config.paths import RunPaths
-from nnlo_lib.core.atomic_file import atomic_write, file_sha256
+from nnlo_lib.core.atomic_file import file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.data.readers.base import Indices
@@ -24,7 +24,6 @@ from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.data.store_location import locate_store
 from nnlo_lib.experiment.load import experiment_from_settings, parse_override
-from nnlo_lib.models.pydtnn_weights import AxisOrder, pydtnn_arrays, write_pydtnn_weights
 from nnlo_lib.state.finished_run import FinishedRun, code_files, find_data_manifest, trusted
 from nnlo_lib.train.evaluation.evaluate import (
     evaluation_samples,
@@ -34,10 +33,11 @@ from nnlo_lib.train.evaluation.evaluate import (
 )
 from nnlo_lib.train.evaluation.other_data import preprocessor_of_other_data
 from nnlo_lib.train.replica.device import evaluation_device
-from nnlo_lib.train.replica.model_build import build_initial_model, image_channels, model_output_size
+from nnlo_lib.train.replica.model_build import build_initial_model, model_output_size
 from nnlo_lib.train.replica.precision import parameter_dtype
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.task import prepare_store
+from nnlo_lib.workflow.trained_run import load_run
 
 logger = get_logger(__name__)
 
@@ -54,12 +54,14 @@ class EvaluationRequest:
         described: run of an experiment file, with overrides applied; None without a file.
         changes: overrides `data.key=value` of the finished run's data, if there is no experiment file.
         trust: allow that files that the run names run their code.
+        device: `cpu` or `cuda:N`; None: the device of the training, if this machine has it.
     """
 
     target: Path
     described: Run | None = None
     changes: Sequence[str] = ()
     trust: bool = False
+    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -145,21 +147,6 @@ def _samples(model: EvaluatedModel, wanted: str | None) -> tuple[str, Split, Ind
     return name, split, np.arange(len(split), dtype=np.int64)
 
 
-def export_weights(folder: Path, output: Path, order: AxisOrder, trust: bool) -> int:
-    """Write the weights of a finished run as PyDTNN's NPZ file; return the number of arrays.
-
-    `order` is the order of the axes, `--tensor_format` of PyDTNN. With `trust`, files that the run names may run their
-    code. Raises UserError if the file has another suffix than .npz, or if PyDTNN has no such network.
-    """
-    if output.suffix != ".npz":
-        raise UserError(f"{output}: unknown suffix; name a file with the suffix .npz, PyDTNN's format")
-    model = load_evaluated_model(EvaluationRequest(folder, trust=trust))
-    arrays = pydtnn_arrays(model.module, image_channels(model.tensors.shape), order)
-    with atomic_write(output) as part:
-        write_pydtnn_weights(part, arrays)
-    return len(arrays)
-
-
 def load_evaluated_model(request: EvaluationRequest) -> EvaluatedModel:
     """Return the model of a request with its data, which are fetched and converted if necessary.
 
@@ -175,7 +162,7 @@ def _run_folder(request: EvaluationRequest) -> Path | None:
     if not target.exists():
         raise UserError(f"{target}: not found; name the folder of a finished run, or a weights file")
     if target.is_dir():
-        return target
+        return load_run(target).folder
     if request.described is not None:
         return None
     paths = RunPaths(target.parent)
@@ -192,7 +179,7 @@ def _of_finished_run(request: EvaluationRequest, finished: FinishedRun) -> Evalu
         )
     run = trusted(finished.config) if request.trust else finished.config
     own, weights = _trained_data(finished), finished.paths.model
-    device = evaluation_device(run.parallel)
+    device = request.device or evaluation_device(run.parallel)
     other = _other_data(request, run)
     module, tensors = load_published_model(run, own, weights, device)
     if other is None:

@@ -11,6 +11,7 @@ import yaml
 from helpers import fork_server
 from helpers.nnlo_command import nnlo, refused
 from helpers.repository_copy import environment
+from helpers.training_here import run_here
 
 pytestmark = pytest.mark.processes
 
@@ -93,6 +94,47 @@ def test_a_copy_of_the_code_that_was_edited_is_refused(project, tmp_path):
     refusal = nnlo("reproduce", JOB, str(new), folder=tmp_path / "project")
     assert "layers.py: not found; the training used" in refused(refusal)
     assert not new.exists()
+
+
+READER = """
+import numpy as np
+
+from nnlo_lib import contents_of_arrays
+
+def read(folder, shard_size):
+    x, y = np.arange(80, dtype=np.float32).reshape(40, 2), np.arange(40) % 2
+    return contents_of_arrays({"train": (x, y), "test": (x, y)}, folder, shard_size)
+"""
+
+
+def test_a_reader_that_is_edited_after_the_training_is_repeated_from_its_copy_or_refused(tmp_path):
+    project, reader = tmp_path / "project", tmp_path / "project/rows.py"
+    (project / "files").mkdir(parents=True)
+    data = {"dataset": "rows", "source": "files", "reader": {"name": "rows.py:read"}}
+    changes = {
+        "name": "rows",
+        "data": data,
+        "model": {"name": "perceptron"},
+        "runs": {"a": {}},
+        "seeds": [4],
+        "folds": 1,
+    }
+    settings = {**EXPERIMENT, **changes, "metrics": ["accuracy"], "train": {"epochs": 1, "batch_size": 10}}
+    (project / "rows.yaml").write_text(yaml.safe_dump(settings))
+    reader.write_text(READER)
+    job = "results/rows/a/seed-4"
+    assert run_here("rows.yaml", folder=project).returncode == 0
+    reader.write_text(READER + "# edited\n")
+    done = nnlo("reproduce", job, str(tmp_path / "again"), folder=project)
+    assert (tmp_path / "again/rows.py").read_text() == READER
+    assert "rows.py" not in done.stdout
+    # The next training, on the store of the edited reader, has its own copy.
+    assert run_here("rows.yaml", folder=project).returncode == 0
+    assert (project / job / "code/rows.py").read_text() == READER + "# edited\n"
+    (project / job / "code/rows.py").unlink()
+    reader.write_text(READER)
+    refusal = nnlo("reproduce", job, str(tmp_path / "third"), folder=project)
+    assert "rows.py: not the file that the training used" in refused(refusal)
 
 
 def test_a_folder_without_a_training_is_refused(tmp_path):

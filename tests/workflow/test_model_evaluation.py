@@ -152,8 +152,10 @@ def test_exported_weights_of_pydtnn_give_the_same_numbers(project, order):
     assert_same_numbers(evaluated(project, "w.npz", "--experiment", "w.yaml"), recorded(project))
 
 
-def test_weights_are_exported_to_npz_files_only(project):
-    assert "name a file with the suffix .npz" in refused(nnlo("export", FOLDER, "w.h5", folder=project))
+def test_models_are_exported_to_files_of_known_suffixes(project):
+    assert "name a file with one of the suffixes .npz, .pt2, .onnx" in refused(
+        nnlo("export", FOLDER, "w.h5", folder=project)
+    )
 
 
 X, Y = np.zeros((20, 1, 8, 8), np.uint8), np.arange(20) % 10
@@ -180,7 +182,7 @@ def test_data_that_do_not_fit_the_model_are_refused(project, misfit):
 
 WRONG_USES = {
     "missing": (("nowhere",), "nowhere: not found"),
-    "no run": (("mine",), "cannot read mine/summary.json"),
+    "no run": (("mine",), "mine: no finished training (summary.json is missing)"),
     "no model": (("copy.pt",), "a weights file does not name its model; add --experiment FILE"),
     "suffix": (("mine.yaml", "--experiment", "mine.yaml"), "unknown suffix of a weights file"),
     "split": ((FOLDER, "--split", "other"), "no split 'other'; choose one of: test, train"),

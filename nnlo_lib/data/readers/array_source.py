@@ -3,9 +3,10 @@
 The samples of a shard are in memory once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -123,6 +124,20 @@ def _refuse_unsuitable_arrays(source: ArraySource) -> None:
         )
 
 
+def read_inputs(path: Path, names: Sequence[str], options: Mapping[str, Any]) -> Inputs:
+    """Return the arrays of a file without labels, as the reader `arrays` with these options stores them.
+
+    `names` are the names of the arrays; an NPY file has only one. Raises UserError if arrays cannot be used as samples.
+    """
+    arrays = tuple(array for name in names for array in find_arrays(path, name))
+    _refuse_unsuitable_arrays(ArraySource(arrays, arrays[0]))
+    if not arrays[0].shape[0]:
+        raise UserError(f"{path}: {arrays[0].name} has no samples")
+    adaptor, dtype = options.get("adaptor"), options.get("dtype")
+    reader = BlockReader(LabelRule("numbers"), adaptor, options.get("channels", "first"), dtype)
+    return reader.inputs([FileSlice(arrays, arrays[0], 0, arrays[0].shape[0])])
+
+
 def check_same_layout(source: ArraySource, first: ArraySource, dtype: str | None) -> None:
     """Raise UserError unless the arrays of both sources have the same names, sample shapes and types.
 
@@ -221,11 +236,12 @@ class BlockReader:
 
         Without an adaptor, memory is needed for the result and a small block.
         """
-        inputs = self._inputs(pieces)
+        inputs = self.inputs(pieces)
         labels = [self.rule.convert(piece.labels, piece.start, piece.end) for piece in pieces]
         return SampleBlock(inputs, labels[0] if len(labels) == 1 else np.concatenate(labels))
 
-    def _inputs(self, pieces: Sequence[FileSlice]) -> Inputs:
+    def inputs(self, pieces: Sequence[FileSlice]) -> Inputs:
+        """Return the inputs of all pieces in order, without their labels."""
         count = sum(piece.samples for piece in pieces)
         joined = tuple(
             JoinedArray(array.name, count, self.dtype, self.channels == "last") for array in pieces[0].inputs

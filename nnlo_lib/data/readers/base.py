@@ -85,6 +85,23 @@ class ConversionUnit:
 
 
 @dataclass(frozen=True)
+class EncodedColumn:
+    """How the cells of a table's column become inputs, as the training rows decided.
+
+    Attributes:
+        name: name of the column.
+        values: categories in sorted order; empty for a column of numbers.
+        missing: value in place of missing ones; None: they are refused.
+        one_hot: whether each category is an input, 0 or 1; otherwise, the number of the category is the input.
+    """
+
+    name: str
+    values: tuple[str, ...] | tuple[float, ...] = ()
+    missing: str | float | None = None
+    one_hot: bool = False
+
+
+@dataclass(frozen=True)
 class DatasetContents:
     """Contents of the files of a data set.
 
@@ -97,6 +114,7 @@ class DatasetContents:
         class_names: names of the classes; may be empty.
         non_finite: whether NaN and infinity in a sample are an error, or allowed and counted.
         notes: sentences about changes of the values, which the manifest keeps.
+        columns: columns of a table in the order of the inputs, which the manifest keeps for predictions.
     """
 
     units: tuple[ConversionUnit, ...]
@@ -107,6 +125,7 @@ class DatasetContents:
     class_names: tuple[str, ...] = field(default=())
     non_finite: NonFinite = "error"
     notes: tuple[str, ...] = ()
+    columns: tuple[EncodedColumn, ...] = ()
 
 
 def reader_function(reader: str) -> str:

@@ -7,22 +7,32 @@ whole, so it must fit in memory.
 import glob
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.data.fetch.record import FileVersion, file_version
 from nnlo_lib.data.readers.arrays import refuse_repeated_files
-from nnlo_lib.data.readers.base import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.readers.base import (
+    Array,
+    ConversionUnit,
+    DatasetContents,
+    EncodedColumn,
+    SampleBlock,
+    shard_ranges,
+)
 from nnlo_lib.data.readers.table_columns import (
     WHERE,
     Columns,
     encoded_column,
     is_name,
+    learned_column,
     matching,
     numbers_of,
     place_of,
@@ -36,6 +46,7 @@ SPLITS = {
     "dev": "validation", "test": "test",
 }  # fmt: skip
 Names = str | Sequence[str]
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -47,12 +58,14 @@ class Rows:
         labels: int64 or float64 (n,) by split.
         classes: names of the classes; empty if the labels are numbers.
         notes: sentences about columns, rows and values that were left out or changed.
+        columns: columns in the order of their inputs.
     """
 
     features: Mapping[str, Array]
     labels: Mapping[str, Array]
     classes: tuple[str, ...]
     notes: tuple[str, ...]
+    columns: tuple[EncodedColumn, ...]
 
 
 def read(
@@ -119,8 +132,43 @@ def read(
         for name, start, end in shard_ranges(split, len(labels), shard_size, found.features[split][:1].nbytes)
     )
     return DatasetContents(
-        tuple(units), classes=len(found.classes) or None, class_names=found.classes, notes=found.notes
-    )
+        tuple(units), classes=len(found.classes) or None, class_names=found.classes, notes=found.notes, columns=found.columns
+    )  # fmt: skip
+
+
+def encode_rows(
+    source: Path | pd.DataFrame, columns: Sequence[EncodedColumn], options: Mapping[str, Any]
+) -> tuple[Array, Array]:
+    """Return the inputs, float32 (n, m), of rows to predict, and the numbers of the rows, counted from 1.
+
+    Columns without use and replaced values are logged.
+
+    Args:
+        source: file, or data frame with the columns of the training files; the label may be missing.
+        columns: columns of the training.
+        options: options of the reader that differ from their defaults.
+
+    Raises:
+        UserError: if a column is missing, or a cell cannot be used; with row and column.
+    """
+    texts = tuple(each.name for each in columns if each.values and isinstance(each.values[0], str))
+    form = TableFormat(
+        _tuple(options.get("columns", ())), options.get("delimiter"), options.get("decimal", "."),
+        _tuple(options.get("na", MISSING)), texts,
+    )  # fmt: skip
+    table = form.of_frame(source) if isinstance(source, pd.DataFrame) else form.read({"": [source]})
+    names, known = [each.name for each in columns], [*table.columns.drop([SPLIT, FILE, ROW])]
+    for name in names:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f"rename '{close[0]}' if it is meant" if close else f"the columns are {', '.join(known)}"
+            raise UserError(f"{table[FILE].iloc[0]}: no column '{name}'; {hint}")
+    if unused := ", ".join(name for name in known if name not in names):
+        logger.info(f"{table[FILE].iloc[0]}: columns that the model does not use: {unused}")
+    encoded = [encoded_column(table, column) for column in columns]
+    for note in (note for _, found in encoded for note in found):
+        logger.warning(note)
+    return np.concatenate([each for each, _ in encoded], axis=1).astype(np.float32), table[ROW].to_numpy()
 
 
 def _tuple(names: Names) -> tuple[str, ...]:
@@ -167,7 +215,8 @@ def _rows(
         raise UserError(
             f"{place_of(table, row, choice.label)}: no training row has the class {classes[labels[row]]}"
         )
-    encoded = [encoded_column(table, name, train, choice) for name in names]
+    learned = tuple(learned_column(table, name, train, choice) for name in names)
+    encoded = [encoded_column(table, column) for column in learned]
     features = np.concatenate([each for each, _ in encoded], axis=1).astype(np.float32)
     present = [split for split in ("train", "validation", "test") if (splits == split).any()]
     return Rows(
@@ -175,6 +224,7 @@ def _rows(
         {split: labels[splits == split] for split in present},
         classes,
         (*notes, *left_out, *(note for _, found in encoded for note in found)),
+        learned,
     )
 
 

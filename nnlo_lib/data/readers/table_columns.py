@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers.base import Array
+from nnlo_lib.data.readers.base import Array, EncodedColumn
 from nnlo_lib.data.readers.table_file import FILE, ROW
 
 WHERE = "data.reader"
@@ -66,43 +66,57 @@ def refuse_infinite(table: pd.DataFrame, name: str, numbers: Array) -> None:
         )
 
 
-def encoded_column(table: pd.DataFrame, name: str, train: Array, choice: Columns) -> tuple[Array, list[str]]:
-    """Return the inputs (n, k) of one column, and notes on replaced values."""
+def learned_column(table: pd.DataFrame, name: str, train: Array, choice: Columns) -> EncodedColumn:
+    """Return how a column becomes inputs; medians and categories are those of the rows `train`, (n,) bool."""
     cells = table[name]
     missing = cells.isna().to_numpy()
-    if (missing | ~train).all():
+    known, fills = train & ~missing, choice.missing == "median"
+    if not known.any():
         raise UserError(f"{table[FILE][0]}: column {name} has no value in the training rows; exclude it")
     numbers = numbers_of(cells)
     if not matching([name], choice.categorical):
         _refuse_ambiguous(table, name, numbers, missing)
         if not np.isnan(numbers[~missing]).any():
-            refuse_infinite(table, name, numbers)
-            median = float(np.median(numbers[train & ~missing]))
-            notes = [_replaced(name, missing, f"{median:g}, the median")] if missing.any() else []
-            return np.where(missing, median, numbers)[:, None], notes
+            return EncodedColumn(name, missing=float(np.median(numbers[known])) if fills else None)
     texts = numbers if cells.dtype != object else cells.to_numpy(str)
-    values, counts = np.unique(texts[train & ~missing], return_counts=True)
-    notes = []
-    if missing.any():
-        usual = values[counts.argmax()]
-        texts = np.where(missing, usual, texts)
-        notes.append(_replaced(name, missing, f"{usual}, the most frequent value"))
+    values, counts = np.unique(texts[known], return_counts=True)
     if is_name(len(values), int(train.sum())):
         raise UserError(
             f"{table[FILE][0]}: column {name} has {len(values):,} different texts in {train.sum():,} training rows; exclude it by "
             f"{WHERE}.exclude"
         )
+    most_frequent = values[counts.argmax()].item() if fills else None
+    return EncodedColumn(name, tuple(values.tolist()), most_frequent, choice.categories == "one_hot")
+
+
+def encoded_column(table: pd.DataFrame, column: EncodedColumn) -> tuple[Array, list[str]]:
+    """Return the inputs (n, k) of one column, and notes on replaced values."""
+    name, cells = column.name, table[column.name]
+    missing, notes = cells.isna().to_numpy(), []
+    for row in np.flatnonzero(missing)[:1]:
+        if column.missing is None:
+            raise UserError(f"{place_of(table, row, name)}: missing; the training had no replacement for it")
+        value = column.missing if column.values else f"{column.missing:g}"
+        kind = "most frequent value" if column.values else "median"
+        notes = [f"{name}: missing values ({missing.sum():,}) are {value}, the {kind} of the training rows"]
+    if not column.values or isinstance(column.values[0], float):
+        cells = pd.Series(numbers_of(cells))
+    if not column.values:
+        for row in np.flatnonzero(cells.isna() & ~missing)[:1]:
+            raise UserError(
+                f"{place_of(table, row, name)}: {table[name].iloc[row]!r} is no number; the training rows have numbers"
+            )
+        refuse_infinite(table, name, cells.to_numpy())
+        return cells.mask(missing, column.missing).to_numpy()[:, None], notes
+    texts = cells.mask(missing, column.missing).to_numpy(type(column.values[0]))
+    values = np.array(column.values)
     found = np.minimum(np.searchsorted(values, texts), len(values) - 1)
     unknown = values[found] != texts
     if unknown.any():
         notes.append(f"{name}: {unknown.sum():,} rows have a value that no training row has")
-    if choice.categories == "integer":
+    if not column.one_hot:
         return np.where(unknown, len(values), found)[:, None], notes
     return np.eye(len(values))[found] * ~unknown[:, None], notes
-
-
-def _replaced(name: str, missing: Array, value: str) -> str:
-    return f"{name}: missing values ({missing.sum():,}) are {value} of the training rows"
 
 
 def _refuse_ambiguous(table: pd.DataFrame, name: str, numbers: Array, missing: Array) -> None:

@@ -32,12 +32,14 @@ class TableFormat:
         delimiter: separator of the cells; None: the one of DELIMITERS that the first line has most often.
         decimal: mark in numbers before the fraction.
         na: texts of missing values.
+        texts: columns of text whose cells may look like numbers.
     """
 
     columns: tuple[str, ...]
     delimiter: str | None
     decimal: str
     na: tuple[str, ...]
+    texts: tuple[str, ...] = ()
 
     def read(self, files: Mapping[str, Sequence[Path]]) -> pd.DataFrame:
         """Return the rows of the files of each split in order, with SPLIT, FILE and ROW; rows of a file count from 1.
@@ -63,6 +65,14 @@ class TableFormat:
             tables.append(pd.concat([table, origin], axis=1))
         return pd.concat(tables, ignore_index=True).apply(self._plain)
 
+    def of_frame(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return a data frame as `read` returns the rows of a file."""
+        table = frame.set_axis(list(map(str, frame.columns)), axis=1).reset_index(drop=True)
+        _check_names(Path("predict"), list(table.columns))
+        table = table.apply(self._plain)
+        table[SPLIT], table[FILE], table[ROW] = "", "predict", table.index + 1
+        return table
+
     def _plain(self, cells: "pd.Series[str]") -> "pd.Series[str]":
         """Return a column as numbers, or as texts without spaces at their ends and None for missing values."""
         if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
@@ -82,6 +92,7 @@ class TableFormat:
             return pd.read_csv(
                 io.StringIO(text), sep=delimiter, decimal=self.decimal, header=None if self.columns else 0, names=names,
                 keep_default_na=False, na_values=list(self.na), index_col=False, skipinitialspace=True, low_memory=False,
+                dtype=dict.fromkeys(self.texts, str),
             )  # fmt: skip
         except ValueError as error:
             raise UserError(f"{path}: {error}; correct the file") from error

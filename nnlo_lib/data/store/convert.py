@@ -302,6 +302,8 @@ def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataMan
         # Only bytes are scaled; other numbers keep the units of the data set.
         scale=conversion.dataset.scale if any(each.dtype == "uint8" for each in first.inputs) else 1.0,
         notes=contents.notes,
+        columns=contents.columns,
+        code=dict(zip(conversion.settings.user_files, conversion.code, strict=True)),
         settings={"reader": dict(conversion.settings.reader), "shard_size": conversion.settings.shard_size},
         splits={
             split: SplitInfo(sum(shard.samples for shard in shards), tuple(shards))

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,13 +17,14 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256, load_json
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers.base import SampleBlock
+from nnlo_lib.data.readers.base import EncodedColumn, SampleBlock
 from nnlo_lib.data.store.sample_statistics import ChannelMoments, count_non_finite
 from nnlo_lib.data.store.shard import LOCATORS
 from nnlo_lib.data.store_settings import StoreSettings
 
 MANIFEST_FILE = "manifest.json"
 SHARD_RECORDS_FOLDER = "shards"
+NOT_SAMPLES = ("settings", "notes", "columns", "code")  # fields about the conversion
 MAX_CLASSES = 10**7  # the output layer of a model with more classes fits in no memory
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -93,6 +94,8 @@ class DataManifest:
         splits: splits by name.
         notes: sentences about values that the conversion changed.
         staged: True for a copy on the node's own disk; not saved.
+        columns: columns of a table in the order of the inputs; empty for other data.
+        code: SHA-256 of the user's files that read or adapted the samples, by path.
     """
 
     folder: Path
@@ -108,6 +111,8 @@ class DataManifest:
     splits: Mapping[str, SplitInfo]
     notes: tuple[str, ...] = ()
     staged: bool = False
+    columns: tuple[EncodedColumn, ...] = ()
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def class_labels(self) -> list[str]:
@@ -197,7 +202,7 @@ def manifest_fingerprint(path: Path) -> str:
     """
     try:
         fields = load_json(path.read_text())
-        samples = {name: value for name, value in fields.items() if name not in ("settings", "notes")}
+        samples = {name: value for name, value in fields.items() if name not in NOT_SAMPLES}
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: damaged ({error}); remove it and convert the data set again") from error
     return hashlib.sha256(json.dumps(samples, sort_keys=True).encode()).hexdigest()

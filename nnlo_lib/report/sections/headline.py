@@ -4,7 +4,7 @@ Only tested differences are reported as differences.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ from nnlo_lib.report.statistics.run_comparison import (
     finite_jobs,
     ranking_metric,
 )
-from nnlo_lib.report.tables import Spread, spread_by_run
+from nnlo_lib.report.tables import first_and_equal, spread_by_run
 
 
 def headline(
@@ -64,7 +64,7 @@ def _unranked(table: pd.DataFrame) -> list[str]:
 
 def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[RunComparison]) -> list[str]:
     values = spread_by_run(table, metric.column)
-    equal = _first_and_equal(values, bool(metric.highest))
+    equal = first_and_equal(values, bool(metric.highest))
     best, spread = equal[0], values[equal[0]]
     mean = plus_minus(spread, 100, "%") if metric.is_accuracy else plus_minus(spread)
     value = f"{mean} over {_measured_repetitions(table, metric, best)}"
@@ -88,13 +88,6 @@ def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[
         _chosen_weights(table, metric),
         *sentences,
     ]
-
-
-def _first_and_equal(values: Mapping[str, Spread], highest: bool) -> list[str]:
-    """Return the run with the highest (or lowest) mean, and the runs whose mean equals it."""
-    ranked = sorted(values, key=lambda run: values[run].mean, reverse=highest)
-    # Means of the same numbers may differ in their last bits.
-    return [run for run in ranked if math.isclose(values[run].mean, values[ranked[0]].mean, rel_tol=1e-12)]
 
 
 def _have(runs: Sequence[str]) -> str:
@@ -188,7 +181,7 @@ def _not_finite(table: pd.DataFrame, metric: ComparedMetric) -> str:
 def _nodes(table: pd.DataFrame, metric: ComparedMetric) -> str:
     """Return a sentence on the best run's node models, or an empty string if its nodes keep no own models."""
     name, values = metric.name, spread_by_run(table, metric.column)
-    best = _first_and_equal(values, bool(metric.highest))[0]
+    best = first_and_equal(values, bool(metric.highest))[0]
     found = node_metric_ranges(table, name)
     if best not in found:
         return ""
@@ -214,7 +207,7 @@ def speed_sentence(table: pd.DataFrame, clock: TimeBase, comparisons: Sequence[R
     rate = f"{rounded(speeds[fast].mean)} samples per {f'{clock.word} second'.strip()}"
     if len(ranked) == 1:
         return f"Its training speed is {rate} with {ranks[fast]}."
-    if len(equal := _first_and_equal(speeds, highest=True)) == len(ranked):
+    if len(equal := first_and_equal(speeds, highest=True)) == len(ranked):
         return f"All runs have the same mean training speed: {rate}."
     first = f"{_have(equal)} the highest mean training speed: {rate} with {ranks[fast]}"
     [comparison] = [each for each in comparisons if {each.run, each.other} == {fast, slow}]

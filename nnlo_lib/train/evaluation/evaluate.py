@@ -1,7 +1,7 @@
 """Evaluation of a published model on the samples of a split, its loading, and an image of a generator's samples."""
 
 import json
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +101,6 @@ def _refuse_other_data(data: DataManifest, folder: Path) -> None:
         )
 
 
-@torch.no_grad()
 def outputs_of(module: nn.Module, tensors: Preprocessor, inputs: Sequence[Array]) -> Any:
     """Return the outputs for stored samples, (n, ...) arrays in the structure of the model's outputs.
 
@@ -110,13 +109,16 @@ def outputs_of(module: nn.Module, tensors: Preprocessor, inputs: Sequence[Array]
         inputs: an array (n, *shape) of the stored type for each input; arrays of the parameters' type are
             normalized in place.
     """
+    return _joined(list(output_batches(module, tensors, inputs)))
+
+
+@torch.no_grad()
+def output_batches(module: nn.Module, tensors: Preprocessor, inputs: Sequence[Array]) -> Iterator[Any]:
+    """Yield the outputs for stored samples batch by batch, at least one batch; see `outputs_of`."""
     # Without samples, one empty batch shows the structure of the outputs.
-    starts = range(0, len(inputs[0]), EVALUATION_BATCH_SIZE) or range(1)
-    batches = []
-    for start in starts:
+    for start in range(0, len(inputs[0]), EVALUATION_BATCH_SIZE) or range(1):
         rows = tuple(array[start : start + EVALUATION_BATCH_SIZE] for array in inputs)
-        batches.append(module(*tensors(rows, np.zeros(len(rows[0])))[0]))
-    return _joined(batches)
+        yield module(*tensors(rows, np.zeros(len(rows[0])))[0])
 
 
 def _joined(batches: Sequence[Any]) -> Any:

@@ -1,5 +1,7 @@
 """Conversion of stored arrays to normalized input tensors of a model."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -55,6 +57,19 @@ class Preprocessor:
             inputs = center_crop(inputs, self._crop)
         tensors = tuple(self._input(*each) for each in zip(inputs, self._affine, strict=True))
         return tensors, torch.from_numpy(labels).to(self._device)
+
+    def normalized(self, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """Return what `__call__` makes of stored samples, for exporters: no operation is in place."""
+        tensors = []
+        for tensor, affine in zip(
+            center_crop(inputs, self._crop) if self._crop else inputs, self._affine, strict=True
+        ):
+            if affine:
+                factor, *offset = affine
+                tensor = tensor.to(factor.dtype) * factor
+                tensor = (tensor + offset[0] if offset else tensor).to(self.dtype)
+            tensors.append(tensor)
+        return tuple(tensors)
 
     def dummy_batch(self) -> tuple[Tensor, ...]:
         """Return the input tensors of a mini-batch of one sample of zeros."""
