@@ -277,6 +277,8 @@ def _data(context: RankContext) -> dict[str, Any]:
     found: dict[str, Any] = {"manifest": str(task.manifest), "sha256": checksum, "fingerprint": fingerprint}
     if context.data.manifest.code:
         found["code"] = dict(context.data.manifest.code)
+    if left_out := context.data.manifest.left_out:
+        found["left_out"] = list(left_out)
     if task.normalizes_training_samples:
         # The model must get the same inputs later, when the held-out samples are not known.
         found["normalization"] = moments_of(context.data.normalized_manifest)

@@ -63,8 +63,9 @@ def read(
     """
     tree = ImageTree.of(folder)
     counts = [f"{count:,} {reason}" for reason, count in sorted(tree.skipped.items()) if count]
-    if counts:
-        print_once(f"{tree.root}: skipped files: {', '.join(counts)}")
+    notes = (f"skipped files: {', '.join(counts)}",) if counts else ()
+    for note in notes:
+        print_once(f"{tree.root}: {note}")
     splits = tree.splits if tree.divided else _divided(tree.splits["train"], test_fraction)
     units, sample_bytes = [], size * size * (3 if colour == "rgb" else 1)
     for split, images in splits.items():
@@ -72,7 +73,7 @@ def read(
             block = partial(_block, tree.root, images[start:end], resize, size, colour, on_corrupt == "skip")
             files = tuple(tree.root / path for path, _ in images[start:end])
             units.append(ConversionUnit(split, name, tree.root, block, files=files))
-    return DatasetContents(tuple(units), class_names=tree.classes)
+    return DatasetContents(tuple(units), class_names=tree.classes, notes=notes)
 
 
 def _divided(images: Sequence[LabeledPath], test_fraction: float) -> dict[str, list[LabeledPath]]:

@@ -63,7 +63,7 @@ def read(
         on_corrupt: raise an error for a corrupt record, or skip it.
     """
     sample = partial(_sample, image_key, label_key, resize, size, colour)
-    files = _with_records(find_files(folder, {"train": train, "validation": validation, "test": test}))
+    files, notes = _with_records(find_files(folder, {"train": train, "validation": validation, "test": test}))
     units = [
         ConversionUnit(
             name.partition("/")[0],
@@ -77,12 +77,12 @@ def read(
     path = folder / f"{label_key}.labels.txt"
     names = tuple(path.read_text(errors="replace").split("\n")[:-1]) if path.is_file() else ()
     return DatasetContents(
-        tuple(units), inputs=("x",), labels="y", first_class=first_class, class_names=names
+        tuple(units), inputs=("x",), labels="y", first_class=first_class, class_names=names, notes=notes
     )
 
 
-def _with_records(files: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the files without those that hold no record, which writers of many shards leave; print their names.
+def _with_records(files: Mapping[str, Path]) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """Return the files without those that hold no record, which writers of many shards leave, and a note on these.
 
     The files of a split that has no record at all remain: their conversion names them.
     """
@@ -93,9 +93,11 @@ def _with_records(files: Mapping[str, Path]) -> dict[str, Path]:
     }
     splits = {name.partition("/")[0] for name in files.keys() - empty}
     left_out = sorted(name for name in empty if name.partition("/")[0] in splits)
-    if left_out:
-        print_once(f"files without a record are left out: {', '.join(str(files[name]) for name in left_out)}")
-    return {name: path for name, path in files.items() if name not in left_out}
+    if not left_out:
+        return dict(files), ()
+    note = f"files without a record are left out: {', '.join(str(files[name]) for name in left_out)}"
+    print_once(note)
+    return {name: path for name, path in files.items() if name not in left_out}, (note,)
 
 
 def _block(path: Path, sample: "partial[tuple[Pixels, int]]", first_class: int, skip: bool) -> SampleBlock:

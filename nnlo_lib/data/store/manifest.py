@@ -115,6 +115,12 @@ class DataManifest:
     code: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """Sentences about values that the conversion changed and files or records that it left out."""
+        skipped = sum(shard.skipped for part in self.splits.values() for shard in part.shards)
+        return (*self.notes, *([f"{skipped:,} corrupt records are left out"] if skipped else []))
+
+    @property
     def class_labels(self) -> list[str]:
         """Names of the classes, or their numbers if they have no names."""
         return list(self.class_names) or [str(number) for number in range(self.classes or 0)]

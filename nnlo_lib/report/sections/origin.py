@@ -213,6 +213,7 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
     rows = [
         ("code", _different(job.summary.get("code_version") for job in jobs)),
         ("user's files", _different(_user_files(jobs))),
+        ("left out of the data", _different(_left_out(jobs))),
         ("hosts", hosts),
         ("hardware", "; ".join(hardware_texts(job.summary.get("hardware", {}) for job in jobs))),
         ("training tasks", f"{len(jobs)}, with {listing(ranks)} ranks"),
@@ -220,6 +221,12 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
         ("configuration", _different(job.summary.get("config_hash") for job in jobs)),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _left_out(jobs: Sequence[FinishedRun]) -> Iterable[str]:
+    """Yield what the conversion left out or changed, as it told the user then."""
+    for job in jobs:
+        yield from job.summary.get("data", {}).get("left_out", [])
 
 
 def _user_files(jobs: Sequence[FinishedRun]) -> Iterable[str]:

@@ -285,3 +285,4 @@ def test_skipped_files_are_counted_in_one_line_and_no_line_if_none_is_skipped(tm
         f"{tmp_path}: skipped files: 5 hidden, 11 in the folder extra beside the splits, 1 neither files nor folders, "
         "2 outside the folders of the classes, 2 with other suffixes\n"
     )
+    assert contents.notes[0].startswith("skipped files: 5 hidden, 11 in the folder extra beside the splits")

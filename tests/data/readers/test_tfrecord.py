@@ -436,6 +436,8 @@ def test_files_without_a_record_are_left_out_with_a_note(tmp_path, capsys, empty
     (tmp_path / "digits-train.tfrecord-00002-of-00003").write_bytes(empty)
     assert labels_of(tmp_path) == {"train": [0, 1, 2, 3, 4, 5], "test": [0, 1]}
     assert "files without a record are left out" in capsys.readouterr().err
+    (note,) = read("tfrecord", tmp_path, 1, TFDS).notes
+    assert "00002-of-00003" in note
     (tmp_path / "digits-test.tfrecord-00000-of-00001").write_bytes(empty)
     with pytest.raises(UserError, match=r"digits-test.*no usable record \(the file is empty\)"):
         labels_of(tmp_path)

@@ -68,6 +68,14 @@ def test_each_hardware_is_named_with_its_host_once(fake):
     assert facts["hardware"].replace("\u00a0", " ") == f"n1: {text}; n2: {text}"
 
 
+def test_what_the_conversion_left_out_is_named_once(fake):
+    for seed in (1, 2):
+        fake.change(fake.job("a", seed), data={"left_out": ["skipped files: 3 hidden"]})
+    fake.job("b")
+    facts = dict(provenance_facts(load_jobs(fake.folders)))
+    assert facts["left out of the data"] == "skipped files: 3 hidden"
+
+
 CONFIG = {
     "algorithm": {"name": "a"},
     "parallel": {"ranks": 2},
