@@ -153,10 +153,6 @@ def _unused_mistakes(experiment: Experiment, settings: Settings) -> Iterator[Mis
         of_all = [*runs.values(), *([_unused(experiment)] if experiment.search else [])]
         shared = (key for key in of_all[0] if all(key in faults for faults in of_all))
         yield from ((key, of_all[0][key]) for key in shared if value_at(settings, *key) is not None)
-        for searched in experiment.search.space if experiment.search else ():
-            for key, what in _unused(experiment).items():
-                if searched.startswith(".".join(key)):
-                    yield ("search", "space", searched), what
 
 
 def _unused(run: Run) -> dict[KeyPath, str]:
@@ -209,14 +205,18 @@ def _run_key(experiment: Experiment, name: str) -> KeyPath:
 
 
 def _search_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Return the mistakes of the search, for example values that no run accepts."""
+    """Yield the mistakes of the search, for example values that no run accepts, or else its keys that no trial uses."""
     if experiment.search is None:
-        return iter(())
+        return
+    from nnlo_lib.search.effect import unused_reason
     from nnlo_lib.search.space.validate import find_search_mistakes
 
-    return find_search_mistakes(
-        with_model_parameter_ranges(experiment), lambda run: validation_mistakes(Run, run)
-    )
+    ranged = with_model_parameter_ranges(experiment)
+    found = list(find_search_mistakes(ranged, lambda run: validation_mistakes(Run, run)))
+    yield from found
+    for key in [] if found else experiment.search.space:
+        if what := unused_reason(experiment, key):
+            yield ("search", "space", key), what
 
 
 def with_model_parameter_ranges(experiment: Experiment) -> Experiment:

@@ -30,6 +30,7 @@ from nnlo_lib.preflight.data_check import (
     distinct_runs,
     expected_manifest,
 )
+from nnlo_lib.search.effect import end_points, same_training
 from nnlo_lib.search.space.space import nested
 from nnlo_lib.search.space.validate import extremes
 
@@ -63,39 +64,46 @@ def check_experiment(experiment: Experiment, origins: Mapping[KeyPath, str] | No
         raise refusal(dict.fromkeys(found), origins or {(): experiment.name})
     for doubt in dict.fromkeys(each for run in runs.values() for each in run.algorithm.doubts(run)):
         logger.warning(doubt)
-    _warn_about_searched_arguments(experiment)
+    _warn_about_search(experiment)
 
 
-def _warn_about_searched_arguments(experiment: Experiment) -> None:
-    """Log a warning for each searched argument whose first and last value give the same network of the user's function."""
+def _warn_about_search(experiment: Experiment) -> None:
+    """Log a warning for each searched key whose first and last value give the same training, or the same network."""
     base = next(iter(_trials(experiment)), None)
-    if experiment.search is None or base is None or not base.model.name.partition(":")[0].endswith(".py"):
+    if experiment.search is None or base is None:
         return
-    manifest = None
-    for key, dimension in experiment.search.space.items():
-        values = extremes(dimension)
-        if not key.startswith(ARGUMENT_KEY) or len(set(map(repr, values))) < 2:
+    settings, manifest = base.model_dump(mode="json", exclude_unset=True), None
+    for key in experiment.search.space:
+        points = end_points(experiment.search.space, key)
+        if same_training(experiment, key):
+            logger.warning(
+                f"search.space.{key}: has no effect on the training; all its values give the same result"
+            )
+        if not points or not key.startswith(ARGUMENT_KEY) or base.model.is_network_file:
             continue
         from nnlo_lib.preflight.model_check import have_equal_networks
 
         if (manifest := manifest or expected_manifest(base)) is None:
             return
-        settings = base.model_dump(mode="json", exclude_unset=True)
-        ends = [
-            Run.model_validate(merge_settings(settings, nested({key: value})))
-            for value in (values[0], values[-1])
-        ]
+        ends = [Run.model_validate(merge_settings(settings, nested(point))) for point in points]
         if have_equal_networks(ends, manifest):
-            function = load_user_function(base.model.name)
-            code = getattr(function, "__code__", None)
-            # Names that `**args` is read with are constants of the function.
-            names = [*(_parameters(function) or ()), *(code.co_consts if code else ())]
-            known = {each for each in names if isinstance(each, str) and each.isidentifier()}
-            name = key.removeprefix(ARGUMENT_KEY)
-            hint = f"; {suggest_name(name, known)}" if known - {name} and name not in known else ""
+            model, (first, last) = ends[0].model.name, (point[key] for point in points)
             logger.warning(
-                f"search.space.{key}: has no effect: {base.model.name} gives the same network for {values[0]} and {values[-1]}{hint}"
+                f"search.space.{key}: has no effect: {model} gives the same network for {first} and {last}"
+                f"{_similar_argument(model, key.removeprefix(ARGUMENT_KEY))}"
             )
+
+
+def _similar_argument(model: str, name: str) -> str:
+    """Return the arguments of a user's function that are similar to a name, as the end of a sentence; empty without one."""
+    if ".py" not in model:
+        return ""
+    function = load_user_function(model)
+    code = getattr(function, "__code__", None)
+    # Names that `**args` is read with are constants of the function.
+    names = [*(_parameters(function) or ()), *(code.co_consts if code else ())]
+    known = {each for each in names if isinstance(each, str) and each.isidentifier()}
+    return f"; {suggest_name(name, known)}" if known and name not in known else ""
 
 
 def _mistakes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistake]:

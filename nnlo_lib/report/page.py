@@ -1,7 +1,5 @@
 """The report of an experiment or of a search as one self-contained HTML file, and the outcome of a search as text."""
 
-import json
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from nnlo_lib.report.statistics.comparison_text import compare_all
 from nnlo_lib.report.statistics.run_comparison import ranking_metric
 from nnlo_lib.report.tables import group_by_run, load_jobs, read_summary
 from nnlo_lib.search.best import best_trial_summary, write_outcome
+from nnlo_lib.search.effect import question_of_effect
 from nnlo_lib.search.space.space import count_distinct_points
 from nnlo_lib.search.space.validate import unfinished_grid
 from nnlo_lib.search.study.storage import StoredStudy, load_study
@@ -35,7 +34,6 @@ from nnlo_lib.search.study.trial_summary import (
 from nnlo_lib.state.finished_run import FinishedRun, read_text
 
 TEMPLATES = Path(__file__).parent / "templates"
-EQUAL_TRIALS = 3  # fewer can have the same accuracy by chance
 
 
 def write_page(
@@ -238,20 +236,11 @@ def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
     others = [f"{count} {state}" for state, count in counts.items() if count]
     hours = sum(row.core_hours for row in rows)
     yield from _unlike_asked(record)
-    yield from _without_effect(rows)
+    yield from (f"equal:  {question}" for question in [question_of_effect(rows)] if question)
     yield f"trials: {len(rows)}{''.join(f', {each}' for each in others)}; {hours:.3g} core hours"
     yield f"table:  {paths.table}"
     yield f"page:   {paths.report}"
     yield f"next:   nnlo run {paths.best}"
-
-
-def _without_effect(rows: Sequence[TrialSummary]) -> Iterator[str]:
-    """Yield a line if all trials have the same value to the last bit although their points differ."""
-    values = {(row.epochs, row.folds) for row in rows if math.isfinite(row.objective)}
-    points = {json.dumps(row.point, sort_keys=True) for row in rows if math.isfinite(row.objective)}
-    if len(values) == 1 and len(points) >= EQUAL_TRIALS:
-        keys = ", ".join(sorted({key for row in rows for key in row.point}))
-        yield f"equal:  {len(points)} points have the same value: {keys} may have no effect; is a name misspelt?"
 
 
 def _unlike_asked(record: StoredStudy) -> Iterator[str]:

@@ -101,9 +101,12 @@ def test_the_outcome_asks_about_keys_without_effect(search, capsys):
     report_outcome(made.folder)
     line = "equal:  3 points have the same value: model.args.hiden may have no effect; is a name misspelt?"
     assert line in capsys.readouterr().out
+    question = "Question: 3 points have the same value: model.args.hiden may have no effect"
+    assert question in (made.folder / "report.html").read_text()
     made.trial({"model.args.hiden": 32}, worth=[0.25])
     report_outcome(made.folder)
     assert "equal:" not in capsys.readouterr().out
+    assert "Question:" not in (made.folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

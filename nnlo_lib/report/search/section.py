@@ -27,6 +27,7 @@ from nnlo_lib.report.search.trial_tables import (
     trial_rows,
 )
 from nnlo_lib.report.search.utilization import host_sentences, trial_timeline, utilization_sentence
+from nnlo_lib.search.effect import question_of_effect
 
 
 def search_section(folder: Path) -> dict[str, Any]:
@@ -41,6 +42,7 @@ def search_section(folder: Path) -> dict[str, Any]:
     return {
         "title": data.study.experiment.name,
         "headline": search_headline(data),
+        "question": question_of_effect(data.rows),
         "folder": folder,
         "charts": [chart for chart in (*convergence_charts(data), learning_curve_chart(data)) if chart],
         "stopped": any(row.state == "stopped" for row in data.ranked_rows),

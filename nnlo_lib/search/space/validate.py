@@ -111,7 +111,9 @@ def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refu
         search.space, lambda point: list(refusals(merge_settings(base, nested(point))))
     )
     ends = (
-        _ending(search.space, key, value) for key in search.space for value in extremes(search.space[key])
+        smallest_point(search.space, key, value)
+        for key in search.space
+        for value in extremes(search.space[key])
     )
     # A fixed seed, so that the same experiment gives the same messages.
     generator = np.random.default_rng(0)
@@ -119,12 +121,12 @@ def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refu
     yield from infeasible.find_mistakes([*ends, *samples])
 
 
-def _ending(space: Mapping[str, DimensionConfig], key: str, value: Any) -> SearchPoint:
+def smallest_point(space: Mapping[str, DimensionConfig], key: str, value: Any) -> SearchPoint:
     """Return the smallest point in which a key is active, by its `when` conditions, and has a value."""
     point = {key: value}
     for other, wanted in space[key].when.items():
         first = wanted[0] if isinstance(wanted, tuple) else wanted
-        point |= _ending(space, other, first)
+        point |= smallest_point(space, other, first)
     return point
 
 

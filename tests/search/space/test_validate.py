@@ -46,6 +46,7 @@ MISTAKES = {
     "no such kind": ("train.batch_size: {integr: [1, 8]}", "train.batch_size.integr: unknown key 'integr'; did you mean 'integer'?"),
     "ends in the wrong order": ("train.batch_size: {integer: [8, 1]}", "the lower bound 8 is not below the upper bound 1"),
     "of the base's algorithm alone": ("algorithm.sync_every: [1, 2]", "1: unknown key 'sync_every'; known: bucket_mb"),
+    "graph that no algorithm uses": ("topology.name: [complete, cycle]", "allreduce does not use a graph"),
     "condition on what is not searched": ("train.batch_size: {choice: [1], when: {a: 1}}", "'a' is not searched"),
 }  # fmt: skip
 
