@@ -140,6 +140,14 @@ APRUN = _options(
     directory="wdir",
     lost="B:0 batch-args:0",
 )
+HOROVOD = _options(
+    ranks="np num-proc",
+    placement="H hosts hostfile p ssh-port i ssh-identity-file network-interfaces binding-args",
+    output="verbose:0 output-filename prefix-output-with-timestamp:0",
+    nothing="gloo:0 mpi:0 jsrun:0 start-timeout disable-cache:0 fusion-threshold-mb cycle-time-ms cache-capacity "
+    "mpi-args autotune:0 timeline-filename no-stall-check:0 config-file mpi-threads-disable:0 gloo-timeout-seconds",
+    site="min-np max-np slots host-discovery-script",
+)
 IBRUN = _options(ranks="n np", placement="o", nothing="v:0 m")
 LAUNCHERS: dict[str, dict[str, LauncherOption]] = {
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra", "mpirun_rsh", "mpiexec.mpich", "mpirun.mpich",
@@ -148,6 +156,7 @@ LAUNCHERS: dict[str, dict[str, LauncherOption]] = {
     "jsrun": JSRUN,
     "aprun": APRUN,
     "ibrun": IBRUN,
+    "horovodrun": HOROVOD,
 }  # fmt: skip
 # Commands and headers that request the job in which a launcher runs.
 SUBMITTERS: dict[str, dict[str, LauncherOption]] = {

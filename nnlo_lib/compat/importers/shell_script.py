@@ -30,6 +30,7 @@ CLOSING = {"do", "done", "then", "fi", "else", "{", "}", "esac", ")"}
 CONDITIONAL = {"if", "elif", "while", "until", "case", "select", "function", "trap"}
 LOOP = re.compile(r"for\s+(\w+)\s+in\s+(.*)", re.S)
 SUBSTITUTED_TEXT = re.compile(SUBSTITUTED.rpartition("|")[0])  # $(command) and `command`
+SCRIPT_ARGUMENTS = re.compile(r"\$[@*]|\$\{[@*](:[^}]*)?\}")  # known only when the script starts
 # The assignments and names of `export A=1 B="x y" C`.
 EXPORTED = re.compile(
     r"""[A-Za-z_]\w*\+?=(?:'[^']*'|"(?:\\.|[^"\\])*"|\$\([^)]*\)|[^\s'"])*|[A-Za-z_]\w*(?=\s|$)"""
@@ -181,6 +182,9 @@ class ShellScript:
         elif program.words:
             unknown = [*self._variables.unset, *SUBSTITUTED_TEXT.findall(text)]
             used = [name for name in dict.fromkeys(unknown) if any(name in word for word in program.words)]
+            own = [word for word in program.words[1:] if SCRIPT_ARGUMENTS.fullmatch(word)]
+            used = list(dict.fromkeys([*used, *own]))
+            program.words = [word for word in program.words if word not in own]
             environment = {**self._variables.environment, **program.environment}
             self.commands.append(StartedCommand(line, text, program, environment, used, redirections))
         elif program.launcher:

@@ -211,7 +211,9 @@ class ShellVariables:
             return shlex.join(self.values[found["all"]])
         if found["quoted"] is not None:
             return INSIDE_QUOTES.sub(lambda inner: re.sub(r'(["\\])', r"\\\1", self._text(inner)), found[0])
-        return " ".join(shlex.quote(word) for word in self._text(found).split())
+        text = self._text(found)
+        # An unknown sum such as $((NODES * 4)) is one word.
+        return " ".join(map(shlex.quote, [text] if "$((" in text else text.split()))
 
     def _text(self, found: re.Match[str]) -> str:
         """Return the value of one reference, or the reference itself if its variable is not set."""

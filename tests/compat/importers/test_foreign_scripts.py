@@ -59,3 +59,23 @@ def test_spaces_after_a_backslash_are_refused(rest):
 
 def test_a_backslash_in_a_comment_or_a_here_document_is_no_continuation():
     assert len(split_commands("# files \\ \ncat > art <<EOF\n  /\\ \nEOF\ndate\n")) == 2
+
+
+@pytest.mark.parametrize("written", ["$@", '"$@"', "${@:3}", "$*", "$MORE"])
+def test_arguments_of_the_script_are_no_arguments_of_the_program(written):
+    (command,) = read_script(f"MORE=${{@:2}}\nmpirun -np 4 {TRAIN} {written}\n").commands
+    assert command.program.words[-1] == "m.json"
+    assert command.unset[0][1] in "@*{"
+
+
+def test_a_sum_of_unknown_numbers_is_named_as_a_whole():
+    text = f"N=$(wc -l < hosts)\nRANKS=$((N * 4))\nmpiexec -n $RANKS {TRAIN}\n"
+    with pytest.raises(UserError, match=r"-n: .*got '\$\(\(N \* 4\)\)'"):
+        read_script(text)
+    assert read_script(text.replace("$(wc -l < hosts)", "2")).commands[0].program.step.numbers["ranks"] == 8
+
+
+def test_horovodrun_starts_ranks():
+    (command,) = read_script(f"horovodrun -np 8 -H a:4,b:4 --gloo {TRAIN}\n").commands
+    assert command.program.launcher == "horovodrun"
+    assert command.program.step.numbers["ranks"] == 8
