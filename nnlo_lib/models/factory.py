@@ -3,6 +3,7 @@
 import random
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.file_lock import guard_torch_compiler
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import (
     error_with_source_line,
@@ -24,6 +26,7 @@ from nnlo_lib.models.saved_networks import make_dense
 from nnlo_lib.models.torchscript import code_of_torch_network, load_torch_network
 from nnlo_lib.models.zoo_registry import MODELS, library_of, missing_library
 
+logger = get_logger(__name__)
 Shape = tuple[int, ...] | tuple[tuple[int, ...], ...]  # shape of a sample, or one shape per input
 OmittedActivation = Any  # nnlo_lib.models.keras.module.OmittedActivation, without importing Keras
 TORCH_SUFFIXES = (".pt", ".pt2", ".pth", ".torch")
@@ -172,13 +175,21 @@ def _try(model: nn.Module, shapes: tuple[tuple[int, ...], ...], classes: int) ->
 
 
 def _as_torch(model: Any, shape: Shape, undone: OmittedActivation) -> Any:
-    """Return a Keras model as a torch Module, and any other object unchanged."""
+    """Return a Keras model as a torch Module, a compiled Module before its compilation, and any other object unchanged."""
+    if hasattr(model, "_orig_mod"):  # its names of weights would begin with `_orig_mod.`
+        _say_not_compiled()
+        return model._orig_mod
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(model, keras.Model):
         return model
     from nnlo_lib.models.keras.module import KerasNetwork
 
     return KerasNetwork(model, input_shapes(shape), undone)
+
+
+@cache
+def _say_not_compiled() -> None:
+    logger.warning("the model is used without its torch.compile; set train.compile: true to compile it")
 
 
 def _made(name: str, args: dict[str, Any], shape: Shape, classes: int) -> Any:

@@ -141,3 +141,16 @@ def test_weights_from_numpy_are_those_of_the_seed(tmp_path):
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+def test_a_compiled_network_is_used_without_its_compilation(module, caplog):
+    """torch.compile puts `_orig_mod.` before the names of all weights."""
+    code = "import torch\nfrom torch import nn\ndef net(shape, classes):\n    return torch.compile(nn.Sequential(nn.Linear(12, 2)))\n"
+    (module / "compiled.py").write_text(code)
+    (module / "plain.py").write_text(code.replace("torch.compile(", "("))
+    compiled, plain = (
+        build_model(f"{name}.py:net", {}, (12,), 2, 0).state_dict() for name in ("compiled", "plain")
+    )
+    assert list(compiled) == list(plain) == ["0.weight", "0.bias"]
+    assert all(map(torch.equal, compiled.values(), plain.values()))
+    assert "set train.compile: true" in caplog.text
