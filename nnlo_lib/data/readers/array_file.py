@@ -92,7 +92,7 @@ def find_arrays(path: Path, key: str) -> list[FileArray]:
             names = format.names(path)
             shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
             raise UserError(
-                f"{path}: no array or group {key!r} (found: {shown or 'none'}); correct the name in data.reader"
+                f"{path}: no array or group {key!r} (found: {shown or 'none'}); correct the name in data.reader; the files of all splits need the same names"
             )
         return [
             FileArray(path, name, kind.shape, kind.dtype.newbyteorder("=")) for name, kind in found.items()

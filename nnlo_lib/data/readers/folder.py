@@ -26,6 +26,7 @@ SPLIT_NAMES = {
 SPLITS = {name: split for split, names in SPLIT_NAMES.items() for name in names}
 LAYOUT = "expected <split>/<class>/<image> with the splits train and test (or val), or <class>/<image>"
 HIDDEN, OTHER_SUFFIX, SPECIAL = "hidden", "with other suffixes", "neither files nor folders"
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".rar", ".7z")
 OUTSIDE = "outside the folders of the classes"
 LabeledPath = tuple[str, int]  # path below the folder, class
 Skipped = Counter[str]  # number of files that are not used, by the reason
@@ -258,7 +259,13 @@ def _split_listings(
 
 def _check_classes(folder: Path, classes: Sequence[str]) -> None:
     if not classes:
-        raise UserError(f"{folder}: no folders of images found; {LAYOUT}")
+        inner = [name for name in sorted(os.listdir(folder)) if name.lower().endswith(ARCHIVE_SUFFIXES)]
+        remedy = (
+            f"it has the archive {inner[0]}: extract it, and set data.source to the result"
+            if inner
+            else LAYOUT
+        )
+        raise UserError(f"{folder}: no folders of images found; {remedy}")
     if len(classes) == 1:
         raise UserError(f"{folder}: only one class of images found ({classes[0]}); {LAYOUT}")
 
@@ -270,8 +277,17 @@ def _images(
     images = []
     for name in listing.folders:
         if name not in classes:
+            place = root / prefix
+            unsorted = (
+                ""
+                if set(listing.folders) & set(classes)
+                else (
+                    f", nor any other folder here; if its images are not sorted, sort them into {place}/<class>/, or leave "
+                    f"out the folder {prefix.strip('/')}"
+                )
+            )
             raise UserError(
-                f"{root / prefix}: the class {name} does not exist in train; add it to train, or remove it"
+                f"{place}: the class {name} does not exist in train{unsorted or '; add it to train, or remove it'}"
             )
         paths = list(_images_below(root, prefix + name, skipped, _descend((), root)))
         if not paths:

@@ -286,3 +286,21 @@ def test_skipped_files_are_counted_in_one_line_and_no_line_if_none_is_skipped(tm
         "2 outside the folders of the classes, 2 with other suffixes\n"
     )
     assert contents.notes[0].startswith("skipped files: 5 hidden, 11 in the folder extra beside the splits")
+
+
+def test_unsorted_images_of_a_split_are_no_class(tmp_path):
+    """Tiny ImageNet has its validation and test images in `val/images` and `test/images`."""
+    for name in ("train/ant/images/a", "train/bee/images/b", "val/images/c", "test/images/d"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        draw(tmp_path / f"{name}.png")
+    said = f"sort them into {tmp_path}/(val|test)/<class>/, or leave out the folder (val|test)"
+    with pytest.raises(UserError, match=f"the class images does not exist in train, nor any .*{said}"):
+        read("folder", tmp_path, 4, {"size": 8})
+
+
+def test_an_archive_inside_of_an_archive_is_named(tmp_path):
+    (tmp_path / "train.zip").touch()
+    with pytest.raises(
+        UserError, match=r"no folders of images found; it has the archive train.zip: extract it"
+    ):
+        read("folder", tmp_path, 4, {"size": 8})
