@@ -99,10 +99,10 @@ def _pause_reasons(run: FinishedRun) -> Iterator[str]:
     """Yield the reason if a pause changed the messages in flight between simulated ranks."""
     algorithm = run.config.algorithm
     paused = run.summary.get("paused_within_epoch")
-    if paused is None and not isinstance(algorithm, UserAlgorithmConfig):
-        # Summaries of older versions do not say where a training paused, and a resumed one had other clocks.
-        paused = run.transport == "simulated" and algorithm.is_asynchronous and run.restarts > 0
-    # The training asked the algorithm of a user whether its ranks wait; here, its file is not run.
+    if paused is None and run.transport == "simulated" and run.restarts > 0:
+        # Summaries of older versions do not say where a training paused, and a resumed one had other clocks. The training
+        # asked the algorithm of a user whether its ranks wait; here, its file is not run.
+        paused = isinstance(algorithm, UserAlgorithmConfig) or algorithm.is_asynchronous
     if paused:
         yield (
             f"it was stopped and resumed within an epoch, which changes the messages in flight between the ranks of {algorithm.name}"

@@ -32,10 +32,13 @@ from helpers.power_cut import CrashState, Disk
 from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 
+from nnlo_lib.config import Run
 from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.core import failpoints
 from nnlo_lib.reliability.chaos_report import find_differences
+from nnlo_lib.reliability.reproduce import check_reproducibility
+from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.fault_injection import FaultInjector, FaultPlan, InjectedFault
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.rank_process import StopFlag
@@ -268,6 +271,41 @@ def test_a_stop_within_an_epoch_is_recorded(tmp_path, manifest):
         json.loads((job.folder / "summary.json").read_text())["paused_within_epoch"] for job in (whole, parts)
     ]
     assert paused == [False, True]
+
+
+OWN = """
+from nnlo_lib import Algorithm, Capabilities
+
+class Own(Algorithm):
+    capabilities = Capabilities(asynchronous={asynchronous})
+
+    def on_gradient(self, replica, share):
+        pass
+
+    def before_evaluation(self, replica):
+        pass
+"""
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_a_stop_within_an_epoch_of_an_own_algorithm_is_judged_by_its_capabilities(
+    tmp_path, manifest, asynchronous
+):
+    (tmp_path / "own.py").write_text(OWN.format(asynchronous=asynchronous))
+    job = task(tmp_path / "parts", manifest, "average", {})
+    settings = job.run.model_dump(mode="json", exclude_unset=True)
+    settings |= {"algorithm": {"name": f"{tmp_path / 'own.py'}:Own"}, "topology": {"name": "complete"}}
+    job = replace(job, run=Run.model_validate(settings))
+    interrupt(job)
+    found = " ".join(map(str, check_reproducibility(FinishedRun(job.folder))))
+    assert ("stopped and resumed within an epoch" in found) == asynchronous
+    # A summary of an earlier version says only that the training was resumed; the user's file is not run to know more.
+    summary = json.loads((job.folder / "summary.json").read_text())
+    del summary["paused_within_epoch"]
+    (job.folder / "summary.json").write_text(json.dumps(summary))
+    assert "stopped and resumed within an epoch" in " ".join(
+        map(str, check_reproducibility(FinishedRun(job.folder)))
+    )
 
 
 @pytest.mark.parametrize("case", ["gem", "adpsgd"])
