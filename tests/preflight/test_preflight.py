@@ -305,9 +305,10 @@ def get_model(**args):
     ("space", "warned"),
     [
         ("model.args.hiden: {integer: [4, 64]}", "search.space.model.args.hiden: has no effect.*did you mean 'hidden'"),
+        ("checkpoint.keep: {integer: [1, 4]}", "search.space.checkpoint.keep: has no effect on the training"),
         ("model.args.hidden: {integer: [4, 64]}, model.args.rate: {uniform: [0.1, 0.6]}", None),
     ],
-    ids=["misspelt", "known"],
+    ids=["misspelt", "no part of the training", "known"],
 )  # fmt: skip
 def test_a_searched_argument_without_effect_is_named(folder, caplog, space, warned):
     """A model with `**args` accepts a misspelt name, so that all trials train the same network."""

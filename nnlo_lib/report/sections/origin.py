@@ -224,7 +224,7 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
 
 
 def _left_out(jobs: Sequence[FinishedRun]) -> Iterable[str]:
-    """Yield what the conversion left out or changed, as it told the user then."""
+    """Yield the sentences of the conversions on what they left out or changed."""
     for job in jobs:
         yield from job.summary.get("data", {}).get("left_out", [])
 
