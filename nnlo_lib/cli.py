@@ -4,8 +4,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from nnlo_lib.commands.arguments import add_commands, add_log_options
+from nnlo_lib.commands.arguments import CommandParser, add_commands, add_log_options
 from nnlo_lib.core.errors import StopSignals, exit_on_user_error
 from nnlo_lib.core.installation import __version__
 
@@ -53,13 +54,29 @@ def _configure_logging(options: argparse.Namespace) -> None:
         configure_logging(level, file)
 
 
+class _PrintCompletion(argparse.Action):
+    """Prints shtab's script for a shell; shtab.add_argument_to would import shtab for each command."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, _: Any, shell: Any, option: str | None = None
+    ) -> None:
+        import shtab
+
+        print(shtab.complete(parser, shell))
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="nnlo",
         description="Train neural networks on one machine or a cluster, as described by one experiment file.",
         epilog="To run a whole experiment: nnlo all FILE, or snakemake --profile slurm --configfile FILE",
     )
     parser.add_argument("--version", action="version", version=f"nnlo {__version__}")
+    parser.add_argument(
+        "--print-completion", choices=["bash", "zsh", "tcsh"], action=_PrintCompletion, default=argparse.SUPPRESS,
+        help="print a script with which the shell completes commands and options, and exit",
+    )  # fmt: skip
     add_log_options(parser, is_shown=True)
     add_commands(parser, COMMANDS)
     parser.set_defaults(parser=parser)  # `nnlo docs` writes a page about it

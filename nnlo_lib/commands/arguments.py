@@ -2,16 +2,62 @@
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nnlo_lib.core.errors import UserError
 
 if TYPE_CHECKING:
     from nnlo_lib.config import Experiment
 
+# Words of other tools for commands.
+OTHER_COMMANDS = {
+    "train": "run", "fit": "run", "resume": "run", "start": "run", "tune": "search", "optimize": "search", "sweep": "search",
+    "validate": "check", "lint": "check", "dry-run": "plan", "test": "evaluate", "eval": "evaluate", "convert": "data",
+    "dataset": "data", "summary": "model",
+}  # fmt: skip
+FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}  # shtab.FILE
 LEVEL_NAMES = ("debug", "info", "warning", "error")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Parser that suggests the nearest command, option or value, and prints an example after its options."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.formatter_class = argparse.RawDescriptionHelpFormatter
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as argparse does, but report unknown options here, where the options of the command are known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(
+                f"unrecognized arguments: {' '.join(unknown)}{self._hint(unknown[0].partition('=')[0], {})}"
+            )
+        return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            other = OTHER_COMMANDS if isinstance(action, argparse._SubParsersAction) else {}
+            choices = ", ".join(map(str, action.choices))
+            raise argparse.ArgumentError(
+                action,
+                f"unknown: {value!r}{self._hint(str(value), other, action.choices)}; one of: {choices}",
+            )
+
+    def _hint(self, word: str, other: Mapping[str, str], known: Iterable[Any] = ()) -> str:
+        """Return `; did you mean ...?` for the nearest of some names, or an empty string.
+
+        Args:
+            other: known names by words of other tools.
+            known: names; none: the options of this parser.
+        """
+        import difflib  # only for an error
+
+        names = {str(each): str(each) for each in known or self._option_string_actions} | dict(other)
+        close = difflib.get_close_matches(word, names, n=1)
+        return f"; did you mean '{names[close[0]]}'?" if close else ""
 
 
 def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, str]) -> None:
@@ -20,7 +66,13 @@ def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, str]) ->
     for name, module_name in modules.items():
         # Every module is imported, also for `nnlo --help`: heavy packages are therefore imported in `run_<name>`.
         module, key = import_module(f"nnlo_lib.commands.{module_name}"), name.replace("-", "_")
-        subcommand = subcommands.add_parser(name, help=getattr(module, f"{key.upper()}_HELP"))
+        summary, example = (getattr(module, f"{key.upper()}_{kind}", "") for kind in ("HELP", "EXAMPLE"))
+        subcommand = subcommands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[:1].upper()}{summary[1:]}.",
+            epilog=example and f"example: {example}",
+        )
         subcommand.set_defaults(command=getattr(module, f"run_{key}"))
         getattr(module, f"add_{key}_arguments")(subcommand)
         add_log_options(subcommand, is_shown=False)
@@ -43,7 +95,8 @@ def add_log_options(parser: argparse.ArgumentParser, is_shown: bool) -> None:
 
 def add_experiment_arguments(parser: argparse.ArgumentParser, is_required: bool = True) -> None:
     """Add the experiment file, and overrides of its keys."""
-    parser.add_argument("file", nargs=None if is_required else "?", help="experiment file (YAML)")
+    file = parser.add_argument("file", nargs=None if is_required else "?", help="experiment file (YAML)")
+    file.complete = FILES  # type: ignore[attr-defined]  # read by shtab
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
         help="set a key of the experiment file, such as train.epochs=5; may be repeated",

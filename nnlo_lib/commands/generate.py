@@ -9,8 +9,11 @@ from nnlo_lib.core.logging_setup import get_logger
 INIT_HELP = (
     "write an experiment, profiles and a Snakefile into a folder, in which snakemake and nnlo then work"
 )
+INIT_EXAMPLE = "nnlo init my_project"
 DOCS_HELP = "write the files that are generated from the configuration's types"
+DOCS_EXAMPLE = "nnlo docs --check"
 IMPORT_HELP = "translate a command or file of NNLO, mpi_learn, PyDTNN, Theano-MPI or DiNNO into an experiment; status 3: only in part"
+IMPORT_EXAMPLE = "nnlo import 'mpirun -np 3 TrainingDriver --model mnist_arch.json' > mine.yaml"
 
 
 def add_init_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     from nnlo_lib.config import Experiment
 
 CHECK_HELP = "validate an experiment file and try its models on one batch, without training"
+CHECK_EXAMPLE = "nnlo check mine.yaml --set train.epochs=5"
 PLAN_HELP = "estimate the cost of an experiment (jobs, ranks, hours) before its jobs are submitted"
+PLAN_EXAMPLE = "nnlo plan mine.yaml"
 DATA_HELP = "describe the converted data sets of an experiment, or list and remove stores"
+DATA_EXAMPLE = "nnlo data mine.yaml"
 MODEL_HELP = (
     "show the layers of an experiment's models (shapes, parameters, operations), or time an iteration"
 )
+MODEL_EXAMPLE = "nnlo model mine.yaml --time"
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,16 +8,22 @@ from nnlo_lib.commands.arguments import add_experiment_arguments, add_launcher_a
 from nnlo_lib.core.errors import UserError
 
 VERIFY_HELP = "check the files of finished trainings: checksums, samples used per epoch, reproducibility"
+VERIFY_EXAMPLE = "nnlo verify results/mine"
 EVALUATE_HELP = "evaluate a finished run, or a weights file, on its own or other data, without training"
+EVALUATE_EXAMPLE = "nnlo evaluate results/mine/four/seed-1 --split test"
 PREDICT_HELP = "predict the samples of a file by a finished run, or by the best run of an experiment"
+PREDICT_EXAMPLE = "nnlo predict results/mine new_rows.csv --output predictions.csv"
 EXPORT_HELP = "write a trained model as a program for torch or ONNX, or its weights in PyDTNN's layout"
+EXPORT_EXAMPLE = "nnlo export results/mine model.pt2 --to torch"
 RUN_OR_BEST_HELP = (
     "folder of a finished run, results/<experiment>/<run>/seed-<s>; or results/<experiment>: its best run"
 )
 REPRODUCE_HELP = "write an experiment file, and the user's files, that repeat a finished training bit for bit"
+REPRODUCE_EXAMPLE = "nnlo reproduce results/mine/four/seed-1 again"
 CHAOS_HELP = (
     "compare a training with random faults (SIGKILL, SIGTERM, damaged files, full disk) to one without"
 )
+CHAOS_EXAMPLE = "nnlo chaos mine.yaml --faults 5"
 
 
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:

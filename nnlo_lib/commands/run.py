@@ -11,11 +11,15 @@ from nnlo_lib.commands.arguments import (
 )
 
 ALL_HELP = "run a whole experiment, from its data to its page, with a line for each job"
+ALL_EXAMPLE = "nnlo all mine.yaml --profile slurm"
 RUN_HELP = "run one training of an experiment with MPI, without Snakemake"
+RUN_EXAMPLE = "nnlo run mine.yaml --run four --seed 2"
 SEARCH_HELP = "run the hyperparameter search of an experiment without Snakemake"
+SEARCH_EXAMPLE = "nnlo search mine.yaml --set search.trials=30"
 SIMULATE_HELP = (
     "train on the virtual machine of parallel.simulation; print virtual time and bytes to a target metric"
 )
+SIMULATE_EXAMPLE = "nnlo simulate mine.yaml --target 0.9"
 
 
 def add_all_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from nnlo_lib.commands.arguments import add_commands, add_launcher_argument
 
 TASK_HELP = "run one step of the workflow, as its rules do"
+TASK_EXAMPLE = "nnlo task train --help"
 STEPS = ("fetch", "convert", "train", "evaluate", "aggregate", "report", "search-results", "trial")
 FETCH_HELP = "fetch the original files of a data set and verify their checksums"
 CONVERT_HELP = "convert a fetched data set to a store: shards and a manifest"

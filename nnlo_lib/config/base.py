@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn, Self, get_args
 
 from pydantic import (
@@ -38,6 +39,18 @@ BUILT_IN, USER_CLASS = "built-in", "user_class"  # tags of the two kinds of a se
 SECONDS_OF_UNIT = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 TIME_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)\s*")
 CLOCK_TIME = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d)")  # Slurm's days-hours:minutes:seconds
+MB_OF_UNIT = {
+    "MB": 1,
+    "GB": 1000,
+    "TB": 1_000_000,
+    "M": 1,
+    "MiB": 1,
+    "G": 1024,
+    "GiB": 1024,
+    "T": 1024**2,
+    "TiB": 1024**2,
+}
+SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(MB_OF_UNIT)})")
 TIME_FORMS = "90m, 2h, 1d, 24:00:00 (hours:minutes:seconds) or 1-12:00:00 (days-hours:minutes:seconds)"
 
 
@@ -55,9 +68,11 @@ class ConfigFault(NamedTuple):
 
 def suggest_name(word: str, known: Iterable[str]) -> str:
     """Return a hint with the known name closest to `word`, or with all known names if none is close."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
+    by_lower, word = {each.lower(): each for each in sorted(known)}, word.lower()
+    close = difflib.get_close_matches(word, by_lower, n=1)
+    # The beginning of a name, such as `acc`, is not similar enough to the whole name.
+    close = close or [name for name in by_lower if len(word) > 2 and name.startswith(word)]
+    return f"did you mean '{by_lower[close[0]]}'?" if close else f"known: {', '.join(by_lower.values())}"
 
 
 def raise_config_error(message: str, *at: str) -> NoReturn:
@@ -221,6 +236,20 @@ def _read(value: Any, unit: str) -> float | None:
     return seconds
 
 
+def _megabytes(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if not (found := SIZE.fullmatch(value.strip())):
+        raise_config_error(
+            f"{value!r} is not a size; write a number of MB, or 4GB (4000 MB), 4G or 4GiB (4096 MB)"
+        )
+    return math.ceil(float(found[1]) * MB_OF_UNIT[found[2]])
+
+
+Megabytes = Annotated[
+    int, BeforeValidator(_megabytes), Field(ge=1),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
+]  # fmt: skip
 Minutes = Annotated[
     int, BeforeValidator(_minutes), Field(ge=1),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
@@ -292,6 +321,7 @@ class UserClassConfig(ImplementedConfig):
     """A class in a file of the user."""
 
     base: ClassVar[str]  # module:Class that the user's class extends
+    kind: ClassVar[str] = "class"
     positional: ClassVar[int] = 0  # arguments that NNLO passes before `args`
 
     name: str = Field(
@@ -334,6 +364,9 @@ class UserClassConfig(ImplementedConfig):
         try:
             found = load_implementation(self.name)
         except USER_CODE_ERRORS as error:  # whatever the user's file raises
+            module, missing = getattr(error, "obj", None), getattr(error, "name", None)
+            if isinstance(module, ModuleType) and missing == self.class_name:
+                raise_config_error(missing_name(module, self.file, self.kind, self.class_name), "name")
             raise_config_error(f"{self.name} cannot be loaded: {error_with_source_line(error)}", "name")
         if reason := self._misfit(found):
             raise_config_error(reason, "name")
@@ -355,4 +388,12 @@ class UserClassConfig(ImplementedConfig):
         if isinstance(found, type) and issubclass(found, expected):
             missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
             return f"{self.name} does not define {missing}" if missing else None
-        return f"{self.name} is not a subclass of {expected.__module__}.{expected.__name__}"
+        return f"{self.name} is not a subclass of nnlo_lib.{expected.__name__}"
+
+
+def missing_name(module: ModuleType, path: str, kind: str, name: str) -> str:
+    """Return the sentence on a name that the user's file does not define; kind: class or function."""
+    own = [
+        each for each, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
+    ]
+    return f"{path} has no {kind} '{name}'; {suggest_name(name, own) if own else 'it defines none'}"

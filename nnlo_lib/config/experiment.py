@@ -5,12 +5,32 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from nnlo_lib.config.base import NAME_PATTERN, EditEffect, merge_settings, raise_config_error, value_at
 from nnlo_lib.config.run import JobSpec, Run
 from nnlo_lib.config.search import SearchConfig
 
+MAX_COUNTED_SEEDS = 20  # a larger number, such as 42, is more often meant as one seed
+
+
+def _seeds(value: Any) -> Any:
+    """Return the seeds 0, 1, ... for their number, which keeps trainings of the default seed 0."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return value
+    if not 1 <= value <= MAX_COUNTED_SEEDS:
+        raise_config_error(
+            f"{value} may be one seed or a number of seeds; write [{value}] for one seed, [0, 1, ...] for several"
+        )
+    return tuple(range(value))
+
+
+SEED_LIST = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+Seeds = Annotated[
+    tuple[Annotated[int, Field(ge=0)], ...],
+    BeforeValidator(_seeds),
+    WithJsonSchema({"anyOf": [SEED_LIST, {"type": "integer", "minimum": 1, "maximum": MAX_COUNTED_SEEDS}]}),
+]
 RunName = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
@@ -22,11 +42,11 @@ class Experiment(Run):
         pattern=NAME_PATTERN,
         description="Name of the experiment and of its folder in results/: letters, digits, _, . and -.",
     )
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], EditEffect.JOBS] = Field(
+    seeds: Annotated[Seeds, EditEffect.JOBS] = Field(
         (0,),
         min_length=1,
         description="One training per seed; the seed determines initial weights, data split, order of samples and "
-        "dropout.",
+        "dropout. A list, or the number of seeds: 3 is [0, 1, 2].",
     )
     folds: Annotated[int, EditEffect.JOBS] = Field(
         1,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from nnlo_lib.config.base import ConfigModel, EditEffect, Minutes, raise_config_error
+from nnlo_lib.config.base import ConfigModel, EditEffect, Megabytes, Minutes, raise_config_error
 
 Rank = Annotated[int, Field(ge=0)]
 Speed = Annotated[float, Field(gt=0)]
@@ -205,10 +205,10 @@ class ResourcesConfig(ConfigModel):
     runtime: Minutes = Field(
         60, description="Time limit: a number of minutes, or a time such as 2h or 1-12:00:00."
     )
-    mem_mb: int = Field(
+    mem_mb: Megabytes = Field(
         4000,
-        ge=1,
-        description="Memory in MB of all processes together; with several nodes, Slurm gives each an equal part.",
+        description="Memory of all processes together; with several nodes, Slurm gives each an equal part. A number of MB, or a "
+        "size: 4GB is 4000, 4G and 4GiB are 4096, because Slurm and LSF count 1024 in a G. May be written as `mem`.",
     )
     nodes: int = Field(1, ge=1, description="Number of nodes for the ranks.")
     partition: str | None = Field(

@@ -202,8 +202,8 @@ class UserProblemConfig(UserClassConfig):
 
     def _misfit(self, found: Any) -> str | None:
         names = getattr(found, "names", None)
-        if isinstance(names, tuple) and names[:1] == ("loss",):
-            return super()._misfit(found)
+        if (reason := super()._misfit(found)) or (isinstance(names, tuple) and names[:1] == ("loss",)):
+            return reason
         return f'{self.name} needs a class attribute names = ("loss", ...): the loss and the metrics'
 
 

@@ -3,7 +3,7 @@
 import inspect
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
 from nnlo_lib.config.base import (
     BUILT_IN,
@@ -11,6 +11,7 @@ from nnlo_lib.config.base import (
     USER_CLASS_PATTERN,
     ConfigModel,
     UserClassConfig,
+    refuse_missing_file,
     user_class_tag,
 )
 
@@ -166,6 +167,13 @@ class ArraysReaderConfig(BaseReaderConfig):
         "file and sample; allow counts them in the manifest, and mean and deviation are computed from the finite values.",
     )
 
+    @field_validator("adaptor", "label_adaptor")
+    @classmethod
+    def _adaptor_exists(cls, adaptor: str | None, info: ValidationInfo) -> str | None:
+        if adaptor:
+            refuse_missing_file(adaptor.rpartition(":")[0], info)
+        return adaptor
+
 
 class TableReaderConfig(BaseReaderConfig):
     """Tables, CSV or Parquet, with one row per sample; numbers are inputs, and texts are categories."""
@@ -306,6 +314,7 @@ class UserReaderConfig(UserClassConfig, BaseReaderConfig):
     """A reader of your own: a function of (folder, shard_size, **args) that returns nnlo_lib.DatasetContents."""
 
     base = "nnlo_lib.data.readers.base:read"
+    kind = "function"
 
     name: str = Field(
         description="`path.py:function`; the path is relative to the working directory of nnlo.",
@@ -313,7 +322,8 @@ class UserReaderConfig(UserClassConfig, BaseReaderConfig):
     )
 
     def _misfit(self, found: Any) -> str | None:
-        return None if callable(found) else f"{self.name} is not a function"
+        is_function = callable(found) and not isinstance(found, type)
+        return None if is_function else f"{self.name} is not a function of (folder, shard_size, **args)"
 
     def _bind_arguments(self, found: Any) -> None:
         inspect.signature(found).bind("folder", "shard_size", **self.args)

@@ -10,9 +10,10 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings, suggest_name
-from nnlo_lib.config.base import BUILT_IN, USER_CLASS, UserClassConfig, value_at
+from nnlo_lib.config.base import BUILT_IN, USER_CLASS, USER_CLASS_PATTERN, UserClassConfig, value_at
 from nnlo_lib.config.paths import BEST_RUN, SEARCH_FOLDER, ExperimentPaths
 from nnlo_lib.config.rules.combinations import unused_settings
+from nnlo_lib.config.rules.key_names import unknown_key
 from nnlo_lib.config.rules.loss_rules import unvalidated_metrics
 from nnlo_lib.experiment.yaml_source import KeyPath
 from nnlo_lib.models.zoo_registry import missing_library
@@ -37,7 +38,7 @@ def describe_validation_error(model: type[ConfigModel], error: ValidationError) 
         key, known = _follow(model, detail["loc"])
         # The key of the error relative to pydantic's location, usually empty.
         below = ("name",) if detail["type"] == "union_tag_invalid" else detail.get("ctx", {}).get("at", ())
-        sentences.setdefault((*key, *below), []).append(_sentence(detail, known))
+        sentences.setdefault((*key, *below), []).append(_sentence(detail, key, known))
     sections = {key[:depth] for key in sentences for depth in range(len(key))}
     for key, messages in sentences.items():
         if key not in sections:
@@ -83,19 +84,19 @@ def _is_untagged(annotation: Any) -> bool:
     )
 
 
-def _sentence(detail: ErrorDetails, known: Iterable[str]) -> str:
+def _sentence(detail: ErrorDetails, key: KeyPath, known: Iterable[str]) -> str:
     context, given = detail.get("ctx", {}), detail["input"]
     match detail["type"]:
         case "refused":
             return str(context["message"])
         case "extra_forbidden":
-            word = str(detail["loc"][-1])
-            return f"unknown key '{word}'; {suggest_name(word, known)}"
+            return unknown_key(".".join(key), known)
         case "literal_error":
             return f"must be one of {context['expected']}, not {shown(given)}"
         case "union_tag_invalid":
             names = context["expected_tags"].replace("'", "").split(", ")
-            own = ", or path.py:Class of your own" if BUILT_IN in detail["loc"] else ""
+            kind = "function" if key[-2:] == ("data", "reader") else "Class"
+            own = f", or path.py:{kind} of your own" if BUILT_IN in detail["loc"] else ""
             return f"unknown name '{context['tag']}'; {suggest_name(str(context['tag']), names)}{own}"
         case "union_tag_not_found":
             return "missing `name`; add `name: ...` to select the kind (docs/reference/experiment.md)"
@@ -105,6 +106,8 @@ def _sentence(detail: ErrorDetails, known: Iterable[str]) -> str:
             return "missing; set this key"
         case "none_required":
             return "not supported; remove this key"
+        case "string_pattern_mismatch" if context["pattern"] == USER_CLASS_PATTERN:
+            return f"must be path.py:function, not {shown(given)}"
         case "string_pattern_mismatch":
             allowed = "up to 200 letters, digits, '_', '.' or '-'"
             return f"must consist of {allowed}, not {shown(given)}, because it names a folder"

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
 from nnlo_lib.config.base import default, value_at
 from nnlo_lib.config.data import DataConfig
-from nnlo_lib.config.parallel import AUTO, ParallelConfig
+from nnlo_lib.config.parallel import AUTO, ParallelConfig, ResourcesConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import visible_gpus
@@ -62,6 +62,11 @@ def _checked(settings: dict[str, Any], origins: Mapping[KeyPath, str]) -> Experi
         experiment = Experiment.model_validate(settings)
     except ValidationError as error:
         raise refusal(describe_validation_error(Experiment, error), origins) from None
+    if isinstance(settings.get("seeds"), int):
+        numbers = ", ".join(map(str, experiment.seeds))
+        logger.info(
+            f"seeds: {settings['seeds']} trains with the seeds {numbers}; for the seed {settings['seeds']} alone, write [{settings['seeds']}]"
+        )
     if mistakes := find_mistakes(experiment, settings):
         raise refusal(mistakes, origins)
     return with_model_parameter_ranges(experiment)
@@ -70,9 +75,12 @@ def _checked(settings: dict[str, Any], origins: Mapping[KeyPath, str]) -> Experi
 def with_sections(block: type[ConfigModel], settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a section with a section for each text that is only its name.
 
-    `model: resnet20` becomes `model: {name: resnet20}`, and `data: mnist` becomes `data: {dataset: mnist}`.
+    `model: resnet20` becomes `model: {name: resnet20}`, and `data: mnist` becomes `data: {dataset: mnist}`. The short key
+    `mem` becomes `mem_mb`, unless both are written.
     """
     fields = block.model_fields
+    if block is ResourcesConfig and "mem_mb" not in settings:
+        settings = {"mem_mb" if key == "mem" else key: value for key, value in settings.items()}
     written = {
         key: _section(fields[key].annotation, value) if key in fields else value
         for key, value in settings.items()

@@ -23,7 +23,8 @@ from nnlo_lib.config.reader import (
     TableReaderConfig,
     TFRecordReaderConfig,
 )
-from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
+from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
 from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip
@@ -74,6 +75,14 @@ class Mistakes(list[Mistake]):
             yield
         except UserError as error:
             self.add_error(key, error)
+
+    @contextmanager
+    def collected_of_user(self, key: KeyPath) -> Iterator[None]:
+        """Add, at `key`, any error that the user's code in the context raises, with its source line."""
+        try:
+            yield
+        except USER_CODE_ERRORS as error:
+            self.add(key, str(error) if isinstance(error, UserError) else error_with_source_line(error))
 
 
 def _is_key(parts: Sequence[str]) -> bool:

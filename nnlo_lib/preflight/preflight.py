@@ -3,11 +3,12 @@
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from nnlo_lib.config import Experiment, Run, merge_settings
-from nnlo_lib.config.base import suggest_name
+from nnlo_lib.config.base import UserClassConfig, missing_name, suggest_name
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.reader import ArraysReaderConfig
 from nnlo_lib.core.logging_setup import get_logger
@@ -31,8 +32,11 @@ from nnlo_lib.preflight.data_check import (
     expected_manifest,
 )
 from nnlo_lib.search.effect import end_points, same_training
+from nnlo_lib.search.pruners import build_pruner
+from nnlo_lib.search.samplers.base import build_sampler
 from nnlo_lib.search.space.space import nested
 from nnlo_lib.search.space.validate import extremes
+from nnlo_lib.search.study.snapshot import StudySnapshot
 
 logger = get_logger(__name__)
 MODEL_SECTIONS = {"data", "model", "problem", "loss", "loss_weights", "metrics"}
@@ -108,10 +112,13 @@ def _similar_argument(model: str, name: str) -> str:
 
 def _mistakes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistake]:
     """Return the mistakes of some runs of an experiment."""
-    found = [*_check_arguments(experiment, runs), *check_sources(experiment, runs)]
+    found = _check_arguments(experiment, runs)
+    # A source is not read with adaptors that cannot be loaded.
+    if not any("adaptor" in key[-1] for each in found for key, _ in each):
+        found += check_sources(experiment, runs)
     # A model is not tried with functions or data that cannot be read: its error would only repeat theirs.
     if not any(found):
-        found = _check_data_and_models(experiment, runs)
+        found = [*_check_own_classes(experiment, runs), *_check_data_and_models(experiment, runs)]
     return [mistake for each in found for mistake in each]
 
 
@@ -204,14 +211,7 @@ def _load(key: KeyPath, reference: str, mistakes: Mistakes) -> Callable[..., Any
     if function is not None:
         mistakes.add(key, f"{name} in {path} is no function but {type(function).__name__}")
     else:
-        own = [
-            each
-            for each, value in vars(module).items()
-            if getattr(value, "__module__", "") == module.__name__
-        ]
-        mistakes.add(
-            key, f"{path} has no function '{name}'; {suggest_name(name, own) if own else 'it defines none'}"
-        )
+        mistakes.add(key, missing_name(module, path, "function", name))
     return None
 
 
@@ -231,6 +231,36 @@ def _parameters(function: Any) -> dict[str, inspect.Parameter] | None:
         return dict(inspect.signature(function).parameters) if callable(function) else None
     except ValueError:
         return None
+
+
+def _check_own_classes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
+    """Return the mistakes of the user's algorithms, compressors, samplers and pruners that fail when they are built."""
+    found = []
+    for name, run in distinct_runs(
+        runs, lambda run: run.model_dump_json(include={"algorithm", "compression", "parallel"})
+    ):
+        mistakes = Mistakes(experiment, name)
+        found.append(mistakes)
+        own = [key for key in ("algorithm", "compression") if isinstance(getattr(run, key), UserClassConfig)]
+        if own:
+            # They import torch.
+            from nnlo_lib.algorithms.factory import build_algorithm
+            from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+
+            world = SimulatedWorld(run.parallel.ranks)
+            with mistakes.collected_of_user((own[0], "name")):
+                world.run(partial(build_algorithm, run, seed=0))
+    if search := experiment.search:
+        mistakes = Mistakes(experiment, SEARCH)
+        found.append(mistakes)
+        nothing_known = StudySnapshot(search, experiment.train.epochs, (), {})
+        if isinstance(search.method, UserClassConfig):
+            with mistakes.collected_of_user((SEARCH, "method", "name")):
+                build_sampler(search)(0, nothing_known)
+        if isinstance(search.fidelity, UserClassConfig):
+            with mistakes.collected_of_user((SEARCH, "fidelity", "name")):
+                build_pruner(search.fidelity).rungs(0, experiment.train.epochs)
+    return found
 
 
 def _check_data_and_models(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:

@@ -1,13 +1,17 @@
 """The command line: output, errors and exit statuses of the commands."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from helpers.nnlo_command import REPOSITORY, nnlo, nnlo_process, refused
-from helpers.requires import absent
+from helpers.requires import absent, optional
+
+from nnlo_lib.cli import COMMANDS, _parser
+from nnlo_lib.commands.arguments import OTHER_COMMANDS
 
 pytestmark = pytest.mark.processes  # where Slurm is installed, `nnlo check` runs sinfo
 
@@ -42,6 +46,51 @@ def test_check_of_a_wrong_experiment_does_not_need_torch(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')")
     (tmp_path / "mine.yaml").write_text("epochs: 3\n")
     assert nnlo_process("check", "mine.yaml", folder=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_the_help_of_a_command_has_a_description_and_an_example(command, capsys):
+    with pytest.raises(SystemExit):
+        _parser().parse_args([command, "--help"])
+    usage, description, *_, example = capsys.readouterr().out.strip().split("\n\n")
+    assert usage.startswith("usage: nnlo ")
+    assert description.endswith(".")
+    name, *words = shlex.split(example.removeprefix("example: ").partition(" > ")[0])
+    assert (name, words[0]) == ("nnlo", command)
+    if "--help" not in words:
+        _parser().parse_args(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("chek x.yaml", "unknown: 'chek'; did you mean 'check'?; one of: check, plan, "),
+        ("trian x.yaml", "unknown: 'trian'; did you mean 'run'?"),
+        ("task evalute", "unknown: 'evalute'; did you mean 'evaluate'?"),
+        ("run x.yaml --sed=3", "unrecognized arguments: --sed=3; did you mean '--seed'?"),
+        (
+            "search x.yaml --executor loc",
+            "unknown: 'loc'; did you mean 'local'?; one of: local, mpi, submitit",
+        ),
+        ("check x.yaml y.yaml", "unrecognized arguments: y.yaml\n"),
+    ],
+)
+def test_the_nearest_command_or_option_is_suggested(words, told, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        _parser().parse_args(words.split())
+    assert told in capsys.readouterr().err
+    assert set(OTHER_COMMANDS.values()) <= set(COMMANDS)
+
+
+def test_the_shell_completes_commands_options_and_files(capsys):
+    optional("shtab")
+    with pytest.raises(SystemExit, match="0"):
+        _parser().parse_args(["--print-completion", "bash"])
+    script = capsys.readouterr().out
+    for typed, number, found in (("sear", 1, "search"), ("run --se", 2, "--set --seed")):
+        ask = f"COMP_WORDS=(nnlo {typed}); COMP_CWORD={number}; _shtab_nnlo; echo ${{COMPREPLY[@]}}"
+        bash = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True)
+        assert bash.stdout.strip() == found
 
 
 BAD = {

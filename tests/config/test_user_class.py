@@ -19,7 +19,10 @@ class Mine(Algorithm):
         pass
 
 class Unnamed(Problem):
-    pass
+    def compute_loss(self, module, inputs, targets, step):
+        pass
+    def measure(self, module, inputs, targets):
+        pass
 
 class Measured(Problem):
     names = ("loss", "distance")
@@ -61,7 +64,7 @@ def section(**keys):
     ("settings", "message"),
     [
         (section(name="gone.py:Mine"), r"algorithm\.name: .*gone\.py"),
-        (section(name="mine.py:Nothing"), r"algorithm\.name: mine\.py:Nothing .*has no attribute 'Nothing'"),
+        (section(name="mine.py:Nothing"), r"algorithm\.name: mine\.py has no class 'Nothing'; known: Measured, Mine"),
         (section(name="mine.py:NUMBER"), r"algorithm\.name: mine\.py:NUMBER is not a subclass of .*Algorithm"),
         (section(name="mine.py:Measured"), r"algorithm\.name: mine\.py:Measured is not a subclass of .*Algorithm"),
         (section(args={"perod": 2}), r"algorithm\.args: mine\.py:Mine: .*'perod'"),

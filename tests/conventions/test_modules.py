@@ -12,7 +12,6 @@ MAX_FILES_IN_FOLDER = 22
 MAX_DEPTH = 3  # nnlo_lib/<package>/<room>/<module>.py
 # Modules below MIN_LINES, with their reasons.
 SMALL = {
-    "cli.py": "the entry point of `nnlo`",
     "commands/generate.py": "the commands that write derived files",
     "core/failpoints.py": "all layers import it, and it imports nothing",
     "core/rng.py": "all layers import it",

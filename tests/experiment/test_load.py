@@ -8,6 +8,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.rules.key_names import KEY_OF_WORD, OTHER_WORDS, all_keys
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment, reject_ineffective_overrides
 
@@ -72,7 +74,19 @@ ONE_MISTAKE = {
     "number for a block": ("\nalgorithm: 3", "2: algorithm: must be a section of keys, such as {key: value}"),
     "unknown name for a block": ("\nalgorithm: downpuor", "2: algorithm.name: unknown name 'downpuor'; did you mean 'downpour'?"),
     "empty block": ("train:\nname: x", "1: train: must be a section of keys, such as {key: value}, not null"),
-    "value for a list": ("seeds: 1", "1: seeds: should be a valid list (this is 1)"),
+    "value for a list": ("seeds: yes", "1: seeds: should be a valid list (this is true)"),
+    "number that is one seed or a number of seeds": ("seeds: 42", "1: seeds: 42 may be one seed or a number of seeds; write [42] for one seed"),
+    "memory without a unit": ("resources: {mem: lots}", "1: resources.mem_mb: 'lots' is not a size; write a number of MB, or 4GB"),
+    "memory twice": ("resources: {mem: 4GB, mem_mb: 1}", "1: resources.mem: unknown key 'mem'; did you mean 'mem_mb'?"),
+    "word of another library": ("train:\n  learning_rate: 0.1", "2: train.learning_rate: unknown key 'learning_rate'; did you mean 'train.optimizer.lr'?"),
+    "word of another library in the section": ("train: {optimizer: {name: adam, learning_rate: 0.1}}", "1: train.optimizer.learning_rate: unknown key 'learning_rate'; did you mean 'lr'?"),
+    "key of another section": ("normalize: null", "1: normalize: unknown key 'normalize'; did you mean 'data.normalize'?"),
+    "key of another kind": ("train: {optimizer: {name: adam, momentum: 1}}", "1: train.optimizer.momentum: unknown key 'momentum'; known: amsgrad, beta1"),
+    "word without a key": ("num_workers: 4", "1: num_workers: unknown key 'num_workers'; remove it"),
+    "beginning of a name": ("metrics: [acc]", "1: metrics.0: unknown name 'acc'; did you mean 'accuracy'?"),
+    "name in capital letters": ("train: {optimizer: SGD}", "1: train.optimizer.name: unknown name 'SGD'; did you mean 'sgd'?"),
+    "adaptor without a function": ("data: {dataset: x, reader: {name: arrays, train: a.npz, adaptor: a.py}}", '1: data.reader.adaptor: must be path.py:function, not "a.py"'),
+    "reader without a function": ("data: {dataset: x, reader: {name: a.py}}", "1: data.reader.name: unknown name 'a.py'; known: arrays, cifar, folder, idx, lidar, synthetic, table, texts, tfrecord, or path.py:function of your own"),
     "too small": ("train:\n  batch_size: 0", "2: train.batch_size: should be greater than or equal to 1 (this is 0)"),
     "too large": ("data:\n  validation: 1", "2: data.validation: should be less than 1 (this is 1); or must be one of 'test' or 'validation', not 1"),
     "not a number": ("data: {validation: .nan}", "1: data.validation: should be a finite number (this is NaN); or must be one of"),
@@ -298,6 +312,26 @@ search: {space: {train.optimizer.lr: [0.1, 0.2]}, method: {name: random}, fideli
 )
 def test_a_name_stands_for_a_section(write, changes):
     assert load_experiment(write(SHORT), changes) == load_experiment(write(LONG), changes)
+
+
+def test_every_word_of_another_library_leads_to_a_key():
+    assert set(OTHER_WORDS) <= {*all_keys(Experiment)}
+    assert len(KEY_OF_WORD) == sum(len(words.split()) for words in OTHER_WORDS.values())
+
+
+def test_a_number_of_seeds_is_printed_as_a_list(write, caplog):
+    with caplog.at_level("INFO"):
+        assert load_experiment(write("seeds: 3")).seeds == (0, 1, 2)
+    assert caplog.messages == ["seeds: 3 trains with the seeds 0, 1, 2; for the seed 3 alone, write [3]"]
+
+
+# Slurm's --mem and LSF's -M take 1G as 1024.
+@pytest.mark.parametrize(
+    ("written", "megabytes"), [("4GB", 4000), ("4G", 4096), ("1.5 GiB", 1536), ("250M", 250), (7, 7)]
+)
+def test_memory_has_units(write, written, megabytes):
+    text = f"resources: {{mem_mb: 1}}\nruns: {{a: {{resources: {{mem: {written}}}}}}}"
+    assert load_experiment(write(text)).variants["a"].resources.mem_mb == megabytes
 
 
 RANKS = "runs: {two: {parallel: {ranks: 2}}, four: {parallel: {ranks: 4}}, free: {metrics: []}}\n"

@@ -216,6 +216,61 @@ def test_a_function_that_cannot_build_a_model_is_refused(folder, name, code, sen
     assert f"x.yaml:1: {sentence}" in refusal(folder, f"model: {{name: {name}}}\n")
 
 
+OWN = """
+from nnlo_lib import Algorithm, Compressor, Pruner, Sampler
+class Refusing:
+    def __init__(self, *args, **settings):
+        raise ValueError("no GPU library")
+class Algorithm(Refusing, Algorithm):
+    def on_gradient(self, replica, share): pass
+    def before_evaluation(self, replica): pass
+class Compressor(Refusing, Compressor):
+    def size(self, vector): return 1
+    def encode(self, vector, step, rank): return vector
+    def decode(self, payload, vector): pass
+class Sampler(Refusing, Sampler):
+    def __call__(self, number, observed): return ()
+class Pruner(Refusing, Pruner):
+    def rungs(self, trial, epochs): return (epochs,)
+    def promote(self, known): return None
+def reader(folder, shard_size): pass
+"""
+SPACE = "search: {space: {train.batch_size: [8, 9]}, "
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("algorithm: own.py:Algorithm", "algorithm.name"),
+        ("compression: own.py:Compressor\nalgorithm: {name: diloco}", "compression.name"),
+        (f"{SPACE}method: own.py:Sampler}}", "search.method.name"),
+        (f"{SPACE}fidelity: own.py:Pruner}}", "search.fidelity.name"),
+    ],
+)
+def test_own_classes_that_cannot_be_built_are_refused(folder, text, key):
+    (folder / "own.py").write_text(OWN)
+    (folder / "x.yaml").write_text(text)
+    told = refused(nnlo("check", "x.yaml", folder=folder))
+    assert f"x.yaml:1: {key}: own.py:5 in __init__: ValueError: no GPU library" in told
+
+
+def test_a_reader_is_a_function(folder):
+    (folder / "own.py").write_text(OWN)
+    (folder / "x.yaml").write_text("data: {dataset: mine, source: ., reader: own.py:Refusing}")
+    assert "own.py:Refusing is not a function of (folder, shard_size, **args)" in refused(
+        nnlo("check", "x.yaml", folder=folder)
+    )
+
+
+def test_a_missing_adaptor_is_named_once(folder):
+    (folder / "x.yaml").write_text(
+        "data: {dataset: mine, source: ., reader: {name: arrays, train: a.npz, adaptor: gone.py:f}}"
+    )
+    told = refused(nnlo("check", "x.yaml", folder=folder))
+    assert told.count("gone.py") == 1
+    assert "x.yaml:1: data.reader.adaptor: file not found: 'gone.py'" in told
+
+
 def test_functions_with_any_arguments_are_accepted(folder):
     (folder / "net.py").write_text(NET.lstrip() + "\ndef any(*shape, **options):\n    return Net(10)\n")
     check(folder, "model: {name: net.py:any, args: {width: 3}}")

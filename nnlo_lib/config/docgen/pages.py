@@ -225,7 +225,8 @@ def _command_section(heading: str, summary: str, parser: argparse.ArgumentParser
         if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS
     ]
     usage = " ".join([parser.prog, *map(_usage, shown)])
-    yield f"{heading}\n\n{summary[:1].upper()}{summary[1:]}.\n\n```text\n{usage}\n```\n"
+    example = f"\n\n{parser.epilog}" if parser.epilog else ""
+    yield f"{heading}\n\n{summary[:1].upper()}{summary[1:]}.\n\n```text\n{usage}{example}\n```\n"
     rows = [action for action in shown if not isinstance(action, argparse._SubParsersAction)]
     if rows:
         yield from (table_row("argument", "default", "meaning"), table_row(*["---"] * 3))

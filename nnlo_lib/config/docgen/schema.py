@@ -173,6 +173,8 @@ def experiment_schema() -> Schema:
         for key, short in (("model", "name"), ("data", "dataset")):
             place = properties[key].pop("$ref")
             properties[key]["anyOf"] = [{"$ref": f"{place}/properties/{short}"}, {"$ref": place}]
+    for resources in (whole["$defs"]["ResourcesConfig"], parts["PartResourcesConfig"]):
+        resources["properties"]["mem"] = resources["properties"]["mem_mb"]  # its short form
     runs = whole["properties"]["runs"]
     # pydantic describes the entries as arbitrary mappings, because a run is validated after its merge with the base.
     del runs["patternProperties"]

@@ -3,7 +3,6 @@
 Warnings are about valid settings that are probably a mistake.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
 from nnlo_lib.config.base import suggest_name
 from nnlo_lib.config.metrics import metric_column, metric_direction
+from nnlo_lib.config.rules.key_names import similar_keys
 from nnlo_lib.config.search import GridSamplerConfig, ObjectiveConfig, SearchConfig
 from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.errors import UserError
@@ -62,7 +62,7 @@ def reason_not_searchable(key: str) -> str | None:
         return "cannot be searched: all trials share one copy of the data"
     if is_known(key):
         return None
-    close = _close(key)
+    close = similar_keys(key)
     hint = f"did you mean {' or '.join(close)}?" if close else "docs/reference/experiment.md lists all keys"
     return f"unknown key '{key}'; {hint}"
 
@@ -78,23 +78,6 @@ def is_known(key: str) -> bool:
             return True
         inside = [block for annotation in annotations for block in block_types(annotation)]
     return True
-
-
-def _close(key: str) -> list[str]:
-    """Return up to two similar keys with the same last part, or else the most similar key."""
-    known = sorted(set(_keys(Run)))
-    same_end = [each for each in known if each.rpartition(".")[2] == key.rpartition(".")[2]]
-    return difflib.get_close_matches(key, same_end, n=2, cutoff=0.6) or difflib.get_close_matches(
-        key, known, n=1
-    )
-
-
-def _keys(block: type[ConfigModel], above: str = "", depth: int = 0) -> Iterator[str]:
-    for name, field in block.model_fields.items():
-        yield f"{above}{name}"
-        if depth < 3:
-            for inner in block_types(field.annotation):
-                yield from _keys(inner, f"{above}{name}.", depth + 1)
 
 
 def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refusals) -> Iterator[Mistake]:
