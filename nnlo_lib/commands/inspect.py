@@ -45,12 +45,12 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_check(options: argparse.Namespace) -> None:
     """Print a summary of the trainings. Raises UserError that lists the errors of the experiment file, or jobs that cannot start."""
-    from nnlo_lib.preflight.preflight import warn_about_machine
+    from nnlo_lib.preflight.preflight import class_lines, warn_about_machine
     from nnlo_lib.workflow.plan import summarize_plan
 
     refuse_automatic_gpus_of_cluster(options)
     experiment, _ = read_checked_experiment(options)
-    print(f"{options.file} is valid: {summarize_plan(experiment)}")
+    print("\n".join([f"{options.file} is valid: {summarize_plan(experiment)}", *class_lines(experiment)]))
     print_warnings(experiment)
     if not options.profile:
         warn_about_machine(experiment)

@@ -19,11 +19,12 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 USER_CODE_ERRORS = (Exception, SystemExit)
 ExitReason = Literal[
     "finished", "preempted", "time limit", "canceled", "node failure", "out of memory", "diverged", "bad input",
-    "code error", "disk full", "killed", "crashed", "peer lost",
+    "user code", "code error", "disk full", "killed", "crashed", "peer lost",
 ]  # fmt: skip
 RESUMABLE_REASONS = ("preempted", "time limit")  # the ranks saved and stopped; the job may be submitted again
 STOPPED_REASONS = (*RESUMABLE_REASONS, "canceled")  # the ranks stopped on request
-PERMANENT_REASONS = ("code error", "bad input", "diverged")  # the next attempt would fail again
+USER_REASONS = ("bad input", "user code", "diverged")  # the user can correct the cause
+PERMANENT_REASONS = (*USER_REASONS, "code error")  # the next attempt would fail again
 TRANSIENT_REASONS = ("killed", "crashed", "peer lost", "node failure")  # the next attempt may succeed
 TRACEBACK_START = "Traceback (most recent call last):"
 CUT = " [...] "

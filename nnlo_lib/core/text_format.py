@@ -39,6 +39,11 @@ def duration_text(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min"
 
 
+def sample_shape_text(shape: Sequence[int]) -> str:
+    """Write the shape of a sample or a weight: `3 x 32 x 32`, `(12,)` or `one number`."""
+    return f"({shape[0]},)" if len(shape) == 1 else " x ".join(map(str, shape)) or "one number"
+
+
 def table_lines(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> Iterator[str]:
     """Yield the lines of a table; the columns `left` are aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

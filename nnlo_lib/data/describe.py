@@ -16,7 +16,7 @@ import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
-from nnlo_lib.core.text_format import size_text, table_lines
+from nnlo_lib.core.text_format import sample_shape_text, size_text, table_lines
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, tree_size
 from nnlo_lib.data.readers.base import Array, Indices
 from nnlo_lib.data.store.convert import LOCK_FILE
@@ -74,8 +74,7 @@ def _counts(shards: Sequence[Shard], counts: Sequence[int]) -> str:
 
 
 def _column(column: ArraySpec) -> str:
-    shape = " x ".join(str(length) for length in column.shape) or "one number"
-    return f"{column.name}: {shape}, {column.dtype}"
+    return f"{column.name}: {sample_shape_text(column.shape)}, {column.dtype}"
 
 
 def _moments(column: ArraySpec, scale: float) -> str:

@@ -10,7 +10,7 @@ from threading import Event
 
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import Fate, JobReport
-from nnlo_lib.core.errors import RESUMABLE_REASONS, UserError
+from nnlo_lib.core.errors import RESUMABLE_REASONS, USER_REASONS, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import timestamp
 from nnlo_lib.launch.attempt_recovery import correct_last_attempt, read_progress, recover_attempt
@@ -187,8 +187,7 @@ def _outcome_if_useless(
     if decision.reason == "canceled":
         text = f"job {before[-1].job} was {decision.why}"
         return None if is_requeued else AttemptOutcome("canceled", text)
-    is_user_error = decision.reason in ("bad input", "diverged")
-    return AttemptOutcome(decision.reason, decision.why, is_user_error=is_user_error)
+    return AttemptOutcome(decision.reason, decision.why, is_user_error=decision.reason in USER_REASONS)
 
 
 def _launch_and_record(

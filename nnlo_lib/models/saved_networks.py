@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.text_format import sample_shape_text
 from nnlo_lib.models.pydtnn_weights import read_pydtnn_weights
 
 logger = get_logger(__name__)
@@ -81,14 +82,10 @@ def _begins(name: str, prefixes: Sequence[str]) -> bool:
 
 def _other_shapes(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> list[str]:
     return [
-        f"{name} ({_size(found[name])} in the file, {_size(tensor)} in the model)"
+        f"{name} ({sample_shape_text(found[name].shape)} in the file, {sample_shape_text(tensor.shape)} in the model)"
         for name, tensor in wanted.items()
         if name in found and found[name].shape != tensor.shape
     ]
-
-
-def _size(tensor: Tensor) -> str:
-    return " x ".join(map(str, tensor.shape)) or "one number"
 
 
 def _fault(label: str, names: "set[str] | list[str]") -> list[str]:

@@ -30,7 +30,7 @@ from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
 from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip
 from nnlo_lib.data.loading.sampler import SharedOrderSampler
 from nnlo_lib.data.partition import split_train_validation, split_whole_shards
-from nnlo_lib.data.readers.base import Array
+from nnlo_lib.data.readers.base import Array, DatasetContents, Indices
 from nnlo_lib.data.source_identity import read_contents
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest, SplitInfo
 from nnlo_lib.data.store.split import Split, stored_labels
@@ -40,6 +40,7 @@ from nnlo_lib.problems.target_range import check_target_range, measured_splits
 
 SAMPLES = 16  # read to find the shape of the samples, for example after an adaptor
 MAX_LABEL_SHARDS = 64  # stores with more shards take seconds to open, so their classes are not counted
+MAX_COUNTED_BYTES = 64 << 20  # of source files, which are read within a second
 MAX_TARGETS = 20_000_000  # numbers of a split, which are read within a second; a training checks all of them
 # Messages such as `data.crop: 40 needs ...` begin with the key that they concern.
 KEY_IN_MESSAGE = re.compile(r"(\w+(?:\.\w+)*): ", re.ASCII)
@@ -217,23 +218,59 @@ def _manifest_of_generated(data: DataConfig, path: Path) -> DataManifest:
 def _manifest_from_arrays(data: DataConfig, path: Path) -> DataManifest | None:
     """Return a future store's manifest from the user's array files or tables, or None for sources of other kinds."""
     settings = data.store_settings
-    folder = Path(settings.source or "").expanduser()
-    if not isinstance(data.reader, ArraysReaderConfig | TableReaderConfig) or not folder.is_dir():
+    if (contents := _contents_of_files(data)) is None:
         return None
-    contents = read_contents(settings, folder)
     samples = sum(
         sum(part.samples for part in unit.parts) or len(unit.read().labels)
         for unit in contents.units
         if unit.split == "train"
     )
     # A few samples show the shape, also after an adaptor.
-    first = read_contents(replace(settings, shard_size=SAMPLES), folder).units[0].read()
+    first = read_contents(replace(settings, shard_size=SAMPLES), _folder(data)).units[0].read()
     return DataManifest(
         path.parent, data.dataset, data.format, tuple(map(_column, contents.inputs, first.inputs)),
         ArraySpec(contents.labels, first.labels.shape[1:], first.labels.dtype.name),
         contents.classes, contents.first_class, contents.class_names,
         1 / 255 if first.inputs[0].dtype == np.uint8 else 1.0, {}, {"train": SplitInfo(samples, ())},
     )  # fmt: skip
+
+
+def _folder(data: DataConfig) -> Path:
+    return Path(data.store_settings.source or "").expanduser()
+
+
+def _contents_of_files(data: DataConfig) -> DatasetContents | None:
+    """Return the contents of array files or tables, or None for sources of other kinds."""
+    if not isinstance(data.reader, ArraysReaderConfig | TableReaderConfig) or not _folder(data).is_dir():
+        return None
+    return read_contents(data.store_settings, _folder(data))
+
+
+def class_counts(run: Run, manifest: DataManifest) -> dict[str, Indices] | None:
+    """Return the number of samples of each class by split, (classes,) each; None if the labels take long to read.
+
+    They are read from the store or, before the conversion, from array files and tables.
+    """
+    labels: dict[str, list[Array]] = {}
+    if manifest.settings:  # only a store has settings
+        if sum(len(split.shards) for split in manifest.splits.values()) > MAX_LABEL_SHARDS:
+            return None
+        for split in manifest.splits:
+            labels[split] = list(stored_labels(manifest, split))
+    else:
+        contents = _contents_of_files(run.data)
+        files = {path for unit in contents.units for path in unit.sources} if contents else ()
+        if contents is None or sum(path.stat().st_size for path in files) > MAX_COUNTED_BYTES:
+            return None
+        for unit in contents.units:
+            labels.setdefault(unit.split, []).append(unit.read().labels)
+    return {
+        split: np.bincount(
+            np.concatenate(parts).reshape(-1).astype(np.int64) - manifest.first_class,
+            minlength=manifest.classes or 0,
+        )
+        for split, parts in labels.items()
+    }
 
 
 def _column(name: str, samples: Array) -> ArraySpec:

@@ -2,10 +2,12 @@
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
 
 from nnlo_lib.config import Experiment, Run, merge_settings
 from nnlo_lib.config.base import UserClassConfig, missing_name, suggest_name
@@ -19,6 +21,8 @@ from nnlo_lib.core.user_code import (
     load_user_module,
     split_function_reference,
 )
+from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.checks import Mistake
 from nnlo_lib.experiment.load import load_with_origins, refusal
 from nnlo_lib.experiment.yaml_source import KeyPath
@@ -28,6 +32,7 @@ from nnlo_lib.preflight.data_check import (
     check_sample_counts,
     check_sources,
     check_targets,
+    class_counts,
     distinct_runs,
     expected_manifest,
 )
@@ -43,6 +48,7 @@ MODEL_SECTIONS = {"data", "model", "problem", "loss", "loss_weights", "metrics"}
 SEARCH = "search"  # label of the base of a search; no run can have this name
 SHAPE_AND_CLASSES = ("shape", "classes")
 ARGUMENT_KEY = "model.args."
+MAX_LISTED_CLASSES = 20
 
 
 def load_and_check(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
@@ -280,6 +286,10 @@ def _check_data_and_models(experiment: Experiment, runs: Mapping[str, Run]) -> l
                 from nnlo_lib.preflight.model_check import check_model
 
                 check_model(run, manifest, mistakes)
+                # No warning before an error.
+                for line, is_warning in () if mistakes else _describe_classes(run, manifest):
+                    if is_warning:
+                        logger.warning(line)
         found.append(mistakes)
     return found
 
@@ -289,6 +299,38 @@ def _identity(run: Run) -> str:
     train = run.model_dump_json(include={"train": {"precision", "batch_size", "steps_per_epoch", "dealing"}})
     workers = run.parallel.ranks - run.algorithm.servers
     return f"{run.model_dump_json(include=MODEL_SECTIONS)} {train} {workers}"
+
+
+def _describe_classes(run: Run, manifest: DataManifest) -> Iterator[tuple[str, bool]]:
+    """Yield lines on the samples by class of a data set of the user, each with True if it is a warning."""
+    data, names = run.data.dataset, manifest.class_labels
+    if manifest.classes is None or data in CATALOG:
+        return
+    if (counts := class_counts(run, manifest)) is None:
+        yield (
+            f"{data}: {len(names):,} classes; their samples are counted after the conversion, by `nnlo data FILE`",
+            False,
+        )
+        return
+    for split, found in counts.items():
+        listed = ", ".join(f"{name}: {count:,}" for name, count in zip(names, found, strict=True))
+        spread = f"{found.min():,} to {found.max():,} samples each of {len(names):,} classes"
+        yield f"{data}, {split}: {listed if len(names) <= MAX_LISTED_CLASSES else spread}", False
+    empty = [names[each] for each in np.flatnonzero(counts["train"] == 0)]
+    if empty and run.problem.name == "classification":
+        more = ", ..." if len(empty) > MAX_LISTED_CLASSES else ""
+        text = (
+            f"data: no training sample of {data} has the class {', '.join(empty[:MAX_LISTED_CLASSES])}{more}, but the model gets an "
+            f"output for each of {len(names)} classes; is the largest label, {names[-1]}, a mistake? Samples with it: {counts['train'][-1]:,}"
+        )
+        yield text, True
+
+
+def class_lines(experiment: Experiment) -> Iterator[str]:
+    """Yield the samples by class of each data set of the user, for an experiment without mistakes."""
+    for _, run in distinct_runs(experiment.variants, lambda run: run.data.model_dump_json()):
+        if manifest := expected_manifest(run):
+            yield from (line for line, is_warning in _describe_classes(run, manifest) if not is_warning)
 
 
 def warn_about_machine(experiment: Experiment) -> None:

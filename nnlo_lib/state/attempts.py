@@ -66,7 +66,7 @@ class Attempt:
     @property
     def is_mistake(self) -> bool:
         """Whether a mistake of the user ended it before its first step."""
-        return self.reason == "bad input" and self.reached <= self.start
+        return self.reason in ("bad input", "user code") and self.reached <= self.start
 
 
 def begin_session() -> None:

@@ -87,7 +87,7 @@ def report_failure(state: Path, rank: int, error: BaseException) -> int:
     consequence = isinstance(error, PeerLostError | InvariantError | CheckpointNotSavedError)
     # The user's own code is to be corrected, like the experiment; a retry would fail in the same way.
     users = reason == "code error" and not consequence and is_in_user_code(error)
-    reason = "bad input" if users else reason
+    reason = "user code" if users else reason
     # A full disk raises UserError in atomic_write, but it is no error of the experiment and is retried.
     status = EXIT_USER_ERROR if users or (isinstance(error, UserError) and reason != "disk full") else 1
     trace = "".join(traceback.format_exception(error))

@@ -102,7 +102,7 @@ def test_labels_that_are_no_classes(tmp_path):
     manifest = handmade(tmp_path, {"train": (np.zeros((7, 54), np.float32), targets)})
     text = describe(manifest, {"own": [np.arange(3), np.arange(3, 7)]})
     assert "labels of train: -1 to 2, mean -0.07143" in text
-    assert "input     features: 54, float32\n" in text
+    assert "input     features: (54,), float32\n" in text
     assert text.endswith("each of 2 workers has its own\nsamples per worker: 3 to 4, median 4")
 
 

@@ -33,7 +33,7 @@ def test_files_page_has_every_name(kind):
 def test_every_reason_has_a_row_with_its_status():
     rows = re.findall(r"^\| `([a-z ]+)` \| .* \| (\d+) \| .* \|$", _page("exit_statuses.md"), re.MULTILINE)
     assert {reason for reason, _ in rows} == set(get_args(ExitReason))
-    blamed = {"diverged", "bad input"}
+    blamed = {"diverged", "bad input", "user code"}
     statuses = {reason: AttemptOutcome(reason, "", "", reason in blamed).exit_status for reason, _ in rows}
     assert statuses == {reason: int(status) for reason, status in rows}
 

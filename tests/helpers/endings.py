@@ -84,8 +84,8 @@ GROUPS = {
         Ending("a rank hangs, as on a file system or a GPU that does not answer", failing("time.sleep(1000)", **IMPATIENT), 1, "peer lost", "rank 1 (process <pid> on <host>, sleeping) did not respond for <n> s", "warning: rank 0 has waited"),
     ],
     "Code and settings of the user": [
-        Ending("an exception", failing("raise ArithmeticError('the fifth step')"), 2, "bad input", "net.py:18 in forward: ArithmeticError: the fifth step"),
-        Ending("`sys.exit(0)`", failing("sys.exit(0)"), 2, "bad input", "SystemExit: 0"),
+        Ending("an exception", failing("raise ArithmeticError('the fifth step')"), 2, "user code", "net.py:18 in forward: ArithmeticError: the fifth step"),
+        Ending("`sys.exit(0)`", failing("sys.exit(0)"), 2, "user code", "SystemExit: 0"),
         Ending("`os._exit(3)`", failing("os._exit(3)"), 1, "crashed", "rank 1 (process <pid> on <host>) exited with status 3"),
         Ending("`os._exit(0)`", failing("os._exit(0)"), 1, "crashed", "rank 1 (process <pid> on <host>) exited with status 0"),
         Ending("`os._exit(3)` in the only rank", failing("os._exit(3)", **ONE_RANK), 1, "crashed", "rank 0 (process <pid> on <host>) exited with status 3"),

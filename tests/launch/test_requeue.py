@@ -146,7 +146,9 @@ def test_a_canceled_job_is_not_tried_again(tmp_path, monkeypatch, job):
     assert [each.reason for each in read_attempts(tmp_path / "state")] == ["canceled"]
 
 
-@pytest.mark.parametrize(("reason", "status"), [("bad input", 2), ("diverged", 2), ("code error", 1)])
+@pytest.mark.parametrize(
+    ("reason", "status"), [("bad input", 2), ("user code", 2), ("diverged", 2), ("code error", 1)]
+)
 def test_a_permanent_error_is_not_tried_again(tmp_path, monkeypatch, reason, status):
     outcome = attempt_after(tmp_path, reason, monkeypatch)
     assert (outcome.reason, outcome.exit_status) == (reason, status)

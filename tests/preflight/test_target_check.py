@@ -123,3 +123,50 @@ def test_a_training_does_not_start_with_targets_outside(experiment, split):
 def test_a_model_of_classes_reads_no_targets(monkeypatch):
     monkeypatch.setattr(data_check, "stored_labels", lambda *_: pytest.fail("read"))
     check_experiment(Experiment.model_validate({"name": "t", "data": {"dataset": "digits"}}))
+
+
+CLASSES = """name: t
+data: {dataset: mine, source: ., reader: {name: arrays, train: train.npz, test: test.npz}}
+model: {name: perceptron, args: {hidden: [4]}}
+"""
+STRAY = "no training sample of mine has the class 3, 4, 5, 6, but the model gets an output for each of 8 classes; is the largest label, 7, a mistake? Samples with it: 1"
+
+
+@pytest.fixture
+def stray(tmp_path, monkeypatch):
+    """Write x.yaml and 3 classes of 8, 9 and 10 training samples, with one label 7 more."""
+    monkeypatch.chdir(tmp_path)
+    for split, labels in (("train", np.repeat([0, 1, 2, 7], [8, 9, 10, 1])), ("test", np.arange(3))):
+        np.savez(split, features=np.ones((len(labels), 12), np.float32), labels=labels)
+    (tmp_path / "x.yaml").write_text(CLASSES)
+    return tmp_path
+
+
+@pytest.mark.parametrize("converted", [False, True])
+def test_a_label_far_from_the_others_is_warned_of(stray, converted):
+    if converted:
+        prepare_store(store_of(load_experiment("x.yaml")))
+    done = nnlo("check", "x.yaml", folder=stray)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1:] == [
+        "mine, train: 0: 8, 1: 9, 2: 10, 3: 0, 4: 0, 5: 0, 6: 0, 7: 1",
+        "mine, test: 0: 1, 1: 1, 2: 1, 3: 0, 4: 0, 5: 0, 6: 0, 7: 0",
+    ]
+    assert STRAY in done.stderr
+
+
+def test_labels_of_large_files_are_counted_after_the_conversion(stray, monkeypatch):
+    monkeypatch.setattr(data_check, "MAX_COUNTED_BYTES", 100)
+    done = nnlo("check", "x.yaml", folder=stray)
+    assert (
+        "mine: 8 classes; their samples are counted after the conversion, by `nnlo data FILE`" in done.stdout
+    )
+    assert STRAY not in done.stderr
+
+
+def test_a_vector_is_written_as_a_shape(stray):
+    (stray / "x.yaml").write_text(CLASSES.replace("perceptron, args: {hidden: [4]}", "net.py:build"))
+    (stray / "net.py").write_text(
+        "from torch import nn\ndef build(shape, classes): return nn.Linear(7, classes)\n"
+    )
+    assert refused(nnlo("check", "x.yaml", folder=stray)).strip().endswith("samples are (12,)")

@@ -243,7 +243,7 @@ def error_in_the_model(run: Submitted) -> None:
     run.start(run.target)
     run.finish(status=1)
     assert run.submissions == 1
-    assert run.reasons == ["bad input"]
+    assert run.reasons == ["user code"]
     assert "net.py:8 in net: RuntimeError: the layer has no width" in run.terminal
 
 

@@ -133,6 +133,7 @@ def trained(number, reason, start, reached, training="a"):
         ([trained(1, "killed", 0, 0), trained(2, "finished", 0, 9)], [1, 2]),
         # A mistake of the user before the first step.
         ([trained(1, "bad input", 0, 0), trained(2, "finished", 0, 9)], [2]),
+        ([trained(1, "user code", 0, 0), trained(2, "finished", 0, 9)], [2]),
         (
             [trained(1, "finished", 0, 9), trained(2, "bad input", 9, 9), trained(3, "finished", 9, 18)],
             [1, 3],

@@ -112,7 +112,7 @@ def test_an_exception_in_a_rank_ends_all(tmp_path, algorithm):
     assert said.count(sentence) == 1
     assert "Traceback" not in said
     assert "Traceback" in report["traceback"]
-    assert report["reason"] == "bad input"
+    assert report["reason"] == "user code"
     wait("no process is left", lambda: not processes_of(tmp_path))
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from nnlo_lib.config.data import DataConfig, NormalizationConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import sample_shape_text
 from nnlo_lib.data.loading.augment import center_crop
 from nnlo_lib.data.readers.base import Array, Inputs
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
@@ -48,8 +49,7 @@ class Preprocessor:
     @property
     def sample_text(self) -> str:
         """Shapes of the inputs of a sample as a phrase for error messages: `samples are 1 x 8 x 8`."""
-        shapes = (" x ".join(map(str, shape)) or "one number" for shape in self.shapes)
-        return f"samples are {' and '.join(shapes)}"
+        return f"samples are {' and '.join(map(sample_shape_text, self.shapes))}"
 
     def __call__(self, inputs: Inputs, labels: Array) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return (tensors of the inputs, labels); larger images are cropped at the center."""

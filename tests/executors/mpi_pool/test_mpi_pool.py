@@ -93,7 +93,7 @@ def test_a_rank_group_goes_on_after_a_failure_with_the_bits_of_processes_of_its_
         assert result.status == ("failed" if number in failed else "finished")
         assert ("this model fails" in result.error) == (number in failed)
         reasons = [each.reason for each in read_attempts(run_folder(search, number) / "state")]
-        assert reasons == (["bad input"] if number in failed else ["finished"])
+        assert reasons == (["user code"] if number in failed else ["finished"])
     last = max(
         number for number in trials.keys() - failed if trials[number][0]["algorithm.name"] == "allreduce"
     )
