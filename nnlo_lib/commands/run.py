@@ -88,17 +88,27 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_search(options: argparse.Namespace) -> int:
     """Run or replay the search and return its exit status."""
+    from nnlo_lib.config.paths import ExperimentPaths
+    from nnlo_lib.core.logging_setup import get_logger
+    from nnlo_lib.experiment.load import load_with_origins, refuse_automatic_gpus
+
+    experiment, origins = load_with_origins(options.file, options.changes)
+    if experiment.search and not options.replay:
+        # Before the imports and checks, which take seconds.
+        folder = ExperimentPaths(experiment.name).search.folder
+        get_logger(__name__).info(
+            f"search of {options.file} in {folder}: checking the data and one batch of the model"
+        )
+
     from nnlo_lib.executors.search_run import replay_search, run_search
-    from nnlo_lib.experiment.load import load_experiment, refuse_automatic_gpus
-    from nnlo_lib.preflight.preflight import load_and_check
+    from nnlo_lib.preflight.preflight import check_experiment
 
     if options.replay:
-        return replay_search(load_experiment(options.file, options.changes))
+        return replay_search(experiment)
     if options.executor == "submitit":
         refuse_automatic_gpus(options.file, options.changes)
-    return run_search(
-        load_and_check(options.file, options.changes), options.launcher, options.executor, options.ranks
-    )
+    check_experiment(experiment, origins)
+    return run_search(experiment, options.launcher, options.executor, options.ranks)
 
 
 def add_simulate_arguments(parser: argparse.ArgumentParser) -> None:

@@ -277,7 +277,10 @@ class SearchConfig(ConfigModel):
         "grid.",
     )  # fmt: skip
     parallel: Annotated[int, EditEffect.SEARCH_END] = Field(
-        4, ge=1, description="Number of trainings in parallel."
+        4,
+        ge=1,
+        description="Number of trainings in parallel. If it is not written, `nnlo search` on one machine trains only as many "
+        "as have cores of their own, unless `order` is fixed.",
     )
     order: Literal["as_finished", "fixed"] = Field(
         "as_finished",

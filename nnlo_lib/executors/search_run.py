@@ -1,8 +1,10 @@
 """A whole search with one driver process, without Snakemake: decide, train, report."""
 
+import os
 from pathlib import Path
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
@@ -13,6 +15,7 @@ from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.report.page import print_outcome, report_outcome
 from nnlo_lib.search.samplers.base import build_sampler
+from nnlo_lib.search.space.space import base_point
 from nnlo_lib.search.space.validate import search_warnings
 from nnlo_lib.search.study.storage import (
     freeze_or_verify_settings,
@@ -65,6 +68,10 @@ def run_search(
         return 0
     for warning in search_warnings(experiment):
         logger.warning(warning)
+    if not has_started and base_point(experiment) is None:
+        logger.info(
+            f"the settings of {experiment.name} are not the first trial, because search.space does not contain them"
+        )
     if executor == "local":
         warn_if_gpus_are_few(experiment)
     signals = SignalRecorder()
@@ -85,7 +92,8 @@ def run_search(
             status = search_in_pool(experiment, folder, launcher, count, signals, lease.lost)
         else:
             trains = ProgressLogger(_build_executor(executor, folder, launcher, signals), load_study(folder))
-            done = run_study(Study.of(folder, experiment), trains, lease.lost)
+            parallel = _local_parallel(experiment) if executor == "local" else None
+            done = run_study(Study.of(folder, experiment, parallel), trains, lease.lost)
             status = 0 if done else EXIT_PREEMPTED
         if status == EXIT_PREEMPTED:
             logger.info(f"{folder}: stopped; run the same command again to resume")
@@ -94,6 +102,23 @@ def run_search(
         return status
     finally:
         lease.release()
+
+
+def _local_parallel(experiment: Experiment) -> int:
+    """Return the number of trainings in parallel on this machine: unless it is written, as many as have cores of their own."""
+    search, cores = experiment.search, len(os.sched_getaffinity(0))
+    assert search is not None, "only an experiment with a search is searched"
+    each = RunResources(experiment).cores
+    # With a fixed order, the decisions depend on the number.
+    if "parallel" in search.model_fields_set or search.order == "fixed":
+        return search.parallel
+    count = max(1, min(search.parallel, cores // each))
+    if count < search.parallel:
+        logger.info(
+            f"search.parallel: {count} in place of {search.parallel}, because a training has {each} ranks and threads and this machine "
+            f"{cores} cores; a number in the experiment file is kept"
+        )
+    return count
 
 
 def replay_search(experiment: Experiment) -> int:
@@ -105,7 +130,9 @@ def replay_search(experiment: Experiment) -> int:
         raise UserError(f"{folder}: no search was started; start it with `nnlo search` without --replay")
     settings = verify_settings(folder, experiment).search
     assert settings is not None
-    differences = replay(folder, settings, experiment.train.epochs, build_sampler(settings))
+    differences = replay(
+        folder, settings, experiment.train.epochs, build_sampler(settings), base_point(experiment)
+    )
     count = len(decisions_in_order(read_trials(folder)))
     print("\n".join(differences) if differences else f"{folder}: all {count} decisions are reproduced")
     return int(bool(differences))

@@ -13,6 +13,8 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.report import formatting, learning_curves, quantities
 from nnlo_lib.report.quantities import TimeBase, time_base_of
 from nnlo_lib.report.search.section import search_section
+from nnlo_lib.report.search.study_data import StudyData
+from nnlo_lib.report.search.trial_tables import base_sentence, compare_trials
 from nnlo_lib.report.sections import attempts, comparison, headline, origin, predictions, resources
 from nnlo_lib.report.sections.comparison import difference_matrix
 from nnlo_lib.report.statistics import run_comparison
@@ -235,6 +237,9 @@ def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
     counts = {state: sum(row.state == state for row in rows) for state in ("stopped", "failed", "unwanted")}
     others = [f"{count} {state}" for state, count in counts.items() if count]
     hours = sum(row.core_hours for row in rows)
+    data = StudyData.load(record.folder)
+    if sentence := base_sentence(data, compare_trials(data)):
+        yield f"base:   {sentence}"
     yield from _unlike_asked(record)
     yield from (f"equal:  {question}" for question in [question_of_effect(rows)] if question)
     yield f"trials: {len(rows)}{''.join(f', {each}' for each in others)}; {hours:.3g} core hours"

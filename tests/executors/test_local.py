@@ -3,12 +3,15 @@
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from helpers.training_process import wait
 
+from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.local import LocalExecutor
+from nnlo_lib.executors.search_run import _local_parallel
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result
 from nnlo_lib.state.attempts import Attempt, append_attempt
 
@@ -91,3 +94,15 @@ def test_one_that_stops_stops_all(tmp_path: Path, script: str, error: str | None
     else:
         assert not local.wait()
     assert not local._running
+
+
+@pytest.mark.parametrize(
+    ("search", "ranks", "cores", "count"),
+    [({}, 2, 2, 1), ({}, 2, 5, 2), ({}, 1, 64, 4), ({}, 8, 2, 1), ({"parallel": 4}, 2, 2, 4), ({"order": "fixed"}, 2, 2, 4)],
+)  # fmt: skip
+def test_trainings_in_parallel_have_cores_of_their_own_unless_a_number_is_written(
+    search: dict[str, Any], ranks: int, cores: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)))
+    settings = {"parallel": {"ranks": ranks}, "search": {"space": {"train.batch_size": [8, 9]}, **search}}
+    assert _local_parallel(Experiment.model_validate(settings)) == count

@@ -18,6 +18,7 @@ from nnlo_lib.report.search.trial_charts import (
     rung_table,
 )
 from nnlo_lib.report.search.trial_tables import (
+    base_sentence,
     best_trial_sentence,
     compare_trials,
     differences_to_best,
@@ -54,7 +55,7 @@ def search_section(folder: Path) -> dict[str, Any]:
         "dependences": partial_dependence_charts(data, fitted),
         "coverage": data.coverage_note({row.number for row in data.ranked_rows}),
         "folds": fold_scores(data, differences_to_best(data, comparisons)),
-        "as_good": best_trial_sentence(data, comparisons),
+        "as_good": f"{best_trial_sentence(data, comparisons)} {base_sentence(data, comparisons)}".strip(),
         "folded": sum(len(row.folds) > 1 for row in data.ranked_rows),
         "failures": failure_groups(data),
         "workers": timeline,

@@ -12,6 +12,7 @@ from nnlo_lib.report.formatting import UNBROKEN, bold, format_duration, listing,
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData, named
 from nnlo_lib.report.statistics.comparison_text import TrialComparison, compare_with_best, difference_text
 from nnlo_lib.report.statistics.run_comparison import ComparedMetric
+from nnlo_lib.search.space.space import base_point
 from nnlo_lib.search.study.trial_summary import TrialSummary, error_signature, format_selection, format_value
 
 MAX_NAMED_TRIALS = 8  # trials in the sentence on the best trial
@@ -97,6 +98,25 @@ def best_trial_sentence(data: StudyData, comparisons: Sequence[TrialComparison])
     return (
         f"{first}, and {len(equal)} may be as good: {'trial' if len(equal) == 1 else 'trials'} {names}{more}."
     )
+
+
+def base_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> str:
+    """Return a sentence on the best trial against the experiment's own settings; empty if they are not the first trial."""
+    if data.best is None or data.rows[0].point != base_point(data.study.experiment):
+        return ""
+    if data.best == 0:
+        return "The experiment's own settings (trial 0) are the best trial."
+    found = next((each for each in comparisons if each.trial == 0), None)
+    if found is None:
+        reason = (
+            "each is a single training (set search.folds.k)"
+            if len(data.rows[data.best].folds) < 2
+            else "trial 0 has other epochs or folds"
+        )
+        return f"The best trial cannot be compared with the experiment's own settings (trial 0): {reason}."
+    metric = ComparedMetric(data.metric, highest=data.sign < 0)
+    verdict = "" if found.is_worse else ", which may be chance"
+    return f"Best against the experiment's own settings (trial 0): {difference_text(metric, found.test, sign=-1)}{verdict}."
 
 
 def differences_to_best(data: StudyData, comparisons: Sequence[TrialComparison]) -> dict[int, str]:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnlo_lib.config.base import suggest_name
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.base import suggest_name, value_at
 from nnlo_lib.config.search import GridSamplerConfig, SearchConfig
 from nnlo_lib.config.space import DimensionConfig, Scalar
 from nnlo_lib.core.errors import UserError
@@ -208,6 +209,24 @@ def _rank(key: str, other: str, value: Scalar, scale: Scale) -> int:
 
 def _at(key: str, other: str) -> str:
     return f"search.space: '{key}' has a `when` condition on '{other}', but '{other}' "
+
+
+def base_point(experiment: Experiment) -> SearchPoint | None:
+    """Return the point of the experiment's own settings; None if the space, or its grid, does not have it."""
+    search = experiment.search
+    assert search is not None, "the experiment has no `search:` section"
+    space, settings = SearchSpace(search.space), experiment.model_dump(mode="json")
+    values = {key: value_at(settings, *key.split(".")) for key in space.scales}
+    # An argument that is not written has the default of the model's function, which is not known here.
+    written = {
+        key: value for key, value in values.items() if value is not None or not key.startswith("model.args.")
+    }
+    point = space.drop_inactive(written)
+    if point not in space:
+        return None
+    if isinstance(search.method, GridSamplerConfig) and point not in space.points(search.method.levels):
+        return None
+    return point
 
 
 def nested(point: SearchPoint) -> dict[str, Any]:

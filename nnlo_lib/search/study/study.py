@@ -18,6 +18,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.fold_statistics import pruning_p_value
 from nnlo_lib.search.pruners import Pruner, build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
+from nnlo_lib.search.space.space import base_point
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import (
     SECONDS_PER_HOUR,
@@ -79,7 +80,9 @@ class Study:
         sampler = cache(lambda: build_sampler(search))
 
         def propose(number: int, known: StudySnapshot) -> SearchPoint | None:
-            return sampler()(number, known)
+            # The first trial is the experiment itself, to which the best trial is compared.
+            base = base_point(experiment) if number == 0 else None
+            return base or sampler()(number, known)
 
         return cls(folder, search, experiment.train.epochs, propose, parallel or search.parallel)
 
@@ -305,10 +308,13 @@ def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bo
             return False
 
 
-def replay(folder: Path, search: SearchConfig, epochs: int, propose: TrialSampler) -> list[str]:
+def replay(
+    folder: Path, search: SearchConfig, epochs: int, propose: TrialSampler, base: SearchPoint | None = None
+) -> list[str]:
     """Recompute each decision from the results it was based on; return one message per decision that differs.
 
     Limits (trials, target, budget) are not checked, because they may have been raised after a decision.
+    `base`: point of the experiment's own settings, which the first trial may have; searches of version 0.2 began without it.
 
     Raises UserError if a file is damaged or missing.
     """
@@ -318,6 +324,8 @@ def replay(folder: Path, search: SearchConfig, epochs: int, propose: TrialSample
         fold_task, point = decision.task, recorded[decision.task.trial].point
         task = next_task(known, pruner)
         chosen = (task, recorded[task.trial].point) if task else new_trial(known, pruner, propose)
+        if chosen and not known.trials and point == base:
+            chosen = chosen[0], base
         if chosen != (fold_task, point):
             found.append(
                 f"decision {decision.number} is {_text(fold_task, point)}, but the replay gives {_text(*chosen or ())}"

@@ -7,7 +7,12 @@ from helpers.synthetic_search import MadeUp
 from scipy import stats
 
 from nnlo_lib.report.search.study_data import StudyData
-from nnlo_lib.report.search.trial_tables import best_trial_sentence, compare_trials, differences_to_best
+from nnlo_lib.report.search.trial_tables import (
+    base_sentence,
+    best_trial_sentence,
+    compare_trials,
+    differences_to_best,
+)
 
 BEST, NEAR, POOR = [0.10, 0.20, 0.15], [0.11, 0.19, 0.17], [0.50, 0.61, 0.56]
 
@@ -60,3 +65,30 @@ def test_a_single_fold_says_that_chance_is_included(searched):
 
 def test_a_single_trial_needs_no_sentence(searched):
     assert sentence(searched(BEST)[1]) == ""
+
+
+@pytest.mark.parametrize(
+    ("trials", "folds", "said"),
+    [
+        ((POOR, BEST), 3, "Best against the experiment's own settings (trial 0): −0.407 ["),
+        ((NEAR, BEST), 3, ", which may be chance."),
+        ((BEST, POOR), 3, "The experiment's own settings (trial 0) are the best trial."),
+        (
+            ([0.2], [0.1]),
+            1,
+            "cannot be compared with the experiment's own settings (trial 0): each is a single training (set search.folds.k).",
+        ),
+    ],
+    ids=["better", "near", "best", "one fold"],
+)
+def test_the_best_trial_against_the_experiments_own_settings(tmp_path, trials, folds, said):
+    made = MadeUp(tmp_path, space={"train.optimizer.lr": {"uniform": [0, 1]}}, folds={"k": folds})
+    for lr, worth in zip((made.experiment.train.optimizer.lr, 0.5), trials, strict=True):
+        made.trial({"train.optimizer.lr": lr}, worth=worth)
+    data = StudyData.load(made.folder)
+    assert said in base_sentence(data, compare_trials(data))
+
+
+def test_a_search_that_began_with_another_trial_has_no_sentence(searched):
+    _, data = searched(NEAR, BEST)
+    assert base_sentence(data, compare_trials(data)) == ""

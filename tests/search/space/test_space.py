@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy import stats
 
+from nnlo_lib.config import Experiment
 from nnlo_lib.config.space import SpaceConfig as Settings
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.space.space import SearchSpace, nested
+from nnlo_lib.search.space.space import SearchSpace, base_point, nested
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(-9, 9), st.floats(-9, 9), st.sampled_from(["a", "b", "1", "None"])
@@ -217,3 +218,31 @@ def test_nested_keeps_every_value_in_any_order() -> None:
         assert nested({key: point[key] for key in order}) == {
             "algorithm": {"name": "mine.py:Mine", "args": {"scale": 0.5}}, "train": {"epochs": 3}
         }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("searched", "settings", "point"),
+    [
+        ({"train.epochs": {"integer": [1, 9]}}, {"train": {"epochs": 4}}, {"train.epochs": 4}),
+        ({"train.epochs": {"integer": [1, 9]}}, {"train": {"epochs": 40}}, None),
+        ({"train.clip_norm": [None, 1.0]}, {}, {"train.clip_norm": None}),
+        ({"model.args.hidden": [None, 8]}, {}, None),
+        ({"model.args.hidden": [None, 8]}, {"model": {"args": {"hidden": 8}}}, {"model.args.hidden": 8}),
+        (
+            {"algorithm.name": ["allreduce", "average"], "algorithm.sync_every": {"choice": [1, 2], "when": {"algorithm.name": "average"}}},
+            {},
+            {"algorithm.name": "allreduce"},
+        ),
+    ],
+    ids=["inside", "outside", "null", "argument that is not written", "argument", "inactive key"],
+)  # fmt: skip
+def test_the_point_of_the_experiments_own_settings(searched: Any, settings: Any, point: Any) -> None:
+    experiment = Experiment.model_validate(settings | {"search": {"space": searched}})
+    assert base_point(experiment) == point
+
+
+@pytest.mark.parametrize(("lr", "on_grid"), [(1e-3, True), (2e-3, False)])
+def test_a_grid_gets_no_other_points(lr: float, on_grid: bool) -> None:
+    search = {"space": {"train.optimizer.lr": {"log_uniform": [1e-3, 1e-1]}}, "method": {"name": "grid"}}
+    settings = {"train": {"optimizer": {"name": "sgd", "lr": lr}}, "search": search}
+    assert (base_point(Experiment.model_validate(settings)) is not None) == on_grid

@@ -18,13 +18,24 @@ from helpers.simulated_search import (
     utilisation,
 )
 
+from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.samplers.base import build_sampler
 from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.search.space.validate import unfinished_grid
+from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.study import Study, replay
-from nnlo_lib.search.study.trial import FoldTask, Result, decisions_in_order, read_result, read_trials
+from nnlo_lib.search.study.trial import (
+    FoldTask,
+    Result,
+    SchedulingDecision,
+    Trial,
+    decisions_in_order,
+    read_result,
+    read_trials,
+    write_trial,
+)
 
 FIDELITIES = [
     {"name": "full"},
@@ -236,3 +247,52 @@ def test_a_grid_is_tried_whole_by_default(tmp_path: Path) -> None:
 def test_default_number_of_trials(name: str, trials: int) -> None:
     space = {"train.optimizer.lr": {"uniform": [0, 1]}, "train.batch_size": {"integer": [1, 5]}}
     assert count_trials(SearchConfig.model_validate({"space": space, "method": {"name": name}})) == trials
+
+
+OWN = {"train.optimizer.lr": 0.02, "train.batch_size": 64}
+
+
+def own_settings(**settings: Any) -> Experiment:
+    train = {"epochs": 9, "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.02}}
+    return Experiment(train=train, search=search(method={"name": "random"}, **settings))
+
+
+def decide(folder: Path, experiment: Experiment, count: int) -> None:
+    """Decide on trials and give each a result."""
+    study = Study.of(folder, experiment)
+    for _ in range(count):
+        decision = study.decide()
+        assert decision is not None
+        Result(decision.task, "finished", ({"val_loss": 1.0},) * 9).write(folder)
+        study.refresh()
+
+
+def test_the_experiments_own_settings_are_the_first_trial(tmp_path: Path) -> None:
+    experiment = own_settings()
+    decide(tmp_path, experiment, 3)
+    points = [trial.point for trial in read_trials(tmp_path)]
+    assert points[0] == OWN
+    assert OWN not in points[1:]
+    settings = experiment.search
+    assert settings is not None
+    assert replay(tmp_path, settings, 9, build_sampler(settings), OWN) == []
+    assert len(replay(tmp_path, settings, 9, build_sampler(settings))) == 1
+
+
+def test_a_search_that_began_with_another_trial_continues_as_it_began(tmp_path: Path) -> None:
+    experiment = own_settings()
+    settings = experiment.search
+    assert settings is not None
+    sampler = build_sampler(settings)
+    expected = [draw_of(sampler, settings, number) for number in range(3)]
+    write_trial(tmp_path, Trial(0, expected[0], (SchedulingDecision(0, FoldTask(0, 0, 9), ()),)))
+    Result(FoldTask(0, 0, 9), "finished", ({"val_loss": 1.0},) * 9).write(tmp_path)
+    decide(tmp_path, experiment, 2)
+    assert [trial.point for trial in read_trials(tmp_path)] == expected
+    assert replay(tmp_path, settings, 9, sampler, OWN) == []
+
+
+def draw_of(sampler: Any, settings: SearchConfig, number: int) -> dict[str, Any]:
+    """Return the random sampler's point of a trial, which does not depend on results."""
+    point: dict[str, Any] = sampler(number, StudySnapshot(settings, 9, (), {}))
+    return point
