@@ -26,10 +26,15 @@ class LocalExecutor:
     """Trains fold tasks in processes of this machine.
 
     The processes save and exit after a stop signal, and also when this process ends.
+
+    Args:
+        python: interpreter of the processes.
     """
 
-    def __init__(self, folder: Path, launcher: str, signals: SignalRecorder) -> None:
-        self._folder, self._launcher, self._signals = folder, launcher, signals
+    def __init__(
+        self, folder: Path, launcher: str, signals: SignalRecorder, python: str = sys.executable
+    ) -> None:
+        self._folder, self._launcher, self._signals, self._python = folder, launcher, signals, python
         self._running: dict[FoldTask, subprocess.Popen[bytes]] = {}
         self._restarts = RestartPolicy(folder)
 
@@ -79,7 +84,7 @@ class LocalExecutor:
 
     def _command(self, fold_task: FoldTask) -> list[str]:
         numbers = [str(number) for number in (fold_task.trial, fold_task.fold, fold_task.epochs)]
-        command = [sys.executable, "-m", "nnlo_lib.cli", "task", "trial", str(self._folder), *numbers]
+        command = [self._python, "-m", "nnlo_lib.cli", "task", "trial", str(self._folder), *numbers]
         attempt = self._restarts.record_start(fold_task)  # the first start ignores earlier failures
         return [*command, "--launcher", self._launcher, *(["--attempt", str(attempt)] if attempt > 1 else [])]
 

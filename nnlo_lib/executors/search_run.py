@@ -1,7 +1,7 @@
 """A whole search with one driver process, without Snakemake: decide, train, report."""
 
 import os
-from pathlib import Path
+import sys
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.experiment import RunResources
@@ -11,6 +11,7 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.gpu_slots import warn_if_gpus_are_few
 from nnlo_lib.executors.local import LocalExecutor
 from nnlo_lib.executors.progress import ProgressLogger
+from nnlo_lib.launch.fork_server import can_fork, start_fork_server
 from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.report.page import print_outcome, report_outcome
@@ -91,7 +92,9 @@ def run_search(
             count = allocation_size(experiment, ranks)
             status = search_in_pool(experiment, folder, launcher, count, signals, lease.lost)
         else:
-            trains = ProgressLogger(_build_executor(executor, folder, launcher, signals), load_study(folder))
+            trains = ProgressLogger(
+                _build_executor(executor, experiment, launcher, signals), load_study(folder)
+            )
             parallel = _local_parallel(experiment) if executor == "local" else None
             done = run_study(Study.of(folder, experiment, parallel), trains, lease.lost)
             status = 0 if done else EXIT_PREEMPTED
@@ -138,9 +141,11 @@ def replay_search(experiment: Experiment) -> int:
     return int(bool(differences))
 
 
-def _build_executor(name: str, folder: Path, launcher: str, signals: SignalRecorder) -> Executor:
+def _build_executor(name: str, experiment: Experiment, launcher: str, signals: SignalRecorder) -> Executor:
+    folder = search_folder(experiment)
     if name == "submitit":
         from nnlo_lib.executors.submitit.executor import SubmititExecutor
 
         return SubmititExecutor(folder, launcher, signals)
-    return LocalExecutor(folder, launcher, signals)
+    python = str(start_fork_server() / "python") if can_fork(experiment) else sys.executable
+    return LocalExecutor(folder, launcher, signals, python)

@@ -18,7 +18,7 @@ SMALL = {
     "core/text_format.py": "all layers import it, and it imports nothing",
     "core/installation.py": "the build of the package reads it",
     "data/readers/synthetic.py": "each reader is the module of its name",
-    "workflow/fork_client.py": "a program of its own, which starts with each process of a job",
+    "launch/fork_client.py": "a program of its own, which starts with each process of a job",
     "data/store_settings.py": "the configuration imports it; it imports no file format",
     "executors/submitit/job.py": "pickles of submitit name its path",
     "models/layer_table_text.py": "the report imports it, without torch",

@@ -8,7 +8,7 @@ import os
 from unittest import mock
 
 from helpers.repository_copy import environment
-from nnlo_lib.workflow.fork_server import start_fork_server
+from nnlo_lib.launch.fork_server import start_fork_server
 
 
 @functools.cache

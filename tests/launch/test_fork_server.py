@@ -13,7 +13,7 @@ from helpers.repository_copy import environment
 from helpers.training_process import wait
 
 from nnlo_lib.experiment.load import experiment_from_settings
-from nnlo_lib.workflow.fork_server import can_fork, start_fork_server
+from nnlo_lib.launch.fork_server import can_fork, start_fork_server
 
 pytestmark = pytest.mark.processes
 SCRIPT = """
@@ -90,7 +90,7 @@ def test_the_server_outlives_its_owner_until_the_last_fork_has_ended(tmp_path):
     """The owner is killed, as Snakemake by an administrator; its training continues, as it does without forks."""
     (tmp_path / "script.py").write_text(SCRIPT)
     code = (
-        "import time; from pathlib import Path; from nnlo_lib.workflow.fork_server import start_fork_server\n"
+        "import time; from pathlib import Path; from nnlo_lib.launch.fork_server import start_fork_server\n"
         f"print(start_fork_server(['colorsys'], Path({str(tmp_path)!r})), flush=True); time.sleep(900)"
     )
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

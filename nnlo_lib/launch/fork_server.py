@@ -26,7 +26,7 @@ from pathlib import Path
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.installation import SCRIPTS
-from nnlo_lib.workflow import fork_client
+from nnlo_lib.launch import fork_client
 
 # Programs that the launcher looks for in the folder of its interpreter.
 LAUNCHERS = ("mpiexec", "hydra_pmi_proxy")
@@ -184,10 +184,10 @@ def _become(request: ForkRequest, python: str) -> None:
     # Without the server, no signal would reach the fork.
     ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _take_files(request)
     os.chdir(request.folder)
     os.environ.clear()
     os.environ.update(request.environment)
+    _take_files(request)
     sys.executable, sys.argv = python, list(request.words)
     sys.path[:0] = list(filter(None, request.environment.get("PYTHONPATH", "").split(":")))
     random.seed()
@@ -201,7 +201,7 @@ def _take_files(request: ForkRequest) -> None:
     """Duplicate the client's descriptors to the numbers they have in the client, and close all others."""
     high = [fcntl.fcntl(file, fcntl.F_DUPFD, HIGH) for file in request.files]
     os.closerange(3, HIGH)
-    mpiexec = [int(request.environment["PMI_FD"])] if "PMI_FD" in request.environment else []
+    mpiexec = [int(os.environ["PMI_FD"])] if "PMI_FD" in os.environ else []
     for file, number in zip(high, [0, 1, 2, *mpiexec], strict=True):
         os.dup2(file, number)
         os.close(file)
@@ -210,7 +210,8 @@ def _take_files(request: ForkRequest) -> None:
 
 def _writer(number: int) -> object:
     stream = open(number, "w", closefd=False)  # noqa: SIM115
-    stream.reconfigure(line_buffering=number == 2 or stream.isatty())
+    is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    stream.reconfigure(line_buffering=number == 2 or stream.isatty(), write_through=is_unbuffered)
     return stream
 
 
