@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from logging import WARNING, LogRecord
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
@@ -17,6 +18,8 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from nnlo_lib.core.errors import EXIT_STOPPED
 from nnlo_lib.core.text_format import duration_text, number
 
+# The second one is of a command that Ctrl-C ended while Python started.
+STOPPED = (EXIT_STOPPED, 128 + SIGINT)
 # Rules whose jobs may take hours: they are also named when they start.
 LONG_RULES = ("train", "train_single", "best", "fold_task")
 
@@ -39,8 +42,11 @@ class LogHandler(LogHandlerBase):
 
     def emit(self, record: LogRecord) -> None:
         """Print the line of a record, if it has one."""
-        if text := self._text(record):
-            print(text, file=sys.stderr, flush=True)
+        try:
+            if text := self._text(record):
+                print(text, file=sys.stderr, flush=True)
+        except Exception:  # an exception would end Snakemake's thread for all further lines
+            self.handleError(record)
 
     def _text(self, record: Any) -> str:
         text = str(record.getMessage())
@@ -57,17 +63,19 @@ class LogHandler(LogHandlerBase):
                 return f"{_clock()}  {ending}: {_title(self._jobs.get(record.jobid, record))}{_log_files(record)}"
             # The command of a job, which the job's own line follows.
             case LogEvent.ERROR if "CalledProcessError" in text:
-                self._is_stopped = f"exit status {EXIT_STOPPED}." in text
+                self._is_stopped = any(f"exit status {status}." in text for status in STOPPED)
                 return ""
             case LogEvent.ERROR if "At least one job did not complete" not in text:
                 return text
             case None if record.levelno >= WARNING or text.startswith("Nothing to be done"):
-                return text.splitlines()[0]
+                return text.partition("\n")[0]
         return ""
 
     def _started(self, job: Any) -> str:
         self._jobs[job.jobid] = job
         self._starts[job.jobid] = time.monotonic()
+        if getattr(self.common_settings, "dryrun", False):
+            return f"planned: {_title(job)}"
         return f"{_clock()}  started: {_title(job)}" if job.rule_name in LONG_RULES else ""
 
     def _finished(self, number_: int) -> str:

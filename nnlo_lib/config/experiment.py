@@ -16,6 +16,10 @@ MAX_COUNTED_SEEDS = 20  # a larger number, such as 42, is more often meant as on
 
 def _seeds(value: Any) -> Any:
     """Return the seeds 0, 1, ... for their number, which keeps trainings of the default seed 0."""
+    if isinstance(value, str):
+        raise_config_error(
+            f"'{value}' is neither a number of seeds, such as 5, nor a list of seeds, such as [0, 1, 2]"
+        )
     if not isinstance(value, int) or isinstance(value, bool):
         return value
     if not 1 <= value <= MAX_COUNTED_SEEDS:

@@ -24,7 +24,7 @@ def run_in_fork(address: str, python: str, scripts: str) -> None:
         scripts: folder whose scripts run in forks, as modules of PACKAGE do.
     """
     words = sys.argv[1:]
-    is_module = words[:1] == ["-m"] and words[1].startswith(PACKAGE)
+    is_module = words[:1] == ["-m"] and "".join(words[1:2]).startswith(PACKAGE)
     if not is_module and os.path.dirname("".join(words[:1])) != scripts:
         os.execv(python, [python, *words])
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -32,7 +32,7 @@ def run_in_fork(address: str, python: str, scripts: str) -> None:
         server.connect(address)
     except OSError:  # not ready yet
         os.execv(python, [python, *words])
-    _send(server, (words[is_module:], os.getcwd(), dict(os.environ)))
+    _send(server, (words[is_module:], os.getcwd(), os.sched_getaffinity(0), dict(os.environ)))
     for number in FORWARDED:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda number, _: server.send(bytes([number])))
@@ -41,7 +41,7 @@ def run_in_fork(address: str, python: str, scripts: str) -> None:
     _exit(int.from_bytes(status, "little", signed=True))
 
 
-def _send(server: _socket.socket, request: tuple[list[str], str, dict[str, str]]) -> None:
+def _send(server: _socket.socket, request: tuple[list[str], str, set[int], dict[str, str]]) -> None:
     text = marshal.dumps(request)
     files = [0, 1, 2, *([int(os.environ["PMI_FD"])] if "PMI_FD" in os.environ else [])]  # PMI_FD: to mpiexec
     packed = b"".join(file.to_bytes(4, sys.byteorder) for file in files)

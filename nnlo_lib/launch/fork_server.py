@@ -26,6 +26,8 @@ from pathlib import Path
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.installation import SCRIPTS
+from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.process import interpreter_folder
 from nnlo_lib.launch import fork_client
 
 # Programs that the launcher looks for in the folder of its interpreter.
@@ -38,6 +40,7 @@ IMPORTED = [
 ]  # fmt: skip
 HIGH = 500  # a fork has no open file descriptors from this number on
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+logger = get_logger(__name__)
 _started: list["subprocess.Popen[bytes]"] = []  # their stdin is closed when this process ends
 
 
@@ -51,25 +54,42 @@ def can_fork(experiment: Experiment) -> bool:
 def start_fork_server(modules: Sequence[str] = IMPORTED, scripts: Path = SCRIPTS) -> Path:
     """Start the fork server, which ends with this process and the last fork; return the folder of its `python`.
 
-    Until the server has imported its modules, and after its end, this `python` is the interpreter of this process.
+    Until the server has imported its modules, and after its end, this `python` is the interpreter of this process. Without
+    a folder for a socket and a program, log a warning and return the folder of the interpreter.
 
     Args:
         modules: what the server imports before its first fork.
         scripts: folder whose scripts run in forks, beside the modules of nnlo_lib.
     """
-    folder = Path(tempfile.mkdtemp(prefix="nnlo-fork-"))  # only this user may enter it, and so connect
-    address, python = folder / "socket", folder / "python"
-    last = f"\nrun_in_fork({str(address)!r}, {sys.executable!r}, {str(scripts)!r})\n"
-    python.write_text(f"#!{sys.executable} -ISE\n{Path(fork_client.__file__).read_text()}{last}")
-    python.chmod(0o755)
-    for name in LAUNCHERS:
-        if (program := Path(sys.executable).with_name(name)).exists():
-            (folder / name).symlink_to(program)
-    # A session of its own: Ctrl-C reaches the forks through their clients, as a signal to any other process does.
-    server = subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, str(address), str(python), *modules],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+    folder = None
+    with socket.socket(socket.AF_UNIX) as door:
+        try:
+            folder = Path(
+                tempfile.mkdtemp(prefix="nnlo-fork-")
+            )  # only this user may enter it, and so connect
+            address, python = folder / "socket", folder / "python"
+            last = f"\nrun_in_fork({str(address)!r}, {sys.executable!r}, {str(scripts)!r})\n"
+            python.write_text(f"#!{sys.executable} -ISE\n{Path(fork_client.__file__).read_text()}{last}")
+            python.chmod(0o755)
+            for name in LAUNCHERS:
+                if (program := Path(sys.executable).with_name(name)).exists():
+                    (folder / name).symlink_to(program)
+            door.bind(f"{address}.part")  # refused if the path is too long
+            # Refused if the file system allows no programs, or the path of the interpreter has a space.
+            subprocess.run([python, "-ISc", ""], check=True, capture_output=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)
+            logger.warning(
+                f"jobs import torch each, which takes seconds per job, because the folder {folder or tempfile.tempdir or 'TMPDIR'} cannot "
+                f"be used ({error}); set TMPDIR to a folder with a short path that allows programs"
+            )
+            return interpreter_folder()
+        # A session of its own: Ctrl-C reaches the forks through their clients, as a signal to any other process does.
+        server = subprocess.Popen(
+            [sys.executable, "-P", "-m", __name__, str(door.fileno()), str(python), *modules],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, pass_fds=[door.fileno()],
+        )  # fmt: skip
     _started.append(server)
     return folder
 
@@ -81,11 +101,13 @@ class ForkRequest:
     Attributes:
         words: module or script, and its arguments.
         folder: working directory.
+        cores: the client's, to which a launcher may have bound it.
         files: descriptors of stdin, stdout and stderr, then of a rank's PMI connection to mpiexec.
     """
 
     words: list[str]
     folder: str
+    cores: set[int]
     environment: dict[str, str]
     files: list[int]
 
@@ -135,10 +157,21 @@ class ForkServer:
         except (OSError, EOFError):  # the client was killed before it sent the whole request
             client.close()
             return None
-        if not (pid := os.fork()):
+        try:
+            pid = os.fork()
+        except OSError as error:  # a limit on processes or memory; the other forks continue
+            pid = -1
+            with suppress(OSError):
+                text = f"nnlo: error: {request.words[0]}: no process can be started: {error.strerror}\n"
+                os.write(request.files[2], text.encode())
+                client.sendall(os.EX_OSERR.to_bytes(4, "little", signed=True))
+        if not pid:
             return request
         for file in request.files:
             os.close(file)
+        if pid < 0:
+            client.close()
+            return None
         fork = Fork(pid, os.pidfd_open(pid), client)
         for file in (fork.handle, client.fileno()):
             self._forks[file] = fork
@@ -175,8 +208,8 @@ def _received(client: socket.socket) -> ForkRequest:
     if not size:
         raise EOFError
     with client.makefile("rb") as stream:
-        words, folder, environment = marshal.loads(stream.read(int.from_bytes(size, "little")))
-    return ForkRequest(words, folder, environment, files)
+        words, folder, cores, environment = marshal.loads(stream.read(int.from_bytes(size, "little")))
+    return ForkRequest(words, folder, cores, environment, files)
 
 
 def _become(request: ForkRequest, python: str) -> None:
@@ -185,6 +218,7 @@ def _become(request: ForkRequest, python: str) -> None:
     ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(request.folder)
+    os.sched_setaffinity(0, request.cores)
     os.environ.clear()
     os.environ.update(request.environment)
     _take_files(request)
@@ -215,19 +249,18 @@ def _writer(number: int) -> object:
     return stream
 
 
-def serve(address: str, modules: Sequence[str]) -> ForkRequest | None:
+def serve(door: socket.socket, folder: Path, modules: Sequence[str]) -> ForkRequest | None:
     """Import the modules and run the fork server; return the request in a fork, None in the server."""
     for module in modules:
         importlib.import_module(module)
     assert "mpi4py.MPI" not in sys.modules, "MPI would not connect what was forked"
     gc.freeze()  # a collection would write to, and so copy, all memory that the processes share
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind(f"{address}.part")
+    with door:
         door.listen(100)
-        os.rename(f"{address}.part", address)  # a client that finds the socket can connect
+        (folder / "socket.part").rename(folder / "socket")  # a client that finds the socket can connect
         request = ForkServer(door, sys.stdin.fileno()).serve()
     if request is None:
-        shutil.rmtree(Path(address).parent)
+        shutil.rmtree(folder)
     return request
 
 
@@ -241,6 +274,8 @@ def run(program: str) -> None:
     runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 
-if __name__ == "__main__" and (request := serve(sys.argv[1], sys.argv[3:])):
-    _become(request, sys.argv[2])
-    run(request.words[0])
+if __name__ == "__main__":
+    _door = socket.socket(fileno=int(sys.argv[1]))
+    if request := serve(_door, Path(sys.argv[2]).parent, sys.argv[3:]):
+        _become(request, sys.argv[2])
+        run(request.words[0])

@@ -1,16 +1,23 @@
 """`nnlo all` and `nnlo init`: an experiment from its file to its page by one command, in any folder."""
 
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import ExperimentPaths
-from nnlo_lib.core.errors import StopRequestedError, UserError
+from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import EXIT_STOPPED, StopRequestedError, UserError
 from nnlo_lib.core.installation import PROFILES, SNAKEFILE
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import table_lines
 from nnlo_lib.report.quantities import time_base_of
 from nnlo_lib.report.sections.comparison import comparison_columns
@@ -20,8 +27,28 @@ from nnlo_lib.report.tables import load_jobs, summarize
 from nnlo_lib.workflow.outcome import divide_jobs
 from nnlo_lib.workflow.plan import Plan
 
+logger = get_logger(__name__)
 SNAKEFILES = (Path("Snakefile"), Path("workflow/Snakefile"))  # where Snakemake looks for one
+OWN_OPTIONS = [
+    "--configfile",
+    "--configfiles",
+    "--directory",
+    "-d",
+    "--logger",
+    "--profile",
+    "--snakefile",
+    "-s",
+]
 LINE_LENGTH = 100  # of sentences on the terminal
+# With -P, no file of the working directory replaces a module; Snakemake prints a traceback of Ctrl-C before its first job.
+SNAKEMAKE = f"""\
+import sys
+try:
+    from snakemake.cli import main
+    main()
+except KeyboardInterrupt:
+    sys.exit({EXIT_STOPPED})
+"""
 EXPERIMENT_FILE = Path("config/config.yaml")
 EXPERIMENT = """\
 name: quickstart                                  # results go to results/quickstart/
@@ -47,43 +74,107 @@ rule experiment:
 def write_folder(folder: Path) -> list[Path]:
     """Write an experiment, the profiles and a Snakefile, so that `snakemake --profile slurm` works; return the new files.
 
-    Raises UserError, before anything is written, if one of the files exists.
+    Raises UserError, before anything is written, if one of the files exists, and if the folder cannot be written.
     """
     profiles = {name: folder / name / "config.yaml" for name in ("local", "slurm", "lsf")}
     texts = {folder / EXPERIMENT_FILE: EXPERIMENT, folder / "Snakefile": OWN_SNAKEFILE}
     texts |= {path: (PROFILES / name / "config.yaml").read_text() for name, path in profiles.items()}
-    if present := [str(path) for path in texts if path.exists()]:
+    taken = (path.parent if path.parent.is_file() else path for path in texts)
+    if present := [str(path) for path in taken if path.exists()]:
         raise UserError(f"{', '.join(present)}: would be overwritten; pass a new folder: nnlo init FOLDER")
     for path, text in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        with atomic_write(path) as part:
+            part.write_text(text)
     return list(texts)
 
 
 def run_experiment(experiment: Experiment, file: str, profile: str, options: Sequence[str]) -> int:
     """Run all jobs of an experiment by Snakemake, print the comparison and the path of the page; return the exit status.
 
-    Raises UserError for an unknown profile, and StopRequestedError after Ctrl-C or SIGTERM, when the jobs have saved.
+    Raises UserError for an unknown profile and for options that replace those of this command, and StopRequestedError
+    after Ctrl-C or SIGTERM, when the jobs have saved.
     """
-    snakefile = next((path for path in SNAKEFILES if path.is_file()), SNAKEFILE)
+    for word in options:
+        if word.partition("=")[0] in OWN_OPTIONS:
+            raise UserError(
+                f"--snakemake: nnlo all sets {word} itself; remove it, and use nnlo all FILE --profile NAME"
+            )
+    # Not data/, in which stores of other people may be read.
+    for folder in map(Path, (".snakemake", "logs", "results")):
+        if not os.access(folder if folder.exists() else Path(), os.W_OK | os.X_OK):
+            raise UserError(
+                f"{folder.resolve()}: cannot be written; change its permissions, or run nnlo in another folder"
+            )
+    # The options come first, because the values of Snakemake's own may be a list, to which a target would be added.
     command = [
-        sys.executable, "-m", "snakemake", "--snakefile", str(snakefile), "--profile", _profile(profile),
-        "--configfile", file, "--logger", "nnlo", *options,
+        sys.executable, "-P", "-c", SNAKEMAKE, *options, "--snakefile", str(_snakefile()), "--profile", _profile(profile),
+        "--configfile", file, "--logger", "nnlo",
     ]  # fmt: skip
     # The output of the jobs is in their logs.
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as snakemake:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=_environment()) as snakemake:
         try:
             status = snakemake.wait()
         except StopRequestedError as stop:
             # Ctrl-C reaches Snakemake and its jobs by itself, other signals do not.
             if "SIGINT" not in str(stop):
-                snakemake.send_signal(signal.SIGINT)
+                interrupt(snakemake.pid)
             snakemake.wait()
             raise StopRequestedError("stopped; the same command resumes") from None
+    if status < 0:
+        killed = signal.Signals(-status)
+        cause = ", often because memory was short" if killed is signal.SIGKILL else ""
+        logger.error(
+            f"Snakemake was killed by {killed.name}{cause}; jobs that run may continue, and the same command resumes"
+        )
+        return 128 - status
     if status == 0:
-        print("\n".join(_comparison_lines(divide_jobs(Plan.of(experiment))[0])))
+        finished, unfinished = divide_jobs(Plan.of(experiment))
+        if unfinished:  # with options such as --dry-run or --until
+            print(
+                f"trainings without results: {len(unfinished)} of {len(finished + unfinished)}; no comparison"
+            )
+            return status
+        print("\n".join(_comparison_lines(finished)))
         print(ExperimentPaths(experiment.name).page)
     return status
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment with a TMPDIR that can be written, which Snakemake needs for each choice of jobs."""
+    given = os.environ.get("TMPDIR", "")
+    try:
+        usable = tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise UserError(f"TMPDIR: {error.strerror}; free space, or set TMPDIR to another folder") from error
+    if given and Path(given) != Path(usable):
+        logger.warning(f"TMPDIR: {given} is missing, full or read-only; {usable} is used")
+    return os.environ | {"TMPDIR": usable}
+
+
+def interrupt(pid: int) -> None:
+    """Send SIGINT to a process and those below it, as Ctrl-C does; Snakemake alone would wait for the end of its trainings."""
+    with suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            with suppress(ProcessLookupError, psutil.NoSuchProcess):
+                # The fork server, in a session of its own, gets no Ctrl-C either.
+                if os.getpgid(process.pid) == os.getpgrp():
+                    process.send_signal(signal.SIGINT)
+
+
+def _snakefile() -> Path:
+    """Return the Snakefile of the working directory if it runs NNLO, else NNLO's own."""
+    found = next((path for path in SNAKEFILES if path.is_file()), SNAKEFILE)
+    try:
+        if found == SNAKEFILE or "nnlo" in found.read_text(errors="replace").lower():
+            return found
+    except OSError as error:
+        raise UserError(f"cannot read {found}: {error.strerror}") from error
+    logger.warning(
+        f"{found}: not used, because it is of another workflow, without the word nnlo; the lines that add NNLO are in the "
+        "Snakefile of `nnlo init FOLDER`"
+    )
+    return SNAKEFILE
 
 
 def _profile(name: str) -> str:

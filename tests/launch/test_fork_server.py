@@ -1,11 +1,16 @@
 """A program of the fork server behaves as one of the interpreter: arguments, files, signals, status, and nothing left behind."""
 
+import marshal
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
+from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
@@ -13,7 +18,8 @@ from helpers.repository_copy import environment
 from helpers.training_process import wait
 
 from nnlo_lib.experiment.load import experiment_from_settings
-from nnlo_lib.launch.fork_server import can_fork, start_fork_server
+from nnlo_lib.launch import fork_server
+from nnlo_lib.launch.fork_server import ForkServer, can_fork, start_fork_server
 
 pytestmark = pytest.mark.processes
 SCRIPT = """
@@ -24,6 +30,9 @@ def stop(number, _):
     sys.exit(7)
 
 signal.signal(signal.SIGTERM, stop)
+if "cores" in sys.argv:
+    print(*os.sched_getaffinity(0))
+    sys.exit(0)
 print("imported" if "colorsys" in sys.modules else "not imported", os.getppid(), os.getcwd(), os.environ["MARK"], *sys.argv[1:], flush=True)
 print(sys.stdin.readline(), file=sys.stderr, flush=True)
 if "wait" in sys.argv:
@@ -53,6 +62,43 @@ def test_a_fork_has_arguments_files_folder_environment_and_status_of_its_client(
     kind, _, rest = said.split(" ", 2)
     assert (kind, rest) == ("imported", f"{tmp_path} x y a b 'c'\n")
     assert (errors, process.returncode) == ("a line\n\n", 3)
+
+
+def test_a_fork_has_the_cores_to_which_a_launcher_bound_its_client(program):
+    core = max(os.sched_getaffinity(0))
+    process = start(["taskset", "-c", str(core), *program], "cores")
+    assert process.communicate() == (f"{core}\n", "")
+
+
+def test_a_client_reports_that_no_process_can_be_started(program, tmp_path):
+    """`ulimit -u` of a login node is reached; trainings that run are not concerned."""
+    door, client = socket.socketpair()
+    server = ForkServer(mock.Mock(accept=lambda: (door, None), fileno=lambda: 1000), 1000)
+    with (
+        (tmp_path / "stderr").open("wb") as errors,
+        mock.patch.object(fork_server.os, "fork", side_effect=OSError(11, "no more")),
+    ):
+        text = marshal.dumps((["train.py"], "/", {0}, {}))
+        socket.send_fds(client, [len(text).to_bytes(8, "little")], [errors.fileno()] * 3)
+        client.sendall(text)
+        assert server._answer() is None
+    assert client.recv(8) == os.EX_OSERR.to_bytes(4, "little")
+    assert (tmp_path / "stderr").read_text() == "nnlo: error: train.py: no process can be started: no more\n"
+
+
+@pytest.mark.parametrize("fault", ["long path", "no folder", "space in the interpreter's path"])
+def test_without_a_folder_for_it_jobs_run_in_the_interpreter(fault, tmp_path, monkeypatch, caplog):
+    """TMPDIR of a batch job, a full or read-only /tmp, and one without permission to execute."""
+    folder = tmp_path / ("x" * 100 if fault == "long path" else "x")
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "none" if fault == "no folder" else folder))
+    if fault.startswith("space"):
+        (tmp_path / "my env").symlink_to(Path(sys.executable).parent)
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "my env/python"))
+    monkeypatch.setattr(fork_server, "_started", [])
+    assert start_fork_server(["colorsys"], tmp_path) == Path(sys.executable).parent
+    assert "set TMPDIR to a folder" in caplog.text
+    assert (fork_server._started, list(folder.iterdir())) == ([], [])
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 7), (signal.SIGUSR1, -signal.SIGUSR1)])

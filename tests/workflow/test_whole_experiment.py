@@ -1,10 +1,14 @@
 """`nnlo init` and `nnlo all` need no clone: an experiment runs from its file to its page in any folder."""
 
 import logging
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
@@ -12,10 +16,10 @@ from helpers.repository_copy import REPOSITORY, environment
 
 import snakemake_logger_plugin_nnlo
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.experiment.load import load_experiment
+from nnlo_lib.experiment.load import experiment_from_settings, load_experiment
 from nnlo_lib.workflow import whole_experiment
 from nnlo_lib.workflow.plan import the_experiment_file
-from nnlo_lib.workflow.whole_experiment import run_experiment, write_folder
+from nnlo_lib.workflow.whole_experiment import interrupt, run_experiment, write_folder
 from snakemake_logger_plugin_nnlo import LogHandler
 
 SHORT = {"runs": {"alone": {"parallel": {"ranks": 1}}}, "train": {"epochs": 1}}
@@ -89,7 +93,7 @@ def test_a_profile_is_a_folder_here_or_of_the_user_or_of_nnlo(tmp_path, monkeypa
     def used(name):
         with pytest.raises(ZeroDivisionError):
             run_experiment(experiment, "e.yaml", name, ["--jobs", "3"])
-        assert calls[-1][-2:] == ["--jobs", "3"]
+        assert calls[-1][4:6] == ["--jobs", "3"]
         return calls[-1][calls[-1].index("--profile") + 1]
 
     assert used("slurm") == str(REPOSITORY / "profiles/slurm")
@@ -142,3 +146,121 @@ def test_the_log_has_a_line_for_each_job_with_the_time_left(tmp_path, monkeypatc
     assert event(levelno=logging.ERROR, event="error", exception="RuleException", msg=command) == ""
     assert event(event="job_error", jobid=3, log=["a.log"]) == "stopped: train 3 (log: a.log)"
     assert event(levelno=logging.WARNING, msg="x" * 10 + "0123\nmore") == "0123", "a warning has no time"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return a working directory whose Snakemake is a process with a status."""
+    monkeypatch.chdir(tmp_path)
+    process = mock.MagicMock()
+    process.__enter__.return_value = process
+    process.wait.return_value = 1
+    monkeypatch.setattr(whole_experiment.subprocess, "Popen", mock.Mock(return_value=process))
+    return tmp_path
+
+
+def run(*options):
+    """Return the exit status, and the command of Snakemake."""
+    status = run_experiment(experiment_from_settings({"name": "t", **SHORT}), "e.yaml", "local", options)
+    return status, whole_experiment.subprocess.Popen.call_args[0][0]
+
+
+def test_the_snakefile_of_another_workflow_is_not_run(folder, caplog):
+    def snakefile():
+        command = run("--until", "train")[1]
+        assert command[4:6] == ["--until", "train"], "a target after --configfile would be a file"
+        return command[command.index("--snakefile") + 1]
+
+    assert snakefile() == str(whole_experiment.SNAKEFILE)
+    write_folder(folder)
+    assert snakefile() == "Snakefile"
+    assert caplog.text == ""
+    (folder / "Snakefile").write_text("rule all:\n    shell: 'rm -r results'\n")
+    assert snakefile() == str(whole_experiment.SNAKEFILE)
+    assert "Snakefile: not used, because it is of another workflow" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "options", [["--configfile", "b.yaml"], ["-s", "x"], ["--jobs", "2", "--profile=slurm"]]
+)
+def test_options_that_nnlo_all_sets_are_refused(folder, options):
+    with pytest.raises(
+        UserError, match=r"--snakemake: nnlo all sets (--configfile|-s|--profile=slurm) itself"
+    ):
+        run(*options)
+
+
+def test_a_killed_snakemake_is_named(folder, caplog):
+    whole_experiment.subprocess.Popen.return_value.wait.return_value = -9
+    assert run()[0] == 137
+    assert "Snakemake was killed by SIGKILL" in caplog.text
+
+
+def test_a_dry_run_has_no_comparison(folder, monkeypatch, capsys):
+    whole_experiment.subprocess.Popen.return_value.wait.return_value = 0
+    monkeypatch.setattr(whole_experiment, "divide_jobs", lambda _: (["a"], ["b", "c"]))
+    assert run("--dry-run")[0] == 0
+    assert capsys.readouterr().out == "trainings without results: 2 of 3; no comparison\n"
+
+
+def test_a_folder_for_temporary_files_that_cannot_be_written_is_replaced(folder, monkeypatch, caplog):
+    """TMPDIR of a batch job that has ended; Snakemake would end with a traceback of its solver."""
+    monkeypatch.setenv("TMPDIR", str(folder / "gone"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    run()
+    used = whole_experiment.subprocess.Popen.call_args[1]["env"]["TMPDIR"]
+    assert Path(used).is_dir()
+    assert f"TMPDIR: {folder}/gone is missing, full or read-only; {used} is used" in caplog.text
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_snakemake_starts(folder, monkeypatch):
+    (folder / "logs").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, _: path != Path("logs"))  # root may write everywhere
+    with pytest.raises(UserError, match=rf"{folder}/logs: cannot be written; change its permissions"):
+        run()
+
+
+TREE = """
+import subprocess, sys
+sleep = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(900)"]
+server = subprocess.Popen(sleep, start_new_session=True, stdout=subprocess.PIPE)
+job = subprocess.Popen(sleep, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+server.stdout.readline(), job.stdout.readline()
+try:
+    print("up", flush=True)
+    job.wait()
+except KeyboardInterrupt:
+    print(-job.wait(), server.poll(), flush=True)
+    server.kill()
+"""
+
+
+@pytest.mark.processes
+def test_a_signal_to_nnlo_alone_reaches_the_jobs_but_not_the_fork_server():
+    """SIGTERM of `timeout` or of a batch system; Snakemake would wait for the end of its trainings."""
+    with subprocess.Popen([sys.executable, "-c", TREE], stdout=subprocess.PIPE, text=True) as snakemake:
+        assert snakemake.stdout.readline() == "up\n"
+        interrupt(snakemake.pid)
+        assert snakemake.stdout.read() == f"{signal.SIGINT:d} None\n"
+
+
+@pytest.mark.parametrize("taken", ["local", "config"])
+def test_a_file_in_place_of_a_folder_is_named_before_anything_is_written(tmp_path, taken):
+    (tmp_path / taken).touch()
+    with pytest.raises(UserError, match=rf"{taken}: would be overwritten"):
+        write_folder(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [taken]
+    with pytest.raises(UserError, match=r"cannot write .*: Not a directory"):
+        write_folder(tmp_path / taken / "below")
+
+
+def test_a_result_that_cannot_be_read_does_not_end_the_log(tmp_path, capsys):
+    """An exception in a handler ends the thread in which Snakemake logs."""
+    handler = LogHandler(mock.Mock(dryrun=False), None)
+    fields = {"rule_name": "evaluate", "rule_msg": "evaluate", "output": [str(tmp_path / "none")], "log": []}
+    handler.emit(logging.makeLogRecord({"event": "job_info", "jobid": 1, **fields}))
+    handler.emit(logging.makeLogRecord({"event": "job_finished", "job_id": 1}))
+    assert "FileNotFoundError" in capsys.readouterr().err
+    handler = LogHandler(mock.Mock(dryrun=True), None)
+    handler.emit(logging.makeLogRecord({"event": "job_info", "jobid": 1, **fields}))
+    assert capsys.readouterr().err == "planned: evaluate\n"

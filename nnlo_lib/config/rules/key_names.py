@@ -25,6 +25,7 @@ OTHER_WORDS = {
     "train.early_stopping": "early_stop patience",
     "train.restore_best": "restore_best_weights load_best_model_at_end",
     "train.validate_every": "val_check_interval check_val_every_n_epoch eval_steps",
+    "data.dataset": "data.name",
     "data.source": "data_dir data_path dataset_path",
     "data.validation": "validation_split val_split val_fraction val_size",
     "data.augment": "augmentation transforms",
@@ -64,11 +65,16 @@ def unknown_key(path: str, known: Iterable[str]) -> str:
     hint = REMARKS.get(word, "")
     # A path that exists, such as train.optimizer.momentum, belongs to another `name` of the section.
     if not hint and path not in all_keys(Experiment):
-        meant = KEY_OF_WORD.get(word, "")
+        meant = KEY_OF_WORD.get(path) or KEY_OF_WORD.get(word, "")
         near = meant.rpartition(".")[2]
         elsewhere = [] if difflib.get_close_matches(word, known, n=1) else _same_name(word)
         places = [near if near in known else meant] if meant else elsewhere
-        hint = f"did you mean {' or '.join(map(repr, places))}?" if places else ""
+        # For `train.seeds`, `seeds` alone would be the key that the file has.
+        hint = (
+            f"did you mean {' or '.join(map(repr, places))}{' at the top level' * (places == [word])}?"
+            if places
+            else ""
+        )
     return f"unknown key '{word}'; {hint or suggest_name(word, known)}"
 
 

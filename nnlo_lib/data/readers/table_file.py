@@ -13,6 +13,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.gzip_content import open_decompressed
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
+PARQUET_START = b"PAR1"
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz", ".txt.gz", ".data.gz")
 DELIMITERS = ",;\t|"
 SPLIT, FILE, ROW = (
@@ -120,6 +121,8 @@ class TableFormat:
 def _text(path: Path) -> str:
     with open_decompressed(path) as stream:
         content = stream.read()
+    if content.startswith(PARQUET_START):
+        raise UserError(f"{path}: a Parquet file; rename it to {path.stem}.parquet")
     try:
         # Spreadsheets write a byte order mark, or UTF-16.
         return content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
@@ -152,7 +155,10 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
     """Raise UserError if the names are no header, or two columns have one name."""
     for name in names:
         if names.count(name) > 1:
-            raise UserError(f"{path}: two columns are called '{name}'; rename one of them")
+            raise UserError(
+                f"{path}: two columns are called '{name}'; rename one of them, or, if the first line has no names of columns, "
+                "name them by data.reader.columns"
+            )
     if names and pd.to_numeric(pd.Series(names), errors="coerce").notna().all():
         raise UserError(
             f"{path}: the first line has only numbers, no names of columns; name them by data.reader.columns"

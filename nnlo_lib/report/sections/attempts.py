@@ -174,7 +174,9 @@ def read_failed_job(folder: Path) -> FailedJob:
     if attempts and attempts[-1].reason != FINISHED:
         last = attempts[-1]
         return FailedJob(run, job, last.reason, last.error or "", last.ended, log, lines)
-    return FailedJob(run, job, "no end was recorded" if log else NOT_STARTED, log=log, lines=lines)
+    was_stopped = lines.rpartition("\n")[2].startswith("nnlo: stopped by ")  # before its first attempt
+    reason = "no end was recorded" if log and not was_stopped else NOT_STARTED
+    return FailedJob(run, job, reason, log=log, lines=lines)
 
 
 def _name(folder: Path) -> tuple[str, str]:

@@ -127,3 +127,5 @@ def test_the_cause_if_no_attempt_recorded_one(fake):
     for number, ended in enumerate([(), [("finished", 1, 0, 9, 9)]], 2):
         job = read_failed_job(failed_job(fake, f"allreduce/seed-{number}", *ended, lines=["epoch 1"]))
         assert (job.cause, job.lines) == ("no end was recorded", "epoch 1")
+    stopped = "nnlo: stopped by SIGINT; run the same command again"
+    assert read_failed_job(failed_job(fake, "allreduce/seed-5", lines=[stopped])).cause == "not started"
