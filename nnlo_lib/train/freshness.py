@@ -72,18 +72,20 @@ def _published(task: Task) -> Freshness:
         summary, recorded = finished.summary, finished.config
     except UserError:
         return Freshness("missing")  # Damaged results need no protection.
+    changed = changed_files(summary.get("input_files", {}), task.input_checksums)
     if recorded.result_settings != run.result_settings:
         if longer := _longer_results(finished, run):
             return Freshness("longer", longer)
         free = keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA)
         before, now = (each.with_defaults_for(*free).model_dump(mode="json") for each in (recorded, run))
-        return _outdated(task, f"of other settings: {'; '.join(differences(before, now))}")
+        reasons = [*differences(before, now), *([f"files changed: {', '.join(changed)}"] if changed else [])]
+        return _outdated(task, f"of other settings: {'; '.join(reasons)}")
     data = summary.get("data", {})
     if data.get("manifest") != str(task.manifest):
         return _outdated(task, f"of the data {data.get('manifest')}, not {task.manifest}")
     if task.manifest.exists() and data.get("fingerprint") != manifest_fingerprint(task.manifest):
         return _outdated(task, f"of other samples than {task.manifest} now describes")
-    if changed := changed_files(summary.get("input_files", {}), task.input_checksums):
+    if changed:
         return _outdated(task, f"of other files than the present {', '.join(changed)}")
     complete = all((task.folder / name).exists() for name in summary.get("outputs", {}))
     return Freshness("finished" if complete else "missing")

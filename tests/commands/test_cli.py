@@ -64,7 +64,7 @@ def test_the_help_of_a_command_has_a_description_and_an_example(command, capsys)
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("chek x.yaml", "unknown: 'chek'; did you mean 'check'?; one of: check, plan, "),
+        ("chek x.yaml", "unknown: 'chek'; did you mean 'check'?; one of: init, check, plan, "),
         ("trian x.yaml", "unknown: 'trian'; did you mean 'run'?"),
         ("task evalute", "unknown: 'evalute'; did you mean 'evaluate'?"),
         ("run x.yaml --sed=3", "unrecognized arguments: --sed=3; did you mean '--seed'?"),

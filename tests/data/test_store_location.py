@@ -258,7 +258,7 @@ def test_the_fingerprint_of_a_manifest_is_of_its_samples(project: Path) -> None:
     fields, whole = json.loads(path.read_text()), manifest_fingerprint(path)
     for key in fields:
         path.write_text(json.dumps(fields | {key: None}))
-        assert (manifest_fingerprint(path) == whole) == (key in ("settings", "notes")), key
+        assert (manifest_fingerprint(path) == whole) == (key in ("settings", "notes", "columns", "code")), key
 
 
 def test_a_store_is_found_where_nothing_can_be_written(project: Path) -> None:

@@ -46,5 +46,5 @@ def refused(done: "subprocess.CompletedProcess[str]") -> str:
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
-    assert done.stderr.startswith("nnlo: error: ")
+    assert done.stderr.startswith("nnlo: error: "), done.stderr
     return done.stderr.removeprefix("nnlo: error: ")

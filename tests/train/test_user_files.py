@@ -76,7 +76,7 @@ def test_an_edit_is_refused_by_the_evaluation_noted_by_verify_and_trained_again(
         assert f"{change.file}: the file differs" in refused(again)
         assert f"kept as results/mine/{change.run}/seed-0/code/{change.file}" in refused(again)
     said = train(project, change.run)
-    assert f"{change.file} changed since the earlier training" in said
+    assert f"has the results of other files than the present {change.file}; set aside in" in said
     assert "resumed at" not in said
     assert (job(project, change.run) / "history.csv").read_text() != history
     assert not nnlo("verify", "results", folder=project).returncode
@@ -94,7 +94,7 @@ def test_a_moved_project_is_not_trained_again(project):
 def test_more_epochs_after_an_edit_are_no_mixture(project):
     edit(project, "layers.py")
     said = train(project, "network", "--set", "train.epochs=2")
-    assert "layers.py changed since the earlier training" in said
+    assert "train.epochs was 1 and is 2; files changed: layers.py; set aside in" in said
     assert "resumed at" not in said
     for name in ("layers.py", "my_model.py"):
         assert (job(project, "network") / "code" / name).read_text() == (project / name).read_text()

@@ -191,7 +191,7 @@ WRONG_USES = {
     "output": ((FOLDER, "--output", f"{FOLDER}/evaluation.json"), "exists in the folder of a training"),
     "other network": (
         (f"{FOLDER}/model.safetensors", "--experiment", "mine.yaml", "--set", "model.args.hidden=9"),
-        "8 in the file, 9 in the model",
+        "(8,) in the file, (9,) in the model",
     ),
 }  # fmt: skip
 
