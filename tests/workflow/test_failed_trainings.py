@@ -45,10 +45,10 @@ def test_a_failed_training_is_named_the_others_are_reported_and_the_same_command
     assert rows(faulty, "one") == [("good", "0")]
     error = "net.py:8 in net: RuntimeError: the layer has no width"
     assert "trainings without results: 1; results/one/report.html shows the others" in said
-    assert f"results/one/bad/seed-0: user code: {error}" in said
+    assert f"results/one/bad/seed-0: bad input: {error}" in said
     shown = page(faulty, "one")
     assert "1 training task of 2 did not finish and is not part of this page: bad has 0 of 1." in shown
-    assert shown.count(f"user code: {error}") == 1
+    assert shown.count(f"bad input: {error}") == 1
     assert "Last lines of logs/one/bad/seed-0/train.log" in shown
 
     model = faulty.results("one") / "good/seed-0/model.safetensors"
@@ -59,7 +59,7 @@ def test_a_failed_training_is_named_the_others_are_reported_and_the_same_command
     assert "did not finish" not in page(faulty, "one")
     assert model.stat().st_mtime_ns == trained
     log = (faulty.folder / "logs/one/bad/seed-0/train.log").read_text()
-    assert log.index("the layer has no width") < log.index("attempt 2; attempt 1 ended at step 0 (user code)")
+    assert log.index("the layer has no width") < log.index("attempt 2; attempt 1 ended at step 0 (bad input)")
 
 
 @pytest.mark.exhaustive
