@@ -101,7 +101,7 @@ def test_a_training_ends_with_the_undisturbed_bits_and_history(recorded, tmp_pat
 @pytest.mark.processes
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    "count", [pytest.param(1, marks=pytest.mark.real), pytest.param(None, marks=pytest.mark.exhaustive)]
+    "count", [pytest.param(1, marks=pytest.mark.real), pytest.param(40, marks=pytest.mark.exhaustive)]
 )
 def test_nnlo_run_ends_with_the_undisturbed_bits_history_and_attempts(tmp_path, count):
     settings = {

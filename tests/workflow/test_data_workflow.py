@@ -98,12 +98,13 @@ def build(shapes, classes):
 def test_a_group_of_inputs_reaches_a_model_of_several_inputs(clone, tmp_path):
     rng = np.random.default_rng(1)
     centers, classes = rng.normal(size=(3, 5)), rng.integers(0, 3, 90)
-    with h5py.File(tmp_path / "all.h5", "w") as file:
-        file["X/jets"] = (centers[classes] + 0.1 * rng.normal(size=(90, 5))).astype(np.float32)
-        file["X/muons"] = rng.normal(size=(90, 2))
-        file["Y"] = np.eye(3)[classes]
+    for split in ("train", "test"):
+        with h5py.File(tmp_path / f"{split}.h5", "w") as file:
+            file["X/jets"] = (centers[classes] + 0.1 * rng.normal(size=(90, 5))).astype(np.float32)
+            file["X/muons"] = rng.normal(size=(90, 2))
+            file["Y"] = np.eye(3)[classes]
     (clone.folder / "two.py").write_text(TWO_INPUTS)
-    reader = {"name": "arrays", "train": "all.h5", "test": "all.h5", "features": "X", "labels": "Y"}
+    reader = {"name": "arrays", "train": "train.h5", "test": "test.h5", "features": "X", "labels": "Y"}
     clone.run(
         "results/group/two/seed-0/evaluation.json",
         name="group",
