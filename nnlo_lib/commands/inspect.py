@@ -25,7 +25,7 @@ CHECK_HELP = "validate an experiment file and try its models on one batch, witho
 CHECK_EXAMPLE = "nnlo check mine.yaml --set train.epochs=5"
 PLAN_HELP = "estimate the cost of an experiment (jobs, ranks, hours) before its jobs are submitted"
 PLAN_EXAMPLE = "nnlo plan mine.yaml"
-DATA_HELP = "describe the converted data sets of an experiment, or list and remove stores"
+DATA_HELP = "convert the data sets of an experiment and describe them, or list and remove stores"
 DATA_EXAMPLE = "nnlo data mine.yaml"
 MODEL_HELP = (
     "show the layers of an experiment's models (shapes, parameters, operations), or time an iteration"

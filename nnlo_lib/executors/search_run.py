@@ -71,7 +71,8 @@ def run_search(
         logger.warning(warning)
     if not has_started and base_point(experiment) is None:
         logger.info(
-            f"the settings of {experiment.name} are not the first trial, because search.space does not contain them"
+            f"the settings of {experiment.name} are not the first trial, because search.space does not contain them: a searched key is not "
+            "written, as an argument of model.args, or has a value outside of its space"
         )
     if executor == "local":
         warn_if_gpus_are_few(experiment)

@@ -12,6 +12,7 @@ from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_set
 from nnlo_lib.config.base import default, value_at
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.parallel import AUTO, ParallelConfig, ResourcesConfig
+from nnlo_lib.config.search import FoldsConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import visible_gpus
@@ -75,7 +76,8 @@ def _checked(settings: dict[str, Any], origins: Mapping[KeyPath, str]) -> Experi
 def with_sections(block: type[ConfigModel], settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a section with a section for each text that is only its name.
 
-    `model: resnet20` becomes `model: {name: resnet20}`, and `data: mnist` becomes `data: {dataset: mnist}`. The short key
+    `model: resnet20` becomes `model: {name: resnet20}`, `data: mnist` becomes `data: {dataset: mnist}`, and `folds: 2` of a search
+    becomes `folds: {k: 2}`. The short key
     `mem` becomes `mem_mb`, unless both are written.
     """
     fields = block.model_fields
@@ -95,6 +97,8 @@ def with_sections(block: type[ConfigModel], settings: dict[str, Any]) -> dict[st
 
 def _section(annotation: Any, value: Any) -> Any:
     blocks = [] if get_origin(annotation) is dict else list(block_types(annotation))
+    if blocks == [FoldsConfig] and type(value) is int:
+        return {"k": value}
     short = "dataset" if blocks == [DataConfig] else "name"
     if isinstance(value, str) and blocks and all(short in each.model_fields for each in blocks):
         value = {short: value}

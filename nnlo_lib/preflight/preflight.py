@@ -185,7 +185,12 @@ def _check_model(run: Run, mistakes: Mistakes) -> None:
             inspect.signature(function).bind(*positional, **model.args)
         except TypeError as error:
             called = ", ".join([*positional, *model.args]) or "no arguments"
-            mistakes.add(("model", "args"), f"{model.name} called with {called}: {error}")
+            hint = (
+                ""
+                if not positional
+                else "; define it as (shape, classes, **args), where shape is that of one sample"
+            )
+            mistakes.add(("model", "args"), f"{model.name} called with {called}: {error}{hint}")
 
 
 def _user_functions(run: Run) -> list[tuple[KeyPath, str, tuple[str, ...]]]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.paths import ExperimentPaths
-from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.contact_sheet import contact_sheet, has_points, image_input, point_map
 from nnlo_lib.data.describe import describe
 from nnlo_lib.data.readers.base import Indices
@@ -18,28 +17,21 @@ from nnlo_lib.train.model_summary import summarize_model
 from nnlo_lib.train.replica.model_build import build_random_model, model_output_size
 from nnlo_lib.train.replica.precision import parameter_dtype
 from nnlo_lib.train.replica.preprocess import Preprocessor
-from nnlo_lib.train.task import Task
+from nnlo_lib.train.task import Task, prepare_store
 from nnlo_lib.workflow.plan import Plan
 
 
 def print_data_overview(experiment: Experiment, names: list[str], seed: int) -> None:
-    """Print the contents of the runs' stores and the samples of each worker.
+    """Print the contents of the runs' stores, which are made if they do not exist, and the samples of each worker.
 
     If the samples are images, write a contact sheet to results/<experiment>/data-<data set>.png; if the samples are points in
     a plane, a map. With folds, the first one is shown. `seed` is that of the training whose partition is shown.
-
-    Raises UserError if a store does not exist yet; the message contains the command that creates it.
     """
     plan = Plan.of(experiment)
     stores: dict[Path, dict[str, Run]] = {}
     for name in names:
-        stores.setdefault(Path(plan.manifest(name)), {})[name] = plan.run(name)
+        stores.setdefault(prepare_store(plan.store(name)), {})[name] = plan.run(name)
     for path, runs in stores.items():
-        if not path.exists():
-            raise UserError(
-                f"file not found: {path}; create it with `nnlo run FILE`, or `snakemake stores "
-                "--profile profiles/local --configfile FILE`"
-            )
         manifest = DataManifest.load(path)
         parts = {name: _worker_partition(experiment, name, run, seed, path) for name, run in runs.items()}
         print(describe(manifest, parts), end="\n\n")

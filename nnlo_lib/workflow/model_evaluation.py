@@ -174,7 +174,7 @@ def _run_folder(request: EvaluationRequest) -> Path | None:
 def _of_finished_run(request: EvaluationRequest, finished: FinishedRun) -> EvaluatedModel:
     if (code := code_files(finished)) and not request.trust:
         raise UserError(
-            f"{finished.folder}: not evaluated, because that runs {', '.join(code)}; add --trust if you trust the author "
+            f"{finished.folder}: the model is not loaded, because that runs {', '.join(code)}; add --trust if you trust the author "
             "of these results and files"
         )
     run = trusted(finished.config) if request.trust else finished.config

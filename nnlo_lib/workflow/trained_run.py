@@ -9,6 +9,7 @@ import numpy as np
 
 from nnlo_lib.config.base import suggest_name
 from nnlo_lib.config.metrics import metric_direction
+from nnlo_lib.config.paths import SEARCH_FOLDER, SearchPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest, finished_runs
@@ -176,7 +177,10 @@ def load_results(folder: str | Path) -> ExperimentResults:
                 f"{run.folder}: left out, because {run.paths.evaluation.name} is missing; run the command again"
             )
     if not evaluated:
-        raise UserError(f"{folder}: no finished and evaluated training below it; name results/<experiment>")
+        hint = "name results/<experiment>"
+        if (best := SearchPaths(Path(folder) / SEARCH_FOLDER).best).exists():
+            hint = f"train the best trial (nnlo run {best}) and name {folder}-best"
+        raise UserError(f"{folder}: no finished and evaluated training below it; {hint}")
     return ExperimentResults(Path(folder), evaluated)
 
 

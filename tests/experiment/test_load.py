@@ -297,7 +297,7 @@ train: {optimizer: adam}
 algorithm: average
 compression: fp16
 runs: {a: {}, b: {algorithm: diloco, model: perceptron, train: {optimizer: sgd}}}
-search: {space: {train.optimizer.lr: [0.1, 0.2]}, method: random, fidelity: asha}
+search: {space: {train.optimizer.lr: [0.1, 0.2]}, method: random, fidelity: asha, folds: 2}
 """
 LONG = """
 data: {dataset: mnist}
@@ -306,7 +306,7 @@ train: {optimizer: {name: adam}}
 algorithm: {name: average}
 compression: {name: fp16}
 runs: {a: {}, b: {algorithm: {name: diloco}, model: {name: perceptron}, train: {optimizer: {name: sgd}}}}
-search: {space: {train.optimizer.lr: [0.1, 0.2]}, method: {name: random}, fidelity: {name: asha}}
+search: {space: {train.optimizer.lr: [0.1, 0.2]}, method: {name: random}, fidelity: {name: asha}, folds: {k: 2}}
 """
 
 

@@ -97,7 +97,7 @@ MODELS = [
     Example("value of a wrong type", "model: {name: simplemlp, args: {hidden: many}}", "model.name: TypeError: "),
     Example("value that the zoo model refuses", "model: {name: simplecnn, args: {dropout: 2.0}}", "dropout probability has to be between 0 and 1, but got 2.0"),
     Example("missing argument", OF_NET, "model.args: net.py:build called with shape, classes: missing a required argument: 'features'", {"features=64):\n    return": "features):\n    return"}),
-    Example("function without the shape", OF_NET, "model.args: net.py:build called with shape, classes: too many positional arguments", {"build(shape, classes, features=64)": "build(classes)"}),
+    Example("function without the shape", OF_NET, "model.args: net.py:build called with shape, classes: too many positional arguments; define it as (shape, classes, **args)", {"build(shape, classes, features=64)": "build(classes)"}),
     Example("the model's class without its arguments", "model: {name: net.py:Net}", "net.py"),
     Example("wrong in_features", OF_NET, "x.yaml:1: model.name: net.py:10 in forward: RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x64 and 100x32); Linear(in_features=100, out_features=32, bias=True) got an input of shape (3, 64); samples are 1 x 8 x 8", {"features=64):\n    return": "features=100):\n    return"}),
     Example("flatten forgotten", OF_NET, "net.py:10 in forward: RuntimeError: ", {FORWARD: "return self.layers(x)"}),
@@ -141,6 +141,8 @@ PROBLEMS = [
     Example("problem that fails", "problem: {name: 'p.py:Mine'}", "problem.name: p.py:6 in compute_loss: ZeroDivisionError: division by zero", {}, {"p.py": "from nnlo_lib import Problem\n\nclass Mine(Problem):\n    names = ('loss',)\n    def compute_loss(self, module, inputs, targets, step):\n        return 1 / 0\n    def measure(self, module, inputs, targets):\n        pass\n"}),
 ]  # fmt: skip
 DATA = [
+    Example("table as the data set", "data: people.csv", "x.yaml:1: data.dataset: people.csv is a table; write `data: {dataset: people, source: people.csv, reader: {name: table, label: COLUMN}}`"),
+    Example("table as the source of a known data set", "data: {source: people.csv}", "x.yaml:1: data.source: people.csv is a table; write `data: {"),
     Example("source folder that is missing", OF_ARRAYS.replace("source: .", "source: lost") % "train.npz", "x.yaml:3: data.source: no such file or folder: lost"),
     Example("MNIST source without its files", "data: {dataset: mnist, source: .}", "x.yaml:1: data.source: . has none of the files of mnist: train-images-idx3-ubyte.gz"),
     Example("file as source that is no archive", OF_ARRAYS.replace("source: .", "source: train.npz") % "train.npz", "data.source: train.npz is neither a folder nor an archive"),

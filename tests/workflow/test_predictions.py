@@ -178,6 +178,11 @@ def test_a_folder_above_the_runs_lists_them(project):
         nnlo_lib.load_run(project / "results/people")
     with pytest.raises(nnlo_lib.UserError, match="no finished and evaluated training below it"):
         nnlo_lib.load_results(project / "data")
+    best = project / "searched/search/best.yaml"
+    best.parent.mkdir(parents=True)
+    best.touch()
+    with pytest.raises(nnlo_lib.UserError, match=r"nnlo run \S+/best.yaml\) and name \S+/searched-best"):
+        nnlo_lib.load_results(project / "searched")
 
 
 def exported(project, file):

@@ -175,6 +175,9 @@ def experiment_schema() -> Schema:
             properties[key]["anyOf"] = [{"$ref": f"{place}/properties/{short}"}, {"$ref": place}]
     for resources in (whole["$defs"]["ResourcesConfig"], parts["PartResourcesConfig"]):
         resources["properties"]["mem"] = resources["properties"]["mem_mb"]  # its short form
+    folds = whole["$defs"]["SearchConfig"]["properties"]["folds"]
+    place = folds.pop("$ref")
+    folds["anyOf"] = [{"$ref": f"{place}/properties/k"}, {"$ref": place}]
     runs = whole["properties"]["runs"]
     # pydantic describes the entries as arbitrary mappings, because a run is validated after its merge with the base.
     del runs["patternProperties"]
