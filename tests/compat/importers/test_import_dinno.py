@@ -162,7 +162,9 @@ MISTAKES = {
     "problem_configs contains no problem": {"problem_configs": {}},
     "topology": {"experiment__graph__type": "whel"},
     "DiNNO has no key 'batch'": {"problem_configs__problem1__batch": 3},
-    "DiNNO has no key 'rho'; did you mean 'rho_init'": {"problem_configs__problem1__optimizer_config__rho": 3},
+    "DiNNO has no key 'rho'; did you mean 'rho_init'": {
+        "problem_configs__problem1__optimizer_config__rho": 3
+    },
     "no algorithm 'dsgg'": {"problem_configs__problem1__optimizer_config__alg_name": "dsgg"},
     "paper.yaml: this is a density experiment of DiNNO": {
         "experiment": {"model": {"shape": [2, 256, 64, 1]}, "data": {"num_beams": 20}, "loss": "BCE"}
