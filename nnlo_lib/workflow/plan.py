@@ -267,6 +267,19 @@ def the_experiment_file(configfiles: Sequence[str | Path], config: Mapping[str, 
     return str(configfiles[0] if configfiles else "config/config.yaml")
 
 
+def command_prefix(python_folder: Path) -> str:
+    """Return the beginning of each shell command of the rules, which then use the Python interpreter in a folder.
+
+    On a cluster, a job's executor reads the exit status of the command, which the job itself does not have.
+    """
+    # Snakemake formats the command.
+    folder = shlex.quote(str(python_folder)).replace("{", "{{").replace("}", "}}")
+    return (
+        f"set -euo pipefail; export PATH={folder}:$PATH; "
+        "trap 'status=$?; echo $status > \"${{NNLO_COMMAND_STATUS_FILE:-/dev/null}}\"' EXIT; "
+    )
+
+
 def any_of(names: Iterable[str]) -> str:
     """Return the regular expression of a wildcard with these values; without values it matches nothing."""
     return "|".join(map(re.escape, names)) or "(?!)"

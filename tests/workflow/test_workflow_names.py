@@ -15,8 +15,8 @@ TEXT = "\n".join(path.read_text() for path in [REPOSITORY / "workflow/Snakefile"
 # Lines of the directive `shell:` and of calls `shell(...)`, and the strings that both contain.
 COMMANDS = re.compile(r'^( *)shell:\n((?:\1 .*\n)+)|shell\(\n((?: +f?".*\n)+)|^KEEP_LOG = (.*)', re.MULTILINE)
 PLACEHOLDER = re.compile(r"(?<!\{)\{(\w[\w.]*)(:?\w*)\}")
-# Plan quotes the options, the Snakefile the paths; KEEP_LOG is a part of the command.
-QUOTED = {"params.options", "KEEP_LOG", "SCRIPTS", "PYTHON_FOLDER"}
+# Plan quotes the options, the Snakefile the path; KEEP_LOG is a part of the command.
+QUOTED = {"params.options", "KEEP_LOG", "SCRIPTS"}
 SEARCH = {"space": {"train.optimizer.lr": [0.1, 0.2]}, "trials": 2}
 
 
