@@ -52,7 +52,7 @@ except KeyboardInterrupt:
 EXPERIMENT_FILE = Path("config/config.yaml")
 EXPERIMENT = """\
 name: quickstart                                  # results go to results/quickstart/
-data: digits                                      # or your own files: docs/guides/data.md
+data: digits                                      # or {dataset: mine, source: mine.csv, reader: {name: table, label: COLUMN}}
 model: simplecnn                                  # or your own network: {name: my_model.py:build}
 train: {epochs: 5, batch_size: 32, optimizer: {name: sgd, lr: 0.05, momentum: 0.9}}
 runs: {one: {parallel: {ranks: 1}}, two: {parallel: {ranks: 2}}}

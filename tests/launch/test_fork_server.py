@@ -15,7 +15,7 @@ from unittest import mock
 import psutil
 import pytest
 from helpers.repository_copy import environment
-from helpers.training_process import wait
+from helpers.training_process import started, training, wait
 
 from nnlo_lib.experiment.load import experiment_from_settings
 from nnlo_lib.launch import fork_server
@@ -152,6 +152,19 @@ def test_the_server_outlives_its_owner_until_the_last_fork_has_ended(tmp_path):
     process.terminate()
     assert process.wait() == 7
     wait("the end of the server", lambda: not server.is_running() and not os.path.exists(folder))
+
+
+@pytest.mark.exhaustive
+def test_a_forked_training_has_the_bits_of_one_in_interpreters(tmp_path):
+    settings = {"model": {"name": "simplecnn"}, "train": {"epochs": 2}}
+    runs = [
+        make(tmp_path / name, **settings) for name, make in (("forks", training), ("interpreters", started))
+    ]
+    wait("the socket", lambda: os.path.exists(os.path.join(os.path.dirname(runs[0].command[0]), "socket")))
+    for run in runs:
+        run.finish()
+    assert runs[0].weights == runs[1].weights
+    assert runs[0].history == runs[1].history
 
 
 def test_no_other_user_can_connect(program):
