@@ -53,7 +53,15 @@ class TrainConfig(ConfigModel):
         description="Number format of the model and of exchanged vectors. bf16, fp16: float32, with forward passes "
         "and losses in mixed precision (fp16 with dynamic loss scaling).",
     )
-    compile: bool = Field(False, description="Compile the model by torch.compile; the first steps are slow.")
+    compile: bool | Literal["cuda_graph"] = Field(
+        False,
+        description="true: compile the model by torch.compile; the first steps are slow. cuda_graph: record the passes of a "
+        "step once and let the GPU repeat them, which makes small models faster; the model must do the same in each step.",
+    )
+    deterministic: bool = Field(
+        True,
+        description="Use kernels on GPUs that give the same bits in each run; false: those that are fastest.",
+    )
     channels_last: bool = Field(
         True, description="Store images in memory format channels last, which makes convolutions faster."
     )

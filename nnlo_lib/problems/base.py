@@ -26,7 +26,7 @@ class BatchLoss(NamedTuple):
 class Problem(ABC):
     """A loss to minimize and metrics to measure.
 
-    Sums are float64 vectors, (sums_size,): number of samples, summed loss, each summed metric. They add up over
+    Sums are float64 vectors, (sums_size,), on the model's device or the CPU: number of samples, summed loss, each summed metric. They add up over
     mini-batches. A metric that is no mean over samples has other sums, from which `means` computes it.
     """
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from nnlo_lib.config import Run
 from nnlo_lib.config.problem import DenseClassificationConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.problems.supervised import Outputs, SupervisedProblem
+from nnlo_lib.problems.supervised import Outputs, SupervisedProblem, sums_vector
 
 # Columns of the counts of a sample; behind them, for each class: hits, predictions, places of the class.
 PLACES, ENTROPY, RIGHT = range(3)
@@ -47,8 +47,7 @@ class DenseClassificationProblem(SupervisedProblem):
 
     def sums(self, outputs: Outputs, labels: Tensor, loss: Tensor) -> Tensor:
         with torch.no_grad():
-            head = torch.tensor([len(labels), float(loss) * len(labels)], dtype=torch.float64)
-            return torch.cat([head, self._counts(outputs, labels).sum(0).cpu()])
+            return torch.cat([sums_vector(len(labels), loss, ()), self._counts(outputs, labels).sum(0)])
 
     def values_of_outputs(self, outputs: Outputs, labels: Tensor, penalty: Tensor | None = None) -> Tensor:
         with torch.no_grad():

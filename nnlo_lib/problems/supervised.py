@@ -1,6 +1,6 @@
 """Supervised problems, classification and regression: losses and metrics of labeled samples, of models with one or several outputs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -81,12 +81,11 @@ class SupervisedProblem(Problem):
         return values
 
     def sums(self, outputs: Outputs, labels: Tensor, loss: Tensor) -> Tensor:
-        """Return the sums of a mini-batch, float64 (see Problem); `loss` is the mean loss of its samples."""
+        """Return the sums of a mini-batch, float64 (see Problem), on the device of `loss`, its samples' mean loss."""
         with torch.no_grad():
             counts = [metric(outputs, labels).sum() for metric in self._metrics]
-            samples = len(labels)
             # Sums, not means: mini-batches and shares of ranks may have different sizes.
-            return torch.tensor([samples, float(loss) * samples, *map(float, counts)], dtype=torch.float64)
+            return sums_vector(len(labels), loss, counts)
 
     def sums_by_node(self, outputs: Outputs, labels: Tensor, losses: Tensor, counts: Tensor) -> Tensor:
         """Return the `sums` of each of n nodes, (n, 1 + len(names)).
@@ -103,6 +102,16 @@ class SupervisedProblem(Problem):
             real = torch.arange(parts.shape[2], device=parts.device) < counts[:, None]
             # Not a product, which would be NaN for padding with an infinite or NaN value.
             return torch.cat([counts[:, None].double(), torch.where(real, parts, 0.0).sum(2).T], 1)
+
+
+def sums_vector(samples: int, loss: Tensor, counts: Sequence[Tensor]) -> Tensor:
+    """Return (samples, samples times the mean loss, *counts) as float64, on the device of the loss."""
+    if loss.is_cuda:  # a float of it would wait for the GPU
+        total = loss.double()
+        return torch.stack(
+            [torch.full_like(total, samples), total * samples, *(each.double() for each in counts)]
+        )
+    return torch.tensor([samples, float(loss) * samples, *map(float, counts)], dtype=torch.float64)
 
 
 class MultiOutputLoss:

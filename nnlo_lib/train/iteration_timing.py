@@ -22,6 +22,7 @@ from nnlo_lib.train.replica.gradients import LocalGradients
 from nnlo_lib.train.replica.model_build import build_random_model, compile_module, model_output_size
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.train.replica.recorded_passes import RecordedGradients
 from nnlo_lib.train.replica.replica import Replica
 
 WARM_UP = 5  # iterations that are not counted: memory is allocated, kernels are chosen or compiled
@@ -79,9 +80,10 @@ def _times(
     tensors = Preprocessor(manifest, run.data, device, precision.dtype, channels_last)
     module = build_random_model(run, tensors.shape, model_output_size(run, manifest), seed)
     replica = Replica(precision.prepare(module), device, channels_last=channels_last)
-    if run.train.compile:
+    if run.train.compile is True:
         replica.network = compile_module(module, device)
-    gradients = LocalGradients(replica, build_problem(run), tensors, comm, precision, run.train.accumulate)
+    kind = RecordedGradients if run.train.compile == "cuda_graph" else LocalGradients
+    gradients = kind(replica, build_problem(run), tensors, comm, precision, run.train.accumulate)
     attach_optimizers(replica, run.train.optimizer, run.problem)
     replica.clip_norm = run.train.clip_norm
     # The step costs as much with any rate; with this one, made-up samples cannot make the model diverge.

@@ -8,8 +8,9 @@ import shutil
 import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,12 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
 @cache
 def _package_versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that the numbers of a training depend on."""
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        # A job's environment may lack what only the workflow needs.
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _origin(trainer: Trainer, reports: list[dict[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.optimizers.factory import attach_optimizers, clip_weights
 from nnlo_lib.train.phase_timer import PhaseTimer, open_trace
-from nnlo_lib.train.replica.device import select_device, select_gpu_transport
+from nnlo_lib.train.replica.device import select_device, select_gpu_transport, use_reproducible_kernels
 from nnlo_lib.train.replica.gradients import (
     GradientFunction,
     LocalGradients,
@@ -27,6 +27,7 @@ from nnlo_lib.train.replica.gradients import (
 from nnlo_lib.train.replica.model_build import build_initial_model, compile_module
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.train.replica.recorded_passes import RecordedGradients
 from nnlo_lib.train.replica.replica import Replica
 from nnlo_lib.train.replica.stacked_replicas import ReplicaStack, StackedGradients
 from nnlo_lib.train.replica.sync_batch_norm import PassCollectives, convert_sync_batch_norm
@@ -159,6 +160,8 @@ class RankContext:
         # Also for a given module: raises UserError if the labels do not fit the problem.
         outputs = self.data.outputs
         self.device = select_device(self.comm, run.parallel, self.is_worker)
+        if self.device != "cpu" and run.train.deterministic:
+            use_reproducible_kernels()
         self.gpu_transport = select_gpu_transport(self.comm, run, self.device)
         self.precision, channels_last = Precision(run.train.precision, self.device), run.train.channels_last
         self.preprocessor = Preprocessor(
@@ -173,7 +176,8 @@ class RankContext:
             self.replica = Replica(
                 convert_sync_batch_norm(module, peers), self.device, channels_last=channels_last
             )
-            self.gradients = LocalGradients(
+            kind = RecordedGradients if run.train.compile == "cuda_graph" else LocalGradients
+            self.gradients = kind(
                 self.replica,
                 self.problem,
                 self.preprocessor,
@@ -182,7 +186,7 @@ class RankContext:
                 run.train.accumulate,
                 peers,
             )
-            if run.train.compile:
+            if run.train.compile is True:
                 self.replica.network = compile_module(module, self.device)
         else:
             assert isinstance(self.problem, SupervisedProblem), (

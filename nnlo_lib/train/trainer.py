@@ -181,6 +181,7 @@ class Trainer:
         context.batch_source.start_at(position.index)
         with context.phase_timer.training():
             self._train_epoch() if context.is_worker else self._serve()
+            context.gradients.finish()
             # Messages in flight are in no rank's state: a checkpoint would lose them.
             self._call(self.algorithm.quiesce)
         failpoint("training.pause")

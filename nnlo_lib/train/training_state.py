@@ -163,7 +163,9 @@ class TrainingState:
         self._context, self._recorder = context, recorder
         self.algorithm, self.best_weights = algorithm, best_weights
         self.position = RunPosition()
-        self.metric_sums = torch.zeros(context.problem.sums_size, dtype=torch.float64)
+        # On the GPU of the replica, if it has one: a step must not wait for its own sums.
+        device = context.replica.theta.device
+        self.metric_sums = torch.zeros(context.problem.sums_size, dtype=torch.float64, device=device)
         self.loss_average = LossAverage(context.task.run.observe.loss_average)
         self.used_before_resize = NO_SAMPLES_USED
         self._machine: dict[str, Any] = {}
@@ -183,7 +185,7 @@ class TrainingState:
 
     def add_sums(self, sums: Tensor) -> None:
         """Add the sums of a mini-batch (see Problem)."""
-        self.metric_sums += sums
+        self.metric_sums += sums.to(self.metric_sums.device)
         if self.loss_average.is_requested:
             self.loss_average.add(self._context.problem.means(sums).get("loss"))
 

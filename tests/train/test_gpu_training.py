@@ -1,8 +1,15 @@
-"""Trainings on a GPU (skipped without one) agree with trainings on CPUs up to rounding."""
+"""Trainings on a GPU (skipped without one): they agree with trainings on CPUs up to rounding, and resume to the same bits."""
+
+from dataclasses import replace
 
 import pytest
 import torch
+from helpers.algorithm_trainings import ASYNCHRONOUS, CALLS, SYNCHRONOUS, rows, task
+from helpers.training_here import digits, simulate
 from helpers.training_process import training
+
+from nnlo_lib.core.errors import DivergedError
+from nnlo_lib.reliability.chaos_report import find_differences
 
 pytestmark = [pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"), pytest.mark.processes]
 PLAIN = {"model": {"name": "simplecnn", "args": {"dropout": 0.0}}}
@@ -14,7 +21,18 @@ WAYS = {
     "parts": ({"accumulate": 3}, 1e-3),
     "clipped": ({"clip_norm": 0.5}, 1e-3),
     "compiled": ({"compile": True}, 1e-3),
+    "recorded": ({"compile": "cuda_graph"}, 1e-3),
+    "recorded in bf16": ({"compile": "cuda_graph", "precision": "bf16"}, 5e-2),
 }
+ALGORITHMS = SYNCHRONOUS | ASYNCHRONOUS
+COMPRESSED = 0.1  # a compressor that keeps signs or the largest values may choose others after rounding
+
+
+def on_gpu(job, folder):
+    """Return the task with its ranks on one GPU."""
+    shared = {"gpus_per_rank": 1, "ranks_per_gpu": job.run.parallel.ranks}
+    run = job.run.model_copy(update={"parallel": job.run.parallel.model_copy(update=shared)})
+    return replace(job, run=run, folder=folder)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -30,6 +48,27 @@ def test_a_gpu_learns_what_processors_do(tmp_path, case, ranks):
         assert ours["val_loss"] == pytest.approx(reference["val_loss"], rel=tolerance)
 
 
+@pytest.mark.parametrize("case", ALGORITHMS)
+def test_every_algorithm_learns_on_a_gpu_what_it_does_on_processors(tmp_path, case):
+    """The simulated ranks of both trainings take turns in this process, so that their messages have one order."""
+    settings = ALGORITHMS[case] | PLAIN
+    cpu = task(tmp_path / "cpu", digits(), case, settings)
+    tolerance = COMPRESSED if "compression" in settings else 1e-3
+    gpu = rows(simulate(on_gpu(cpu, tmp_path / "gpu")))
+    for ours, reference in zip(gpu, rows(simulate(cpu)), strict=True):
+        assert ours["val_loss"] == pytest.approx(reference["val_loss"], rel=tolerance)
+        assert ours["train_loss"] == pytest.approx(reference["train_loss"], rel=tolerance)
+
+
+@pytest.mark.parametrize("case", SYNCHRONOUS)
+def test_a_training_on_a_gpu_resumes_to_the_same_bits(tmp_path, case):
+    whole = on_gpu(task(tmp_path / "whole", digits(), case, SYNCHRONOUS[case]), tmp_path / "whole")
+    stopped = replace(whole, folder=tmp_path / "stopped")
+    simulate(whole)
+    simulate(stopped, CALLS)
+    assert find_differences(stopped.folder, whole.folder) == []
+
+
 def test_normalization_over_ranks_that_share_a_gpu(tmp_path):
     gpu = {"gpus_per_rank": 1, "ranks_per_gpu": 2, "sync_batch_norm": True}
     run = training(tmp_path, model={"name": "resnet20"}, parallel=gpu, train={"epochs": 1})
@@ -42,3 +81,12 @@ def test_nccl_adds_for_one_rank(tmp_path):
         tmp_path, parallel={"ranks": 1, "gpus_per_rank": 1, "gpu_exchange": "nccl"}, train={"epochs": 1}
     )
     assert "summed through NCCL" in run.finish()
+
+
+@pytest.mark.parametrize("way", [False, "cuda_graph"])
+def test_a_training_that_diverges_on_a_gpu_says_where(tmp_path, way):
+    """The loss is read while the next step computes."""
+    train = {"compile": way, "optimizer": {"name": "sgd", "lr": 1e30}}
+    settings = PLAIN | {"train": train, "parallel": {"gpus_per_rank": 1, "ranks_per_gpu": 4}}
+    with pytest.raises(DivergedError, match=r"the loss became \w+ in epoch 1, step [23]"):
+        simulate(task(tmp_path / "diverges", digits(), "allreduce", settings))

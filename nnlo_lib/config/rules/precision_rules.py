@@ -27,6 +27,8 @@ def precision_faults(run: Any) -> Iterator[ConfigFault]:
             "not supported for a gan, whose networks are called separately; set `train.compile: false`",
             ("train", "compile"),
         )
+    if train.compile == "cuda_graph":
+        yield from _recording_faults(run)
     if train.precision == "fp16":
         yield from _half_faults(run, name)
     if run.parallel.sync_batch_norm:
@@ -34,6 +36,23 @@ def precision_faults(run: Any) -> Iterator[ConfigFault]:
     if run.parallel.transport == "simulated" and run.parallel.simulation.compute == "batched":
         yield from _batched_faults(run)
     yield from _gpu_faults(run.parallel)
+
+
+def _recording_faults(run: Any) -> Iterator[ConfigFault]:
+    at, train = ("train", "compile"), run.train
+    if not run.parallel.gpus_per_rank:
+        yield ConfigFault(
+            "cuda_graph needs GPUs; set `parallel.gpus_per_rank: 1`, or `train.compile: true`", at
+        )
+    if train.accumulate > 1 or train.precision == "fp16":
+        yield ConfigFault(
+            "cuda_graph supports neither train.accumulate nor fp16; set `train.compile: true`, or bf16 and `train.accumulate: 1`",
+            at,
+        )
+    if run.problem.name == "dense_classification" or isinstance(run.problem, UserProblemConfig):
+        yield ConfigFault(
+            "cuda_graph supports neither dense_classification nor own problems; set `train.compile: true`", at
+        )
 
 
 def _half_faults(run: Any, name: str) -> Iterator[ConfigFault]:

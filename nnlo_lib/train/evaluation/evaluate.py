@@ -159,7 +159,8 @@ def evaluation_sums(module: nn.Module, batches: Batches, problem: Problem) -> Te
     """Return the problem's sums over some batches, (sums,) of float64, of a model in evaluation mode."""
     total = torch.zeros(problem.sums_size, dtype=torch.float64)
     for inputs, labels in batches:
-        total += problem.measure(module, inputs, labels)
+        sums = problem.measure(module, inputs, labels)
+        total = total.to(sums.device) + sums
     return total
 
 
@@ -281,7 +282,8 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
     for inputs, labels in batches:
         outputs = module(*inputs)
         penalty = regularization_loss(module)
-        total += problem.sums_of_outputs(outputs, labels, penalty)
+        sums = problem.sums_of_outputs(outputs, labels, penalty)
+        total = total.to(sums.device) + sums
         values.append(problem.values_of_outputs(outputs, labels, penalty).cpu().numpy())
         if predicted is not None:
             # `confusion[...] += 1` would count a pair once per batch.

@@ -1,14 +1,17 @@
 """Device of a rank, and the transport that sums GPU vectors over ranks, the same one on all ranks."""
 
+import os
 import socket
 
 import torch
+from torch import Tensor
 
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Run
 from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.process import visible_gpus
+from nnlo_lib.data.readers.base import Array
 
 
 def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool = True) -> str:
@@ -35,6 +38,14 @@ def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool 
     return f"cuda:{_gpu_at(visible_gpus(), place, f'rank {comm.rank} on {hosts[comm.rank][0]}')}"
 
 
+def use_reproducible_kernels() -> None:
+    """Let torch compute the same bits in each run on a GPU of the same kind; it warns of an operation that cannot."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # A training reads no memory before it writes it: filling new memory costs a kernel for each tensor.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
 def evaluation_device(parallel: ParallelConfig) -> str:
     """Return the device for one process that evaluates a trained model: a visible GPU if it was trained on GPUs."""
     gpus = visible_gpus() if parallel.gpus_per_rank else []
@@ -51,6 +62,13 @@ def _gpu_at(gpus: list[int], place: int, rank_name: str) -> int:
             "parallel.ranks_per_gpu, use more nodes, or set parallel.gpus_per_rank: 0 to train on CPUs"
         )
     return gpus[place]
+
+
+def to_device(array: Array, device: str) -> Tensor:
+    """Return an array as a tensor on the device; a GPU copies it while this process goes on."""
+    tensor = torch.from_numpy(array)
+    # Only from page-locked memory does a copy not wait for the work that the GPU has left.
+    return tensor if device == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def seed_step(seed: int, device: str) -> None:

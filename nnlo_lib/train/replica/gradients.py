@@ -67,6 +67,19 @@ class GradientFunction(Protocol):
 
     def __call__(self, batch: Batch, seed: int, where: str, step: int) -> DeferredSums | None: ...
 
+    def finish(self) -> None:
+        """Raise a DivergedError of an earlier call that was not raised yet: a GPU tells a loss after the call."""
+
+
+class PassedLoss(NamedTuple):
+    """A loss on its way from the GPU to `value`, where it is after `arrival`; the samples and the place for errors."""
+
+    value: Tensor
+    arrival: torch.cuda.Event
+    samples: SampleTensors
+    where: str
+    step: int
+
 
 class LocalGradients:
     """Computes the gradient of one rank's batch, at once or in parts, one after another.
@@ -90,6 +103,7 @@ class LocalGradients:
     ) -> None:
         self._replica, self._problem, self._tensors, self._comm = replica, problem, tensors, comm
         self._precision, self._parts, self._together = precision, parts, together
+        self._passed: PassedLoss | None = None
 
     def __call__(self, batch: Batch, seed: int, where: str, step: int) -> DeferredSums | None:
         seed_step(seed, str(self._replica.theta.device))
@@ -109,7 +123,7 @@ class LocalGradients:
             share = (part.stop - part.start) / max(batch.count, 1)
             with explain_batch_norm_error(where):
                 (loss, sums), samples = self._forward(batch, part, step)
-            factor = self._loss_factor(loss.item(), samples, where, step) if share else 1.0
+            factor = self._checked(loss, samples, where, step) if share else 1.0
             # The virtual clock advances before the last backward pass, which may send buckets of the gradient.
             if part is parts[-1]:
                 self._comm.advance_clock(batch.count)
@@ -122,11 +136,34 @@ class LocalGradients:
             measured += [sums] if weight > 0 else []
         return combine_sums(measured)
 
+    def finish(self) -> None:
+        """Raise DivergedError if the loss of the last call, which a GPU tells after the call, was not finite."""
+        passed, self._passed = self._passed, None
+        if passed:
+            passed.arrival.synchronize()
+            self._loss_factor(passed.value.item(), passed.samples, passed.where, passed.step)
+
     def _forward(self, batch: Batch, part: slice, step: int) -> tuple[BatchLoss, SampleTensors]:
         inputs, labels = self._tensors(tuple(array[part] for array in batch.inputs), batch.labels[part])
         with self._precision.autocast_context():
             loss = self._problem.compute_loss(self._replica.network, inputs, labels, step)
         return loss, SampleTensors(inputs, labels, batch.ids[part])
+
+    def _checked(self, loss: Tensor, samples: SampleTensors, where: str, step: int) -> float:
+        """Return the factor of a loss; on a GPU, a loss that is not finite is an error of the next call.
+
+        Reading the loss at once would leave the GPU without work until the backward pass arrives. Before the first step,
+        and with loss scaling, whose factor depends on the loss, it is read at once.
+        """
+        if not loss.is_cuda or self._precision.scale or not step:
+            return self._loss_factor(loss.item(), samples, where, step)
+        value = torch.empty((), dtype=loss.dtype, pin_memory=True)
+        value.copy_(loss.detach(), non_blocking=True)
+        arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrival.record()
+        self.finish()
+        self._passed = PassedLoss(value, arrival, samples, where, step)
+        return 1.0
 
     def _loss_factor(self, loss: float, samples: SampleTensors, where: str, step: int) -> float:
         if math.isfinite(loss):

@@ -13,6 +13,7 @@ from nnlo_lib.data.loading.augment import center_crop
 from nnlo_lib.data.readers.base import Array, Inputs
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
 from nnlo_lib.models.factory import Shape
+from nnlo_lib.train.replica.device import to_device
 
 INDEX_TYPES = ("int32", "int64")  # torch's embedding takes these types only
 
@@ -53,10 +54,18 @@ class Preprocessor:
 
     def __call__(self, inputs: Inputs, labels: Array) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return (tensors of the inputs, labels); larger images are cropped at the center."""
-        if self._crop:
-            inputs = center_crop(inputs, self._crop)
-        tensors = tuple(self._input(*each) for each in zip(inputs, self._affine, strict=True))
-        return tensors, torch.from_numpy(labels).to(self._device)
+        stored = tuple(to_device(array, self._device) for array in self.cropped(inputs))
+        # In place even if `to_device` copies nothing: Split.take returns new arrays, which are used once.
+        tensors = tuple(self._input(*each, in_place=True) for each in zip(stored, self._affine, strict=True))
+        return tensors, to_device(labels, self._device)
+
+    def cropped(self, inputs: Inputs) -> Inputs:
+        """Return stored inputs with larger images cropped at the center."""
+        return center_crop(inputs, self._crop) if self._crop else inputs
+
+    def of_stored(self, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the tensors of cropped inputs that are on the device already; they stay as they are."""
+        return tuple(self._input(*each, in_place=False) for each in zip(inputs, self._affine, strict=True))
 
     def normalized(self, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
         """Return what `__call__` makes of stored samples, for exporters: no operation is in place."""
@@ -74,17 +83,16 @@ class Preprocessor:
     def dummy_batch(self) -> tuple[Tensor, ...]:
         """Return the input tensors of a mini-batch of one sample of zeros."""
         zeros = (np.zeros((1, *shape), dtype) for shape, dtype in zip(self.shapes, self._stored, strict=True))
-        return tuple(self._input(*each) for each in zip(zeros, self._affine, strict=True))
+        stored = (to_device(array, self._device) for array in zeros)
+        return tuple(self._input(*each, in_place=True) for each in zip(stored, self._affine, strict=True))
 
-    def _input(self, array: Array, affine: tuple[Tensor, ...]) -> Tensor:
-        stored = torch.from_numpy(array).to(self._device)
+    def _input(self, stored: Tensor, affine: tuple[Tensor, ...], in_place: bool) -> Tensor:
         if not affine:
             return stored
         if stored.dim() == 4 and self._channels_last:
             stored = stored.contiguous(memory_format=torch.channels_last)
         factor, *offset = affine
-        # In place even if `to` copies nothing: Split.take returns new arrays, which are used once.
-        values = stored.to(factor.dtype).mul_(factor)
+        values = stored.to(factor.dtype, copy=not in_place).mul_(factor)
         return (values.add_(*offset) if offset else values).to(self.dtype)
 
 

@@ -1,6 +1,7 @@
 """Replica: a model as three flat vectors of parameters, gradients and floating-point buffers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple, Protocol
@@ -120,14 +121,24 @@ class Replica:
             first: whether this is the first loss of a step, which overwrites `grad`.
             last: whether it is the last loss of a step, after which parts of `grad` are final.
         """
-        for observer in self._observers:
-            observer.on_backward_begin()
+        with self.backward_observed():
+            self.differentiate(loss, first, last)
+
+    def differentiate(self, loss: Tensor, first: bool = True, last: bool = False) -> None:
+        """Do what `backward` does, without its observers; by default, no part of `grad` is reported as final."""
         # Not set to None, as zero_grad does: the gradients of the layers must remain views.
         if first:
             self.grad.zero_()
         for tracker in self._trackers:
             tracker.reset(last)
         loss.backward()  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def backward_observed(self) -> Iterator[None]:
+        """Notify the observers of the backward pass in this context."""
+        for observer in self._observers:
+            observer.on_backward_begin()
+        yield
         for observer in reversed(self._observers):
             observer.on_backward_end()
 

@@ -217,6 +217,9 @@ class StackedGradients:
         sums = self._stack.gradient(self._comm.rank, self._comm, GradientRequest(batch, seed, where, step))
         return lambda: sums
 
+    def finish(self) -> None:
+        """Do nothing: calls raise their errors at once."""
+
 
 def _rows(matrix: Tensor, ranks: list[int]) -> Tensor:
     """Return rows of a matrix: a view if the ranks are consecutive, else a copy."""
