@@ -172,8 +172,6 @@ def _planned_jobs(experiment: Experiment) -> Iterator[tuple[str, str, int, dict[
             yield f"run {name}", "train", needs.cores, _resources(needs, True) | {"mpi": "mpiexec"}
         else:
             yield f"run {name}", "train_single", needs.cores, _resources(needs, False)
-        one_gpu = needs.site | {"gpu": 1, "tasks_per_gpu": min(1, needs.tasks_per_gpu)}
-        yield f"run {name}, evaluation", "evaluate", 1, one_gpu if needs.gpus else {}
 
 
 def _resources(needs: RunResources, has_ranks: bool) -> dict[str, Any]:

@@ -117,8 +117,8 @@ def _log_files(record: Any) -> str:
 
 
 def _result(job: Any) -> str:
-    """Return the metrics of an evaluation, or the last validation of a fold task, from the job's first file."""
-    if not job.rule_name.startswith(("evaluate", "fold_task")):
+    """Return the metrics of the evaluation, or the last validation of a fold task, from the job's first file."""
+    if job.rule_name not in LONG_RULES:
         return ""
     found = json.loads(Path(job.output[0].removesuffix(" (update)")).read_text())
     if "rows" in found:

@@ -100,9 +100,6 @@ def lsf_requests(experiment: Experiment, profile: LsfProfile | None = None) -> l
     for name, run in {} if experiment.search and not experiment.runs else experiment.variants.items():
         rule = "train" if RunResources(run).processes > 1 else "train_single"
         lines.append(f"run {name}: {_training(run, rule, profile)}")
-        if RunResources(run).gpus:
-            options = _options(run, "evaluate", LsfRequest(1, 0, 1), profile)
-            lines.append(f"run {name}, evaluation: {options}")
     return lines
 
 

@@ -8,11 +8,10 @@ from nnlo_lib.commands.arguments import add_commands, add_launcher_argument
 
 TASK_HELP = "run one step of the workflow, as its rules do"
 TASK_EXAMPLE = "nnlo task train --help"
-STEPS = ("fetch", "convert", "train", "evaluate", "aggregate", "report", "search-results", "trial")
+STEPS = ("fetch", "convert", "train", "aggregate", "report", "search-results", "trial")
 FETCH_HELP = "fetch the original files of a data set and verify their checksums"
 CONVERT_HELP = "convert a fetched data set to a store: shards and a manifest"
-TRAIN_HELP = "train one job of an experiment"
-EVALUATE_HELP = "evaluate a trained model on the test split"
+TRAIN_HELP = "train one job of an experiment, and evaluate its model on the test split"
 AGGREGATE_HELP = "write the results of all jobs of an experiment, and the differences between runs, as tables"
 REPORT_HELP = "write the results of an experiment as one self-contained HTML page"
 SEARCH_RESULTS_HELP = "write the table of a search's trials, or the run that retrains its best trial"
@@ -134,9 +133,9 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_train(options: argparse.Namespace) -> int:
-    """Start the ranks, wait for them and return the exit status."""
+    """Start the ranks, wait for them, evaluate the model and return the exit status."""
     from nnlo_lib.config import Run
-    from nnlo_lib.launch.attempt import LaunchOptions, train_task
+    from nnlo_lib.launch.attempt import LaunchOptions, complete_task
     from nnlo_lib.train.task import Task
 
     settings = json.loads(options.config.read_text())
@@ -145,7 +144,7 @@ def run_train(options: argparse.Namespace) -> int:
         settings["folds"], options.manifest, options.folder,
     )  # fmt: skip
     launch_options = LaunchOptions(options.launcher, options.minutes, options.attempt, options.on_preemption)
-    return train_task(task, launch_options).exit_status
+    return complete_task(task, launch_options).exit_status
 
 
 def add_trial_arguments(parser: argparse.ArgumentParser) -> None:
@@ -190,23 +189,6 @@ def _preemption_policy(text: str) -> str:
     from nnlo_lib.launch.stop_request import parse_preemption_policy
 
     return parse_preemption_policy(text)
-
-
-def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the run, its data, its model and the output file."""
-    parser.add_argument("--config", type=Path, required=True, help="config.json of the run")
-    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the store")
-    parser.add_argument("--model", type=Path, required=True, help="model.safetensors of the job")
-    parser.add_argument("--output", type=Path, required=True, help="evaluation.json to write")
-
-
-def run_evaluate(options: argparse.Namespace) -> None:
-    """Write samples, loss, metrics and confusion matrix as JSON."""
-    from nnlo_lib.config import Run
-    from nnlo_lib.train.evaluation.evaluate import evaluate_model
-
-    run = Run.model_validate(json.loads(options.config.read_text())["run"])
-    evaluate_model(run, options.manifest, options.model, options.output)
 
 
 def add_aggregate_arguments(parser: argparse.ArgumentParser) -> None:

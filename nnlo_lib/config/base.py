@@ -269,6 +269,7 @@ class EditEffect(Enum):
 
     RETRAIN = "retrain"
     RESUME = "resume"
+    EVALUATE = "evaluate"
     SAME_DATA = "same data"
     NEXT_ATTEMPT = "next attempt"
     JOBS = "other jobs"

@@ -72,7 +72,7 @@ class Run(ConfigModel):
         {},
         description="Weights of the losses of several outputs in their sum; 1 if not given.",
     )
-    metrics: tuple[str, ...] = Field(
+    metrics: Annotated[tuple[str, ...], EditEffect.EVALUATE] = Field(
         PROBLEM_DEFAULT,
         description="Metrics that are measured in addition to the loss: names (also of losses, and topK_accuracy for "
         "any K), or `path.py:function`; `name@output` selects an output other than the first. null: the default of "
@@ -207,9 +207,14 @@ class Run(ConfigModel):
 
     @property
     def result_settings(self) -> str:
-        """Settings on which a finished result depends, as JSON; an edit of the others trains nothing again."""
+        """Settings on which the results depend, as JSON; an edit of the others changes nothing that is finished."""
         run = self.with_defaults_for(*keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA))
         return json.dumps(non_defaults(run), sort_keys=True)
+
+    @property
+    def training_settings(self) -> str:
+        """Settings on which a finished training depends, as JSON; an edit of the others trains nothing again."""
+        return self.with_defaults_for(*keys_with(Run, EditEffect.EVALUATE)).result_settings
 
     @property
     def hash(self) -> str:

@@ -29,7 +29,7 @@ from nnlo_lib.state.attempts import Attempt, AttemptLog
 from nnlo_lib.state.lease import Lease, LeaseHeldError
 from nnlo_lib.state.out_of_memory import job_exit_reason
 from nnlo_lib.state.training_records import log_error
-from nnlo_lib.train.freshness import status
+from nnlo_lib.train.freshness import is_evaluated, status
 from nnlo_lib.train.task import Task
 
 logger = get_logger(__name__)
@@ -95,6 +95,20 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
     finally:
         # An evaluation may follow, which a signal must be able to end.
         signals.restore()
+
+
+def complete_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
+    """Run the task as `train_task` does; then evaluate its model, unless its evaluation is of the present metrics.
+
+    A failed evaluation changes nothing of the finished training: the next call only evaluates.
+    """
+    outcome = train_task(task, options)
+    if outcome.reason == "finished" and not is_evaluated(task):
+        # Only now, because it imports torch: the ranks start faster without.
+        from nnlo_lib.train.evaluation.evaluate import evaluate_model
+
+        evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
+    return outcome
 
 
 def finished_note(task: Task) -> str:

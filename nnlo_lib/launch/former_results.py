@@ -45,9 +45,6 @@ def set_aside_outdated(task: Task) -> Path | None:
     lease = Lease(task.state)
     lease.acquire(False, lambda: False)
     try:
-        # Snakemake has planned a training, and will delete results that were moved back.
-        for moving in _former_folders(task.folder, BACK):
-            moving.rename(moving.with_suffix(AWAY))
         _complete_moves(task.folder)
         found = status(task)
         return _set_aside(task.folder) if found.kind == "outdated" and not continues(task, found) else None

@@ -45,7 +45,6 @@ def check_evaluation(run: FinishedRun) -> Iterator[Finding]:
     """Compare the evaluation with its own checksum, and with the checksums of the model and of its outputs in it."""
     path, model = run.paths.evaluation, run.paths.model
     if not path.exists():
-        # Another job evaluates the model, and it may not have run yet.
         yield note(f"{path.name} is missing: the model was not evaluated after the training")
         return
     try:

@@ -117,7 +117,8 @@ def decide(attempts: Sequence[Attempt], report: EndReport) -> Decision:
         return Decision(Action.GIVE_UP, "canceled; run the same command again to resume", "canceled")
     if report.job.state == PREEMPTED:
         return Decision(Action.RESUBMIT, "preempted")
-    if last is None:
+    # After a finished training, it was the evaluation that failed or was stopped.
+    if last is None or last.reason == "finished":
         return _decide_without_record(report)
     if hopeless := _reason_to_give_up(attempts, report.runtime):
         return hopeless

@@ -53,6 +53,18 @@ def status(task: Task) -> Freshness:
     return published if published.kind == "outdated" and saved.kind != "longer" else saved
 
 
+def is_evaluated(task: Task) -> bool:
+    """Return True if the folder of a finished task has the evaluation of its model by the present metrics."""
+    finished = FinishedRun(task.folder)
+    try:
+        report, trained = finished.evaluation, finished.recorded("outputs")
+    except UserError:
+        return False
+    figures = {name for name, value in report.items() if isinstance(value, float)}
+    is_of_model = report.get("model_sha256") == trained[finished.paths.model.name]
+    return is_of_model and figures == {*task.run.measured} and finished.paths.sample_metrics.exists()
+
+
 def continues(task: Task, found: Freshness) -> bool:
     """Return True if a training of the task resumes from what its folder has; `found` is its status."""
     if found.kind != "outdated":
@@ -73,7 +85,7 @@ def _published(task: Task) -> Freshness:
     except UserError:
         return Freshness("missing")  # Damaged results need no protection.
     changed = changed_files(summary.get("input_files", {}), task.input_checksums)
-    if recorded.result_settings != run.result_settings:
+    if recorded.training_settings != run.training_settings:
         if longer := _longer_results(finished, run):
             return Freshness("longer", longer)
         free = keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA)
@@ -100,8 +112,8 @@ def _longer_results(finished: FinishedRun, run: Run) -> str:
     recorded, epochs, steps = finished.config, finished.epochs, int(finished.summary.get("steps", 0))
     resumed = *keys_with(Run, EditEffect.RESUME), STEPS_KEY
     if (
-        recorded.with_defaults_for(*resumed).result_settings
-        != run.with_defaults_for(*resumed).result_settings
+        recorded.with_defaults_for(*resumed).training_settings
+        != run.with_defaults_for(*resumed).training_settings
     ):
         return ""
     if recorded.train.steps_per_epoch == run.train.steps_per_epoch:

@@ -16,16 +16,16 @@ from nnlo_lib.launch.former_results import find_former, set_aside_outdated
 from nnlo_lib.report.sections.attempts import NOT_STARTED, read_failed_job
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
-from nnlo_lib.train.freshness import Freshness, continues, status
+from nnlo_lib.train.freshness import Freshness, continues, is_evaluated, status
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 
 
 def mark_outdated_results(plan: Plan) -> None:
-    """Make the stamp of each job newer than its results if they are outdated, else older than any results.
+    """Make the stamp of each job newer than its evaluation if its results are not current, else older than any.
 
-    Snakemake notices edits by its own records, which results of `nnlo run` do not have: as an input of the training,
-    the stamp makes Snakemake compare the times of the stamp and of the results. The content is new, too, because
+    Snakemake notices edits by its own records, which results of `nnlo run` do not have, and knows only the evaluation: as
+    an input of the training, the stamp makes Snakemake compare their times. The content is new, too, because
     Snakemake ignores a newer input whose checksum Snakemake has recorded.
 
     Raises UserError, before Snakemake deletes anything, for results that a training cannot replace: those of a longer
@@ -36,13 +36,19 @@ def mark_outdated_results(plan: Plan) -> None:
     for task, each in zip(tasks, found, strict=True):
         if each.kind != "finished":
             refuse_other_formats(task.paths.state.checkpoints)
-    for job, each in zip(plan.jobs, found, strict=True):
-        stamp, outdated = stamp_path(plan, job), each.kind == "outdated"
+    for job, task, each in zip(plan.jobs, tasks, found, strict=True):
+        # Without an evaluation, Snakemake runs the job anyway.
+        stale = task.paths.evaluation.exists() and not _is_current(task, each)
+        stamp, outdated = stamp_path(plan, job), each.kind == "outdated" or stale
         if outdated or not stamp.exists():
             with atomic_write(stamp) as part:
                 part.write_text(str(time.time_ns()))
         os.utime(stamp, (time.time() if outdated else 0,) * 2)
     _print_exchanges(plan, list(zip(tasks, found, strict=True)))
+
+
+def _is_current(task: Task, found: Freshness) -> bool:
+    return found.kind == "finished" and is_evaluated(task)
 
 
 def _print_exchanges(plan: Plan, found: list[tuple[Task, Freshness]]) -> None:
@@ -64,6 +70,8 @@ def _print_exchanges(plan: Plan, found: list[tuple[Task, Freshness]]) -> None:
         )
     if back:
         print(f"nnlo: trainings to move back from {folder}, not to train again: {len(back)}", file=sys.stderr)
+    if waiting := sum(each.kind == "finished" and not is_evaluated(task) for task, each in found):
+        print(f"nnlo: trainings to evaluate, not to train again: {waiting}", file=sys.stderr)
 
 
 def _core_hours(task: Task) -> float:
@@ -74,9 +82,9 @@ def _core_hours(task: Task) -> float:
 
 
 def set_aside_results(plan: Plan, jobs: Iterable[JobSpec]) -> None:
-    """Set aside the results of jobs that Snakemake is about to delete, because they are of other settings.
+    """Set aside the results of jobs that are of other settings, with the evaluation, which Snakemake is about to delete.
 
-    The training of the job moves them back if it finds them: Snakemake would delete what is moved back earlier.
+    The training of the job moves them back if it finds them.
 
     Raises UserError if a launcher holds the lease of a job.
     """
@@ -99,13 +107,8 @@ def divide_jobs(plan: Plan) -> tuple[list[str], list[str]]:
     unfinished: list[str] = []
     for job in plan.evaluated_jobs:
         paths = ExperimentPaths(plan.experiment.name).job(job)
-        # An evaluation older than the summary belongs to an earlier training in the folder.
-        is_evaluated = (
-            paths.summary.exists()
-            and paths.evaluation.exists()
-            and paths.evaluation.stat().st_mtime_ns >= paths.summary.stat().st_mtime_ns
-        )
-        is_finished = is_evaluated and status(task_of(plan, job)).kind == "finished"
+        # The task of a search's best run is not known before its training starts.
+        is_finished = paths.summary.exists() and _is_current(task := task_of(plan, job), status(task))
         (finished if is_finished else unfinished).append(str(paths.folder))
     return finished, unfinished
 

@@ -54,19 +54,6 @@ class RuleResources:
         return {**self._site, **self._of_any_job}
 
     @property
-    def evaluation_resources(self) -> dict[str, Any]:
-        """Resources of the job that evaluates a model: one GPU at the site of the training, if a run uses GPUs."""
-        names = self.site_names if "gpu" in self.site_names else ()
-        return {name: self._of_one_process(name) for name in names}
-
-    def _of_one_process(self, name: str) -> Callable[[Wildcards], int | str]:
-        def value(wildcards: Wildcards) -> int | str:
-            of_training = RunResources(self.run(wildcards)).site[name]
-            return of_training if isinstance(of_training, str) else min(1, of_training)
-
-        return value
-
-    @property
     def _of_any_job(self) -> dict[str, Any]:
         return {
             "cpus_per_task": self._of_run("threads_per_process"),

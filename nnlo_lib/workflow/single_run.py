@@ -10,11 +10,11 @@ from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import size_text, table_lines
-from nnlo_lib.launch.attempt import LaunchOptions, finished_note, train_task
+from nnlo_lib.launch.attempt import LaunchOptions, complete_task, finished_note
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.finished_run import FinishedRun
-from nnlo_lib.train.freshness import status
+from nnlo_lib.train.freshness import is_evaluated, status
 from nnlo_lib.train.task import Task, prepare_store
 from nnlo_lib.workflow.plan import Plan
 
@@ -40,16 +40,21 @@ def train_and_evaluate(
     """
     task = job_task(experiment, name, seed, fold)
     # Before the conversion of new data, which may take hours.
-    if status(task).refuse_longer().kind == "finished" and task.paths.evaluation.exists():
+    if status(task).refuse_longer().kind == "finished" and is_evaluated(task):
         print(finished_note(task), file=sys.stderr)
         _print_evaluation(task)
         return task, AttemptOutcome("finished")
     task = prepare_task(experiment, name, seed, fold)
     with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
         part.write_text(Plan.of(experiment).resolved_config(name))
-    outcome = train_task(task, LaunchOptions(launcher))
+    outcome = complete_task(task, LaunchOptions(launcher))
     if outcome.exit_status == 0:
-        _evaluate(task)
+        from nnlo_lib.report.statistics.run_comparison import guessing_note
+
+        _print_evaluation(task)
+        print(f"results in {task.folder}/", file=sys.stderr)
+        if note := guessing_note(load_json(task.paths.evaluation.read_text())):
+            print(note, file=sys.stderr)
     return task, outcome
 
 
@@ -72,17 +77,6 @@ def job_task(experiment: Experiment, name: str, seed: int, fold: int | None, tit
     """
     fold = fold or 0 if experiment.folds > 1 else fold
     return Plan.of(experiment).task(JobSpec(run=name, seed=seed, fold=fold), title)
-
-
-def _evaluate(task: Task) -> None:
-    from nnlo_lib.report.statistics.run_comparison import guessing_note
-    from nnlo_lib.train.evaluation.evaluate import evaluate_model
-
-    evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
-    _print_evaluation(task)
-    print(f"results in {task.folder}/", file=sys.stderr)
-    if note := guessing_note(load_json(task.paths.evaluation.read_text())):
-        print(note, file=sys.stderr)
 
 
 def _print_evaluation(task: Task) -> None:

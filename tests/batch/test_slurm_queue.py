@@ -104,7 +104,7 @@ def test_options_of_the_jobs(requests):
     runs = {"pair": {"parallel": {"ranks": 4}, "resources": TWO_NODES}, "again": {"parallel": {"ranks": 4}, "resources": TWO_NODES},
             "gpus": {"parallel": {"ranks": 2, "gpus_per_rank": 1}}}  # fmt: skip
     found = requests({"runs": runs})
-    assert list(found) == ["run pair", "run pair, evaluation", "run gpus", "run gpus, evaluation"]
+    assert list(found) == ["run pair", "run gpus"]
     for option in (
         "-A physics",
         "-p short",
@@ -117,8 +117,6 @@ def test_options_of_the_jobs(requests):
     ):
         assert f" {option} " in f"{found['run pair']} "
     assert "--gpus=2" in found["run gpus"]
-    assert found["run gpus, evaluation"].endswith("--gpus=1")
-    assert " -t 30 --mem 2000 " in found["run pair, evaluation"]
     (fold,) = requests({"search": {"space": {"train.optimizer.lr": [0.1, 1]}}})
     assert fold == "search, fold tasks"
 

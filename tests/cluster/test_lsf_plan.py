@@ -20,12 +20,9 @@ def no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LSB_DEFAULTQUEUE", raising=False)
 
 
-def test_a_run_and_its_evaluation() -> None:
-    run, evaluation = requests(parallel=GPUS, resources={"runtime": 30, "partition": "gpu q"})
+def test_a_run_on_gpus() -> None:
+    (run,) = requests(parallel=GPUS, resources={"runtime": 30, "partition": "gpu q"})
     assert run == ("run allreduce: bsub -q 'gpu q' -n 8 -R span[ptile=32] -gpu num=4:j_exclusive=yes -W 30")
-    assert evaluation == (
-        "run allreduce, evaluation: bsub -q 'gpu q' -n 1 -R span[hosts=1] -gpu num=1:j_exclusive=yes"
-    )
 
 
 def test_without_gpus_none_is_asked_for() -> None:
@@ -42,11 +39,12 @@ def test_values_of_the_profile_are_read(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(
         "set-resources:\n  train: {ptile: 4, lsf_gpu: \"'mode=shared'\"}\n"
-        "  evaluate: {lsf_extra: \"'-r -gpu num=1:gmodel=A'\"}\n"
+        "  train_single: {lsf_extra: \"'-r -gpu num=1:gmodel=A'\"}\n"
     )
-    run, evaluation = requests(LsfProfile.read(path), parallel=GPUS)
-    assert "-n 8 -R span[ptile=4] -gpu num=2:mode=shared" in run
-    assert evaluation.endswith("span[hosts=1] -gpu num=1:gmodel=A")
+    profile = LsfProfile.read(path)
+    assert "-n 8 -R span[ptile=4] -gpu num=2:mode=shared" in requests(profile, parallel=GPUS)[0]
+    (alone,) = requests(profile, parallel={"ranks": 1, "gpus_per_rank": 1})
+    assert "-gpu num=1:gmodel=A" in alone
     assert LsfProfile.read(REPOSITORY / "lsf/config.yaml").slots_per_host("train") == 32
 
 

@@ -147,8 +147,8 @@ class Submitted(Clone):
 
     @property
     def target(self) -> str:
-        """Target of Snakemake for this training without its evaluation and the report."""
-        return str(self.folder.relative_to(self.checkout.folder) / "summary.json")
+        """Target of Snakemake for this training without the report."""
+        return str(self.folder.relative_to(self.checkout.folder) / "evaluation.json")
 
     @contextmanager
     def interrupted(self, *targets: str, status: int = 0) -> Iterator[list[int]]:

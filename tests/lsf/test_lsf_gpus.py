@@ -23,7 +23,7 @@ EXPERIMENT = {
 }
 # Slots, span and GPUs.
 FOUR, ONE = ["8", "span[ptile=4]", "num=2:j_exclusive=yes"], ["1", "span[hosts=1]", "num=1:j_exclusive=yes"]
-REQUESTS = {"train:": FOUR, "train_single": ONE, "evaluate": ONE, "fold_task": FOUR}
+REQUESTS = {"train:": FOUR, "train_single": ONE, "fold_task": FOUR}
 
 
 @pytest.mark.exhaustive
@@ -38,7 +38,7 @@ def test_each_rule_asks_for_its_gpus_per_host(lsf: Lsf, tmp_path: Path) -> None:
         (job,) = lsf.jobs(f"rule_{rule}")
         assert [job.request["n"], job.request["R"][-1], job.request["gpu"]] == expected, rule
     printed = nnlo("plan", "gpus.yaml", "--profile", "lsf", folder=tmp_path).stdout
-    for label, rule in (("four", "train:"), ("one", "train_single"), ("four, evaluation", "evaluate")):
+    for label, rule in (("four", "train:"), ("one", "train_single")):
         (line,) = (line for line in printed.splitlines() if line.startswith(f"  run {label}: "))
         words = shlex.split(line)
         assert [words[words.index(option) + 1] for option in ("-n", "-R", "-gpu")] == REQUESTS[rule]

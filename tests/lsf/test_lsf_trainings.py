@@ -84,7 +84,7 @@ def workflow(request: pytest.FixtureRequest, lsf: Lsf, tmp_path_factory: pytest.
         yaml.safe_dump(EXPERIMENT | {"runs": {run: {} for run in runs}})
     )
     workflow, waiting = Workflow(lsf, checkout), set(runs)
-    targets = [f"results/lsf/{run}/seed-1/model.safetensors" for run in runs]
+    targets = [f"results/lsf/{run}/seed-1/evaluation.json" for run in runs]
     # The option does not change the first status check, which is after two seconds.
     often = ("--seconds-between-status-checks", "1")
     process = lsf.start_snakemake(checkout.folder, "--configfile", "lsf.yaml", *often, *targets)

@@ -42,6 +42,9 @@ def after(*reasons, **changes):
         (FAILED, after("diverged"), 2, Action.GIVE_UP),
         (FAILED, after("killed", "killed"), 1, Action.GIVE_UP),
         (FAILED, after("time limit", "time limit", saved=0), 75, Action.GIVE_UP),
+        (FAILED, after("killed", "killed", "finished"), 1, Action.RETRY),  # its evaluation failed
+        (FAILED, after("finished"), 2, Action.GIVE_UP),
+        (FAILED, after("finished"), 75, Action.RESUBMIT),
         (FAILED, [], 2, Action.GIVE_UP),
         (FAILED, [], 75, Action.RESUBMIT),
         (FAILED, [], 1, Action.RETRY),

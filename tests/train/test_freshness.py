@@ -5,14 +5,17 @@ import os
 import shutil
 from contextlib import chdir
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from helpers.observed_training import watched
 from helpers.training_here import simulate
 
 from nnlo_lib.config import Experiment, JobSpec
-from nnlo_lib.core.errors import UserError
-from nnlo_lib.train.freshness import status
+from nnlo_lib.core.errors import StopRequestedError, UserError
+from nnlo_lib.launch.attempt import LaunchOptions, complete_task
+from nnlo_lib.train.evaluation import evaluate
+from nnlo_lib.train.freshness import is_evaluated, status
 from nnlo_lib.workflow.outcome import mark_outdated_results, stamp_path
 from nnlo_lib.workflow.plan import Plan
 
@@ -73,6 +76,35 @@ def test_an_interrupted_training_is_resumable_and_a_longer_one_does_not_hide_fin
 def test_results_that_are_lost_or_damaged_are_published_again(task, name):
     (task.folder / name).write_text("{") if name == "summary.json" else (task.folder / name).unlink()
     assert status(task).kind == "resumable"
+
+
+@pytest.mark.parametrize("metrics", [["accuracy"], ["top2_accuracy"]])
+def test_what_a_failed_evaluation_and_an_edit_of_metrics_leave_to_do(task, monkeypatch, metrics):
+    """No rank starts, because the launcher does not exist; training and state keep their bytes."""
+    edited = replace(task, run=watched(task.folder, task.manifest, {}, metrics=metrics).run)
+    before = {path: path.read_bytes() for path in task.folder.rglob("*") if path.is_file()}
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluate, "evaluate_model", Mock(side_effect=StopRequestedError("preempted")))
+        with pytest.raises(StopRequestedError):
+            complete_task(edited, LaunchOptions("no-such-launcher"))
+    assert status(edited).kind == "finished"
+    assert not is_evaluated(edited)
+    assert complete_task(edited, LaunchOptions("no-such-launcher")).reason == "finished"
+    assert is_evaluated(edited)
+    assert metrics[0] in json.loads(task.paths.evaluation.read_text())
+    assert {path: path.read_bytes() for path in before} == before
+    monkeypatch.setattr(evaluate, "evaluate_model", Mock(side_effect=AssertionError("evaluated twice")))
+    complete_task(edited, LaunchOptions("no-such-launcher"))
+    assert not is_evaluated(replace(edited, run=watched(task.folder, task.manifest, {}, metrics=["nll"]).run))
+
+
+def test_an_evaluation_of_another_model_is_written_again(task):
+    complete_task(task, LaunchOptions())
+    report = json.loads(task.paths.evaluation.read_text())
+    task.paths.evaluation.write_text(json.dumps(report | {"model_sha256": "0"}))
+    assert not is_evaluated(task)
+    complete_task(task, LaunchOptions())
+    assert json.loads(task.paths.evaluation.read_text()) == report
 
 
 def test_results_of_other_data_are_outdated(task, tmp_path):

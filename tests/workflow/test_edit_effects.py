@@ -42,7 +42,7 @@ EDITS = {
 }  # fmt: skip
 STORE_KEYS = {f"data.{key}" for key in SHARED_DATA_KEYS}  # of another store, which tests/data covers
 EDIT_EFFECTS = edit_effects(Experiment)
-RUN_EFFECTS = (EditEffect.RETRAIN, EditEffect.RESUME, EditEffect.NEXT_ATTEMPT)
+RUN_EFFECTS = (EditEffect.RETRAIN, EditEffect.RESUME, EditEffect.EVALUATE, EditEffect.NEXT_ATTEMPT)
 
 
 def leaves(section: type[ConfigModel], above: str = ""):
@@ -96,8 +96,12 @@ def test_an_edit_of_a_run_has_its_effect(key, tmp_path):
 
     other = edited(base, key, EDITS[key])
     assert other != base
-    assert (fingerprint(other) != fingerprint(base)) == (EDIT_EFFECTS[key] is EditEffect.RETRAIN)
-    assert (other.result_settings == base.result_settings) == (EDIT_EFFECTS[key] is EditEffect.NEXT_ATTEMPT)
+    effect = EDIT_EFFECTS[key]
+    # A checkpoint has sums of the metrics, so that an unfinished training starts again.
+    assert (fingerprint(other) != fingerprint(base)) == (effect in (EditEffect.RETRAIN, EditEffect.EVALUATE))
+    assert (other.result_settings == base.result_settings) == (effect is EditEffect.NEXT_ATTEMPT)
+    is_kept = effect in (EditEffect.NEXT_ATTEMPT, EditEffect.EVALUATE)
+    assert (other.training_settings == base.training_settings) == is_kept
 
 
 @pytest.mark.parametrize("key", EDITS)
@@ -107,7 +111,7 @@ def test_an_edit_of_a_search_is_refused_if_it_changes_the_trials(key, tmp_path):
     write_result(tmp_path)
     other = edited(base, key, EDITS[key])
     assert other != base
-    if EDIT_EFFECTS[key] in (EditEffect.RETRAIN, EditEffect.RESUME, EditEffect.FROZEN):
+    if EDIT_EFFECTS[key] in (EditEffect.RETRAIN, EditEffect.RESUME, EditEffect.EVALUATE, EditEffect.FROZEN):
         with pytest.raises(UserError, match=rf"the search was started with other settings: .*{key}"):
             freeze_or_verify_settings(tmp_path, other)
     else:

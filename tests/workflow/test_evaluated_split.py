@@ -9,9 +9,10 @@ from helpers.synthetic_store import handmade
 
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
+from nnlo_lib.launch.attempt import LaunchOptions, complete_task
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.rank_process import StopFlag
-from nnlo_lib.workflow.single_run import _evaluate
+from nnlo_lib.workflow.single_run import _print_evaluation
 
 
 def with_splits(folder, *names):
@@ -32,6 +33,7 @@ def with_splits(folder, *names):
 def test_the_last_line_names_the_evaluated_samples(tmp_path, capsys, splits, said):
     task = watched(tmp_path / "job", with_splits(tmp_path, *splits), {}, data={"validation": 0.2})
     assert train_simulated(task, StopFlag())
-    _evaluate(task)
+    assert complete_task(task, LaunchOptions()).reason == "finished"
+    _print_evaluation(task)
     assert said in capsys.readouterr().err
     assert json.loads(task.paths.evaluation.read_text())["samples"] in (40, 200)

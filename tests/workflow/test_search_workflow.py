@@ -64,7 +64,7 @@ def test_a_search_ends_with_its_best_trained_on_all_data(searched):
     assert "Nothing to be done" in searched.run(**settings("tiny"))
 
 
-BEST = {"best": 1, "evaluate_best": 1, "aggregate": 1, "report": 1}
+BEST = {"best": 1, "aggregate": 1, "report": 1}
 EDITS = {
     "trials lowered": ({"trials": 1}, {}, {"report": 1}),
     "parallel raised": ({"parallel": 4}, {}, {"report": 1}),
@@ -90,7 +90,8 @@ def test_an_edit_of_a_search_that_has_ended_runs_these_jobs(searched, edit):
 def test_the_best_gets_edited_resources_and_seeds_and_the_search_more_trials_after_the_end(searched):
     folder = searched.results()
     # A best that ran out of time has published nothing.
-    (folder / "best/seed-0/summary.json").unlink()
+    for name in ("summary.json", "evaluation.json"):
+        (folder / "best/seed-0" / name).unlink()
     edited = settings("tiny", {"resources": {"runtime": 7}, "seeds": [0, 1]})
     assert searched.run("--printshellcmds", **edited).count("--minutes 7 ") == 2
     assert json.loads((folder / "best/config.json").read_text())["run"]["resources"]["runtime"] == 7

@@ -26,8 +26,8 @@ RUNS = {
 }
 EPOCHS = {"epochs": 2, "batch_size": 64}
 SUMMARY = {"aggregate": 1, "report": 1}
-ALL = {"train": 2, "train_single": 2, "evaluate": 4} | SUMMARY
-ONE = {"train_single": 1, "evaluate": 1} | SUMMARY
+ALL = {"train": 2, "train_single": 2} | SUMMARY
+ONE = {"train_single": 1} | SUMMARY
 EDITS = {
     "resources": ({"resources": {"runtime": 7}}, {"report": 1}),
     "metrics": ({"metrics": ["top2_accuracy"]}, ALL),
@@ -43,7 +43,7 @@ MORE_EDITS = {
     "run added": ({"runs": RUNS | {"more": {"train": {"batch_size": 8}} | ALONE}}, ONE),
     "run removed": ({"runs": {"pair": RUNS["pair"]}}, SUMMARY),
     "run renamed": ({"runs": {"pair": RUNS["pair"], "mine": RUNS["own"]}}, ONE),
-    "folds": ({"folds": 2}, {"train": 4, "train_single": 4, "evaluate": 8} | SUMMARY),
+    "folds": ({"folds": 2}, {"train": 4, "train_single": 4} | SUMMARY),
     "name": ({"name": "other"}, ALL),
 }
 
@@ -144,7 +144,7 @@ def test_results_whose_checkpoints_an_older_nnlo_wrote_are_not_deleted(finished)
     manifest.write_text(json.dumps(older))
     try:
         finished.run(runs=RUNS)  # trains nothing, so that the format does not matter
-        finished.experiment(runs=RUNS, metrics=["top2_accuracy"])
+        finished.experiment(runs=RUNS, train=EPOCHS | {"batch_size": 32})
         refused = finished.snakemake()
         assert refused.returncode != 0
         assert "it has format 3, but this nnlo reads and writes only format" in refused.stdout

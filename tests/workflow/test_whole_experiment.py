@@ -109,7 +109,7 @@ def test_a_profile_is_a_folder_here_or_of_the_user_or_of_nnlo(tmp_path, monkeypa
 
 
 def test_the_log_has_a_line_for_each_job_with_the_time_left(tmp_path, monkeypatch, capsys):
-    """Two trainings of 100 s one after the other, then 10 s each for their evaluations."""
+    """Three trainings one after the other, then the report."""
     now = [0.0]
     monkeypatch.setattr(snakemake_logger_plugin_nnlo.time, "monotonic", lambda: now[0])
     handler = LogHandler(None, None)
@@ -132,15 +132,14 @@ def test_the_log_has_a_line_for_each_job_with_the_time_left(tmp_path, monkeypatc
     (tmp_path / "evaluation.json").write_text(
         '{"split": "test", "samples": 355, "accuracy": 0.875, "loss": 0.5}'
     )
-    assert event(event="run_info", stats={"train": 2, "evaluate": 2, "total": 4}) == ""
-    assert start(1, "train", "model.safetensors") == "started: train 1"
-    assert event(100, event="job_finished", job_id=1) == "train 1  100 s  about 100 s left"
-    assert start(2, "evaluate", str(tmp_path / "evaluation.json")) == ""
-    assert (
-        event(10, event="job_finished", job_id=2)
-        == "evaluate 2  accuracy 0.8750, loss 0.5000  10 s  about 110 s left"
-    )
-    assert start(3, "train", "model.safetensors") == "started: train 3"
+    evaluation = str(tmp_path / "evaluation.json")
+    assert event(event="run_info", stats={"train": 2, "report": 2, "total": 4}) == ""
+    assert start(1, "train", evaluation) == "started: train 1"
+    ended = event(100, event="job_finished", job_id=1)
+    assert ended == "train 1  accuracy 0.8750, loss 0.5000  100 s  about 100 s left"
+    assert start(2, "report", "report.html") == ""
+    assert event(10, event="job_finished", job_id=2) == "report 2  10 s  about 110 s left"
+    assert start(3, "train", evaluation) == "started: train 3"
     assert event(50, event="job_error", jobid=3, log=["a.log"]) == "failed: train 3 (log: a.log)"
     command = "RuleException:\nCalledProcessError in file x, line 1: command ended with exit status 75."
     assert event(levelno=logging.ERROR, event="error", exception="RuleException", msg=command) == ""
@@ -257,10 +256,10 @@ def test_a_file_in_place_of_a_folder_is_named_before_anything_is_written(tmp_pat
 def test_a_result_that_cannot_be_read_does_not_end_the_log(tmp_path, capsys):
     """An exception in a handler ends the thread in which Snakemake logs."""
     handler = LogHandler(mock.Mock(dryrun=False), None)
-    fields = {"rule_name": "evaluate", "rule_msg": "evaluate", "output": [str(tmp_path / "none")], "log": []}
+    fields = {"rule_name": "train", "rule_msg": "train one", "output": [str(tmp_path / "none")], "log": []}
     handler.emit(logging.makeLogRecord({"event": "job_info", "jobid": 1, **fields}))
     handler.emit(logging.makeLogRecord({"event": "job_finished", "job_id": 1}))
     assert "FileNotFoundError" in capsys.readouterr().err
     handler = LogHandler(mock.Mock(dryrun=True), None)
     handler.emit(logging.makeLogRecord({"event": "job_info", "jobid": 1, **fields}))
-    assert capsys.readouterr().err == "planned: evaluate\n"
+    assert capsys.readouterr().err == "planned: train one\n"

@@ -145,19 +145,6 @@ def test_a_search_alone_has_no_run():
         plan.run("allreduce")
 
 
-def test_an_evaluation_asks_for_one_gpu_at_the_site_of_its_training():
-    runs = {
-        "gpus": {"parallel": {"ranks": 4, "gpus_per_rank": 1}, "resources": {"partition": "gpu"}},
-        "cpus": {"parallel": {"ranks": 4}},
-    }
-    asked = Plan.of(Experiment.model_validate({"runs": runs})).training_resources.evaluation_resources
-    values = {run: {name: asked[name](SimpleNamespace(run=run)) for name in asked} for run in runs}
-    assert (values["gpus"]["gpu"], values["gpus"]["slurm_partition"]) == (1, "gpu")
-    assert values["cpus"]["gpu"] == 0
-    on_cpus = Plan.of(Experiment.model_validate({"runs": {"cpus": runs["cpus"]}}))
-    assert on_cpus.training_resources.evaluation_resources == {}
-
-
 def test_a_second_snakemake_of_an_experiment_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     releases = []

@@ -121,12 +121,8 @@ use rule train as best with:
         manifest=PLAN.base_manifest,
         user_files=SEARCH.input_files,
     output:
-        model=f"{BEST}/model.safetensors",
-        partition=f"{BEST}/partition.npz",
-        history=f"{BEST}/history.csv",
-        summary=f"{BEST}/summary.json",
-        trace=f"{BEST}/trace.json",
-        log=f"{BEST}/log.txt",
+        evaluation=f"{BEST}/evaluation.json",
+        values=f"{BEST}/sample_metrics.npz",
     log:
         f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/train.log",
     threads: SEARCH.retraining_resources.threads
@@ -142,23 +138,3 @@ use rule train as best with:
         settings="of the best trial",
     message:
         "retrain the best trial, seed {wildcards.seed}"
-
-
-use rule evaluate as evaluate_best with:
-    input:
-        config=ancient(f"{SEARCH.best}/config.json"),
-        manifest=PLAN.base_manifest,
-        user_files=SEARCH.input_files,
-        model=f"{BEST}/model.safetensors",
-        partition=f"{BEST}/partition.npz",
-    output:
-        evaluation=f"{BEST}/evaluation.json",
-        values=f"{BEST}/sample_metrics.npz",
-    log:
-        f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/evaluate.log",
-    resources:
-        **SEARCH.retraining_resources.evaluation_resources,
-    params:
-        config=f"{SEARCH.best}/config.json",
-    message:
-        "evaluate the retrained best trial, seed {wildcards.seed}"

@@ -1,4 +1,34 @@
-# Write the results as one self-contained HTML page.
+# Write the results of all jobs as tables, then as one self-contained HTML page.
+from nnlo_lib.workflow.outcome import partial_stamp
+
+
+rule aggregate:
+    input:
+        partial=partial_stamp(PLAN),
+        evaluations=[f"{RESULTS}/{job}/evaluation.json" for job in PLAN.folders],
+    output:
+        summary=report(
+            f"{RESULTS}/summary.csv",
+            caption="../report/summary.rst",
+            category="Comparison",
+        ),
+        comparisons=report(
+            f"{RESULTS}/comparisons.csv",
+            caption="../report/comparisons.rst",
+            category="Comparison",
+        ),
+    log:
+        f"logs/{EXPERIMENT.name}/aggregate.log",
+    conda:
+        "../envs/nnlo.yaml"
+    params:
+        folders=[f"{RESULTS}/{job}" for job in PLAN.folders],
+    message:
+        f"aggregate the results of all jobs in {RESULTS}"
+    shell:
+        f"python {SCRIPTS}/aggregate.py"
+        " --output {output.summary:q} --comparisons {output.comparisons:q}"
+        " {params.folders:q} 2>&1 | tee -i {log:q}"
 
 
 rule report:
@@ -6,7 +36,6 @@ rule report:
         partial=partial_stamp(PLAN),
         experiment=EXPERIMENT_FILE,
         summary=f"{RESULTS}/summary.csv",
-        histories=[f"{RESULTS}/{job}/history.csv" for job in PLAN.folders],
         trials=[f"{RESULTS}/search/trials.csv"] if EXPERIMENT.search else [],
     output:
         report(

@@ -1,5 +1,7 @@
-# Train each run with each seed (and fold) with MPI. The state that a failed attempt leaves is in <job>/state/. It is
-# not a declared output because Snakemake deletes declared outputs before a retry. config.json is not an input: it also has
+# Train each run with each seed (and fold) with MPI, and evaluate its model on the test split, which is not used for
+# training: one job. Only the evaluation is a declared output, because Snakemake deletes declared outputs before it runs a
+# job and after the job failed: the model, history.csv, summary.json and `state/` beside it survive a failed evaluation, and
+# an edit that trains nothing again. The job trains only what they lack. config.json is not an input: it also has
 # settings such as `resources`, which must reach the next attempt but train nothing again. Instead, `settings` triggers.
 
 JOB = f"{RESULTS}/{{run}}/{{job}}"
@@ -16,12 +18,8 @@ rule train:
         manifest=lambda wildcards: PLAN.manifest(wildcards.run),
         user_files=lambda wildcards: PLAN.input_files(wildcards.run),
     output:
-        model=f"{JOB}/model.safetensors",
-        partition=f"{JOB}/partition.npz",
-        history=f"{JOB}/history.csv",
-        summary=f"{JOB}/summary.json",
-        trace=f"{JOB}/trace.json",
-        log=f"{JOB}/log.txt",
+        evaluation=f"{JOB}/evaluation.json",
+        values=f"{JOB}/sample_metrics.npz",
     log:
         f"logs/{EXPERIMENT.name}/{{run}}/{{job}}/train.log",
     wildcard_constraints:
@@ -44,8 +42,9 @@ rule train:
     message:
         "train {wildcards.run} {wildcards.job} on {resources.tasks} ranks"
     shell:
-        f"{KEEP_LOG}"
-        f"python {SCRIPTS}/train.py"
+        # One thread for the evaluation: its figures do not depend on the cores of the job. The ranks set their own.
+        f"{KEEP_LOG} OMP_NUM_THREADS=1 MKL_NUM_THREADS=1"
+        f" python {SCRIPTS}/train.py"
         " --launcher={resources.mpi:q}{resources.launcher:q} --minutes {resources.runtime:q}"
         " --attempt {resources.attempt:q} --on-preemption {resources.on_preemption:q}"
         " --config {params.config:q} --manifest {input.manifest:q} --folder {params.folder:q} {params.options}"

@@ -44,6 +44,11 @@ EDIT_COLUMNS = {
         "resumes from the last checkpoint",
         REFUSED,
     ),
+    EditEffect.EVALUATE: (
+        "evaluates and reports finished trainings again, and trains no step; other trainings start from step 0",
+        "evaluates a finished training again, and trains no step; another training starts from step 0",
+        REFUSED,
+    ),
     EditEffect.SAME_DATA: (
         "keeps the results of runs whose files have the same contents; trains the other runs again, from step 0",
         "keeps the result if the files have the same contents; otherwise trains again from step 0",

@@ -160,7 +160,7 @@ def read_failed_job(folder: Path) -> FailedJob:
     paths = RunPaths(folder)
     run, job = _name(folder)
     if paths.summary.exists():
-        log, lines = _last_lines(paths.workflow_logs / "evaluate.log", newer_than=paths.summary)
+        log, lines = _last_lines(paths.workflow_logs / "train.log", newer_than=paths.summary)
         is_evaluated = paths.evaluation.exists()
         reason = (
             "the results are of other settings, data or code"
