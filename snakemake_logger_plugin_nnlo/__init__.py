@@ -9,17 +9,24 @@ import time
 from collections import Counter
 from logging import WARNING, LogRecord
 from pathlib import Path
-from signal import SIGINT
+from signal import SIGINT, SIGTERM
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from nnlo_lib.core.errors import EXIT_STOPPED
-from nnlo_lib.core.text_format import duration_text, number
+from nnlo_lib.core.text_format import duration_text, metrics_text, number
 
-# The second one is of a command that Ctrl-C ended while Python started.
-STOPPED = (EXIT_STOPPED, 128 + SIGINT)
+# After the first one: ends of a command that a signal reached while Python started, and of its shell.
+STOPPED = [
+    f"exit status {EXIT_STOPPED}.",
+    *(
+        end
+        for number in (SIGINT, SIGTERM)
+        for end in (f"exit status {128 + number}.", f"died with {number!r}.")
+    ),
+]
 # Rules whose jobs may take hours: they are also named when they start.
 LONG_RULES = ("train", "train_single", "best", "fold_task")
 
@@ -63,7 +70,7 @@ class LogHandler(LogHandlerBase):
                 return f"{_clock()}  {ending}: {_title(self._jobs.get(record.jobid, record))}{_log_files(record)}"
             # The command of a job, which the job's own line follows.
             case LogEvent.ERROR if "CalledProcessError" in text:
-                self._is_stopped = any(f"exit status {status}." in text for status in STOPPED)
+                self._is_stopped = any(end in text for end in STOPPED)
                 return ""
             case LogEvent.ERROR if "At least one job did not complete" not in text:
                 return text
@@ -123,5 +130,4 @@ def _result(job: Any) -> str:
     found = json.loads(Path(job.output[0].removesuffix(" (update)")).read_text())
     if "rows" in found:
         found = {name: value for name, value in found["rows"][-1].items() if name.startswith("val_")}
-    figures = {name: value for name, value in found.items() if isinstance(value, float)}
-    return ", ".join(f"{name} {number(value)}" for name, value in sorted(figures.items()))
+    return metrics_text(found)

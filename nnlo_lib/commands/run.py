@@ -51,15 +51,32 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fold", type=int, help="number of the fold, from 0; default: 0 if the experiment has folds"
     )
+    parser.add_argument(
+        "--all", action="store_true",
+        help="train all runs, seeds and folds one after the other, with a line for each; then write the page and print the comparison",
+    )  # fmt: skip
     add_launcher_argument(parser)
 
 
 def run_run(options: argparse.Namespace) -> int:
-    """Run the training and return its exit status."""
+    """Run the training, or all trainings, and return the exit status."""
+    from nnlo_lib.core.errors import UserError
     from nnlo_lib.preflight.preflight import warn_about_machine
     from nnlo_lib.workflow.single_run import run_single_training
 
+    # The page shows the experiment file.
+    if options.all and (options.changes or (options.run, options.seed, options.fold) != (None, None, None)):
+        raise UserError("--all: trains what the experiment file says; remove --run, --seed, --fold and --set")
     experiment, [name] = read_checked_experiment(options, first=True)
+    if options.all:
+        from nnlo_lib.workflow.whole_experiment import train_all
+
+        if experiment.search:
+            raise UserError(
+                f"--all: the experiment has a `search:` section; use nnlo all {options.file}, or nnlo search"
+            )
+        warn_about_machine(experiment)
+        return train_all(experiment, options.file, options.launcher)
     seed = chosen_seed(options, experiment)
     warn_about_machine(experiment)
     return run_single_training(experiment, name, seed, options.fold, options.launcher)

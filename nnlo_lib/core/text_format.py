@@ -1,7 +1,7 @@
 """Numbers, sizes, durations, tables and times as text, for the terminal, the report and records; imports nothing of nnlo."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -13,6 +13,12 @@ def number(value: float, digits: int = 4) -> str:
     if value is None or not math.isfinite(value):
         return MISSING
     return f"{value:,.{decimals(value, digits)}f}" if value == 0 or abs(value) >= 1e-4 else f"{value:.2e}"
+
+
+def metrics_text(found: Mapping[str, object]) -> str:
+    """Write the loss and the metrics of an evaluation: its values that are floats, by name."""
+    figures = {name: value for name, value in found.items() if isinstance(value, float)}
+    return ", ".join(f"{name} {number(value)}" for name, value in sorted(figures.items()))
 
 
 def decimals(value: float, digits: int) -> int:

@@ -1,6 +1,6 @@
 """Finished trainings for users of Python: one run with its model and its predictions, and all runs of an experiment."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,11 +106,12 @@ class ExperimentResults:
     def best(self, metric: str | None = None) -> TrainedRun:
         """Return the best training of the run with the best mean over its seeds and folds; log how it was chosen.
 
-        A metric of the test split that chose the training is a little too good for new data.
+        Validation samples choose: the test split then measures how good the chosen model is for new data. A metric of the test
+        split is used if it is named, `test_accuracy`, or if a run has no validation.
 
         Args:
-            metric: column of `table`, such as `accuracy` or `loss` (of the test split, unless there is none) or
-                `val_loss`; by default the metric by which the report page ranks the runs.
+            metric: such as `accuracy` or `loss` (of the validation samples), or `test_accuracy`; by default the metric by
+                which the report page ranks the runs.
 
         Raises:
             UserError: if no metric ranks the runs, or the metric is unknown.
@@ -120,18 +121,21 @@ class ExperimentResults:
         from nnlo_lib.report.tables import first_and_equal, spread_by_run
 
         table = self.table
-        chosen = ranking_metric(table)
+        chosen, split = ranking_metric(table), evaluated_split(table)
         if metric is not None:
             ranked = [
                 name for name in map(str, table) if metric_direction(name) and table[name].notna().any()
             ]
-            if metric not in ranked:
+            asked = metric.removeprefix("test_")
+            if asked not in ranked:
                 raise UserError(
                     f"{self.folder}: no metric '{metric}' ranks the runs; {suggest_name(metric, ranked)}"
                 )
-            chosen = ComparedMetric(
-                metric, metric_direction(metric) == "larger", split=evaluated_split(table)
-            )
+            chosen = ComparedMetric(asked, metric_direction(asked) == "larger", split=split)
+        if chosen and not (metric or "").startswith("test_") and not chosen.is_validation:
+            validation = f"val_{chosen.column}"
+            if validation in table and table[validation].notna().all():
+                chosen = replace(chosen, column=validation)
         if chosen is None:
             raise UserError(
                 f"{self.folder}: no metric ranks the runs, as on the report page; name one: best('loss')"

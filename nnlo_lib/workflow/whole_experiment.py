@@ -1,4 +1,4 @@
-"""`nnlo all` and `nnlo init`: an experiment from its file to its page by one command, in any folder."""
+"""`nnlo all`, `nnlo run --all` and `nnlo init`: an experiment from its file to its page by one command, in any folder."""
 
 import os
 import signal
@@ -6,26 +6,32 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import ExperimentPaths
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import EXIT_STOPPED, StopRequestedError, UserError
 from nnlo_lib.core.installation import PROFILES, SNAKEFILE
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.text_format import table_lines
+from nnlo_lib.core.text_format import duration_text, metrics_text, number, table_lines
+from nnlo_lib.launch.fork_server import can_fork, start_fork_server
+from nnlo_lib.preflight.preflight import check_experiment
+from nnlo_lib.report.page import write_page
 from nnlo_lib.report.quantities import time_base_of
 from nnlo_lib.report.sections.comparison import comparison_columns
 from nnlo_lib.report.sections.headline import headline
-from nnlo_lib.report.statistics.comparison_text import compare_all
-from nnlo_lib.report.tables import load_jobs, summarize
-from nnlo_lib.workflow.outcome import divide_jobs
+from nnlo_lib.report.statistics.comparison_text import compare_all, write_comparisons
+from nnlo_lib.report.tables import load_jobs, summarize, write_summary
+from nnlo_lib.train.task import prepare_store
+from nnlo_lib.workflow.outcome import describe_failures, divide_jobs, mark_as_partial, mark_outdated_results
 from nnlo_lib.workflow.plan import Plan
+from nnlo_lib.workflow.single_run import train_and_evaluate
 
 logger = get_logger(__name__)
 SNAKEFILES = (Path("Snakefile"), Path("workflow/Snakefile"))  # where Snakemake looks for one
@@ -137,6 +143,98 @@ def run_experiment(experiment: Experiment, file: str, profile: str, options: Seq
         print("\n".join(_comparison_lines(finished)))
         print(ExperimentPaths(experiment.name).page)
     return status
+
+
+def train_all(experiment: Experiment, file: str, launcher: str) -> int:
+    """Train and evaluate all jobs one after the other, write summary and page and print the comparison; return the exit status.
+
+    The files are those of the workflow. Ranks are forks of a process that has imported torch. A job that fails does not stop the
+    others; the status is then 1.
+
+    Args:
+        experiment: the checked experiment, without a search.
+        file: path of the experiment file, for the page.
+        launcher: command that starts the MPI ranks.
+
+    Raises:
+        UserError: if another command runs the experiment, its data cannot be prepared, or a training would replace a longer one.
+        StopRequestedError: after a stop signal or at a time limit, when the ranks have saved.
+    """
+    plan, paths = Plan.of(experiment), ExperimentPaths(experiment.name)
+    plan.lease_experiment()
+    mark_outdated_results(plan)
+    plan.write_configs()
+    if not all(store.manifest.exists() for store in plan.stores.values()):
+        for store in plan.stores.values():
+            prepare_store(store)
+        check_experiment(experiment)  # again, because shapes and numbers of samples may have been unknown
+    if can_fork(experiment):
+        sys.executable = str(start_fork_server() / "python")
+    begun = time.monotonic()
+    _, unfinished = divide_jobs(plan)
+    left = [job for job in plan.jobs if str(paths.job(job).folder) in unfinished]
+    for done, job in enumerate(left, 1):
+        log, start, error = Path("logs", experiment.name, job.path, "train.log"), time.monotonic(), ""
+        try:
+            with _output_in(log):
+                outcome = train_and_evaluate(experiment, job.run, job.seed, job.fold, launcher)[1]
+            if outcome.exit_status == EXIT_STOPPED:
+                raise StopRequestedError
+            error = (outcome.error or outcome.reason) if outcome.exit_status else ""
+        except StopRequestedError:
+            raise StopRequestedError("stopped; the same command resumes") from None
+        except UserError as refusal:
+            error = str(refusal)
+        result = (
+            f"failed: {error} (log: {log})"
+            if error
+            else metrics_text(load_json(paths.job(job).evaluation.read_text()))
+        )
+        wait = (time.monotonic() - begun) / done * (len(left) - done)
+        parts = [
+            job.path,
+            result,
+            f"{number(time.monotonic() - start, 2)} s",
+            f"about {duration_text(wait)} left" if wait else "",
+        ]
+        print(f"{time.strftime('%H:%M:%S')}  {'  '.join(filter(None, parts))}", file=sys.stderr, flush=True)
+    finished, unfinished = divide_jobs(plan)
+    if finished:
+        jobs = load_jobs(map(Path, finished))
+        table = summarize(jobs)
+        write_comparisons(compare_all(table, jobs), paths.comparisons)
+        write_summary(table, paths.summary)
+        write_page(
+            paths.page,
+            Path(file),
+            paths.summary,
+            list(map(Path, finished)),
+            failed=list(map(Path, unfinished)),
+        )
+    if unfinished:
+        mark_as_partial(plan)
+        print(describe_failures(unfinished, str(paths.page) if finished else ""), file=sys.stderr)
+        return 1
+    print("\n".join(_comparison_lines(finished)))
+    print(paths.page)
+    return 0
+
+
+@contextmanager
+def _output_in(log: Path) -> Iterator[None]:
+    """Append to a file what this process and its ranks print."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    kept = {number: os.dup(number) for number in (1, 2)}
+    with log.open("ab") as file:
+        for number in kept:
+            os.dup2(file.fileno(), number)
+    try:
+        yield
+    finally:
+        for number, copy in kept.items():
+            (sys.stdout, sys.stderr)[number - 1].flush()
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 def _environment() -> dict[str, str]:

@@ -153,18 +153,34 @@ def test_arrays_are_predicted_and_nan_is_refused_with_row_and_column(project):
         nnlo_lib.load_run(project / "results/numbers/r/seed-1").predict(x)
 
 
-def test_the_best_run_has_the_best_mean_and_is_its_best_seed(project):
+def test_the_best_run_has_the_best_mean_of_validations_and_is_its_best_seed(project):
     results = nnlo_lib.load_results(project / "results/people")
-    table = pd.DataFrame(
-        [{"run": run.run, "seed": run.summary["seed"], **run.evaluation} for run in results.runs]
-    )
-    for metric, best in (("loss", "min"), ("accuracy", "max")):
+    tested = [{f"test_{name}": run.evaluation[name] for name in ("loss", "accuracy")} for run in results.runs]
+    rows = [
+        {
+            "run": run.run,
+            "seed": run.summary["seed"],
+            "loss": final["val_loss"],
+            "accuracy": final["val_accuracy"],
+            **test,
+        }
+        for run, test in zip(results.runs, tested, strict=True)
+        for final in [run.summary["final"]]
+    ]
+    table = pd.DataFrame(rows)
+    for metric, best in (
+        ("loss", "min"),
+        ("accuracy", "max"),
+        ("test_loss", "min"),
+        ("test_accuracy", "max"),
+    ):
         means = table.groupby("run")[metric].mean()
         rows = table[table["run"] == getattr(means, f"idx{best}")()].set_index("seed")[metric]
         found = results.best(metric)
         assert found.key[:2] == (getattr(means, f"idx{best}")(), getattr(rows, f"idx{best}")())
     assert results.best().key == results.best("accuracy").key
-    np.testing.assert_array_equal(results.table["loss"], table["loss"])
+    assert results.best("val_loss").key == results.best("loss").key
+    np.testing.assert_array_equal(results.table["loss"], table["test_loss"])
     with pytest.raises(
         nnlo_lib.UserError, match="no metric 'acuracy' ranks the runs; did you mean 'accuracy'"
     ):

@@ -2,17 +2,20 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import zipfile
+from contextlib import chdir
 from pathlib import Path
 from unittest import mock
 
 import pytest
 import yaml
 from helpers.repository_copy import REPOSITORY, environment
+from helpers.training_here import run_here, share_store
 
 import snakemake_logger_plugin_nnlo
 from nnlo_lib.core.errors import UserError
@@ -81,6 +84,49 @@ def test_what_snakemake_would_merge_is_refused():
         the_experiment_file(["a.yaml"], {"train": {"epochs": 3}})
 
 
+def test_all_trainings_run_one_after_the_other_and_continue_after_a_stop(tmp_path, monkeypatch):
+    """The first call stops in the first training; the second trains all, the third nothing."""
+    monkeypatch.setenv("NNLO_NO_FORK", "1")
+    monkeypatch.setenv("NNLO_SESSION", "")  # restored after the test
+    runs = {"a": {}, "bad": {"train": {"optimizer": {"name": "sgd", "lr": 1e30}}}}
+    settings = {
+        "name": "t", "seeds": [0, 1], "model": {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}},
+        "train": {"epochs": 1}, "parallel": {"transport": "simulated"}, "runs": runs,
+    }  # fmt: skip
+    share_store(tmp_path)
+    releases = []
+    monkeypatch.setattr("nnlo_lib.workflow.plan.atexit.register", releases.append)
+
+    def run(*options, calls=None):
+        (tmp_path / "t.yaml").write_text(yaml.safe_dump(settings))
+        done = run_here("t.yaml", "--all", *options, folder=tmp_path, calls=calls)
+        with chdir(tmp_path):
+            while releases:
+                releases.pop()()
+        return done
+
+    assert "remove --run, --seed, --fold and --set" in run("--seed", "1").stderr
+    stopped = run(calls=3)
+    assert stopped.returncode == 75
+    assert stopped.stderr.endswith("stopped; the same command resumes\n")
+    done = run()
+    results = tmp_path / "results/t"
+    assert done.returncode == 1
+    # In one process, the output of the jobs is on this stderr, too.
+    lines = re.findall(r"^\d\d:\d\d:\d\d  (.*?)  (accuracy|failed)", done.stderr, re.MULTILINE)
+    jobs = [("a", "accuracy"), ("bad", "failed")]
+    assert lines == [(f"{name}/seed-{seed}", result) for name, result in jobs for seed in (0, 1)]
+    assert "trainings without results: 2; results/t/report.html shows the others" in done.stderr
+    del runs["bad"]
+    before = (results / "a/seed-1/summary.json").read_bytes()
+    again = run()
+    assert again.returncode == 0
+    assert again.stdout.splitlines()[-1] == "results/t/report.html"
+    assert "accuracy" not in again.stderr
+    assert (results / "a/seed-1/summary.json").read_bytes() == before
+    assert (tmp_path / "logs/t/a/seed-0/train.log").exists()
+
+
 def test_a_profile_is_a_folder_here_or_of_the_user_or_of_nnlo(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(
@@ -141,9 +187,13 @@ def test_the_log_has_a_line_for_each_job_with_the_time_left(tmp_path, monkeypatc
     assert event(10, event="job_finished", job_id=2) == "report 2  10 s  about 110 s left"
     assert start(3, "train", evaluation) == "started: train 3"
     assert event(50, event="job_error", jobid=3, log=["a.log"]) == "failed: train 3 (log: a.log)"
-    command = "RuleException:\nCalledProcessError in file x, line 1: command ended with exit status 75."
-    assert event(levelno=logging.ERROR, event="error", exception="RuleException", msg=command) == ""
-    assert event(event="job_error", jobid=3, log=["a.log"]) == "stopped: train 3 (log: a.log)"
+    for end in (75, 130, 143, -signal.SIGINT, -signal.SIGTERM, 1, -signal.SIGKILL):
+        command = (
+            f"RuleException:\nCalledProcessError in file x, line 1: {subprocess.CalledProcessError(end, 'x')}"
+        )
+        assert event(levelno=logging.ERROR, event="error", exception="RuleException", msg=command) == ""
+        ending = "failed" if end in (1, -signal.SIGKILL) else "stopped"
+        assert event(event="job_error", jobid=3, log=["a.log"]) == f"{ending}: train 3 (log: a.log)"
     assert event(levelno=logging.WARNING, msg="x" * 10 + "0123\nmore") == "0123", "a warning has no time"
 
 
