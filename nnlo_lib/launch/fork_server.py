@@ -39,6 +39,7 @@ IMPORTED = [
     "nnlo_lib.executors.trial_job", "nnlo_lib.report.page",
 ]  # fmt: skip
 HIGH = 500  # a fork has no open file descriptors from this number on
+REQUEST_TIMEOUT_S = 5  # a client sends its request at once, unless it is stopped; the other forks wait for it
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 logger = get_logger(__name__)
 _started: list["subprocess.Popen[bytes]"] = []  # their stdin is closed when this process ends
@@ -152,11 +153,13 @@ class ForkServer:
 
     def _answer(self) -> ForkRequest | None:
         client = self._door.accept()[0]
+        client.settimeout(REQUEST_TIMEOUT_S)
         try:
             request = _received(client)
-        except (OSError, EOFError):  # the client was killed before it sent the whole request
+        except (OSError, EOFError):  # the client was killed or stopped before it sent the whole request
             client.close()
             return None
+        client.settimeout(None)
         try:
             pid = os.fork()
         except OSError as error:  # a limit on processes or memory; the other forks continue

@@ -70,6 +70,15 @@ def test_a_fork_has_the_cores_to_which_a_launcher_bound_its_client(program):
     assert process.communicate() == (f"{core}\n", "")
 
 
+def test_a_client_that_is_stopped_before_its_request_does_not_hold_the_server(monkeypatch):
+    monkeypatch.setattr(fork_server, "REQUEST_TIMEOUT_S", 0.01)
+    door, client = socket.socketpair()
+    client.sendall(b"\x09")  # the beginning of a request
+    server = ForkServer(mock.Mock(accept=lambda: (door, None), fileno=lambda: 1000), 1000)
+    assert server._answer() is None
+    assert client.recv(1) == b""
+
+
 def test_a_client_reports_that_no_process_can_be_started(program, tmp_path):
     """`ulimit -u` of a login node is reached; trainings that run are not concerned."""
     door, client = socket.socketpair()

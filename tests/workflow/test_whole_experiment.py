@@ -91,7 +91,7 @@ def test_all_trainings_run_one_after_the_other_and_continue_after_a_stop(tmp_pat
     runs = {"a": {}, "bad": {"train": {"optimizer": {"name": "sgd", "lr": 1e30}}}}
     settings = {
         "name": "t", "seeds": [0, 1], "model": {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}},
-        "train": {"epochs": 1}, "parallel": {"transport": "simulated"}, "runs": runs,
+        "train": {"epochs": 1, "steps_per_epoch": 3}, "parallel": {"transport": "simulated"}, "runs": runs,
     }  # fmt: skip
     share_store(tmp_path)
     releases = []

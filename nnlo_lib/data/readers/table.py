@@ -31,6 +31,7 @@ from nnlo_lib.data.readers.table_columns import (
     WHERE,
     Columns,
     encoded_column,
+    is_identifier,
     is_name,
     learned_column,
     matching,
@@ -215,6 +216,12 @@ def _rows(
         raise UserError(
             f"{place_of(table, row, choice.label)}: no training row has the class {classes[labels[row]]}"
         )
+    for name in names:
+        if name not in choice.features and is_identifier(table[name]):
+            logger.warning(
+                f"{table[FILE][0]}: column {name} is a feature, but may be a row number or an identifier (integers, each larger than the "
+                f"one before); list it in {WHERE}.exclude, or in {WHERE}.features if it is a feature"
+            )
     learned = tuple(learned_column(table, name, train, choice) for name in names)
     encoded = [encoded_column(table, column) for column in learned]
     features = np.concatenate([each for each, _ in encoded], axis=1).astype(np.float32)

@@ -53,6 +53,12 @@ def is_name(different: int, rows: int) -> bool:
     return different > max(MANY, rows / 2)
 
 
+def is_identifier(cells: "pd.Series[str]") -> bool:
+    """Return True if each row of a column has another integer than the others, larger than that of the row before."""
+    numbers = numbers_of(cells)
+    return len(numbers) > MANY and bool((numbers == np.round(numbers)).all() and (np.diff(numbers) > 0).all())
+
+
 def numbers_of(cells: "pd.Series[str]") -> Array:
     """Return float64 (n,), NaN for cells that are no numbers."""
     return pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan)

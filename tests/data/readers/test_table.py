@@ -68,6 +68,22 @@ def test_inputs_equal_those_of_scikit_learn(tmp_path):
     assert contents.notes[0].startswith("age: missing values (2) are ")
 
 
+def test_an_identifier_among_the_features_is_reported_unless_it_is_excluded_or_named(tmp_path, caplog):
+    table = people(tmp_path, na_rep="").dropna()
+    numbers = np.arange(len(table))
+    table = table.assign(person=7 + 2 * numbers, shuffled=numbers[::-1], halves=numbers / 2)
+    table.to_csv(tmp_path / "people.csv", index=False)
+    samples(tmp_path, exclude=["person"])
+    samples(tmp_path, features=["person", "age"])
+    assert "may be a row number" not in caplog.text
+    samples(tmp_path)
+    [line] = [
+        record.getMessage() for record in caplog.records if "may be a row number" in record.getMessage()
+    ]
+    assert "column person is a feature" in line
+    assert "list it in data.reader.exclude" in line
+
+
 def test_test_rows_are_a_fraction_of_each_class_and_the_same_for_all_shard_sizes(tmp_path):
     table = people(tmp_path, na_rep="").dropna()
     features, labels, contents = samples(tmp_path, "test", missing="drop", test_fraction=0.25)
