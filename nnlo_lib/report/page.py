@@ -1,6 +1,9 @@
 """The report of an experiment or of a search as one self-contained HTML file, and the outcome of a search as text."""
 
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from markupsafe import Markup
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.report import formatting, learning_curves, quantities
+from nnlo_lib.report.figure import vega_script
 from nnlo_lib.report.quantities import TimeBase, time_base_of
 from nnlo_lib.report.search.section import search_section
 from nnlo_lib.report.search.study_data import StudyData
@@ -59,19 +63,15 @@ def write_page(
     """
     jobs = load_jobs(folders)
     # Rendered outside of atomic_write, which reports every OSError as a failure to write `output`.
-    text = render(jobs, summary, experiment_file, search, failed)
+    text = render(jobs, summary, experiment_file, search, failed, output.parent)
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
 
 
 def write_search_page(output: Path, search: Path) -> None:
     """Write the report of a search alone. Raises UserError, naming the input, if an input cannot be used."""
-    section = search_section(search)
-    text = (
-        _environment()
-        .get_template("search_page.html")
-        .render(css=_css(), search=section, drawing=learning_curves, formatting=formatting)
-    )
+    section = search_section(search, output.parent)
+    text = _environment().get_template("search_page.html").render(scripts=_scripts(), search=section)
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
 
@@ -82,6 +82,7 @@ def render(
     experiment_file: Path,
     search: Path | None = None,
     failed: Sequence[Path] = (),
+    page_folder: Path | None = None,
 ) -> str:
     """Return the page as HTML; equal inputs give equal bytes.
 
@@ -89,15 +90,16 @@ def render(
         summary: CSV file with one row per job, in the order of `jobs`.
         search: folder of the experiment's search, if it has one.
         failed: folders of the jobs that have no results.
+        page_folder: folder of the page, from which the logs of trials are linked.
     """
     time_base, table = time_base_of(jobs), read_summary(summary, jobs)
     ranking = ranking_metric(table)
-    panels = learning_curves.learning_curve_panels(jobs, time_base, ranking.name if ranking else None)
+    curves = learning_curves.learning_curve_figures(jobs, time_base, ranking.name if ranking else None)
     unfinished = [attempts.read_failed_job(folder) for folder in failed]
     template = _environment().get_template("page.html")
     return template.render(
-        css=_css(),
-        search=search_section(search) if search else None,
+        scripts=_scripts(),
+        search=search_section(search, page_folder) if search else None,
         experiment_file=experiment_file,
         experiment=read_text(experiment_file),
         runs=list(group_by_run(jobs)),
@@ -105,11 +107,9 @@ def render(
         failed_jobs=unfinished,
         failed_note=attempts.failed_jobs_sentence(unfinished, jobs),
         title=jobs[0].summary.get("experiment") or experiment_file.stem,
-        drawing=learning_curves,
-        formatting=formatting,
-        panels=panels,
+        curves=curves,
         validated=quantities.validations_sentence(jobs),
-        banded=any(curve.band for panel in panels for curve in panel.curves),
+        banded=any(len(group) > learning_curves.MAX_JOB_LINES for group in group_by_run(jobs).values()),
         confusions=predictions.confusion_matrices(jobs),
         confused_on=predictions.evaluated_on(jobs),
         guessing=run_comparison.guessing_sentence(jobs),
@@ -117,16 +117,22 @@ def render(
         pictures=predictions.sample_images(jobs),
         clock=time_base,
         **_tables(jobs, table, time_base),
-        **_costs(jobs),
+        **_costs(jobs, time_base),
         **_resource_usage(jobs),
-        **_attempts(jobs),
+        attempts=attempts.attempt_figure(jobs),
         **_provenance(jobs, experiment_file),
     )
 
 
-def _css() -> Markup:
-    # Markup exempts the style sheet from autoescape, which would escape quotes and `>`.
-    return Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
+@cache
+def _scripts() -> dict[str, Markup]:
+    """Return the style sheet and the scripts of a page, and the hashes by which its policy allows these scripts only."""
+    css, page = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    # Markup exempts them from autoescape, which would escape quotes and `>`.
+    scripts = {"vega": vega_script(), "page": Markup(page)}
+    digests = [b64encode(sha256(text.encode()).digest()).decode() for text in scripts.values()]
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return {**scripts, "css": Markup(css), "hashes": Markup(hashes)}
 
 
 def _environment() -> Environment:
@@ -159,7 +165,7 @@ def _tables(jobs: Sequence[FinishedRun], table: pd.DataFrame, time_base: TimeBas
         else "",
         "measured_on": headline.test_split_sentence({job.evaluation.get("split", "test") for job in jobs}),
         "columns": comparison.comparison_columns(table, time_base, comparisons),
-        "dots": comparison.job_positions(table, ranking.column) if ranking else {},
+        "dots": comparison.job_figure(table, ranking) if ranking else None,
         "matrices": list(filter(None, map(difference_matrix, comparisons.values()))),
         "on_folds": ranking is not None and ranking.is_validation,
         "headings": headings,
@@ -172,14 +178,15 @@ def _tables(jobs: Sequence[FinishedRun], table: pd.DataFrame, time_base: TimeBas
     }
 
 
-def _costs(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
+def _costs(jobs: Sequence[FinishedRun], clock: TimeBase) -> dict[str, Any]:
     times, volumes = resources.seconds_by_phase(jobs), resources.bytes_by_purpose(jobs)
+    virtual = clock.virtual if clock.mixed else ()
     return {
-        "times": times,
-        "phases": resources.segment_names(times),
+        "times": resources.bar_figure(
+            "Seconds of a rank by phase", times, formatting.format_duration, virtual
+        ),
         "waiting": resources.waiting_sentence(times),
-        "volumes": volumes,
-        "purposes": resources.segment_names(volumes),
+        "volumes": resources.bar_figure("Bytes sent by purpose", volumes, formatting.format_bytes),
         "exchange": resources.communication_table(jobs),
         "stale": bool(resources.staleness(jobs)),
     }
@@ -189,16 +196,7 @@ def _resource_usage(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
     tables = resources.monitor_tables(jobs)
     return {
         "used": resources.usage_table(tables),
-        "use_panels": resources.usage_panels(tables, list(group_by_run(jobs))),
-    }
-
-
-def _attempts(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
-    timelines = attempts.attempt_timelines(jobs)
-    return {
-        "timelines": timelines,
-        "reasons": attempts.end_reasons(timelines),
-        "attempt_headings": attempts.HEADINGS,
+        "usage": resources.usage_figures(tables, list(group_by_run(jobs))),
     }
 
 

@@ -38,16 +38,20 @@ class Checker(HTMLParser):
         assert self.open.pop() == tag, f"</{tag}> out of order at {self.getpos()}"
 
     def handle_data(self, data):
-        self.text += data
+        if self.open[-1:] != ["script"]:
+            self.text += data
 
 
 def check(path):
     page = path.read_text()
     found = Checker(page)
-    assert all(address.startswith(("#", "data:,")) for address in found.addresses), found.addresses
-    assert not re.search(r"url\(|@import|https?://", page)
-    assert "script" not in found.tags
+    assert not any("://" in each or each.startswith("/") for each in found.addresses), found.addresses
+    # Vega's own text names addresses, such as the one of the SVG name space; the policy of the page forbids to load them.
+    body = re.sub(r"<script>.*?</script>", "", page, flags=re.S)
+    assert not re.search(r"url\(|@import|https?://", body)
+    assert "default-src 'none'" in page
+    assert "unsafe-eval" not in page.split("<style>")[0]
     targets = {address[1:] for address in found.addresses if address.startswith("#")}
     assert targets <= set(found.ids)
-    assert len(page.encode()) < 1_500_000
+    assert len(page.encode()) < 2_000_000
     return found

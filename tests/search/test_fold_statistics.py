@@ -15,7 +15,7 @@ from scipy import stats
 from nnlo_lib.executors.progress import format_progress
 from nnlo_lib.report.search.importance import fit_forest
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
-from nnlo_lib.report.search.trial_charts import learning_curve_chart, rung_table
+from nnlo_lib.report.search.trial_charts import learning_curve_figure, rung_table
 from nnlo_lib.report.search.trial_tables import trial_rows
 from nnlo_lib.search.best import write_table
 from nnlo_lib.search.fold_statistics import (
@@ -129,7 +129,7 @@ def test_importance_learns_adjusted_values(pruned_search):
 
 def test_learning_curves_are_adjusted(pruned_search):
     """The curve of trial 10 lies above the curve of each trial with all folds, at each epoch."""
-    chart = learning_curve_chart(StudyData.load(pruned_search.folder))
+    chart = learning_curve_figure(StudyData.load(pruned_search.folder))
     ends = {line.text: line.path.rpartition(",")[2] for line in chart.lines}
     # Pixels grow downward.
     assert float(ends["trial 10"]) < min(float(ends[f"trial {number}"]) for number in range(10))

@@ -9,12 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from nnlo_lib.core.text_format import number
-from nnlo_lib.report.chart import Chart, Line, Mark, svg_path
-from nnlo_lib.report.formatting import plural
-from nnlo_lib.report.learning_curves import AXIS_INSET, LEFT, RIGHT
-from nnlo_lib.report.search.study_data import SearchedParameter, StudyData, named
-from nnlo_lib.report.search.trial_charts import trial_css_class
+from nnlo_lib.report.figure import Figure, Spec, bar_spec, inline_data
+from nnlo_lib.report.formatting import plural, share
+from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
+from nnlo_lib.report.search.trial_charts import trial_points, trial_spec
 from nnlo_lib.search.study.trial_summary import format_value
 
 Array = NDArray[np.float64]
@@ -74,7 +72,7 @@ class ImportanceForest:
         )
         numbers = low + grid * (high - low)
         objective = np.exp(predicted) if self.logarithmic else predicted
-        return list(np.exp(numbers) if _is_log(key) else numbers), list(objective)
+        return list(np.exp(numbers) if key.is_log else numbers), list(objective)
 
 
 def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> ImportanceForest | None:
@@ -93,7 +91,14 @@ def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> Importance
     logarithmic = bool(values.min() > 0 and values.max() / values.min() > 8)
     targets = np.log(values) if logarithmic else values
     numbers = np.array(
-        [[*(_number(key, row.point) for key in keys), row.epochs] for row in rows], dtype=float
+        [
+            [
+                *(key.coordinate(row.point[key.name]) if key.name in row.point else math.nan for key in keys),
+                row.epochs,
+            ]
+            for row in rows
+        ],
+        dtype=float,
     )
     # NaN marks a key that is not active in a trial. Each key has at least two values: no column is all NaN.
     ranges = np.array([(np.nanmin(column), np.nanmax(column)) for column in numbers.T])
@@ -102,17 +107,6 @@ def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> Importance
     model = _forest().fit(places, targets)
     r_squared, shares = _held_out_importances(places, targets)
     return ImportanceForest(tuple(keys), places, ranges, model, r_squared, shares, logarithmic)
-
-
-def _number(key: SearchedParameter, point: dict[str, Any]) -> float:
-    if key.name not in point:
-        return math.nan
-    number = key.to_number(point[key.name])
-    return math.log(number) if _is_log(key) else number
-
-
-def _is_log(key: SearchedParameter) -> bool:
-    return not key.choices and key.dimension.kind.startswith("log")
 
 
 def _placed(numbers: Array, ranges: Array) -> Array:
@@ -174,20 +168,20 @@ def _predictions(model: Any, places: Array, column: int, orders: Sequence[Array]
     return found
 
 
-@dataclass(frozen=True)
-class ImportanceBar:
-    """A key and its share of the objective's variance; `width` is a fraction of the longest bar."""
-
-    name: str
-    share: float
-    width: float
-
-
-def importance_bars(fitted: ImportanceForest | None) -> list[ImportanceBar]:
-    """Return a bar per key, the most important first; empty without a reliable forest."""
-    ranked = fitted.ranked_parameters() if fitted and fitted.is_reliable else []
-    longest = max((share for _, share in ranked), default=0) or 1
-    return [ImportanceBar(key.name, share, share / longest) for key, share in ranked]
+def importance_figure(fitted: ImportanceForest | None) -> Figure | None:
+    """Return a bar per key, the most important first; None without a reliable forest."""
+    if not fitted or not fitted.is_reliable:
+        return None
+    ranked = [(key.name, part) for key, part in fitted.ranked_parameters()]
+    table = pd.DataFrame(
+        [(f"{name} · {share(part)}", "share of the variance", part, share(part)) for name, part in ranked],
+        columns=["label", "part", "value", "text"],
+    )
+    text = "Share of the variance of the objective by key."
+    spec = bar_spec(table, ["share of the variance"], ".0%")
+    return Figure(
+        "Importance", "", text, spec, ("key", "share"), [(name, share(part)) for name, part in ranked]
+    )
 
 
 def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
@@ -211,37 +205,45 @@ def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
     )
 
 
-def partial_dependence_charts(data: StudyData, fitted: ImportanceForest | None) -> list[Chart]:
-    """Return charts of the most important keys: the trials and the partial dependence."""
+def partial_dependence_figures(data: StudyData, fitted: ImportanceForest | None) -> list[Figure]:
+    """Return figures of the most important keys: the trials and the partial dependence."""
     if fitted is None or not fitted.is_reliable:
         return []
     # A key without importance has a constant dependence.
-    ranked = [key for key, share in fitted.ranked_parameters() if share > 0][:MAX_DEPENDENCE_CHARTS]
+    ranked = [key for key, part in fitted.ranked_parameters() if part > 0][:MAX_DEPENDENCE_CHARTS]
     return [_dependence(data, fitted, key) for key in ranked]
 
 
-def _dependence(data: StudyData, fitted: ImportanceForest, key: SearchedParameter) -> Chart:
+def _dependence(data: StudyData, fitted: ImportanceForest, key: SearchedParameter) -> Figure:
     numbers, predicted = fitted.partial_dependence(key)
     rows = [row for row in data.ranked_rows if key.name in row.point]
-    y, note = data.objective_axis(pd.Series([row.objective for row in rows] + predicted, dtype=float))
-    x = key.axis(numbers, LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
-    marks = [
-        Mark(
-            round(x.position(key.to_number(row.point[key.name])), 1),
-            round(y.position(row.objective), 1),
-            trial_css_class(data, row),
-            f"{named(row)}: {format_value(row.point[key.name])}, {data.format_value(row.objective)}",
-        )
-        # The marks of the best trials are drawn last, over the others.
-        for row in reversed(rows)
-    ]
-    points = [(x.position(a), y.position(b)) for a, b in zip(numbers, predicted, strict=True)]
+    y = data.objective_axis([*(row.objective for row in rows), *predicted])
+    texts = [format_value(value) for value in key.choices]
+    curve = pd.DataFrame({"x": texts or numbers, "value": predicted, "y": y.drawn(pd.Series(predicted))})
     # Choices have no order, so nothing lies between them: a short bar each instead of a line.
-    if key.choices:
-        lines = [
-            Line(f"M{a - 14:.1f},{b:.1f}H{a + 14:.1f}", "leader", number(value))
-            for (a, b), value in zip(points, predicted, strict=True)
-        ]
-    else:
-        lines = [Line(svg_path(points), "leader")]
-    return Chart(key.name, note, key.name, x, y, tuple(lines), tuple(marks))
+    mark: Spec = (
+        {"type": "tick", "thickness": 3} if texts else {"type": "line", "strokeWidth": 2.4, "clip": True}
+    )
+    line = {"data": inline_data(curve), "mark": {**mark, "color": "var(--run-0)"}}
+    places = {
+        row.number: format_value(row.point[key.name]) if texts else float(row.point[key.name]) for row in rows
+    }
+    scale = {"type": "log", "nice": False} if key.is_log else {"nice": False, "zero": False}
+    axis = {"labelOverlap": "greedy", "format": ".4~g"}
+    x: Spec = {"type": "quantitative", "scale": scale, "axis": axis}
+    if texts:
+        x = {"type": "nominal", "sort": texts, "axis": {"labelAngle": 0}}
+    spec = trial_spec(trial_points(data, y, places), key.name, y, [line], x)
+    table = [
+        (text, data.format_value(value))
+        for text, value in zip(texts or [f"{value:.4g}" for value in numbers], predicted, strict=True)
+    ]
+    title = f"{data.metric} by {key.name}"
+    return Figure(
+        key.name,
+        y.note,
+        f"{title}: the trials, and the partial dependence.",
+        spec,
+        (key.name, "partial dependence"),
+        table,
+    )

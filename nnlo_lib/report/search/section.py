@@ -1,20 +1,23 @@
 """Data of the report page's section on a search."""
 
+import os
 from pathlib import Path
 from typing import Any
 
+from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.report.search.importance import (
     fit_forest,
-    importance_bars,
+    importance_figure,
     importance_note,
-    partial_dependence_charts,
+    partial_dependence_figures,
 )
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import (
-    convergence_charts,
+    convergence_figures,
     count_single_epoch_trials,
-    learning_curve_chart,
+    learning_curve_figure,
     parallel_coordinates,
+    rank_figure,
     rung_table,
 )
 from nnlo_lib.report.search.trial_tables import (
@@ -23,16 +26,25 @@ from nnlo_lib.report.search.trial_tables import (
     compare_trials,
     differences_to_best,
     failure_groups,
-    fold_scores,
+    fold_figure,
     search_headline,
     trial_rows,
 )
-from nnlo_lib.report.search.utilization import host_sentences, trial_timeline, utilization_sentence
+from nnlo_lib.report.search.utilization import (
+    host_sentences,
+    timeline_figure,
+    trial_timeline,
+    utilization_sentence,
+)
 from nnlo_lib.search.effect import question_of_effect
 
 
-def search_section(folder: Path) -> dict[str, Any]:
-    """Return the variables of the search template. Raises UserError if an input cannot be used."""
+def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, Any]:
+    """Return the variables of the search template. Raises UserError if an input cannot be used.
+
+    Args:
+        page_folder: folder of the page, from which the logs of the trials are linked.
+    """
     data = StudyData.load(folder)
     keys = searched_parameters(data, data.ranked_rows)
     fitted = fit_forest(data, keys)
@@ -45,23 +57,39 @@ def search_section(folder: Path) -> dict[str, Any]:
         "headline": search_headline(data),
         "question": question_of_effect(data.rows),
         "folder": folder,
-        "charts": [chart for chart in (*convergence_charts(data), learning_curve_chart(data)) if chart],
+        "charts": [
+            chart
+            for chart in (*convergence_figures(data), learning_curve_figure(data), rank_figure(data))
+            if chart
+        ],
         "stopped": any(row.state == "stopped" for row in data.ranked_rows),
         "single_epoch": count_single_epoch_trials(data),
         "rungs": rung_table(data),
         "coordinates": parallel_coordinates(data, ranked),
-        "effects": importance_bars(fitted),
+        "effects": importance_figure(fitted),
         "how": importance_note(data, fitted),
-        "dependences": partial_dependence_charts(data, fitted),
+        "dependences": partial_dependence_figures(data, fitted),
         "coverage": data.coverage_note({row.number for row in data.ranked_rows}),
-        "folds": fold_scores(data, differences_to_best(data, comparisons)),
+        "folds": fold_figure(data, differences_to_best(data, comparisons)),
         "as_good": f"{best_trial_sentence(data, comparisons)} {base_sentence(data, comparisons)}".strip(),
         "folded": sum(len(row.folds) > 1 for row in data.ranked_rows),
         "failures": failure_groups(data),
         "workers": timeline,
+        "lanes": timeline_figure(timeline) if timeline and timeline.segments else None,
+        "logs": _logs(data, page_folder) if page_folder else {},
         "hosts": host_sentences(data),
         "busy": utilization_sentence(timeline) if timeline else "",
         "headings": headings,
         "rows": rows,
         "several": data.study.search.folds.k,
+    }
+
+
+def _logs(data: StudyData, page_folder: Path) -> dict[str, str]:
+    """Return the address of the log of each trial that has one, of its first fold."""
+    folds = {row.number: SearchPaths(data.study.folder).fold(row.number, 0).state.log for row in data.rows}
+    return {
+        str(trial): Path(os.path.relpath(log, page_folder)).as_posix()
+        for trial, log in folds.items()
+        if log.exists()
     }

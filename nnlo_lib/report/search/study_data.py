@@ -12,13 +12,11 @@ import pandas as pd
 
 from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.text_format import number
-from nnlo_lib.report import chart
-from nnlo_lib.report import learning_curves as plots
-from nnlo_lib.report.chart import Axis
+from nnlo_lib.report.figure import ValueAxis, value_axis
 from nnlo_lib.report.formatting import listing, percent, plural, plus_minus
 from nnlo_lib.report.tables import Spread
 from nnlo_lib.search.study.storage import StoredStudy, load_study
-from nnlo_lib.search.study.trial_summary import TrialSummary, adjustment_text, format_value
+from nnlo_lib.search.study.trial_summary import TrialSummary, adjustment_text
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,9 @@ class StudyData:
         text = plus_minus(spread, 100, "%") if self._is_share else plus_minus(spread)
         return f"{text} ({adjustment_text(row)})" if row.adjusted_from else text
 
-    def objective_axis(self, values: "pd.Series[float]") -> tuple[Axis, str]:
-        """Return an axis for values of the objective, and a note on its scale."""
-        y, note, _ = plots.value_axis(self.metric, values)
-        return y, note
+    def objective_axis(self, values: Sequence[float]) -> ValueAxis:
+        """Return an axis for values of the objective."""
+        return value_axis(self.metric, pd.Series(values, dtype=float))
 
     def highest_rung(self, trial: int) -> int:
         """Return the highest rung at which a fold of the trial has a result, or 0 if no fold has one."""
@@ -132,18 +129,14 @@ class SearchedParameter:
         # Compared by repr, because True == 1 == 1.0 in Python, but they are different choices.
         return float([*map(repr, self.choices)].index(repr(value))) if self.choices else float(value)
 
-    def axis(self, numbers: Sequence[float], start: float, end: float) -> Axis:
-        """Return an axis for values of the key.
+    @property
+    def is_log(self) -> bool:
+        """Whether the key is searched on a logarithmic scale."""
+        return not self.choices and self.dimension.kind.startswith("log")
 
-        Args:
-            numbers: the values as numbers (see `to_number`); not used if the key has choices.
-            start: position of the lower end, in drawing units.
-            end: position of the upper end, in drawing units.
-        """
-        if self.choices:
-            return chart.categorical([format_value(value) for value in self.choices], start, end)
-        make_axis = chart.logarithmic if self.dimension.kind.startswith("log") else chart.linear
-        return make_axis(numbers, start, end)
+    def coordinate(self, value: Any) -> float:
+        """Return a value as a number (see `to_number`), its logarithm if the key is searched on a logarithmic scale."""
+        return math.log(self.to_number(value)) if self.is_log else self.to_number(value)
 
 
 def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[SearchedParameter]:

@@ -1,34 +1,39 @@
-"""Charts of the trials of a search: the best objective so far, learning curves, rungs, and parallel coordinates."""
+"""Figures of the trials of a search: best objective so far, learning curves, ranks by rung, and parallel coordinates."""
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 import pandas as pd
 
-from nnlo_lib.core.text_format import number
-from nnlo_lib.report import chart
-from nnlo_lib.report.chart import Axis, Chart, Line, Mark, svg_path, svg_step_path
+from nnlo_lib.core.text_format import MISSING, number
+from nnlo_lib.report.figure import (
+    TRIAL_COLOR,
+    TRIAL_PARAMS,
+    ZOOM,
+    Figure,
+    Spec,
+    ValueAxis,
+    inline_data,
+    thinned,
+)
 from nnlo_lib.report.formatting import plural
-from nnlo_lib.report.learning_curves import AXIS_INSET, LEFT, RIGHT
-from nnlo_lib.report.search.study_data import SearchedParameter, StudyData, named
+from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
 from nnlo_lib.search.best import SearchCosts, candidate_values
 from nnlo_lib.search.study.trial_summary import TrialSummary, format_value, objective_rung
 
 EpochCurve = list[tuple[float, float]]  # (epoch, value) pairs
 MAX_TOTAL_POINTS = 12000  # points of all learning curves together, to bound the size of the page
-# Parallel coordinates, in drawing units.
-TOP, BOTTOM, INACTIVE_Y = 44, 296, 320
-MIN_WIDTH, PAGE, MARGIN, NARROW, WIDE = 720, 1104, 64, 115, 220
-MAX_THICK_LINES = 120  # lines; above this number, all lines are thin
 MAX_AXES = 12  # keys; the least important of more keys are left out
-SHADES = 5
+MAX_TABLE_COLUMNS, MAX_TABLE_ROWS = 8, 30  # of the table beside the learning curves
+MIN_AXIS_GAP, MAX_AXIS_GAP, PAGE_WIDTH = 118, 220, 980  # pixels; more axes than fit make the figure scroll
+INACTIVE_PLACE = -0.1  # on a coordinate from 0 to 1: the trial does not have the key
 
 
-def convergence_charts(data: StudyData) -> list[Chart]:
-    """Return the charts of the best objective so far, by trial and by core hours.
+def convergence_figures(data: StudyData) -> list[Figure]:
+    """Return the figures of the best objective so far, by trial and by core hours.
 
     All trials with an objective are marks. The line is the best of the trials among which the best one is chosen: trials
     with all folds and, if the last epoch counts, of the highest rung only.
@@ -58,8 +63,8 @@ def _convergence(
     candidates: Sequence[tuple[float, float]],
     against: str,
     end: float,
-) -> Chart:
-    """Return a chart of the best objective so far.
+) -> Figure:
+    """Return a figure of the best objective so far.
 
     Args:
         places: horizontal position of the mark of each trial.
@@ -67,32 +72,71 @@ def _convergence(
         against: label of the horizontal axis.
         end: end of the horizontal axis.
     """
-    rows = sorted(data.ranked_rows, key=lambda row: row.number)
     best = [data.sign * value for value in accumulate((value for _, value in candidates), min)]
-    y, note = data.objective_axis(pd.Series([*(row.objective for row in rows), *best], dtype=float))
-    make_axis = chart.integer if against == "trial" else chart.linear
-    x = make_axis([0.0, *places.values(), end], LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
-    steps = [
-        (x.position(place), y.position(value)) for (place, _), value in zip(candidates, best, strict=True)
-    ]
-    marks = [
-        Mark(
-            round(x.position(places[row.number]), 1),
-            round(y.position(row.objective), 1),
-            trial_css_class(data, row),
-            f"{named(row)}: {data.format_objective(row)}, {plural(row.epochs, 'epoch')}, {number(row.seconds, 3)} s",
-        )
-        for row in rows
-    ]
-    # Without a trial that has all folds, none can be the best.
-    lines = (Line(svg_step_path(steps, x.position(end)), "leader"),) if steps else ()
-    return Chart(
-        f"Best {data.metric} so far", _joined_notes(note, data.coverage_note(places)),
-        against, x, y, lines, tuple(marks),
+    y = data.objective_axis([*(row.objective for row in data.ranked_rows), *best])
+    steps = pd.DataFrame({"x": [place for place, _ in candidates], "value": best}, dtype=float)
+    if best:  # without a trial that has all folds, none can be the best
+        steps.loc[len(steps)] = [end, best[-1]]
+    line = {
+        "data": inline_data(steps.assign(y=y.drawn(steps["value"]))),
+        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2.4, "clip": True, "color": "var(--run-0)"},
+    }  # fmt: skip
+    points = trial_points(data, y, {row.number: places[row.number] for row in data.ranked_rows})
+    spec = trial_spec(points, against, y, [line])
+    note = _joined_notes(y.note, data.coverage_note(places))
+    title = f"Best {data.metric} so far"
+    return Figure(title, note, f"{title} against {against}; the table of all trials has the values.", spec)
+
+
+def trial_points(data: StudyData, y: ValueAxis, places: Mapping[int, float | str]) -> pd.DataFrame:
+    """Return the marks of the trials in `places`, the best trial last: over the others."""
+    rows = [row for row in reversed(data.ranked_rows) if row.number in places]
+    objective = pd.Series([row.objective for row in rows], dtype=float)
+    return pd.DataFrame(
+        {
+            "trial": [row.number for row in rows], "x": [places[row.number] for row in rows], "value": objective, "y": y.drawn(objective),
+            "state": [trial_state(data, row) for row in rows],
+            "text": [f"{data.format_objective(row)}, {plural(row.epochs, 'epoch')}, {number(row.seconds, 3)} s" for row in rows],
+        }
     )  # fmt: skip
 
 
-def learning_curve_chart(data: StudyData) -> Chart | None:
+def trial_spec(
+    points: pd.DataFrame, x_title: str, y: ValueAxis, lines: Sequence[Spec] = (), x: Spec | None = None
+) -> Spec:
+    """Return a specification with a mark per trial, hollow if it was stopped; a click chooses the trial in all figures.
+
+    Args:
+        points: columns `trial`, `x`, `y`, `value`, `state` and `text`, the tooltip.
+        lines: layers behind the marks.
+        x: encoding of the horizontal axis; linear by default.
+    """
+    stopped = {"test": "datum.state == 'stopped'", "value": "transparent"}
+    marks = {
+        "mark": {"type": "point", "clip": True, "size": 40, "strokeWidth": 1.4, "filled": False, "cursor": "pointer"},
+        "encoding": {
+            "stroke": TRIAL_COLOR,
+            "fill": {"condition": [TRIAL_COLOR["condition"][0], stopped, TRIAL_COLOR["condition"][1]], "value": TRIAL_COLOR["value"]},
+            "fillOpacity": {"value": 0.6},
+            "size": {"condition": {"test": "datum.trial == chosen || datum.state == 'best'", "value": 90}, "value": 36},
+            "tooltip": [{"field": "trial"}, {"field": "x", "title": x_title}, {"field": "value", "format": ".5~g"}, {"field": "text", "title": "trial's result"}],
+        },
+    }  # fmt: skip
+    layers = [*lines, marks]
+    if x is None:
+        layers[0] = {**layers[0], "params": [ZOOM]}
+        x = {
+            "type": "quantitative",
+            "scale": {"zero": x_title != "epoch", "nice": False},
+            "axis": {"tickMinStep": 1} if x_title in ("trial", "epoch") else {},
+        }
+    return {
+        "data": inline_data(points), "params": TRIAL_PARAMS, "layer": layers, "width": "container", "height": 240,
+        "encoding": {"x": {**x, "field": "x", "title": x_title}, "y": {"field": "y", "type": "quantitative", **y.encoding}},
+    }  # fmt: skip
+
+
+def learning_curve_figure(data: StudyData) -> Figure | None:
     """Return the metric of each trial with an objective by epoch (mean over folds).
 
     A mark shows where a trial was stopped, and a trial with a single epoch.
@@ -100,29 +144,46 @@ def learning_curve_chart(data: StudyData) -> Chart | None:
     curves = {row.number: curve for row in data.ranked_rows if (curve := _fold_mean_curve(data, row.number))}
     if not curves:
         return None
-    points = [point for curve in curves.values() for point in curve]
-    y, note = data.objective_axis(pd.Series([value for _, value in points]))
-    x = chart.integer([epoch for epoch, _ in points], LEFT + AXIS_INSET, RIGHT - AXIS_INSET)
-    points_per_curve = max(8, MAX_TOTAL_POINTS // len(curves))
-    drawn = [
-        Line(
-            svg_path(
-                [(x.position(epoch), y.position(value)) for epoch, value in _thin(curve, points_per_curve)]
-            ),
-            "leader" if trial == data.best else "trial",
-            f"trial {trial}",
-        )
-        # SVG paints later lines over earlier ones: the best trial, first in `curves`, is drawn last.
-        for trial, curve in reversed(curves.items())
-    ]
-    marks = [
-        _end(x, y, data, row, curves[row.number])
-        # The best trial is drawn last.
-        for row in reversed(data.ranked_rows)
+    y = data.objective_axis([value for curve in curves.values() for _, value in curve])
+    most = max(8, MAX_TOTAL_POINTS // len(curves))
+    # Later lines are drawn over earlier ones: the best trial, first in `curves`, is drawn last.
+    table = pd.DataFrame(
+        [
+            (trial, epoch, y.drawn(value), "best" if trial == data.best else "done")
+            for trial, curve in reversed(curves.items())
+            for epoch, value in thinned(curve, most)
+        ],
+        columns=["trial", "x", "y", "state"],
+    )
+    best = "datum.state == 'best' || datum.trial == chosen"
+    line = {
+        "data": inline_data(table),
+        "mark": {"type": "line", "clip": True},
+        "encoding": {
+            "detail": {"field": "trial"}, "color": TRIAL_COLOR, "tooltip": {"field": "trial"},
+            "opacity": {"condition": {"test": best, "value": 1}, "value": 0.35},
+            "strokeWidth": {"condition": {"test": best, "value": 2.6}, "value": 1},
+        },
+    }  # fmt: skip
+    marked = {
+        row.number: curves[row.number][-1][0]
+        for row in data.ranked_rows
         if row.number in curves and (row.state == "stopped" or len(curves[row.number]) == 1)
-    ]
-    notes = _joined_notes(note, data.coverage_note(curves))
-    return Chart(f"{data.metric} by epoch", notes, "epoch", x, y, tuple(drawn), tuple(marks))
+    }
+    points = trial_points(data, y, marked)
+    ends = pd.Series([curves[trial][-1][1] for trial in points["trial"]], dtype=float)
+    points = points.assign(value=ends, y=y.drawn(ends))
+    epochs = thinned(sorted({epoch for curve in curves.values() for epoch, _ in curve}), MAX_TABLE_COLUMNS)
+    rows = [
+        [str(trial), *(data.format_value(dict(curve)[epoch]) if epoch in dict(curve) else MISSING for epoch in epochs)]
+        for trial, curve in [*curves.items()][:MAX_TABLE_ROWS]
+    ]  # fmt: skip
+    note = _joined_notes(y.note, data.coverage_note(curves))
+    headings = ["trial", *(f"epoch {epoch:.5g}" for epoch in epochs)]
+    spec = trial_spec(points, "epoch", y, [line])
+    return Figure(
+        f"{data.metric} by epoch", note, f"{data.metric} of each trial by epoch.", spec, headings, rows
+    )
 
 
 def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
@@ -141,26 +202,12 @@ def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
     return [(float(epoch), data.sign * effects.adjusted_mean(values[epoch])) for epoch in sorted(values)]
 
 
-def _thin(curve: EpochCurve, most: int) -> EpochCurve:
-    """Return about `most` points of a curve (fewer than twice as many), including the last."""
-    # The last point carries the mark of a stopped trial, so it is always kept.
-    return [*curve[: -1 : max(1, len(curve) // most)], curve[-1]]
-
-
-def _end(x: Axis, y: Axis, data: StudyData, row: TrialSummary, curve: EpochCurve) -> Mark:
-    epoch, value = curve[-1]
-    what = "stopped after" if row.state == "stopped" else "has"
-    text = f"{named(row)} {what} {plural(round(epoch), 'epoch')}: {data.format_value(value)}"
-    css_class = "stopped" if row.state == "stopped" else trial_css_class(data, row)
-    return Mark(round(x.position(epoch), 1), round(y.position(value), 1), css_class, text)
-
-
 def _joined_notes(*notes: str) -> str:
     return "; ".join(filter(None, notes))
 
 
-def trial_css_class(data: StudyData, row: TrialSummary) -> str:
-    """Return the CSS class of the mark of a trial."""
+def trial_state(data: StudyData, row: TrialSummary) -> str:
+    """Return what the mark of a trial shows: `best`, `stopped` or `done`."""
     return "best" if row.number == data.best else "stopped" if row.state == "stopped" else "done"
 
 
@@ -188,98 +235,115 @@ def rung_table(data: StudyData) -> list[tuple[int, int, str]]:
     return table
 
 
-@dataclass(frozen=True)
-class CoordinateAxis:
-    """One vertical axis.
-
-    Attributes:
-        x: horizontal position, in drawing units.
-        without: whether the key is missing in some trial.
-    """
-
-    x: float
-    name: str
-    short: str
-    axis: Axis
-    without: bool = False
-
-
-@dataclass(frozen=True)
-class ParallelCoordinates:
-    """The chart.
-
-    Attributes:
-        width: width in drawing units.
-        uprights: one axis per key, then the objective.
-        lines: one per trial, the best last.
-        dense: whether the lines are drawn thin because there are more than MAX_THICK_LINES.
-        left_out: number of keys without an axis.
-    """
-
-    width: int
-    uprights: tuple[CoordinateAxis, ...]
-    lines: tuple[Line, ...]
-    dense: bool
-    left_out: int
-
-    @property
-    def without(self) -> bool:
-        """Whether a key with an axis is missing in some trial."""
-        return any(upright.without for upright in self.uprights)
-
-
-def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> ParallelCoordinates | None:
-    """Return the chart of the trials with an objective; None without keys or with fewer than two trials."""
-    rows, kept = data.ranked_rows, keys[:MAX_AXES]
-    if len(rows) < 2 or not kept:
+def rank_figure(data: StudyData) -> Figure | None:
+    """Return the rank of each trial among the trials of a rung, by rung; None for fewer than two rungs."""
+    known = data.study.snapshot
+    rungs = sorted({epochs for trial in known.trials for epochs in known.rungs(trial.number)})
+    points, cells = [], defaultdict[int, dict[int, str]](dict)
+    for epochs in rungs:
+        means = {row.number: known.mean_value(row.number, epochs) for row in data.ranked_rows}
+        values = {trial: mean for trial, mean in means.items() if mean is not None and math.isfinite(mean)}
+        for rank, trial in enumerate(sorted(values, key=lambda trial: (values[trial], trial)), 1):
+            state = trial_state(data, data.rows[trial])
+            points.append((trial, epochs, rank, state, data.format_value(data.sign * values[trial])))
+            cells[trial][epochs] = f"{rank} ({data.format_value(data.sign * values[trial])})"
+    if len({epochs for _, epochs, *_ in points}) < 2:
         return None
-    # Wide spacing only up to the width of the page; beyond it, narrow spacing, and the chart scrolls.
-    width = max(MIN_WIDTH, min(PAGE, 2 * MARGIN + WIDE * len(kept)), 2 * MARGIN + NARROW * len(kept))
-    places = [MARGIN + (width - 2 * MARGIN - 20) * number / len(kept) for number in range(len(kept) + 1)]
-    uprights = [
-        CoordinateAxis(
-            x, key.name, key.short_name, _axis(key, rows), any(key.name not in row.point for row in rows)
-        )
-        # The objective has the additional last place.
-        for x, key in zip(places, kept, strict=False)
-    ]
-    objective = pd.Series([row.objective for row in rows], dtype=float)
-    last = _stretched_axis(data.objective_axis(objective)[0])
-    uprights.append(CoordinateAxis(places[-1], data.metric, data.metric, last))
-    lines = [_line(data, row, rank * SHADES // len(rows), kept, uprights) for rank, row in enumerate(rows)]
-    # SVG paints later lines over earlier ones: the best trial is drawn last.
-    return ParallelCoordinates(
-        width, tuple(uprights), tuple(reversed(lines)), len(rows) > MAX_THICK_LINES, len(keys) - len(kept)
+    table = pd.DataFrame(points, columns=["trial", "x", "rank", "state", "text"])
+    strong = {"test": "datum.state == 'best' || datum.trial == chosen", "value": 1}
+    spec = {
+        "data": inline_data(table), "params": TRIAL_PARAMS, "width": "container", "height": 240,
+        "mark": {"type": "line", "point": {"size": 40}, "cursor": "pointer"},
+        "encoding": {
+            "x": {"field": "x", "type": "ordinal", "title": "epochs of the rung", "axis": {"labelAngle": 0}},
+            "y": {"field": "rank", "type": "quantitative", "title": None, "axis": {"tickMinStep": 1}, "scale": {"reverse": True, "domainMin": 1}},
+            "detail": {"field": "trial"}, "color": TRIAL_COLOR, "opacity": {"condition": strong, "value": 0.45},
+            "tooltip": [{"field": "trial"}, {"field": "x", "title": "epochs"}, {"field": "rank"}, {"field": "text", "title": data.metric}],
+        },
+    }  # fmt: skip
+    rows = [[str(row.number), *(cells[row.number].get(epochs, MISSING) for epochs in rungs)] for row in data.ranked_rows][:MAX_TABLE_ROWS]  # fmt: skip
+    return Figure(
+        "Rank by rung",
+        "1: best",
+        "Rank of each trial among the trials of a rung.",
+        spec,
+        ["trial", *map(str, rungs)],
+        rows,
     )
 
 
-def _axis(key: SearchedParameter, rows: Sequence[TrialSummary]) -> Axis:
-    numbers = [key.to_number(row.point[key.name]) for row in rows if key.name in row.point]
-    return key.axis(numbers or [0.0, 1.0], BOTTOM, TOP)
+def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> Figure | None:
+    """Return the figure of the trials with an objective; None without keys or with fewer than two trials.
 
-
-def _stretched_axis(found: Axis) -> Axis:
-    """Return the axis stretched to the range from BOTTOM to TOP."""
-    share = [(place - found.start) / (found.end - found.start) for place, _ in found.ticks]
-    labels = [label for _, label in found.ticks]
-    ticks = tuple((BOTTOM + part * (TOP - BOTTOM), label) for part, label in zip(share, labels, strict=True))
-    return Axis(found.low, found.high, BOTTOM, TOP, found.scale, ticks)
-
-
-def _line(
-    data: StudyData,
-    row: TrialSummary,
-    shade: int,
-    keys: Sequence[SearchedParameter],
-    uprights: Sequence[CoordinateAxis],
-) -> Line:
-    heights = [
-        # A trial without the key passes below its axis.
-        upright.axis.position(key.to_number(row.point[key.name])) if key.name in row.point else INACTIVE_Y
-        for key, upright in zip(keys, uprights, strict=False)
+    One view per pair of neighbors, from one axis to the next; drag on an axis selects its values, and the trials that
+    all selections contain stay visible.
+    """
+    rows, kept = data.ranked_rows, keys[:MAX_AXES]
+    if len(rows) < 2 or not kept:
+        return None
+    y = data.objective_axis([row.objective for row in rows])
+    columns = [
+        [key.coordinate(row.point[key.name]) if key.name in row.point else math.nan for row in rows]
+        for key in kept
     ]
-    heights.append(uprights[-1].axis.position(row.objective))
-    points = [(upright.x, height) for upright, height in zip(uprights, heights, strict=True)]
-    settings = ", ".join(f"{key} {format_value(value)}" for key, value in row.point.items())
-    css_class = "leader" if row.number == data.best else f"shade-{shade}"
-    return Line(svg_path(points), css_class, f"{named(row)}: {data.format_value(row.objective)}; {settings}")
+    columns.append(
+        [
+            math.log(value) if y.encoding["scale"].get("type") == "log" else value
+            for value in y.drawn(pd.Series([row.objective for row in rows], dtype=float))
+        ]
+    )
+    table = pd.DataFrame(
+        {"trial": [row.number for row in rows], "state": [trial_state(data, row) for row in rows]}
+    )
+    views: list[Spec] = []
+    width = max(MIN_AXIS_GAP, min(MAX_AXIS_GAP, PAGE_WIDTH // len(kept)))
+    names = [*(key.short_name for key in kept), data.metric]
+    selected = {"and": [{"param": f"b{place}"} for place in range(len(names))]}
+    for place, (name, values) in enumerate(zip(names, columns, strict=True)):
+        numbers = pd.Series(values, dtype=float)
+        low, high = numbers.min(), numbers.max()
+        table[f"v{place}"] = ((numbers - low) / ((high - low) or 1)).fillna(INACTIVE_PLACE)
+        # Labels at places where trials are, so that no scale needs to be inverted.
+        found = {
+            table[f"v{place}"][row]: data.format_value(each.objective)
+            if place == len(kept)
+            else format_value(each.point[kept[place].name])
+            for row, each in enumerate(rows)
+            if not math.isnan(values[row])
+        }
+        ticks = thinned(sorted(found), 5)
+        texts = {f"{tick:.5g}": found[tick] for tick in ticks}
+        axis = {
+            "values": ticks, "title": None, "grid": False, "labelLimit": 90, "domain": True, "domainColor": "var(--soft)",
+            "labelExpr": f"({json.dumps(texts)})[format(datum.value, '.5~g')] || ''",
+        }  # fmt: skip
+        is_last = place == len(kept)
+        mark: Spec = {"type": "tick"} if is_last else {"type": "rule"}
+        encoding: Spec = {
+            "y": {"field": f"v{place}", "type": "quantitative", "axis": axis, "scale": {"domain": [INACTIVE_PLACE * 1.3, 1.02], "nice": False, "padding": 0}},
+            "color": TRIAL_COLOR, "tooltip": [{"field": "trial"}, {"field": "text", "title": "settings"}],
+            "opacity": {"condition": {"test": selected, "value": 0.6}, "value": 0.05},
+            "strokeWidth": {"condition": {"test": "datum.state == 'best' || datum.trial == chosen", "value": 3}, "value": 1},
+        }  # fmt: skip
+        if not is_last:
+            encoding |= {"x": {"value": 0}, "x2": {"value": width}, "y2": {"field": f"v{place + 1}"}}
+        views.append({
+            "width": 12 if is_last else width, "height": 250, "mark": mark, "encoding": encoding,
+            "title": {"text": name, "anchor": "start", "frame": "group", "fontSize": 11, "limit": width - 10, "fontWeight": "normal"},
+            "params": [{"name": f"b{place}", "select": {"type": "interval", "encodings": ["y"]}}],
+        })  # fmt: skip
+    table["text"] = [
+        ", ".join(f"{key} {format_value(value)}" for key, value in row.point.items()) for row in rows
+    ]
+    # Later lines are drawn over earlier ones: the best trial is drawn last.
+    spec = {
+        "data": inline_data(table[::-1]), "params": TRIAL_PARAMS, "hconcat": views, "spacing": 0, "bounds": "flush",
+        "autosize": "pad",
+    }  # fmt: skip
+    note = "" if len(kept) == len(keys) else f"not shown: {plural(len(keys) - len(kept), 'key')}"
+    return Figure(
+        "Parallel coordinates of the trials",
+        note,
+        f"One line per trial through the values of {', '.join(names)}; the table of all trials has the values.",
+        spec,
+    )

@@ -5,9 +5,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
 from markupsafe import Markup, escape
 
 from nnlo_lib.core.text_format import MISSING
+from nnlo_lib.report.figure import Figure, dot_spec
 from nnlo_lib.report.formatting import UNBROKEN, bold, format_duration, listing, plural
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData, named
 from nnlo_lib.report.statistics.comparison_text import TrialComparison, compare_with_best, difference_text
@@ -128,48 +130,38 @@ def differences_to_best(data: StudyData, comparisons: Sequence[TrialComparison])
     }
 
 
-@dataclass(frozen=True)
-class FoldScores:
-    """The folds of a trial, scaled to 0 (smallest value of all drawn folds) to 1 (largest).
-
-    Attributes:
-        trial: name of the trial.
-        text: its objective, formatted.
-        places: scaled value of each fold.
-        mean: scaled objective.
-        difference: mean difference from the best trial, with interval and verdict; empty for the best trial and
-            for trials with other epochs or folds.
-    """
-
-    trial: str
-    text: str
-    places: tuple[float, ...]
-    mean: float
-    difference: str
-
-
-def fold_scores(data: StudyData, differences: Mapping[int, str]) -> list[FoldScores]:
-    """Return the folds of the best trials; empty if no trial has folds or all values are equal.
+def fold_figure(data: StudyData, differences: Mapping[int, str]) -> Figure | None:
+    """Return the folds of the best trials; None if no trial has folds or all values are equal.
 
     Args:
         differences: difference from the best trial as text, by trial.
     """
-    drawn = [row for row in data.ranked_rows if len(row.folds) > 1][:MAX_DRAWN_TRIALS]
+    rows = [row for row in data.ranked_rows if len(row.folds) > 1][:MAX_DRAWN_TRIALS]
     # The adjusted mean of a trial may be outside of the values of its folds.
-    values = [value for row in drawn for value in (*row.folds, row.objective)]
-    low, high = min(values, default=0.0), max(values, default=0.0)
-    if not low < high:
-        return []
-    return [
-        FoldScores(
-            named(row),
-            data.format_objective(row),
-            tuple((value - low) / (high - low) for value in row.folds),
-            (row.objective - low) / (high - low),
-            differences.get(row.number, ""),
-        )
-        for row in drawn
-    ]
+    values = pd.Series([value for row in rows for value in (*row.folds, row.objective)], dtype=float)
+    if values.nunique() < 2:
+        return None
+    y = data.objective_axis(list(values))
+    parts = [
+        (" · ".join(filter(None, [named(row), data.format_objective(row), differences.get(row.number, "")])), 0 if place == 0 else 6, fold, y.drawn(fold), y.drawn(row.objective))
+        for place, row in enumerate(rows)
+        for fold in row.folds
+    ]  # fmt: skip
+    table = pd.DataFrame(parts, columns=["label", "color", "value", "y", "mean"])
+    texts = [
+        (str(row.number), data.format_objective(row), ", ".join(map(data.format_value, row.folds)), differences.get(row.number, MISSING))
+        for row in rows
+    ]  # fmt: skip
+    spec = dot_spec(table, y.encoding)
+    headings = ("trial", data.metric, "folds", "difference from the best")
+    return Figure(
+        "Folds of the best trials",
+        y.note,
+        f"{data.metric} of each fold, a row of dots per trial.",
+        spec,
+        headings,
+        texts,
+    )
 
 
 @dataclass(frozen=True)

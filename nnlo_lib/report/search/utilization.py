@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.text_format import number
+from nnlo_lib.report.figure import TRIAL_PARAMS, Figure, inline_data
 from nnlo_lib.report.formatting import format_duration, listing, plural
 from nnlo_lib.report.search.study_data import StudyData
 from nnlo_lib.report.sections.origin import hardware_texts
@@ -19,6 +21,7 @@ from nnlo_lib.search.study.trial import Result
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
 
+KINDS = ("best trial", "even trials", "odd trials", "failed or unwanted")
 MAX_DRAWN_FOLD_TASKS = 3000  # fold tasks; above this number, no timeline is drawn
 
 
@@ -29,7 +32,8 @@ class LaneSegment:
     lane: int
     left: float
     width: float
-    css_class: str
+    kind: str
+    trial: int
     text: str
 
 
@@ -97,7 +101,12 @@ def _lane_segments(data: StudyData, timed: Sequence[Result], lanes: Sequence[int
     placed = [np.interp([result.started, result.ended], starts, past) / total * 100 for result in timed]
     return tuple(
         LaneSegment(
-            lane, float(start), float(end - start), _segment_css_class(data, result), _segment_label(result)
+            lane,
+            float(start),
+            float(end - start),
+            _segment_kind(data, result),
+            result.fold_task.trial,
+            _segment_label(result),
         )
         for result, lane, (start, end) in zip(timed, lanes, placed, strict=True)
     )
@@ -118,10 +127,36 @@ def _active_time(timed: Sequence[Result]) -> tuple[list[float], list[float]]:
     return moments, past
 
 
-def _segment_css_class(data: StudyData, result: Result) -> str:
+def timeline_figure(found: TrialTimeline) -> Figure:
+    """Return the fold tasks over time, one lane per concurrent fold task."""
+    table = pd.DataFrame(
+        [
+            (part.lane, part.left, part.left + part.width, part.kind, part.trial, part.text)
+            for part in found.segments
+        ],
+        columns=["lane", "start", "end", "kind", "trial", "text"],
+    )
+    colors = {
+        "domain": list(KINDS),
+        "range": ["var(--run-0)", "var(--part-3)", "var(--part-2)", "var(--run-5)"],
+    }
+    spec = {
+        "data": inline_data(table), "params": TRIAL_PARAMS, "width": "container", "height": 18 * found.lanes,
+        "mark": {"type": "bar", "cursor": "pointer"},
+        "encoding": {
+            "y": {"field": "lane", "type": "ordinal", "axis": None},
+            "x": {"field": "start", "type": "quantitative", "scale": {"domain": [0, 100], "padding": 0}, "title": "% of the time without pauses"}, "x2": {"field": "end"},
+            "color": {"field": "kind", "scale": colors, "legend": {"title": None, "orient": "top", "columns": 2}},
+            "tooltip": [{"field": "text", "title": "fold task"}],
+        },
+    }  # fmt: skip
+    return Figure("Fold tasks over time", "", f"{len(table)} fold tasks in {found.lanes} lanes.", spec)
+
+
+def _segment_kind(data: StudyData, result: Result) -> str:
     if result.status != "finished":
-        return "failed"
-    return "best" if result.fold_task.trial == data.best else f"turn-{result.fold_task.trial % 2}"
+        return KINDS[3]
+    return KINDS[0] if result.fold_task.trial == data.best else KINDS[1 + result.fold_task.trial % 2]
 
 
 def _segment_label(result: Result) -> str:

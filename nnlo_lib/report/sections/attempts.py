@@ -5,86 +5,69 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 from markupsafe import escape
 
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.text_format import MISSING
+from nnlo_lib.report.figure import Figure, bar_spec
 from nnlo_lib.report.formatting import format_duration, listing, plural, share
-from nnlo_lib.state.attempts import FINISHED, AttemptStatistics, read_attempts
+from nnlo_lib.state.attempts import FINISHED, read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
 
-HEADINGS = ("attempts", "end reasons", "repeated steps", "lost time", "time between attempts", "ETTR")
+HEADINGS = (
+    "training task",
+    "attempts",
+    "end reasons",
+    "repeated steps",
+    "lost time",
+    "time between attempts",
+    "ETTR",
+    "each attempt",
+)
 NOT_STARTED = "not started"
 LAST_LINES = 20  # lines of a log on the page
 
 
-@dataclass(frozen=True)
-class AttemptSegment:
-    """An attempt as a segment of a bar; `width` is a fraction of the longest bar."""
-
-    reason: str
-    width: float
-    text: str
-
-
-@dataclass(frozen=True)
-class AttemptTimeline:
-    """The attempts of an interrupted job, in their order.
-
-    Attributes:
-        job: seed and fold.
-        effective: effective training time ratio, formatted.
-        numbers: cells of the table, in the order of HEADINGS.
-    """
-
-    run: str
-    job: str
-    segments: tuple[AttemptSegment, ...]
-    effective: str
-    numbers: tuple[str, ...]
-
-    @property
-    def description(self) -> str:
-        """The attempts as text."""
-        return f"{self.run} {self.job}: {', '.join(segment.text for segment in self.segments)}"
-
-
-def attempt_timelines(jobs: Sequence[FinishedRun]) -> list[AttemptTimeline]:
-    """Return the timeline of each job with an unfinished attempt."""
-    tallies = [
+def attempt_figure(jobs: Sequence[FinishedRun]) -> Figure | None:
+    """Return the attempts of each job with an unfinished attempt as bars; None without any."""
+    interrupted = [
         (job, job.attempt_statistics)
         for job in jobs
         if job.attempt_statistics and job.attempt_statistics.is_interrupted
     ]
-    # The bars of all jobs have the same scale; `or 1.0` avoids a division by zero.
-    longest = max((tally.total_seconds for _, tally in tallies), default=0.0) or 1.0
-    return [_timeline(job, tally, longest) for job, tally in tallies]
-
-
-def _timeline(job: FinishedRun, tally: AttemptStatistics, longest: float) -> AttemptTimeline:
-    _, seed, fold = job.key
-    name = f"seed {seed}" + ("" if fold is None else f", fold {fold}")
-    segments = tuple(
-        AttemptSegment(
-            each.reason,
-            each.seconds / longest,
-            f"attempt {each.attempt}, {format_duration(each.seconds)} on {each.host}: {each.reason} at step {each.reached:,}",
-        )
-        for each in tally.attempts
+    if not interrupted:
+        return None
+    parts, rows = [], []
+    for job, tally in interrupted:
+        _, seed, fold = job.key
+        name = f"{job.run} seed {seed}" + ("" if fold is None else f", fold {fold}")
+        effective = MISSING if tally.effective_time_ratio is None else share(tally.effective_time_ratio)
+        lost = MISSING if tally.lost_seconds is None else format_duration(tally.lost_seconds)
+        texts = [
+            f"attempt {each.attempt}, {format_duration(each.seconds)} on {each.host}: {each.reason} at step {each.reached:,}"
+            for each in tally.attempts
+        ]
+        # An attempt of no duration has a bar that can be seen.
+        least = tally.total_seconds / 200 or 1.0
+        parts += [
+            (f"{name} · {effective}", each.reason, max(each.seconds, least), text)
+            for each, text in zip(tally.attempts, texts, strict=True)
+        ]
+        rows.append([
+            name, f"{len(tally.attempts):,}", format_counts(tally.count_by_reason), f"{tally.lost_steps:,}", lost,
+            format_duration(tally.seconds_between_attempts), effective, "; ".join(texts),
+        ])  # fmt: skip
+    table = pd.DataFrame(parts, columns=["label", "part", "value", "text"])
+    reasons = sorted(dict.fromkeys(table["part"]), key=lambda reason: reason != FINISHED)
+    return Figure(
+        "Attempts",
+        "seconds",
+        "Duration of each attempt, by the reason of its end.",
+        bar_spec(table, reasons),
+        HEADINGS,
+        rows,
     )
-    effective = MISSING if tally.effective_time_ratio is None else share(tally.effective_time_ratio)
-    lost = MISSING if tally.lost_seconds is None else format_duration(tally.lost_seconds)
-    numbers = (
-        f"{len(tally.attempts):,}", format_counts(tally.count_by_reason), f"{tally.lost_steps:,}", lost,
-        format_duration(tally.seconds_between_attempts), effective,
-    )  # fmt: skip
-    return AttemptTimeline(job.run, name, segments, effective, numbers)
-
-
-def end_reasons(timelines: Sequence[AttemptTimeline]) -> list[str]:
-    """Return the end reasons of all attempts, `finished` first, then in order of first appearance."""
-    names = dict.fromkeys(segment.reason for timeline in timelines for segment in timeline.segments)
-    return sorted(names, key=lambda name: name != FINISHED)
 
 
 def interruptions_sentence(jobs: Sequence[FinishedRun]) -> str:

@@ -1,12 +1,13 @@
 """Comparison of the runs: a table of their means, and a matrix of differences per metric with intervals and verdicts."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
 from nnlo_lib.core.text_format import MISSING, number
+from nnlo_lib.report.figure import COLORS, Figure, dot_spec, value_axis
 from nnlo_lib.report.formatting import format_bytes, format_duration, plural, plus_minus
 from nnlo_lib.report.quantities import TimeBase
 from nnlo_lib.report.sections.predictions import node_metric_ranges
@@ -138,22 +139,25 @@ def _count(spread: Spread) -> str:
     return f"{spread.mean:.0f}" if spread.std == 0 or spread.count == 1 else plus_minus(spread)
 
 
-@dataclass(frozen=True)
-class JobPositions:
-    """Values of a run's jobs, scaled from 0 (smallest value of all jobs) to 1 (largest), and their mean."""
-
-    places: tuple[float, ...]
-    mean: float
-
-
-def job_positions(table: pd.DataFrame, column: str) -> dict[str, JobPositions]:
-    """Return the positions of the jobs by run; empty if all values are equal or only one is known."""
-    values = table[column].dropna()
-    low, high = values.min(), values.max()
-    if not low < high < math.inf:
-        return {}
-    places = ((values - low) / (high - low)).groupby(table["run"], sort=False)
-    return {str(run): JobPositions(tuple(group), group.mean()) for run, group in places}
+def job_figure(table: pd.DataFrame, metric: ComparedMetric) -> Figure | None:
+    """Return the value of each job by run; None unless two values differ."""
+    known = table[np.isfinite(table[metric.column].astype(float))]
+    if known[metric.column].nunique() < 2:
+        return None
+    values = known[metric.column].astype(float)
+    axis, means = value_axis(metric.column, values), values.groupby(known["run"]).transform("mean")
+    runs = list(dict.fromkeys(table["run"]))
+    points = pd.DataFrame({
+        "label": known["run"], "color": known["run"].map(runs.index) % COLORS, "value": values,
+        "y": axis.drawn(values), "mean": axis.drawn(means),
+    })  # fmt: skip
+    title = f"{metric.words} of each training task"
+    return Figure(
+        title,
+        axis.note,
+        f"{title}, a row of dots per run; the tick is the mean.",
+        dot_spec(points, axis.encoding),
+    )
 
 
 def job_rows(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:

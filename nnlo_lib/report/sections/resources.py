@@ -1,5 +1,6 @@
 """Cost of each run: seconds by phase, bytes by purpose, messages, and the usage of processors, memory and GPUs."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,8 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from nnlo_lib.core.text_format import MISSING, number
-from nnlo_lib.report import chart
-from nnlo_lib.report.chart import svg_path
+from nnlo_lib.report.figure import Figure, ValueAxis, bar_spec, curve_spec
 from nnlo_lib.report.formatting import (
     MAX_NAMED_RUNS,
     UNBROKEN,
@@ -17,17 +17,9 @@ from nnlo_lib.report.formatting import (
     listing,
     percent,
     run_table,
+    share,
 )
-from nnlo_lib.report.learning_curves import (
-    AXIS_INSET,
-    BOTTOM,
-    LEFT,
-    MAX_CURVE_POINTS,
-    RIGHT,
-    TOP,
-    Curve,
-    CurvePanel,
-)
+from nnlo_lib.report.learning_curves import MAX_CURVE_POINTS
 from nnlo_lib.report.tables import group_by_run, spread_of
 from nnlo_lib.state.finished_run import FinishedRun, read_table
 
@@ -42,27 +34,13 @@ PAUSE_FACTOR = 10  # usual intervals between two samples; a longer gap is a paus
 
 
 @dataclass(frozen=True)
-class BarSegment:
-    """A segment of a bar; `share` is its fraction of the bar, `width` its fraction of the longest bar."""
-
-    name: str
-    value: float
-    share: float
-    width: float
-
-
-@dataclass(frozen=True)
 class StackedBar:
     """The segments of a run, or of one role in it; `role` is empty if all ranks have the same role."""
 
     run: str
     role: str
     total: float
-    parts: tuple[BarSegment, ...]
-
-    def value(self, name: str) -> BarSegment | None:
-        """Return the segment called `name`, or None if the bar has no segment of this name."""
-        return next((part for part in self.parts if part.name == name), None)
+    parts: dict[str, float]
 
 
 def seconds_by_phase(jobs: Sequence[FinishedRun]) -> list[StackedBar]:
@@ -101,20 +79,45 @@ def _mean(rows: Sequence[dict[str, object]]) -> pd.DataFrame:
 def _bars(table: pd.DataFrame, first: Sequence[str]) -> list[StackedBar]:
     """Convert rows to bars; segments in the order of `first`, then in the order of the columns."""
     columns = [name for name in first if name in table] + [name for name in table if name not in first]
-    longest = table.sum(axis=1).max() or 1.0
-    bars = []
-    for (run, role), row in zip(table.index.to_list(), table[columns].to_dict("records"), strict=True):
-        total = float(sum(row.values()))
-        parts = [
-            BarSegment(str(name), value, value / (total or 1), value / longest) for name, value in row.items()
-        ]
-        bars.append(StackedBar(run, role, total, tuple(part for part in parts if part.value)))
-    return bars
+    return [
+        StackedBar(
+            run, role, float(sum(row.values())), {str(name): value for name, value in row.items() if value}
+        )
+        for (run, role), row in zip(table.index.to_list(), table[columns].to_dict("records"), strict=True)
+    ]
 
 
-def segment_names(bars: Sequence[StackedBar]) -> list[str]:
-    """Return the names of all segments, in order of first appearance."""
-    return list(dict.fromkeys(part.name for bar in bars for part in bar.parts))
+def bar_figure(
+    title: str, bars: Sequence[StackedBar], write: Callable[[float], str], virtual: Sequence[str] = ()
+) -> Figure:
+    """Return stacked bars.
+
+    Args:
+        write: formats a value.
+        virtual: runs whose seconds are virtual while the seconds of others are not.
+    """
+    names = list(dict.fromkeys(name for bar in bars for name in bar.parts))
+    labels = [
+        " · ".join(filter(None, [bar.run, bar.role, "virtual" if bar.run in virtual else ""])) for bar in bars
+    ]
+    parts = [
+        {"label": f"{label} · {write(bar.total)}", "part": name, "value": value, "text": f"{write(value)}, {share(value / bar.total)}"}
+        for label, bar in zip(labels, bars, strict=True)
+        for name, value in bar.parts.items()
+    ]  # fmt: skip
+    rows = [
+        [label, *(f"{write(bar.parts[name])} ({share(bar.parts[name] / bar.total)})" if name in bar.parts else MISSING for name in names), write(bar.total)]
+        for label, bar in zip(labels, bars, strict=True)
+    ]  # fmt: skip
+    spec = bar_spec(pd.DataFrame(parts, columns=["label", "part", "value", "text"]), names)
+    return Figure(
+        title,
+        "",
+        f"{title}: a bar per run, divided into {', '.join(names)}.",
+        spec,
+        ("run", *names, "total"),
+        rows,
+    )
 
 
 def waiting_sentence(bars: Sequence[StackedBar]) -> str:
@@ -131,9 +134,8 @@ def waiting_sentence(bars: Sequence[StackedBar]) -> str:
 
 
 def _idle_share(bar: StackedBar) -> float:
-    startup = bar.value("startup")
-    after = bar.total - (startup.value if startup else 0.0)
-    return sum(part.value for part in bar.parts if part.name in IDLE_PHASES) / (after or 1)
+    after = bar.total - bar.parts.get("startup", 0.0)
+    return sum(bar.parts.get(name, 0.0) for name in IDLE_PHASES) / (after or 1)
 
 
 def communication_table(jobs: Sequence[FinishedRun]) -> RunTable:
@@ -258,34 +260,26 @@ def _usage_row(table: pd.DataFrame) -> dict[str, str]:
     }
 
 
-def usage_panels(found: dict[str, pd.DataFrame], runs: Sequence[str]) -> list[CurvePanel]:
-    """Return a panel for each monitored quantity with more than one point in time: the mean over ranks."""
-    drawn = (_panel(figure, found, runs) for figure in MONITORED_QUANTITIES)
-    return [panel for panel in drawn if panel is not None]
+def usage_figures(found: dict[str, pd.DataFrame], runs: Sequence[str]) -> list[Figure]:
+    """Return a figure for each monitored quantity with more than one point in time: the mean over ranks."""
+    figures = []
+    for quantity in MONITORED_QUANTITIES:
+        lines = {run: _line(table, quantity) for run, table in found.items() if quantity.column in table}
+        lines = {run: line for run, line in lines.items() if len(line) > 1}
+        if lines:
+            points = pd.concat(
+                [line.reset_index().set_axis(["seconds", "value"], axis=1).assign(run=runs.index(run)) for run, line in lines.items()]
+            ).assign(job=-1, std=math.nan)  # fmt: skip
+            linear = ValueAxis({"axis": {"title": None, "format": "~s"}}, "", lambda value: value, number)
+            spec = curve_spec(points, "seconds", "time (s)", linear, runs)
+            figures.append(Figure(quantity.title, quantity.note, f"{quantity.title} against time.", spec))
+    return figures
 
 
-def _panel(
-    figure: MonitoredQuantity, found: dict[str, pd.DataFrame], runs: Sequence[str]
-) -> CurvePanel | None:
-    lines = {run: _line(table, figure) for run, table in found.items() if figure.column in table}
-    lines = {run: line for run, line in lines.items() if len(line) > 1}
-    if not lines:
-        return None
-    known = pd.concat(lines.values())
-    x = chart.linear([0.0, *known.index], LEFT, RIGHT - AXIS_INSET)
-    y = chart.linear([0.0, *known], BOTTOM - AXIS_INSET, TOP + AXIS_INSET)
-    places = {
-        run: list(zip(map(x.position, line.index), map(y.position, line), strict=True))
-        for run, line in lines.items()
-    }
-    curves = tuple(Curve(runs.index(run), svg_path(points), (), "", ()) for run, points in places.items())
-    return CurvePanel(figure.title, figure.note, "time (s)", x, y, curves)
-
-
-def _line(table: pd.DataFrame, figure: MonitoredQuantity) -> "pd.Series[float]":
+def _line(table: pd.DataFrame, quantity: MonitoredQuantity) -> "pd.Series[float]":
     """Return the mean over ranks, averaged in about MAX_CURVE_POINTS time intervals."""
-    known = table.dropna(subset=[figure.column])
+    known = table.dropna(subset=[quantity.column])
     # The ranks sample at different times, so their rows are grouped by interval and not by time.
     width = max(table["seconds"].max() / MAX_CURVE_POINTS, 1e-9)
     when = ((known["seconds"] / width).round() * width).rename("when")
-    return known.groupby(when)[figure.column].mean() / figure.unit
+    return known.groupby(when)[quantity.column].mean() / quantity.unit

@@ -12,10 +12,10 @@ from helpers.synthetic_search import MadeUp
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.mpi_pool.coordinator import PoolUtilization
 from nnlo_lib.report.page import write_search_page
-from nnlo_lib.report.search.importance import fit_forest, partial_dependence_charts
+from nnlo_lib.report.search.importance import fit_forest, partial_dependence_figures
 from nnlo_lib.report.search.section import search_section
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
-from nnlo_lib.report.search.trial_charts import convergence_charts, learning_curve_chart
+from nnlo_lib.report.search.trial_charts import convergence_figures, learning_curve_figure
 from nnlo_lib.report.search.utilization import trial_timeline, utilization_sentence
 from nnlo_lib.search.best import candidate_values
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, read_result, write_trial
@@ -160,7 +160,7 @@ def test_the_key_that_matters_is_found(search):
     lowest = rates[predicted.index(min(predicted))]
     assert 0.005 < lowest < 0.02
     assert 0.001 < rates[0] < 0.002 < 0.05 < rates[-1] < 0.1
-    assert len(partial_dependence_charts(data, fitted)) <= 4
+    assert len(partial_dependence_figures(data, fitted)) <= 4
 
 
 def noisy(search):
@@ -173,7 +173,7 @@ def noisy(search):
 def test_noise_has_no_importance(search):
     found = search_section(noisy(search).folder)
     assert "less than 20%: importances are not shown" in found["how"]
-    assert (found["effects"], found["dependences"]) == ([], [])
+    assert (found["effects"], found["dependences"]) == (None, [])
 
 
 def test_importances_add_up_to_what_the_forest_explains(search):
@@ -199,17 +199,17 @@ def test_every_trial_with_an_objective_is_drawn(search):
     for rungs in ([1, 3, 9], [1, 3], [1], [1], [1, 3], [1, 3, 9], [1, 3]):
         made.trial(rungs=rungs)
     made.trial(status="failed", error="boom").trial(done=False)
-    chart = learning_curve_chart(StudyData.load(made.folder))
-    with_line = {line.text for line in chart.lines if "L" in line.path}
-    with_mark = {mark.text.split(" stopped")[0] for mark in chart.marks}
-    assert with_line | with_mark == {f"trial {number}" for number in range(7)}
+    chart = learning_curve_figure(StudyData.load(made.folder))
+    lines, marks = chart.spec["layer"][0]["data"]["columns"], chart.spec["data"]["columns"]
+    with_line = {trial for trial in lines["trial"] if lines["trial"].count(trial) > 1}
+    assert with_line | set(marks["trial"]) == set(range(7))
     assert "7 of 9 trials; without an objective: 1 failed and 1 running" in chart.note
     assert search_section(made.folder)["single_epoch"] == 2
 
 
 def test_a_finished_trial_of_one_epoch_is_a_mark(search):
-    chart = learning_curve_chart(StudyData.load(search(epochs=1).trial().trial().folder))
-    assert sorted(mark.css_class for mark in chart.marks) == ["best", "done"]
+    chart = learning_curve_figure(StudyData.load(search(epochs=1).trial().trial().folder))
+    assert sorted(chart.spec["data"]["columns"]["state"]) == ["best", "done"]
     assert chart.note.endswith("2 trials")
 
 
@@ -217,10 +217,10 @@ def test_the_best_so_far_never_gets_worse(search):
     made = search(objective={"metric": "val_accuracy"})
     for _ in range(20):
         made.trial()
-    chart = convergence_charts(StudyData.load(made.folder))[0]
-    heights = [float(y) for y in re.findall(r"[V,]([\d.]+)", chart.lines[0].path)]
-    assert heights == sorted(heights, reverse=True)  # y decreases upwards, and higher is better
-    assert heights[-1] == pytest.approx(min(mark.y for mark in chart.marks), abs=0.1)
+    chart = convergence_figures(StudyData.load(made.folder))[0]
+    heights = [value for _, value in steps_of(chart)]
+    assert heights == sorted(heights)
+    assert heights[-1] == max(chart.spec["data"]["columns"]["value"])
 
 
 def rungs_of(made, number, *rungs):
@@ -234,13 +234,9 @@ def rungs_of(made, number, *rungs):
 
 
 def steps_of(chart):
-    """Return (place, value) of each step of the line of the best objective, in the units of the axes."""
-    x, *numbers = re.findall(r"[-\d.]+", chart.lines[0].path)
-    heights, places = (
-        [float(each) for each in numbers[::2]],
-        [float(each) for each in (x, *numbers[1::2])][:-1],
-    )
-    return list(zip(places, heights[: len(places)], strict=True))
+    """Return (place, value) of each step of the line of the best objective; the last repeats the one before it."""
+    line = chart.spec["layer"][0]["data"]["columns"]
+    return list(zip(line["x"], line["value"], strict=True))[:-1]
 
 
 @pytest.mark.parametrize("epoch", ["best", "last"])
@@ -257,11 +253,11 @@ def test_the_best_so_far_compares_rungs_as_the_search_does_and_orders_by_the_end
     late = [(2, 16.0, 0.6), (0, 24.0, 0.5)]
     every = [(0, 4.0, 0.9), (1, 8.0, 0.2), (2, 12.0, 0.8), *late]
     assert hours == (every if epoch == "best" else late)
-    by_trial, by_hours = convergence_charts(data)
+    by_trial, by_hours = convergence_figures(data)
     assert len(steps_of(by_hours)) == len(hours)
     assert len(steps_of(by_trial)) == (3 if epoch == "best" else 2)
     heights = [height for _, height in steps_of(by_hours)]
-    assert heights == sorted(heights), "pixels grow downward, and the loss falls"
+    assert heights == sorted(heights, reverse=True)
 
 
 def fold_task(made, number, start, end, status="finished"):

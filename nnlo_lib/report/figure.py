@@ -1,0 +1,304 @@
+"""Figures of the report as Vega-Lite specifications, each with a text alternative and a table of its values.
+
+Vega-Lite by vl-convert, which carries Vega, Vega-Lite and Vega-Embed (0.9 MB of script) and needs no network: Bokeh's
+script has 1.3 MB and draws on a canvas, without text for screen readers and without CSS; Plotly's has 4.8 MB, more than
+the 2 MB of a page. Vega draws SVG whose colors are CSS variables, so dark mode and print follow the style sheet; its
+interpreter of expressions needs no `eval`, so that the page's Content-Security-Policy allows its two scripts only.
+Interaction between figures is in templates/page.js.
+"""
+
+import functools
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from nnlo_lib.core.text_format import number
+from nnlo_lib.report.formatting import percent
+
+Spec = dict[str, Any]  # (part of) a Vega-Lite specification
+# Ticks of an accuracy axis: from 80 % on, their errors form a 1-2-5 series, which a logarithm spaces evenly.
+SHARES = (0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 1)
+LOG_SCALE_MIN_RATIO = 8  # ratio of largest to smallest value above which the axis is logarithmic
+COLORS = 8  # colors of runs and of parts in page.css
+DASHES = ([1, 0], [6, 4], [2, 4], [9, 3, 2, 3])
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "stroke")
+MIN_LABEL_GAP = 0.07  # of the height, between two labels at the ends of lines
+MAX_LABELS = 8
+VISIBLE = {"filter": "indexof(hidden, datum.run) < 0"}
+# Highlights one run in all figures; page.js sets the parameters `hidden` and `lit`.
+RUN_PARAMS = [{"name": "hidden", "value": []}, {"name": "lit", "value": -1}]
+TRIAL_PARAMS = [{"name": "chosen", "value": -1}]
+TRIAL_COLOR = {
+    "condition": [
+        {"test": "datum.trial == chosen", "value": "var(--run-1)"},
+        {"test": "datum.state == 'best'", "value": "var(--run-0)"},
+    ],
+    "value": "var(--soft)",
+}
+# The wheel scrolls the page; with Shift or Ctrl it zooms.
+ZOOM = {
+    "name": "zoom",
+    "select": {"type": "interval", "zoom": "wheel![event.shiftKey || event.ctrlKey]"},
+    "bind": "scales",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure.
+
+    Attributes:
+        note: note on the scale of the y axis, or an empty string.
+        text: text alternative: one sentence on what the figure shows.
+        spec: Vega-Lite specification, with data by columns.
+        headings: headings of the table of values; empty if another table of the page has the values.
+    """
+
+    title: str
+    note: str
+    text: str
+    spec: Spec
+    headings: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+
+    @property
+    def json(self) -> Markup:
+        """The specification as the text of a script element."""
+        # `<` could end the element; names come from the user.
+        return Markup(json.dumps(self.spec, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
+
+
+@functools.cache
+def vega_script() -> Markup:
+    """Return the script of Vega, Vega-Lite and Vega-Embed."""
+    import vl_convert  # takes a second; only a page needs it
+
+    return Markup(
+        vl_convert.javascript_bundle(None).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    )
+
+
+def inline_data(table: pd.DataFrame) -> Spec:
+    """Return a table as the data of a specification, by columns, numbers with five digits; page.js makes rows of it."""
+    return {"columns": {str(name): [_short(value) for value in table[name]] for name in table}}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value
+
+
+@dataclass(frozen=True)
+class ValueAxis:
+    """A y axis: the encoding, a note on the scale, the drawn quantity of a value, and the format of a value."""
+
+    encoding: Spec
+    note: str
+    drawn: Callable[[Any], Any]
+    format_value: Callable[[float], str]
+
+    def labels_that_fit(self, ends: Mapping[int, float], drawn: "pd.Series[float]") -> list[int]:
+        """Return the runs whose labels fit beside the ends of their lines.
+
+        Args:
+            ends: drawn value at the end of the line of each run.
+            drawn: all drawn values, which give the height of the figure.
+        """
+        scale = np.log if self.encoding.get("scale", {}).get("type") == "log" else np.asarray
+        places, extent = dict(zip(ends, scale(list(ends.values())), strict=True)), scale(drawn.dropna())
+        kept: list[int] = []
+        for run, place in places.items():
+            apart = MIN_LABEL_GAP * (extent.max() - extent.min())
+            if len(kept) < MAX_LABELS and all(abs(place - places[other]) >= apart for other in kept):
+                kept.append(run)
+        return kept
+
+
+def value_axis(metric: str, values: "pd.Series[float]") -> ValueAxis:
+    """Return the axis for values of a metric: linear, logarithmic, or for accuracies logarithmic in the error.
+
+    With an accuracy of 1, half of the smallest other error is added to every error, because the logarithm of 0 is
+    infinite.
+    """
+    low, high = float(values.min()), float(values.max())
+    if metric.endswith("accuracy") and low >= 0 and high <= 1:
+        shift = 0.0 if high < 1 else float((1 - values[values < 1]).min()) / 2 if low < 1 else 0.005
+        ticks = [1 - share + shift for share in SHARES if share < 1 or shift]
+        label = f'format(100 * (1 - datum.value + {shift!r}), ".4~g") + " %"'
+        axis = {"values": ticks, "labelExpr": label, "labelOverlap": "greedy", "title": None}
+        scale = {"type": "log", "reverse": True, "nice": False}
+        note = "log scale of the error" + (", shifted to show 100 %" if shift else "")
+        return ValueAxis({"scale": scale, "axis": axis}, note, lambda share: 1 - share + shift, percent)
+    if low > 0 and high / low > LOG_SCALE_MIN_RATIO:
+        axis = {"labelOverlap": "greedy", "format": ".4~g", "title": None}
+        return ValueAxis(
+            {"scale": {"type": "log", "nice": False}, "axis": axis}, "log scale", lambda value: value, number
+        )
+    encoding = {"scale": {"zero": False}, "axis": {"title": None, "format": ".4~g"}}
+    return ValueAxis(encoding, "", lambda value: value, number)
+
+
+def run_styles(names: Sequence[str]) -> dict[str, Spec]:
+    """Return color, dash and marker of each run, by its number; the legend names the runs in a downloaded figure."""
+    numbers = list(range(len(names)))
+    legend = {"labelExpr": f"({json.dumps(list(names))})[datum.value]", "title": None, "orient": "top"}
+    channels = {
+        "color": [f"var(--run-{place % COLORS})" for place in numbers],
+        "strokeDash": [DASHES[place // COLORS % len(DASHES)] for place in numbers],
+        "shape": [SHAPES[place % len(SHAPES)] for place in numbers],
+    }
+    return {
+        channel: {
+            "field": "run",
+            "type": "nominal",
+            "scale": {"domain": numbers, "range": values},
+            "legend": legend,
+        }
+        for channel, values in channels.items()
+    }
+
+
+def curve_spec(
+    points: pd.DataFrame, against: str, x_title: str, y: ValueAxis, names: Sequence[str], band: bool = False
+) -> Spec:
+    """Return a specification with a line per run, crosshair, zoom and labels at the ends.
+
+    Args:
+        points: columns `run` (number), `job` (-1: the mean), `x`, `value`, `std`, and others for the tooltip.
+        band: whether one standard deviation around the mean is shaded.
+    """
+    styles = run_styles(names)
+    low, high = points["value"].min(), points["value"].max()
+    drawn = points.assign(y=y.drawn(points["value"]))
+    if band:
+        drawn["low"] = y.drawn((points["value"] - points["std"]).clip(low, high))
+        drawn["high"] = y.drawn((points["value"] + points["std"]).clip(low, high))
+    means = drawn[drawn["job"] < 0]
+    ends = means.groupby("run", sort=False).last()
+    label = y.labels_that_fit(dict(ends["y"]), drawn["y"])
+    ends = ends.loc[label, [against, "y"]].reset_index().assign(name=[names[run] for run in label])
+    lit = {"condition": {"test": "lit < 0 || datum.run == lit", "value": 1}, "value": 0.12}
+    thin = {"condition": {"test": "datum.run == lit", "value": 0.6}, "value": 0.3}
+    few = len(means) <= 12 * max(1, means["run"].nunique())
+    mean, near = {"filter": "datum.job < 0"}, {"filter": {"param": "near", "empty": False}}
+    axis = (
+        {"scale": {"zero": False, "nice": False}, "axis": {"tickMinStep": 1, "title": x_title}}
+        if against == "epoch"
+        else {"scale": {"domainMin": 0, "padding": 0}, "axis": {"title": x_title, "format": "~s"}}
+    )
+    tips = [{"field": "name", "title": "run"}]
+    tips += [
+        {"field": name, "format": ".4~g"}
+        for name in ("epoch", "seconds", "value", "std")
+        if name in drawn and drawn[name].notna().any()
+    ]
+    position = {
+        "x": {"field": against, "type": "quantitative", **axis},
+        "y": {"field": "y", "type": "quantitative", **y.encoding},
+    }
+    rule = {"mark": {"type": "rule", "strokeDash": [3, 3], "color": "var(--soft)"}}
+    layers: list[Spec] = [
+        {"transform": [mean], "mark": {"type": "line", "clip": True, "strokeWidth": 2.2},
+         "encoding": {"strokeDash": styles["strokeDash"], "opacity": lit}},
+        {"transform": [mean], "params": [ZOOM, {"name": "near", "select": {
+            "type": "point", "on": "pointermove", "nearest": True, "clear": "pointerout"}}],
+         "mark": {"type": "point", "clip": True, "filled": True, "size": 36},
+         "encoding": {"shape": styles["shape"], "tooltip": tips, "opacity": {
+             "condition": [{"param": "near", "empty": False, "value": 1},
+                           {"test": "lit >= 0 && datum.run != lit", "value": 0}], "value": 0.9 if few else 0}}},
+        {**rule, "transform": [mean, near], "encoding": {"y": None, "color": None}},
+        {**rule, "transform": [mean, near], "encoding": {"x": None, "color": None}},
+        {"data": inline_data(ends), "transform": [VISIBLE], "mark": {"type": "text", "align": "right", "dx": -2, "dy": -9, "limit": 170},
+         "encoding": {"text": {"field": "name"}, "opacity": lit}},
+    ]  # fmt: skip
+    if band:
+        edges = {"y": {**position["y"], "field": "low"}, "y2": {"field": "high"}, "opacity": {"value": 0.16}}
+        layers.insert(0, {"transform": [mean], "mark": {"type": "area", "clip": True}, "encoding": edges})
+    elif (drawn["job"] >= 0).any():
+        layers.insert(0, {"transform": [{"filter": "datum.job >= 0"}], "mark": {"type": "line", "clip": True, "strokeWidth": 1},
+                          "encoding": {"detail": {"field": "job"}, "opacity": thin}})  # fmt: skip
+    named = {"calculate": f"({json.dumps(list(names))})[datum.run]", "as": "name"}
+    return {
+        "data": inline_data(drawn), "params": RUN_PARAMS, "transform": [VISIBLE, named], "layer": layers,
+        "encoding": {**position, "color": styles["color"]}, "width": "container", "height": 240,
+        "usermeta": {"x": against},
+    }  # fmt: skip
+
+
+def bar_spec(parts: pd.DataFrame, order: Sequence[str], axis_format: str = "~s") -> Spec:
+    """Return a specification of stacked bars, each below its label, so that no name is cut.
+
+    Args:
+        parts: columns `label`, `part`, `value` and `text`, in the order of the bars; the text is the tooltip.
+        order: names of the parts, which select the colors.
+    """
+    labels = list(dict.fromkeys(parts["label"]))
+    places = {label: place for place, label in enumerate(labels)}
+    table = parts.assign(bar=parts["label"].map(places), turn=range(len(parts)))
+    colors = {
+        "domain": list(order),
+        "range": [f"var(--part-{place % COLORS})" for place in range(len(order))],
+    }
+    legend = {"title": None, "orient": "top", "columns": {"signal": "max(1, floor(width / 105))"}}
+    bar = {"mark": {"type": "bar", "height": 20, "stroke": "var(--paper)", "strokeWidth": 1}, "encoding": {
+        "x": {"field": "value", "type": "quantitative", "scale": {"padding": 0}, "axis": {"title": None, "format": axis_format}},
+        "color": {"field": "part", "scale": colors, "legend": legend if len(order) > 1 else None},
+        "order": {"field": "turn"},
+        "tooltip": [{"field": "label", "title": "bar"}, {"field": "part"}, {"field": "text", "title": "value"}],
+    }}  # fmt: skip
+    names = pd.DataFrame({"bar": range(len(labels)), "label": labels})
+    text = {"data": inline_data(names), "mark": {"type": "text", "align": "left", "dy": -18, "fontSize": 12},
+            "encoding": {"x": {"value": 0}, "text": {"field": "label"}}}  # fmt: skip
+    return {
+        "data": inline_data(table), "layer": [bar, text], "width": "container", "height": 48 * len(labels),
+        "encoding": {"y": {"field": "bar", "type": "ordinal", "axis": None}},
+    }  # fmt: skip
+
+
+def dot_spec(points: pd.DataFrame, axis: Spec, x_title: str = "") -> Spec:
+    """Return a specification of one row of dots per label, with a tick at the mean.
+
+    Args:
+        points: columns `label`, `color` (number of a run), `value`, `y` (drawn value), and `mean` (drawn mean).
+        axis: encoding of the drawn values.
+    """
+    labels = list(dict.fromkeys(points["label"]))
+    table = points.assign(row=points["label"].map(labels.index))
+    colors = {"domain": list(range(COLORS)), "range": [f"var(--run-{place})" for place in range(COLORS)]}
+    x = {
+        "type": "quantitative",
+        **axis,
+        "axis": {**axis["axis"], "title": x_title or None},
+        "scale": {**axis["scale"], "reverse": axis["scale"].get("reverse", False)},
+    }
+    color = {"field": "color", "type": "nominal", "scale": colors, "legend": None}
+    tips = [{"field": "label", "title": "name"}, {"field": "value", "format": ".5~g"}]
+    dots = {
+        "mark": {"type": "point", "filled": True, "size": 50, "opacity": 0.6},
+        "encoding": {"x": {**x, "field": "y"}, "color": color, "tooltip": tips},
+    }
+    tick = {
+        "mark": {"type": "tick", "thickness": 3, "size": 18},
+        "encoding": {"x": {**x, "field": "mean"}, "color": color},
+    }
+    names = pd.DataFrame({"row": range(len(labels)), "label": labels})
+    text = {"data": inline_data(names), "mark": {"type": "text", "align": "left", "dy": -15, "fontSize": 12},
+            "encoding": {"x": {"value": 0}, "text": {"field": "label"}}}  # fmt: skip
+    return {
+        "data": inline_data(table), "layer": [dots, tick, text], "width": "container", "height": 42 * len(labels),
+        "encoding": {"y": {"field": "row", "type": "ordinal", "axis": None}},
+    }  # fmt: skip
+
+
+def thinned(rows: Iterable[Any], most: int) -> list[Any]:
+    """Return at most `most` evenly spaced elements, including the last."""
+    known = list(rows)
+    places = np.unique(np.linspace(0, len(known) - 1, min(len(known), most)).round().astype(int))
+    return [known[place] for place in places]
