@@ -16,7 +16,7 @@ function withRows(spec) {
   return spec;
 }
 // The parameters of a figure that another figure or the legend set; not every figure has each of them.
-const setAll = (name, value, except) => figures.forEach(view => { if (view !== except) try { view.signal(name, value).runAsync(); } catch {} });
+const setAll = (name, value) => figures.forEach(view => { try { view.signal(name, value).runAsync(); } catch {} });
 
 function save(name, blob) {
   const link = Object.assign(document.createElement("a"), {href: URL.createObjectURL(blob), download: name});
@@ -37,9 +37,16 @@ async function download(spec, name, kind) {
   view.finalize();
   where.remove();
 }
+// A zoomed figure needs a range for both axes; that of y stays.
+function setZoom(view, axis, range) {
+  try {
+    if (String(view.signal("zoom_" + axis)) === String(range)) return;
+    view.signal("zoom_y", range && (view.signal("zoom_y") || view.scale("y").domain())).signal("zoom_" + axis, range).runAsync();
+  } catch {} // a figure over another axis
+}
 function zoom(view, axis, factor, move) {
   const [low, high] = view.scale("x").domain().map(Number), middle = (low + high) / 2 + move * (high - low), half = (high - low) / 2 * factor;
-  view.signal("zoom_" + axis, factor ? [middle - half, middle + half] : null).runAsync();
+  setZoom(view, axis, factor ? [middle - half, middle + half] : null);
 }
 const KEYS = {"+": [.7, 0], "=": [.7, 0], "-": [1.4, 0], ArrowLeft: [1, -.2], ArrowRight: [1, .2], "0": [0, 0]};
 
@@ -48,18 +55,17 @@ document.querySelectorAll("figure.chart").forEach(async figure => {
   // The page has one legend for the runs of all figures; a downloaded figure has its own.
   const {view} = await embed(where, JSON.parse(JSON.stringify(spec), (name, value) => (name === "legend" && spec.usermeta?.x ? null : value)));
   const name = figure.querySelector("figcaption b").textContent, file = name.toLowerCase().replace(/\W+/g, "-");
-  const zoomed = Object.keys(view.getState({signals: () => true}).signals).filter(signal => /^zoom_/.test(signal) && !/_(tuple|modify|toggle)/.test(signal));
   figures.push(view);
-  const axis = spec.usermeta?.x || "x";
-  if (zoomed.includes("zoom_" + axis)) {
-    if (spec.usermeta?.x) view.addSignalListener("zoom_" + axis, (signal, value) => setAll(signal, value, view));
+  const axis = spec.usermeta?.x || "x", zooms = JSON.stringify(spec).includes('"bind":"scales"');
+  if (zooms) {
+    if (spec.usermeta?.x) view.addSignalListener("zoom_" + axis, (_, range) => figures.forEach(other => other === view || setZoom(other, axis, range)));
     where.addEventListener("keydown", event => { const key = KEYS[event.key]; if (key) { zoom(view, axis, ...key); event.preventDefault(); } });
     where.title = "drag to move, Shift + wheel or + and - to zoom, 0 or a double click to see all";
   }
   view.addEventListener("click", (event, item) => { if (item?.datum?.trial >= 0) choose(item.datum.trial); });
   const tools = figure.appendChild(Object.assign(document.createElement("div"), {className: "tools"}));
   tools.append(button("SVG", () => download(spec, file, "svg"), "save as SVG: " + name), button("PNG", () => download(spec, file, "png"), "save as PNG: " + name));
-  if (zoomed.length) tools.append(button("reset zoom", () => zoomed.forEach(signal => view.signal(signal, null).runAsync()), "reset zoom: " + name));
+  if (zooms) tools.append(button("reset zoom", () => setZoom(view, axis, null), "reset zoom: " + name));
   // The label of the figure and the table of values stand for the marks.
   where.querySelector("svg").setAttribute("aria-hidden", "true");
   where.setAttribute("data-ready", "");
@@ -79,8 +85,9 @@ runs.forEach(each => {
   each.onmouseenter = each.onfocus = () => setAll("lit", +each.dataset.run);
   each.onmouseleave = each.onblur = () => setAll("lit", -1);
 });
-document.querySelectorAll(".legend").forEach(legend => ["show all", "hide all"].forEach((text, none) => runs.length > 2 && legend.append(
-  button(text, () => { runs.forEach(each => each.setAttribute("aria-pressed", !none)); hide(); }))));
+document.querySelectorAll(".legend").forEach(legend => ["show all", "hide all"].forEach((text, none) => {
+  if (runs.length > 2) legend.appendChild(document.createElement("li")).append(button(text, () => { runs.forEach(each => each.setAttribute("aria-pressed", !none)); hide(); }));
+}));
 
 const cells = row => [...row.cells].map(cell => cell.innerText.replace(/\s+/g, " ").trim());
 const latex = text => text.replace(/[&%$#_{}]/g, "\\$&").replace(/±/g, "$\\pm$").replace(/−/g, "$-$").replace(/·/g, "");

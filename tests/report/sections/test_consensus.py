@@ -3,8 +3,8 @@
 import pytest
 from helpers.html_page import check
 
-from nnlo_lib.report.learning_curves import learning_curve_panels
-from nnlo_lib.report.page import TEMPLATES, _css, _environment
+from nnlo_lib.report.figure import run_styles
+from nnlo_lib.report.learning_curves import learning_curve_figures
 from nnlo_lib.report.quantities import time_base_of
 from nnlo_lib.report.sections import comparison
 from nnlo_lib.report.sections.headline import headline
@@ -106,7 +106,7 @@ def test_extremes_over_nodes_are_neither_panel_nor_metric(fake):
     """A metric of the user whose name only ends like an extreme is drawn."""
     fake.add_to_history(fake.gossip(), val_error_max=0.5)
     jobs, _ = loaded(fake)
-    assert [panel.title for panel in learning_curve_panels(jobs, time_base_of(jobs))] == [
+    assert [panel.title for panel in learning_curve_figures(jobs, time_base_of(jobs))] == [
         "Training loss", "Validation loss", "Validation error max", "Validation accuracy",
         "Mean distance of the nodes from their mean", "Validation accuracy",
     ]  # fmt: skip
@@ -183,9 +183,8 @@ def test_a_summary_of_an_older_version_has_fewer_columns(fake, report):
 
 
 def test_the_lines_of_twenty_runs_look_different():
-    lines = (TEMPLATES / "page.html").read_text().splitlines()
-    [macro] = [line for line in lines if line.startswith("{% macro ink(")]
-    ink = _environment().from_string(macro).module.ink
-    looks = [str(ink(number)) for number in range(20)]
+    styles = run_styles([f"run-{number}" for number in range(20)])
+    looks = zip(
+        styles["color"]["scale"]["range"], map(str, styles["strokeDash"]["scale"]["range"]), strict=True
+    )
     assert len(set(looks)) == 20
-    assert all(f".{name} " in _css() for look in looks for name in look.split())

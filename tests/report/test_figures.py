@@ -1,0 +1,63 @@
+"""Figures: the drawn quantity of a value, the data of a specification, and colors that are told apart."""
+
+import math
+import re
+
+import pandas as pd
+import pytest
+
+from nnlo_lib.report.figure import bar_spec, value_axis
+from nnlo_lib.report.page import TEMPLATES
+
+
+def test_an_accuracy_is_drawn_by_its_error_and_100_percent_is_finite():
+    axis = value_axis("val_accuracy", pd.Series([0.9, 0.98, 1.0]))
+    assert [axis.drawn(share) for share in (1.0, 0.98, 0.9)] == pytest.approx([0.01, 0.03, 0.11])
+    assert axis.encoding["scale"] == {"type": "log", "reverse": True, "nice": False}
+    assert axis.encoding["axis"]["values"][-1] == pytest.approx(0.01)
+    assert value_axis("val_accuracy", pd.Series([0.5, 0.9])).drawn(0.75) == 0.25
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [0.0], [0.5]])
+def test_the_drawn_error_of_equal_accuracies_is_positive(values):
+    axis = value_axis("accuracy", pd.Series(values))
+    assert all(0 < axis.drawn(value) < 2 for value in values)
+
+
+def test_a_loss_is_logarithmic_only_over_a_wide_positive_range():
+    kinds = [value_axis("loss", pd.Series(values)).note for values in ([0.1, 2.0], [1.0, 2.0], [-1.0, 9.0])]
+    assert kinds == ["log scale", "", ""]
+
+
+def test_labels_at_ends_keep_their_distance():
+    axis, drawn = value_axis("loss", pd.Series([1.0, 2.0])), pd.Series([1.0, 2.0])
+    assert axis.labels_that_fit({0: 1.0, 1: 1.01, 2: 1.5}, drawn) == [0, 2]
+
+
+def test_the_data_of_bars_are_the_values():
+    parts = pd.DataFrame(
+        {"label": ["a", "a", "b"], "part": ["x", "y", "x"], "value": [1.0, math.nan, 3.0], "text": "t"}
+    )
+    columns = bar_spec(parts, ["x", "y"])["data"]["columns"]
+    assert (columns["bar"], columns["value"]) == ([0, 0, 1], [1.0, None, 3.0])
+
+
+def luminance(color):
+    """Return the relative luminance of `#rrggbb` by WCAG 2.2."""
+    parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_each_color_of_a_mark_has_a_contrast_of_3_and_each_text_of_4_5():
+    found = re.findall(r":root \{(.*?)\}", (TEMPLATES / "page.css").read_text(), flags=re.S)
+    assert len(found) == 2  # light and dark
+    for text in found:
+        colors = dict(re.findall(r"--([\w-]+): (#\w{6})", text))
+        ratios = {
+            name: (max(pair) + 0.05) / (min(pair) + 0.05)
+            for name, color in colors.items()
+            for pair in [(luminance(color), luminance(colors["paper"]))]
+        }
+        assert [name for name in ratios if name[:4] in ("run-", "part") and ratios[name] < 3] == []
+        assert [name for name in ("ink", "soft", "link") if ratios[name] < 4.5] == []
