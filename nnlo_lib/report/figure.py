@@ -166,13 +166,20 @@ def run_styles(names: Sequence[str]) -> dict[str, Spec]:
 
 
 def curve_spec(
-    points: pd.DataFrame, against: str, x_title: str, y: ValueAxis, names: Sequence[str], band: bool = False
+    points: pd.DataFrame,
+    against: str,
+    x_title: str,
+    y: ValueAxis,
+    names: Sequence[str],
+    band: bool = False,
+    clock: str = "time (s)",
 ) -> Spec:
     """Return a specification with a line per run, crosshair, zoom and labels at the ends.
 
     Args:
         points: columns `run` (number), `job` (-1: the mean), `x`, `value`, `std`, and others for the tooltip.
         band: whether one standard deviation around the mean is shaded.
+        clock: what the column `seconds` is, for the tooltip.
     """
     styles = run_styles(names)
     low, high = points["value"].min(), points["value"].max()
@@ -195,7 +202,7 @@ def curve_spec(
     )
     tips = [{"field": "name", "title": "run"}]
     tips += [
-        {"field": name, "format": ".4~g"}
+        {"field": name, "title": clock if name == "seconds" else name, "format": ".4~g"}
         for name in ("epoch", "seconds", "value", "std")
         if name in drawn and drawn[name].notna().any()
     ]

@@ -106,7 +106,7 @@ def _figure(
         for epoch in thinned(table.index, MAX_TABLE_ROWS)
     ]
     text = f"{title} against {x_title}: {len(shown)} runs; the table of values has the means over their training tasks."
-    spec = curve_spec(points, against, x_title, y, names, is_band)
+    spec = curve_spec(points, against, x_title, y, names, is_band, _x_title("seconds", clock))
     return Figure(title, y.note, text, spec, ("epoch", *shown), rows)
 
 

@@ -25,7 +25,6 @@ SMALL = {
     "models/zoo_registry.py": "the configuration imports it, without torch",
     "mpi_learn.py": "the documented import path of compat/mpi_learn",
     "problems/target_range.py": "the checks before a start import it, without torch",
-    "report/search/section.py": "what the page shows of a search, in the order of the page",
 }
 TOP_LEVEL = {
     "__init__.py": "the package",

@@ -1,4 +1,4 @@
-"""Figures: the drawn quantity of a value, the data of a specification, and colors that are told apart."""
+"""Figures: the drawn quantity of a value, the data of a specification, and colors with enough contrast."""
 
 import math
 import re

@@ -28,7 +28,7 @@ async function download(spec, name, kind) {
   const where = document.createElement("div");
   where.style.cssText = "position:absolute;left:-9999px;width:560px";
   document.body.append(where);
-  const light = [...document.styleSheets[0].cssRules].find(rule => rule.selectorText === ":root").style;
+  const light = [...document.styleSheets].flatMap(sheet => [...sheet.cssRules]).find(rule => rule.selectorText === ":root").style;
   const plain = JSON.parse(JSON.stringify(spec).replace(/var\((--[\w-]+)\)/g, (_, color) => light.getPropertyValue(color).trim()));
   const own = JSON.parse(JSON.stringify(config).replace(/var\((--[\w-]+)\)/g, (_, color) => light.getPropertyValue(color).trim()));
   const {view} = await embed(where, plain, {...own, background: "white", font: "sans-serif"});

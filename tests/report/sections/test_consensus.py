@@ -44,14 +44,15 @@ def graded(fake, means, worst, best):
 
 def test_simulated_seconds_are_virtual_wherever_they_are_shown(fake, report):
     fake.gossip("a"), fake.gossip("b")
-    text = check(report(fake)).text
+    page = report(fake)
+    text = check(page).text
     assert "the ranks of every run took turns in one process" in text
     assert "samples per virtual second" in said(fake)
     assert {"virtual time", "samples/virtual s"} < set(columns(fake))
     assert not {"training time", "samples/s"} & set(columns(fake))
     assert "Virtual time by phase" in text
     assert "virtual time (s)" in text
-    assert " virtual s: " in text
+    assert '"title":"virtual time (s)"' in page.read_text()  # of the tooltip
 
 
 def test_virtual_and_measured_seconds_are_not_compared(fake, report):
