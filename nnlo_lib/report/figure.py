@@ -80,7 +80,9 @@ def vega_script() -> Markup:
     import vl_convert  # takes a second; only a page needs it
 
     return Markup(
-        vl_convert.javascript_bundle(None).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+        vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+        .replace("</script", "<\\/script")
+        .replace("<!--", "<\\!--")
     )
 
 
