@@ -23,7 +23,7 @@ EDITS = {
     "model.name": "simplecnn", "model.args": {"hidden": 3}, "model.weights": "w.pt", "model.custom_objects": {"Own": f"{__file__}:Own"},
     "model.weights_except": ("fc.",), "model.trust": True, "train.epochs": 11, "train.steps_per_epoch": 5, "train.batch_size": 48,
     "train.dealing": "dynamic", "train.accumulate": 2, "train.clip_norm": 1.0, "train.precision": "float64",
-    "train.compile": True, "train.channels_last": False, "train.optimizer": {"name": "adam"},
+    "train.compile": True, "train.deterministic": False, "train.channels_last": False, "train.optimizer": {"name": "adam"},
     "train.schedule": {"name": "cosine"}, "train.warm_up": {"epochs": 1}, "train.scale_lr": "linear",
     "train.early_stopping": {"patience": 3}, "train.target": {"value": 0.9}, "train.restore_best": "val_loss",
     "train.validate_every": 5, "train.evaluate_before": True, "problem": {"name": "regression"}, "loss": "nll",

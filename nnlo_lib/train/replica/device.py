@@ -65,7 +65,7 @@ def _gpu_at(gpus: list[int], place: int, rank_name: str) -> int:
 
 
 def to_device(array: Array, device: str) -> Tensor:
-    """Return an array as a tensor on the device; a GPU copies it while this process goes on."""
+    """Return an array as a tensor on the device; a GPU copies it while this process continues."""
     tensor = torch.from_numpy(array)
     # Only from page-locked memory does a copy not wait for the work that the GPU has left.
     return tensor if device == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

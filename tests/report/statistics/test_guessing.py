@@ -56,7 +56,7 @@ def test_the_page_names_them(fake, report):
 
 
 def test_the_last_line_of_a_training_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("nnlo_lib.workflow.single_run.train_task", lambda task, options: attempt_here(task))
+    monkeypatch.setattr("nnlo_lib.launch.attempt.train_task", lambda task, options: attempt_here(task))
     for rate, named in ((1e-6, True), (0.02, False)):
         train = {"epochs": 1, "optimizer": {"name": "sgd", "lr": rate, "momentum": 0.9 * (not named)}}
         run = training(tmp_path / str(rate), train=train, parallel={"ranks": 1, "transport": "simulated"})
