@@ -1,14 +1,16 @@
 """A job of Slurm or LSF, and the questions that a process asks about it: minutes left, reason of a stop, requeue."""
 
+import getpass
 import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnlo_lib.batch.job_states import fate_of_state, reason_of_state
+from nnlo_lib.batch.job_states import Fate, fate_of_state, reason_of_state
 from nnlo_lib.batch.scheduler_query import UNKNOWN_DECISION, StopDecision, query_scheduler, request_scheduler
 from nnlo_lib.batch.slurm_job import SlurmRecord, slurm_exit_reason, slurm_stop_decision
+from nnlo_lib.batch.slurm_queue import Command, run_command
 from nnlo_lib.core.errors import ExitReason
 
 COMMANDS = {"slurm": "scontrol", "lsf": "bjobs"}  # by which a host of the batch system is recognized
@@ -101,3 +103,44 @@ def parse_slurm_minutes(text: str) -> float | None:
     # Two numbers before the seconds are hours and minutes; a single one is minutes, but in the first group.
     hours, minutes = (first, second) if found[3] else (0, first)
     return (days * 24 + hours) * 60 + minutes + seconds / 60
+
+
+@dataclass(frozen=True)
+class ListedJob:
+    """An unfinished job in the list of a batch system.
+
+    Attributes:
+        reason: why the job is pending, in the words of the batch system.
+        start: expected start of a pending job, in the words of the batch system; empty if unknown.
+        minutes_left: minutes that a running job may still run; None if unknown.
+    """
+
+    fate: Fate
+    reason: str
+    start: str
+    minutes_left: float | None
+
+
+def list_own_jobs(run: Command = run_command) -> dict[str, ListedJob] | None:
+    """Return the unfinished jobs of this user by number, by one query; None without a batch system or an answer."""
+    if shutil.which(COMMANDS["slurm"]):
+        answer = run("squeue", f"--user={os.getuid()}", "--array", "--noheader", "--format=%A|%T|%r|%S|%L")
+    elif shutil.which(COMMANDS["lsf"]):
+        fields = "jobid stat pend_reason estimated_start_time time_left delimiter='|'"
+        answer = run("bjobs", "-noheader", "-u", getpass.getuser(), "-o", fields)
+    else:
+        return None
+    if answer is None or (answer.returncode and "No unfinished job found" not in answer.stdout + answer.stderr):
+        return None
+    rows = (line.strip().split("|") for line in answer.stdout.splitlines())
+    return {row[0]: _listed(*row[1:]) for row in rows if len(row) == 5}
+
+
+def _listed(state: str, reason: str, start: str, left: str) -> ListedJob:
+    fate, known = fate_of_state(state), lambda text: "" if text in ("N/A", "None", "-", "") else text
+    lsf = re.match(r"(\d+):(\d+) [A-Z]", left)  # hours:minutes and a letter
+    minutes = int(lsf[1]) * 60.0 + int(lsf[2]) if lsf else parse_slurm_minutes(left)
+    is_pending = fate is Fate.PENDING
+    return ListedJob(
+        fate, known(reason.rstrip(";")), known(start) if is_pending else "", None if is_pending else minutes
+    )

@@ -74,11 +74,13 @@ class SubmissionRecord:
         task: checksum of rule, wildcards, parameters and inputs.
         status_file: path of the job's StatusFile.
         log: log file of the batch system.
+        output: first output of the job, in the folder of its training.
     """
 
     task: str
     status_file: str
     log: str
+    output: str = ""
 
     def write(self, number: str) -> None:
         """Write the record of the job with this number."""

@@ -68,7 +68,10 @@ class LastingSubmission(ABC):
         job, number = job_info.job, job_info.external_jobid
         job_info.aux = dict(job_info.aux or {})
         job_info.aux.setdefault("status_file", str(self._next_status_file(job).path))
-        SubmissionRecord(job_checksum(job), job_info.aux["status_file"], self._log_of(job_info)).write(number)
+        output = next((str(path) for path in job.output), "")
+        SubmissionRecord(
+            job_checksum(job), job_info.aux["status_file"], self._log_of(job_info), output
+        ).write(number)
         super().report_job_submission(job_info, register_job=register_job)  # type: ignore[misc]
 
     def shutdown(self) -> None:

@@ -252,7 +252,7 @@ def run_report(options: argparse.Namespace) -> None:
             options.summary,
             options.folders,
             options.search,
-            options.failed,
+            dict.fromkeys(options.failed, ""),
         )
     else:
         options.error(

@@ -224,6 +224,8 @@ class ExperimentPaths:
     summary = PathBelow("summary.csv")
     comparisons = PathBelow("comparisons.csv")
     page = PathBelow("report.html")
+    planned = PathBelow(".workflow/planned.json")
+    partial = PathBelow(".workflow/partial.txt")
 
     @property
     def folder(self) -> Path:

@@ -1,7 +1,8 @@
 """The report of an experiment or of a search as one self-contained HTML file, and the outcome of a search as text."""
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -24,7 +25,7 @@ from nnlo_lib.report.sections.comparison import difference_matrix
 from nnlo_lib.report.statistics import run_comparison
 from nnlo_lib.report.statistics.comparison_text import compare_all
 from nnlo_lib.report.statistics.run_comparison import ranking_metric
-from nnlo_lib.report.tables import group_by_run, load_jobs, read_summary
+from nnlo_lib.report.tables import group_by_run, load_jobs, read_summary, summarize
 from nnlo_lib.search.best import best_trial_summary, write_outcome
 from nnlo_lib.search.effect import question_of_effect
 from nnlo_lib.search.space.space import count_distinct_points
@@ -44,19 +45,20 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def write_page(
     output: Path,
-    experiment_file: Path,
-    summary: Path,
+    experiment_file: Path | None,
+    summary: Path | None,
     folders: Sequence[Path],
     search: Path | None = None,
-    failed: Sequence[Path] = (),
+    failed: Mapping[Path, str] | None = None,
 ) -> None:
     """Write the report of an experiment to the HTML file `output`.
 
     Args:
-        summary: CSV file with one row per job.
+        experiment_file: experiment file, which the page shows; None if it is not at hand.
+        summary: CSV file with one row per job; None: it is computed.
         folders: folders of the finished jobs.
         search: folder of the experiment's search, if it has one.
-        failed: folders of the jobs that have no results.
+        failed: folders of the jobs that have no results, each with its state, or with an empty text if its files tell it.
 
     Raises:
         UserError: if an input cannot be used; the message names it.
@@ -71,42 +73,46 @@ def write_page(
 def write_search_page(output: Path, search: Path) -> None:
     """Write the report of a search alone. Raises UserError, naming the input, if an input cannot be used."""
     section = search_section(search, output.parent)
-    text = _environment().get_template("search_page.html").render(scripts=_scripts(), search=section)
+    text = render_template("search_page.html", search=section)
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
 
 
 def render(
     jobs: Sequence[FinishedRun],
-    summary: Path,
-    experiment_file: Path,
+    summary: Path | None,
+    experiment_file: Path | None,
     search: Path | None = None,
-    failed: Sequence[Path] = (),
+    failed: Mapping[Path, str] | None = None,
     page_folder: Path | None = None,
 ) -> str:
     """Return the page as HTML; equal inputs give equal bytes.
 
     Args:
-        summary: CSV file with one row per job, in the order of `jobs`.
+        summary: CSV file with one row per job, in the order of `jobs`; None: it is computed.
+        experiment_file: experiment file, which the page shows; None if it is not at hand.
         search: folder of the experiment's search, if it has one.
-        failed: folders of the jobs that have no results.
+        failed: folders of the jobs that have no results, each with its state, or with an empty text if its files tell it.
         page_folder: folder of the page, from which the logs of trials are linked.
     """
-    time_base, table = time_base_of(jobs), read_summary(summary, jobs)
+    time_base, table = time_base_of(jobs), read_summary(summary, jobs) if summary else summarize(jobs)
     ranking = ranking_metric(table)
     curves = learning_curves.learning_curve_figures(jobs, time_base, ranking.name if ranking else None)
-    unfinished = [attempts.read_failed_job(folder) for folder in failed]
-    template = _environment().get_template("page.html")
-    return template.render(
-        scripts=_scripts(),
+    unfinished = [
+        replace(job, reason=state or job.reason)
+        for folder, state in (failed or {}).items()
+        for job in [attempts.read_failed_job(folder)]
+    ]
+    return render_template(
+        "page.html",
         search=search_section(search, page_folder) if search else None,
         experiment_file=experiment_file,
-        experiment=read_text(experiment_file),
+        experiment=read_text(experiment_file) if experiment_file else "",
         runs=list(group_by_run(jobs)),
         job_count=len(jobs),
         failed_jobs=unfinished,
         failed_note=attempts.failed_jobs_sentence(unfinished, jobs),
-        title=jobs[0].summary.get("experiment") or experiment_file.stem,
+        title=jobs[0].summary.get("experiment") or (experiment_file or jobs[0].folder).stem,
         curves=curves,
         validated=quantities.validations_sentence(jobs),
         banded=any(len(group) > learning_curves.MAX_JOB_LINES for group in group_by_run(jobs).values()),
@@ -135,7 +141,8 @@ def _scripts() -> dict[str, Markup]:
     return {**scripts, "css": Markup(css), "hashes": Markup(hashes)}
 
 
-def _environment() -> Environment:
+def render_template(template: str, **values: Any) -> str:
+    """Return the HTML of a template with the style sheet and the scripts of a page."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         # Names of runs, hosts and classes come from users and may contain HTML.
@@ -148,7 +155,7 @@ def _environment() -> Environment:
     environment.filters |= {
         name: getattr(formatting, name) for name in ("percent", "share", "plural", "listing")
     }
-    return environment
+    return environment.get_template(template).render(scripts=_scripts(), **values)
 
 
 def _tables(jobs: Sequence[FinishedRun], table: pd.DataFrame, time_base: TimeBase) -> dict[str, Any]:
@@ -200,7 +207,7 @@ def _resource_usage(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
     }
 
 
-def _provenance(jobs: Sequence[FinishedRun], experiment_file: Path) -> dict[str, Any]:
+def _provenance(jobs: Sequence[FinishedRun], experiment_file: Path | None) -> dict[str, Any]:
     return {
         "settings": origin.resolved_settings(jobs),
         "models": origin.trained_models(jobs),

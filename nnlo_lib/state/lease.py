@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Event, Thread
@@ -47,6 +47,7 @@ class LeaseOwner(ProcessIdentity):
         scheduler: name of the batch system, if any.
         since: time of the claim, ISO 8601.
         restarts: how often the scheduler had queued the job again; 0 if that is unknown.
+        inode: number of the leased folder, which a copy of the folder does not have; 0 if that is unknown.
     """
 
     owner: str
@@ -54,6 +55,7 @@ class LeaseOwner(ProcessIdentity):
     scheduler: str | None
     since: str
     restarts: int = 0
+    inode: int = 0
 
     @classmethod
     def for_this_process(cls) -> "LeaseOwner":
@@ -276,6 +278,7 @@ class Lease:
 
     def _try_create(self) -> bool:
         part = self._path.with_name(f".{self._path.name}.{self._this_owner.owner}")
+        self._this_owner = replace(self._this_owner, inode=self._path.parent.stat().st_ino)
         try:
             # A link fails if the lease exists, and no other launcher can read it before it is complete.
             self._this_owner.write(part)

@@ -139,9 +139,9 @@ def describe_failures(unfinished: list[str], page: str) -> str:
     return "\n".join([f"nnlo: error: trainings without results: {len(unfinished)}{shown}; {advice}", *lines])
 
 
-def mark_as_partial(plan: Plan) -> None:
-    """Record that summary and page, which were just written, lack trainings. Raises UserError."""
-    with atomic_write(_partial_stamp_path(plan)) as part:
+def mark_as_partial(folder: Path) -> None:
+    """Record that summary and page in the folder of an experiment, which were just written, lack trainings. Raises UserError."""
+    with atomic_write(folder / ExperimentPaths.partial.name) as part:
         # New content, because Snakemake ignores a newer input whose checksum it has recorded.
         part.write_text(str(time.time_ns()))
 
@@ -152,9 +152,5 @@ def partial_stamp(plan: Plan) -> list[str]:
     Snakemake did not write such a summary and has no record of it. As an input, the file makes Snakemake write
     both again, also if a later edit of the experiment leaves only inputs that an earlier summary had.
     """
-    stamp = _partial_stamp_path(plan)
+    stamp = ExperimentPaths(plan.experiment.name).partial
     return [str(stamp)] if stamp.exists() else []
-
-
-def _partial_stamp_path(plan: Plan) -> Path:
-    return ExperimentPaths(plan.experiment.name).workflow_state.folder / "partial.txt"

@@ -196,10 +196,12 @@ class Plan:
         begin_session()
 
     def write_configs(self) -> None:
-        """Write config.json of each run."""
+        """Write config.json of each run, and the folders of all jobs for `nnlo watch`."""
         for name in self.runs:
             with atomic_write(ExperimentPaths(self.experiment.name).run_config(name)) as part:
                 part.write_text(self.resolved_config(name))
+        with atomic_write(ExperimentPaths(self.experiment.name).planned) as part:
+            part.write_text(json.dumps(self.folders, indent=1))
 
     def job(self, run: str, job: str) -> JobSpec:
         """Return the job of a run in the folder `job`, such as `seed-1/fold-2`."""

@@ -31,7 +31,7 @@ def write_partial_results(finished: list[str], unfinished: list[str]) -> str:
     except CalledProcessError:  # The command has printed its error.
         return ""
     finally:
-        mark_as_partial(PLAN)
+        mark_as_partial(Path(RESULTS))
     return page
 
 
