@@ -130,7 +130,9 @@ def list_own_jobs(run: Command = run_command) -> dict[str, ListedJob] | None:
         answer = run("bjobs", "-noheader", "-u", getpass.getuser(), "-o", fields)
     else:
         return None
-    if answer is None or (answer.returncode and "No unfinished job found" not in answer.stdout + answer.stderr):
+    if answer is None or (
+        answer.returncode and "No unfinished job found" not in answer.stdout + answer.stderr
+    ):
         return None
     rows = (line.strip().split("|") for line in answer.stdout.splitlines())
     return {row[0]: _listed(*row[1:]) for row in rows if len(row) == 5}

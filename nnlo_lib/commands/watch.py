@@ -37,7 +37,10 @@ def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--once", action="store_true", help="print the table once")
     form.add_argument("--json", action="store_true", help="print the values once, as JSON")
     form.add_argument(
-        "--html", type=Path, metavar="FILE", help="write a page that loads itself again, until no training is active"
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="write a page that loads itself again, until no training is active",
     )
     parser.add_argument(
         "--every", type=_seconds, default=5.0, metavar="SECONDS",
@@ -71,8 +74,12 @@ run_status = run_watch
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder, the experiment file and the page."""
     parser.add_argument("folder", type=Path, help="results/<experiment>")
-    parser.add_argument("--experiment", type=Path, metavar="FILE", help="experiment file, which the page then shows")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="page to write; default: report.html in the folder")
+    parser.add_argument(
+        "--experiment", type=Path, metavar="FILE", help="experiment file, which the page then shows"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="page to write; default: report.html in the folder"
+    )
 
 
 def run_report(options: argparse.Namespace) -> None:
@@ -86,13 +93,15 @@ def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the profile, the test job and the launcher."""
     parser.add_argument("--profile", choices=["slurm", "lsf"], help="also check this site's batch system")
     parser.add_argument(
-        "--job", action="store_true", help="with --profile slurm, also run a job of two ranks and wait for its end"
+        "--job",
+        action="store_true",
+        help="with --profile slurm, also run a job of two ranks and wait for its end",
     )
     add_launcher_argument(parser)
 
 
 def run_doctor(options: argparse.Namespace) -> int:
     """Print a line for each finding; return 1 if something prevents trainings."""
-    from nnlo_lib.preflight.site_check import print_findings
+    from nnlo_lib.reliability.site_check import print_findings
 
     return print_findings(options.launcher, options.profile, options.job)

@@ -134,7 +134,7 @@ class LiveFiles:
             seen_at = now if beat != before.beat else before.seen_at
         # A heartbeat that was seen needs no clock: the clocks of this host and of the file server may differ.
         silence = max(0.0, self._clock() - beat) if seen_at is None else now - seen_at
-        # A copy may have new times, but nobody renews its lease.
+        # A copy may have new times, but no launcher renews its lease.
         is_of_copy = owner.inode not in (0, inode) and seen_at is None
         found = self._heartbeats[state.folder] = Heartbeat(owner, beat, silence, seen_at, is_of_copy)
         return found
@@ -165,7 +165,7 @@ class LiveFiles:
 
     def gpu_percent(self, state: StatePaths) -> float | None:
         """Return the mean use of the GPUs at the last measurement of each rank; None without measurements."""
-        files = [path for path in state.observed.glob("*/monitor-*.csv")] if state.observed.is_dir() else []
+        files = list(state.observed.glob("*/monitor-*.csv")) if state.observed.is_dir() else []
         used = [use for path in files if (use := self.read(path, _last_gpu_use)) is not None]
         return sum(used) / len(used) if used else None
 
@@ -188,7 +188,9 @@ def training_folders(folder: Path) -> Iterator[Path]:
             for entry in entries
             if not entry.name.startswith(".") and entry.name not in NO_TRAININGS and entry.is_dir()
         ]
-    is_training = FOLDER_NAME.fullmatch(folder.name) and not any(FOLDER_NAME.fullmatch(name) for name in below)
+    is_training = FOLDER_NAME.fullmatch(folder.name) and not any(
+        FOLDER_NAME.fullmatch(name) for name in below
+    )
     if is_training:
         yield folder
     else:

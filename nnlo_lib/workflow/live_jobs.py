@@ -135,14 +135,22 @@ class LiveJobs:
 
     def _folders(self) -> list[Path]:
         found = set(training_folders(self.folder))
-        planned, trials = ExperimentPaths("").planned.relative_to(RESULTS_FOLDER), f"search/{SearchPaths.trials.name}"
+        planned, trials = (
+            ExperimentPaths("").planned.relative_to(RESULTS_FOLDER),
+            f"search/{SearchPaths.trials.name}",
+        )
         for pattern in ("", "*/"):
             for file in self.folder.glob(f"{pattern}{planned}"):
                 found |= {file.parents[1] / job for job in self._files.read_json(file) or ()}
             for file in self.folder.glob(f"{pattern}{trials}/*.json"):
                 decisions = (self._files.read_json(file) or {}).get("decisions", ())
                 found |= {file.with_suffix("") / f"fold-{each['fold']}" for each in decisions}
-        return sorted(found, key=lambda folder: [(int(part or 0), text) for part, text in re.findall(r"(\d*)(\D*)", str(folder))])
+        return sorted(
+            found,
+            key=lambda folder: [
+                (int(part or 0), text) for part, text in re.findall(r"(\d*)(\D*)", str(folder))
+            ],
+        )
 
     def _job(self, folder: Path, submitted: str | None, drivers: dict[Path, bool]) -> LiveJob:
         paths, search, files = RunPaths(folder), SearchPaths.around(folder), self._files
@@ -160,8 +168,10 @@ class LiveJobs:
         config = files.read_json(run / SearchPaths.config.name) or {}
         settings = config if search else config.get("run", {})
         epochs, ended = self._trial_end(folder) if search else (None, _published_end(paths))
-        state, note = ended if ended and not (lease and lease.is_alive) else (
-            self._judge(paths.state, lease, attempts, (number, listed), drivers[driver.folder])
+        state, note = (
+            ended
+            if ended and not (lease and lease.is_alive)
+            else (self._judge(paths.state, lease, attempts, (number, listed), drivers[driver.folder]))
         )
         history = files.history(paths.state, settings)
         epochs = epochs or settings.get("train", {}).get("epochs")
@@ -251,7 +261,9 @@ class LiveJobs:
     def _trial_end(self, folder: Path) -> tuple[int | None, tuple[State, str] | None]:
         """Return the epochs to which the fold of a trial is to be trained, and its end, None if it has not ended."""
         trial = self._files.read_json(folder.parent.with_suffix(".json")) or {}
-        decided = [each["epochs"] for each in trial.get("decisions", ()) if f"fold-{each['fold']}" == folder.name]
+        decided = [
+            each["epochs"] for each in trial.get("decisions", ()) if f"fold-{each['fold']}" == folder.name
+        ]
         epochs = max(decided, default=None)
         result = self._files.read_json(folder / f"epochs-{epochs}.json") or {}
         if not result:

@@ -16,7 +16,7 @@ from pathlib import Path
 from nnlo_lib.config.paths import SEARCH_FOLDER, ExperimentPaths, RunPaths, SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.text_format import MISSING, duration_text, number, table_lines
+from nnlo_lib.core.text_format import duration_text, number, table_lines
 from nnlo_lib.workflow.live_jobs import ACTIVE_STATES, BAD_STATES, LiveJob, LiveJobs
 
 HEADINGS = (
@@ -162,7 +162,9 @@ def report_folder(folder: Path, experiment_file: Path | None = None, output: Pat
     folder = next(each for each in first.parents if each.name == jobs[0].experiment)
     page, search = output or folder / ExperimentPaths.page.name, SearchPaths(folder / SEARCH_FOLDER)
     trained = {Path(job.folder): job.state for job in jobs if SearchPaths.around(Path(job.folder)) is None}
-    done = [each for each, state in trained.items() if state == "finished" and RunPaths(each).evaluation.exists()]
+    done = [
+        each for each, state in trained.items() if state == "finished" and RunPaths(each).evaluation.exists()
+    ]
     others = {each: state for each, state in trained.items() if each not in done}
     searched = search.folder if search.results() else None
     if done:
@@ -220,7 +222,9 @@ class Screen:
         first = max(0, min(self.selected - room // 2, len(self.shown) - room))
         table = Table(box=None, pad_edge=False, expand=True, header_style="bold")
         for heading in HEADINGS:
-            table.add_column(heading, no_wrap=True, overflow="ellipsis", ratio=1 if heading == "note" else None)
+            table.add_column(
+                heading, no_wrap=True, overflow="ellipsis", ratio=1 if heading == "note" else None
+            )
         for place, job in enumerate(self.shown[first : first + room], first):
             row = [Text(cell) for cell in cells(job)]
             row[1].stylize(COLORS.get(job.state, ""))
