@@ -145,6 +145,13 @@ class ObserveConfig(ConfigModel):
         "mini-batch of a worker has the weight 1 - decay; mean over workers. null: no column.",
     )
 
+    notify: str | None = Field(
+        None,
+        examples=['mail -s "$NNLO_MESSAGE" me@example.org < /dev/null'],
+        description="Shell command that is run at the end of the experiment, and when a training fails or is preempted, with "
+        "NNLO_EVENT, NNLO_MESSAGE and NNLO_FOLDER in its environment; its failure changes nothing. null: no command.",
+    )
+
     @property
     def missing_package(self) -> str | None:
         """Error message with the remedy if a required package is not installed, else None."""

@@ -11,6 +11,7 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.gpu_slots import warn_if_gpus_are_few
 from nnlo_lib.executors.local import LocalExecutor
 from nnlo_lib.executors.progress import ProgressLogger
+from nnlo_lib.launch.attempt import notify
 from nnlo_lib.launch.fork_server import can_fork, start_fork_server
 from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.preflight.preflight import check_experiment
@@ -103,6 +104,8 @@ def run_search(
             logger.info(f"{folder}: stopped; run the same command again to resume")
         elif not status:
             report_outcome(folder)
+        event = {0: "finished", EXIT_PREEMPTED: "preempted"}.get(status, "failed")
+        notify(experiment.observe.notify, event, f"search {experiment.name}: {event}", folder)
         return status
     finally:
         lease.release()

@@ -1,15 +1,21 @@
 """One attempt at a task, from start to end: lease, retry policy, ranks, record in state/attempts.jsonl, requeue."""
 
 import logging
+import os
+import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Event
 
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import Fate, JobReport
+from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.errors import RESUMABLE_REASONS, USER_REASONS, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import timestamp
@@ -25,7 +31,7 @@ from nnlo_lib.launch.stop_request import (
     requeue_job,
 )
 from nnlo_lib.state.attempt_outcome import UNKNOWN_END, Action, AttemptOutcome, EndReport, decide
-from nnlo_lib.state.attempts import Attempt, AttemptLog
+from nnlo_lib.state.attempts import SESSION_VARIABLE, Attempt, AttemptLog
 from nnlo_lib.state.lease import Lease, LeaseHeldError
 from nnlo_lib.state.out_of_memory import job_exit_reason
 from nnlo_lib.state.training_records import log_error
@@ -35,6 +41,7 @@ from nnlo_lib.train.task import Task
 logger = get_logger(__name__)
 
 TRAINING_KEY_DIGITS = 12  # of a SHA-256; enough to tell the trainings of a folder apart
+NOTIFY_TIMEOUT_S = 10.0  # within the grace time of a preemption
 LaunchFunction = Callable[[Task, str, TimeLimit, SignalSource, Event], AttemptOutcome]
 
 
@@ -89,6 +96,12 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
         if outcome.error:
             level = logging.INFO if outcome.reason in RESUMABLE_REASONS else logging.ERROR
             logger.log(level, outcome.error)
+        # Snakemake reports the end of the whole experiment, and a search its own.
+        is_reported = outcome.reason == "finished" and SESSION_VARIABLE in os.environ
+        if not is_reported and SearchPaths.around(task.folder) is None:
+            where = f"{task.experiment}/{task.folder.relative_to(task.folder.parents[1 if task.fold is None else 2])}"
+            cause = f": {outcome.error_summary}" if outcome.error_summary else ""
+            notify(task.run.observe.notify, outcome.reason, f"{where}: {outcome.reason}{cause}", task.folder)
         if job and outcome.may_requeue and options.on_preemption == "requeue":
             requeue_job(options.requeue, job, signals)
         return outcome
@@ -109,6 +122,37 @@ def complete_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
 
         evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
     return outcome
+
+
+def notify(command: str | None, event: str, message: str, folder: Path) -> None:
+    """Run the user's command `observe.notify`, if there is one; warn if it fails or takes too long.
+
+    Args:
+        event: how the training or the experiment ended, for NNLO_EVENT.
+        message: sentence for NNLO_MESSAGE.
+        folder: folder of the results, for NNLO_FOLDER.
+    """
+    if not command:
+        return
+    variables = {"NNLO_EVENT": event, "NNLO_MESSAGE": message, "NNLO_FOLDER": str(folder.absolute())}
+    problem = ""
+    try:
+        process = subprocess.Popen(
+            command, shell=True, env=os.environ | variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            if status := process.wait(NOTIFY_TIMEOUT_S):
+                problem = f"status {status}"
+        except subprocess.TimeoutExpired:
+            problem = f"no end within {NOTIFY_TIMEOUT_S:g} s; it was killed"
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    except OSError as error:
+        problem = str(error)
+    if problem:
+        logger.warning(f"observe.notify: `{command}`: {problem}; the training is not affected")
 
 
 def finished_note(task: Task) -> str:

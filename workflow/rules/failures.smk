@@ -37,6 +37,13 @@ def write_partial_results(finished: list[str], unfinished: list[str]) -> str:
 
 onerror:
     finished, unfinished = divide_jobs(PLAN)
+    counts = f"{len(unfinished)} of {len(finished + unfinished)}"
+    notify(
+        EXPERIMENT.observe.notify,
+        "failed",
+        f"{EXPERIMENT.name}: ended with {counts} trainings without results",
+        Path(RESULTS),
+    )
     # Without the page among the targets, jobs that were not asked for are no failures.
     if unfinished and any(job.rule.name == "report" for job in workflow.dag.jobs):
         print(
