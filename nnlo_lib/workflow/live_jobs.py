@@ -163,6 +163,8 @@ class LiveJobs:
             beat = files.heartbeat(driver)
             drivers[driver.folder] = beat is not None and beat.is_alive
         numbers = (submitted, lease and lease.owner.job, attempts[-1].job if attempts else None)
+        if lease and lease.is_of_copy:
+            numbers = (submitted, None, None)
         number = next((each for each in numbers if each and each in (self._jobs or ())), None)
         listed = self._jobs[number] if self._jobs and number else None
         config = files.read_json(run / SearchPaths.config.name) or {}
@@ -228,7 +230,7 @@ class LiveJobs:
                 return self._silent(lease, own)
         if listed and listed.fate is Fate.PENDING:
             start = f"; expected start {listed.start}" if listed.start else ""
-            again = bool(last and last.job == number) or lease is not None
+            again = number in (last and last.job, lease and lease.owner.job)
             return "requeued" if again else "pending", f"job {number}: {listed.reason or 'no reason'}{start}"
         if listed:
             return "starting", f"job {number}"

@@ -43,7 +43,9 @@ def cells(job: LiveJob) -> tuple[str, ...]:
 
 
 def _duration(seconds: float | None) -> str:
-    return "" if seconds is None else duration_text(round(seconds))
+    if seconds is None:
+        return ""
+    return f"{round(seconds)} s" if seconds < 600 else duration_text(seconds)
 
 
 def _percent(value: float | None) -> str:
