@@ -139,10 +139,8 @@ def list_own_jobs(run: Command = run_command) -> dict[str, ListedJob] | None:
 
 
 def _listed(state: str, reason: str, start: str, left: str) -> ListedJob:
-    fate, known = fate_of_state(state), lambda text: "" if text in ("N/A", "None", "-", "") else text
+    reason, start = ("" if text in ("N/A", "None", "-") else text for text in (reason.rstrip(";"), start))
+    is_pending = (fate := fate_of_state(state)) is Fate.PENDING
     lsf = re.match(r"(\d+):(\d+) [A-Z]", left)  # hours:minutes and a letter
     minutes = int(lsf[1]) * 60.0 + int(lsf[2]) if lsf else parse_slurm_minutes(left)
-    is_pending = fate is Fate.PENDING
-    return ListedJob(
-        fate, known(reason.rstrip(";")), known(start) if is_pending else "", None if is_pending else minutes
-    )
+    return ListedJob(fate, reason, start if is_pending else "", None if is_pending else minutes)

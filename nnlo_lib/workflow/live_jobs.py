@@ -32,7 +32,7 @@ State = Literal[
     "failed", "canceled", "not started", "finished",
 ]  # fmt: skip
 BAD_STATES = ("hung", "killed", "failed", "canceled")
-ACTIVE_STATES = ("running", "starting", "pending", "requeued", "preempted", "hung")
+ACTIVE_STATES = ("running", "starting", "pending", "requeued", "hung")
 QUEUE_INTERVAL_S = 60.0  # a query a minute does not burden the batch system
 STEP_ALARM_S = 300.0  # without a step, although the launcher sends its heartbeat
 STOPPED: dict[str, State] = {"preempted": "preempted", "time limit": "time limit", "canceled": "canceled"}
@@ -45,6 +45,7 @@ class LiveJob:
 
     Attributes:
         job: seed and fold, or trial and fold.
+        is_driven: whether Snakemake or the search runs, which starts trainings again.
         note: reason of the state: of the batch system, of the end, or of a danger.
         heartbeat_s: seconds since the last heartbeat of the launcher; None without a lease.
         epoch: trained epochs, with the part of the running one; None if no epoch has ended.
@@ -60,6 +61,7 @@ class LiveJob:
     job: str
     state: State
     note: str
+    is_driven: bool
     heartbeat_s: float | None
     restarts: int
     left_s: float | None
@@ -180,7 +182,7 @@ class LiveJobs:
         return LiveJob(
             str(folder), run.parent.name, "search" if search else run.name,
             f"trial {int(folder.parent.name)} {folder.name}" if search else "/".join(folder.parts[-depth:]),
-            state, note, lease.silence_s if lease else None,
+            state, note, drivers[driver.folder], lease.silence_s if lease else None,
             sum(not each.is_finished for each in attempts_of_result(attempts)),
             listed.minutes_left * 60 if listed and listed.minutes_left is not None else None,
             epochs=epochs, metric=history.metric, values=tuple(history.values),

@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nnlo_lib.config.paths import SEARCH_FOLDER, ExperimentPaths, RunPaths, SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import duration_text, number, table_lines
 from nnlo_lib.workflow.live_jobs import ACTIVE_STATES, BAD_STATES, LiveJob, LiveJobs
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 HEADINGS = (
     "training", "state", "beat", "epoch", "left", "limit", "metric", "samples/s", "wait", "restarts", "GPU", "note",
@@ -135,7 +139,7 @@ def keep_page(
     """Write the page again every few seconds, until no training is active."""
     while True:
         jobs = watch.look()
-        is_active = any(job.state in ACTIVE_STATES for job in jobs)
+        is_active = any(job.is_driven or job.state in ACTIVE_STATES for job in jobs)
         write_live_page(output, watch.folder, jobs, every if is_active else None)
         if not is_active:
             return
@@ -213,7 +217,7 @@ class Screen:
         self.selected = max(0, min(self.selected, len(self.shown) - 1))
         return key != "q"
 
-    def render(self, height: int) -> "Group":  # type: ignore[name-defined]  # noqa: F821
+    def render(self, height: int) -> "Group":
         """Return what rich prints on a terminal with so many lines."""
         from rich.console import Group
         from rich.table import Table
