@@ -1,8 +1,12 @@
 """Batch jobs, with scripts in place of the commands of Slurm and LSF: time left, why a job ends, requeues."""
 
+import shutil
+
 import pytest
 
 from nnlo_lib.batch import BatchJob
+from nnlo_lib.batch.batch_job import ListedJob, list_own_jobs
+from nnlo_lib.batch.job_states import Fate
 from nnlo_lib.batch.scheduler_query import StopDecision
 
 pytestmark = pytest.mark.processes
@@ -208,3 +212,35 @@ def test_the_batch_system_is_found_by_its_commands(answers, tmp_path, monkeypatc
     assert BatchJob.of_this_site("7") == LSF_JOB
     (tmp_path / "bjobs").unlink()
     assert BatchJob.of_this_site("7") is None
+
+
+def test_the_list_of_own_jobs(answers):
+    answers(
+        "squeue", "12|PENDING|Resources|2026-11-26T06:25:29|10:00", "13|PENDING|Priority|N/A|10:00",
+        "8|RUNNING|None|2026-11-26T06:15:36|9:24", "9|COMPLETING|None|2026-11-26T06:15:36|UNLIMITED",
+    )  # fmt: skip
+    found = list_own_jobs()
+    assert found == {
+        "12": ListedJob(Fate.PENDING, "Resources", "2026-11-26T06:25:29", None),
+        "13": ListedJob(Fate.PENDING, "Priority", "", None),
+        "8": ListedJob(Fate.RUNNING, "", "", 9.4),
+        "9": ListedJob(Fate.RUNNING, "", "", None),
+    }
+    answers("squeue", status=1)
+    assert list_own_jobs() is None
+    answers("squeue")
+    assert list_own_jobs() == {}
+
+
+def test_the_list_of_own_jobs_of_lsf(answers, tmp_path, monkeypatch):
+    (tmp_path / "scontrol").unlink()
+    monkeypatch.setenv(
+        "PATH", f"{tmp_path}:/bin" if not shutil.which("scontrol", path="/bin") else str(tmp_path)
+    )
+    answers("bjobs", script="printf '7|PEND|Job slot limit reached;|-|-\\n8|RUN|-|-|1:30 L\\n'")
+    assert list_own_jobs() == {
+        "7": ListedJob(Fate.PENDING, "Job slot limit reached", "", None),
+        "8": ListedJob(Fate.RUNNING, "", "", 90.0),
+    }
+    answers("bjobs", script="echo 'No unfinished job found' >&2; exit 255")
+    assert list_own_jobs() == {}

@@ -1,5 +1,6 @@
 """`nnlo watch`, `status` and `report`: states of trainings made here, with leases and jobs planted in their files."""
 
+import io
 import json
 import os
 import shutil
@@ -164,7 +165,9 @@ def test_trials_of_a_search(project):
     trials.mkdir(parents=True)
     decisions = [{"decision": n, "fold": 0, "epochs": e, "pending": []} for n, e in enumerate((1, 3))]
     for number in (0, 1, 2):
-        (trials / f"{number:04d}.json").write_text(json.dumps({"trial": number, "point": {}, "decisions": decisions}))
+        (trials / f"{number:04d}.json").write_text(
+            json.dumps({"trial": number, "point": {}, "decisions": decisions})
+        )
     shutil.copytree(job_folder(project), trials / "0000/fold-0")
     (trials / "0001/fold-0").mkdir(parents=True)
     (trials / "0001/fold-0/epochs-3.json").write_text('{"status": "failed", "error": "no memory"}')
@@ -218,7 +221,11 @@ def test_the_page_loads_itself_again_only_while_a_training_is_active(project):
 
     keep_page(LiveJobs(project / "results"), page, 30, end_training)
     ((seconds, running),) = seen
-    assert (seconds, 'http-equiv="refresh" content="30"' in running, "1 running" in running) == (30, True, True)
+    assert (seconds, 'http-equiv="refresh" content="30"' in running, "1 running" in running) == (
+        30,
+        True,
+        True,
+    )
     assert "1 preempted" in check(page).text
     assert 'http-equiv="refresh"' not in page.read_text()
 
@@ -238,7 +245,7 @@ def test_the_report_of_an_experiment_without_and_with_results(project):
 def test_keys_of_the_screen(project):
     screen = Screen(LiveJobs(project / "results"))
     screen.refresh()
-    console = Console(width=160, record=True, file=open(os.devnull, "w"))
+    console = Console(width=160, record=True, file=io.StringIO())
     assert all(map(screen.press, ("j", "l", "r", "")))
     assert screen.message.startswith("wrote ")
     console.print(screen.render(30))
@@ -252,7 +259,14 @@ def test_keys_of_the_screen(project):
 
 @pytest.mark.parametrize(
     ("values", "blocks"),
-    [((), ""), ((1.0,), "▁"), ((0.0, 1.0), "▁█"), ((2, 2, 2), "▁▁▁"), ((float("nan"), 0, 7), "▁█"), (range(8), "▁▂▃▄▅▆▇█")],
+    [
+        ((), ""),
+        ((1.0,), "▁"),
+        ((0.0, 1.0), "▁█"),
+        ((2, 2, 2), "▁▁▁"),
+        ((float("nan"), 0, 7), "▁█"),
+        (range(8), "▁▂▃▄▅▆▇█"),
+    ],
 )
 def test_sparkline(values, blocks):
     assert sparkline(values) == blocks

@@ -1,0 +1,156 @@
+"""`nnlo doctor`: findings on a machine and on Slurm, with the output of Slurm 22.05 as its commands print it."""
+
+import errno
+import os
+import sys
+from subprocess import CompletedProcess
+
+import pytest
+from helpers.nnlo_command import nnlo, refused
+
+from nnlo_lib.reliability import site_check
+from nnlo_lib.reliability.site_check import check_folder, check_mpi, check_packages, check_slurm, run_test_job
+
+CONFIG = """Configuration data as of 2026-11-26T05:26:36
+AccountingStorageType   = accounting_storage/slurmdbd
+ClusterName             = nnlo
+JobRequeue              = 1
+PreemptType             = preempt/partition_prio
+SLURM_VERSION           = 22.05.8
+"""
+PARTITION = "PartitionName={name} Default={default} GraceTime={grace} MaxTime={limit} PreemptMode=REQUEUE PriorityTier={tier} State=UP"
+LOW = PARTITION.format(name="low", default="YES", grace=60, limit="UNLIMITED", tier=1)
+HIGH = PARTITION.format(name="high", default="NO", grace=0, limit="UNLIMITED", tier=2)
+ANSWERS = {
+    "scontrol show": CONFIG,
+    "scontrol --oneliner": f"{LOW}\n{HIGH}\n",
+    "srun --mpi=list": "MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin versions available: pmix_v4\n",
+    "sinfo --noheader": "low*|gpu:2\nhigh|(null)\n",
+}
+
+
+def findings(changes=None, environment=None):
+    answers = ANSWERS | (changes or {})
+
+    def run(*words):
+        text = answers[" ".join(words[:2])]
+        return (
+            text
+            if text is None or isinstance(text, CompletedProcess)
+            else CompletedProcess(words, 0, text, "")
+        )
+
+    return list(check_slurm(run, environment or {}))
+
+
+def said(found, status):
+    return [each.message for each in found if each.status == status]
+
+
+def test_a_good_slurm():
+    found = findings()
+    assert said(found, "FAILED") == []
+    assert said(found, "ok")[:2] == ["Slurm 22.05.8, cluster nnlo", "accounting: accounting_storage/slurmdbd"]
+    assert "partition low: at most UNLIMITED, preemption REQUEUE, grace time 60 s" in said(found, "ok")
+    assert "partition high: at most UNLIMITED, preemption OFF" in said(
+        found, "ok"
+    )  # no partition has a higher tier
+    assert "GPUs of partitions: low*: gpu:2" in said(found, "ok")
+
+
+@pytest.mark.parametrize(
+    ("changes", "environment", "status", "message"),
+    [
+        ({"scontrol show": None}, {}, "FAILED", "log in to a host of the cluster"),
+        ({"scontrol show": CONFIG.replace("slurmdbd", "none")}, {}, "note", "accounting: none"),
+        ({"scontrol show": CONFIG.replace("Requeue              = 1", "Requeue = 0")}, {}, "note", "nnlo-slurm-requeue: true"),
+        ({"srun --mpi=list": "\tnone\n\tpmix\n"}, {}, "FAILED", '"srun --mpi=pmix --kill-on-bad-exit=1"'),
+        ({"scontrol --oneliner": LOW.replace("YES", "NO")}, {}, "FAILED", "resources.partition: low"),
+        ({}, {"SBATCH_PARTITION": "gpus"}, "FAILED", "gpus does not exist; one of: low, high"),
+        ({"scontrol --oneliner": f"{LOW}\n{HIGH}".replace("=60", "=0")}, {}, "note", "set checkpoint.every"),
+        ({"scontrol --oneliner": LOW.replace("UNLIMITED", "00:30:00")}, {}, "note", "set resources.runtime to 30 or less"),
+        ({"scontrol --oneliner": LOW.replace("State=UP", "State=DOWN")}, {}, "note", "partition low: DOWN"),
+        ({"sinfo --noheader": "low*|(null)\n"}, {}, "note", "Slurm refuses jobs with parallel.gpus_per_rank"),
+    ],
+)  # fmt: skip
+def test_a_slurm_that_lacks_something(changes, environment, status, message):
+    assert any(message in each for each in said(findings(changes, environment), status))
+
+
+def test_the_file_system_of_the_working_directory(tmp_path, monkeypatch):
+    (good,) = check_folder(tmp_path, is_shared=False)
+    assert good.status == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+    def no_links(*_):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(site_check, "try_lock", lambda *_: True)
+    monkeypatch.setattr(site_check.time, "time", lambda: 0.0)
+    monkeypatch.setattr(site_check, "file_system_type", lambda _: "ext4")
+    found = list(check_folder(tmp_path, is_shared=True))
+    assert [each.split(": ", 1)[1][:13] for each in said(found, "FAILED")] == [
+        "no hard links",
+        "two processes",
+    ]
+    assert "ahead of this host" in said(found, "note")[0]
+    assert "compute nodes do not see" in said(found, "note")[1]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (found,) = check_folder(tmp_path / "missing", is_shared=False)
+    assert (found.status, "work in another folder" in found.message) == ("FAILED", True)
+
+
+def test_a_package_that_is_missing(monkeypatch):
+    class Distribution:
+        requires = ("torch>=1", "no-such-package>=2", "torch>=999", "other>=1; extra == 'x'")
+
+    monkeypatch.setattr(site_check, "distribution", lambda _: Distribution)
+    found = list(check_packages())
+    assert [each.split(",")[0] for each in said(found, "FAILED")] == [
+        "package no-such-package: missing", f"package torch: {site_check.version('torch')}",
+    ]  # fmt: skip
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("print('ranks 2 on n1 | MPICH 5', 'ranks 2 on n2 | MPICH 5', sep=chr(10))", "starts 2 ranks on n1, n2 (MPICH 5)"),
+        ("print('ranks 1 on n1 | A'); print('ranks 1 on n1 | A')", "is of another MPI"),
+        ("import sys; print('noise'); sys.exit('Fatal error in PMPI_Init')", "status 1: Fatal error in PMPI_Init"),
+    ],
+)  # fmt: skip
+def test_a_launcher(tmp_path, program, message):
+    launcher = tmp_path / "launcher"
+    launcher.write_text(f"#!{sys.executable}\n{program}\n")
+    launcher.chmod(0o755)
+    assert message in check_mpi(str(launcher)).message
+    assert "cannot be started" in check_mpi(str(tmp_path / "none")).message
+
+
+def test_a_job_that_is_refused_or_waits_too_long(tmp_path):
+    def refuse(*_):
+        return CompletedProcess((), 1, "", "sbatch: error: Invalid account\n")
+
+    assert "sbatch refused it: sbatch: error: Invalid account" in run_test_job(tmp_path, refuse).message
+    canceled = []
+
+    def pend(program, *words):
+        canceled.extend(words if program == "scancel" else ())
+        return CompletedProcess(
+            (), 0, {"sbatch": "5\n", "squeue": "5|PENDING|Priority\n"}.get(program, ""), ""
+        )
+
+    waiting = run_test_job(tmp_path, pend, lambda _: None)
+    assert (waiting.status, canceled) == ("note", ["5"])
+    assert "PENDING (Priority)" in waiting.message
+
+
+def test_the_command_fails_if_something_prevents_trainings(tmp_path, monkeypatch):
+    monkeypatch.setattr(site_check, "check_site", lambda *_: iter([site_check.failed("MPI: none")]))
+    done = nnlo("doctor", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "  FAILED  MPI: none\n1 of these prevent trainings\n")
+    assert "add --profile slurm" in refused(nnlo("doctor", "--job", folder=tmp_path))
