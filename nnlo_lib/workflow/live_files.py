@@ -57,7 +57,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Heartbeat:
+class LeaseView:
     """The lease of a launcher.
 
     Attributes:
@@ -79,7 +79,7 @@ class Heartbeat:
         return not (self.is_of_copy or self.owner.is_dead or self.silence_s > OWNER_TIMEOUT_S)
 
 
-class Pace(NamedTuple):
+class StepPace(NamedTuple):
     """Last step, seconds per step, and seconds since the last step; None if unknown."""
 
     step: int
@@ -101,7 +101,7 @@ class LiveFiles:
         self._clock, self._monotonic = clock, monotonic
         self._contents: dict[Path, tuple[tuple[int, ...], Any]] = {}
         self._histories: dict[Path, History] = {}
-        self._heartbeats: dict[Path, Heartbeat] = {}
+        self._heartbeats: dict[Path, LeaseView] = {}
 
     def read(self, path: Path, parse: Callable[[Path], T]) -> T | None:
         """Return a parsed file; None if it is missing or damaged."""
@@ -119,7 +119,7 @@ class LiveFiles:
         """Return a JSON file; None if it is missing or damaged."""
         return self.read(path, lambda path: load_json(path.read_bytes()))
 
-    def heartbeat(self, state: StatePaths) -> Heartbeat | None:
+    def heartbeat(self, state: StatePaths) -> LeaseView | None:
         """Return the lease in `state/`; None if there is none."""
         try:
             # The timeout is not used: the lease is read once and not polled.
@@ -136,7 +136,7 @@ class LiveFiles:
         silence = max(0.0, self._clock() - beat) if seen_at is None else now - seen_at
         # A copy may have new times, but no launcher renews its lease.
         is_of_copy = owner.inode not in (0, inode) and seen_at is None
-        found = self._heartbeats[state.folder] = Heartbeat(owner, beat, silence, seen_at, is_of_copy)
+        found = self._heartbeats[state.folder] = LeaseView(owner, beat, silence, seen_at, is_of_copy)
         return found
 
     def history(self, state: StatePaths, settings: Mapping[str, Any]) -> History:
@@ -169,15 +169,15 @@ class LiveFiles:
         used = [use for path in files if (use := self.read(path, _last_gpu_use)) is not None]
         return sum(used) / len(used) if used else None
 
-    def pace(self, state: StatePaths, since: str) -> Pace:
+    def pace(self, state: StatePaths, since: str) -> StepPace:
         """Return the pace of the attempt that has run since an ISO time."""
         begun, reached = read_step_marker(state.folder)
         with suppress(OSError):
             stepped = state.step.stat().st_mtime
             elapsed = stepped - datetime.fromisoformat(since).timestamp()
             each = elapsed / (reached - begun) if reached > begun and elapsed > 0 else None
-            return Pace(reached, each, max(0.0, self._clock() - stepped))
-        return Pace(reached)
+            return StepPace(reached, each, max(0.0, self._clock() - stepped))
+        return StepPace(reached)
 
 
 def training_folders(folder: Path) -> Iterator[Path]:

@@ -15,6 +15,7 @@ from nnlo_lib.batch.batch_job import ListedJob, list_own_jobs
 from nnlo_lib.batch.job_states import Fate
 from nnlo_lib.config.paths import (
     RESULTS_FOLDER,
+    SEARCH_FOLDER,
     SUBMITTED_JOBS_FOLDER,
     ExperimentPaths,
     RunPaths,
@@ -25,7 +26,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import duration_text
 from nnlo_lib.state.attempts import Attempt, attempts_of_result, read_attempts
 from nnlo_lib.state.lease import HEARTBEAT_INTERVAL_S
-from nnlo_lib.workflow.live_files import Heartbeat, LiveFiles, training_folders
+from nnlo_lib.workflow.live_files import LeaseView, LiveFiles, training_folders
 
 State = Literal[
     "running", "starting", "pending", "requeued", "preempted", "time limit", "hung", "killed", "copied folder",
@@ -139,7 +140,7 @@ class LiveJobs:
         found = set(training_folders(self.folder))
         planned, trials = (
             ExperimentPaths("").planned.relative_to(RESULTS_FOLDER),
-            f"search/{SearchPaths.trials.name}",
+            f"{SEARCH_FOLDER}/{SearchPaths.trials.name}",
         )
         for pattern in ("", "*/"):
             for file in self.folder.glob(f"{pattern}{planned}"):
@@ -195,22 +196,23 @@ class LiveJobs:
         )  # fmt: skip
 
     def _running(
-        self, state: StatePaths, lease: Heartbeat, last: dict[str, Any], epochs: int | None
+        self, state: StatePaths, lease: LeaseView, last: dict[str, Any], epochs: int | None
     ) -> dict[str, Any]:
         """Return progress, expected end, waiting and GPU use of a training that runs; `last` is its last row."""
         pace = self._files.pace(state, lease.owner.since)
         found = {"wait": self._files.waiting(state), "gpu_percent": self._files.gpu_percent(state)}
         if not last.get("epoch"):
             return found
-        length = last["step"] / last["epoch"]
-        epoch = max(last["epoch"], pace.step / length)
+        steps, trained = last["step"], last["epoch"]
+        length = steps / trained
+        epoch = max(trained, pace.step / length)
         eta = pace.seconds and epochs and max(0.0, (epochs - epoch) * length * pace.seconds)
         return found | {"epoch": epoch, "eta_s": eta}
 
     def _judge(
         self,
         state: StatePaths,
-        lease: Heartbeat | None,
+        lease: LeaseView | None,
         attempts: Sequence[Attempt],
         job: tuple[str | None, ListedJob | None],
         is_driven: bool,
@@ -246,7 +248,7 @@ class LiveJobs:
             return "finished", ""
         return "failed", f"{last.reason}: {note}" if note else last.reason
 
-    def _silent(self, lease: Heartbeat, listed: ListedJob | None) -> tuple[State, str]:
+    def _silent(self, lease: LeaseView, listed: ListedJob | None) -> tuple[State, str]:
         """Return the state of a training whose launcher has sent no heartbeat for long, or has ended."""
         owner = lease.owner
         if owner.is_dead:
@@ -258,7 +260,7 @@ class LiveJobs:
             return "killed", f"{silence}; job {owner.job} is not in the list of {owner.scheduler}"
         return "hung", f"{silence}; {owner}"
 
-    def _danger(self, state: StatePaths, lease: Heartbeat) -> str:
+    def _danger(self, state: StatePaths, lease: LeaseView) -> str:
         silence = self._files.pace(state, lease.owner.since).silence_s or 0.0
         return f"no step for {duration_text(round(silence))}" if silence > STEP_ALARM_S else ""
 

@@ -194,7 +194,7 @@ def test_the_values_of_a_page_equal_their_record(kind, fake, report, monkeypatch
         write_search_page(fake.root / "report.html", search(fake.root).folder)
     else:
         kind(fake)
-        failed = [path for path in fake.root.glob("*/*") if path.is_dir() and path not in fake.folders]
+        failed = {path: "" for path in fake.root.glob("*/*") if path.is_dir() and path not in fake.folders}
         report(fake, failed=failed)
     for name in ["scripts", *([] if kind is classification else ALIKE)]:
         seen.pop(name, None)
