@@ -36,10 +36,12 @@ JOB_MINUTES = 2
 MAX_SKEW_S = 2.0  # of the clocks of this host and of the file server
 MIN_FREE_BYTES = 1_000_000_000
 LOCAL_FILE_SYSTEMS = ("btrfs", "ext3", "ext4", "overlay", "ramfs", "tmpfs", "xfs", "zfs")
-# Two ranks of one MPI add their ones to 2; a launcher of another MPI starts two programs of one rank each.
+# Rank 0 of one MPI knows both hosts; a launcher of another MPI starts two programs of one rank each. One write, because
+# the pieces of a print could be mixed with those of the other rank.
 RANK_PROGRAM = (
-    "from mpi4py import MPI; w = MPI.COMM_WORLD; n = w.allreduce(1); "
-    "print('ranks', n, 'on', MPI.Get_processor_name(), '|', *MPI.Get_library_version().splitlines()[0].split(), flush=True)"
+    "import os; from mpi4py import MPI; hosts = MPI.COMM_WORLD.gather(MPI.Get_processor_name()); "
+    "version = ' '.join(MPI.Get_library_version().splitlines()[0].split()); "
+    "hosts and os.write(1, f'{len(hosts)} ranks on {\", \".join(sorted(set(hosts)))} | {version}\\n'.encode())"
 )
 # Starts the ranks in the environment of a training's ranks.
 START_PROGRAM = (
@@ -113,13 +115,11 @@ def check_mpi(launcher: str) -> Finding:
 
 def _judge_ranks(where: str, output: str, errors: str, status: int, advice: str) -> Finding:
     """Return the finding of two ranks that ran RANK_PROGRAM."""
-    ranks = re.findall(r"ranks (\d+) on (\S+) \| (.+)", output)
-    if status == 0 and [count for count, _, _ in ranks] == ["2", "2"]:
-        return ok(
-            f"{where} starts 2 ranks on {', '.join(sorted({host for _, host, _ in ranks}))} ({ranks[0][2].strip()})"
-        )
-    if ranks and {count for count, _, _ in ranks} == {"1"}:
-        return failed(f"{where} is of another MPI: each of {len(ranks)} ranks is alone; {advice}")
+    found = re.findall(r"(\d+) ranks on (.+) \| (.+)", output)
+    if status == 0 and [count for count, _, _ in found] == ["2"]:
+        return ok(f"{where} starts 2 ranks on {found[0][1]} ({found[0][2]})")
+    if len(found) > 1:
+        return failed(f"{where} is of another MPI: each of {len(found)} ranks is alone; {advice}")
     lines = (errors + output).strip().splitlines() or ["no output"]
     cause = next((line for line in lines if "error" in line.lower()), lines[-1])
     return failed(f"{where} did not start 2 ranks (status {status}: {cause.strip()}); {advice}")

@@ -118,8 +118,8 @@ def test_a_package_that_is_missing(monkeypatch):
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("print('ranks 2 on n1 | MPICH 5', 'ranks 2 on n2 | MPICH 5', sep=chr(10))", "starts 2 ranks on n1, n2 (MPICH 5)"),
-        ("print('ranks 1 on n1 | A'); print('ranks 1 on n1 | A')", "is of another MPI"),
+        ("print('2 ranks on n1, n2 | MPICH 5')", "starts 2 ranks on n1, n2 (MPICH 5)"),
+        ("print('1 ranks on n1 | A'); print('1 ranks on n1 | A')", "is of another MPI"),
         ("import sys; print('noise'); sys.exit('Fatal error in PMPI_Init')", "status 1: Fatal error in PMPI_Init"),
     ],
 )  # fmt: skip
