@@ -20,6 +20,7 @@ from nnlo_lib.core.errors import EXIT_STOPPED, StopRequestedError, UserError
 from nnlo_lib.core.installation import PROFILES, SNAKEFILE
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import duration_text, metrics_text, number, table_lines
+from nnlo_lib.launch.attempt import notify
 from nnlo_lib.launch.fork_server import can_fork, start_fork_server
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.report.page import write_page
@@ -209,10 +210,12 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
             Path(file),
             paths.summary,
             list(map(Path, finished)),
-            failed=list(map(Path, unfinished)),
+            failed=dict.fromkeys(map(Path, unfinished), ""),
         )
+    event = "failed" if unfinished else "finished"
+    notify(experiment.observe.notify, event, f"{experiment.name}: {event}", paths.folder)
     if unfinished:
-        mark_as_partial(plan)
+        mark_as_partial(paths.folder)
         print(describe_failures(unfinished, str(paths.page) if finished else ""), file=sys.stderr)
         return 1
     print("\n".join(_comparison_lines(finished)))
