@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from nnlo_lib.commands.arguments import add_launcher_argument
-from nnlo_lib.config.paths import RESULTS_FOLDER
 
 WATCH_HELP = "show the trainings below a folder while they run: state, progress, time left"
 WATCH_EXAMPLE = "nnlo watch results/mine"
@@ -25,8 +24,8 @@ def _seconds(text: str) -> float:
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "folder", nargs="?", type=Path, default=RESULTS_FOLDER,
-        help="results/<experiment>, or a folder above or below; default: %(default)s",
+        "folder", nargs="?", type=Path,
+        help="results/<experiment>, or a folder above or below; default: results",
     )  # fmt: skip
 
 
@@ -50,10 +49,11 @@ def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_watch(options: argparse.Namespace) -> None:
     """Print the trainings once, keep a page, or show a screen until the key q."""
+    from nnlo_lib.config.paths import RESULTS_FOLDER
     from nnlo_lib.workflow.live_jobs import LiveJobs
     from nnlo_lib.workflow.live_view import as_json, as_text, keep_page, run_screen
 
-    watch = LiveJobs(options.folder)
+    watch = LiveJobs(options.folder or RESULTS_FOLDER)
     if options.json or options.once:
         print((as_json if options.json else as_text)(watch.settled_look()))
     elif options.html:
