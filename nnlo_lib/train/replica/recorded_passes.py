@@ -6,6 +6,7 @@ comes, and repeats the same kernels on the same memory: Replica's vectors never 
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -39,12 +40,14 @@ class Recording:
 class RecordedGradients(LocalGradients):
     """Computes the gradient of one rank's batch by a recording."""
 
-    _recordings: dict[int, Recording]
+    @cached_property
+    def _recordings(self) -> dict[int, Recording]:
+        """The recordings by size of a batch."""
+        return {}
 
     def __call__(self, batch: Batch, seed: int, where: str, step: int) -> DeferredSums | None:
         if not batch.count:
             return super().__call__(batch, seed, where, step)
-        self._recordings = getattr(self, "_recordings", {})
         if batch.count not in self._recordings:
             self._recordings[batch.count] = self._recorded(batch, step)
         recording = self._recordings[batch.count]
@@ -53,8 +56,9 @@ class RecordedGradients(LocalGradients):
         self._comm.advance_clock(batch.count)
         with self._replica.backward_observed():
             recording.replay((*self._tensors.cropped(batch.inputs), batch.labels))
-        samples = SampleTensors(recording.stored, recording.labels, batch.ids)
-        self._checked(recording.loss, samples, where, step)
+        # Not the memory of the recording: the next batch is in it when the loss is known.
+        inputs, labels = tuple(map(torch.from_numpy, batch.inputs)), torch.from_numpy(batch.labels)
+        self._checked(recording.loss, SampleTensors(inputs, labels, batch.ids), where, step)
         return lambda: recording.sums
 
     def _recorded(self, batch: Batch, step: int) -> Recording:
