@@ -3,7 +3,8 @@
 The model is simplecnn on MNIST, with batch 64 per rank, one thread per rank and SGD with momentum. The time of the whole
 training counts, without start-up, loading and validation. The peers run with PyTorch's defaults and tuned (peers.py).
 The configurations run in turns, and the results are medians over the repetitions. A configuration of one process is
-compared with one process of PyTorch, each other configuration with two ranks of DDP.
+compared with one process of PyTorch, each other configuration with two ranks of DDP. Two independent trainings at once are
+the limit of the machine for two ranks.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nnlo_lib.data.catalog import find_dataset
@@ -60,6 +62,13 @@ def ours(manifest: Path, run: dict[str, object]) -> Figures:
         "samples_per_second": summary["samples_per_second"],
         "val_accuracy": summary["final"]["val_accuracy"],
     }
+
+
+def twice(measure: Callable[[], Figures]) -> Figures:
+    """Return the sums of two measurements at once, which exchange nothing: the limit of two ranks on this machine."""
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: measure(), range(2)))
+    return both[0] | {"samples_per_second": sum(each["samples_per_second"] for each in both)}
 
 
 def _run(options: argparse.Namespace, ranks: int, algorithm: str) -> dict[str, object]:
@@ -119,6 +128,10 @@ def _measure(manifest: Path, options: argparse.Namespace) -> dict[str, list[Figu
         f"{DDP}, defaults": lambda: peer(manifest, options.epochs, 2, *steps),
         f"{DDP}, tuned": lambda: peer(manifest, options.epochs, 2, *steps, "--tuned"),
         "nnlo allreduce, 2 ranks": lambda: ours(manifest, _run(options, 2, "allreduce")),
+        "PyTorch, 2 independent processes, tuned": lambda: twice(
+            lambda: peer(manifest, options.epochs, 1, *steps, "--tuned")
+        ),
+        "nnlo, 2 independent trainings": lambda: twice(lambda: ours(manifest, _run(options, 1, "allreduce"))),
         "nnlo downpour, 1 server + 2 workers": lambda: ours(manifest, _run(options, 3, "downpour")),
     }
     chosen = {name: run for name, run in configurations.items() if not options.only or name in options.only}
