@@ -53,8 +53,8 @@ def test_the_wheel_alone_runs_an_experiment_in_an_empty_folder(wheel, tmp_path):
     assert done.returncode == 0, done.stderr
     results = tmp_path / "results/quickstart"
     assert "<html" in (results / "report.html").read_text()
-    [evaluation] = [line for line in done.stderr.splitlines() if "evaluate alone seed-0" in line]
-    assert "accuracy 0." in evaluation
+    *_, training = [line for line in done.stderr.splitlines() if "train alone seed-0" in line]
+    assert "accuracy 0." in training
     assert "test accuracy" in done.stdout
     assert done.stdout.endswith("results/quickstart/report.html\n")
     assert str(REPOSITORY) not in done.stderr + "".join(
