@@ -1,4 +1,4 @@
-"""Check and measure trainings on a GPU in at most 8 minutes: `python benchmarks/gpu.py [--output FOLDER] [--quick]`.
+"""Check and measure trainings on a GPU: `python benchmarks/gpu.py [--output FOLDER] [--quick]`.
 
 It runs tests/train/test_gpu_training.py (each way of computing, each algorithm, NCCL, resumes to the same bits), then
 measures images/s beside plain PyTorch on synthetic images: with PyTorch's defaults; tuned (peers.py): images on the GPU

@@ -171,11 +171,11 @@ class LiveFiles:
 
     def pace(self, state: StatePaths, since: str) -> StepPace:
         """Return the pace of the attempt that has run since an ISO time."""
-        begun, reached = read_step_marker(state.folder)
+        first, reached = read_step_marker(state.folder)
         with suppress(OSError):
             stepped = state.step.stat().st_mtime
             elapsed = stepped - datetime.fromisoformat(since).timestamp()
-            each = elapsed / (reached - begun) if reached > begun and elapsed > 0 else None
+            each = elapsed / (reached - first) if reached > first and elapsed > 0 else None
             return StepPace(reached, each, max(0.0, self._clock() - stepped))
         return StepPace(reached)
 

@@ -113,24 +113,12 @@ def write_live_page(output: Path, folder: Path, jobs: Sequence[LiveJob], every: 
     from nnlo_lib.report.page import render_template
 
     text = render_template(
-        "live_page.html", headings=HEADINGS, rows=[(cells(job), _points(job.values)) for job in jobs],
+        "live_page.html", headings=HEADINGS, rows=[cells(job) for job in jobs],
         counts=count_states(jobs), title=", ".join(_by_experiment(jobs)) or str(folder), every=every and max(1, round(every)),
         time=time.strftime("%Y-%m-%d %H:%M:%S"),
     )  # fmt: skip
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
-
-
-def _points(values: Sequence[float]) -> str:
-    known = _resampled(values, 100)
-    low, high = (min(known), max(known)) if known else (0.0, 0.0)
-    if len(known) < 2:
-        return ""
-    height = (high - low) or 1.0
-    return " ".join(
-        f"{100 * place / (len(known) - 1):.1f},{22 - 20 * (value - low) / height:.1f}"
-        for place, value in enumerate(known)
-    )
 
 
 def keep_page(

@@ -171,7 +171,7 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
         check_experiment(experiment)  # again, because shapes and numbers of samples may have been unknown
     if can_fork(experiment):
         sys.executable = str(start_fork_server() / "python")
-    begun = time.monotonic()
+    started = time.monotonic()
     _, unfinished = divide_jobs(plan)
     left = [job for job in plan.jobs if str(paths.job(job).folder) in unfinished]
     for done, job in enumerate(left, 1):
@@ -191,7 +191,7 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
             if error
             else metrics_text(load_json(paths.job(job).evaluation.read_text()))
         )
-        wait = (time.monotonic() - begun) / done * (len(left) - done)
+        wait = (time.monotonic() - started) / done * (len(left) - done)
         parts = [
             job.path,
             result,
