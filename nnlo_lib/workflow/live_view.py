@@ -65,18 +65,13 @@ def _bar(job: LiveJob) -> str:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Return at most SPARK_WIDTH blocks that show a curve; values that are not finite are left out."""
-    known = _resampled(values, SPARK_WIDTH)
+    """Return at most SPARK_WIDTH blocks that show a curve, the first and the last value among them; only finite values count."""
+    finite = [value for value in values if abs(value) < float("inf")]
+    step = max(1.0, (len(finite) - 1) / (SPARK_WIDTH - 1))
+    known = [finite[round(place * step)] for place in range(SPARK_WIDTH) if round(place * step) < len(finite)]
     low, high = (min(known), max(known)) if known else (0.0, 0.0)
     top = len(SPARKS) - 1
     return "".join(SPARKS[round(top * (value - low) / (high - low)) if high > low else 0] for value in known)
-
-
-def _resampled(values: Sequence[float], count: int) -> list[float]:
-    """Return at most `count` of the finite values, the first and the last among them."""
-    known = [value for value in values if abs(value) < float("inf")]
-    step = max(1.0, (len(known) - 1) / (count - 1))
-    return [known[round(place * step)] for place in range(count) if round(place * step) < len(known)]
 
 
 def count_states(jobs: Sequence[LiveJob]) -> str:
