@@ -22,6 +22,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from nnlo_lib.config import Experiment
@@ -93,6 +94,12 @@ def start_fork_server(modules: Sequence[str] = IMPORTED, scripts: Path = SCRIPTS
         )  # fmt: skip
     _started.append(server)
     return folder
+
+
+@cache
+def fork_server_of_jobs() -> Path:
+    """Start the fork server of the workflow's jobs, once per process; return the folder of its `python`."""
+    return start_fork_server()
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from nnlo_lib.problems.base import build_problem, refuse_regularization
 from nnlo_lib.train.replica.model_build import (
     activation_in_loss,
     build_random_model,
+    is_small,
     load_initial_weights,
     model_output_size,
 )
@@ -39,8 +40,6 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 
 logger = get_logger(__name__)
 SAMPLES = 3  # odd, so that a wrong reshape rarely fits; more than 1 for batch normalization
-# Parameters up to which a pass on the CPU is faster than torch's first pass on `meta`.
-SMALL_MODEL = 5_000_000
 
 
 def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
@@ -124,7 +123,7 @@ class ModelTrial:
         try:
             with torch.device("meta"), warnings.catch_warnings(action="ignore"):
                 module = self._build()
-                if sum(each.numel() for each in module.parameters()) <= SMALL_MODEL:
+                if is_small(module):
                     return False
                 load_initial_weights(self.run, module, self.tensors.shape)
             self._train(MetaModel(module))

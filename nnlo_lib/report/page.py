@@ -202,6 +202,7 @@ def _costs(jobs: Sequence[FinishedRun], clock: TimeBase) -> dict[str, Any]:
 def _resource_usage(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
     tables = resources.monitor_tables(jobs)
     return {
+        "asked": resources.request_table(jobs),
         "used": resources.usage_table(tables),
         "usage": resources.usage_figures(tables, list(group_by_run(jobs))),
     }

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from inspect import unwrap
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 from nnlo_lib.models.layer_table_text import layer_table_text
 from nnlo_lib.models.zoo.gan import callable_on_samples
 from nnlo_lib.problems.base import Problem
+from nnlo_lib.train.replica.model_build import is_small
 
 LayerRow = dict[str, Any]
 # Attributes of layers that the table shows, their values' types, shorter names, and defaults that it omits.
@@ -26,6 +28,8 @@ SETTINGS = ("kernel_size", "stride", "padding", "dilation", "groups", "p", "hidd
 VALUES = (int, float, str, tuple)
 WORDS = {"kernel_size": "kernel", "p": "rate"}
 PLAIN = {"dilation": "1", "groups": "1"}
+# Parts of the names of CPU kernels that do the matrix products of a whole layer; `meta` has these products one by one.
+FUSED_KERNELS = ("rnn", "lstm", "gru", "attention", "transformer")
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def model_flops(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[int | None
     with _modes_restored(module), torch.enable_grad():
         module.eval()
         for device in _devices(module):
-            with suppress(Exception), _flop_counter() as counter:
+            with suppress(Exception), _FlopCounter() as counter:
                 outputs, weights = _forward(module, inputs, device)
                 forward: int = counter.get_total_flops()
                 sums = [output.sum() for output in _tensors(outputs) if output.requires_grad]
@@ -121,7 +125,7 @@ def training_flops(
     step = _Step(module, problem)
     for device in _devices(module):
         batch = tuple(tensor.to(device) for tensor in inputs), targets.to(device)
-        counter = _flop_counter()
+        counter = _FlopCounter()
         # Sorted by layer, as by default, torch refuses losses that contain a gradient, such as a gradient penalty.
         counter.mod_tracker = _WholeModel()  # type: ignore[assignment]
         random_streams = torch.random.fork_rng()
@@ -171,7 +175,7 @@ class _Rows:
 
     def _start(self) -> None:
         self._rows: dict[str, LayerRow] = {}
-        self.counter = _flop_counter()
+        self.counter = _FlopCounter()
         self._counted: set[int] = set()
         # For each running layer: the flop count at its start, and the flops of its inner layers.
         self._open: list[list[int]] = []
@@ -257,8 +261,9 @@ def _short(value: Any) -> str:
 
 
 def _devices(module: nn.Module) -> list[torch.device]:
-    """Return the devices to try: meta, which computes nothing but lacks values to read, then the model's own."""
-    return [torch.device("meta"), next(module.parameters()).device]
+    """Return the devices to try: meta, which computes nothing but lacks values to read, and the model's own."""
+    own, meta = next(module.parameters()).device, torch.device("meta")
+    return [own, meta] if own.type == "cpu" and is_small(module) else [meta, own]
 
 
 @contextmanager
@@ -277,7 +282,8 @@ def _forward(
 ) -> tuple[object, list[Tensor]]:
     """Call the model on a device without changing its tensors; return its output and copies of its trained weights."""
     weights, buffers = _copies(module, device)
-    output = functional_call(module, weights | buffers, tuple(tensor.to(device) for tensor in inputs))
+    with torch.random.fork_rng(devices=[]):
+        output = functional_call(module, weights | buffers, tuple(tensor.to(device) for tensor in inputs))
     return output, [weight for weight in weights.values() if weight.requires_grad]
 
 
@@ -290,10 +296,24 @@ def _copies(module: nn.Module, device: torch.device) -> tuple[dict[str, Tensor],
     return weights, {name: buffer.to(device, copy=True) for name, buffer in module.named_buffers()}
 
 
-def _flop_counter() -> FlopCounterMode:
-    # Corrected: torch's formula multiplies the operations of the weights' gradients by the number of groups.
-    corrected = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
-    return FlopCounterMode(display=False, custom_mapping=corrected)
+class _FlopCounter(FlopCounterMode):
+    """torch's counter without torch.compile's wrapper, which costs 1 s of imports, and with a corrected formula."""
+
+    def __init__(self) -> None:
+        # torch's formula multiplies the operations of the weights' gradients by the number of groups.
+        corrected = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
+        super().__init__(display=False, custom_mapping=corrected)
+
+    def __enter__(self) -> Self:
+        super().__enter__()  # type: ignore[no-untyped-call]
+        kind: Any = type(self.mode)
+        kind.__torch_dispatch__ = unwrap(kind.__torch_dispatch__)
+        return self
+
+    def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
+        if func_packet not in self.flop_registry and any(name in str(func_packet) for name in FUSED_KERNELS):
+            raise NotImplementedError(f"the operations of {func_packet} are unknown")
+        return super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
 
 
 def _convolution_backward_flops(

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import socket
 from collections import Counter
@@ -23,12 +24,14 @@ from torch import nn
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256, with_checksum
 from nnlo_lib.core.installation import code_version
+from nnlo_lib.core.process import process_age
 from nnlo_lib.data.store.manifest import manifest_fingerprint
 from nnlo_lib.data.training_moments import moments_of
 from nnlo_lib.problems.gan import GanProblem
 from nnlo_lib.state.attempts import SESSION_VARIABLE
 from nnlo_lib.state.chrome_trace import write_chrome_trace
 from nnlo_lib.state.published_results import publish_code
+from nnlo_lib.state.resource_use import total_use
 from nnlo_lib.topology.topology import build_topology
 from nnlo_lib.train.evaluation.evaluate import draw_gan_samples
 from nnlo_lib.train.evaluation.recorder import Recorder
@@ -66,6 +69,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
             "traffic": context.phase_timer.traffic(),
             "hardware": rank_hardware(context.device),
             "load": os.getloadavg(),
+            "used": _use(context.device),
             "counts": {kind: list(counts.items()) for kind, counts in trainer.algorithm.histograms().items()},
         }
     )
@@ -167,6 +171,7 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
         **_origin(trainer, reports),
         **_progress(trainer),
         **_costs(reports),
+        "used": total_use([report["hardware"] | report["used"] for report in reports]),
         "spectral_gap": build_topology(run.topology, run.workers, seed).spectral_gap if uses_graph else None,
         "restarts": trainer.position.restarts,
         "paused_within_epoch": trainer.position.paused_within,
@@ -303,6 +308,17 @@ def _histograms(counts: list[dict[str, list[tuple[int, int]]]]) -> dict[str, dic
         for kind, histogram in rank.items():
             totals.setdefault(kind, Counter()).update(Counter(dict(histogram)))
     return {kind: dict(sorted(total.items())) for kind, total in totals.items()}
+
+
+def _use(device: str) -> dict[str, float]:
+    """Return peak memory, processor seconds and age of this process, and the peak of its memory on the GPU."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "memory_bytes": 1024 * used.ru_maxrss,
+        "cpu_seconds": used.ru_utime + used.ru_stime,
+        "seconds": process_age(),
+        "gpu_memory_bytes": torch.cuda.max_memory_reserved(device) if device.startswith("cuda") else 0,
+    }
 
 
 def rank_hardware(device: str) -> dict[str, Any]:

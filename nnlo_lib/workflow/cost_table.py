@@ -11,6 +11,7 @@ from nnlo_lib.core.text_format import duration_text, size_text, table_lines
 from nnlo_lib.data.describe import list_data_folders
 from nnlo_lib.search.cost_estimate import Pace, search_lines
 from nnlo_lib.state.finished_run import FinishedRun, finished_runs
+from nnlo_lib.state.resource_use import ResourceUse
 from nnlo_lib.workflow.plan import Plan
 
 HEADINGS = ("run", "jobs", "ranks", "cores", "GPUs", "at most", "core hours", "measured")
@@ -27,6 +28,7 @@ def cost_table(experiment: Experiment) -> str:
     if plan.jobs:
         rows = [_row(plan, name) for name in plan.runs]
         lines += ["", *table_lines([HEADINGS, *rows])]
+        lines += _use_lines(plan)
     if experiment.search:
         lines += ["", *search_lines(experiment, experiment.search, _slowest_pace(experiment))]
     lines += [
@@ -46,6 +48,14 @@ def _row(plan: Plan, name: str) -> tuple[str, ...]:
         name, str(jobs), str(run.parallel.ranks), str(resources.cores), str(resources.gpus), f"{hours:.4g} h",
         f"{hours * resources.cores:.4g}", measured,
     )  # fmt: skip
+
+
+def _use_lines(plan: Plan) -> Iterator[str]:
+    """Yield a line for each run with finished trainings: what they used of what the run asks for."""
+    for name, run in plan.runs.items():
+        finished = list(finished_runs(ExperimentPaths(plan.experiment.name).run_folder(name)))
+        if finished and (use := ResourceUse.of(finished, run)):
+            yield f"{name}: {use.sentence}"
 
 
 def _slowest_pace(experiment: Experiment) -> Pace | None:

@@ -22,17 +22,9 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import duration_text, metrics_text, number, table_lines
 from nnlo_lib.launch.attempt import notify
 from nnlo_lib.launch.fork_server import can_fork, start_fork_server
-from nnlo_lib.preflight.preflight import check_experiment
-from nnlo_lib.report.page import write_page
-from nnlo_lib.report.quantities import time_base_of
-from nnlo_lib.report.sections.comparison import comparison_columns
-from nnlo_lib.report.sections.headline import headline
-from nnlo_lib.report.statistics.comparison_text import compare_all, write_comparisons
-from nnlo_lib.report.tables import load_jobs, summarize, write_summary
 from nnlo_lib.train.task import prepare_store
 from nnlo_lib.workflow.outcome import describe_failures, divide_jobs, mark_as_partial, mark_outdated_results
 from nnlo_lib.workflow.plan import Plan
-from nnlo_lib.workflow.single_run import train_and_evaluate
 
 logger = get_logger(__name__)
 SNAKEFILES = (Path("Snakefile"), Path("workflow/Snakefile"))  # where Snakemake looks for one
@@ -48,9 +40,13 @@ OWN_OPTIONS = [
 ]
 LINE_LENGTH = 100  # of sentences on the terminal
 # With -P, no file of the working directory replaces a module; Snakemake prints a traceback of Ctrl-C before its first job.
+# The fork server imports while Snakemake starts.
 SNAKEMAKE = f"""\
 import sys
 try:
+    if {{can_fork}}:
+        from nnlo_lib.launch.fork_server import fork_server_of_jobs
+        fork_server_of_jobs()
     from snakemake.cli import main
     main()
 except KeyboardInterrupt:
@@ -113,8 +109,9 @@ def run_experiment(experiment: Experiment, file: str, profile: str, options: Seq
                 f"{folder.resolve()}: cannot be written; change its permissions, or run nnlo in another folder"
             )
     # The options come first, because the values of Snakemake's own may be a list, to which a target would be added.
+    program = SNAKEMAKE.format(can_fork=profile == "local" and can_fork(experiment))
     command = [
-        sys.executable, "-P", "-c", SNAKEMAKE, *options, "--snakefile", str(_snakefile()), "--profile", _profile(profile),
+        sys.executable, "-P", "-c", program, *options, "--snakefile", str(_snakefile()), "--profile", _profile(profile),
         "--configfile", file, "--logger", "nnlo",
     ]  # fmt: skip
     # The output of the jobs is in their logs.
@@ -161,6 +158,13 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
         UserError: if another command runs the experiment, its data cannot be prepared, or a training would replace a longer one.
         StopRequestedError: after a stop signal or at a time limit, when the ranks have saved.
     """
+    # Here, because Snakemake's start would wait for them.
+    from nnlo_lib.preflight.preflight import check_experiment
+    from nnlo_lib.report.page import write_page
+    from nnlo_lib.report.statistics.comparison_text import compare_all, write_comparisons
+    from nnlo_lib.report.tables import load_jobs, summarize, write_summary
+    from nnlo_lib.workflow.single_run import train_and_evaluate
+
     plan, paths = Plan.of(experiment), ExperimentPaths(experiment.name)
     plan.lease_experiment()
     mark_outdated_results(plan)
@@ -290,6 +294,12 @@ def _profile(name: str) -> str:
 
 def _comparison_lines(folders: Sequence[str]) -> Iterator[str]:
     """Yield the page's table of the runs and its first paragraph, from the folders of the finished jobs."""
+    from nnlo_lib.report.quantities import time_base_of
+    from nnlo_lib.report.sections.comparison import comparison_columns
+    from nnlo_lib.report.sections.headline import headline
+    from nnlo_lib.report.statistics.comparison_text import compare_all
+    from nnlo_lib.report.tables import load_jobs, summarize
+
     jobs = load_jobs(map(Path, folders))
     table, clock = summarize(jobs), time_base_of(jobs)
     comparisons = compare_all(table, jobs)

@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors import SafetensorError
+from safetensors.torch import save_file
 
 from nnlo_lib.checkpoint import commit
 from nnlo_lib.checkpoint import rank_file as parts
@@ -317,9 +317,30 @@ def test_a_launcher_without_the_lease_names_no_checkpoint(tmp_path, capsys):
     assert names(tmp_path) == []
 
 
-def test_errors_of_safetensors_have_the_number_of_the_operating_system(tmp_path, monkeypatch):
-    text = "Error while serializing: I/O error: No space left on device (os error 28)"
-    monkeypatch.setattr(parts, "save_file", raising(SafetensorError(text)))
+def test_a_rank_file_is_what_safetensors_writes(tmp_path):
+    draws = torch.Generator().manual_seed(0)
+    tensors = {
+        str(dtype): (100 * torch.rand(3, 5, generator=draws)).to(dtype) for dtype in parts.TYPE_NAMES
+    } | {
+        "several chunks": torch.rand(parts.CHUNK_BYTES, generator=draws),
+        "none": torch.empty(0, 4),
+        "one ü": torch.tensor(7),
+        "transposed": torch.rand(4, 6, generator=draws).t(),
+    }
+    progress = {"text": 'a "quoted" ü', "number": 0.1}
+    receipt = parts.write_rank_file(tmp_path, 0, RankState(tensors, progress))
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(contiguous, tmp_path / "theirs", {"progress": json.dumps(progress)})
+    ours, theirs = (tmp_path / parts.rank_file_name(0)).read_bytes(), (tmp_path / "theirs").read_bytes()
+    assert ours == theirs
+    assert receipt == parts.WriteReceipt(parts.hashlib.sha256(theirs).hexdigest(), len(theirs))
+    read = parts.read_rank_file(tmp_path, 0)
+    assert read.progress == progress
+    assert all(torch.equal(read.tensors[name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_rank_file_for_which_the_disk_is_too_small_is_an_error_with_its_number(tmp_path):
+    (tmp_path / parts.rank_file_name(0)).symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device") as error:
         parts.write_rank_file(tmp_path, 0, saved(0, 1))
     assert error.value.errno == errno.ENOSPC

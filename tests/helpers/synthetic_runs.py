@@ -79,6 +79,12 @@ class Fake:
             "seconds": _seconds(seconds, "worker"),
             "seconds_by_rank": [_seconds(seconds, role) for role in roles],
             "bytes_sent": {"gradient": 8_000_000, "parameters": 6_000_000, "control": 5000, "metrics": 800},
+            "used": {
+                "memory_bytes": 700_000_000,
+                "cpu_seconds": 30.0,
+                "seconds": 20.0,
+                "gpu_memory_bytes": 0,
+            },
             "restarts": restarts,
             "final": last,
             "started": f"2026-01-02T03:04:{seed:02d}+00:00",

@@ -192,6 +192,13 @@ def test_layers_and_their_costs_are_shown(fake, report):
     assert "together computed 6 GFLOP/s in allreduce" in page
 
 
+def test_what_was_asked_and_used_is_shown(fake, report):
+    fake.job(), fake.job("downpour", config={"resources": {"mem_mb": 90_000}, "parallel": {"ranks": 2}})
+    text = report(fake).read_text()
+    for cell in ("4,000 MB", "90,000 MB", "700 MB", "mem_mb: 1200"):
+        assert cell in text
+
+
 def test_what_a_monitor_measured_is_shown(fake, report):
     folder = fake.job("allreduce")
     fake.job("downpour")

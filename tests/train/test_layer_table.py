@@ -1,5 +1,8 @@
 """Layer table and FLOP counts compared with published counts, hand computation and the model itself."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from helpers.nnlo_command import nnlo, refused
@@ -245,3 +248,16 @@ def test_looking_changes_nothing(look):
     assert all(parameter.grad is None and not parameter.is_meta for parameter in module.parameters())
     assert [layer.training for layer in module] == [True, True, False, True]
     assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in module.modules())
+
+
+@pytest.mark.processes
+def test_a_summary_imports_nothing_that_costs_a_start_of_ranks_a_second():
+    code = """
+import sys, torch
+from nnlo_lib.models.factory import build_model
+from nnlo_lib.train.model_summary import summarize_model
+module = build_model("resnet20", {}, (3, 32, 32), 10, 0)
+assert summarize_model(module, [torch.zeros(1, 3, 32, 32)]).flops[1]
+print({"torch._dynamo", "sympy", "scipy", "pandas"} & set(sys.modules))
+"""
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

@@ -27,6 +27,8 @@ from nnlo_lib.train.replica.preprocess import Preprocessor
 
 # Each combination of a mini-batch shape and a mode is compiled separately; torch's default limit is 8.
 MAX_COMPILED_SHAPES = 64
+# Parameters up to which a pass on the CPU is faster than torch's first pass on `meta`.
+SMALL_MODEL = 5_000_000
 # The activation that each loss applies to scores.
 LOSS_ACTIVATIONS = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid"}
 
@@ -51,6 +53,11 @@ def build_random_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Mo
     return build_model(
         model.name, model.args, shape, classes, seed, activation, model.trust, model.custom_objects
     )
+
+
+def is_small(module: nn.Module) -> bool:
+    """Return True if a pass on the CPU is faster than torch's first pass on `meta`, which imports for a second."""
+    return sum(each.numel() for each in module.parameters()) <= SMALL_MODEL
 
 
 def load_initial_weights(run: Run, module: nn.Module, shape: Shape) -> nn.Module:
