@@ -229,8 +229,11 @@ def predicted(outputs: Tensor, threshold: float = 0.0) -> Tensor:
 
     A single output is class 1 if above the threshold.
     """
-    highest = (outputs[:, 0] > threshold).long() if outputs.shape[1] == 1 else outputs.argmax(1)
-    return torch.where(_has_nan(outputs), NO_CLASS, highest)
+    # The highest of outputs with a NaN is NaN.
+    values, highest = outputs.max(1)
+    if outputs.shape[1] == 1:
+        highest = (values > threshold).long()
+    return torch.where(values.isnan(), NO_CLASS, highest)
 
 
 def class_probabilities(outputs: Tensor, loss: str, probabilities: bool) -> Tensor | None:

@@ -12,6 +12,7 @@ COMMAND = 'echo "$NNLO_EVENT|$NNLO_MESSAGE|$NNLO_FOLDER" >> {file}'
 
 def test_a_training_reports_a_stop_and_its_end(tmp_path, monkeypatch):
     file = tmp_path / "events.txt"
+    monkeypatch.delenv("NNLO_SESSION", raising=False)  # of a workflow's test in this process
     run = training_here(
         tmp_path, model={"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}, train={"epochs": 2, "batch_size": 50},
         observe={"notify": COMMAND.format(file=file)},

@@ -56,6 +56,11 @@ class Split:
         if len(indices) and not 0 <= indices.min() <= indices.max() < len(self):
             raise IndexError(f"samples {indices.min()}..{indices.max()} are not all in 0..{len(self) - 1}")
         inputs = self._empty(len(indices))
+        if len(self._inputs[0]) == 1:
+            for into, (array,) in zip(inputs, self._inputs, strict=True):
+                # No index needs clipping; other modes write through a copy of `into`.
+                np.take(array, indices, axis=0, out=into, mode="clip")
+            return inputs, self.labels[indices]
         places = self._ends.searchsorted(indices, side="right")
         rows = (indices - self._starts[places]).tolist()
         shards = places.tolist()
