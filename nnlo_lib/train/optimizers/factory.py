@@ -104,7 +104,8 @@ def _uncompiled(kind: type[torch.optim.Optimizer]) -> type[Any]:
     """Return `kind` without torch.compile's wrappers, which cost 1 s of imports, and without hooks; the steps are the same."""
     # Unwrapping removes torch's decorator that disables gradients, so no_grad is applied again.
     step: Any = torch.no_grad()(unwrap(kind.step))
-    step.hooked = True  # torch wraps other steps for hooks and its profiler, which costs as much as a small step
+    # torch wraps other steps for hooks and its profiler, which costs as much as a small step.
+    step.hooked = True
     return type(kind.__name__, (kind,), {"add_param_group": unwrap(kind.add_param_group), "step": step})
 
 
