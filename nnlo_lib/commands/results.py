@@ -105,7 +105,7 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "input",
         type=Path,
-        help="samples: CSV or Parquet for a model of tables, else NPZ, NPY or HDF5 without labels",
+        help="samples: CSV, Parquet, Arrow or ROOT for a model of tables, else NPZ, NPY or HDF5 without labels",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE",

@@ -210,7 +210,11 @@ class DataConfig(ConfigModel):
     @model_validator(mode="after")
     def _known_or_described(self) -> Self:
         for key, path in (("dataset", self.dataset), ("source", self.source)):
-            if self.reader is None and path and path.endswith((".csv", ".tsv", ".parquet")):
+            if (
+                self.reader is None
+                and path
+                and path.endswith((".csv", ".tsv", ".parquet", ".arrow", ".root"))
+            ):
                 raise_config_error(
                     f"{path} is a table; write `data: {{dataset: {Path(path).stem}, source: {path}, "
                     "reader: {name: table, label: COLUMN}}`",

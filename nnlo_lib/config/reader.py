@@ -176,12 +176,12 @@ class ArraysReaderConfig(BaseReaderConfig):
 
 
 class TableReaderConfig(BaseReaderConfig):
-    """Tables, CSV or Parquet, with one row per sample; numbers are inputs, and texts are categories."""
+    """Tables (CSV, Parquet, Arrow, ROOT, folders of `datasets`) with one row per sample; numbers are inputs, and texts are categories."""
 
     name: Literal["table"] = "table"
     train: Files | None = Field(
         None,
-        description="Training files in `source`: a file, a pattern such as train_*.csv, or a list; null: `source` is the file.",
+        description="Training files in `source`: a file, a pattern such as train_*.csv, a folder of `datasets`, or a list; null: `source` is it.",
     )
     test: Files = Field((), description="Test files, in the same form; empty: see `test_fraction`.")
     validation: Files = Field(
@@ -235,6 +235,9 @@ class TableReaderConfig(BaseReaderConfig):
         description="Separator of the cells; null: comma, semicolon, tab or |, as the first line has.",
     )
     decimal: Literal[".", ","] = Field(".", description="Decimal mark of the numbers.")
+    tree: str | None = Field(
+        None, min_length=1, description="TTree or RNTuple of ROOT files, such as events; null: the only one."
+    )
 
 
 class SyntheticReaderConfig(BaseReaderConfig):

@@ -149,7 +149,7 @@ def _check_source(data: DataConfig) -> None:
         # A file of the catalog may have any name.
         if not is_archive(path.name) and not official:
             raise UserError(
-                f"{path} is neither a folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)}); for a CSV or Parquet file, set "
+                f"{path} is neither a folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)}); for a table (CSV, Parquet, Arrow, ROOT), set "
                 "data.reader: {name: table, label: COLUMN}"
             )
     elif known and official:

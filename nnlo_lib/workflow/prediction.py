@@ -15,7 +15,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.array_source import read_inputs
 from nnlo_lib.data.readers.base import Array, Inputs
 from nnlo_lib.data.readers.table import encode_rows
-from nnlo_lib.data.readers.table_file import PARQUET_SUFFIXES, TEXT_SUFFIXES
+from nnlo_lib.data.readers.table_file import PARQUET_SUFFIXES, TABLE_SUFFIXES
 from nnlo_lib.data.readers.user_reader import is_nnlo_module, reader_options_of_module
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.problems.losses import class_probabilities, decision_threshold, predicted
@@ -35,7 +35,7 @@ def predict_file(target: Path, source: Path, output: Path, trust: bool) -> str:
 
     Args:
         target: folder of a run, or of an experiment, whose best run predicts.
-        source: CSV or Parquet file if the training read a table, else NPZ, NPY or HDF5 with the inputs.
+        source: table in a form that the training can read if it read a table, else NPZ, NPY or HDF5 with the inputs.
         output: CSV or Parquet file.
         trust: allow that files that the run names run their code.
 
@@ -122,7 +122,7 @@ def _encoded(data: DataManifest, source: Path | pd.DataFrame) -> tuple[Array, Ar
 def _read_samples(data: DataManifest, source: Path, trust: bool) -> tuple[Inputs, Array]:
     """Return the samples of a file as the data store has them, and the numbers of its rows, counted from 1."""
     options = data.settings["reader"]
-    if data.columns or source.name.lower().endswith(TEXT_SUFFIXES + PARQUET_SUFFIXES):
+    if data.columns or source.name.lower().endswith(TABLE_SUFFIXES):
         features, rows = _encoded(data, source)
         return (features,), rows
     code = [text for key in ("adaptor", "train") if ".py" in (text := str(options.get(key)))]

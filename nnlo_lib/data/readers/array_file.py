@@ -32,7 +32,7 @@ OTHER_FILES = {
     b"MATLAB 5.0": ("a MATLAB file before version 7.3", "save it in MATLAB with '-v7.3', or write what scipy.io.loadmat returns with numpy.savez"),
     **dict.fromkeys((b"<!doctype", b"<!DOCTYPE", b"<html"), ("a web page", "download the file itself; its address may need a login")),
     **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), ("a pickle", AS_NPZ)),
-    b"PAR1": ("a Parquet file", "set data.reader: {name: table, label: COLUMN}"), b"root\x00\x00": ("a ROOT file", f"read it with uproot and {AS_NPZ}"),
+    b"PAR1": ("a Parquet file", "set data.reader: {name: table, label: COLUMN}"), b"root\x00\x00": ("a ROOT file", "set data.reader: {name: table, label: COLUMN}"),
     b"\x1f\x8b": ("compressed by gzip", "unpack it with gunzip"), b"BZh9": ("compressed by bzip2", "unpack it with bunzip2"),
     b"\xfd7zXZ": ("compressed by xz", "unpack it with unxz"), b"\x28\xb5\x2f\xfd": ("compressed by Zstandard", "unpack it with unzstd"),
 }  # fmt: skip

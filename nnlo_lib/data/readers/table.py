@@ -1,4 +1,4 @@
-"""Reader of tables, CSV or Parquet: one row per sample, one column with its class or the number to learn.
+"""Reader of tables, CSV, Parquet, Arrow or ROOT: one row per sample, one column with its class or the number to learn.
 
 The cells show whether a column has numbers or categories. Medians and categories come from the training rows. The table is read
 whole, so it must fit in memory.
@@ -39,7 +39,15 @@ from nnlo_lib.data.readers.table_columns import (
     place_of,
     refuse_infinite,
 )
-from nnlo_lib.data.readers.table_file import FILE, ROW, SPLIT, TableFormat
+from nnlo_lib.data.readers.table_file import (
+    FILE,
+    ROW,
+    SPLIT,
+    TableFormat,
+    holds_arrays,
+    saved_dataset_files,
+    saved_dataset_splits,
+)
 
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
 SPLITS = {
@@ -89,6 +97,7 @@ def read(
     columns: Names = (),
     delimiter: str | None = None,
     decimal: str = ".",
+    tree: str | None = None,
 ) -> DatasetContents:
     """Return the contents of tables with one row per sample, as float32 of shape (columns,).
 
@@ -96,7 +105,7 @@ def read(
 
     Args:
         folder: folder that relative paths refer to.
-        train: files or patterns of the training rows.
+        train: files or patterns of the training rows, or a folder of `datasets`, whose splits are kept.
         label: column of the class or of the number to learn.
         test: files of the test split.
         validation: files of the validation split.
@@ -112,11 +121,18 @@ def read(
         columns: names of the columns of files without a header.
         delimiter: separator of the cells; None: found in the first line.
         decimal: mark in numbers before the fraction, a point or a comma.
+        tree: tree of ROOT files; None: the only one.
 
     Raises:
         UserError: if a file, a column or a cell is not as described; with file, row and column.
     """
-    named = {"train": train, "validation": validation, "test": test}
+    named, unused = {"train": train, "validation": validation, "test": test}, []
+    for name in saved_dataset_splits(folder / train) if isinstance(train, str) else ():
+        split = SPLITS.get(name.lower())
+        if split is None:
+            unused.append(f"the split {name} is not used; known: {', '.join(SPLITS)}")
+        elif split == "train" or not named[split]:
+            named[split] = f"{train}/{name}"
     files = {split: tuple(_files(folder, _tuple(each))) for split, each in named.items() if each}
     refuse_repeated_files(files)
     paths = tuple(path for each in files.values() for path in each)
@@ -124,7 +140,7 @@ def read(
         label, target, _tuple(features), _tuple(exclude), _tuple(categorical), categories, missing, test_fraction,
         split_column,
     )  # fmt: skip
-    form = TableFormat(_tuple(columns), delimiter, decimal, _tuple(na))
+    form = TableFormat(_tuple(columns), delimiter, decimal, _tuple(na), tree=tree)
     rows = partial(_rows, tuple(files.items()), form, choice, tuple(map(file_version, paths)))
     found = rows()
     units = (
@@ -133,7 +149,8 @@ def read(
         for name, start, end in shard_ranges(split, len(labels), shard_size, found.features[split][:1].nbytes)
     )
     return DatasetContents(
-        tuple(units), classes=len(found.classes) or None, class_names=found.classes, notes=found.notes, columns=found.columns
+        tuple(units), classes=len(found.classes) or None, class_names=found.classes, notes=(*unused, *found.notes),
+        columns=found.columns,
     )  # fmt: skip
 
 
@@ -145,7 +162,7 @@ def encode_rows(
     Columns without use and replaced values are logged.
 
     Args:
-        source: file, or data frame with the columns of the training files; the label may be missing.
+        source: file, folder of `datasets`, or data frame with the columns of the training files; the label may be missing.
         columns: columns of the training.
         options: options of the reader that differ from their defaults.
 
@@ -156,8 +173,12 @@ def encode_rows(
     form = TableFormat(
         _tuple(options.get("columns", ())), options.get("delimiter"), options.get("decimal", "."),
         _tuple(options.get("na", MISSING)), texts,
+        options.get("tree"),
     )  # fmt: skip
-    table = form.of_frame(source) if isinstance(source, pd.DataFrame) else form.read({"": [source]})
+    if isinstance(source, pd.DataFrame):
+        table = form.of_frame(source)
+    else:
+        table = form.read({"": saved_dataset_files(source) or [source]})
     names, known = [each.name for each in columns], [*table.columns.drop([SPLIT, FILE, ROW])]
     for name in names:
         if name not in known:
@@ -179,10 +200,12 @@ def _tuple(names: Names) -> tuple[str, ...]:
 def _files(folder: Path, wanted: Sequence[str]) -> Iterator[Path]:
     for text in wanted:
         path = folder / Path(text).expanduser()
-        matches = (
-            [path] if path.is_file() else sorted(folder / each for each in glob.glob(text, root_dir=folder))
-        )
-        if not matches or path.is_dir():
+        matches = saved_dataset_files(path)
+        if path.is_file():
+            matches = [path]
+        elif not path.is_dir():
+            matches = sorted(folder / each for each in glob.glob(text, root_dir=folder))
+        if not matches:
             reason = (
                 "is a folder; set data.reader.train to its files"
                 if path.is_dir()
@@ -219,8 +242,8 @@ def _rows(
     for name in names:
         if name not in choice.features and is_identifier(table[name]):
             logger.warning(
-                f"{table[FILE][0]}: column {name} is a feature, but may be a row number or an identifier (integers, each larger than the "
-                f"one before); list it in {WHERE}.exclude, or in {WHERE}.features if it is a feature"
+                f"{table[FILE][0]}: column {name} is a feature, but may be a row number or an identifier (integers, no two of them "
+                f"equal); list it in {WHERE}.exclude, or in {WHERE}.features if it is a feature"
             )
     learned = tuple(learned_column(table, name, train, choice) for name in names)
     encoded = [encoded_column(table, column) for column in learned]
@@ -256,6 +279,12 @@ def _features(table: pd.DataFrame, choice: Columns) -> tuple[list[str], list[str
         raise UserError(
             f"{WHERE}.features: no column is left beside the label; the columns are {', '.join(filter(None, known))}"
         )
+    for name in (choice.label, *names):
+        if holds_arrays(table[name]):
+            raise UserError(
+                f"{table[FILE][0]}: column {name} has arrays of several lengths, texts or bytes in its rows, not one number or text; write "
+                f"columns of numbers, or list it in {WHERE}.exclude"
+            )
     # Pandas writes the number of the row so, which would tell the place of a row in sorted files.
     return names, ["a column without a name is not used"] if "" in known else []
 

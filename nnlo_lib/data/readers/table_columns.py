@@ -54,9 +54,15 @@ def is_name(different: int, rows: int) -> bool:
 
 
 def is_identifier(cells: "pd.Series[str]") -> bool:
-    """Return True if each row of a column has another integer than the others, larger than that of the row before."""
+    """Return True if the rows of a column are different integers that grow, or that would repeat if they were drawn from their range.
+
+    Of n numbers drawn from a range of n^2 / 20, two are equal but for one case in exp(10) (the birthday problem).
+    """
     numbers = numbers_of(cells)
-    return len(numbers) > MANY and bool((numbers == np.round(numbers)).all() and (np.diff(numbers) > 0).all())
+    different = np.unique(numbers)
+    if len(numbers) <= MANY or len(different) < len(numbers) or (numbers != np.round(numbers)).any():
+        return False
+    return bool((np.diff(numbers) > 0).all() or np.ptp(numbers) < len(numbers) ** 2 / 20)
 
 
 def numbers_of(cells: "pd.Series[str]") -> Array:

@@ -1,10 +1,12 @@
-"""Files of tables, CSV or Parquet, as one data frame: a column has only numbers, or only texts and None."""
+"""Files of tables as one data frame: CSV, Parquet, Arrow and ROOT. A column has only numbers, only texts and None, or arrays."""
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,8 +15,11 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.gzip_content import open_decompressed
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
-PARQUET_START = b"PAR1"
+ROOT_SUFFIXES = (".root",)
+ARROW_SUFFIXES = (".arrow", ".feather")
+PARQUET_START, ARROW_START = b"PAR1", b"ARROW1"
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz", ".txt.gz", ".data.gz")
+TABLE_SUFFIXES = (*TEXT_SUFFIXES, *PARQUET_SUFFIXES, *ARROW_SUFFIXES, *ROOT_SUFFIXES)
 DELIMITERS = ",;\t|"
 SPLIT, FILE, ROW = (
     "\0split",
@@ -34,6 +39,7 @@ class TableFormat:
         decimal: mark in numbers before the fraction.
         na: texts of missing values.
         texts: columns of text whose cells may look like numbers.
+        tree: name of the TTree or RNTuple of ROOT files; None: the only one.
     """
 
     columns: tuple[str, ...]
@@ -41,6 +47,7 @@ class TableFormat:
     decimal: str
     na: tuple[str, ...]
     texts: tuple[str, ...] = ()
+    tree: str | None = None
 
     def read(self, files: Mapping[str, Sequence[Path]]) -> pd.DataFrame:
         """Return the rows of the files of each split in order, with SPLIT, FILE and ROW; rows of a file count from 1.
@@ -49,9 +56,8 @@ class TableFormat:
         """
         tables: list[pd.DataFrame] = []
         for split, path in ((split, path) for split, paths in files.items() for path in paths):
-            parquet = path.name.lower().endswith(PARQUET_SUFFIXES)
             # Spreadsheets write empty rows at the end.
-            table = (_parquet(path) if parquet else self._text_table(path)).dropna(how="all")
+            table = self._table(path).dropna(how="all")
             if not len(table):
                 raise UserError(
                     f"{path}: no row below the names of the columns; add rows, or remove the file"
@@ -68,24 +74,44 @@ class TableFormat:
 
     def of_frame(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return a data frame as `read` returns the rows of a file."""
-        table = frame.set_axis(list(map(str, frame.columns)), axis=1).reset_index(drop=True)
-        _check_names(Path("predict"), list(table.columns))
-        table = table.apply(self._plain)
+        table = _with_flat_arrays(Path("predict"), frame).apply(self._plain)
         table[SPLIT], table[FILE], table[ROW] = "", "predict", table.index + 1
         return table
 
     def _plain(self, cells: "pd.Series[str]") -> "pd.Series[str]":
         """Return a column as numbers, or as texts without spaces at their ends and None for missing values."""
-        if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
+        if holds_arrays(cells) or (
+            pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells)
+        ):
             return cells
         texts = cells.astype(object).where(cells.notna(), None)
         texts = texts.map(str, na_action="ignore").str.strip().astype(object)
         return texts.where(~texts.isin(self.na) & texts.notna(), None)
 
+    def _table(self, path: Path) -> pd.DataFrame:
+        name = path.name.lower()
+        if not name.endswith(TABLE_SUFFIXES):
+            raise UserError(f"{path}: not the name of a table; known: {' '.join(TABLE_SUFFIXES)}")
+        if name.endswith(TEXT_SUFFIXES):
+            return self._text_table(path)
+        kind, package = "Arrow", "pyarrow"
+        if name.endswith(PARQUET_SUFFIXES):
+            kind = "Parquet"
+        elif name.endswith(ROOT_SUFFIXES):
+            kind, package = "ROOT", "uproot"
+        try:
+            table = _root_table(path, self.tree) if kind == "ROOT" else _arrow_table(path, kind)
+        except ImportError as error:
+            raise UserError(
+                f"{path}: {kind} needs {package}; run `pip install {package}`, or write the table as CSV"
+            ) from error
+        except UserError:
+            raise
+        except Exception as error:  # uproot raises exceptions of many types for damaged files
+            raise UserError(f"{path}: not a file of {kind} ({error}); write it again") from error
+        return _with_flat_arrays(path, table)
+
     def _text_table(self, path: Path) -> pd.DataFrame:
-        if not path.name.lower().endswith(TEXT_SUFFIXES):
-            known = " ".join(TEXT_SUFFIXES + PARQUET_SUFFIXES)
-            raise UserError(f"{path}: not the name of a table; known: {known}")
         text = _text(path)
         delimiter = self.delimiter or max(DELIMITERS, key=text.partition("\n")[0].count)
         names = self._names(path, text, delimiter)
@@ -132,23 +158,83 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def _parquet(path: Path) -> pd.DataFrame:
-    try:
-        table = pd.read_parquet(path)
-    except ImportError as error:
-        raise UserError(
-            f"{path}: Parquet needs pyarrow; run `pip install pyarrow`, or write the table as CSV"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: not a Parquet file ({error}); write it again") from error
-    table.columns = [str(name) for name in table.columns]
+def _arrow_table(path: Path, kind: str) -> pd.DataFrame:
+    """Return a file of Parquet or Arrow; classes that the package `datasets` wrote as numbers have their names."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    if kind == "Parquet":
+        from pyarrow import parquet  # type: ignore[import-untyped]
+
+        table = parquet.read_table(path)
+    else:
+        with pa.memory_map(str(path)) as content:
+            # `datasets` writes a stream of record batches, Feather a file of them.
+            is_stream = content.read(len(ARROW_START)) != ARROW_START
+            content.seek(0)
+            table = (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(content).read_all()
+    frame: pd.DataFrame = table.to_pandas()
+    notes = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
+    for name, feature in notes.get("info", {}).get("features", {}).items():
+        if feature.get("_type") == "ClassLabel":
+            frame[name] = frame[name].map(dict(enumerate(feature["names"])))
+    return frame
+
+
+def _root_table(path: Path, tree: str | None) -> pd.DataFrame:
+    """Return a TTree or RNTuple of a ROOT file."""
+    import uproot
+
+    with uproot.open(path) as file:
+        trees = file.keys(cycle=False, filter_classname=["TTree", "TNtuple*", "ROOT::RNTuple"])
+        names = sorted(set(trees))
+        tree = tree or (names[0] if len(names) == 1 else None)
+        if tree not in names:
+            missing = f"no tree {tree}" if tree else f"{len(names)} trees"
+            raise UserError(f"{path}: {missing}; set data.reader.tree to one of: {', '.join(names)}")
+        columns = file[tree].arrays(library="np")
+    return pd.DataFrame({name: list(cells) if cells.ndim > 1 else cells for name, cells in columns.items()})
+
+
+def saved_dataset_files(folder: Path) -> list[Path]:
+    """Return the files of a folder that `datasets.Dataset.save_to_disk` wrote; empty for another folder."""
+    state = folder / "state.json"
+    return (
+        [folder / each["filename"] for each in json.loads(state.read_text())["_data_files"]]
+        if state.exists()
+        else []
+    )
+
+
+def saved_dataset_splits(folder: Path) -> list[str]:
+    """Return the names of the splits, which are folders, that `datasets.DatasetDict.save_to_disk` wrote; empty for another folder."""
+    splits = folder / "dataset_dict.json"
+    return json.loads(splits.read_text())["splits"] if splits.exists() else []
+
+
+def holds_arrays(cells: "pd.Series[Any]") -> bool:
+    """Return True if a cell is an array, a list, bytes or a dictionary, not one number or text."""
+    return cells.dtype == object and any(
+        isinstance(cell, bytes) or not pd.api.types.is_scalar(cell) for cell in cells
+    )
+
+
+def _with_flat_arrays(path: Path, table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table in which numbers of arrays of one length are columns: x_0, x_1 and x_2 for x of length 3."""
+    parts = list[pd.DataFrame]()
+    for name in table:
+        cells = table[name].rename(str(name)).reset_index(drop=True)
+        part = cells.to_frame()
+        if holds_arrays(cells):
+            try:
+                numbers = np.array(cells.to_list(), np.float64).reshape(len(cells), -1)
+            except (TypeError, ValueError):
+                pass  # of several lengths, or of texts: refused if it is used
+            else:
+                part = pd.DataFrame(numbers).add_prefix(f"{name}_")
+        parts.append(part)
+    table = pd.concat(parts, axis=1)
     _check_names(path, list(table.columns))
-    for name in table.select_dtypes(object):
-        if table[name].map(lambda cell: isinstance(cell, list | tuple | dict | bytes | np.ndarray)).any():
-            raise UserError(
-                f"{path}: column {name} has a list or bytes in a row, not one number or text; write it as columns of numbers"
-            )
-    return table.reset_index(drop=True)
+    return table
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:

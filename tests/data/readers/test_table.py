@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 from helpers.nnlo_command import nnlo, refused
+from helpers.requires import optional
 from helpers.training_here import run_here
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
@@ -16,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers.table import read
+from nnlo_lib.data.readers.table import encode_rows, read
 
 ROWS = 60
 
@@ -71,17 +72,17 @@ def test_inputs_equal_those_of_scikit_learn(tmp_path):
 def test_an_identifier_among_the_features_is_reported_unless_it_is_excluded_or_named(tmp_path, caplog):
     table = people(tmp_path, na_rep="").dropna()
     numbers = np.arange(len(table))
-    table = table.assign(person=7 + 2 * numbers, shuffled=numbers[::-1], halves=numbers / 2)
+    drawn = np.random.default_rng(1).permutation
+    table = table.assign(person=7 + 2 * numbers, seat=drawn(numbers), halves=drawn(numbers) / 2)
+    table = table.assign(inhabitants=drawn(numbers) * 999)  # different, as numbers of a wide range are
     table.to_csv(tmp_path / "people.csv", index=False)
-    samples(tmp_path, exclude=["person"])
-    samples(tmp_path, features=["person", "age"])
+    samples(tmp_path, exclude=["person", "seat"])
+    samples(tmp_path, features=["person", "seat", "age"])
     assert "may be a row number" not in caplog.text
     samples(tmp_path)
-    [line] = [
-        record.getMessage() for record in caplog.records if "may be a row number" in record.getMessage()
-    ]
-    assert "column person is a feature" in line
-    assert "list it in data.reader.exclude" in line
+    lines = [record.getMessage() for record in caplog.records if "may be a row number" in record.getMessage()]
+    assert [line.partition("column ")[2].partition(" ")[0] for line in lines] == ["person", "seat"]
+    assert "list it in data.reader.exclude" in lines[0]
 
 
 def test_test_rows_are_a_fraction_of_each_class_and_the_same_for_all_shard_sizes(tmp_path):
@@ -196,6 +197,54 @@ def test_a_parquet_file_gives_the_samples_of_the_csv_file(tmp_path):
     )
     np.testing.assert_array_equal(csv[0], parquet[0])
     np.testing.assert_array_equal(csv[1], parquet[1])
+
+
+MOVES = Path(__file__).with_name(
+    "moves"
+)  # written by `DatasetDict.save_to_disk` of the package datasets 5.2.0
+
+
+@pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
+def test_a_folder_of_datasets_gives_its_splits_and_the_names_of_its_classes(tmp_path):
+    """The fixture has x = k / 4, v = (k, -k) and the classes sit, run and walk in turn."""
+    options = {"train": "moves", "label": "label", "exclude": "words"}
+    x, labels, contents = samples(MOVES.parent, **options)
+    k = np.arange(12)
+    np.testing.assert_array_equal(x, np.stack([k / 4, k % 2 == 0, k % 2 == 1, k, -k], 1))
+    assert [contents.class_names[each] for each in labels] == ["sit", "run", "walk"] * 4
+    assert len(samples(MOVES.parent, "test", **options)[0]) == 6
+    assert "the split unsupervised is not used" in contents.notes[0]
+    alone = samples(
+        MOVES, **options | {"train": "train", "test": "test"}
+    )  # a folder of `Dataset.save_to_disk`
+    np.testing.assert_array_equal(alone[0], x)
+    np.testing.assert_array_equal(encode_rows(MOVES / "test", contents.columns, {})[0], x[:6])
+    with pytest.raises(UserError, match=r"column words has arrays of several lengths.*exclude"):
+        samples(MOVES.parent, **options | {"exclude": ()})
+
+
+def test_a_tree_of_a_root_file_gives_the_samples_of_the_csv_file(tmp_path):
+    uproot = optional("uproot")
+    table = people(tmp_path).drop(columns="city")
+    columns = {name: table[name].to_numpy(float) for name in ("age", "pay")}
+    columns |= {"income": (table["income"] == ">50K").to_numpy("i4"), "v": np.ones((ROWS, 2), "f4")}
+    with uproot.recreate(tmp_path / "people.root") as file:
+        file.mktree("events", {name: (each.dtype, each.shape[1:]) for name, each in columns.items()})
+        file["events"].extend(columns)
+    options = {"missing": "median", "train": "people.root"}
+    root, csv = samples(tmp_path, **options), samples(tmp_path, exclude="city", missing="median")
+    np.testing.assert_array_equal(root[0], np.concatenate([csv[0], np.ones_like(csv[0])], 1))
+    np.testing.assert_array_equal(root[1], csv[1])
+    with uproot.update(tmp_path / "people.root") as file:
+        file.mktree("other", {"x": "f4"})
+    with pytest.raises(
+        UserError, match=r"people\.root: 2 trees; set data\.reader\.tree to one of: events, other"
+    ):
+        samples(tmp_path, **options)
+    np.testing.assert_array_equal(samples(tmp_path, tree="events", **options)[0], root[0])
+    (tmp_path / "people.root").write_bytes(b"root\0\0")
+    with pytest.raises(UserError, match=r"people\.root: not a file of ROOT"):
+        samples(tmp_path, **options)
 
 
 @pytest.mark.skipif(find_spec("pyarrow") is not None, reason="pyarrow is installed")
