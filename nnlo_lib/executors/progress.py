@@ -11,6 +11,7 @@ from nnlo_lib.core.errors import UserError, error_headline
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import duration_text
 from nnlo_lib.launch.attempt_recovery import all_attempts
+from nnlo_lib.search.cost_estimate import time_left
 from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.search.study.snapshot import StudySnapshot, mean_and_error
 from nnlo_lib.search.study.storage import StoredStudy
@@ -35,6 +36,7 @@ class ProgressLogger:
 
     def __init__(self, inner: Executor, record: StoredStudy) -> None:
         self._inner, self._record, self._begun = inner, record, time.monotonic()
+        self._before = record.snapshot
         # A resumed search does not log the trials that ended before.
         self._logged = set(finished_rungs(record.snapshot))
 
@@ -48,7 +50,10 @@ class ProgressLogger:
         self._record = self._record.refreshed()
         for rung in finished_rungs(self._record.snapshot):
             if rung not in self._logged:
-                logger.info(format_progress(self._record.snapshot, *rung, time.monotonic() - self._begun))
+                known, seconds = self._record.snapshot, time.monotonic() - self._begun
+                left = time_left(known, self._before, seconds)
+                ending = f", about {duration_text(left)} left" if left else ""
+                logger.info(f"{format_progress(known, *rung, seconds)}{ending}")
                 self._logged.add(rung)
         return continues
 

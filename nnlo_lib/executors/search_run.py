@@ -16,6 +16,7 @@ from nnlo_lib.launch.fork_server import can_fork, start_fork_server
 from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.report.page import print_outcome, report_outcome
+from nnlo_lib.search.cost_estimate import local_parallel
 from nnlo_lib.search.samplers.base import build_sampler
 from nnlo_lib.search.space.space import base_point
 from nnlo_lib.search.space.validate import search_warnings
@@ -97,7 +98,15 @@ def run_search(
             trains = ProgressLogger(
                 _build_executor(executor, experiment, launcher, signals), load_study(folder)
             )
-            parallel = _local_parallel(experiment) if executor == "local" else None
+            parallel = None
+            if executor == "local":
+                parallel = local_parallel(experiment, experiment.search)
+                if parallel < experiment.search.parallel:
+                    logger.info(
+                        f"search.parallel: {parallel} in place of {experiment.search.parallel}, because a training has "
+                        f"{RunResources(experiment).cores} ranks and threads and this machine {len(os.sched_getaffinity(0))} cores; a number "
+                        "in the experiment file is kept"
+                    )
             done = run_study(Study.of(folder, experiment, parallel), trains, lease.lost)
             status = 0 if done else EXIT_PREEMPTED
         if status == EXIT_PREEMPTED:
@@ -109,23 +118,6 @@ def run_search(
         return status
     finally:
         lease.release()
-
-
-def _local_parallel(experiment: Experiment) -> int:
-    """Return the number of trainings in parallel on this machine: unless it is written, as many as have cores of their own."""
-    search, cores = experiment.search, len(os.sched_getaffinity(0))
-    assert search is not None, "only an experiment with a search is searched"
-    each = RunResources(experiment).cores
-    # With a fixed order, the decisions depend on the number.
-    if "parallel" in search.model_fields_set or search.order == "fixed":
-        return search.parallel
-    count = max(1, min(search.parallel, cores // each))
-    if count < search.parallel:
-        logger.info(
-            f"search.parallel: {count} in place of {search.parallel}, because a training has {each} ranks and threads and this machine "
-            f"{cores} cores; a number in the experiment file is kept"
-        )
-    return count
 
 
 def replay_search(experiment: Experiment) -> int:

@@ -1,5 +1,6 @@
 """Estimate of a search's cost: number of trials, jobs and epochs; hours by time limits and by measured pace."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,19 +38,20 @@ class Expected:
     epochs: int
 
 
-def expected(experiment: Experiment, search: SearchConfig, factor: int | None = None) -> Expected:
+def expected(max_epochs: int, search: SearchConfig, factor: int | None = None) -> Expected:
     """Return the number of trials, jobs and epochs that a search is expected to train.
 
     Median stopping and the pruning of folds cannot be predicted: all epochs and folds are counted.
 
     Args:
+        max_epochs: epochs of a complete training.
         factor: one in `factor` trials of a rung is promoted; 1: all; None: the factor of `search.fidelity`.
     """
-    pruner, epochs = build_pruner(search.fidelity), experiment.train.epochs
+    pruner = build_pruner(search.fidelity)
     divisor = getattr(search.fidelity, "factor", 1) if factor is None else factor
     trials, total = Counter[int](), 0
     # Promotion is decided within the trials of a bracket, which have the same rungs.
-    ladders = Counter(pruner.rungs(trial, epochs) for trial in range(count_trials(search)))
+    ladders = Counter(pruner.rungs(trial, max_epochs) for trial in range(count_trials(search)))
     for rungs, count in ladders.items():
         for height, (below, rung) in enumerate(pairwise((0, *rungs))):
             promoted = count // divisor**height
@@ -58,6 +60,25 @@ def expected(experiment: Experiment, search: SearchConfig, factor: int | None = 
     folds = search.folds.k
     kept = {rung: count for rung, count in sorted(trials.items()) if count}
     return Expected(kept, folds * trials.total(), folds * total)
+
+
+def time_left(known: StudySnapshot, before: StudySnapshot, seconds: float) -> float:
+    """Return the estimated seconds to the end of a search, after `seconds` in which `before` became `known`; 0 without an estimate."""
+    done, done_before = _trained_epochs(known), _trained_epochs(before)
+    rest = expected(known.epochs, known.search).epochs - done
+    return max(0.0, seconds * rest / (done - done_before)) if done > done_before else 0.0
+
+
+def _trained_epochs(known: StudySnapshot) -> int:
+    return sum(task.epochs - _rung_below(known, task) for task in known.results)
+
+
+def local_parallel(experiment: Experiment, search: SearchConfig) -> int:
+    """Return the number of trainings in parallel on this machine: unless it is written, as many as have cores of their own."""
+    # With a fixed order, the decisions depend on the number.
+    if "parallel" in search.model_fields_set or search.order == "fixed":
+        return search.parallel
+    return max(1, min(search.parallel, len(os.sched_getaffinity(0)) // RunResources(experiment).cores))
 
 
 @dataclass(frozen=True)
@@ -135,25 +156,32 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | 
 
     `run_pace`: pace of the experiment's finished runs; None if no run has finished.
     """
+    # The workflow runs search.parallel jobs, `nnlo search` here perhaps fewer.
+    parallel = sorted({search.parallel, local_parallel(experiment, search)}, reverse=True)
     search = search.model_copy(update={"trials": count_trials(search)})
-    likely, most = expected(experiment, search), expected(experiment, search, 1)
+    epochs = experiment.train.epochs
+    likely, most = expected(epochs, search), expected(epochs, search, 1)
     # A fixed seed, so that the estimate of an experiment is always the same.
     space, generator = SearchSpace(search.space), np.random.default_rng(0)
     runs = [trial_run(experiment, space.sample(generator)) for _ in range(SAMPLED_RUNS)]
     cores = [RunResources(run).cores for run in runs]
     longest_min = max(RunResources(run).runtime_min for run in runs)
     hours, seeds = most.jobs * longest_min / 60, len(experiment.seeds)
-    wall_hours = hours / min(search.parallel, most.jobs)
+    wall_hours = [f"{hours / min(each, most.jobs):,.4g} h with {each} in parallel" for each in parallel]
+    here = f", {parallel[-1]} by `nnlo search` on this machine" if len(parallel) > 1 else ""
     rows = [
-        ("search", f"{_trials(search)} by {search.method.name}, {search.parallel} fold tasks in parallel"),
+        (
+            "search",
+            f"{_trials(search)} by {search.method.name}, {search.parallel} fold tasks in parallel{here}",
+        ),
         ("folds", _folds(search)),
         ("epochs", _epochs(experiment, search, likely)),
         ("jobs", _jobs(runs, cores, likely, most)),
         (
             "at most",
-            f"{hours:,.4g} job hours, {wall_hours:,.4g} h with {search.parallel} in parallel, {hours * max(cores):,.4g} core hours",
+            f"{hours:,.4g} job hours, {', '.join(wall_hours)}, {hours * max(cores):,.4g} core hours",
         ),
-        ("measured", _measured(experiment, search, likely, run_pace)),
+        ("measured", _measured(experiment, parallel, likely, run_pace)),
         ("budget", _budget(search)),
         (
             "then",
@@ -197,7 +225,9 @@ def _jobs(runs: list[Run], cores: list[int], likely: Expected, most: Expected) -
     return f"{about}; each {_span([run.parallel.ranks for run in runs])} ranks, {_span(cores)} cores{tail}"
 
 
-def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, run_pace: Pace | None) -> str:
+def _measured(
+    experiment: Experiment, parallel: Sequence[int], likely: Expected, run_pace: Pace | None
+) -> str:
     try:
         known: StudySnapshot | None = load_study(search_folder(experiment)).snapshot
     except UserError:
@@ -207,8 +237,8 @@ def _measured(experiment: Experiment, search: SearchConfig, likely: Expected, ru
         return ""
     source = f"the {len(known.trials)} trials so far" if known and trial_pace else "the runs so far"
     seconds = pace.seconds(likely.jobs, likely.epochs)
-    wall_time = duration_text(seconds / search.parallel)
-    return f"{duration_text(seconds)} of jobs, {wall_time} with {search.parallel} in parallel, from {source}: {pace}"
+    wall = ", ".join(f"{duration_text(seconds / each)} with {each} in parallel" for each in parallel)
+    return f"{duration_text(seconds)} of jobs, {wall}, from {source}: {pace}"
 
 
 def _budget(search: SearchConfig) -> str:

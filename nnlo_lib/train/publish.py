@@ -68,7 +68,6 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
             "seconds": context.phase_timer.seconds(),
             "traffic": context.phase_timer.traffic(),
             "hardware": rank_hardware(context.device),
-            "load": os.getloadavg(),
             "used": _use(context.device),
             "counts": {kind: list(counts.items()) for kind, counts in trainer.algorithm.histograms().items()},
         }
@@ -211,7 +210,6 @@ def _origin(trainer: Trainer, reports: list[dict[str, Any]]) -> dict[str, Any]:
         "packages": _package_versions(),
         "session": os.environ.get(SESSION_VARIABLE),
         "hosts": [report["host"] for report in reports],
-        "load": {report["host"]: report["load"] for report in reports},
         "hardware": hardware_by_host([report["hardware"] for report in reports]),
         "ranks": context.comm.size,
         "roles": context.roles,

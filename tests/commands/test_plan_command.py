@@ -7,7 +7,8 @@ import pytest
 from helpers.synthetic_search import MadeUp
 
 from nnlo_lib.config import Experiment, Run
-from nnlo_lib.search.cost_estimate import expected
+from nnlo_lib.search.cost_estimate import expected, time_left
+from nnlo_lib.search.study.storage import load_study
 from nnlo_lib.search.study.trial import FoldTask, Result
 from nnlo_lib.state.attempts import Attempt, append_attempt
 from nnlo_lib.workflow.cost_table import cost_table
@@ -51,6 +52,13 @@ def test_a_search_of_whole_trainings():
     assert "budget" not in text
 
 
+def test_a_search_on_this_machine_trains_as_many_as_have_cores(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1})
+    text = cost_table(experiment({"trials": 10}, parallel={"ranks": 1}))
+    assert told(text, "search").endswith("4 fold tasks in parallel, 2 by `nnlo search` on this machine")
+    assert "2.5 h with 4 in parallel, 5 h with 2 in parallel" in told(text, "at most")
+
+
 def test_what_is_searched_may_ask_for_more_ranks():
     space = {"parallel.ranks": {"choice": [2, 8]}, "resources.runtime": {"choice": [10, 60]}}
     text = cost_table(experiment({"space": space, "trials": 3, "parallel": 3}))
@@ -61,9 +69,9 @@ def test_what_is_searched_may_ask_for_more_ranks():
 def test_halving_by_hand():
     """ASHA trains 32 trials to 1 epoch, 10 to 3, 3 to 9, 1 to 27: 32 + 10*2 + 3*6 + 1*18 epochs."""
     made = experiment({"trials": 32, "fidelity": {"name": "asha"}}, train={"epochs": 27})
-    found = expected(made, made.search)
+    found = expected(made.train.epochs, made.search)
     assert (found.trials, found.jobs, found.epochs) == ({1: 32, 3: 10, 9: 3, 27: 1}, 46, 88)
-    whole = expected(made, made.search, 1)
+    whole = expected(made.train.epochs, made.search, 1)
     assert (whole.jobs, whole.epochs) == (4 * 32, 27 * 32)
 
 
@@ -73,7 +81,7 @@ def test_no_more_is_expected_than_all(fidelity, trials):
     made = experiment(
         {"trials": trials, "fidelity": {"name": fidelity}, "folds": {"k": 2}}, train={"epochs": 10}
     )
-    likely, most = expected(made, made.search), expected(made, made.search, 1)
+    likely, most = expected(made.train.epochs, made.search), expected(made.train.epochs, made.search, 1)
     assert most.epochs == trials * 2 * 10
     assert 0 < likely.epochs <= most.epochs
     assert sum(likely.trials.values()) * 2 == likely.jobs <= most.jobs
@@ -103,6 +111,15 @@ def short_trials(tmp_path, *, trials, epochs, startup, epoch, validation=0.0, **
             Result(task, "finished", rows, started=1000.0, ended=1000.0 + seconds).write(made.folder)
             below = rung
     return made.experiment
+
+
+def test_the_time_left_follows_from_the_epochs_that_a_search_trained_since_its_start(tmp_path):
+    """Of 20 trials of 100 epochs, 5 were there before; 60 s for the next 3 give 12 * 20 s for the others."""
+    for name, trials in (("before", 5), ("known", 8)):
+        short_trials(tmp_path / name, trials=trials, epochs=[100], startup=0, epoch=1)
+    before, known = (load_study(tmp_path / name / "results/made/search") for name in ("before", "known"))
+    assert time_left(known.snapshot, before.snapshot, 60.0) == pytest.approx(12 * 20)
+    assert time_left(before.snapshot, before.snapshot, 60.0) == 0
 
 
 def test_start_up_of_short_trials_is_not_taken_for_epochs(tmp_path):

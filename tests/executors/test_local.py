@@ -11,7 +11,7 @@ from helpers.training_process import wait
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.local import LocalExecutor
-from nnlo_lib.executors.search_run import _local_parallel
+from nnlo_lib.search.cost_estimate import local_parallel
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result
 from nnlo_lib.state.attempts import Attempt, append_attempt
 
@@ -105,4 +105,6 @@ def test_trainings_in_parallel_have_cores_of_their_own_unless_a_number_is_writte
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)))
     settings = {"parallel": {"ranks": ranks}, "search": {"space": {"train.batch_size": [8, 9]}, **search}}
-    assert _local_parallel(Experiment.model_validate(settings)) == count
+    experiment = Experiment.model_validate(settings)
+    assert experiment.search
+    assert local_parallel(experiment, experiment.search) == count
