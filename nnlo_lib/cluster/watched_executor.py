@@ -108,7 +108,9 @@ class WatchedExecutor(LastingSubmission):
             self._tries_without_record[job] = count_without_record(before, is_recorded, report)
         status, tries = status_file_of(info).command_status, self._tries_without_record.get(job, 0)
         end = EndReport(report, status, int(ask("runtime") or 0), tries)
-        return decide(attempts if is_recorded else [], end)
+        # A job that only evaluates leaves no record beside that of the training.
+        is_trained = bool(attempts) and attempts[-1].reason == "finished"
+        return decide(attempts if is_recorded or is_trained else [], end)
 
 
 def attempts_of_ended_job(job: BatchJob, outputs: Sequence[str], ranks: int) -> list[Attempt]:

@@ -15,6 +15,12 @@ SCRIPTS = PROJECT / "scripts"
 PROFILES = PROJECT / "profiles"
 
 
+def conda_variables() -> dict[str, str]:
+    """Return the variables that pip replaces in the lines of workflow/envs/nnlo.yaml, of which conda gets a copy in another folder."""
+    itself = f"--editable {PROJECT}" if PROJECT == _FOLDER else f"nnlo=={__version__}"
+    return {"NNLO_LOCK": str(PROJECT / "requirements.lock"), "NNLO_ITSELF": itself}
+
+
 @cache
 def code_version() -> str:
     """Return the installed version and, in a git checkout, its commit; `+` marks modified files."""

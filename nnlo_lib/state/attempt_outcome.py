@@ -119,7 +119,7 @@ def decide(attempts: Sequence[Attempt], report: EndReport) -> Decision:
         return Decision(Action.RESUBMIT, "preempted")
     # After a finished training, it was the evaluation that failed or was stopped.
     if last is None or last.reason == "finished":
-        return _decide_without_record(report)
+        return _decide_without_record(report, is_trained=last is not None)
     if hopeless := _reason_to_give_up(attempts, report.runtime):
         return hopeless
     if last.reason in RESUMABLE_REASONS or report.job.fate is Fate.INTERRUPTED:
@@ -132,17 +132,20 @@ def count_without_record(before: int, is_recorded: bool, job: JobReport) -> int:
     return 0 if is_recorded else before + (job.state != PREEMPTED)
 
 
-def _decide_without_record(report: EndReport) -> Decision:
+def _decide_without_record(report: EndReport, is_trained: bool) -> Decision:
     tries = report.tries_without_record
     if report.command_status == EXIT_USER_ERROR:
         return Decision(Action.GIVE_UP, "the command refused its input")
     if report.command_status == EXIT_PREEMPTED:
         return Decision(Action.RESUBMIT, "stopped and saved")
+    end = (
+        "after the training, as in its evaluation"
+        if is_trained
+        else "before the first line of the training's log"
+    )
     if tries >= MAX_TRIES_WITHOUT_RECORD:
-        return Decision(
-            Action.GIVE_UP, f"{tries} consecutive starts ended before the first line of the training's log"
-        )
-    return Decision(Action.RETRY, "the training left no record" if tries else "see its log")
+        return Decision(Action.GIVE_UP, f"{tries} consecutive starts ended {end}")
+    return Decision(Action.RETRY, f"ended {end}" if tries else "see its log")
 
 
 def _reason_to_give_up(attempts: Sequence[Attempt], runtime: int) -> Decision | None:

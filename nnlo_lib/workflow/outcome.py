@@ -31,20 +31,24 @@ def mark_outdated_results(plan: Plan) -> None:
     Raises UserError, before Snakemake deletes anything, for results that a training cannot replace: those of a longer
     training, and those with checkpoints of another format, which the training refuses.
     """
-    tasks = [plan.task(job) for job in plan.jobs]
-    found = [status(task).refuse_longer() for task in tasks]
-    for task, each in zip(tasks, found, strict=True):
-        if each.kind != "finished":
+    # The best trial of a search is not known before the end of the search.
+    configs = {job: ExperimentPaths(plan.experiment.name).run_config(job.run) for job in plan.evaluated_jobs}
+    tasks = {job: task_of(plan, job) for job in configs if job.run in plan.runs or configs[job].exists()}
+    found = {job: status(task).refuse_longer() for job, task in tasks.items()}
+    for job, task in tasks.items():
+        if found[job].kind != "finished":
             refuse_other_formats(task.paths.state.checkpoints)
-    for job, task, each in zip(plan.jobs, tasks, found, strict=True):
-        # Without an evaluation, Snakemake runs the job anyway.
-        stale = task.paths.evaluation.exists() and not _is_current(task, each)
-        stamp, outdated = stamp_path(plan, job), each.kind == "outdated" or stale
+    for job in plan.evaluated_jobs:
+        stamp, outdated = stamp_path(plan, job), False
+        if job in tasks:
+            # Without an evaluation, Snakemake runs the job anyway.
+            stale = tasks[job].paths.evaluation.exists() and not _is_current(tasks[job], found[job])
+            outdated = found[job].kind == "outdated" or stale
         if outdated or not stamp.exists():
             with atomic_write(stamp) as part:
                 part.write_text(str(time.time_ns()))
         os.utime(stamp, (time.time() if outdated else 0,) * 2)
-    _print_exchanges(plan, list(zip(tasks, found, strict=True)))
+    _print_exchanges(plan, [(task, found[job]) for job, task in tasks.items()])
 
 
 def _is_current(task: Task, found: Freshness) -> bool:

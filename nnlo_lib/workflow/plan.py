@@ -269,15 +269,16 @@ def the_experiment_file(configfiles: Sequence[str | Path], config: Mapping[str, 
     return str(configfiles[0] if configfiles else "config/config.yaml")
 
 
-def command_prefix(python_folder: Path) -> str:
-    """Return the beginning of each shell command of the rules, which then use the Python interpreter in a folder.
+def command_prefix(python_folder: Path | None) -> str:
+    """Return the beginning of each shell command of the rules, which then use the Python interpreter in a folder, or conda's.
 
     On a cluster, a job's executor reads the exit status of the command, which the job itself does not have.
     """
     # Snakemake formats the command.
     folder = shlex.quote(str(python_folder)).replace("{", "{{").replace("}", "}}")
+    path = f"export PATH={folder}:$PATH; " if python_folder else ""
     return (
-        f"set -euo pipefail; export PATH={folder}:$PATH; "
+        f"set -euo pipefail; {path}"
         "trap 'status=$?; echo $status > \"${{NNLO_COMMAND_STATUS_FILE:-/dev/null}}\"' EXIT; "
     )
 

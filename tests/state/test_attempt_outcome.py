@@ -101,6 +101,12 @@ def test_a_training_that_never_writes_a_line_is_started_three_times():
     assert count_without_record(tries, is_recorded=True, job=FAILED) == 0
 
 
+def test_a_job_that_only_evaluates_is_given_up_with_the_evaluation_as_the_cause():
+    decision = decide(after("finished"), EndReport(FAILED, tries_without_record=3))
+    assert decision.action is Action.GIVE_UP
+    assert decision.why == "3 consecutive starts ended after the training, as in its evaluation"
+
+
 @pytest.mark.parametrize(("times", "memory"), [(0, 1000), (1, 1500), (2, 2250), (3, 3375), (7, 3375)])
 def test_memory_is_raised_by_half_after_each_lack_of_memory(times, memory):
     history = after("killed", *times * ["out of memory"], "preempted")

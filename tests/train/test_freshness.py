@@ -5,6 +5,7 @@ import os
 import shutil
 from contextlib import chdir
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -12,11 +13,12 @@ from helpers.observed_training import watched
 from helpers.training_here import simulate
 
 from nnlo_lib.config import Experiment, JobSpec
+from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.errors import StopRequestedError, UserError
 from nnlo_lib.launch.attempt import LaunchOptions, complete_task
 from nnlo_lib.train.evaluation import evaluate
 from nnlo_lib.train.freshness import is_evaluated, status
-from nnlo_lib.workflow.outcome import mark_outdated_results, stamp_path
+from nnlo_lib.workflow.outcome import mark_outdated_results, stamp_path, task_of
 from nnlo_lib.workflow.plan import Plan
 
 EDITS = {
@@ -96,6 +98,29 @@ def test_what_a_failed_evaluation_and_an_edit_of_metrics_leave_to_do(task, monke
     monkeypatch.setattr(evaluate, "evaluate_model", Mock(side_effect=AssertionError("evaluated twice")))
     complete_task(edited, LaunchOptions("no-such-launcher"))
     assert not is_evaluated(replace(edited, run=watched(task.folder, task.manifest, {}, metrics=["nll"]).run))
+
+
+def test_snakemake_trains_the_best_of_a_search_again_if_its_model_was_deleted(task, tmp_path):
+    """Its stamp is an input of the rule `best`, so it exists before the search has found a best."""
+    with chdir(tmp_path):
+        search = {"space": {"train.batch_size": [8, 16]}}
+        plan = Plan.of(Experiment.model_validate({"name": "t", "search": search}))
+        [job] = plan.evaluated_jobs
+        stamp, paths = stamp_path(plan, job), ExperimentPaths("t")
+        mark_outdated_results(plan)
+        assert stamp.stat().st_mtime == 0
+        shutil.copytree(task.manifest.parent, Path(plan.base_manifest).parent)
+        shutil.copytree(task.folder, paths.job(job).folder)
+        paths.run_config(job.run).write_text(json.dumps({"run": task.run.model_dump(mode="json")}))
+        summary = json.loads(paths.job(job).summary.read_text())
+        summary["data"]["manifest"] = plan.base_manifest
+        paths.job(job).summary.write_text(json.dumps(summary))
+        complete_task(task_of(plan, job), LaunchOptions())
+        mark_outdated_results(plan)
+        assert stamp.stat().st_mtime == 0
+        paths.job(job).model.unlink()
+        mark_outdated_results(plan)
+        assert stamp.stat().st_mtime > 1
 
 
 def test_an_evaluation_of_another_model_is_written_again(task):

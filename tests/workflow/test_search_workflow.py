@@ -121,7 +121,7 @@ def test_a_failing_trial_is_a_result_and_changed_settings_are_refused(clone):
     grid = {"method": {"name": "grid"}, "trials": 9}
     fails = settings("fails", model, space={"model.args.hidden": [7, 13]}, **grid)
     assert "search: at most " in clone.run("--dry-run", **fails)
-    assert not clone.results("fails").exists()
+    assert not (clone.results("fails") / "search").exists()
     clone.run("results/fails/best/config.json")
     table = {row["model.args.hidden"]: row for row in clone.table("fails/search/trials.csv")}
     assert (table["7"]["status"], table["13"]["status"]) == ("finished", "failed")

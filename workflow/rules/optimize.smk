@@ -1,6 +1,8 @@
 # Hyperparameter search: each fold task is a job. When a fold task ends, the search decides on the next ones.
 from snakemake.io import flag
 
+from nnlo_lib.config import JobSpec
+from nnlo_lib.config.paths import BEST_RUN
 from nnlo_lib.workflow.search_plan import TrialQueue
 
 BEST = f"{SEARCH.best}/seed-{{seed}}"
@@ -115,6 +117,9 @@ rule choose:
 
 use rule train as best with:
     input:
+        outdated=lambda wildcards: str(
+            stamp_path(PLAN, JobSpec(run=BEST_RUN, seed=int(wildcards.seed)))
+        ),
         # Only a search that continues trains its best again, but not an edit of `resources` or `seeds`.
         trials=f"{SEARCH.folder}/trials.csv",
         config=ancient(f"{SEARCH.best}/config.json"),
