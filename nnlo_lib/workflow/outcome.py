@@ -13,7 +13,7 @@ from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.launch.former_results import find_former, set_aside_outdated
-from nnlo_lib.report.sections.attempts import NOT_STARTED, read_failed_job
+from nnlo_lib.report.sections.attempts import STOPPED_CAUSES, read_failed_job
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.freshness import Freshness, continues, is_evaluated, status
@@ -135,7 +135,7 @@ def describe_failures(unfinished: list[str], page: str) -> str:
     `page` is the path of the page that shows the finished jobs; it is empty if there is none.
     """
     causes = {folder: read_failed_job(Path(folder)).cause for folder in unfinished}
-    if set(causes.values()) <= {"preempted", NOT_STARTED}:
+    if set(causes.values()) <= STOPPED_CAUSES:
         return f"nnlo: trainings that were stopped or not started: {len(causes)}; the same command resumes"
     lines = [f"  {folder}: {cause}" for folder, cause in causes.items()]
     shown = f"; {page} shows the others" if page else ""

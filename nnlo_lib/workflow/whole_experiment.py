@@ -187,6 +187,7 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
                 raise StopRequestedError
             error = (outcome.error or outcome.reason) if outcome.exit_status else ""
         except StopRequestedError:
+            notify(experiment.observe.notify, "stopped", f"{experiment.name}: stopped", paths.folder)
             raise StopRequestedError("stopped; the same command resumes") from None
         except UserError as refusal:
             error = str(refusal)

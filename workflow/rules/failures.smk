@@ -1,5 +1,6 @@
 # After a failure, write summary and page of the trainings that finished; the page names the others. Rules cannot do this:
 # a rule runs only when all its inputs exist. Snakemake still ends with the status of a failure.
+import signal
 from subprocess import CalledProcessError
 
 from nnlo_lib.workflow.outcome import (
@@ -7,6 +8,20 @@ from nnlo_lib.workflow.outcome import (
     divide_jobs,
     mark_as_partial,
 )
+
+# Snakemake does not say in `onerror` whether Ctrl-C ended it.
+INTERRUPTS: list[int] = []
+
+
+def record_interrupt(number: int, frame: object) -> None:
+    """Record Ctrl-C, and raise KeyboardInterrupt as Python does."""
+    INTERRUPTS.append(number)
+    signal.default_int_handler(number, frame)
+
+
+# Not if the signal is ignored, as below nohup.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, record_interrupt)
 
 
 def write_partial_results(finished: list[str], unfinished: list[str]) -> str:
@@ -40,8 +55,8 @@ onerror:
     counts = f"{len(unfinished)} of {len(finished + unfinished)}"
     notify(
         EXPERIMENT.observe.notify,
-        "failed",
-        f"{EXPERIMENT.name}: ended with {counts} trainings without results",
+        "stopped" if INTERRUPTS else "failed",
+        f"{EXPERIMENT.name}: {'stopped' if INTERRUPTS else 'ended'} with {counts} trainings without results",
         Path(RESULTS),
     )
     # Without the page among the targets, jobs that were not asked for are no failures.

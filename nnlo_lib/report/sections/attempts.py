@@ -26,6 +26,8 @@ HEADINGS = (
     "each attempt",
 )
 NOT_STARTED = "not started"
+NOT_EVALUATED, EVALUATION_STOPPED = "trained, but not evaluated", "trained; its evaluation was stopped"
+STOPPED_CAUSES = {"preempted", NOT_STARTED, EVALUATION_STOPPED}  # the same command resumes
 LAST_LINES = 20  # lines of a log on the page
 
 
@@ -144,12 +146,9 @@ def read_failed_job(folder: Path) -> FailedJob:
     run, job = _name(folder)
     if paths.summary.exists():
         log, lines = _last_lines(paths.workflow_logs / "train.log", newer_than=paths.summary)
-        is_evaluated = paths.evaluation.exists()
-        reason = (
-            "the results are of other settings, data or code"
-            if is_evaluated
-            else "trained, but not evaluated"
-        )
+        reason = EVALUATION_STOPPED if _was_stopped(lines) else NOT_EVALUATED
+        if paths.evaluation.exists():
+            reason = "the results are of other settings, data or code"
         return FailedJob(run, job, reason, log=log, lines=lines)
     log, lines = _last_lines(paths.workflow_logs / "train.log")
     log, lines = (log, lines) if log else _last_lines(paths.state.log)
@@ -157,9 +156,13 @@ def read_failed_job(folder: Path) -> FailedJob:
     if attempts and attempts[-1].reason != FINISHED:
         last = attempts[-1]
         return FailedJob(run, job, last.reason, last.error or "", last.ended, log, lines)
-    was_stopped = lines.rpartition("\n")[2].startswith("nnlo: stopped by ")  # before its first attempt
-    reason = "no end was recorded" if log and not was_stopped else NOT_STARTED
+    reason = "no end was recorded" if log and not _was_stopped(lines) else NOT_STARTED
     return FailedJob(run, job, reason, log=log, lines=lines)
+
+
+def _was_stopped(lines: str) -> bool:
+    """Return True if a signal ended a job outside of its attempts: before the first, or in the evaluation."""
+    return lines.rpartition("\n")[2].startswith("nnlo: stopped by ")
 
 
 def _name(folder: Path) -> tuple[str, str]:

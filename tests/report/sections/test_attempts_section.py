@@ -5,7 +5,8 @@ import re
 import pytest
 from helpers.html_page import HOSTILE, check
 
-from nnlo_lib.report.sections.attempts import LAST_LINES, attempt_figure, read_failed_job
+from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.report.sections.attempts import LAST_LINES, STOPPED_CAUSES, attempt_figure, read_failed_job
 from nnlo_lib.report.tables import load_jobs
 
 
@@ -123,6 +124,10 @@ def test_the_cause_if_no_attempt_recorded_one(fake):
     folder = fake.job(seed=1)
     (folder / "evaluation.json").unlink()
     assert read_failed_job(folder).cause == "trained, but not evaluated"
+    log = RunPaths(folder).workflow_logs / "train.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("epoch 1/1\nnnlo: stopped by SIGINT; run the same command again\n")
+    assert read_failed_job(folder).cause in STOPPED_CAUSES
     # A killed launcher leaves only its log; the record of an earlier, finished training says nothing about it.
     for number, ended in enumerate([(), [("finished", 1, 0, 9, 9)]], 2):
         job = read_failed_job(failed_job(fake, f"allreduce/seed-{number}", *ended, lines=["epoch 1"]))
