@@ -82,6 +82,7 @@ def run_search(
     lease = Lease(SearchPaths(folder).state.folder)
     lease.acquire(False, lambda: bool(signals.first))
     try:
+        most = experiment.search.parallel
         experiment = freeze_or_verify_settings(folder, experiment)
         if not store.manifest.exists():
             prepare_store(store)
@@ -100,10 +101,10 @@ def run_search(
             )
             parallel = None
             if executor == "local":
-                parallel = local_parallel(experiment, experiment.search)
-                if parallel < experiment.search.parallel:
+                parallel = local_parallel(experiment)
+                if parallel < most:
                     logger.info(
-                        f"search.parallel: {parallel} in place of {experiment.search.parallel}, because a training has "
+                        f"search.parallel: {parallel} in place of {most}, because a training has "
                         f"{RunResources(experiment).cores} ranks and threads and this machine {len(os.sched_getaffinity(0))} cores; a number "
                         "in the experiment file is kept"
                     )

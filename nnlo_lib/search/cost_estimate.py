@@ -73,8 +73,10 @@ def _trained_epochs(known: StudySnapshot) -> int:
     return sum(task.epochs - _rung_below(known, task) for task in known.results)
 
 
-def local_parallel(experiment: Experiment, search: SearchConfig) -> int:
+def local_parallel(experiment: Experiment) -> int:
     """Return the number of trainings in parallel on this machine: unless it is written, as many as have cores of their own."""
+    search = experiment.search
+    assert search is not None, "only an experiment with a search is searched"
     # With a fixed order, the decisions depend on the number.
     if "parallel" in search.model_fields_set or search.order == "fixed":
         return search.parallel
@@ -157,7 +159,7 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | 
     `run_pace`: pace of the experiment's finished runs; None if no run has finished.
     """
     # The workflow runs search.parallel jobs, `nnlo search` here perhaps fewer.
-    parallel = sorted({search.parallel, local_parallel(experiment, search)}, reverse=True)
+    parallel = sorted({search.parallel, local_parallel(experiment)}, reverse=True)
     search = search.model_copy(update={"trials": count_trials(search)})
     epochs = experiment.train.epochs
     likely, most = expected(epochs, search), expected(epochs, search, 1)

@@ -15,7 +15,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.array_source import read_inputs
 from nnlo_lib.data.readers.base import Array, Inputs
 from nnlo_lib.data.readers.table import encode_rows
-from nnlo_lib.data.readers.table_file import PARQUET_SUFFIXES, TABLE_SUFFIXES
+from nnlo_lib.data.readers.table_file import PARQUET_SUFFIXES, TABLE_SUFFIXES, saved_dataset_files
 from nnlo_lib.data.readers.user_reader import is_nnlo_module, reader_options_of_module
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.problems.losses import class_probabilities, decision_threshold, predicted
@@ -49,7 +49,7 @@ def predict_file(target: Path, source: Path, output: Path, trust: bool) -> str:
         )
     if parquet and find_spec("pyarrow") is None:
         raise UserError(f"--output: {output} needs pyarrow; pip install 'nnlo[parquet]', or name a .csv file")
-    if not source.is_file():
+    if not source.is_file() and not saved_dataset_files(source):
         raise UserError(f"{source}: no such file; name the file of the samples")
     if output.exists() and output.samefile(source):
         raise UserError(f"--output: {output} is the file of the samples; name a new file")

@@ -105,6 +105,4 @@ def test_trainings_in_parallel_have_cores_of_their_own_unless_a_number_is_writte
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)))
     settings = {"parallel": {"ranks": ranks}, "search": {"space": {"train.batch_size": [8, 9]}, **search}}
-    experiment = Experiment.model_validate(settings)
-    assert experiment.search
-    assert local_parallel(experiment, experiment.search) == count
+    assert local_parallel(Experiment.model_validate(settings)) == count

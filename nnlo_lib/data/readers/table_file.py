@@ -160,10 +160,10 @@ def _text(path: Path) -> str:
 
 def _arrow_table(path: Path, kind: str) -> pd.DataFrame:
     """Return a file of Parquet or Arrow; classes that the package `datasets` wrote as numbers have their names."""
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     if kind == "Parquet":
-        from pyarrow import parquet  # type: ignore[import-untyped]
+        from pyarrow import parquet
 
         table = parquet.read_table(path)
     else:
