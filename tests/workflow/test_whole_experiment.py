@@ -92,6 +92,7 @@ def test_all_trainings_run_one_after_the_other_and_continue_after_a_stop(tmp_pat
     settings = {
         "name": "t", "seeds": [0, 1], "model": {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}},
         "train": {"epochs": 1, "steps_per_epoch": 3}, "parallel": {"transport": "simulated"}, "runs": runs,
+        "observe": {"notify": f'echo "$NNLO_EVENT" >> {tmp_path}/events.txt'},
     }  # fmt: skip
     share_store(tmp_path)
     releases = []
@@ -109,6 +110,7 @@ def test_all_trainings_run_one_after_the_other_and_continue_after_a_stop(tmp_pat
     stopped = run(calls=1)
     assert stopped.returncode == 75
     assert stopped.stderr.endswith("stopped; the same command resumes\n")
+    assert (tmp_path / "events.txt").read_text().split()[-1] == "stopped"
     done = run()
     results = tmp_path / "results/t"
     assert done.returncode == 1
