@@ -18,7 +18,7 @@ FILES = {
     "arrays.npz": (pickle.dumps({"x": 1}, protocol=4), "a pickle.*numpy.savez"),
     "old.hdf5": (pickle.dumps({"x": 1}, protocol=2), "a pickle"),
     "table.parquet": (b"PAR1\x15\x04", "a Parquet file"),
-    "events.root": (b"root\x00\x00\xf6\x24", "a ROOT file.*uproot"),
+    "events.root": (b"root\x00\x00\xf6\x24", "a ROOT file.*name: table"),
     "x.npz": (b"\x1f\x8b\x08\x00", "compressed by gzip.*gunzip"),
     "x.h5": (b"\x28\xb5\x2f\xfd", "compressed by Zstandard"),
 }  # fmt: skip
