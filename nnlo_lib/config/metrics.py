@@ -23,6 +23,12 @@ METRICS = {
     "dense_classification": ("accuracy", "cross_entropy", "perplexity", "iou", "dice"),
     "gan": ("distance", "critic_loss", "generator_loss", "loss_gap"),
 }
+# Metrics of all samples together, which only the evaluation after a training measures.
+SET_METRICS = {
+    "classification": ("f1", "roc_auc", "average_precision", "calibration_error"),
+    "regression": ("r2",),
+}
+SET_PREFIX = "set:"  # of a user's function of all samples together
 # Metrics of a run that does not set `metrics`.
 DEFAULT_METRICS = {
     "classification": ("accuracy",),
@@ -34,12 +40,12 @@ TOP_K_ACCURACY_PATTERN = re.compile(r"top([1-9]\d*)_accuracy")
 # Accuracies of nnlo; a user's metric may have another range.
 ACCURACY_COLUMN = re.compile(r"(?:train_|val_)?(?:binary_|top\d+_)?accuracy(?:_min|_max|_mean)?")
 LARGER_IS_BETTER_SUFFIXES = ("accuracy", "r2", "score")
-LARGER_IS_BETTER_NAMES = ("iou", "dice")
+LARGER_IS_BETTER_NAMES = ("iou", "dice", "f1", "roc_auc", "average_precision")
 SMALLER_IS_BETTER_SUFFIXES = ("loss", "error")
 NODE_SUFFIXES = ("_min", "_max", "_mean")  # of metrics over nodes with models of their own
 METRIC_PATTERN_SCHEMA = {
-    "pattern": r"^top[1-9]\d*_accuracy$|@",
-    "description": "`topK_accuracy` or `name@output`",
+    "pattern": r"^top[1-9]\d*_accuracy$|@|^set:",
+    "description": "`topK_accuracy`, `name@output` or `set:path.py:function`",
 }
 USER_FUNCTION_SCHEMA = {"pattern": r"\.py:\w+$", "description": "`path.py:function`"}
 
@@ -57,7 +63,8 @@ def names_schema(names: Mapping[str, tuple[str, ...]], *more: dict[str, str]) ->
 
 def metrics_schema(schema: dict[str, Any]) -> None:
     """Add the names of metrics, and null, to the JSON schema of the key `metrics`."""
-    listed = {"type": schema.pop("type"), "items": names_schema(METRICS, METRIC_PATTERN_SCHEMA)}
+    known = {problem: names + SET_METRICS.get(problem, ()) for problem, names in METRICS.items()}
+    listed = {"type": schema.pop("type"), "items": names_schema(known, METRIC_PATTERN_SCHEMA)}
     schema.pop("items")
     schema["anyOf"] = [listed, {"type": "null"}]
 
@@ -112,12 +119,25 @@ def refuse_unknown_loss(problem: str, loss: Loss, weights: Iterable[str], info: 
             raise_config_error(f"output '{output}' has no loss; {suggest_name(output, loss)}", "loss_weights")
 
 
+def set_metrics(problem: str, metrics: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the metrics that are of all samples together."""
+    known = SET_METRICS.get(problem, ())
+    return tuple(each for each in metrics if each.partition("@")[0] in known or each.startswith(SET_PREFIX))
+
+
 def refuse_unknown_metrics(problem: str, metrics: tuple[str, ...], info: ValidationInfo) -> None:
     """Raise a validation error for an unknown metric, or for two metrics with the same column name."""
+    known = {each: names + SET_METRICS.get(each, ()) for each, names in METRICS.items()}
+    of_set = set_metrics(problem, metrics)
     for index, metric in enumerate(metrics):
-        name = metric.partition("@")[0]
+        name, at, _ = metric.partition("@")
+        if metric in of_set and (at or problem not in SET_METRICS):
+            remedy = f"remove @{_}" if at else f"only {' and '.join(SET_METRICS)} have such metrics"
+            raise_config_error(
+                f"'{metric}' is of all samples together, of the first output; {remedy}", "metrics", str(index)
+            )
         if not (TOP_K_ACCURACY_PATTERN.fullmatch(name) and problem == "classification"):
-            _refuse_unknown(problem, name, METRICS, info, "metrics", str(index))
+            _refuse_unknown(problem, name.removeprefix(SET_PREFIX), known, info, "metrics", str(index))
     columns = [metric_column(metric) for metric in metrics]
     for name in columns:
         # The history always has a column for the loss.

@@ -19,7 +19,9 @@ from nnlo_lib.config.base import (
 from nnlo_lib.core.user_code import imported_files
 from nnlo_lib.models.zoo_registry import MODELS, PATTERN, library_of
 
-CODE_REFERENCE = re.compile(r"(.+\.py)(:\w+)?(@.+)?")  # path.py, path.py:name, path.py:name@output
+CODE_REFERENCE = re.compile(
+    r"(?:set:)?(.+\.py)(:\w+)?(@.+)?"
+)  # path.py, path.py:name, path.py:name@output, set:path.py:name
 NETWORK_SUFFIXES = (".json", ".pt", ".pt2", ".pth", ".torch")  # of networks saved by Keras or torch
 WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".tar", ".npz", ".h5", ".hdf5")
 FORMS = (

@@ -104,6 +104,7 @@ class RunPaths:
     summary = PathBelow("summary.json")
     evaluation = PathBelow("evaluation.json")
     sample_metrics = PathBelow("sample_metrics.npz")
+    predictions = PathBelow("predictions.npz")
     nnlo_history = PathBelow("nnlo_history.json")
     tensorboard = PathBelow("tensorboard")
     code = PathBelow("code")

@@ -28,6 +28,7 @@ from nnlo_lib.config.metrics import (
     names_schema,
     refuse_unknown_loss,
     refuse_unknown_metrics,
+    set_metrics,
 )
 from nnlo_lib.config.model import ModelConfig, input_files
 from nnlo_lib.config.parallel import ParallelConfig, ResourcesConfig
@@ -75,8 +76,9 @@ class Run(ConfigModel):
     metrics: Annotated[tuple[str, ...], EditEffect.EVALUATE] = Field(
         PROBLEM_DEFAULT,
         description="Metrics that are measured in addition to the loss: names (also of losses, and topK_accuracy for "
-        "any K), or `path.py:function`; `name@output` selects an output other than the first. null: the default of "
-        "the problem ([accuracy], [mae], or all metrics of a gan).",
+        "any K), or `path.py:function`; `name@output` selects an output other than the first. The evaluation after the "
+        "training also measures f1, roc_auc, average_precision, calibration_error, r2 and `set:path.py:function`, of all "
+        "samples together. null: the default of the problem ([accuracy], [mae], or all metrics of a gan).",
         json_schema_extra=metrics_schema,
     )
     algorithm: AlgorithmConfig = Field(
@@ -160,7 +162,8 @@ class Run(ConfigModel):
             raise_config_error(error, "observe", "profile")
         best = self.checkpoint.best_rule
         if best and (metric := best.metric.removeprefix("val_")) not in self.measured:
-            raise_config_error(f"'{metric}' is not measured; add it to `metrics`", "checkpoint", "best")
+            remedy = self.of_set_reason(metric) or "; add it to `metrics`"
+            raise_config_error(f"'{metric}' is not measured{remedy}", "checkpoint", "best")
         return self
 
     def _profile_error(self) -> str | None:
@@ -174,8 +177,29 @@ class Run(ConfigModel):
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """Column names of the loss and the metrics."""
-        return ("loss", *map(metric_column, self.metrics))
+        """Column names of the loss and the metrics that each epoch measures."""
+        return ("loss", *map(metric_column, self.sample_metrics))
+
+    @property
+    def evaluated(self) -> set[str]:
+        """Names of the loss and the metrics of the evaluation after the training."""
+        return {"loss", *map(metric_column, self.metrics)}
+
+    @property
+    def set_metrics(self) -> tuple[str, ...]:
+        """Metrics of all samples together, which only the evaluation after the training measures."""
+        return set_metrics(self.problem.name, self.metrics)
+
+    @property
+    def sample_metrics(self) -> tuple[str, ...]:
+        """Metrics that are means over samples, or of counts that add up."""
+        return tuple(each for each in self.metrics if each not in self.set_metrics)
+
+    def of_set_reason(self, column: str) -> str:
+        """Return why no epoch measures a column, as the end of a sentence; empty if it is no metric of all samples."""
+        if column not in map(metric_column, self.set_metrics):
+            return ""
+        return f" in an epoch: it is of all samples together; choose one of: {', '.join(self.measured)}"
 
     @property
     def workers(self) -> int:

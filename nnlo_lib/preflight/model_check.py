@@ -28,6 +28,7 @@ from nnlo_lib.experiment.yaml_source import KeyPath
 from nnlo_lib.models.saved_networks import StateGuard
 from nnlo_lib.preflight.data_check import Mistakes
 from nnlo_lib.problems.base import build_problem, refuse_regularization
+from nnlo_lib.problems.losses import classes_only
 from nnlo_lib.train.replica.model_build import (
     activation_in_loss,
     build_random_model,
@@ -170,6 +171,9 @@ class ModelTrial:
             self.stage = "loss"
             batch.sums()
             problem.measure(module.eval(), inputs, targets)
+            if isinstance(self.run.problem, ClassificationConfig):
+                for name in self.run.set_metrics:
+                    classes_only(targets, name)
         finally:
             for hook in hooks:
                 hook.remove()

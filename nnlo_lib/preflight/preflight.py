@@ -12,6 +12,7 @@ import numpy as np
 from nnlo_lib.config import Experiment, Run, merge_settings
 from nnlo_lib.config.base import UserClassConfig, missing_name, suggest_name
 from nnlo_lib.config.experiment import RunResources
+from nnlo_lib.config.metrics import SET_PREFIX
 from nnlo_lib.config.reader import ArraysReaderConfig
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.user_code import (
@@ -199,7 +200,10 @@ def _user_functions(run: Run) -> list[tuple[KeyPath, str, tuple[str, ...]]]:
     losses = run.loss.items() if isinstance(run.loss, dict) else [("", run.loss)]
     found: list[tuple[KeyPath, str | None, tuple[str, ...]]] = [
         *((("loss", *([output] if output else [])), name, pair) for output, name in losses),
-        *((("metrics", str(index)), name.partition("@")[0], pair) for index, name in enumerate(run.metrics)),
+        *(
+            (("metrics", str(index)), name.partition("@")[0].removeprefix(SET_PREFIX), pair)
+            for index, name in enumerate(run.metrics)
+        ),
     ]
     if isinstance(run.data.reader, ArraysReaderConfig):
         reader = run.data.reader

@@ -253,6 +253,20 @@ def class_probabilities(outputs: Tensor, loss: str, probabilities: bool) -> Tens
     return outputs.exp() if loss == "nll" else None
 
 
+def output_table(
+    problem: ClassificationConfig | RegressionConfig, loss: str, outputs: Tensor
+) -> tuple[str, Tensor]:
+    """Return what the numbers of an output are, and these numbers, (samples, k) of float32 on the CPU.
+
+    They are the `probability` of each class, or a `score` if the loss gives no probabilities, or each `value` of a regression.
+    """
+    numbers = outputs.reshape(len(outputs), -1).float().cpu()
+    if isinstance(problem, RegressionConfig):
+        return "value", numbers
+    shares = class_probabilities(numbers, loss, problem.outputs == "probabilities")
+    return ("score", numbers) if shares is None else ("probability", shares)
+
+
 def accuracy(outputs: Tensor, labels: Tensor, threshold: float = 0.0) -> Tensor:
     """Return True for each sample if its predicted class is its label and no output is NaN."""
     return predicted(outputs, threshold) == classes_only(labels, "accuracy")

@@ -13,7 +13,14 @@ from nnlo_lib.config.metrics import Loss, metric_column
 from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.problems.base import BatchLoss, Problem, regularization_loss
-from nnlo_lib.problems.losses import PerSample, decision_threshold, loss_by_name, metric_by_name, predicted
+from nnlo_lib.problems.losses import (
+    PerSample,
+    decision_threshold,
+    loss_by_name,
+    metric_by_name,
+    output_table,
+    predicted,
+)
 
 Outputs = Any  # of a model: a tensor, a tuple of tensors or a mapping to tensors
 Measure = Callable[[Outputs, Tensor], Tensor]  # model outputs, labels (samples, ...) -> (samples,)
@@ -27,9 +34,13 @@ class SupervisedProblem(Problem):
 
     Attributes:
         predicted: returns the predicted classes; None for regression.
+        table: returns what the numbers of the first output are, and these numbers (see `output_table`); None if they are no table.
+        set_metrics: metrics of all samples together, which need this table.
     """
 
     adds_regularization = True
+    table: Callable[[Outputs], tuple[str, Tensor]] | None = None
+    set_metrics: tuple[str, ...] = ()
 
     def __init__(
         self, losses: Measure, metrics: Mapping[str, Measure], predicted: Predicted | None = None
@@ -43,17 +54,20 @@ class SupervisedProblem(Problem):
         """Return the problem of a classification or regression run."""
         metrics = {
             metric_column(name): metric_of_output(name, run.loss, partial(metric_by_name, config))
-            for name in run.metrics
+            for name in run.sample_metrics
         }
         losses = MultiOutputLoss(run.loss, run.loss_weights, partial(loss_by_name, config))
-        if isinstance(config, RegressionConfig):
-            return cls(losses, metrics)
+
+        def table(outputs: Outputs) -> tuple[str, Tensor]:
+            return output_table(config, loss_of_output(run.loss, outputs), primary_output(outputs))
 
         def predicted_classes(outputs: Outputs) -> Tensor:
             threshold = decision_threshold(config, loss_of_output(run.loss, outputs))
             return predicted(primary_output(outputs), threshold)
 
-        return cls(losses, metrics, predicted_classes)
+        problem = cls(losses, metrics, None if isinstance(config, RegressionConfig) else predicted_classes)
+        problem.table, problem.set_metrics = table, run.set_metrics
+        return problem
 
     def compute_loss(
         self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor, step: int

@@ -205,12 +205,12 @@ def _with_new_paths(value: Any, run: FinishedRun, project: Path) -> Any:
     if not isinstance(value, str):
         return value
     code = CODE_REFERENCE.fullmatch(value)
-    path = code[1] if code else value
+    path, start = (code[1], code.start(1)) if code else (value, 0)
     full = Path(os.path.normpath(project.absolute() / path))
     # Summaries record a path relative to the project if it is below the project.
     recorded = str(full.relative_to(project.absolute()) if full.is_relative_to(project.absolute()) else full)
     is_copied = recorded in run.input_checksums or recorded in run.reader_checksums
-    return recorded.lstrip("/") + value[len(path) :] if is_copied else value
+    return value[:start] + recorded.lstrip("/") + value[start + len(path) :] if is_copied else value
 
 
 def _instructions(run: FinishedRun, target: Path) -> Iterator[str]:

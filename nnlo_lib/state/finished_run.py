@@ -84,6 +84,11 @@ class FinishedRun:
         return read_arrays(self.paths.sample_metrics)
 
     @cached_property
+    def predictions(self) -> "dict[str, NDArray[Any]]":
+        """Arrays of predictions.npz; empty if none were written."""
+        return read_arrays(self.paths.predictions) if self.paths.predictions.exists() else {}
+
+    @cached_property
     def consensus(self) -> "dict[str, NDArray[np.float64]]":
         """Distances of all pairs of nodes, `<kind>_<step>`, each (nodes, nodes); empty if none were written."""
         return read_arrays(self.paths.consensus) if self.paths.consensus.exists() else {}

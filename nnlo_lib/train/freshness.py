@@ -62,7 +62,8 @@ def is_evaluated(task: Task) -> bool:
         return False
     figures = {name for name, value in report.items() if isinstance(value, float)}
     is_of_model = report.get("model_sha256") == trained[finished.paths.model.name]
-    return is_of_model and figures == {*task.run.measured} and finished.paths.sample_metrics.exists()
+    arrays = finished.paths.sample_metrics, finished.paths.predictions
+    return is_of_model and figures == task.run.evaluated and all(path.exists() for path in arrays)
 
 
 def continues(task: Task, found: Freshness) -> bool:

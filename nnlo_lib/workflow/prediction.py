@@ -18,7 +18,7 @@ from nnlo_lib.data.readers.table import encode_rows
 from nnlo_lib.data.readers.table_file import PARQUET_SUFFIXES, TABLE_SUFFIXES, saved_dataset_files
 from nnlo_lib.data.readers.user_reader import is_nnlo_module, reader_options_of_module
 from nnlo_lib.data.store.manifest import DataManifest
-from nnlo_lib.problems.losses import class_probabilities, decision_threshold, predicted
+from nnlo_lib.problems.losses import decision_threshold, output_table, predicted
 from nnlo_lib.problems.supervised import loss_of_output, primary_output
 from nnlo_lib.train.evaluation.evaluate import output_batches
 from nnlo_lib.workflow.model_evaluation import (
@@ -146,8 +146,9 @@ def _predictions(model: EvaluatedModel, inputs: Inputs, rows: Array) -> pd.DataF
         )
     batches = list(output_batches(model.module, model.tensors, inputs))
     loss = loss_of_output(model.run.loss, batches[0])
-    outputs = torch.cat([primary_output(batch) for batch in batches]).float().cpu()
-    outputs = outputs.reshape(len(outputs), -1)
+    outputs = torch.cat([primary_output(batch) for batch in batches])
+    kind, values = output_table(problem, loss, outputs)
+    outputs = outputs.reshape(len(outputs), -1).float().cpu()
     for row in (~outputs.isfinite().all(1)).nonzero()[:1, 0]:
         raise UserError(f"row {rows[row]}: the model's output is NaN or infinite; correct the sample")
     table = pd.DataFrame({"row": rows})
@@ -159,8 +160,6 @@ def _predictions(model: EvaluatedModel, inputs: Inputs, rows: Array) -> pd.DataF
     labels = model.class_labels
     chosen = predicted(outputs, decision_threshold(problem, loss))
     table["predicted"] = [labels[k] if k < len(labels) else str(k) for k in chosen.tolist()]
-    shares = class_probabilities(outputs, loss, problem.outputs == "probabilities")
-    kind, values = ("score", outputs) if shares is None else ("probability", shares)
     for k, column in enumerate(values.numpy().T):
         # Outputs without a class, and the single score of two classes, have no name.
         table[f"{kind}_{labels[k] if values.shape[1] == len(labels) else k}"] = column

@@ -102,7 +102,7 @@ def simulate_runs(experiment: Experiment, names: Sequence[str], seed: int, targe
     Return the exit status of the first training that fails, otherwise 0. Raises UserError if a run does not measure the
     metric.
     """
-    metric = comparing_metric(experiment.metrics)
+    metric = comparing_metric(experiment.sample_metrics)
     _refuse_unmeasured(experiment, names, metric)
     finished = []
     for name in names:

@@ -132,39 +132,39 @@ def test_nearest_name_or_all():
     assert suggest_name("zzz", ["seeds", "epochs"]) == "known: epochs, seeds"
 
 
-LARGER = r"\{metric: val_f1, better: larger\}"
+LARGER = r"\{metric: val_gini, better: larger\}"
 WATCHERS = [
-    ({"train": {"early_stopping": {"metric": "val_f1"}}}, r"set train\.early_stopping\.better"),
-    ({"train": {"restore_best": "val_f1"}}, rf"set train\.restore_best: {LARGER}"),
-    ({"train": {"schedule": {"name": "plateau", "metric": "val_f1"}}}, r"set train\.schedule\.better"),
-    ({"checkpoint": {"best": "f1"}}, rf"set checkpoint\.best: {LARGER}"),
+    ({"train": {"early_stopping": {"metric": "val_gini"}}}, r"set train\.early_stopping\.better"),
+    ({"train": {"restore_best": "val_gini"}}, rf"set train\.restore_best: {LARGER}"),
+    ({"train": {"schedule": {"name": "plateau", "metric": "val_gini"}}}, r"set train\.schedule\.better"),
+    ({"checkpoint": {"best": "gini"}}, rf"set checkpoint\.best: {LARGER}"),
 ]
 
 
 @pytest.fixture
 def metric(tmp_path):
     """Return a function that validates an experiment with a metric of the user."""
-    (tmp_path / "mine.py").write_text("def f1(outputs, targets): ...\ndef f1_score(outputs, targets): ...\n")
+    (tmp_path / "mine.py").write_text("def gini(outputs, targets): ...\ndef gini_score(outputs, targets): ...\n")
     return lambda name, settings: experiment(metrics=[f"{tmp_path / 'mine.py'}:{name}"], **settings)
 
 
 @pytest.mark.parametrize(("settings", "message"), WATCHERS)
 def test_a_watched_metric_of_the_user_needs_a_direction(metric, settings, message):
-    """A larger F1 is better; without a direction, the smallest would be chosen in silence."""
+    """A larger value is better; without a direction, the smallest would be chosen in silence."""
     with pytest.raises(
         ValidationError, match=r"does not say whether smaller or larger values are better"
     ) as error:
-        metric("f1", settings)
+        metric("gini", settings)
     assert re.search(message, str(error.value), re.DOTALL)
-    metric("f1_score", json.loads(json.dumps(settings).replace("f1", "f1_score")))
+    metric("gini_score", json.loads(json.dumps(settings).replace("gini", "gini_score")))
 
 
 def test_a_direction_of_its_own_suffices(metric):
-    rule = {"metric": "val_f1", "better": "larger"}
+    rule = {"metric": "val_gini", "better": "larger"}
     plateau = {"name": "plateau", **rule}
     for train in ({"early_stopping": rule}, {"restore_best": rule}, {"schedule": plateau}):
-        metric("f1", {"train": train})
-    metric("f1", {"checkpoint": {"best": rule}})
+        metric("gini", {"train": train})
+    metric("gini", {"checkpoint": {"best": rule}})
 
 
 OBJECTIVE = {"space": {"train.epochs": [1]}, "objective": {"metric": "val_accuracy", "target": 99}}

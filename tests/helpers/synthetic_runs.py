@@ -135,6 +135,13 @@ class Fake:
             change_json(folder / "evaluation.json", accuracy=accuracy, samples=samples)
             self.change(folder, **{"samples_per_second": 1000.0, **summary})
 
+    def predictions(self, folder, outputs, targets, kind="probability"):
+        """Write predictions.npz of a job: outputs (samples, k), and classes (samples,) or numbers (samples, k) as targets."""
+        arrays = {"samples": np.arange(len(targets)), "outputs": np.float32(outputs), "targets": targets}
+        arrays |= {} if kind == "value" else {"predicted": np.argmax(outputs, 1)}
+        np.savez(folder / "predictions.npz", **arrays)
+        change_json(folder / "evaluation.json", predictions=kind)
+
     def attempts(self, folder, *ended, error=None):
         """Write records of attempts two minutes apart: (reason, minutes, first step, reached step, saved step)."""
         minute, lines = 0, []
@@ -155,6 +162,9 @@ class Fake:
             self.job(
                 "downpour", seed, level=0.970, speed=7400 + 90 * seed, roles=("server", "worker", "worker")
             )
+        rng = np.random.default_rng(0)
+        for folder in self.folders:
+            self.predictions(folder, rng.dirichlet(np.ones(10), 360), np.arange(360) % 10)
         return self
 
 

@@ -128,6 +128,7 @@ use rule train as best with:
     output:
         evaluation=f"{BEST}/evaluation.json",
         values=f"{BEST}/sample_metrics.npz",
+        predictions=f"{BEST}/predictions.npz",
     log:
         f"logs/{EXPERIMENT.name}/best/seed-{{seed}}/train.log",
     threads: SEARCH.retraining_resources.threads

@@ -20,6 +20,7 @@ rule train:
     output:
         evaluation=f"{JOB}/evaluation.json",
         values=f"{JOB}/sample_metrics.npz",
+        predictions=f"{JOB}/predictions.npz",
     log:
         f"logs/{EXPERIMENT.name}/{{run}}/{{job}}/train.log",
     wildcard_constraints:

@@ -121,6 +121,7 @@ def loss_setting_faults(run: Any) -> Iterator[ConfigFault]:
     if run.problem.name == "classification":
         yield from _smoothing_faults(run)
         yield from _nll_faults(run)
+        yield from _calibration_faults(run)
     elif run.problem.name == "dense_classification":
         yield from _dense_faults(run)
     elif run.problem.name == "regression":
@@ -171,6 +172,16 @@ def _nll_faults(run: Any) -> Iterator[ConfigFault]:
             )
 
 
+def _calibration_faults(run: Any) -> Iterator[ConfigFault]:
+    without = _losses(run) - {"cross_entropy", "nll", "binary_cross_entropy"}
+    if "calibration_error" in run.metrics and run.problem.outputs == "scores" and without:
+        yield ConfigFault(
+            f"calibration_error needs probabilities, which the loss {min(without)} does not give; remove it, or set "
+            "`loss: cross_entropy`, or `problem: {name: classification, outputs: probabilities}` if the model returns them",
+            ("metrics", str(run.metrics.index("calibration_error"))),
+        )
+
+
 def _losses(run: Any) -> set[str]:
     return set(run.loss.values()) if isinstance(run.loss, dict) else {run.loss}
 
@@ -206,9 +217,8 @@ def watched_metric_faults(run: Any) -> Iterator[ConfigFault]:
         name = metric.partition("_")[2]
         if name not in run.measured:
             also = "; or add it to `metrics`" if name not in ("", "loss") else ""
-            yield ConfigFault(
-                f"'{metric}' is not measured; {suggest_name(name, run.measured)}{also}", ("train", key)
-            )
+            remedy = run.of_set_reason(name) or f"; {suggest_name(name, run.measured)}{also}"
+            yield ConfigFault(f"'{metric}' is not measured{remedy}", ("train", key))
         elif metric_direction(metric) is None and not getattr(getattr(run.train, key), "better", None):
             yield ConfigFault(_unknown_direction(metric, f"train.{key}"), ("train", key))
     best = run.checkpoint.best_rule

@@ -1,8 +1,9 @@
-"""Predictions of the models: confusion matrices, the nodes' own models and their consensus, and images of GANs."""
+"""Predictions of the models: confusion matrices, curves of their outputs, the nodes' own models and their consensus, images of GANs."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import MISSING, number
+from nnlo_lib.problems.set_metrics import FALSE_POSITIVE_RATES, reliability, roc_curve
+from nnlo_lib.report.figure import Figure, square_spec, thinned
 from nnlo_lib.report.formatting import RunTable, listing, percent, plus_minus, run_table
 from nnlo_lib.report.sections.origin import published_epoch
 from nnlo_lib.report.tables import group_by_run, spread_of
@@ -19,7 +22,14 @@ from nnlo_lib.state.finished_run import SPLIT_NAMES, FinishedRun
 MAX_SHOWN_CLASSES = 20  # classes; a larger matrix is not readable on a page
 MAX_PAIRS = 5  # pairs of classes
 MAX_SHOWN_NODES = 20  # nodes; a larger matrix is not readable on a page
+MAX_SHOWN_OUTPUTS = 4  # figures of predicted against true values, one for each output of a model
+MAX_FIGURE_VALUES, MAX_VALUE_ROWS = 2000, 20  # points of such a figure, and rows of each run in its table
 DISTANCES = {"consensus_error": "distance to mean", "consensus_error_normalised": "normalized"}
+
+
+Saved = tuple[
+    int, str, dict[str, NDArray[Any]]
+]  # number of a run, what its outputs are, arrays of predictions.npz
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,22 @@ class ConfusionMatrix:
         totals = self.counts.sum(axis=1, keepdims=True)
         shares: NDArray[np.float64] = self.counts / np.maximum(totals, 1)
         return shares
+
+    def by_class(self) -> list[list[str]]:
+        """Return class, precision, recall, F1 (0 if not defined) and number of samples of each class, and their means."""
+        from sklearn.metrics import precision_recall_fscore_support
+
+        numbers = range(len(self.classes))
+        true, predicted = np.indices(self.counts.shape).reshape(2, -1)
+        *shares, support = precision_recall_fscore_support(
+            true, predicted, labels=list(numbers), sample_weight=self.counts.ravel(), zero_division=0
+        )
+        rows = [
+            [name, *(percent(float(each[k])) for each in shares), str(int(support[k]))]
+            for k, name in enumerate(self.classes)
+        ]
+        means = [percent(float(each.mean())) for each in shares]
+        return [*rows, ["mean over classes", *means, str(self.counts.sum())]]
 
     def pairs(self) -> list[tuple[str, str, int, float]]:
         """Return the most frequent errors: true class, predicted class, count, share of the true class."""
@@ -89,9 +115,108 @@ def _sum(run: str, jobs: Iterable[FinishedRun]) -> ConfusionMatrix:
     return ConfusionMatrix(run, classes, total)
 
 
+def prediction_figures(jobs: Sequence[FinishedRun]) -> list[Figure]:
+    """Return ROC and reliability curves, and predicted against true values, of the first training task of each run.
+
+    They are drawn from predictions.npz; runs whose outputs are not finite or not saved are left out.
+    """
+    groups = group_by_run(jobs)
+    names = list(groups)
+    found = [
+        (run, kind, saved)
+        for run, group in enumerate(groups.values())
+        if (kind := group[0].evaluation.get("predictions")) in ("probability", "score", "value")
+        and len(saved := group[0].predictions)
+        and len(saved["targets"])
+        and np.isfinite(saved["outputs"]).all()
+    ]
+    classes = [each for each in found if "predicted" in each[2]]
+    figures = [_roc_figure(classes, names), _reliability_figure(classes, names)]
+    values = [
+        each for each in found if each[1] == "value" and each[2]["targets"].shape == each[2]["outputs"].shape
+    ]
+    widest = max((saved["targets"].shape[1] for _, _, saved in values), default=0)
+    figures += [
+        _value_figure(values, names, column, widest) for column in range(min(widest, MAX_SHOWN_OUTPUTS))
+    ]
+    return [figure for figure in figures if figure is not None]
+
+
+def _roc_figure(found: Sequence[Saved], names: Sequence[str]) -> Figure | None:
+    rates = {run: roc_curve(saved["outputs"], saved["targets"]) for run, _, saved in found}
+    rates = {run: curve for run, curve in rates.items() if np.isfinite(curve).all()}
+    points = [
+        pd.DataFrame({"run": run, "x": FALSE_POSITIVE_RATES, "y": curve}) for run, curve in rates.items()
+    ]
+    x, y = "false positive rate", "true positive rate"
+    rows = [
+        [percent(float(rate)), *(percent(float(curve[place])) for curve in rates.values())]
+        for place, rate in enumerate(FALSE_POSITIVE_RATES)
+        if place % 5 == 0
+    ]
+    many = any(saved["outputs"].shape[1] > 2 for _, _, saved in found)
+    note = "mean over classes, each against all others" if many else "of class 1"
+    return _square_figure("ROC curve", note, points, (x, y), names, (x, *(names[run] for run in rates)), rows)
+
+
+def _reliability_figure(found: Sequence[Saved], names: Sequence[str]) -> Figure | None:
+    bins = {
+        run: reliability(saved["outputs"], saved["targets"])
+        for run, kind, saved in found
+        if kind == "probability"
+    }
+    points = [pd.DataFrame({"run": run, "x": each[0], "y": each[1]}) for run, each in bins.items()]
+    rows = [
+        [names[run], percent(float(confidence)), percent(float(accuracy)), str(count)]
+        for run, each in bins.items()
+        for confidence, accuracy, count in zip(*each, strict=True)
+    ]
+    x, y = "confidence", "accuracy"
+    return _square_figure(
+        "Calibration",
+        "below the diagonal: too confident",
+        points,
+        (x, y),
+        names,
+        ("run", x, y, "samples"),
+        rows,
+    )
+
+
+def _value_figure(found: Sequence[Saved], names: Sequence[str], column: int, of: int) -> Figure | None:
+    most = MAX_FIGURE_VALUES // max(1, len(found))
+    points = []
+    for run, _, saved in found:
+        if column < saved["targets"].shape[1]:
+            places = thinned(range(len(saved["targets"])), most)
+            x, y = (saved[name][places, column].astype(float) for name in ("targets", "outputs"))
+            points.append(pd.DataFrame({"run": run, "x": x, "y": y}))
+    rows = [
+        [names[int(run)], number(x), number(y)]
+        for each in points
+        for run, x, y in thinned(each.itertuples(index=False), MAX_VALUE_ROWS)
+    ]
+    title = "Predicted against true values" + (f", output {column + 1} of {of}" if of > 1 else "")
+    note = f"at most {most:,} evenly spaced samples"
+    return _square_figure(
+        title, note, points, ("true", "predicted"), names, ("run", "true", "predicted"), rows, False
+    )
+
+
+def _square_figure(
+    title: str, note: str, points: Sequence[pd.DataFrame], titles: tuple[str, str], names: Sequence[str],
+    headings: Sequence[str], rows: Sequence[Sequence[str]], line: bool = True,
+) -> Figure | None:  # fmt: skip
+    if not points:
+        return None
+    spec = square_spec(pd.concat(points, ignore_index=True), *titles, names, line)
+    text = f"{title}: {titles[1]} against {titles[0]} of {len(points)} runs; the table has values."
+    return Figure(title, note, text, spec, headings, rows)
+
+
 def evaluated_on(jobs: Iterable[FinishedRun]) -> str:
-    """Return on which samples the models with a confusion matrix were evaluated: `on the test split`."""
-    splits = {job.evaluation_split for job in jobs if job.evaluation.get("confusion")}
+    """Return on which samples the models were evaluated: `on the test split`."""
+    splits = {job.evaluation_split for job in jobs}
     # Sorted, because equal inputs must give equal pages.
     return listing([f"on {SPLIT_NAMES.get(split, split)}" for split in sorted(splits)]) if splits else ""
 

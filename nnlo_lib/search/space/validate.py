@@ -12,7 +12,7 @@ import numpy as np
 
 from nnlo_lib.config import ConfigModel, Experiment, Run, block_types, merge_settings
 from nnlo_lib.config.base import suggest_name
-from nnlo_lib.config.metrics import metric_column, metric_direction
+from nnlo_lib.config.metrics import metric_direction
 from nnlo_lib.config.rules.key_names import similar_keys
 from nnlo_lib.config.search import GridSamplerConfig, ObjectiveConfig, SearchConfig
 from nnlo_lib.config.space import DimensionConfig
@@ -190,11 +190,12 @@ def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> 
     """Return the wrong key of the objective and the reason, or None if the objective is valid."""
     metric, search = objective.metric, experiment.search
     assert search is not None
-    names = ("loss", *map(metric_column, experiment.metrics))
+    names = experiment.measured
     columns = [f"{split}_{name}" for split in ("train", "val") for name in names]
     spreads = [f"val_{name}_{end}" for name in names for end in ("min", "max")]
     if metric not in (*columns, *spreads, *UNDIRECTED_METRICS):
-        return "metric", f"'{metric}' is not measured; {suggest_name(metric, columns)}"
+        of_set = experiment.of_set_reason(metric.partition("_")[2])
+        return "metric", f"'{metric}' is not measured{of_set or f'; {suggest_name(metric, columns)}'}"
     searched = "data.validation" in search.space
     if metric.startswith("val_") and not (experiment.data.validation or searched or search.folds.k > 1):
         return "metric", f"'{metric}' needs validation samples; set data.validation or search.folds.k"

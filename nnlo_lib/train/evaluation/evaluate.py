@@ -1,9 +1,10 @@
 """Evaluation of a published model on the samples of a split, its loading, and an image of a generator's samples."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nnlo_lib.config import Run
+from nnlo_lib.config.metrics import metric_column
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256, with_checksum
 from nnlo_lib.core.errors import UserError
@@ -26,6 +28,7 @@ from nnlo_lib.data.store.split import Split
 from nnlo_lib.data.training_moments import with_moments
 from nnlo_lib.problems.base import Problem, build_problem, regularization_loss
 from nnlo_lib.problems.gan import fixed_noise
+from nnlo_lib.problems.set_metrics import set_metric
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.published_results import refuse_changed_code
@@ -41,6 +44,7 @@ READ_AHEAD = 2  # batches that are read while the model computes
 EVALUATION_BATCH_SIZE = 500
 # Tiles per row and column; minimum size of a tile and width of the gap between tiles, both in pixels.
 SIDE, TILE, GAP = 8, 56, 4
+MAX_SAVED_NUMBERS = 10_000_000  # of all outputs in predictions.npz: 40 MB
 
 
 def load_published_model(
@@ -167,7 +171,7 @@ def evaluation_sums(module: nn.Module, batches: Batches, problem: Problem) -> Te
 def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
     """Evaluate a saved model and write the number of samples, loss, metrics and confusion matrix as JSON.
 
-    Loss and metrics of each sample are written beside it, to sample_metrics.npz.
+    Loss and metrics of each sample are written beside it, to sample_metrics.npz, targets and outputs to predictions.npz.
 
     The samples are the test split; without one, the validation split; without either, the held-out samples of
     the training split, from the partition file next to the model. The device of the training is used, if this
@@ -186,15 +190,19 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
     module, tensors = load_published_model(run, data, model, evaluation_device(run.parallel))
     name, split, samples = evaluation_samples(data, RunPaths(model.parent).partition)
     result = test_result_of_run(run, module, tensors, split, samples, data.classes)
-    values = RunPaths(output.parent).sample_metrics
-    with atomic_write(values) as part:
-        write_shard(part, "npz", result.values)
+    paths = RunPaths(output.parent)
+    predictions = {"samples": np.asarray(samples), **result.predictions} if result.predictions else {}
+    written = {paths.sample_metrics: result.values, paths.predictions: predictions}
+    for path, arrays in written.items():
+        with atomic_write(path) as part:
+            write_shard(part, "npz", arrays)
     described = {
         "model_sha256": file_sha256(model),
-        "outputs": {values.name: file_sha256(values)},
+        "outputs": {path.name: file_sha256(path) for path in written},
         "classes": data.class_labels,
         "split": name,
         "samples": len(samples),
+        "predictions": result.outputs_are,
     }
     report = with_checksum({**described, **result.report})
     with atomic_write(output) as part:
@@ -257,10 +265,14 @@ class TestResult:
         report: loss, metrics and, for classes, `confusion` (true x predicted), unless the model predicted
             another class than the classes of the data, or returned NaN.
         values: loss and metrics of each sample by name, (samples,) float32; empty if the problem has none.
+        predictions: `outputs` (samples, k) float32, `targets` and, for classes, `predicted`, as in predictions.npz; or empty.
+        outputs_are: `probability`, `score` or `value`; without predictions, why they are left out.
     """
 
     report: dict[str, Any]
     values: dict[str, Array]
+    predictions: dict[str, Array] = field(default_factory=dict)
+    outputs_are: str = "left out: the problem has no table of outputs"
 
 
 @torch.no_grad()
@@ -279,21 +291,38 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
     # One place more than the classes of the data, for other predictions.
     confusion = np.zeros((classes or 0, (classes or 0) + 1), np.int64)
     values = [np.zeros((len(problem.names), 0), np.float32)]
+    saved, numbers, kind = defaultdict[str, list[Array]](list), 0, TestResult.outputs_are
     for inputs, labels in batches:
         outputs = module(*inputs)
         penalty = regularization_loss(module)
         sums = problem.sums_of_outputs(outputs, labels, penalty)
         total = total.to(sums.device) + sums
         values.append(problem.values_of_outputs(outputs, labels, penalty).cpu().numpy())
-        if predicted is not None:
+        places = None if predicted is None else predicted(outputs).cpu().numpy()
+        if problem.table is not None:
+            kind, table = problem.table(outputs)
+            numbers += table.numel()
+            if numbers <= MAX_SAVED_NUMBERS or problem.set_metrics:
+                saved["outputs"].append(table.numpy())
+                targets = labels.cpu().numpy()
+                saved["targets"].append(targets if places is not None else targets.reshape(len(targets), -1))
+                saved["predicted"].extend(() if places is None else (places,))
+        if places is not None:
             # `confusion[...] += 1` would count a pair once per batch.
-            places = predicted(outputs).cpu().numpy()
             # NO_CLASS is the last place already.
             np.add.at(confusion, (labels.cpu().numpy(), np.minimum(places, confusion.shape[0])), 1)
     is_complete = predicted is not None and not confusion[:, -1].any()
     matrix = {"confusion": confusion[:, :-1].tolist()} if is_complete else {}
     of_samples = dict(zip(problem.names, np.concatenate(values, axis=1), strict=True))
-    return TestResult({**problem.means(total), **matrix}, of_samples)
+    arrays = {name: np.concatenate(parts) for name, parts in saved.items() if parts}
+    of_set = {
+        metric_column(name): set_metric(name, arrays["outputs"], arrays["targets"], arrays.get("predicted"))
+        for name in problem.set_metrics
+        if arrays
+    }
+    if numbers > MAX_SAVED_NUMBERS:
+        arrays, kind = {}, f"left out: {numbers:,} numbers, more than {MAX_SAVED_NUMBERS:,}"
+    return TestResult({**problem.means(total), **of_set, **matrix}, of_samples, arrays, kind)
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ No GPU is needed: a function in place of the measurement runs out of memory.
 
 import json
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +18,12 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.problems.base import build_problem
+from nnlo_lib.problems.set_metrics import set_metric
+from nnlo_lib.reliability.file_checks import check_evaluation
+from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.evaluation import evaluate
 from nnlo_lib.train.evaluation.evaluate import EVALUATION_BATCH_SIZE, load_published_model
+from nnlo_lib.train.freshness import is_evaluated
 from nnlo_lib.train.task import Task
 
 
@@ -92,3 +97,31 @@ def test_reading_ahead_in_a_thread_changes_no_bit(task, monkeypatch):
         assert {name: values[name].tobytes() for name in values} == {
             name: each.tobytes() for name, each in plain.values.items()
         }
+
+
+def test_metrics_of_all_samples_follow_the_saved_predictions(task, monkeypatch):
+    """An edit of `metrics` evaluates the model again; too many numbers are left out, not their metrics."""
+    run = task.run.model_copy(update={"metrics": ("accuracy", "f1", "roc_auc")})
+    edited = replace(task, run=run)
+    evaluate.evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
+    assert is_evaluated(task)
+    assert not is_evaluated(edited)
+    evaluate.evaluate_model(run, task.manifest, task.paths.model, task.paths.evaluation)
+    assert is_evaluated(edited)
+    report, saved = json.loads(task.paths.evaluation.read_text()), np.load(task.paths.predictions)
+    split = Split(DataManifest.load(task.manifest), "test")
+    assert saved["targets"].tolist() == split.take(saved["samples"])[1].tolist()
+    assert saved["outputs"].sum(1) == pytest.approx(1)
+    assert (saved["outputs"].argmax(1) == saved["targets"]).mean() == pytest.approx(report["accuracy"])
+    for name in ("f1", "roc_auc"):
+        assert report[name] == set_metric(name, saved["outputs"], saved["targets"], saved["predicted"])
+    assert report["predictions"] == "probability"
+    assert not [finding for finding in check_evaluation(FinishedRun(task.folder)) if finding.status != "ok"]
+
+    monkeypatch.setattr(evaluate, "MAX_SAVED_NUMBERS", 1000)
+    evaluate.evaluate_model(run, task.manifest, task.paths.model, task.paths.evaluation)
+    again = json.loads(task.paths.evaluation.read_text())
+    assert (again["f1"], again["predictions"]) == (report["f1"], "left out: 3,550 numbers, more than 1,000")
+    assert not np.load(task.paths.predictions).files
+    task.paths.predictions.unlink()
+    assert not is_evaluated(edited)
