@@ -13,7 +13,7 @@ EVALUATE_HELP = "evaluate a finished run, or a weights file, on its own or other
 EVALUATE_EXAMPLE = "nnlo evaluate results/mine/four/seed-1 --split test"
 PREDICT_HELP = "predict the samples of a file by a finished run, or by the best run of an experiment"
 PREDICT_EXAMPLE = "nnlo predict results/mine new_rows.csv --output predictions.csv"
-EXPORT_HELP = "write a trained model as a program for torch or ONNX, or its weights in PyDTNN's layout"
+EXPORT_HELP = "write a trained model for torch or ONNX, its weights in PyDTNN's layout, or a search as a study of Optuna"
 EXPORT_EXAMPLE = "nnlo export results/mine model.pt2 --to torch"
 RUN_OR_BEST_HELP = (
     "folder of a finished run, results/<experiment>/<run>/seed-<s>; or results/<experiment>: its best run"
@@ -125,10 +125,13 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the run and the file."""
     parser.add_argument("folder", type=Path, help=RUN_OR_BEST_HELP)
     parser.add_argument(
-        "output", type=Path, help="file to write: .pt2 (torch), .onnx or .npz (PyDTNN's weights)"
-    )
+        "output", type=Path, nargs="?",
+        help="file to write: .pt2 (torch), .onnx, .npz (PyDTNN's weights), or .db (Optuna; default: optuna.db in the search)",
+    )  # fmt: skip
     parser.add_argument(
-        "--to", choices=["torch", "onnx", "pydtnn"], help="format; default: by the suffix of the file"
+        "--to",
+        choices=["torch", "onnx", "pydtnn", "optuna"],
+        help="format; default: by the suffix of the file",
     )
     parser.add_argument(
         "--order", choices=["NHWC", "NCHW"], default="NHWC",
@@ -139,6 +142,13 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_export(options: argparse.Namespace) -> None:
     """Write the file and print what it holds."""
+    if options.to == "optuna" or (options.to is None and options.output and options.output.suffix == ".db"):
+        from nnlo_lib.workflow.study_export import export_study
+
+        print(export_study(options.folder, options.output))
+        return
+    if options.output is None:
+        raise UserError("output: missing; name the file to write, such as model.pt2")
     from nnlo_lib.workflow.model_export import export_model
 
     print(export_model(options.folder, options.output, options.to, options.order, options.trust))

@@ -161,6 +161,7 @@ class SearchPaths:
 
     config = PathBelow("config.json")
     settings = PathBelow("search.json")
+    optuna = PathBelow("optuna.db")
     ended = PathBelow("ended.json")
     trials = PathBelow("trials")
     table = PathBelow("trials.csv")

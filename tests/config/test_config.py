@@ -144,7 +144,9 @@ WATCHERS = [
 @pytest.fixture
 def metric(tmp_path):
     """Return a function that validates an experiment with a metric of the user."""
-    (tmp_path / "mine.py").write_text("def gini(outputs, targets): ...\ndef gini_score(outputs, targets): ...\n")
+    (tmp_path / "mine.py").write_text(
+        "def gini(outputs, targets): ...\ndef gini_score(outputs, targets): ...\n"
+    )
     return lambda name, settings: experiment(metrics=[f"{tmp_path / 'mine.py'}:{name}"], **settings)
 
 
