@@ -12,6 +12,7 @@ from nnlo_lib.config.stopping import BestCheckpointConfig
 INTERVAL = r"^[1-9]\d* (s|min|h|steps?|epochs?)$"
 Interval = Annotated[str, Field(pattern=INTERVAL, examples=["30 s", "5 min", "2 h", "100 steps", "1 epoch"])]
 ProfilerTool = Literal["torch", "cprofile"]
+LOGGERS = {"tensorboard": "tensorboardX", "mlflow": "mlflow", "wandb": "wandb"}  # package of each key
 
 
 class CheckpointConfig(ConfigModel):
@@ -121,6 +122,16 @@ class ObserveConfig(ConfigModel):
         False,
         description="Write the history as TensorBoard event files to the run's folder; requires nnlo[tensorboard].",
     )
+    mlflow: bool = Field(
+        False,
+        description="Log the history as a run of MLflow at MLFLOW_TRACKING_URI; without this variable, to mlflow.db in the "
+        "run's folder. Requires nnlo[mlflow].",
+    )
+    wandb: bool = Field(
+        False,
+        description="Log the history as a run of Weights & Biases, by the variables WANDB_* of the environment "
+        "(WANDB_MODE=offline: to files in the run's folder). Requires nnlo[wandb].",
+    )
     nnlo_history: bool = Field(
         False,
         description="Write the history also as nnlo_history.json in the format of NNLO's <model>_<trial>_history.json, for "
@@ -153,12 +164,11 @@ class ObserveConfig(ConfigModel):
     )
 
     @property
-    def missing_package(self) -> str | None:
-        """Error message with the remedy if a required package is not installed, else None."""
+    def missing_packages(self) -> dict[str, str]:
+        """Error message with the remedy for each key whose package is not installed."""
         # find_spec locates the package without importing it.
-        if self.tensorboard and find_spec("tensorboardX") is None:
-            return (
-                "tensorboardX is not installed; pip install 'nnlo[tensorboard]' (or tensorboardX), "
-                "or set `observe.tensorboard: false`"
-            )
-        return None
+        return {
+            key: f"{package} is not installed; pip install 'nnlo[{key}]' (or {package}), or set `observe.{key}: false`"
+            for key, package in LOGGERS.items()
+            if getattr(self, key) and find_spec(package) is None
+        }

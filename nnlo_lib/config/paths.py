@@ -107,6 +107,8 @@ class RunPaths:
     predictions = PathBelow("predictions.npz")
     nnlo_history = PathBelow("nnlo_history.json")
     tensorboard = PathBelow("tensorboard")
+    mlflow = PathBelow("mlflow.db")
+    wandb = PathBelow("wandb")
     code = PathBelow("code")
     # This name and the names in SearchStatePaths come from earlier versions: files on disk are not renamed.
     chaos_log = PathBelow("said.txt")

@@ -178,8 +178,8 @@ def _missing_extras(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
     for name, run in experiment.variants.items():
         if missing := missing_library(run.model.name):
             yield (*_run_key(experiment, name), "model", "name"), missing
-        if missing := run.observe.missing_package:
-            yield (*_run_key(experiment, name), "observe", "tensorboard"), missing
+        for key, missing in run.observe.missing_packages.items():
+            yield (*_run_key(experiment, name), "observe", key), missing
 
 
 def _graph_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:

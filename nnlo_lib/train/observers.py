@@ -1,28 +1,22 @@
-"""Observers that the settings `observe` enable: profiler, trace spans of each step, TensorBoard, resource monitor."""
+"""Observers that the settings `observe` enable: profiler, trace spans of each step, loggers of the history, resource monitor."""
 
 import cProfile
 import io
 import pstats
-import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
-from nnlo_lib.config.checkpoint import ProfileConfig
-from nnlo_lib.core.errors import UserError
+from nnlo_lib.config.checkpoint import LOGGERS, ProfileConfig
 from nnlo_lib.state.chrome_trace import TraceWriter
-from nnlo_lib.state.training_records import TableRow
 from nnlo_lib.train.callback import Callback
-from nnlo_lib.train.evaluation.recorder import Recorder
+from nnlo_lib.train.history_loggers import HistoryCallback
 from nnlo_lib.train.resource_monitor import MonitorCallback, ResourceMonitor
 from nnlo_lib.train.trainer import Trainer
 
 LINES = 60  # rows of the profilers' text tables
-EVENT_FILE_SUFFIX = ".nnlo"  # tells the event files of a training from those of other programs
-EXCLUDED_COLUMNS = ("epoch", "step", "samples", "seconds")  # the axes of TensorBoard, and their sums
 
 
 def attach_observers(trainer: Trainer) -> None:
@@ -34,9 +28,9 @@ def attach_observers(trainer: Trainer) -> None:
         trainer.callbacks.append(StepProfiler(trainer, observe.profile))
     if observe.trace:
         trainer.callbacks.append(StepTracer(context.comm.now, context.phase_timer.trace))
-    if observe.tensorboard and is_first:
-        board = TensorBoardWriter(context.task.paths.tensorboard)
-        trainer.callbacks.append(TensorBoardCallback(board, trainer.recorder))
+    for name in LOGGERS if is_first else ():
+        if getattr(observe, name):
+            trainer.callbacks.append(HistoryCallback(name, context.task, trainer.recorder))
     if observe.monitor and (is_first or not context.comm.is_virtual):  # simulated ranks share one process
         monitor = ResourceMonitor(context.task.observe_folder, rank, context.device, observe.monitor)
         trainer.callbacks.append(MonitorCallback(monitor))
@@ -134,81 +128,6 @@ class StepProfiler(Callback):
         folder.mkdir(parents=True, exist_ok=True)
         steps = f"steps-{self._begun}-{self._done}" if self._is_worker else "serving"
         return folder / f"profile-{self._settings.tool}-rank-{self._settings.rank}-{steps}"
-
-
-class TensorBoardWriter:
-    """Writes each row of the history once, at its step.
-
-    Each attempt starts a new file with the rows of the checkpoint from which it resumes. Write errors are
-    ignored.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            # These classes write without the package's background thread.
-            from tensorboardX.event_file_writer import EventsWriter
-            from tensorboardX.proto.event_pb2 import Event
-        except ImportError as error:
-            raise UserError(
-                "observe.tensorboard: the package tensorboardX is not installed; run `pip install 'nnlo[tensorboard]'`"
-            ) from error
-        self._folder, self._open, self._event = folder, EventsWriter, Event
-        self._file: Any = None
-        self._zero = time.time()
-
-    def rewrite(self, rows: Sequence[TableRow]) -> None:
-        """Start a new file with `rows`; remove the files of earlier attempts."""
-        self.close()
-        # Times continue the training seconds of the last row, so that interruptions leave no gap in the curves.
-        self._zero = time.time() - (rows[-1]["seconds"] if rows else 0.0)
-        with suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            for old in self._folder.glob(f"events.out.tfevents.*{EVENT_FILE_SUFFIX}"):
-                # TensorBoard shows the rows of all files in a folder: rows after the checkpoint would appear twice.
-                old.unlink()
-            self._file = self._open(str(self._folder / "events"), EVENT_FILE_SUFFIX)
-        for row in rows:
-            self.add(row)
-
-    def add(self, row: TableRow) -> None:
-        """Write a row; its time is the start plus the training time, without interruptions."""
-        event = self._event(wall_time=self._zero + row["seconds"], step=row["step"])
-        for name, value in row.items():
-            if name not in EXCLUDED_COLUMNS and isinstance(value, int | float):
-                # TensorBoard groups the charts by the split: train/loss for train_loss.
-                split, _, rest = name.partition("_")
-                tag = f"{split}/{rest}" if split in ("train", "val") else name
-                event.summary.value.add(tag=tag, simple_value=value)
-        with suppress(OSError):
-            if self._file is not None:
-                self._file.write_event(event)
-                self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        file, self._file = self._file, None
-        with suppress(OSError):
-            if file is not None:
-                file.close()
-
-
-class TensorBoardCallback(Callback):
-    """Writes each row of the history and of the validations within epochs to the event file."""
-
-    def __init__(self, writer: TensorBoardWriter, recorder: Recorder) -> None:
-        self._writer, self._recorder = writer, recorder
-
-    def on_rows_rewound(self) -> None:
-        self._writer.rewrite(self._recorder.validation_rows)
-
-    def on_epoch_recorded(self) -> None:
-        self._writer.add(self._recorder.history.rows[-1])
-
-    def on_validation_recorded(self) -> None:
-        self._writer.add(self._recorder.validations.rows[-1])
-
-    def close(self) -> None:
-        self._writer.close()
 
 
 class StepTracer(Callback):

@@ -14,7 +14,7 @@ from nnlo_lib.config.checkpoint import ObserveConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.state.training_records import read_rows
-from nnlo_lib.train.observers import TensorBoardWriter
+from nnlo_lib.train.history_loggers import TensorBoardWriter
 from nnlo_lib.train.rank import train_simulated
 
 try:
@@ -139,4 +139,4 @@ def test_without_tensorboardx_the_experiment_is_refused_with_the_remedy(tmp_path
         UserError, match=r"t.yaml:3: observe.tensorboard: .*pip install 'nnlo\[tensorboard\]'"
     ):
         load_experiment("t.yaml")
-    assert ObserveConfig().missing_package is None
+    assert not ObserveConfig().missing_packages

@@ -1,0 +1,247 @@
+"""Loggers of the history: TensorBoard, MLflow, and Weights & Biases; each is a package that a user may have or not."""
+
+import hashlib
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from os import environ
+from pathlib import Path
+from typing import Any, Protocol
+
+from nnlo_lib.config.base import non_defaults
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.training_records import TableRow
+from nnlo_lib.train.callback import Callback
+from nnlo_lib.train.evaluation.recorder import Recorder
+from nnlo_lib.train.task import Task
+
+EVENT_FILE_SUFFIX = ".nnlo"  # tells the event files of a training from those of other programs
+EXCLUDED_COLUMNS = ("epoch", "step", "samples", "seconds")  # the axes of the charts, and their sums
+
+
+class HistoryLogger(Protocol):
+    """Logs each row of the history once, at its step, also if a training is resumed."""
+
+    def rewrite(self, rows: Sequence[TableRow]) -> None: ...
+    def add(self, row: TableRow) -> None: ...
+    def close(self) -> None: ...
+
+
+def scalars(row: TableRow) -> dict[str, float]:
+    """Return the numbers of a row by the name of their chart, which is grouped by the split: `train/loss` for `train_loss`."""
+    found = {}
+    for name, value in row.items():
+        if name not in EXCLUDED_COLUMNS and isinstance(value, int | float):
+            split, _, rest = name.partition("_")
+            found[f"{split}/{rest}" if split in ("train", "val") else name] = value
+    return found
+
+
+def start_of(rows: Sequence[TableRow]) -> float:
+    """Return the time of the first step; it continues the training seconds of the last row, without interruptions."""
+    return time.time() - (rows[-1]["seconds"] if rows else 0.0)
+
+
+class HistoryCallback(Callback):
+    """Passes each row of the history and of the validations within epochs to a logger.
+
+    An error of a logger ends its rows, with a warning, not the training.
+    """
+
+    def __init__(self, name: str, task: Task, recorder: Recorder) -> None:
+        if missing := task.run.observe.missing_packages.get(name):
+            raise UserError(f"observe.{name}: {missing}")
+        self._name, self._recorder = name, recorder
+        self._logger: HistoryLogger | None = build_logger(name, task)
+
+    def on_rows_rewound(self) -> None:
+        self._pass("rewrite", self._recorder.validation_rows)
+
+    def on_epoch_recorded(self) -> None:
+        self._pass("add", self._recorder.history.rows[-1])
+
+    def on_validation_recorded(self) -> None:
+        self._pass("add", self._recorder.validations.rows[-1])
+
+    def close(self) -> None:
+        self._pass("close")
+
+    def _pass(self, method: str, *rows: Any) -> None:
+        if self._logger is None:
+            return
+        try:
+            getattr(self._logger, method)(*rows)
+        except Exception as error:  # of the package, its server or the network: many types
+            self._logger = None
+            self._recorder.journal.warn(
+                f"observe.{self._name}: no further rows are logged ({type(error).__name__}: {error}); the same command logs them "
+                "when it resumes the training"
+            )
+
+
+class TensorBoardWriter:
+    """Writes each row of the history once, at its step.
+
+    Each attempt starts a new file with the rows of the checkpoint from which it resumes. Write errors are
+    ignored.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        # These classes write without the package's background thread.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event
+
+        self._folder, self._open, self._event = folder, EventsWriter, Event
+        self._file: Any = None
+        self._zero = time.time()
+
+    def rewrite(self, rows: Sequence[TableRow]) -> None:
+        """Start a new file with `rows`; remove the files of earlier attempts."""
+        self.close()
+        self._zero = start_of(rows)
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for old in self._folder.glob(f"events.out.tfevents.*{EVENT_FILE_SUFFIX}"):
+                # TensorBoard shows the rows of all files in a folder: rows after the checkpoint would appear twice.
+                old.unlink()
+            self._file = self._open(str(self._folder / "events"), EVENT_FILE_SUFFIX)
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: TableRow) -> None:
+        """Write a row; its time is the start plus the training time, without interruptions."""
+        event = self._event(wall_time=self._zero + row["seconds"], step=row["step"])
+        for tag, value in scalars(row).items():
+            event.summary.value.add(tag=tag, simple_value=value)
+        with suppress(OSError):
+            if self._file is not None:
+                self._file.write_event(event)
+                self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        file, self._file = self._file, None
+        with suppress(OSError):
+            if file is not None:
+                file.close()
+
+
+class TrackedRun(ABC):
+    """A run of a tracking service, which only appends: rows up to the last step that it has are left out.
+
+    The same training in the same folder continues its run.
+    """
+
+    def __init__(self, task: Task) -> None:
+        import pandas as pd  # ranks without these loggers start faster
+
+        self._task, self._zero, self._next_step = task, 0.0, 0
+        self._key = hashlib.sha256(f"{task.folder.absolute()} {task.fingerprint}".encode()).hexdigest()[:16]
+        levels = 1 if task.fold is None else 2
+        self._title = f"{task.name}/{'/'.join(task.folder.parts[-levels:])}"
+        # Keys as in the experiment file: train.optimizer.lr.
+        self._settings = pd.json_normalize(non_defaults(task.run)).to_dict("records")[0]
+
+    def rewrite(self, rows: Sequence[TableRow]) -> None:
+        """Find or create the run, and log the rows that it lacks."""
+        self.close()
+        self._zero = start_of(rows)
+        self._next_step = self._open()
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: TableRow) -> None:
+        """Log a row, unless the run has its step."""
+        if row["step"] >= self._next_step:
+            self._log(row["step"], self._zero + row["seconds"], scalars(row))
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the run, if it is open."""
+
+    @abstractmethod
+    def _open(self) -> int:
+        """Find or create the run; return the first step that it does not have."""
+
+    @abstractmethod
+    def _log(self, step: int, seconds: float, values: dict[str, float]) -> None:
+        """Log values of a step; `seconds` since 1970."""
+
+
+class MLflowRun(TrackedRun):
+    """A run of MLflow, at MLFLOW_TRACKING_URI, or in a database in the folder of the training."""
+
+    _run = ""
+
+    def _open(self) -> int:
+        from mlflow import MlflowClient
+
+        task = self._task
+        self._client = MlflowClient(
+            environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{task.paths.mlflow.absolute()}"
+        )
+        found = self._client.get_experiment_by_name(task.experiment)
+        experiment = found.experiment_id if found else self._client.create_experiment(task.experiment)
+        runs = self._client.search_runs([experiment], f"tags.nnlo = '{self._key}'")
+        if not runs:
+            run = self._client.create_run(experiment, run_name=self._title, tags={"nnlo": self._key})
+            for name, value in self._settings.items():
+                self._client.log_param(run.info.run_id, name, value)
+            self._run = run.info.run_id
+            return 0
+        self._run = runs[0].info.run_id
+        self._client.update_run(self._run, status="RUNNING")
+        logged = (self._client.get_metric_history(self._run, name) for name in runs[0].data.metrics)
+        return max((each.step + 1 for values in logged for each in values), default=0)
+
+    def _log(self, step: int, seconds: float, values: dict[str, float]) -> None:
+        from mlflow.entities import Metric
+
+        moment = int(1000 * seconds)
+        self._client.log_batch(
+            self._run, [Metric(name, value, moment, step) for name, value in values.items()]
+        )
+
+    def close(self) -> None:
+        if self._run:
+            self._client.set_terminated(self._run)
+        self._run = ""
+
+
+class WandbRun(TrackedRun):
+    """A run of Weights & Biases; offline, each attempt replaces its files by those with all rows."""
+
+    _run: Any = None
+
+    def _open(self) -> int:
+        import wandb
+
+        for old in (self._task.paths.wandb).glob(f"offline-run-*-{self._key}"):
+            shutil.rmtree(old)
+        self._run = wandb.init(
+            project=self._task.experiment,
+            id=self._key,
+            name=self._title,
+            dir=self._task.folder,
+            resume="allow",
+            config=self._settings,
+            settings=wandb.Settings(console="off", silent=True),
+        )
+        return int(self._run.starting_step)
+
+    def _log(self, step: int, seconds: float, values: dict[str, float]) -> None:
+        self._run.log({**values, "_timestamp": seconds}, step=step)
+
+    def close(self) -> None:
+        if self._run is not None:
+            self._run.finish()
+        self._run = None
+
+
+def build_logger(name: str, task: Task) -> HistoryLogger:
+    """Return the logger of a key of `observe`."""
+    if name == "tensorboard":
+        return TensorBoardWriter(task.paths.tensorboard)
+    return MLflowRun(task) if name == "mlflow" else WandbRun(task)
