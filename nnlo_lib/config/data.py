@@ -68,6 +68,21 @@ PartitionConfig = Annotated[
 ]
 
 
+class StreamConfig(ConfigModel):
+    """A window that moves along the samples of a worker, from first to last once an epoch, as a robot moves along its path."""
+
+    window: int = Field(
+        ge=1,
+        examples=[400_000],
+        description="Samples among which those of a step are chosen; each is used once in an epoch. For 800 scans of the data set "
+        "lidar: 800 x `beams` x `points`.",
+    )
+    mode: Literal["disjoint", "sliding"] = Field(
+        "disjoint",
+        description="disjoint: a window is used up before the next one begins, as in DiNNO; sliding: the window moves with each step.",
+    )
+
+
 class NormalizationConfig(ConfigModel):
     """Subtract `mean` and divide by `std`, per channel; bytes are scaled to 0..1 before."""
 
@@ -146,6 +161,10 @@ class DataConfig(ConfigModel):
         IidPartitionConfig(),
         description="Division of the training samples among workers: iid, by_class, sorted, dirichlet or contiguous.",
     )
+    stream: StreamConfig | None = Field(
+        None,
+        description="Window along the samples of each worker, in their stored order; null: samples of a step are chosen among all.",
+    )
     normalize: Literal["unit", "standard"] | NormalizationConfig = Field(
         "unit",
         description="unit: bytes are scaled to 0..1; standard: also to mean 0 and standard deviation 1 per channel "
@@ -183,6 +202,16 @@ class DataConfig(ConfigModel):
         if source and isinstance(self.reader, TableReaderConfig) and self.reader.train is None:
             source, reader["train"] = str(Path(source).parent), Path(source).name
         return StoreSettings(self.dataset, source, reader, self.format, self.samples_per_shard)
+
+    @model_validator(mode="after")
+    def _streams_in_stored_order(self) -> Self:
+        if self.stream and self.partition.name != "contiguous":
+            raise_config_error(
+                f"a window moves along contiguous samples of a worker, not along those of {self.partition.name}; "
+                "set `data.partition: {name: contiguous}`",
+                "stream",
+            )
+        return self
 
     @field_validator("source")
     @classmethod

@@ -214,7 +214,16 @@ def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
     train, workers = run.config.train, run.summary["roles"].count("worker")
     dynamic = train.dealing == "dynamic"
     seed, processes = run.summary["seed"], run.config.parallel.processes_per_worker
-    plan = SamplingPlan(parts, workers, train.batch_size, seed, train.steps_per_epoch, dynamic, processes)
+    plan = SamplingPlan(
+        parts,
+        workers,
+        train.batch_size,
+        seed,
+        train.steps_per_epoch,
+        dynamic,
+        processes,
+        run.config.data.stream,
+    )
     return plan, samples
 
 

@@ -106,6 +106,7 @@ class TrainingData:
         return SamplingPlan(
             self.worker_samples, self._workers, train.batch_size, self._task.stream_seed, train.steps_per_epoch,
             train.dealing == "dynamic", self._task.run.parallel.processes_per_worker,
+            self._task.run.data.stream,
         )  # fmt: skip
 
     def _augment(self) -> Augment | None:

@@ -37,6 +37,7 @@ CASES = {
     "downpour": {"algorithm": {"name": "downpour"}, "train": {"dealing": "dynamic"}},
     "short": {"train": {"steps_per_epoch": 3}},
     "short-parts": {"train": {"steps_per_epoch": 3}, "data": {"partition": {"name": "by_class"}}},
+    "streamed": {"data": {"partition": {"name": "contiguous"}, "stream": {"window": 100, "mode": "sliding"}}},
     "short-dynamic": {"algorithm": {"name": "downpour"}, "train": {"steps_per_epoch": 3, "dealing": "dynamic"}},
 }  # fmt: skip
 EXPERIMENT = {

@@ -90,7 +90,13 @@ def _too_few_ranks(run: Any, workers: int) -> ConfigFault:
 
 
 def step_setting_faults(run: Any) -> Iterator[ConfigFault]:
-    """Yield the faults of a run (config.Run) in settings of the learning rate."""
+    """Yield the faults of a run (config.Run) in settings of the learning rate and of an epoch's steps."""
+    if run.data.stream and run.train.steps_per_epoch is not None:
+        yield ConfigFault(
+            "with data.stream, an epoch follows the samples of a worker from first to last; remove `train.steps_per_epoch`, "
+            "and set `train.validate_every` for more frequent validation",
+            ("train", "steps_per_epoch"),
+        )
     yield from _ignored_rate_faults(run.train, run.algorithm)
     yield from _diminishing_faults(run.worker_train, run.workers)
 

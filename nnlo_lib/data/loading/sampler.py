@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 import numpy as np
 
@@ -33,6 +34,18 @@ def shuffled(indices: Indices, seed: int, purpose: ShufflePurpose, *coordinates:
     stream = np.random.PCG64(np.random.SeedSequence([seed, purpose, *(coordinates or (0,))]))
     # Stable, so that even equal draws are sorted in the same way by every version of numpy.
     return indices[np.argsort(stream.random_raw(len(indices)), kind="stable")]
+
+
+class StreamSettings(Protocol):
+    """The experiment's section data.stream."""
+
+    @property
+    def window(self) -> int:
+        """Number of samples among which the samples of a step are chosen."""
+
+    @property
+    def mode(self) -> str:
+        """disjoint or sliding."""
 
 
 class EpochSampler(ABC):
@@ -209,7 +222,7 @@ class PartitionedSampler(EpochSampler):
 
     In step s of S every worker takes the s-th of S pieces of its order; the largest pieces have batch_size
     samples. All workers have the same number of steps and use each of their samples once an epoch, even if
-    the parts differ in size.
+    the parts differ in size. With `stream`, the order follows the part, and is random within a window only.
 
     Args:
         parts: training samples of each worker, (samples,).
@@ -218,8 +231,9 @@ class PartitionedSampler(EpochSampler):
         shuffle: use another order in each epoch.
         steps_per_epoch: number of steps; None uses every sample once.
         processes: number of processes of a worker, whose parts divide the worker's samples evenly.
+        stream: window that moves along the part once an epoch; None: the whole part.
     Raises:
-        UserError: if there are too few samples for `steps_per_epoch`.
+        UserError: if there are too few samples for `steps_per_epoch`, or for the window.
     """
 
     def __init__(
@@ -231,6 +245,7 @@ class PartitionedSampler(EpochSampler):
         shuffle: bool = True,
         steps_per_epoch: int | None = None,
         processes: int = 1,
+        stream: StreamSettings | None = None,
     ) -> None:
         _check(batch_size, len(parts), worker)
         self._sizes = np.array([len(part) for part in parts])
@@ -240,7 +255,9 @@ class PartitionedSampler(EpochSampler):
         self._all_steps = -(-int(self._totals.max()) // batch_size)
         super().__init__(self._all_steps, steps_per_epoch)
         self._part, self._worker = parts[worker], worker
-        self._seed, self._shuffled = seed, shuffle
+        self._seed, self._shuffled, self._stream = seed, shuffle, stream
+        if stream:
+            check_window(stream.window, int(self._totals.min()))
 
     def ids(self, epoch: int, step: int) -> Indices:
         return self.order(epoch)[self._ends(step - 1)[self._worker] : self._ends(step)[self._worker]]
@@ -265,7 +282,23 @@ class PartitionedSampler(EpochSampler):
     def _shuffle(self, epoch: int) -> Indices:
         if not self._shuffled:
             return self._part
-        return shuffled(self._part, self._seed, ShufflePurpose.EPOCH, epoch, self._worker)
+        stream, coordinates = self._stream, (ShufflePurpose.EPOCH, epoch, self._worker)
+        if stream is None:
+            return shuffled(self._part, self._seed, *coordinates)
+        places = shuffled(np.arange(len(self._part)), self._seed, *coordinates)
+        window = -(-stream.window // self._processes)
+        # A place waits for the end of its window, or for a random time of at most one window.
+        wait = np.arange(len(places)) * window // len(places)
+        times = places // window if stream.mode == "disjoint" else places + wait
+        return self._part[places[np.argsort(times, kind="stable")]]
+
+
+def check_window(window: int, samples: int) -> None:
+    """Raise UserError if the window of a stream has more samples than the smallest part of a worker."""
+    if window > samples:
+        raise UserError(
+            f"data.stream.window: {window} samples are more than the {samples} samples of a worker; use a smaller window"
+        )
 
 
 def _check(batch_size: int, workers: int, worker: int) -> None:
@@ -284,6 +317,7 @@ class SamplingPlan:
         dynamic: True if the batches of an epoch form one sequence and each batch goes to the first idle
             worker.
         processes: number of processes of a worker.
+        stream: window that moves along each part.
     """
 
     parts: Sequence[Indices]
@@ -293,6 +327,7 @@ class SamplingPlan:
     steps_per_epoch: int | None
     dynamic: bool
     processes: int = 1
+    stream: StreamSettings | None = None
 
     def sampler(self, worker: int) -> EpochSampler:
         """Return the sampler of a worker."""
@@ -301,7 +336,7 @@ class SamplingPlan:
             # `steps_per_epoch` counts the steps of one worker, but the sequence serves all of them.
             steps = steps and steps * self.workers
             return SharedOrderSampler(self.parts[0], self.batch_size, 1, 0, self.seed, steps_per_epoch=steps)
-        if len(self.parts) > 1:
+        if len(self.parts) > 1 or self.stream:
             return PartitionedSampler(
                 self.parts,
                 self.batch_size,
@@ -309,6 +344,7 @@ class SamplingPlan:
                 self.seed,
                 steps_per_epoch=steps,
                 processes=self.processes,
+                stream=self.stream,
             )
         return SharedOrderSampler(
             self.parts[0],

@@ -1,12 +1,20 @@
 """Orders of the samples: shared by all workers, or of the samples of each worker."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.loading.sampler import PartitionedSampler, SharedOrderSampler, ShufflePurpose, shuffled
+from nnlo_lib.data.loading.sampler import (
+    PartitionedSampler,
+    SamplingPlan,
+    SharedOrderSampler,
+    ShufflePurpose,
+    shuffled,
+)
 
 sizes = st.fixed_dictionaries(
     {"samples": st.integers(8, 355), "batch_size": st.integers(1, 70), "workers": st.integers(1, 8)}
@@ -194,3 +202,38 @@ def test_processes_of_a_worker_with_its_own_samples_have_its_batch_together(coun
     for each, part in zip(apart, split, strict=True):
         ids = np.concatenate([each.ids(0, step) for step in range(each.steps_per_epoch)])
         assert sorted(ids) == sorted(part)
+
+
+@settings(max_examples=40)
+@given(count=st.integers(1, 60), others=st.integers(0, 9), window=st.integers(1, 60), mode=st.sampled_from(["disjoint", "sliding"]), seed=seeds, epoch=epochs)  # fmt: skip
+def test_a_stream_uses_each_sample_once_within_a_window_of_its_place(
+    count, others, window, mode, seed, epoch
+):
+    window = min(window, count)
+    parts, stream = (
+        np.split(np.arange(2 * count + others), [count]),
+        SimpleNamespace(window=window, mode=mode),
+    )
+    plan = SamplingPlan(parts, 2, 7, seed, None, False, stream=stream)
+    assert plan.expected_uses(2 * count + others, epoch).tolist() == [1] * (2 * count + others)
+    for worker, part in enumerate(parts):
+        order = plan.sampler(worker).order(epoch) - part[0]
+        assert sorted(order) == list(range(len(part)))
+        if mode == "disjoint":
+            for start in range(0, len(part), window):
+                assert set(order[start : start + window]) <= set(range(start, start + window))
+        else:
+            assert abs(order - np.arange(len(part))).max() < window
+
+
+@pytest.mark.parametrize("mode", ["disjoint", "sliding"])
+def test_a_window_is_in_random_order_and_has_no_more_samples_than_a_part(mode):
+    parts = np.split(np.arange(2000), 2)
+    orders = [
+        PartitionedSampler(parts, 10, 0, 1, stream=SimpleNamespace(window=window, mode=mode)).order(0)
+        for window in (1, 100, 1000)
+    ]
+    moved = [abs(order - parts[0]).mean() for order in orders]
+    assert moved[0] == 0 < 20 < moved[1] < 50 < 150 < moved[2]
+    with pytest.raises(UserError, match=r"data\.stream\.window: 1001 samples are more than the 1000 samples"):
+        PartitionedSampler(parts, 10, 0, 1, stream=SimpleNamespace(window=1001, mode=mode))
