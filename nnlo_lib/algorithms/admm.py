@@ -19,8 +19,12 @@ class DiNNO(DecentralizedAlgorithm):
 
     Yu, Vincent and Schwager, DiNNO, 2022, arXiv:2109.08665, algorithm 1. The penalty's gradient is written
     2 rho d_i (theta - theta_i^k) + rho sum_j (theta_i^k - theta_j^k), exactly zero if all nodes agree. This
-    matters because an Adam that is restarted each round takes steps of sign(gradient). Invariant: the duals
-    p_i sum to zero. Bytes per node and round: 4 P to each neighbor.
+    matters because an Adam that is restarted each round takes steps of sign(gradient).
+
+    With `duals: edge`, each link has its own duals p_ij <- p_ij + rho (theta_i - theta_j), and p_i is their sum over
+    the links of the round: the dual of a lost link waits, as its penalty does, until the two nodes meet again (Zhao et
+    al., UDON, 2025, arXiv:2509.12702, without its weights for uncertainty). Without lost links, both are the same.
+    Invariant: the duals p_i of a round sum to zero, and p_ij = -p_ji. Bytes per node and round: 4 P to each neighbor.
     """
 
     def __init__(
@@ -30,12 +34,15 @@ class DiNNO(DecentralizedAlgorithm):
         rho_scaling: float = 1.0,
         primal_iterations: int = 2,
         persistent_optimizer: bool = False,
+        duals: str = "node",
     ) -> None:
         super().__init__(around)
         self._rho, self.rho_scaling = rho, rho_scaling
         self.steps_per_round, self.persistent_optimizer = primal_iterations, persistent_optimizer
         self._step = torch.zeros(1, dtype=torch.int64)  # local step within the round
         self._degree = torch.zeros(1, dtype=torch.int64)
+        self._keeps_edges = duals == "edge"
+        self._edges: dict[int, Tensor] = {}  # duals of the links with each node met so far, by rank
 
     def start(self, replica: ReplicaView) -> None:
         super().start(replica)
@@ -59,9 +66,17 @@ class DiNNO(DecentralizedAlgorithm):
         # Before the exchange, which ends the round: afterwards, `degree` refers to the next round's graph.
         self._degree.fill_(self.neighbors.degree)
         self._anchor.copy_(replica.theta)
-        self._disagreement.copy_(self.neighbors.exchange(replica.theta).disagreement())
+        vectors = self.neighbors.exchange(replica.theta)
+        if self._keeps_edges:
+            self._dual.zero_()
+            for other, vector in vectors.others.items():
+                if other not in self._edges:
+                    self._edges[other] = torch.zeros_like(vector)
+                self._dual.add_(self._edges[other].add_(vectors.own - vector, alpha=self.rho))
+        self._disagreement.copy_(vectors.disagreement())
         # A link changes the duals of its two nodes by opposite amounts: the sum of all duals stays zero.
-        self._dual.add_(self._disagreement, alpha=self.rho)
+        if not self._keeps_edges:
+            self._dual.add_(self._disagreement, alpha=self.rho)
         if not self.persistent_optimizer:
             replica.reset_optimizer()
 
@@ -70,7 +85,13 @@ class DiNNO(DecentralizedAlgorithm):
 
     def state_tensors(self) -> dict[str, Tensor]:
         vectors = {"dual": self._dual, "anchor": self._anchor, "disagreement": self._disagreement}
-        return {**vectors, "step": self._step, "degree": self._degree}
+        edges = {f"dual.{other}": edge for other, edge in self._edges.items()}
+        return {**vectors, "step": self._step, "degree": self._degree, **edges}
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        met = (name.rpartition(".dual.")[2] for name in tensors if ".dual." in name)
+        self._edges = {int(other): torch.zeros_like(self._dual) for other in met}
+        super().load_state(tensors)
 
 
 class ProxPDA(DecentralizedAlgorithm):

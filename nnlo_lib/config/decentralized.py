@@ -82,6 +82,11 @@ class DiNNOConfig(BaseAlgorithmConfig):
     persistent_optimizer: bool = Field(
         False, description="Keep the optimizer's state between rounds; false: reset it in every round."
     )
+    duals: Literal["node", "edge"] = Field(
+        "node",
+        description="node: one dual vector; edge: one for each neighbor, which acts only in rounds with this neighbor, for links "
+        "that are often lost (`topology.drop`), and needs the memory of as many vectors.",
+    )
 
 
 class CADMMConfig(DiNNOConfig):

@@ -147,6 +147,7 @@ CASES = {  # oracle, algorithm, vectors of P values sent to a neighbor in STEPS 
     "dinno, persistent": (
         dinno_persistent, DINNO | {"name": "cadmm", "persistent_optimizer": True}, STEPS // 2, {},
     ),
+    "dinno, duals of edges": (dinno, DINNO | {"duals": "edge"}, STEPS // 2, {}),
     "prox_pda": (prox_pda, PROX_PDA, STEPS, {}),
     "next": (next_, {"name": "next", "tau": 0.5, "step": 0.8, "step_decay": 0.1}, STEPS, {}),
     "choco_sgd": (
@@ -214,6 +215,33 @@ def test_nodes_that_agree_have_no_penalty_in_dinno():
         np.testing.assert_array_max_ulp(np.array(result["path"][0]), alone, maxulp=1)
 
 
+@pytest.mark.parametrize("stops", [[], [5, 10]])
+def test_a_dual_of_an_edge_acts_only_while_its_nodes_are_linked(stops):
+    pair = {"name": "edges", "edges": [[0, 1], [2, 3]]}
+    graphs = {"name": "sequence", "of": [CYCLE, pair, pair]}
+    sections = {
+        "algorithm": DINNO | {"duals": "edge"},
+        "topology": graphs,
+        "optimizer": "sgd",
+        "stops": stops,
+    }
+    results = on_ranks(train, "simulated", NODES, sections, full(NODES))
+    theta, duals = np.array([START] * NODES), {}
+    for k in range(STEPS):
+        if k % 2 == 0:
+            links = [pair["edges"], RING][k // 2 % 3 == 0]
+            anchor, rho = theta, 0.3 * 1.01 ** (k // 2 + 1)
+            for i, j in links:
+                duals[i, j] = duals.get((i, j), 0) + rho * (anchor[i] - anchor[j])
+        slope = gradients(theta, k)
+        for i, j in links:
+            middle = (anchor[i] + anchor[j]) / 2
+            slope[i] += duals[i, j] + 2 * rho * (theta[i] - middle)
+            slope[j] += -duals[i, j] + 2 * rho * (theta[j] - middle)
+        theta = theta - 0.05 * slope
+        np.testing.assert_allclose([result["path"][k] for result in results], theta, **CLOSE)
+
+
 KEPT = ("dsgd", "dsgt", "d2", "dinno", "prox_pda", "next", "choco_sgd")
 CHANGING = [name for name in KEPT if "static" not in ALGORITHMS[name].graph_properties]
 
@@ -223,14 +251,15 @@ CHANGING = [name for name in KEPT if "static" not in ALGORITHMS[name].graph_prop
     name=st.sampled_from(KEPT), nodes=st.integers(4, 9), steps=st.integers(1, 12), drop=st.sampled_from([0, 0.3, 0.9]),
     graph=st.sampled_from([{"name": "star"}, {"name": "complete"}, {"name": "erdos_renyi", "p": 0.6}]),
     weights=st.sampled_from(["metropolis", "lazy_metropolis", "max_degree"]),
-    compression=st.sampled_from(["none", "fp16", "bf16"]),
+    compression=st.sampled_from(["none", "fp16", "bf16"]), edges=st.booleans(),
 )  # fmt: skip
-def test_invariants_hold_on_any_graph(name, nodes, steps, drop, graph, weights, compression):
+def test_invariants_hold_on_any_graph(name, nodes, steps, drop, graph, weights, compression, edges):
     """The global invariants (mean of trackers, sum of duals, ...) hold, with and without compression and lost links."""
     topology = {**graph, "weights": "lazy_metropolis" if name == "d2" else weights}
     if name in CHANGING:
         topology["drop"], compression = drop, "none" if drop else compression
-    sections = {"algorithm": {"name": name}, "topology": topology, "compression": {"name": compression}}
+    algorithm = {"name": name} | ({"duals": "edge"} if edges and name == "dinno" else {})
+    sections = {"algorithm": algorithm, "topology": topology, "compression": {"name": compression}}
     counts = [[BATCH] * steps] * nodes
     for result in on_ranks(train, "simulated", nodes, sections | {"optimizer": "sgd"}, counts):
         assert result["telemetry"][0]["invariant"] < 1e-12
