@@ -20,7 +20,9 @@ def build_algorithm(run: Run, comm: Communicator, seed: int) -> Algorithm:
 
     def build(ranks: Communicator) -> Algorithm:
         kind: type[Algorithm] = load_implementation(run.algorithm.reference)
-        return kind.from_config(run.algorithm, AlgorithmContext(ranks, seed, run.compression, run.topology))
+        return kind.from_config(
+            run.algorithm, AlgorithmContext(ranks, seed, run.compression, run.topology, run.data)
+        )
 
     group = run.parallel.processes_per_worker
     return GroupedWorkers(comm, group, run.algorithm.servers, build) if group > 1 else build(comm)

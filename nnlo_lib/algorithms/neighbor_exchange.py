@@ -9,6 +9,7 @@ from torch import Tensor
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.compression.base import Compressor, ErrorFeedback, build_compressor
 from nnlo_lib.config.compression import CompressionConfig
+from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.topology import TopologyConfig
 from nnlo_lib.topology.topology import Topology, build_topology
 
@@ -144,6 +145,7 @@ class AlgorithmContext:
     seed: int
     compression: CompressionConfig
     graph: TopologyConfig
+    data: DataConfig | None = None  # of robots whose positions give the graph
 
     @cached_property
     def compressor(self) -> Compressor:
@@ -158,7 +160,7 @@ class AlgorithmContext:
     @cached_property
     def topology(self) -> Topology:
         """The graph between the ranks."""
-        return build_topology(self.graph, self.comm.size, self.seed)
+        return build_topology(self.graph, self.comm.size, self.seed, self.data)
 
     @cached_property
     def neighbors(self) -> NeighborExchange:

@@ -167,11 +167,25 @@ class RandomRegularGraphConfig(DrawnGraphConfig):
 
 
 class DiskGraphConfig(IrregularGraphConfig):
-    """Random points in the unit square; points within `radius` are linked, like robots with radios."""
+    """Points within `radius` are linked, like robots with radios: random ones in the unit square, or moving robots."""
 
     name: Literal["disk"] = "disk"
+    positions: Literal["random", "trajectory"] = Field(
+        "random",
+        description="random: points in the unit square; trajectory: the robots of the data set lidar, one per node, so that the graph "
+        "of each round follows from where they are.",
+    )
+    rounds: int | None = Field(
+        None,
+        ge=1,
+        examples=[20],
+        description="Rounds in which the robots pass their paths once, mostly those of an epoch; then they begin again. Required for "
+        "`positions: trajectory`.",
+    )
     radius: float | None = Field(
-        None, gt=0, description="Maximum length of a link; the side of the square is 1."
+        None,
+        gt=0,
+        description="Maximum length of a link; the side of the square is 1, the longer side of a building is 2.",
     )
     connectivity: float | None = Field(
         None,
@@ -184,6 +198,19 @@ class DiskGraphConfig(IrregularGraphConfig):
     def _one_of_two(self) -> Self:
         if (self.radius is None) == (self.connectivity is None):
             raise_config_error("set either `radius` or `connectivity`, not both", "radius")
+        moves = self.positions == "trajectory"
+        if moves != (self.rounds is not None):
+            raise_config_error(
+                "set the rounds in which robots pass their paths once"
+                if moves
+                else "only robots move; set `positions: trajectory`, or remove it",
+                "rounds",
+            )
+        if moves and (self.radius is None or self.redraw_every):
+            key = "redraw_every" if self.redraw_every else "connectivity"
+            raise_config_error(
+                "robots that move have the links of their `radius` in each round; remove it", key
+            )
         return self
 
 

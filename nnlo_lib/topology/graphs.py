@@ -1,10 +1,11 @@
 """Graphs between nodes: regular ones, given edges, and random ones that are drawn until connected."""
 
 import bisect
+import functools
 import itertools
 import math
 from collections.abc import Iterable
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import networkx as nx
 import numpy as np
@@ -37,6 +38,9 @@ from nnlo_lib.config.topology import (
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
 
+if TYPE_CHECKING:
+    from nnlo_lib.data.lidar.trajectories import Building
+
 RandomGraph = (
     ErdosRenyiGraphConfig
     | RandomGraphConfig
@@ -49,13 +53,16 @@ RandomGraph = (
 CONNECTIVITY_TOLERANCE = 0.01  # absolute, of the algebraic connectivity
 
 
-def build_graph(settings: GraphConfig, nodes: int, seed: int, round: int) -> nx.Graph:
+def build_graph(
+    settings: GraphConfig, nodes: int, seed: int, round: int, building: "Building | None" = None
+) -> nx.Graph:
     """Return the graph of a round: undirected, or a DiGraph with edges from sender to receiver.
 
     A pure function of its arguments.
 
     Args:
         round: own round of the graph (see `graph_at_round`); for a redrawn graph, the round of the draw.
+        building: building in which the nodes move, for positions on a trajectory.
 
     Raises:
         UserError: if the graph does not exist for this number of nodes.
@@ -89,6 +96,8 @@ def build_graph(settings: GraphConfig, nodes: int, seed: int, round: int) -> nx.
             return add_links(nx.Graph(), nodes, checked_edges(settings.edges, nodes))
         case DirectedEdgesGraphConfig():
             return add_links(nx.DiGraph(), nodes, checked_edges(settings.edges, nodes))
+        case DiskGraphConfig(positions="trajectory"):
+            return disk(settings, robot_positions(settings, nodes, building)[round])
         case _:
             return random_graph(settings, nodes, seed, round)
 
@@ -263,6 +272,37 @@ def disk(settings: DiskGraphConfig, points: NDArray[np.float64]) -> nx.Graph:
         radius = radius_for_connectivity(settings.connectivity, distance)
     # Above the diagonal, because the distance of each point to itself is 0: these are no links.
     return nx.from_numpy_array(np.triu(distance <= radius, 1))
+
+
+@functools.lru_cache(maxsize=4)
+def robot_positions(
+    settings: DiskGraphConfig, nodes: int, building: "Building | None"
+) -> NDArray[np.float64]:
+    """Return where the robots are at the beginning of each round of their paths, (rounds, nodes, 2).
+
+    The longer side of the building is 2. Raises UserError unless there is a robot for each node, and unless all robots are
+    connected by the links of all rounds together.
+    """
+    if building is None or settings.rounds is None or settings.radius is None:
+        raise ValueError("robots move in a building, for a number of rounds, with a radius")
+    paths = building.robot_paths()
+    if len(paths) != nodes:
+        raise UserError(
+            f"topology.positions: {len(paths)} robots move, but the graph has {nodes} nodes; set parallel.ranks: {len(paths)}"
+        )
+    positions = paths[:, np.arange(settings.rounds) * paths.shape[1] // settings.rounds].swapaxes(0, 1)
+    distance = np.linalg.norm(positions[:, :, None] - positions[:, None], axis=3)
+    # The tree that connects all robots by their nearest encounters; networkx takes a distance of 0 for no link.
+    tree = nx.minimum_spanning_edges(nx.from_numpy_array(distance.min(0) + 1e-9), data=True)
+    one, other, _ = max(tree, key=lambda edge: edge[2]["weight"], default=(0, 0, None))
+    round = int(distance[:, one, other].argmin())
+    if distance[round, one, other] > settings.radius:
+        x, y = positions[round, one]
+        raise UserError(
+            f"topology.radius: {settings.radius:g} never connects all robots; robots {one} and {other} are nearest in round "
+            f"{round}, {distance[round, one, other]:.3g} apart, at x {x:.3g}, y {y:.3g}; use a larger radius"
+        )
+    return positions
 
 
 def radius_for_connectivity(connectivity: float, distance: NDArray[np.float64]) -> float:

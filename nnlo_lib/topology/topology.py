@@ -3,8 +3,9 @@
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import assert_never
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
 
 import networkx as nx
 import numpy as np
@@ -12,7 +13,10 @@ from numpy.typing import NDArray
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.algorithm_base import GraphProperty
+from nnlo_lib.config.data import DataConfig
+from nnlo_lib.config.reader import LidarReaderConfig
 from nnlo_lib.config.topology import (
+    DiskGraphConfig,
     DrawnGraphConfig,
     GraphConfig,
     GraphSequenceConfig,
@@ -24,6 +28,9 @@ from nnlo_lib.config.topology import (
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.topology.graphs import build_graph, ceil_log2
+
+if TYPE_CHECKING:
+    from nnlo_lib.data.lidar.trajectories import Building
 
 Matrix = NDArray[np.float64]
 TOPOLOGY_CACHE_SIZE = 64  # entries of each cache: rounds, topologies, matrices
@@ -74,11 +81,13 @@ class Topology:
 
     The properties (connected, spectral_gap, ...) hold over one period: one round if `static`, else the rounds
     until the graphs repeat. In this period, redrawn graphs count as drawn in its rounds, and links
-    that may be lost have their expected weight.
+    that may be lost have their expected weight. `building` is where nodes with positions on a trajectory move.
     """
 
-    def __init__(self, settings: TopologyConfig, nodes: int, seed: int) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: TopologyConfig, nodes: int, seed: int, building: "Building | None" = None
+    ) -> None:
+        self.settings, self._building = settings, building
         self.nodes = nodes
         self.seed = seed
         self.period = period(settings, nodes)
@@ -137,7 +146,8 @@ class Topology:
 
     def _mixing(self, round: int) -> MixingMatrix:
         settings, seed, own = graph_at_round(self.settings, self.seed, round)
-        mixing = _lossless(settings, self.nodes, seed, first_round_of_graph(settings, self.nodes, own))
+        first = first_round_of_graph(settings, self.nodes, own)
+        mixing = _lossless(settings, self.nodes, seed, first, self._building)
         if not (drop := drop_probability(settings)):
             return mixing
         # A stream per round: a resumed run and every rank lose the same links.
@@ -147,7 +157,8 @@ class Topology:
     def _expected(self) -> Iterator[Matrix]:
         for round in range(self.period):
             settings, seed, own = graph_at_round(self.settings, self.seed, round)
-            mixing = _lossless(settings, self.nodes, seed, first_round_of_graph(settings, self.nodes, own))
+            first = first_round_of_graph(settings, self.nodes, own)
+            mixing = _lossless(settings, self.nodes, seed, first, self._building)
             drop = drop_probability(settings)
             yield (1 - drop) * mixing.matrix + drop * np.eye(self.nodes)
 
@@ -156,13 +167,35 @@ class Topology:
         return nx.from_numpy_array(links & ~np.eye(self.nodes, dtype=bool), create_using=nx.DiGraph)
 
 
-@functools.lru_cache(maxsize=TOPOLOGY_CACHE_SIZE)
-def build_topology(settings: TopologyConfig, nodes: int, seed: int) -> Topology:
+def build_topology(
+    settings: TopologyConfig, nodes: int, seed: int, data: DataConfig | None = None
+) -> Topology:
     """Return the topology of a run; the same arguments give the same object.
 
-    Raises UserError if the graph does not exist for this number of nodes.
+    Args:
+        data: data set of robots, for positions on a trajectory.
+
+    Raises:
+        UserError: if the graph does not exist for this number of nodes.
     """
-    made = Topology(settings, nodes, seed)
+    building = data and moves(settings) and _building(data)
+    return _build_topology(settings, nodes, seed, building or None)
+
+
+def _building(data: DataConfig) -> "Building":
+    # Imported here, because only graphs of robots need SciPy.
+    from nnlo_lib.data.lidar.trajectories import Building
+
+    reader = data.reader or LidarReaderConfig()
+    return Building(
+        Path(data.source or ".").expanduser(),
+        **{each.name: getattr(reader, each.name) for each in fields(Building) if each.name != "folder"},
+    )
+
+
+@functools.lru_cache(maxsize=TOPOLOGY_CACHE_SIZE)
+def _build_topology(settings: TopologyConfig, nodes: int, seed: int, building: "Building | None") -> Topology:
+    made = Topology(settings, nodes, seed, building)
     # Matrices are computed on demand: without these calls, an impossible graph would fail during training.
     for round in range(made.period):
         made.at(round)
@@ -170,8 +203,10 @@ def build_topology(settings: TopologyConfig, nodes: int, seed: int) -> Topology:
 
 
 @functools.lru_cache(maxsize=TOPOLOGY_CACHE_SIZE)
-def _lossless(settings: GraphConfig, nodes: int, seed: int, round: int) -> MixingMatrix:
-    links = build_graph(settings, nodes, seed, round)
+def _lossless(
+    settings: GraphConfig, nodes: int, seed: int, round: int, building: "Building | None"
+) -> MixingMatrix:
+    links = build_graph(settings, nodes, seed, round, building)
     if isinstance(settings, UndirectedGraphConfig):
         return MixingMatrix(undirected_weights(links, settings.weights))
     return MixingMatrix(push_sum_weights(links))
@@ -207,6 +242,8 @@ def period(settings: TopologyConfig, nodes: int) -> int:
     match settings:
         case OnePeerExponentialGraphConfig():
             return max(1, ceil_log2(nodes))
+        case DiskGraphConfig(rounds=int(rounds)):
+            return rounds
         case GraphSequenceConfig(of=of, rounds=rounds):
             # A pass through the sequence takes len(of) * rounds rounds; in it, the own round of each graph
             # advances by `rounds`.
@@ -224,6 +261,14 @@ def has_redraws(settings: TopologyConfig) -> bool:
     """Return True if graphs are redrawn during the run."""
     return any(
         isinstance(graph, DrawnGraphConfig) and graph.redraw_every for graph in member_graphs(settings)
+    )
+
+
+def moves(settings: TopologyConfig) -> bool:
+    """Return True if links follow from the positions of moving robots."""
+    return any(
+        isinstance(graph, DiskGraphConfig) and graph.positions == "trajectory"
+        for graph in member_graphs(settings)
     )
 
 
@@ -328,7 +373,7 @@ def topology_error(run: Run, seed: int) -> str | None:
     if not row.graph_properties:
         return None
     try:
-        graph = build_topology(run.topology, workers, seed)
+        graph = build_topology(run.topology, workers, seed, run.data)
     except UserError as error:
         return str(error)
     # With compressed changes, nodes keep public copies of the neighbors that they had in round 0.

@@ -171,7 +171,9 @@ def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, fini
         **_progress(trainer),
         **_costs(reports),
         "used": total_use([report["hardware"] | report["used"] for report in reports]),
-        "spectral_gap": build_topology(run.topology, run.workers, seed).spectral_gap if uses_graph else None,
+        "spectral_gap": build_topology(run.topology, run.workers, seed, run.data).spectral_gap
+        if uses_graph
+        else None,
         "restarts": trainer.position.restarts,
         "paused_within_epoch": trainer.position.paused_within,
         "ended_early": trainer.position.over or None,

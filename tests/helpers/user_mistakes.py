@@ -170,6 +170,8 @@ SIZES = [
     Example("window larger than the samples of a worker", "data: {partition: {name: contiguous}, stream: {window: 2000}}", "data.stream.window: 2000 samples are more than the "),
     Example("window along samples in random order", "data: {stream: {window: 100}}", "data.stream: a window moves along contiguous samples of a worker, not along those of iid"),
     Example("window and an epoch that ends early", "data: {partition: {name: contiguous}, stream: {window: 100}}\ntrain: {steps_per_epoch: 3}", "train.steps_per_epoch: with data.stream, an epoch follows"),
+    Example("robots that never meet", "data: {dataset: lidar, reader: {name: lidar, robots: 2, width: 200, height: 200}, partition: {name: contiguous}}\nproblem: regression\nalgorithm: {name: dsgd}\nparallel: {ranks: 2}\ntopology: {name: disk, positions: trajectory, rounds: 5, radius: 0.001}\n", "x.yaml:5: topology.radius: 0.001 never connects all robots"),
+    Example("robots without paths", "algorithm: {name: dsgd}\ntopology: {name: disk, positions: trajectory, rounds: 5, radius: 0.5}", "x.yaml:2: topology.positions: digits has no robots that move"),
     Example("folds of the user's files", (OF_ARRAYS % "train.npz") + "folds: 70\n", "folds: 70 folds need at least 70 samples, not 60"),
     Example("one mistake of three runs", "seeds: [1, 2, 3]\nmodel: {name: net.py:build}\nruns:\n  a: {}\n  b: {algorithm: {name: dsgd}}\n", "x.yaml:2: model.name: net.py:10 in forward: ", {"self.layers(x": "self.layer(x"}),
     Example("mistake of one run", "runs:\n  a: {}\n  b: {model: {name: net.py:build}}\n", "x.yaml:3: runs.b.model.name: net.py:10 in forward: ", {"self.layers(x": "self.layer(x"}),

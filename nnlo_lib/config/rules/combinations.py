@@ -22,6 +22,7 @@ from nnlo_lib.config.rules.step_rules import (
     step_setting_faults,
 )
 from nnlo_lib.config.topology import CompleteGraphConfig, GraphSequenceConfig
+from nnlo_lib.data.catalog import CATALOG
 
 DEFAULT_WEIGHTS = default(CompleteGraphConfig, "weights")
 
@@ -56,12 +57,25 @@ def _faults(run: Any, name: str, row: Capabilities) -> Iterator[ConfigFault]:
     if run.train.dealing == "dynamic":
         yield from dynamic_dealing_faults(run)
     yield from _compression_faults(run, name, row)
+    yield from _robot_faults(run)
     yield from run.algorithm.faults(run)
     yield from precision_faults(run)
     yield from gan_faults(run)
     yield from loss_setting_faults(run)
     yield from watched_metric_faults(run)
     yield from observed_array_faults(run)
+
+
+def _robot_faults(run: Any) -> Iterator[ConfigFault]:
+    """Yield the fault of a run (config.Run) whose graph follows from robots that its data set does not have."""
+    graphs = run.topology.of if isinstance(run.topology, GraphSequenceConfig) else (run.topology,)
+    data = run.data
+    reader = data.reader.name if data.reader else CATALOG[data.dataset].reader
+    if reader != "lidar" and any(getattr(graph, "positions", None) == "trajectory" for graph in graphs):
+        yield ConfigFault(
+            f"{data.dataset} has no robots that move; set `data.dataset: lidar`, or `topology.positions: random`",
+            ("topology", "positions"),
+        )
 
 
 def _compression_faults(run: Any, name: str, row: Capabilities) -> Iterator[ConfigFault]:

@@ -1,10 +1,12 @@
-"""Places of scans: random ones, planned paths through random stops, and splines through waypoints of the user.
+"""Places of scans in a building: random ones, planned paths through random stops, and splines through waypoints of the user.
 
 Planned paths are shortest paths on a grid, found by A*, which keep a distance from walls.
 """
 
 import csv
 import heapq
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import hypot, sqrt
 from pathlib import Path
@@ -14,7 +16,9 @@ from scipy.interpolate import make_interp_spline
 from scipy.ndimage import distance_transform_edt
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.lidar.floor_plan import Grid, Occupancy, Points
+from nnlo_lib.core.rng import derive_seed
+from nnlo_lib.data.fetch.record import FileVersion, file_version
+from nnlo_lib.data.lidar.floor_plan import Grid, Occupancy, Points, floor_plan
 
 Cell = tuple[int, int]  # row, column
 STEPS = [
@@ -166,3 +170,82 @@ def _waypoints(file: Path) -> Points:
             f"{file}: expected at least two rows of two finite numbers, x and y from -1 to 1, found {rows.shape}"
         )
     return rows
+
+
+@dataclass(frozen=True)
+class Building:
+    """Settings of a building and of the paths of its robots; see `read` of nnlo_lib/data/readers/lidar.py."""
+
+    folder: Path
+    image: str | None
+    threshold: float
+    dark_walls: bool
+    border: int
+    width: int
+    height: int
+    room: int
+    robots: int
+    waypoints: tuple[str, ...]
+    stops: int
+    clearance: float
+    scans: int
+    seed: int
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The image and the files of waypoints."""
+        names = [*([self.image] if self.image else []), *self.waypoints]
+        return tuple(self.folder / name for name in names)
+
+    @property
+    def space(self) -> Occupancy:
+        """Walls and free space. Raises UserError if the image cannot be used."""
+        if self.image is None:
+            walls = floor_plan(derive_seed(self.seed, "floor plan"), self.width, self.height, self.room)
+            return Occupancy(walls, f"floor plan of seed {self.seed}")
+        return Occupancy.from_image(self.folder / self.image, self.threshold, self.dark_walls, self.border)
+
+    def paths(self, space: Occupancy) -> list[Points]:
+        """Return the places of the scans of each robot. Raises UserError for a path that meets a wall."""
+        if self.waypoints:
+            return [spline_path(space, self.folder / name, self.scans) for name in self.waypoints]
+        planner = Planner(space, self.clearance, cell=max(1, int(self.clearance) // 2))
+        streams = (
+            np.random.default_rng(derive_seed(self.seed, "path", robot)) for robot in range(self.robots)
+        )
+        return [planned_path(planner, self.stops, self.scans, draw) for draw in streams]
+
+    def places(self, validation_scans: int, test_scans: int) -> dict[str, Points]:
+        """Return the places of all scans by split, in pixels; the training scans robot by robot.
+
+        They are planned once for all calls with the same files. Raises UserError as `paths` does.
+        """
+        return _places(self, validation_scans, test_scans, tuple(map(_version, self.files)))
+
+    def robot_paths(self) -> Points:
+        """Return the places of each robot's scans, (robots, scans, 2), the longer side of the building from -1 to 1."""
+        places = self.places(0, 0)["train"]
+        return self.space.normalized(places).astype(np.float64).reshape(-1, self.scans, 2)
+
+
+@lru_cache(maxsize=4)
+def _places(
+    building: Building, validation_scans: int, test_scans: int, _versions: tuple[FileVersion, ...]
+) -> dict[str, Points]:
+    """Return the places of all scans by split; they are planned once for all calls of `read` with the same files."""
+    space = building.space
+    places = {"train": np.concatenate(building.paths(space))}
+    for split, count in (("validation", validation_scans), ("test", test_scans)):
+        if count:
+            draw = np.random.default_rng(derive_seed(building.seed, split))
+            places[split] = random_places(space, count, draw)
+    return places
+
+
+def _version(path: Path) -> FileVersion:
+    try:
+        return file_version(path)
+    except OSError as error:
+        raise UserError(
+            f"{path}: {error.strerror}; correct data.source, or the name in data.reader"
+        ) from error

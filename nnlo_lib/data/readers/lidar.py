@@ -1,65 +1,15 @@
 """Reader that simulates robots with a lidar in a building: points and whether they are occupied."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.data.fetch.record import FileVersion, file_version
-from nnlo_lib.data.lidar.floor_plan import Occupancy, Points, floor_plan
+from nnlo_lib.data.lidar.floor_plan import Points
 from nnlo_lib.data.lidar.scanner import Scanner
-from nnlo_lib.data.lidar.trajectories import Planner, planned_path, random_places, spline_path
+from nnlo_lib.data.lidar.trajectories import Building
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
 
 BYTES_PER_POINT = 12
-
-
-@dataclass(frozen=True)
-class Building:
-    """Settings of a building and of the paths of its robots; see `read`."""
-
-    folder: Path
-    image: str | None
-    threshold: float
-    dark_walls: bool
-    border: int
-    width: int
-    height: int
-    room: int
-    robots: int
-    waypoints: tuple[str, ...]
-    stops: int
-    clearance: float
-    scans: int
-    seed: int
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """The image and the files of waypoints."""
-        names = [*([self.image] if self.image else []), *self.waypoints]
-        return tuple(self.folder / name for name in names)
-
-    @property
-    def space(self) -> Occupancy:
-        """Walls and free space. Raises UserError if the image cannot be used."""
-        if self.image is None:
-            walls = floor_plan(derive_seed(self.seed, "floor plan"), self.width, self.height, self.room)
-            return Occupancy(walls, f"floor plan of seed {self.seed}")
-        return Occupancy.from_image(self.folder / self.image, self.threshold, self.dark_walls, self.border)
-
-    def paths(self, space: Occupancy) -> list[Points]:
-        """Return the places of the scans of each robot. Raises UserError for a path that meets a wall."""
-        if self.waypoints:
-            return [spline_path(space, self.folder / name, self.scans) for name in self.waypoints]
-        planner = Planner(space, self.clearance, cell=max(1, int(self.clearance) // 2))
-        streams = (
-            np.random.default_rng(derive_seed(self.seed, "path", robot)) for robot in range(self.robots)
-        )
-        return [planned_path(planner, self.stops, self.scans, draw) for draw in streams]
 
 
 def read(
@@ -121,7 +71,7 @@ def read(
         folder, image, threshold, dark_walls, border, width, height, room, robots, tuple(waypoints), stops, clearance,
         scans, seed,
     )  # fmt: skip
-    places = _places(building, validation_scans, test_scans, tuple(map(_version, building.files)))
+    places = building.places(validation_scans, test_scans)
     per_scan = beams * points
     settings = (beams, points, reach, coarse, fine, exponent)
     units = (
@@ -134,29 +84,6 @@ def read(
         )
     )
     return DatasetContents(tuple(units), inputs=("points",), labels="occupied")
-
-
-@lru_cache(maxsize=4)
-def _places(
-    building: Building, validation_scans: int, test_scans: int, _versions: tuple[FileVersion, ...]
-) -> dict[str, Points]:
-    """Return the places of all scans by split; they are planned once for all calls of `read` with the same files."""
-    space = building.space
-    places = {"train": np.concatenate(building.paths(space))}
-    for split, count in (("validation", validation_scans), ("test", test_scans)):
-        if count:
-            draw = np.random.default_rng(derive_seed(building.seed, split))
-            places[split] = random_places(space, count, draw)
-    return places
-
-
-def _version(path: Path) -> FileVersion:
-    try:
-        return file_version(path)
-    except OSError as error:
-        raise UserError(
-            f"{path}: {error.strerror}; correct data.source, or the name in data.reader"
-        ) from error
 
 
 def _block(
