@@ -42,12 +42,14 @@ def split_train_validation(
         UserError: if training or validation has no sample (`validation` 0 is allowed), or if `fold` or `folds`
             is out of range.
     """
+    chosen = _fraction(samples, validation) if fold is None else _fold(samples, folds, fold)
+    if not len(chosen):  # to shuffle millions of samples takes seconds
+        return np.arange(samples), chosen
     order = shuffled(np.arange(samples), seed, ShufflePurpose.VALIDATION)
     if labels is not None:
         # Evenly spaced samples of this order contain each class in proportion. The stable sort keeps the
         # random order within a class.
         order = order[np.argsort(labels[order], kind="stable")]
-    chosen = _fraction(samples, validation) if fold is None else _fold(samples, folds, fold)
     held = np.zeros(samples, dtype=np.bool_)
     held[order[chosen]] = True
     return np.flatnonzero(~held), np.flatnonzero(held)

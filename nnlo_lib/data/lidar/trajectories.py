@@ -5,7 +5,7 @@ Planned paths are shortest paths on a grid, found by A*, which keep a distance f
 
 import csv
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from math import hypot, sqrt
@@ -218,28 +218,33 @@ class Building:
     def places(self, validation_scans: int, test_scans: int) -> dict[str, Points]:
         """Return the places of all scans by split, in pixels; the training scans robot by robot.
 
-        They are planned once for all calls with the same files. Raises UserError as `paths` does.
+        Raises UserError as `paths` does.
         """
-        return _places(self, validation_scans, test_scans, tuple(map(_version, self.files)))
+        space = self.space
+        places = {"train": np.concatenate(self._planned)}
+        for split, count in (("validation", validation_scans), ("test", test_scans)):
+            if count:
+                places[split] = random_places(
+                    space, count, np.random.default_rng(derive_seed(self.seed, split))
+                )
+        return places
 
     def robot_paths(self) -> Points:
         """Return the places of each robot's scans, (robots, scans, 2), the longer side of the building from -1 to 1."""
-        places = self.places(0, 0)["train"]
-        return self.space.normalized(places).astype(np.float64).reshape(-1, self.scans, 2)
+        places = np.stack(self._planned)
+        return self.space.normalized(places).astype(np.float64)
+
+    @property
+    def _planned(self) -> list[Points]:
+        """The paths, planned once as long as the files stay the same."""
+        # A building without files has the same paths in any folder.
+        building = self if self.files else replace(self, folder=Path())
+        return _paths(building, tuple(map(_version, self.files)))
 
 
 @lru_cache(maxsize=4)
-def _places(
-    building: Building, validation_scans: int, test_scans: int, _versions: tuple[FileVersion, ...]
-) -> dict[str, Points]:
-    """Return the places of all scans by split; they are planned once for all calls of `read` with the same files."""
-    space = building.space
-    places = {"train": np.concatenate(building.paths(space))}
-    for split, count in (("validation", validation_scans), ("test", test_scans)):
-        if count:
-            draw = np.random.default_rng(derive_seed(building.seed, split))
-            places[split] = random_places(space, count, draw)
-    return places
+def _paths(building: Building, _versions: tuple[FileVersion, ...]) -> list[Points]:
+    return building.paths(building.space)
 
 
 def _version(path: Path) -> FileVersion:
