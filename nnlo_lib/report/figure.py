@@ -278,6 +278,23 @@ def square_spec(
     }  # fmt: skip
 
 
+def level_layers(level: float, name: str) -> list[Spec]:
+    """Return the layers of a curve's specification that draw a horizontal line with its name; `level` is the drawn value."""
+    common: Spec = {"data": inline_data(pd.DataFrame({"y": [level]}))}
+    mark = {
+        "type": "text",
+        "align": "left",
+        "baseline": "bottom",
+        "dy": -3,
+        "text": name,
+        "color": "var(--soft)",
+    }
+    return [
+        {**common, "mark": {"type": "rule", "strokeDash": [6, 4], "color": "var(--soft)"}, "encoding": {"x": None, "color": None}},
+        {**common, "mark": mark, "encoding": {"x": {"value": 4}, "color": None}},
+    ]  # fmt: skip
+
+
 def bar_spec(parts: pd.DataFrame, order: Sequence[str], axis_format: str = "~s") -> Spec:
     """Return a specification of stacked bars, each below its label, so that no name is cut.
 

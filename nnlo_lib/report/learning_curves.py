@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.core.text_format import MISSING
-from nnlo_lib.report.figure import Figure, curve_spec, thinned, value_axis
+from nnlo_lib.report.figure import Figure, curve_spec, level_layers, thinned, value_axis
 from nnlo_lib.report.quantities import TimeBase, measured_values, quantity_name
 from nnlo_lib.report.tables import group_by_run
 from nnlo_lib.state.finished_run import FinishedRun
@@ -71,13 +71,21 @@ def _figures(jobs: Sequence[FinishedRun], metric: str, against: str, clock: Time
     quantities = {run: quantity_name(groups[run][0], metric) for run in groups if runs[run]}
     return [
         # A run keeps its index, and so its color, in figures that lack other runs.
-        _figure({run: runs[run] if quantities.get(run) == quantity else [] for run in runs}, _title(metric, quantity), metric, against, clock)
+        _figure(
+            {run: runs[run] if quantities.get(run) == quantity else [] for run in runs}, _title(metric, quantity), metric, against,
+            clock, _constant_loss([job for run in runs if quantities.get(run) == quantity for job in groups[run]], metric),
+        )
         for quantity in dict.fromkeys(quantities.values())
     ]  # fmt: skip
 
 
 def _figure(
-    runs: Mapping[str, Sequence[pd.DataFrame]], title: str, metric: str, against: str, clock: TimeBase
+    runs: Mapping[str, Sequence[pd.DataFrame]],
+    title: str,
+    metric: str,
+    against: str,
+    clock: TimeBase,
+    constant: float | None,
 ) -> Figure:
     names = list(runs)
     is_band = any(len(lines) > MAX_JOB_LINES for lines in runs.values())
@@ -94,7 +102,10 @@ def _figure(
             for number, line in enumerate(lines if len(lines) > 1 else [])
         ]
     points = pd.concat(drawn, ignore_index=True)[["run", "job", "epoch", "seconds", "value", "std"]]
-    y = value_axis(metric, pd.concat([line["value"] for lines in runs.values() for line in lines]))
+    values = [line["value"] for lines in runs.values() for line in lines]
+    y = value_axis(
+        metric, pd.concat([*values, pd.Series([] if constant is None else [constant], dtype=float)])
+    )
     x_title = _x_title(against, clock)
     shown = [names[run] for run in means]
     table = pd.DataFrame({run: mean.set_index("epoch")["value"] for run, mean in means.items()}).sort_index()
@@ -107,7 +118,18 @@ def _figure(
     ]
     text = f"{title} against {x_title}: {len(shown)} runs; the table of values has the means over their training tasks."
     spec = curve_spec(points, against, x_title, y, names, is_band, _x_title("seconds", clock))
+    if constant is not None:
+        text += f" The best constant predictor has {y.format_value(constant)}."
+        spec["layer"] += level_layers(y.drawn(constant), "best constant predictor")
     return Figure(title, y.note, text, spec, ("epoch", *shown), rows)
+
+
+def _constant_loss(jobs: Sequence[FinishedRun], metric: str) -> float | None:
+    """Return the validation loss of the best constant predictor; None if it is unknown, or differs between jobs."""
+    known = (
+        {job.summary.get("data", {}).get("constant_loss") for job in jobs} if metric == "val_loss" else {None}
+    )
+    return known.pop() if len(known) == 1 else None
 
 
 def _x_title(against: str, clock: TimeBase) -> str:

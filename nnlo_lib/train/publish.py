@@ -1,6 +1,7 @@
 """Publication of a finished training: each declared output is written once, by atomic rename; the summary comes last."""
 
 import json
+import math
 import os
 import platform
 import re
@@ -293,6 +294,10 @@ def _data(context: RankContext) -> dict[str, Any]:
     if task.normalizes_training_samples:
         # The model must get the same inputs later, when the held-out samples are not known.
         found["normalization"] = moments_of(context.data.normalized_manifest)
+    split, samples = context.data.validation_set
+    if len(samples) and task.run.loss == "binary_cross_entropy" and split.labels.ndim == 1:
+        share = float(np.mean(split.labels[samples], dtype=np.float64))
+        found["constant_loss"] = -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
     return found
 
 

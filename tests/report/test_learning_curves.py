@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from helpers.synthetic_runs import change_json
 
 from nnlo_lib.report.learning_curves import learning_curve_figures
 from nnlo_lib.report.quantities import measured_values, time_base_of
@@ -92,3 +93,17 @@ def test_the_page_draws_the_ranking_metric_against_time(fake, report):
     assert [label.split(" against")[0] for label in labels if "against training time" in label] == [
         "Validation loss"
     ]
+
+
+def test_the_loss_of_the_best_constant_predictor_is_a_line_of_the_validation_loss(fake):
+    known = {"manifest": "m", "sha256": "0", "fingerprint": "0", "constant_loss": 0.5}
+    for run in "ab":
+        change_json(configured(fake, run) / "summary.json", data=known)
+    drawn = {panel.title: panel for panel in panels(fake)}
+    (rule, name) = drawn["Validation loss"].spec["layer"][-2:]
+    assert rule["data"]["columns"]["y"] == name["data"]["columns"]["y"] == [0.5]
+    assert name["mark"]["text"] == "best constant predictor"
+    assert drawn["Validation loss"].text.endswith("The best constant predictor has 0.5000.")
+    assert "constant predictor" not in drawn["Training loss"].text
+    change_json(fake.folders[0] / "summary.json", data=known | {"constant_loss": 0.4})
+    assert not any("constant predictor" in panel.text for panel in panels(fake)), "runs with other samples"
