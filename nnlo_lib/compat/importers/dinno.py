@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nnlo_lib.compat.importers.dinno_density import KEYS as DENSITY_KEYS
+from nnlo_lib.compat.importers.dinno_density import DensityData, set_density
 from nnlo_lib.compat.importers.dinno_problem import check_keys, leaf_keys, number, set_problem
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
 from nnlo_lib.config import suggest_name
@@ -37,15 +39,25 @@ def translate_study(path: Path) -> ExperimentDraft:
     check_keys(written, {"experiment", "problem_configs", "problem"}, str(path))
     experiment = written.get("experiment") or {}
     check_keys(experiment, EXPERIMENT, f"{path}: experiment")
-    _refuse_density(experiment, path)
     draft = ExperimentDraft("Imported from a DiNNO file; start: nnlo simulate FILE")
     draft.set("name", named(str(experiment.get("name", path.stem))), "experiment.name")
     draft.set("train.precision", "float64", "DiNNO computes in float64; float32 is faster")
-    nodes = _graph(draft, experiment)
-    _data(draft, experiment)
-    _model(draft, experiment)
+    density = None
+    if "data" in experiment:
+        for section, keys in (("data", DENSITY_KEYS), ("model", FOURIER)):
+            check_keys(experiment.get(section) or {}, keys, f"experiment.{section}")
+        density = set_density(draft, experiment, path.parent)
+        nodes = density.nodes
+    elif not {"graph", "scaling"} & set(experiment):
+        raise UserError(
+            f"{path}: experiment: add the section graph, scaling, or data with the robots of a building"
+        )
+    else:
+        nodes = _graph(draft, experiment)
+        _data(draft, experiment)
+        _model(draft, experiment)
     _other_keys(draft, experiment)
-    _problems(draft, written, nodes, path)
+    _problems(draft, written, nodes, path, density)
     _individual_baseline(draft, experiment.get("individual_training") or {}, path)
     draft.given_words += sorted(leaf_keys(written))
     draft.remarks += [
@@ -55,18 +67,6 @@ def translate_study(path: Path) -> ExperimentDraft:
         "evaluates them after each epoch, which has at most evaluate_frequency rounds.",
     ]
     return draft
-
-
-def _refuse_density(experiment: Mapping[str, Any], path: Path) -> None:
-    """Raise UserError for the density experiments, which have lidar data, moving robots or a Fourier network."""
-    model = experiment.get("model")
-    density = FOURIER & set(model if isinstance(model, Mapping) else ())
-    if "data" in experiment or density or not {"graph", "scaling"} & set(experiment):
-        raise UserError(
-            f"{path}: this is a density experiment of DiNNO (lidar scans of floor plans, moving robots), which is not translated; "
-            "start from config/experiments/lidar-quick.yaml, and import files of the MNIST experiments only, which have "
-            "experiment.graph or experiment.scaling"
-        )
 
 
 def _graph(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> int:
@@ -141,7 +141,9 @@ def _other_keys(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
     ]
 
 
-def _problems(draft: ExperimentDraft, written: Mapping[str, Any], nodes: int, path: Path) -> None:
+def _problems(
+    draft: ExperimentDraft, written: Mapping[str, Any], nodes: int, path: Path, density: DensityData | None
+) -> None:
     """Translate the problems of a file, and the trials of a scaling study."""
     problems = written.get("problem_configs") or {}
     # Files of the scaling study have a single `problem` instead of `problem_configs`.
@@ -163,7 +165,7 @@ def _problems(draft: ExperimentDraft, written: Mapping[str, Any], nodes: int, pa
         graph = {"name": "disk", "connectivity": trial.connectivity}
         draft.set(f"runs.{trial.name}.topology", graph, "experiment.scaling")
     for count, settings in enumerate(problems.values() if not trials else (), start=1):
-        set_problem(draft, settings, nodes, f"{path}: problem {count}", alone=len(problems) == 1)
+        set_problem(draft, settings, nodes, f"{path}: problem {count}", len(problems) == 1, density)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from nnlo_lib.compat.importers.dinno_density import DensityData
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
@@ -73,12 +74,18 @@ def check_keys(block: Mapping[str, Any], keys: Iterable[str], where: str) -> Non
 
 
 def set_problem(
-    draft: ExperimentDraft, settings: Mapping[str, Any], nodes: int, where: str, alone: bool
+    draft: ExperimentDraft,
+    settings: Mapping[str, Any],
+    nodes: int,
+    where: str,
+    alone: bool,
+    density: DensityData | None = None,
 ) -> None:
     """Translate a problem of DiNNO.
 
     Args:
         alone: True if the file has only this problem; its keys are set in the experiment, not in a run.
+        density: data of an experiment with robots.
 
     Raises:
         UserError: if a key, value or algorithm is unknown, or if two problems have the same name.
@@ -100,8 +107,25 @@ def set_problem(
         draft.set(start + key, value, source)
 
     steps = int(number(config, "primal_iterations", 2)) if algorithm in ("dinno", "cadmm") else 1
-    put("train.batch_size", int(number(settings, "train_batch_size", 64)), "train_batch_size")
-    _rounds(put, settings, config, nodes, steps)
+    batch = int(number(settings, "train_batch_size", 64))
+    put("train.batch_size", batch, "train_batch_size")
+    if density:
+        if "comm_radius" not in settings:
+            raise UserError(
+                f"{where}: comm_radius is missing; of the density experiments, only those of moving robots are translated"
+            )
+        passed = density.rounds(batch, steps)
+        rounds = int(number(config, "outer_iterations", 1))
+        put(
+            "train.epochs",
+            math.ceil(rounds / passed),
+            f"outer_iterations {rounds}: an epoch of {passed:g} rounds passes the paths",
+        )
+        radius = round(2 * float(number(settings, "comm_radius", 1.0)) / density.side, 6)
+        graph = {"name": "disk", "positions": "trajectory", "radius": radius, "rounds": max(1, round(passed))}
+        put("topology", graph, "comm_radius, of which half of the longer side is 1")
+    else:
+        _rounds(put, settings, config, nodes, steps)
     {"dsgd": _dsgd, "dsgt": _dsgt}.get(algorithm, _dinno)(put, config)
     if config.get("profile"):
         put(
@@ -229,7 +253,3 @@ def _metrics_and_options(draft: ExperimentDraft, settings: Mapping[str, Any], na
     for key, text in notes.items():
         if key in settings and (line := f"{key} {settings[key]}: {text}") not in draft.remarks:
             draft.remarks.append(line)
-    if "comm_radius" in settings:
-        draft.add_untranslatable(
-            f"{name}: comm_radius {settings['comm_radius']}", "nnlo has no graphs of moving robots"
-        )

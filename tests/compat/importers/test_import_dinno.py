@@ -3,13 +3,16 @@
 import copy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from nnlo_lib.compat.importers.translate import import_experiment
 from nnlo_lib.config.checkpoint import ProfileConfig
 from nnlo_lib.config.model import ModelConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.readers.lidar import read
 from nnlo_lib.experiment.load import load_experiment
 
 README = {
@@ -166,10 +169,50 @@ MISTAKES = {
         "problem_configs__problem1__optimizer_config__rho": 3
     },
     "no algorithm 'dsgg'": {"problem_configs__problem1__optimizer_config__alg_name": "dsgg"},
-    "paper.yaml: this is a density experiment of DiNNO": {
-        "experiment": {"model": {"shape": [2, 256, 64, 1]}, "data": {"num_beams": 20}, "loss": "BCE"}
-    },
+    "experiment: add the section graph, scaling, or data": {"experiment": {"model": {"num_filters": 3}}},
+    "no waypoint_subdir; robots at random places": {"experiment": {"data": {"num_beams": 20}, "loss": "BCE"}},
+    "DiNNO has no key 'num_beam'; did you mean 'num_beams'": {"experiment": {"data": {"num_beam": 20}}},
+    "problem 1: comm_radius is missing": {"experiment": {"data": {"waypoint_subdir": "paths"}}},
 }
+
+
+def test_the_density_experiment_has_its_building_paths_windows_and_radios(tmp_path):
+    """The file of the paper, with an image of 120 x 80 pixels and paths of four waypoints."""
+    (tmp_path / "plans/paths").mkdir(parents=True)
+    Image.new("L", (120, 80)).save(tmp_path / "plans/floor_img.png")
+    for robot in range(1, 4):
+        corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [0.1 * robot, 0.2]])
+        np.save(tmp_path / f"plans/paths/{robot}.npy", corners)
+    data = {
+        "data_dir": "plans/", "waypoint_subdir": "paths", "num_beams": 4, "beam_samps": 5, "border_width": 3, "spline_res": 30,
+        "num_scans_in_window": 40,
+    }  # fmt: skip
+    problem = {**COMMON, "train_batch_size": 100, "metrics": ["validation_loss"], "comm_radius": 90.0}
+    settings = {
+        "experiment": {
+            "name": "dense",
+            "data": data,
+            "loss": "BCE",
+            "model": {"shape": [2, 32, 8, 1], "scale": 0.05},
+        },
+        "problem_configs": {"one": {"problem_name": "one", **problem, "optimizer_config": RULES["dinno"]}},
+    }
+    path = tmp_path / "dense.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    written = tmp_path / "nnlo.yaml"
+    written.write_text(import_experiment([str(path)]).text)
+    run = load_experiment(written).variants.popitem()[1]
+    assert (run.data.reader.scans, run.data.reader.border, run.data.reader.seed) == (30 * 3, 3, 0)
+    assert run.data.stream.window == 40 * 4 * 5
+    assert run.model.args == {"hidden": [32, 8], "scale": 0.05 * 60}
+    assert (run.topology.radius, run.topology.rounds) == (
+        90 / 60,
+        9,
+    )  # 18 steps of 100 of 1,800 points, two a round
+    assert run.train.epochs == -(-2000 // 9)
+    assert run.parallel.ranks == len(run.data.reader.waypoints) == 3
+    contents = read(Path(run.data.source), 10**6, **run.data.reader.model_dump(exclude={"name", "adaptor"}))
+    assert sum(len(unit.read().labels) for unit in contents.units if unit.split == "train") == 3 * 1800
 
 
 @pytest.mark.parametrize(("sentence", "changes"), MISTAKES.items())
