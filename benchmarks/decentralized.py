@@ -66,7 +66,7 @@ def ours(
         train_simulated(task, StopFlag())
     rounds = steps / ALGORITHMS[algorithm]
     return {
-        name: median(list(_epochs(spans[name], nodes))[1:]) / (rounds if name == "round" else 1)
+        name: median(list(epochs_of(spans[name], nodes))[1:]) / (rounds if name == "round" else 1)
         for name in spans
     }
 
@@ -97,7 +97,7 @@ class Clocked:
         return timed
 
 
-def _epochs(spans: list[tuple[float, float]], nodes: int) -> Iterator[float]:
+def epochs_of(spans: list[tuple[float, float]], nodes: int) -> Iterator[float]:
     """Yield the time from the first rank's start to the last rank's end of each epoch."""
     for first in range(0, len(spans), nodes):
         epoch = spans[first : first + nodes]
