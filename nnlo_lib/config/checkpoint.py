@@ -147,6 +147,11 @@ class ObserveConfig(ConfigModel):
         description="Write loss and metrics of each validation sample, for each node's own model, at each validation "
         "to validation_metrics.npz; each validation then evaluates twice.",
     )
+    maps: bool = Field(
+        False,
+        description="Write what each node's own model predicts in a plane at each validation to maps.npz, and show it in the report "
+        "as pictures and as an animation; only for samples that are points, such as those of the data set lidar.",
+    )
     loss_average: float | None = Field(
         None,
         ge=0,

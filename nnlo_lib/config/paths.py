@@ -97,6 +97,7 @@ class RunPaths:
     validations = PathBelow("validations.csv")
     consensus = PathBelow("consensus.npz")
     validation_metrics = PathBelow("validation_metrics.npz")
+    maps = PathBelow("maps.npz")
     samples = PathBelow("samples.png")
     trace = PathBelow("trace.json")
     monitor = PathBelow("monitor.csv")
@@ -140,7 +141,7 @@ class RunPaths:
     def outputs(self) -> tuple[Path, ...]:
         """All outputs with a fixed name; the summary records their checksums."""
         fixed = self.model, self.partition, self.history
-        observed = self.trace, self.log, self.monitor, self.consensus, self.validation_metrics
+        observed = self.trace, self.log, self.monitor, self.consensus, self.validation_metrics, self.maps
         return *fixed, *self.optional_outputs, *observed
 
 

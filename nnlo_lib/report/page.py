@@ -122,6 +122,7 @@ def render(
         guessing=run_comparison.guessing_sentence(jobs),
         published=origin.published_weights_sentence(jobs),
         pictures=predictions.sample_images(jobs),
+        maps=predictions.node_maps(jobs),
         clock=time_base,
         **_tables(jobs, table, time_base),
         **_costs(jobs, time_base),

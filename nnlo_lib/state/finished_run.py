@@ -94,6 +94,11 @@ class FinishedRun:
         return read_arrays(self.paths.consensus) if self.paths.consensus.exists() else {}
 
     @cached_property
+    def maps(self) -> "dict[str, NDArray[np.float64]]":
+        """Predictions of each node in a plane, with the plane, positions and links: `<kind>_<step>`; mostly empty."""
+        return read_arrays(self.paths.maps) if self.paths.maps.exists() else {}
+
+    @cached_property
     def config(self) -> Run:
         """Configuration of the task, as recorded in the summary; UserError if it is not valid."""
         try:

@@ -1,27 +1,36 @@
-"""Arrays of each validation that `observe` requests: distances of all pairs of nodes, and metrics of each sample."""
+"""Arrays of each validation that `observe` requests: distances of all pairs of nodes, metrics of each sample, and maps."""
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from nnlo_lib.algorithms.base import Algorithm
+from nnlo_lib.algorithms.dsgd import DecentralizedAlgorithm
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.contact_sheet import has_points
 from nnlo_lib.data.readers.base import Array
 from nnlo_lib.data.store.shard import write_shard
 from nnlo_lib.problems.base import regularization_loss
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.state.finished_run import read_arrays
 from nnlo_lib.state.training_records import RunLog
-from nnlo_lib.train.evaluation.evaluate import evaluation_batches
+from nnlo_lib.train.evaluation.evaluate import evaluation_batches, output_batches
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.task import Task
 
 Arrays = dict[str, Array]
-CONSENSUS, SAMPLE_METRICS = "consensus", "validation_metrics"  # starts of file names; a step follows
+CONSENSUS, SAMPLE_METRICS, MAPS = (
+    "consensus",
+    "validation_metrics",
+    "maps",
+)  # starts of file names; a step follows
+MAP_SIDE = 64  # cells of the longer side of a map
 
 
 class ValidationArrays:
@@ -33,6 +42,10 @@ class ValidationArrays:
 
     def __init__(self, context: RankContext, algorithm: Algorithm, journal: RunLog) -> None:
         self._context, self._algorithm, self._journal = context, algorithm, journal
+        if context.task.run.observe.maps and not has_points(context.data.manifest):
+            raise UserError(
+                f"observe.maps: the samples of {context.data.manifest.dataset} are not points of a plane; remove it"
+            )
 
     def record(self, step: int) -> None:
         """Measure the replicas at a step of the run, ready for evaluation; all ranks call it."""
@@ -44,6 +57,8 @@ class ValidationArrays:
                 )
             if observe.sample_metrics and len(self._context.data.validation_set[1]):
                 self._write(SAMPLE_METRICS, step, self._sample_metrics())
+            if observe.maps:
+                self._write(MAPS, step, self._maps())
 
     def _write(self, name: str, step: int, arrays: Arrays) -> None:
         if self._context.comm.rank:
@@ -66,6 +81,44 @@ class ValidationArrays:
             models = [broadcast_copy(comm, values, node) for node in range(comm.size)]
         stacked = torch.stack(models).numpy()
         return {name: stacked[:, index] for index, name in enumerate(problem.names)}
+
+    def _maps(self) -> Arrays:
+        """Return the plane, what each model predicts of it, and where the nodes are and with whom they are linked."""
+        points, plan = self._plane
+        module, comm = self._context.replica.module.eval(), self._context.comm
+        outputs = torch.cat(
+            [each.cpu() for each in output_batches(module, self._context.preprocessor, [points])]
+        )
+        own, nodes = outputs.sigmoid().float().view(plan.shape), range(comm.size)
+        models = (
+            [broadcast_copy(comm, own, node) for node in nodes] if self._algorithm.replicas_differ else [own]
+        )
+        arrays = {"plan": plan, "map": torch.stack(models).numpy().astype(np.float16)}
+        if isinstance(self._algorithm, DecentralizedAlgorithm):
+            neighbors = self._algorithm.neighbors
+            last = max(0, neighbors.round - 1)
+            arrays["links"] = neighbors.topology.at(last).matrix > 0
+            if (positions := neighbors.topology.positions(last)) is not None:
+                low, cell = points[0], (points.max(0) - points[0]).max() / (MAP_SIDE - 1)
+                arrays["positions"] = (positions - low) / cell
+        return arrays
+
+    @cached_property
+    def _plane(self) -> tuple[Array, Array]:
+        """Points of a grid around the validation samples, (cells, 2), and their mean label in each cell, (rows, columns); NaN without samples."""
+        split, samples = self._context.data.validation_set
+        (points,), labels = split.take(samples)
+        low, extent = points.min(0), np.ptp(points, axis=0)
+        cell = extent.max() / (MAP_SIDE - 1)
+        columns, rows = np.rint(extent / cell).astype(int) + 1
+        x, y = np.rint((points - low) / cell).astype(int).T
+        counts, sums = (
+            np.bincount(y * columns + x, weights, rows * columns) for weights in (None, labels.reshape(-1))
+        )
+        grid = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), -1).reshape(-1, 2)
+        with np.errstate(invalid="ignore"):
+            plan = (sums / counts).reshape(rows, columns).astype(np.float16)
+        return (low + grid * cell).astype(points.dtype), plan
 
     def _values(self, problem: SupervisedProblem) -> Tensor:
         """Return loss and metrics of each sample by this rank's replica, (names, samples) of float32."""
@@ -109,7 +162,11 @@ def publish_validation_arrays(task: Task, steps: Iterable[int], samples: Array) 
         steps: steps of the validations; files of other steps belong to an attempt that was taken back.
         samples: numbers of the validation samples in their split.
     """
-    outputs = {CONSENSUS: task.paths.consensus, SAMPLE_METRICS: task.paths.validation_metrics}
+    outputs = {
+        CONSENSUS: task.paths.consensus,
+        SAMPLE_METRICS: task.paths.validation_metrics,
+        MAPS: task.paths.maps,
+    }
     for name, output in outputs.items():
         # An earlier experiment in this folder may have written it.
         output.unlink(missing_ok=True)

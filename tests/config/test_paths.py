@@ -20,7 +20,7 @@ def test_names_on_disk():
 def test_published_outputs_are_in_the_order_of_the_summary():
     assert [path.name for path in RunPaths(Path()).outputs] == [
         "model.safetensors", "partition.npz", "history.csv", "nodes.csv", "validations.csv", "samples.png",
-        "nnlo_history.json", "trace.json", "log.txt", "monitor.csv", "consensus.npz", "validation_metrics.npz",
+        "nnlo_history.json", "trace.json", "log.txt", "monitor.csv", "consensus.npz", "validation_metrics.npz", "maps.npz",
     ]  # fmt: skip
 
 

@@ -204,6 +204,12 @@ def observed_array_faults(run: Any) -> Iterator[ConfigFault]:
             f"{' or '.join(SUPERVISED)}",
             ("observe", "sample_metrics"),
         )
+    if run.observe.maps and (run.loss != "binary_cross_entropy" or run.data.validation == 0):
+        yield ConfigFault(
+            "maps need points, of which the model predicts whether they are occupied, and some to validate; set "
+            "`loss: binary_cross_entropy` and `data.validation`, or remove this key",
+            ("observe", "maps"),
+        )
     if run.observe.sample_metrics and run.data.validation == 0:
         yield ConfigFault(
             "the run has no validation samples; set data.validation, for example 0.1, or remove this key",

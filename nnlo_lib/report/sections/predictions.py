@@ -3,11 +3,13 @@
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 
 from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.core.errors import UserError
@@ -24,6 +26,8 @@ MAX_PAIRS = 5  # pairs of classes
 MAX_SHOWN_NODES = 20  # nodes; a larger matrix is not readable on a page
 MAX_SHOWN_OUTPUTS = 4  # figures of predicted against true values, one for each output of a model
 MAX_FIGURE_VALUES, MAX_VALUE_ROWS = 2000, 20  # points of such a figure, and rows of each run in its table
+MAX_FRAMES, FRAME_MS = 24, 400  # of an animation of maps
+MAP_SCALE, MAP_GAP, MAPS_ACROSS = 2, 4, 4  # pixels of a cell and between maps; maps in a row
 DISTANCES = {"consensus_error": "distance to mean", "consensus_error_normalised": "normalized"}
 
 
@@ -362,6 +366,73 @@ def sample_images(jobs: Sequence[FinishedRun]) -> list[SampleImage]:
     """Return an image for each run that has a sample sheet. Raises UserError if a sheet cannot be read."""
     drawn = [job for job in jobs if job.paths.samples.exists()]
     return [_picture(run, group[0]) for run, group in group_by_run(drawn).items()]
+
+
+@dataclass(frozen=True)
+class NodeMaps:
+    """What the nodes of a run predict in a plane: the last validation as a picture, all as an animation.
+
+    Attributes:
+        seed: seed of the first job that has maps.
+        last: data URL of a PNG.
+        animation: data URL of a GIF.
+        overlaps: intersection over union of each model's map and the plane, in cells with validation samples.
+    """
+
+    run: str
+    seed: int
+    last: str
+    animation: str
+    overlaps: tuple[float, ...]
+
+
+def node_maps(jobs: Sequence[FinishedRun]) -> list[NodeMaps]:
+    """Return the maps of each run that has some. Raises UserError if a file is damaged."""
+    known = group_by_run([job for job in jobs if job.paths.maps.exists()])
+    return [_maps(run, group[0]) for run, group in known.items()]
+
+
+def _maps(run: str, job: FinishedRun) -> NodeMaps:
+    steps = sorted(int(name.removeprefix("map_")) for name in job.maps if name.startswith("map_"))
+    if not steps:
+        raise UserError(f"{job.paths.maps} is damaged: it has no map; train the task again")
+    drawn = [_map_picture(job.maps, step) for step in thinned(steps, MAX_FRAMES)]
+    last, moving = BytesIO(), BytesIO()
+    drawn[-1].save(last, "PNG", optimize=True)
+    drawn[0].save(moving, "GIF", save_all=True, append_images=drawn[1:], duration=FRAME_MS, loop=0)
+    plan, maps = job.maps[f"plan_{steps[-1]}"], job.maps[f"map_{steps[-1]}"] >= 0.5
+    walls, seen = plan >= 0.5, np.isfinite(plan)
+    overlaps = [float((each & walls).sum() / max(1, ((each | walls) & seen).sum())) for each in maps]
+    png, gif = (b64encode(file.getvalue()).decode() for file in (last, moving))
+    return NodeMaps(
+        run,
+        job.summary["seed"],
+        f"data:image/png;base64,{png}",
+        f"data:image/gif;base64,{gif}",
+        tuple(overlaps),
+    )
+
+
+def _map_picture(arrays: dict[str, NDArray[np.float64]], step: int) -> Image.Image:
+    """Return the plane with the robots and their links, and the map of each model, side by side in rows."""
+    plan, maps = arrays[f"plan_{step}"], arrays[f"map_{step}"].astype(float)
+    tiles = [np.where(np.isfinite(plan), plan, 0).astype(float), *maps]
+    height, width = (MAP_SCALE * side for side in plan.shape)
+    across = min(len(tiles), MAPS_ACROSS)
+    sheet = Image.new("L", (across * (width + MAP_GAP), -(-len(tiles) // across) * (height + MAP_GAP)), 255)
+    for index, tile in enumerate(tiles):
+        picture = Image.fromarray((255 * (1 - tile.clip(0, 1))).astype(np.uint8)).resize((width, height))
+        row, column = divmod(index, across)
+        sheet.paste(picture, (column * (width + MAP_GAP), row * (height + MAP_GAP)))
+    if (places := arrays.get(f"positions_{step}")) is not None:
+        draw = ImageDraw.Draw(sheet)
+        centers = (MAP_SCALE * (places + 0.5)).tolist()
+        for one, other in zip(*np.nonzero(np.triu(arrays[f"links_{step}"], 1)), strict=True):
+            draw.line([*centers[one], *centers[other]], fill=160)
+        for node, (x, y) in enumerate(centers):
+            draw.ellipse([x - 3, y - 3, x + 3, y + 3], fill=96)
+            draw.text((x + 4, y - 5), str(node), fill=96)
+    return sheet
 
 
 def _picture(run: str, job: FinishedRun) -> SampleImage:

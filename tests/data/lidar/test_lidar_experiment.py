@@ -2,6 +2,8 @@
 
 import csv
 import json
+from base64 import b64decode
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,8 @@ from nnlo_lib.data.partition import load_partition
 from nnlo_lib.data.readers.lidar import read
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
+from nnlo_lib.report.sections.predictions import node_maps
+from nnlo_lib.state.finished_run import FinishedRun
 
 READER = {"robots": 4, "scans": 60, "width": 240, "height": 200, "validation_scans": 40, "test_scans": 20}
 
@@ -25,6 +29,8 @@ def test_robots_have_their_own_points_and_learn_from_each_other(tmp_path):
     settings = yaml.safe_load((REPOSITORY / "config/experiments/lidar-quick.yaml").read_text())
     settings["data"]["reader"] |= READER
     settings["train"] |= {"epochs": 3, "batch_size": 500, "steps_per_epoch": 20}
+    settings["topology"] = {"name": "disk", "positions": "trajectory", "radius": 3.0, "rounds": 12}
+    settings["observe"] = {"maps": True}
     settings["parallel"] = settings.get("parallel", {}) | {"transport": "simulated"}
     (tmp_path / "t.yaml").write_text(yaml.safe_dump(settings))
     done = run_here("t.yaml", "--run", "dinno", folder=tmp_path)
@@ -43,9 +49,40 @@ def test_robots_have_their_own_points_and_learn_from_each_other(tmp_path):
     evaluation = json.loads((folder / "evaluation.json").read_text())
     assert evaluation["samples"] == 20 * 500
     assert evaluation["binary_accuracy"] > 0.85
+    check_node_maps(folder, DataManifest.load(manifest))
     shown = nnlo("data", "t.yaml", "--run", "dinno", folder=tmp_path).stdout
     assert "map of the samples: results/lidar-quick/data-lidar.png" in shown
     check_map(tmp_path / "results/lidar-quick/data-lidar.png", split)
+
+
+def check_node_maps(folder: Path, manifest: DataManifest) -> None:
+    """Check the plane, the positions and the size of the maps of each epoch, and that the report draws them."""
+    (points,), labels = Split(manifest, "validation").take(np.arange(READER["validation_scans"] * 500))
+    with np.load(folder / "maps.npz") as found:
+        arrays = dict(found)
+    assert sorted(arrays) == sorted(
+        f"{kind}_{step}" for kind in ("links", "map", "plan", "positions") for step in (20, 40, 60)
+    )
+    plan, cell = arrays["plan_20"], np.ptp(points, axis=0).max() / 63
+    sums, counts = np.zeros(plan.shape), np.zeros(plan.shape)
+    for (x, y), label in zip(np.rint((points - points.min(0)) / cell).astype(int), labels, strict=True):
+        sums[y, x] += label
+        counts[y, x] += 1
+    assert np.isnan(plan[counts == 0]).all()
+    np.testing.assert_allclose(plan[counts > 0], (sums / np.maximum(counts, 1))[counts > 0], atol=1e-3)
+    maps = arrays["map_60"]
+    assert maps.shape == (4, *plan.shape)
+    assert 0 <= maps.min() < maps.max() <= 1
+    # Round 11 of 12: the last of the three epochs of four rounds.
+    first = Split(manifest, "train").take(np.arange(4) * 60 * 500 + 11 * 60 // 12 * 500)[0][0]
+    np.testing.assert_allclose(arrays["positions_60"], (first - points.min(0)) / cell, atol=1e-3)
+    ((drawn),) = node_maps([FinishedRun(folder)])
+    frames = Image.open(BytesIO(b64decode(drawn.animation.partition(",")[2])))
+    assert frames.n_frames == 3
+    walls, seen = plan >= 0.5, counts > 0
+    for value, each in zip(drawn.overlaps, maps, strict=True):
+        union = ((each >= 0.5) | walls)[seen].sum()
+        assert value == pytest.approx(((each >= 0.5) & walls)[seen].sum() / union)
 
 
 def check_map(path: Path, split: Split) -> None:
