@@ -20,7 +20,7 @@ from nnlo_lib.report.quantities import TimeBase, time_base_of
 from nnlo_lib.report.search.section import search_section
 from nnlo_lib.report.search.study_data import StudyData
 from nnlo_lib.report.search.trial_tables import base_sentence, compare_trials
-from nnlo_lib.report.sections import attempts, comparison, headline, origin, predictions, resources
+from nnlo_lib.report.sections import attempts, comparison, headline, nodes, origin, predictions, resources
 from nnlo_lib.report.sections.comparison import difference_matrix
 from nnlo_lib.report.statistics import run_comparison
 from nnlo_lib.report.statistics.comparison_text import compare_all
@@ -122,7 +122,7 @@ def render(
         guessing=run_comparison.guessing_sentence(jobs),
         published=origin.published_weights_sentence(jobs),
         pictures=predictions.sample_images(jobs),
-        maps=predictions.node_maps(jobs),
+        maps=nodes.node_maps(jobs),
         clock=time_base,
         **_tables(jobs, table, time_base),
         **_costs(jobs, time_base),
@@ -179,10 +179,10 @@ def _tables(jobs: Sequence[FinishedRun], table: pd.DataFrame, time_base: TimeBas
         "on_folds": ranking is not None and ranking.is_validation,
         "headings": headings,
         "rows": rows,
-        "distances": predictions.consensus_matrices(jobs),
-        "own_models": predictions.runs_with_node_models(jobs),
-        "agreement": predictions.consensus_table(
-            jobs, predictions.node_metric_ranges(table, ranking.name if ranking else "loss")
+        "distances": nodes.consensus_matrices(jobs),
+        "own_models": nodes.runs_with_node_models(jobs),
+        "agreement": nodes.consensus_table(
+            jobs, nodes.node_metric_ranges(table, ranking.name if ranking else "loss")
         ),
     }
 

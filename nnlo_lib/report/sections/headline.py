@@ -22,7 +22,7 @@ from nnlo_lib.report.formatting import (
 )
 from nnlo_lib.report.quantities import TimeBase
 from nnlo_lib.report.sections.comparison import Comparisons
-from nnlo_lib.report.sections.predictions import node_metric_ranges
+from nnlo_lib.report.sections.nodes import node_metric_ranges
 from nnlo_lib.report.statistics.comparison_text import difference_text
 from nnlo_lib.report.statistics.run_comparison import (
     ComparedMetric,

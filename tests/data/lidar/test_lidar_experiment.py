@@ -18,7 +18,7 @@ from nnlo_lib.data.partition import load_partition
 from nnlo_lib.data.readers.lidar import read
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.report.sections.predictions import node_maps
+from nnlo_lib.report.sections.nodes import node_maps
 from nnlo_lib.state.finished_run import FinishedRun
 
 READER = {"robots": 4, "scans": 60, "width": 240, "height": 200, "validation_scans": 40, "test_scans": 20}

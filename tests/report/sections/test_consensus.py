@@ -8,7 +8,7 @@ from nnlo_lib.report.learning_curves import learning_curve_figures
 from nnlo_lib.report.quantities import time_base_of
 from nnlo_lib.report.sections import comparison
 from nnlo_lib.report.sections.headline import headline
-from nnlo_lib.report.sections.predictions import consensus_table, node_metric_ranges, runs_with_node_models
+from nnlo_lib.report.sections.nodes import consensus_table, node_metric_ranges, runs_with_node_models
 from nnlo_lib.report.sections.resources import communication_table
 from nnlo_lib.report.statistics.comparison_text import compare_all
 from nnlo_lib.report.tables import load_jobs, summarize

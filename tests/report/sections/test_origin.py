@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from helpers.html_page import check
 
+from nnlo_lib.report.sections.nodes import consensus_table
 from nnlo_lib.report.sections.origin import provenance_facts, published_weights_sentence, trained_models
-from nnlo_lib.report.sections.predictions import consensus_table
 from nnlo_lib.report.tables import load_jobs
 
 FLOPS = {"forward": 2_000_000, "backward": 4_000_000}
