@@ -1,5 +1,8 @@
 """Names of the files and folders of runs and searches; other modules do not repeat them."""
 
+import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, overload
@@ -15,6 +18,8 @@ SLURM_LOGS_FOLDER = Path(".snakemake/slurm_logs")  # of Snakemake's Slurm plugin
 SUBMITTED_JOBS_FOLDER = Path(".snakemake/nnlo_jobs")  # see cluster/job_watch.py
 SEARCH_FOLDER = "search"  # sibling of the folders of runs
 BEST_RUN = "best"  # the run that retrains the best trial of a search
+TRAINING_FOLDER_NAME = re.compile(r"(seed|fold)-\d+")
+NO_TRAININGS = ("former", "state", "code", "submitit")  # names of folders without trainings below
 LOGS_OF_EXPERIMENT = "aggregate.log", "report.log"  # below logs/<experiment>/, beside the folders of runs
 
 
@@ -281,3 +286,21 @@ def store_of(run: Run, leads: bool = False) -> "StoreLocation":
     from nnlo_lib.data.store_location import locate_store
 
     return locate_store(run.data.store_settings, leads)
+
+
+def training_folders(folder: Path) -> Iterator[Path]:
+    """Yield the folders of trainings, of which some file exists, in a folder or below."""
+    with os.scandir(folder) as entries:
+        below = [
+            entry.name
+            for entry in entries
+            if not entry.name.startswith(".") and entry.name not in NO_TRAININGS and entry.is_dir()
+        ]
+    is_training = TRAINING_FOLDER_NAME.fullmatch(folder.name) and not any(
+        TRAINING_FOLDER_NAME.fullmatch(name) for name in below
+    )
+    if is_training:
+        yield folder
+    else:
+        for name in below:
+            yield from training_folders(folder / name)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from nnlo_lib.config.paths import RunPaths, SearchPaths
+from nnlo_lib.config.paths import RunPaths, SearchPaths, training_folders
 from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.study.trial import FoldTask, read_result
@@ -47,12 +47,10 @@ def find_run_folders(folder: Path) -> Sequence[Path]:
         raise UserError(
             f"folder not found: {folder}; pass results/<experiment>/<run>/seed-<s> or a folder above it"
         )
-    # rglob omits the folder itself. Seed folders that only contain folds are filtered out: they have neither a
-    # summary nor a state. The `state/` of a search does not count.
-    jobs = [folder, *sorted(folder.rglob("seed-*")), *sorted(folder.rglob("fold-*"))]
+    # A copy of a training may have any name. The `state/` of a search does not count.
     found = [
         job
-        for job in jobs
+        for job in sorted({folder, *training_folders(folder)})
         if RunPaths(job).summary.exists()
         or (RunPaths(job).state.folder.is_dir() and not SearchPaths(job).trials.is_dir())
     ]

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,9 @@ DASHES = ([1, 0], [6, 4], [2, 4], [9, 3, 2, 3])
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "stroke")
 MIN_LABEL_GAP = 0.07  # of the height, between two labels at the ends of lines
 MAX_LABELS = 8
+MAX_LABEL_LETTERS, LETTER_WIDTH = 18, 6.4  # of a label at the end of a line; pixels
+MAX_ROW_LETTERS = 48  # of a line above a bar, which fit into 360 pixels
 VISIBLE = {"filter": "indexof(hidden, datum.run) < 0"}
-# Highlights one run in all figures; page.js sets the parameters `hidden` and `lit`.
-RUN_PARAMS = [{"name": "hidden", "value": []}, {"name": "lit", "value": -1}]
 TRIAL_PARAMS = [{"name": "chosen", "value": -1}]
 TRIAL_COLOR = {
     "condition": [
@@ -150,7 +151,13 @@ def value_axis(metric: str, values: "pd.Series[float]") -> ValueAxis:
 def run_styles(names: Sequence[str]) -> dict[str, Spec]:
     """Return color, dash and marker of each run, by its number; the legend names the runs in a downloaded figure."""
     numbers = list(range(len(names)))
-    legend = {"labelExpr": f"({json.dumps(list(names))})[datum.value]", "title": None, "orient": "top"}
+    letters = max(map(len, names))
+    legend = {
+        "labelExpr": f"({json.dumps(list(names))})[datum.value]",
+        "title": None,
+        "orient": "top",
+        "columns": {"signal": f"max(1, floor(width / {LETTER_WIDTH * letters + 40:.0f}))"},
+    }
     channels = {
         "color": [f"var(--run-{place % COLORS})" for place in numbers],
         "strokeDash": [DASHES[place // COLORS % len(DASHES)] for place in numbers],
@@ -184,6 +191,17 @@ def curve_spec(
         clock: what the column `seconds` is, for the tooltip.
     """
     styles = run_styles(names)
+    # More lines than colors are gray until the legend or the pointer selects them.
+    is_muted = len(names) > COLORS
+    strong = (
+        "datum.run == lit || indexof(hidden, datum.run) < 0" if is_muted else "lit < 0 || datum.run == lit"
+    )
+    if is_muted:
+        plain = {"color": "var(--soft)", "strokeDash": [1, 0], "shape": "circle"}
+        styles = {
+            name: {"condition": {"test": strong, **style, "legend": None}, "value": plain[name]}
+            for name, style in styles.items()
+        }
     low, high = points["value"].min(), points["value"].max()
     drawn = points.assign(y=y.drawn(points["value"]))
     if band:
@@ -191,20 +209,32 @@ def curve_spec(
         drawn["high"] = y.drawn((points["value"] + points["std"]).clip(low, high))
     means = drawn[drawn["job"] < 0]
     ends = means.groupby("run", sort=False).last()
-    label = y.labels_that_fit(dict(ends["y"]), drawn["y"])
-    ends = ends.loc[label, [against, "y"]].reset_index().assign(name=[names[run] for run in label])
-    lit = {"condition": {"test": "lit < 0 || datum.run == lit", "value": 1}, "value": 0.12}
+    labels = short_names(names)
+    ends = (
+        ends[[against, "y"]]
+        .reset_index()
+        .assign(
+            name=[labels[run] for run in ends.index],
+            fits=ends.index.isin(y.labels_that_fit(dict(ends["y"]), drawn["y"])),
+        )
+    )
+    label_width = LETTER_WIDTH * min(MAX_LABEL_LETTERS, max(map(len, ends["name"]))) + 8
+    lit = {"condition": {"test": strong, "value": 1}, "value": 0.4 if is_muted else 0.12}
+    named = "lit < 0 && datum.fits" + (f" && length(hidden) == {len(names)}" if is_muted else "")
+    labeled = f"({named}) || {strong if is_muted else 'datum.run == lit'}"
     thin = {"condition": {"test": "datum.run == lit", "value": 0.6}, "value": 0.3}
     few = len(means) <= 12 * max(1, means["run"].nunique())
     mean, near = {"filter": "datum.job < 0"}, {"filter": {"param": "near", "empty": False}}
-    axis = (
+    axis: Spec = (
         {"scale": {"zero": False, "nice": False}, "axis": {"tickMinStep": 1, "title": x_title}}
         if against == "epoch"
         else {"scale": {"domainMin": 0, "padding": 0}, "axis": {"title": x_title, "format": "~s"}}
     )
-    tips = [{"field": "name", "title": "run"}]
+    axis["scale"]["rangeMax"] = {"expr": f"width - {label_width:.0f}"}
+    # The datum of the cell around a point is the point; Vega-Lite does not look into it for names, only for numbers.
+    tips = ["run: (datum.datum || datum).name"]
     tips += [
-        {"field": name, "title": clock if name == "seconds" else name, "format": ".4~g"}
+        f"{json.dumps(clock if name == 'seconds' else name)}: format((datum.datum || datum).{name}, '.4~g')"
         for name in ("epoch", "seconds", "value", "std")
         if name in drawn and drawn[name].notna().any()
     ]
@@ -212,20 +242,22 @@ def curve_spec(
         "x": {"field": against, "type": "quantitative", **axis},
         "y": {"field": "y", "type": "quantitative", **y.encoding},
     }
+    visible = [] if is_muted else [VISIBLE]
     rule = {"mark": {"type": "rule", "strokeDash": [3, 3], "color": "var(--soft)"}}
     layers: list[Spec] = [
-        {"transform": [mean], "mark": {"type": "line", "clip": True, "strokeWidth": 2.2},
-         "encoding": {"strokeDash": styles["strokeDash"], "opacity": lit}},
+        {"transform": [mean], "mark": {"type": "line", "clip": True},
+         "encoding": {"strokeDash": styles["strokeDash"], "opacity": lit,
+                      "strokeWidth": {"condition": {"test": strong, "value": 2.2}, "value": 1.3}}},
         {"transform": [mean], "params": [ZOOM, {"name": "near", "select": {
             "type": "point", "on": "pointermove", "nearest": True, "clear": "pointerout"}}],
          "mark": {"type": "point", "clip": True, "filled": True, "size": 36},
-         "encoding": {"shape": styles["shape"], "tooltip": tips, "opacity": {
+         "encoding": {"shape": styles["shape"], "tooltip": {"value": {"expr": f"{{{', '.join(tips)}}}"}}, "opacity": {
              "condition": [{"param": "near", "empty": False, "value": 1},
-                           {"test": "lit >= 0 && datum.run != lit", "value": 0}], "value": 0.9 if few else 0}}},
+                           {"test": f"!({strong})", "value": 0}], "value": 0.9 if few else 0}}},
         {**rule, "transform": [mean, near], "encoding": {"y": None, "color": None}},
         {**rule, "transform": [mean, near], "encoding": {"x": None, "color": None}},
-        {"data": inline_data(ends), "transform": [VISIBLE], "mark": {"type": "text", "align": "right", "dx": -2, "dy": -9, "limit": 170},
-         "encoding": {"text": {"field": "name"}, "opacity": lit}},
+        {"data": inline_data(ends), "transform": visible, "mark": {"type": "text", "align": "left", "dx": 6, "limit": label_width},
+         "encoding": {"text": {"field": "name"}, "opacity": {"condition": {"test": labeled, "value": 1}, "value": 0}}},
     ]  # fmt: skip
     if band:
         edges = {"y": {**position["y"], "field": "low"}, "y2": {"field": "high"}, "opacity": {"value": 0.16}}
@@ -233,11 +265,16 @@ def curve_spec(
     elif (drawn["job"] >= 0).any():
         layers.insert(0, {"transform": [{"filter": "datum.job >= 0"}], "mark": {"type": "line", "clip": True, "strokeWidth": 1},
                           "encoding": {"detail": {"field": "job"}, "opacity": thin}})  # fmt: skip
-    named = {"calculate": f"({json.dumps(list(names))})[datum.run]", "as": "name"}
+    full_name = {"calculate": f"({json.dumps(list(names))})[datum.run]", "as": "name"}
+    # page.js sets these parameters, in all figures.
+    params = [
+        {"name": "hidden", "value": list(range(len(names))) if is_muted else []},
+        {"name": "lit", "value": -1},
+    ]
     return {
-        "data": inline_data(drawn), "params": RUN_PARAMS, "transform": [VISIBLE, named], "layer": layers,
+        "data": inline_data(drawn), "params": params, "transform": [*visible, full_name], "layer": layers,
         "encoding": {**position, "color": styles["color"]}, "width": "container", "height": 240,
-        "usermeta": {"x": against},
+        "usermeta": {"x": against, "muted": is_muted},
     }  # fmt: skip
 
 
@@ -295,6 +332,17 @@ def level_layers(level: float, name: str) -> list[Spec]:
     ]  # fmt: skip
 
 
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return names without the words with which all of them begin, if one is too long for the end of a line."""
+    longest = max(map(len, names))
+    if longest <= MAX_LABEL_LETTERS or len(names) == 1:
+        return list(names)
+    ends = [place for place, letter in enumerate(names[0], 1) if letter in "-_ ./"]
+    starts = [place for place in ends if all(name.startswith(names[0][:place]) for name in names)]
+    start = next((each for each in starts if longest - each < MAX_LABEL_LETTERS), starts[-1] if starts else 0)
+    return [f"…{name[start:]}" if start else name for name in names]
+
+
 def bar_spec(parts: pd.DataFrame, order: Sequence[str], axis_format: str = "~s") -> Spec:
     """Return a specification of stacked bars, each below its label, so that no name is cut.
 
@@ -316,13 +364,25 @@ def bar_spec(parts: pd.DataFrame, order: Sequence[str], axis_format: str = "~s")
         "order": {"field": "turn"},
         "tooltip": [{"field": "label", "title": "bar"}, {"field": "part"}, {"field": "text", "title": "value"}],
     }}  # fmt: skip
-    names = pd.DataFrame({"bar": range(len(labels)), "label": labels})
-    text = {"data": inline_data(names), "mark": {"type": "text", "align": "left", "dy": -18, "fontSize": 12},
-            "encoding": {"x": {"value": 0}, "text": {"field": "label"}}}  # fmt: skip
+    text, more = _row_labels("bar", labels, -11)
     return {
-        "data": inline_data(table), "layer": [bar, text], "width": "container", "height": 48 * len(labels),
+        "data": inline_data(table), "layer": [bar, text], "width": "container", "height": (48 + more) * len(labels),
         "encoding": {"y": {"field": "bar", "type": "ordinal", "axis": None}},
     }  # fmt: skip
+
+
+def _row_labels(row: str, labels: Sequence[str], dy: int) -> tuple[Spec, int]:
+    """Return a layer with a label above each row, long ones on several lines, and the pixels that these need more per row."""
+    lines = [wrap(label, MAX_ROW_LETTERS) for label in labels]
+    most = max(map(len, lines), default=1)
+    texts = ["\n".join([""] * (most - len(each)) + each) for each in lines]
+    place = {"baseline": "bottom", "lineBreak": "\n", "lineHeight": 14, "dy": dy - 14 * (most - 1)}
+    text = {
+        "data": inline_data(pd.DataFrame({row: range(len(labels)), "label": texts})),
+        "mark": {"type": "text", "align": "left", "fontSize": 12, **place},
+        "encoding": {"x": {"value": 0}, "text": {"field": "label"}},
+    }
+    return text, 28 * (most - 1)  # twice the height of the lines, because rows are centered
 
 
 def dot_spec(points: pd.DataFrame, axis: Spec, x_title: str = "") -> Spec:
@@ -351,11 +411,9 @@ def dot_spec(points: pd.DataFrame, axis: Spec, x_title: str = "") -> Spec:
         "mark": {"type": "tick", "thickness": 3, "size": 18},
         "encoding": {"x": {**x, "field": "mean"}, "color": color},
     }
-    names = pd.DataFrame({"row": range(len(labels)), "label": labels})
-    text = {"data": inline_data(names), "mark": {"type": "text", "align": "left", "dy": -15, "fontSize": 12},
-            "encoding": {"x": {"value": 0}, "text": {"field": "label"}}}  # fmt: skip
+    text, more = _row_labels("row", labels, -9)
     return {
-        "data": inline_data(table), "layer": [dots, tick, text], "width": "container", "height": 42 * len(labels),
+        "data": inline_data(table), "layer": [dots, tick, text], "width": "container", "height": (42 + more) * len(labels),
         "encoding": {"y": {"field": "row", "type": "ordinal", "axis": None}},
     }  # fmt: skip
 

@@ -47,7 +47,8 @@ class LeaseOwner(ProcessIdentity):
         scheduler: name of the batch system, if any.
         since: time of the claim, ISO 8601.
         restarts: how often the scheduler had queued the job again; 0 if that is unknown.
-        inode: number of the leased folder, which a copy of the folder does not have; 0 if that is unknown.
+        inode, folder: number and absolute path of the leased folder; a copy has neither. A file system of FUSE may change
+            the number, and another host may see another path; 0 and empty if unknown.
     """
 
     owner: str
@@ -56,6 +57,7 @@ class LeaseOwner(ProcessIdentity):
     since: str
     restarts: int = 0
     inode: int = 0
+    folder: str = ""
 
     @classmethod
     def for_this_process(cls) -> "LeaseOwner":
@@ -278,7 +280,8 @@ class Lease:
 
     def _try_create(self) -> bool:
         part = self._path.with_name(f".{self._path.name}.{self._this_owner.owner}")
-        self._this_owner = replace(self._this_owner, inode=self._path.parent.stat().st_ino)
+        folder = self._path.parent.resolve()
+        self._this_owner = replace(self._this_owner, inode=folder.stat().st_ino, folder=str(folder))
         try:
             # A link fails if the lease exists, and no other launcher can read it before it is complete.
             self._this_owner.write(part)

@@ -2,10 +2,9 @@
 
 import csv
 import os
-import re
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,8 +18,6 @@ from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.state.lease import OWNER_TIMEOUT_S, LeaseOwner, OwnerMonitor
 from nnlo_lib.state.training_records import read_step_marker
 
-FOLDER_NAME = re.compile(r"(seed|fold)-\d+")
-NO_TRAININGS = ("former", "state", "code", "submitit")  # names of folders
 GPU_COLUMN = 7  # of state/observed/*/monitor-<rank>.csv
 TAIL_BYTES = 500  # longer than a row of that file
 T = TypeVar("T")
@@ -135,7 +132,8 @@ class LiveFiles:
         # A heartbeat that was seen needs no clock: the clocks of this host and of the file server may differ.
         silence = max(0.0, self._clock() - beat) if seen_at is None else now - seen_at
         # A copy may have new times, but no launcher renews its lease.
-        is_of_copy = owner.inode not in (0, inode) and seen_at is None
+        is_elsewhere = owner.inode not in (0, inode) and owner.folder != str(state.folder.resolve())
+        is_of_copy = is_elsewhere and seen_at is None
         found = self._heartbeats[state.folder] = LeaseView(owner, beat, silence, seen_at, is_of_copy)
         return found
 
@@ -178,24 +176,6 @@ class LiveFiles:
             each = elapsed / (reached - first) if reached > first and elapsed > 0 else None
             return StepPace(reached, each, max(0.0, self._clock() - stepped))
         return StepPace(reached)
-
-
-def training_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders of trainings, of which some file exists, in a folder or below."""
-    with os.scandir(folder) as entries:
-        below = [
-            entry.name
-            for entry in entries
-            if not entry.name.startswith(".") and entry.name not in NO_TRAININGS and entry.is_dir()
-        ]
-    is_training = FOLDER_NAME.fullmatch(folder.name) and not any(
-        FOLDER_NAME.fullmatch(name) for name in below
-    )
-    if is_training:
-        yield folder
-    else:
-        for name in below:
-            yield from training_folders(folder / name)
 
 
 def _share_of_waiting(seconds: Mapping[str, float]) -> float | None:

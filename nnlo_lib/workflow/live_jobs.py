@@ -21,12 +21,13 @@ from nnlo_lib.config.paths import (
     RunPaths,
     SearchPaths,
     StatePaths,
+    training_folders,
 )
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import duration_text
 from nnlo_lib.state.attempts import Attempt, attempts_of_result, read_attempts
 from nnlo_lib.state.lease import HEARTBEAT_INTERVAL_S
-from nnlo_lib.workflow.live_files import LeaseView, LiveFiles, training_folders
+from nnlo_lib.workflow.live_files import LeaseView, LiveFiles
 
 State = Literal[
     "running", "starting", "pending", "requeued", "preempted", "time limit", "hung", "killed", "copied folder",
@@ -228,7 +229,10 @@ class LiveJobs:
             if lease.is_alive:
                 return "running", self._danger(state, lease)
             if lease.is_of_copy:
-                return "copied folder", f"the lease is of another folder, by {lease.owner}"
+                return (
+                    "copied folder",
+                    f"the lease is of {lease.owner.folder or 'another folder'}, by {lease.owner}",
+                )
             own = (self._jobs or {}).get(lease.owner.job or "")
             if (own and own.fate is not Fate.PENDING) or not listed:
                 return self._silent(lease, own)

@@ -23,11 +23,25 @@ from nnlo_lib.workflow.live_jobs import ACTIVE_STATES, BAD_STATES, LiveJob, Live
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from nnlo_lib.report.figure import Figure
+
 HEADINGS = (
     "training", "state", "beat", "epoch", "left", "limit", "metric", "samples/s", "wait", "restarts", "GPU", "note",
 )  # fmt: skip
 SPARKS = "▁▂▃▄▅▆▇█"
-SPARK_WIDTH, BAR_WIDTH, MAX_NOTE = 8, 6, 120  # characters
+SPARK_WIDTH, BAR_WIDTH = 8, 6  # characters
+MIN_NOTE = 24  # characters
+DISPENSABLE = (
+    "wait",
+    "samples/s",
+    "GPU",
+    "restarts",
+    "beat",
+    "limit",
+    "metric",
+    "left",
+)  # on a narrow screen, in this order
+MAX_CURVES, MAX_CURVE_POINTS = 40, 60  # of a figure of the page
 COLORS = {
     "running": "green", "finished": "blue", "pending": "yellow", "requeued": "yellow", "preempted": "yellow",
     "time limit": "yellow", "starting": "yellow", **dict.fromkeys(BAD_STATES, "bold red"), "copied folder": "magenta",
@@ -84,11 +98,16 @@ def as_text(jobs: Sequence[LiveJob]) -> str:
     """Return a table for each experiment; columns without a value are left out."""
     lines = []
     for experiment, rows in _by_experiment(jobs).items():
-        table = [HEADINGS, *map(cells, rows)]
-        shown = [place for place in range(len(HEADINGS)) if any(row[place] for row in table[1:])]
-        lines += [f"{experiment}: {count_states(rows)}"]
-        lines += table_lines([[row[place] for place in shown] for row in table], left=range(len(shown)))
+        table = _filled_columns(rows)
+        lines += [f"{experiment}: {count_states(rows)}", *table_lines(table, left=range(len(table[0])))]
     return "\n".join(lines or ["no trainings"])
+
+
+def _filled_columns(jobs: Sequence[LiveJob]) -> list[list[str]]:
+    """Return headings and rows, without the columns that have no value."""
+    table = [HEADINGS, *map(cells, jobs)]
+    shown = [place for place in range(len(HEADINGS)) if any(row[place] for row in table[1:])]
+    return [[row[place] for place in shown] for row in table]
 
 
 def _by_experiment(jobs: Sequence[LiveJob]) -> dict[str, list[LiveJob]]:
@@ -107,13 +126,46 @@ def write_live_page(output: Path, folder: Path, jobs: Sequence[LiveJob], every: 
     """Write the page, which a browser loads again after `every` seconds; None: which does not change any more."""
     from nnlo_lib.report.page import render_template
 
+    headings, *rows = _filled_columns(jobs)
     text = render_template(
-        "live_page.html", headings=HEADINGS, rows=[cells(job) for job in jobs],
+        "live_page.html", headings=headings, rows=rows, figures=_curves(jobs), bad=BAD_STATES,
         counts=count_states(jobs), title=", ".join(_by_experiment(jobs)) or str(folder), every=every and max(1, round(every)),
         time=time.strftime("%Y-%m-%d %H:%M:%S"),
     )  # fmt: skip
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def _curves(jobs: Sequence[LiveJob]) -> list["Figure"]:
+    """Return a figure for each metric, with a curve per training that has two values; active trainings first."""
+    import pandas as pd
+
+    from nnlo_lib.report.figure import Figure, curve_spec, thinned, value_axis
+
+    known = sorted(
+        (job for job in jobs if len(job.values) > 1), key=lambda job: job.state not in ACTIVE_STATES
+    )
+    figures = []
+    for metric in dict.fromkeys(job.metric for job in known):
+        ours = [job for job in known if job.metric == metric]
+        rows = [
+            (run, -1, place + 1, job.values[place], float("nan"))
+            for run, job in enumerate(ours[:MAX_CURVES])
+            for place in thinned(range(len(job.values)), MAX_CURVE_POINTS)
+        ]
+        points = pd.DataFrame(rows, columns=["run", "job", "epoch", "value", "std"])
+        finite = points[points["value"].abs() < float("inf")]
+        if finite.empty:
+            continue
+        names = [f"{job.run} {job.job}" for job in ours[:MAX_CURVES]]
+        spec = curve_spec(finite, "epoch", "validation", value_axis(metric, finite["value"]), names)
+        note = f"{len(names)} of {len(ours)} trainings" if len(ours) > len(names) else ""
+        figures.append(
+            Figure(
+                metric, note, f"{metric} of {len(names)} trainings, whose last values are in the table.", spec
+            )
+        )
+    return figures
 
 
 def keep_page(
@@ -200,8 +252,8 @@ class Screen:
         self.selected = max(0, min(self.selected, len(self.shown) - 1))
         return key != "q"
 
-    def render(self, height: int) -> "Group":
-        """Return what rich prints on a terminal with so many lines."""
+    def render(self, height: int, width: int) -> "Group":
+        """Return what rich prints on a terminal of this size; a narrow one lacks the columns of `DISPENSABLE`."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -209,17 +261,27 @@ class Screen:
         log = self._log_lines(height // 2) if self.shows_log else []
         room = max(1, height - len(log) - 4)
         first = max(0, min(self.selected - room // 2, len(self.shown) - room))
-        table = Table(box=None, pad_edge=False, expand=True, header_style="bold")
-        for heading in HEADINGS:
-            table.add_column(
-                heading, no_wrap=True, overflow="ellipsis", ratio=1 if heading == "note" else None
-            )
-        for place, job in enumerate(self.shown[first : first + room], first):
-            row = [Text(cell) for cell in cells(job)]
-            row[1].stylize(COLORS.get(job.state, ""))
-            table.add_row(*row, style="reverse" if place == self.selected else "")
-        counts = Text(f"{count_states(self.jobs)}  {time.strftime('%H:%M:%S')}", style="bold")
-        return Group(counts, table, *map(Text, log), Text(self.message, style="dim"))
+        shown = self.shown[first : first + room]
+        columns = _filled_columns(shown) if shown else [["no trainings"]]
+        widths = {each[0]: max(map(len, each)) + 1 for each in zip(*columns, strict=True)}
+        widths["note"] = min(MIN_NOTE, widths.get("note", 0))
+        kept = set(widths)
+        for heading in DISPENSABLE:
+            if sum(widths[each] for each in kept) > width:
+                kept.discard(heading)
+        table = Table(box=None, pad_edge=False, expand=True, header_style="bold", padding=(0, 1, 0, 0))
+        for heading in filter(kept.__contains__, columns[0]):
+            is_note = heading == "note"
+            table.add_column(heading, no_wrap=True, overflow="ellipsis", ratio=1 if is_note else None)
+        for place, (job, row) in enumerate(zip(shown, columns[1:], strict=True), first):
+            known = dict(zip(columns[0], map(Text, row), strict=True))
+            known["state"].stylize(COLORS.get(job.state, ""))
+            style = "reverse" if place == self.selected else ""
+            table.add_row(*(known[heading] for heading in columns[0] if heading in kept), style=style)
+        only = " (failures only)" if self.only_bad else ""
+        counts = Text(f"{count_states(self.jobs)}{only}  {time.strftime('%H:%M:%S')}", style="bold")
+        lines = [Text(line, no_wrap=True, overflow="ellipsis") for line in log]
+        return Group(counts, table, *lines, Text(self.message, style="dim"))
 
     def _log_lines(self, count: int) -> list[str]:
         if not self.shown:
@@ -244,7 +306,7 @@ def run_screen(watch: LiveJobs, every: float) -> None:
             if time.monotonic() >= due:
                 screen.refresh()
                 due = time.monotonic() + every
-            live.update(screen.render(live.console.size.height), refresh=True)
+            live.update(screen.render(live.console.height, live.console.width), refresh=True)
             if not screen.press(read_key(max(0.0, due - time.monotonic()))):
                 return
 

@@ -1,6 +1,7 @@
 """Run `nnlo` in this process for tests of its output, or in a separate process."""
 
 import io
+import os
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -10,6 +11,7 @@ from unittest.mock import patch
 from nnlo_lib import cli
 
 REPOSITORY = Path(__file__).parents[2]
+CODE = f"import sys; sys.argv[0] = 'nnlo'; sys.path.insert(0, {str(REPOSITORY)!r}); from nnlo_lib.cli import main; main()"
 
 
 def nnlo(*arguments: str, folder: Path = REPOSITORY) -> "subprocess.CompletedProcess[str]":
@@ -30,14 +32,25 @@ def nnlo(*arguments: str, folder: Path = REPOSITORY) -> "subprocess.CompletedPro
 
 def nnlo_process(*arguments: str, folder: Path = REPOSITORY) -> "subprocess.CompletedProcess[str]":
     """Run the command in a separate process; return status and output."""
-    code = f"import sys; sys.argv[0] = 'nnlo'; sys.path.insert(0, {str(REPOSITORY)!r}); from nnlo_lib.cli import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", CODE, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
         timeout=250,  # seconds; includes the start of the process on a busy machine
         check=False,
+    )
+
+
+def start_nnlo(*arguments: str, folder: Path, terminal: int) -> "subprocess.Popen[bytes]":
+    """Start the command in a separate process on a terminal, a file descriptor."""
+    return subprocess.Popen(
+        [sys.executable, "-c", CODE, *arguments],
+        cwd=folder,
+        env={**os.environ, "TERM": "xterm-256color"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
     )
 
 

@@ -6,7 +6,7 @@ import re
 import pandas as pd
 import pytest
 
-from nnlo_lib.report.figure import bar_spec, value_axis
+from nnlo_lib.report.figure import bar_spec, curve_spec, short_names, value_axis
 from nnlo_lib.report.page import TEMPLATES
 
 
@@ -40,6 +40,40 @@ def test_the_data_of_bars_are_the_values():
     )
     columns = bar_spec(parts, ["x", "y"])["data"]["columns"]
     assert (columns["bar"], columns["value"]) == ([0, 0, 1], [1.0, None, 3.0])
+
+
+def test_long_labels_of_bars_are_on_several_lines():
+    name = "a-very-long-name-of-a-run-" * 3
+    parts = pd.DataFrame({"label": ["b", name], "part": "x", "value": [1.0, 3.0], "text": "t"})
+    spec = bar_spec(parts, ["x"])
+    texts = spec["layer"][1]["data"]["columns"]["label"]
+    assert [text.replace("\n", "") for text in texts] == ["b", name]
+    assert [len(text.split("\n")) for text in texts] == [2, 2]
+    assert spec["height"] == 2 * (48 + 28)
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["a", "b"], ["a", "b"]),
+        (["gan-with-penalty-and-rule-1", "gan-with-penalty-and-rule-12"], ["…and-rule-1", "…and-rule-12"]),
+        (["a-single-name-that-is-long"], ["a-single-name-that-is-long"]),
+        (["one-name-that-is-very-long", "another-name-that-is-long"], ["one-name-that-is-very-long", "another-name-that-is-long"]),
+    ],
+)  # fmt: skip
+def test_long_names_lose_the_words_that_all_have(names, short):
+    assert short_names(names) == short
+
+
+@pytest.mark.parametrize(("count", "hidden"), [(8, []), (9, list(range(9)))])
+def test_more_lines_than_colors_are_gray_at_first(count, hidden):
+    points = pd.DataFrame(
+        {"run": range(count), "job": -1, "epoch": 1, "value": 1.0 + pd.RangeIndex(count), "std": math.nan}
+    )
+    axis = value_axis("loss", points["value"])
+    spec = curve_spec(points, "epoch", "epoch", axis, [f"run-{number}" for number in range(count)])
+    assert spec["params"][0] == {"name": "hidden", "value": hidden}
+    assert ("condition" in spec["encoding"]["color"]) == bool(hidden)
 
 
 def luminance(color):

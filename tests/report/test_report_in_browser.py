@@ -1,12 +1,16 @@
 """In a real browser a page fetches nothing, logs nothing, fits the window, draws every figure and answers its controls."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.synthetic_runs import change_json
 from helpers.synthetic_search import MadeUp
 
 from nnlo_lib.report.page import write_search_page
+from nnlo_lib.workflow.live_jobs import LiveJob
+from nnlo_lib.workflow.live_view import write_live_page
 
 pytestmark = pytest.mark.browser
 EACH_LOOK = pytest.mark.parametrize(
@@ -16,19 +20,28 @@ EACH_LOOK = pytest.mark.parametrize(
 AXE = os.environ.get("NNLO_AXE")
 
 
+SMALL_TEXTS = """[...document.querySelectorAll("body *")].filter(each => parseFloat(getComputedStyle(each).fontSize) < 11
+    && each.getClientRects().length && [...each.childNodes].some(child => child.nodeType === 3 && child.data.trim()))
+    .map(each => each.outerHTML.slice(0, 80))"""
+
+
 def is_complete(browser):
     """Wait until all figures are drawn; with axe, assert that no rule is seriously violated."""
-    browser.page.wait_for_function(
+    drawn = (
         "document.querySelectorAll('.vega:not([data-ready])').length == 0 && document.querySelector('.vega')"
     )
+    browser.page.wait_for_function(drawn)
     assert browser.complaints == []
     assert browser.page.evaluate("document.documentElement.scrollWidth == window.innerWidth")
-    drawn = "[...document.querySelectorAll('.vega')].every(each => each.querySelectorAll('svg path, svg line').length > 5)"
-    assert browser.page.evaluate(drawn)
+    has_marks = "[...document.querySelectorAll('.vega')].every(each => each.querySelectorAll('svg path, svg line').length > 5)"
+    assert browser.page.evaluate(has_marks)
+    assert browser.page.evaluate(SMALL_TEXTS) == []
+    # Code boxes can be scrolled by keyboard.
+    assert browser.count("pre:not([tabindex='0'])") == 0
     if AXE:
         browser.page.context.new_cdp_session(browser.page).send("Page.setBypassCSP", {"enabled": True})
         browser.page.reload()
-        browser.page.wait_for_function("document.querySelectorAll('.vega:not([data-ready])').length == 0")
+        browser.page.wait_for_function(drawn)
         browser.page.evaluate(Path(AXE).read_text())
         serious = "axe.run().then(found => found.violations.filter(each => ['serious', 'critical'].includes(each.impact)).map(each => each.id))"
         assert browser.page.evaluate(serious) == []
@@ -77,6 +90,36 @@ def test_the_page_of_a_search_is_quiet_and_a_chosen_trial_is_drawn_in_every_figu
     assert browser.count("svg [stroke='var(--run-1)']") > 3
 
 
+@EACH_LOOK
+@pytest.mark.exhaustive
+def test_a_wide_comparison_of_long_names_fits_and_no_name_of_a_bar_is_cut(browser, fake, report, width, dark):
+    name = "wasserstein-gan-with-gradient-penalty-and-two-time-scales-"
+    for number in range(3):
+        folder = fake.job(f"{name}{number}", 1, epochs=4, accuracy=False)
+        change_json(folder / "evaluation.json", **dict.fromkeys(("distance", "critic_loss", "generator_loss", "loss_gap", "mmd"), 0.1))  # fmt: skip
+    browser.open(report(fake), width, dark)
+    is_complete(browser)
+    assert browser.page.evaluate(
+        "(each => each.scrollWidth <= each.clientWidth)(document.querySelector('#comparison .scroll'))"
+    )
+    assert browser.charts_with_marks_outside(".vega", "svg text") == 0
+
+
+@EACH_LOOK
+@pytest.mark.exhaustive
+def test_the_page_of_trainings_that_run_has_curves_and_a_button_to_pause(browser, tmp_path, width, dark):
+    running = LiveJob("r", "t", "two", "seed-1", "running", "a reason " * 20, True, 3.0, 1, 500.0, 5.0, 9, 60.0, "val_loss", (2.0, 1.0, 0.5))  # fmt: skip
+    write_live_page(
+        tmp_path / "live.html", tmp_path, [running, replace(running, state="hung", values=())], 300
+    )
+    browser.open(tmp_path / "live.html", width, dark)
+    is_complete(browser)
+    button = browser.page.locator(".headline + button")
+    button.click()
+    assert button.inner_text() == "continue reloading"
+    assert browser.count(".live .bad") == 1
+
+
 @pytest.mark.exhaustive
 def test_fifteen_runs_print_and_say_their_numbers_without_scripts(browser, fake, report):
     for number in range(15):
@@ -84,6 +127,18 @@ def test_fifteen_runs_print_and_say_their_numbers_without_scripts(browser, fake,
     page = report(fake)
     browser.open(page, 400)
     is_complete(browser)
+    colored = browser.page.locator("#curves .vega").first.locator("svg .mark-line path[stroke^='var(--run']")
+    assert colored.count() == 0
+    browser.page.locator(".legend button").nth(3).click()
+    browser.page.wait_for_function("figures[1].signal('hidden').length == 14")
+    assert colored.count() == 1
+    figure = browser.page.locator("#curves .vega").first
+    figure.scroll_into_view_if_needed()
+    box = figure.bounding_box()
+    browser.page.mouse.move(box["x"] + 150, box["y"] + 100)
+    browser.page.mouse.move(box["x"] + 155, box["y"] + 100)
+    browser.page.wait_for_function("figures[1].signal('lit') >= 0")
+    assert "algorithm-" in browser.page.locator("#vg-tooltip-element").inner_text()
     assert browser.page.pdf(format="A4").startswith(b"%PDF")
     plain = browser.page.context.browser.new_context(java_script_enabled=False).new_page()
     plain.goto(page.as_uri())

@@ -3,15 +3,18 @@
 import io
 import json
 import os
+import pty
+import select
 import shutil
 import struct
+import termios
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from helpers.html_page import check
-from helpers.nnlo_command import nnlo, refused
+from helpers.nnlo_command import nnlo, refused, start_nnlo
 from helpers.training_here import training_here
 from rich.console import Console
 
@@ -51,10 +54,13 @@ def job_folder(project):
     return next((project / "results/t").glob("*/seed-*"))
 
 
-def plant_lease(folder, **changes):
-    owner = replace(LeaseOwner.for_this_process(), **{"inode": (folder / "state").stat().st_ino, **changes})
-    owner.write(folder / "state/lease.json")
-    return folder / "state/lease.json"
+def plant_lease(training, **changes):
+    state = training / "state"
+    if changes.get("folder") == "HERE":
+        changes["folder"] = str(state)
+    owner = replace(LeaseOwner.for_this_process(), **{"inode": state.stat().st_ino, **changes})
+    owner.write(state / "lease.json")
+    return state / "lease.json"
 
 
 def look(project, jobs=None, later=0.0):
@@ -75,6 +81,15 @@ def look(project, jobs=None, later=0.0):
         (ELSEWHERE, None, 100, "hung", "no heartbeat for 100 s; process"),  # the batch system does not answer
         ({"started": 1}, None, 0, "killed", "has ended without a record"),
         ({"inode": 1, "host": "n1"}, None, 0, "copied folder", "the lease is of another folder"),
+        (
+            {"inode": 1, "host": "n1", "folder": "/a"},
+            None,
+            0,
+            "copied folder",
+            "the lease is of /a, by process",
+        ),
+        # A file system of FUSE may give the folder another number after a while.
+        ({"inode": 1, "started": 1, "folder": "HERE"}, None, 0, "killed", "has ended without a record"),
     ],
 )
 def test_states_of_an_unfinished_training(project, lease, jobs, later, state, note):
@@ -95,6 +110,8 @@ def test_the_lease_of_a_launcher_names_its_folder_and_a_copy_is_recognized(proje
         shutil.copytree(folder, copy)
         states = {Path(each.folder).name: each.state for each in LiveJobs(project / "results").look()}
         assert states == {folder.name: "running", "seed-9": "copied folder"}
+        owner = LeaseOwner.parse((folder / "state/lease.json").read_bytes())
+        assert owner.folder == str(folder / "state")
     finally:
         lease.release()
 
@@ -248,13 +265,70 @@ def test_keys_of_the_screen(project):
     console = Console(width=160, record=True, file=io.StringIO())
     assert all(map(screen.press, ("j", "l", "r", "")))
     assert screen.message.startswith("wrote ")
-    console.print(screen.render(30))
+    console.print(screen.render(30, 160))
     shown = console.export_text()
     assert "1 preempted" in shown
+    assert "samples/s" in shown
     assert "state/log.txt" in shown
     screen.press("f")
     assert screen.shown == []
     assert not screen.press("q")
+
+
+def test_a_narrow_screen_keeps_names_states_and_progress(project):
+    plant_lease(job_folder(project))
+    screen = Screen(LiveJobs(project / "results"))
+    screen.refresh()
+    screen.jobs = [replace(screen.jobs[0], note="a reason " * 9)]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(screen.render(30, 80))
+    heading, row = console.export_text().splitlines()[1:3]
+    assert row.startswith("allreduce seed-0 running")
+    assert row.rstrip().endswith("…")  # of the note only
+    assert row.count("…") == heading.count("note") == 1
+    assert "samples/s" not in heading
+
+
+class Terminal:
+    """A terminal of 200 columns on which `nnlo watch` runs."""
+
+    def __init__(self, folder):
+        self._master, self._slave = pty.openpty()
+        termios.tcsetwinsize(self._slave, (30, 200))
+        self.settings = termios.tcgetattr(self._slave)
+        # A long interval: only keys draw the screen again.
+        self.process = start_nnlo("watch", "results", "--every", "1000", folder=folder, terminal=self._slave)
+
+    def press(self, keys, shown):
+        """Send keys; return the screen once it shows a text, and fail after a minute."""
+        os.write(self._master, keys)
+        screen, deadline = "", time.monotonic() + 60
+        while shown not in screen:
+            assert select.select([self._master], [], [], deadline - time.monotonic())[0], screen
+            screen += os.read(self._master, 65536).decode(errors="replace")
+        return screen
+
+    def end(self):
+        """Return the exit status and whether the settings of the terminal are those of before."""
+        status = self.process.wait(60)
+        is_restored = termios.tcgetattr(self._slave) == self.settings
+        os.close(self._master)
+        os.close(self._slave)
+        return status, is_restored
+
+
+@pytest.mark.processes
+def test_keys_on_a_terminal(project):
+    shutil.copytree(job_folder(project), job_folder(project).with_name("seed-1"))
+    terminal = Terminal(project)
+    terminal.press(b"", "q quit")
+    terminal.press(b"l", "seed-0/state/log.txt")
+    terminal.press(b"\x1b[B", "seed-1/state/log.txt")
+    terminal.press(b"\x1b[A", "seed-0/state/log.txt")
+    terminal.press(b"f", "(failures only)")
+    terminal.press(b"f", "seed-1")
+    terminal.press(b"q", "\x1b[?1049l")  # the screen of before
+    assert terminal.end() == (0, True)
 
 
 @pytest.mark.parametrize(

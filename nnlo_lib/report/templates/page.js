@@ -1,11 +1,11 @@
 // Figures by Vega-Embed; hidden, highlighted and chosen marks, zoom and downloads; tables that sort and copy.
 const button = (text, act, title) => Object.assign(document.createElement("button"), {type: "button", textContent: text, onclick: act, title: title || text});
 const figures = [];
-const soft = {labelColor: "var(--soft)", titleColor: "var(--soft)", labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal"};
+const soft = {labelColor: "var(--soft)", titleColor: "var(--soft)", labelFontSize: 12, labelSeparation: 6, titleFontSize: 12, titleFontWeight: "normal"};
 const config = {
   background: null, font: getComputedStyle(document.body).fontFamily, autosize: {type: "fit-x", contains: "padding"}, view: {stroke: null},
   axis: {...soft, gridColor: "var(--rule)", domainColor: "var(--soft)", tickColor: "var(--soft)"}, title: {color: "var(--ink)"},
-  text: {color: "var(--ink)"}, legend: {...soft, labelLimit: 300, symbolLimit: 40}, scale: {continuousPadding: 7},
+  text: {color: "var(--ink)"}, legend: {...soft, labelLimit: 480, symbolLimit: 40}, scale: {continuousPadding: 7},
 };
 const embed = (where, spec, extra) => vegaEmbed(where, spec, {ast: true, actions: false, logLevel: 1, renderer: "svg", tooltip: {theme: "page"}, config: {...config, ...extra}});
 // Data come by columns, which are a third as long as rows.
@@ -23,14 +23,15 @@ function save(name, blob) {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
-// For a paper: the light colors as numbers, and the legend within the figure.
-async function download(spec, name, kind) {
+// For a paper: the light colors as numbers, and the legend within the figure; hidden and highlighted runs as in `shown`.
+async function download(spec, shown, name, kind) {
   const where = document.createElement("div");
   where.style.cssText = "position:absolute;left:-9999px;width:560px";
   document.body.append(where);
   const light = [...document.styleSheets].flatMap(sheet => [...sheet.cssRules]).find(rule => rule.selectorText === ":root").style;
   const plain = JSON.parse(JSON.stringify(spec).replace(/var\((--[\w-]+)\)/g, (_, color) => light.getPropertyValue(color).trim()));
   const own = JSON.parse(JSON.stringify(config).replace(/var\((--[\w-]+)\)/g, (_, color) => light.getPropertyValue(color).trim()));
+  (plain.params || []).forEach(each => { each.value = shown.signal(each.name); });
   const {view} = await embed(where, plain, {...own, background: "white", font: "sans-serif"});
   if (kind === "svg") save(name + ".svg", new Blob([await view.toSVG()], {type: "image/svg+xml"}));
   else (await view.toCanvas(3)).toBlob(blob => save(name + ".png", blob));
@@ -62,9 +63,16 @@ document.querySelectorAll("figure.chart").forEach(async figure => {
     where.addEventListener("keydown", event => { const key = KEYS[event.key]; if (key) { zoom(view, axis, ...key); event.preventDefault(); } });
     where.title = "drag to move, Shift + wheel or + and - to zoom, 0 or a double click to see all";
   }
+  if (spec.usermeta?.muted) {
+    let lit = -1;
+    const light = run => { if (run !== lit) setAll("lit", lit = run); };
+    // The cells around the nearest points carry the points as their data.
+    view.addEventListener("pointermove", (event, item) => light(item?.datum?.datum?.run ?? -1));
+    where.addEventListener("pointerleave", () => light(-1));
+  }
   view.addEventListener("click", (event, item) => { if (item?.datum?.trial >= 0) choose(item.datum.trial); });
   const tools = figure.appendChild(Object.assign(document.createElement("div"), {className: "tools"}));
-  tools.append(button("SVG", () => download(spec, file, "svg"), "save as SVG: " + name), button("PNG", () => download(spec, file, "png"), "save as PNG: " + name));
+  tools.append(button("SVG", () => download(spec, view, file, "svg"), "save as SVG: " + name), button("PNG", () => download(spec, view, file, "png"), "save as PNG: " + name));
   if (zooms) tools.append(button("reset zoom", () => setZoom(view, axis, null), "reset zoom: " + name));
   // The label of the figure and the table of values stand for the marks.
   where.querySelector("svg").setAttribute("aria-hidden", "true");
@@ -85,7 +93,7 @@ runs.forEach(each => {
   each.onmouseenter = each.onfocus = () => setAll("lit", +each.dataset.run);
   each.onmouseleave = each.onblur = () => setAll("lit", -1);
 });
-document.querySelectorAll(".legend").forEach(legend => ["show all", "hide all"].forEach((text, none) => {
+document.querySelectorAll(".legend").forEach(legend => ["all", "none"].forEach((text, none) => {
   if (runs.length > 2) legend.appendChild(document.createElement("li")).append(button(text, () => { runs.forEach(each => each.setAttribute("aria-pressed", !none)); hide(); }));
 }));
 
@@ -110,3 +118,16 @@ document.querySelectorAll(".scroll > table").forEach(table => {
     head.append(sort);
   });
 });
+
+// The page of `nnlo watch --html` loads itself again, until the reader pauses it.
+const every = document.body.dataset.every;
+if (every) {
+  let timer = 0;
+  const run = () => { timer = setTimeout(() => location.reload(), 1000 * every); };
+  const pause = button(`pause reloading (every ${every} s)`, () => {
+    if (timer) timer = clearTimeout(timer); else run();
+    pause.textContent = timer ? "pause reloading" : "continue reloading";
+  });
+  document.querySelector(".headline").after(pause);
+  run();
+}
