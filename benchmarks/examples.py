@@ -36,6 +36,11 @@ from nnlo_lib.train.rank_process import StopFlag
 from nnlo_lib.train.task import Task, prepare_store
 
 EXAMPLES = Path(__file__).parents[1] / "config/experiments"
+FOLDERS = {
+    "mnist": "mnist",
+    "cifar10": "cifar",
+    "imagenet": "imagenet",
+}  # option with the folder of a data set
 METRICS = ("accuracy", "mae", "distance")  # the first that an evaluation has is shown
 # Settings of the small archive that the tests use: the catalog knows the checksum of the full one only.
 CIFAR_ARCHIVE = "cifar-10-binary.tar.gz"
@@ -93,7 +98,7 @@ def main() -> None:
     missing = []
     with tempfile.TemporaryDirectory() as folder:
         for name in options.only:
-            source = _source(name, options)
+            source = source_of(name, options)
             if source is None:
                 missing.append(name)
                 continue
@@ -105,12 +110,18 @@ def main() -> None:
         print(f"\nleft out, because the folder of their data was not named: {', '.join(missing)}")
 
 
-def _options(names: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def example_options(text: str, names: list[str]) -> argparse.ArgumentParser:
+    """Return a parser of the folders of data sets and of `--only`; the first line of `text` is its description."""
+    parser = argparse.ArgumentParser(description=text.partition("\n")[0])
     parser.add_argument("--mnist", type=Path, help="folder of the four files of MNIST")
     parser.add_argument("--cifar", type=Path, help=f"folder of {CIFAR_ARCHIVE}")
     parser.add_argument("--imagenet", type=Path, help="folder of TFRecord files")
     parser.add_argument("--only", nargs="+", choices=names, help="examples; default: all")
+    return parser
+
+
+def _options(names: list[str]) -> argparse.Namespace:
+    parser = example_options(__doc__, names)
     parser.add_argument("--runs", nargs="+", help="runs of the examples; default: all")
     parser.add_argument(
         "--all-epochs", action="store_true", help="as many epochs as the example, which takes hours"
@@ -126,17 +137,17 @@ def _options(names: list[str]) -> argparse.Namespace:
 
 
 def _is_tested(path: Path) -> bool:
-    """Return True if tests/train/test_examples_learn.py trains the example: on the digits, without a search."""
+    """Return True if a test trains the example: on the digits or data of its own, without a search."""
     experiment = load_experiment(path)
-    return experiment.data.dataset == "digits" and experiment.search is None
+    return experiment.data.dataset not in (*FOLDERS, "diabetes") and experiment.search is None
 
 
-def _source(name: str, options: argparse.Namespace) -> dict[str, Any] | None:
+def source_of(name: str, options: argparse.Namespace) -> dict[str, Any] | None:
     """Return the settings of an example's data; None if the folder of its data set was not named."""
     dataset = load_experiment(EXAMPLES / f"{name}.yaml").data.dataset
-    if dataset in ("digits", "diabetes"):
+    if dataset not in FOLDERS:
         return {}
-    folder = {"mnist": options.mnist, "cifar10": options.cifar, "imagenet": options.imagenet}[dataset]
+    folder = getattr(options, FOLDERS[dataset])
     if folder is None:
         return None
     if dataset == "cifar10":

@@ -1,6 +1,7 @@
 """Public API: lazy imports, complete documentation, and scripts of the guide that print the output on the page."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -83,6 +84,12 @@ def test_the_script_of_the_guide_prints_what_the_page_shows(tmp_path):
         words, numbers = zip(*(_words_and_numbers(each) for each in (printed, text)), strict=True)
         assert words[0] == words[1]
         np.testing.assert_allclose(*numbers, atol=0.05, rtol=0.05)
+    picture = (tmp_path / "curves.svg").read_text()
+    if os.environ.get("NNLO_WRITE_OUTPUT"):
+        (DOCS / "images/notebook.svg").write_text(picture)
+    # Weights, and so the places of points, may differ in the last digit on other machines.
+    shown = re.findall(r"<text[^>]*>([^<]+)", (DOCS / "images/notebook.svg").read_text())
+    assert re.findall(r"<text[^>]*>([^<]+)", picture) == shown
     # The accuracy of predict() on the test split equals the published accuracy of the model.
     run = nnlo_lib.load_run(tmp_path / "results/tutorial/allreduce/seed-0")
     (manifest,) = tmp_path.glob("data/digits/*/manifest.json")
