@@ -23,7 +23,7 @@ import vl_convert
 from nnlo_lib.api import load_experiment, search
 from nnlo_lib.config import Run, merge_settings
 from nnlo_lib.config.paths import store_of
-from nnlo_lib.report.figure import Spec
+from nnlo_lib.report.figure import Figure
 from nnlo_lib.report.learning_curves import learning_curve_figures
 from nnlo_lib.report.page import TEMPLATES
 from nnlo_lib.report.quantities import time_base_of
@@ -73,9 +73,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
             Path("config").symlink_to(EXAMPLES.parent)  # examples name files below it
             begun = time.monotonic()
-            spec, changes = _trained(Example(name, source, options.quick, True, None))
+            figure, changes = _trained(Example(name, source, options.quick, True, None))
             seconds = time.monotonic() - begun
-        suffix, content = _picture(spec)
+        suffix, content = _picture(figure)
         print(f"{name}: {seconds:.0f} s, {suffix} of {len(content)} bytes", flush=True)
         if not options.quick:
             for old in PICTURES.glob(f"{name}.*"):
@@ -99,14 +99,14 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _trained(example: Example) -> tuple[Spec, str]:
+def _trained(example: Example) -> tuple[Figure, str]:
     """Train an example; return a figure of its report, and how the training differs from the file."""
     experiment = example.load({})
     if experiment.search:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             found = search(example.load({"search.parallel": 1}))
         changes = ", ".join(f"`{key}: {value}`" for key, value in example.shortened.changes.items())
-        return convergence_figures(StudyData.load(found.folder))[0].spec, changes
+        return convergence_figures(StudyData.load(found.folder))[0], changes
     folders, planned, trained = [], set(), set()
     for name, run in example.runs().items():
         planned.add(run.train.epochs)
@@ -119,7 +119,7 @@ def _trained(example: Example) -> tuple[Spec, str]:
     # The last figure over epochs that is not about the agreement of nodes shows the main metric.
     over_epochs = [each for each in figures if each.spec["usermeta"]["x"] == "epoch"]
     main_figure = [each for each in over_epochs if not each.title.startswith("Mean distance")][-1]
-    return main_figure.spec, "" if trained == planned else f"{max(trained)} of {max(planned)} epochs"
+    return main_figure, "" if trained == planned else f"{max(trained)} of {max(planned)} epochs"
 
 
 def _with_epochs(run: Run, epochs: int) -> Run:
@@ -137,14 +137,16 @@ def _train(example: str, name: str, run: Run) -> Path:
     return folder.absolute()
 
 
-def _picture(spec: Spec) -> tuple[str, bytes]:
+def _picture(figure: Figure) -> tuple[str, bytes]:
     """Return suffix and content of a figure in the page's light colors: SVG, or PNG if that is too large."""
+    spec = figure.spec
     if "layer" in spec:  # without the layers of a learning curve that answer the pointer
         spec = spec | {"layer": [each for each in spec["layer"] if '"near"' not in json.dumps(each)]}
     light = (TEMPLATES / "page.css").read_text().partition("}")[0]
     colors = dict(re.findall(r"(--[\w-]+): (#\w{6})", light))
     text = re.sub(r"var\((--[\w-]+)\)", lambda found: colors[found[1]], json.dumps(_with_rows(spec)))
     drawn = json.loads(text) | {"width": 460, "background": "white", "padding": 12}
+    drawn["title"] = {"text": figure.title, "subtitle": figure.note, "anchor": "start"}
     svg = vl_convert.vegalite_to_svg(drawn).encode()
     return (
         ("svg", svg)
