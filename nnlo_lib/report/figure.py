@@ -278,43 +278,6 @@ def curve_spec(
     }  # fmt: skip
 
 
-def square_spec(
-    points: pd.DataFrame, x_title: str, y_title: str, names: Sequence[str], line: bool = True
-) -> Spec:
-    """Return a specification of a quantity against another one of the same range, with a dashed line where both are equal.
-
-    Args:
-        points: columns `run` (number), `x`, `y`.
-        line: a line for each run; else single points.
-    """
-    low, high = (
-        (0, 1) if line else (float(points[["x", "y"]].min().min()), float(points[["x", "y"]].max().max()))
-    )
-    styles, scale = run_styles(names), {"domain": [low, high], "nice": False, "zero": False}
-    lit = {"condition": {"test": "lit < 0 || datum.run == lit", "value": 1 if line else 0.6}, "value": 0.06}
-    tips = [{"field": "name", "title": "run"}]
-    tips += [
-        {"field": key, "title": title, "format": ".4~g"} for key, title in (("x", x_title), ("y", y_title))
-    ]
-    mark: Spec = (
-        {"type": "line", "strokeWidth": 2.2, "point": len(points) <= 20 * len(names)}
-        if line
-        else {"type": "point", "filled": True, "size": 22}
-    )
-    channels = ("color", "strokeDash") if line else ("color", "shape")
-    ends = {"x": low, "x2": high, "y": low, "y2": high}
-    equal = {"data": {"values": [ends]}, "mark": {"type": "rule", "strokeDash": [3, 3], "color": "var(--soft)"},
-             "encoding": {key: {"field": key, **({} if "2" in key else {"type": "quantitative"})} for key in ends}}  # fmt: skip
-    drawn = {"transform": [VISIBLE, {"calculate": f"({json.dumps(list(names))})[datum.run]", "as": "name"}],
-             "mark": {**mark, "clip": True}, "params": [ZOOM],
-             "encoding": {**{each: styles[each] for each in channels}, "opacity": lit, "tooltip": tips,
-                          "x": {"field": "x", "type": "quantitative", "scale": scale, "axis": {"title": x_title, "format": ".3~g"}},
-                          "y": {"field": "y", "type": "quantitative", "scale": scale, "axis": {"title": y_title, "format": ".3~g"}}}}  # fmt: skip
-    return {
-        "data": inline_data(points), "params": RUN_PARAMS, "layer": [equal, drawn], "width": "container", "height": 300,
-    }  # fmt: skip
-
-
 def level_layers(level: float, name: str) -> list[Spec]:
     """Return the layers of a curve's specification that draw a horizontal line with its name; `level` is the drawn value."""
     common: Spec = {"data": inline_data(pd.DataFrame({"y": [level]}))}

@@ -1,5 +1,6 @@
 """Predictions of the models: confusion matrices, curves of their outputs, images of GANs."""
 
+import json
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import number
 from nnlo_lib.problems.set_metrics import FALSE_POSITIVE_RATES, reliability, roc_curve
-from nnlo_lib.report.figure import Figure, square_spec, thinned
+from nnlo_lib.report.figure import VISIBLE, ZOOM, Figure, Spec, inline_data, run_styles, thinned
 from nnlo_lib.report.formatting import listing, percent
 from nnlo_lib.report.tables import group_by_run
 from nnlo_lib.state.finished_run import SPLIT_NAMES, FinishedRun
@@ -202,9 +203,46 @@ def _square_figure(
 ) -> Figure | None:  # fmt: skip
     if not points:
         return None
-    spec = square_spec(pd.concat(points, ignore_index=True), *titles, names, line)
+    spec = _square_spec(pd.concat(points, ignore_index=True), *titles, names, line)
     text = f"{title}: {titles[1]} against {titles[0]} of {len(points)} runs; the table has values."
     return Figure(title, note, text, spec, headings, rows)
+
+
+def _square_spec(
+    points: pd.DataFrame, x_title: str, y_title: str, names: Sequence[str], line: bool = True
+) -> Spec:
+    """Return a specification of a quantity against another one of the same range, with a dashed line where both are equal.
+
+    Args:
+        points: columns `run` (number), `x`, `y`.
+        line: a line for each run; else single points.
+    """
+    low, high = (
+        (0, 1) if line else (float(points[["x", "y"]].min().min()), float(points[["x", "y"]].max().max()))
+    )
+    styles, scale = run_styles(names), {"domain": [low, high], "nice": False, "zero": False}
+    lit = {"condition": {"test": "lit < 0 || datum.run == lit", "value": 1 if line else 0.6}, "value": 0.06}
+    tips = [{"field": "name", "title": "run"}]
+    tips += [
+        {"field": key, "title": title, "format": ".4~g"} for key, title in (("x", x_title), ("y", y_title))
+    ]
+    mark: Spec = (
+        {"type": "line", "strokeWidth": 2.2, "point": len(points) <= 20 * len(names)}
+        if line
+        else {"type": "point", "filled": True, "size": 22}
+    )
+    channels = ("color", "strokeDash") if line else ("color", "shape")
+    ends = {"x": low, "x2": high, "y": low, "y2": high}
+    equal = {"data": {"values": [ends]}, "mark": {"type": "rule", "strokeDash": [3, 3], "color": "var(--soft)"},
+             "encoding": {key: {"field": key, **({} if "2" in key else {"type": "quantitative"})} for key in ends}}  # fmt: skip
+    drawn = {"transform": [VISIBLE, {"calculate": f"({json.dumps(list(names))})[datum.run]", "as": "name"}],
+             "mark": {**mark, "clip": True}, "params": [ZOOM],
+             "encoding": {**{each: styles[each] for each in channels}, "opacity": lit, "tooltip": tips,
+                          "x": {"field": "x", "type": "quantitative", "scale": scale, "axis": {"title": x_title, "format": ".3~g"}},
+                          "y": {"field": "y", "type": "quantitative", "scale": scale, "axis": {"title": y_title, "format": ".3~g"}}}}  # fmt: skip
+    return {
+        "data": inline_data(points), "params": [{"name": "hidden", "value": []}, {"name": "lit", "value": -1}], "layer": [equal, drawn], "width": "container", "height": 300,
+    }  # fmt: skip
 
 
 def evaluated_on(jobs: Iterable[FinishedRun]) -> str:
