@@ -178,7 +178,6 @@ class DiskGraphConfig(IrregularGraphConfig):
     rounds: int | None = Field(
         None,
         ge=1,
-        examples=[20],
         description="Rounds in which the robots pass their paths once, mostly those of an epoch; then they begin again. Required for "
         "`positions: trajectory`.",
     )

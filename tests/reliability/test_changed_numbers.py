@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from helpers.nnlo_command import nnlo, refused
 from helpers.synthetic_search import MadeUp
-from helpers.training_here import write_tables
+from helpers.training_here import CASES, write_tables
 
 from nnlo_lib.core.atomic_file import with_checksum
 from nnlo_lib.core.errors import UserError
@@ -46,8 +46,8 @@ def test_unchanged_files_are_accepted(copy, capsys):
     status = verify_runs(["results"], True)
     said = capsys.readouterr().out
     assert status == 0, said
-    assert said.count("evaluation.json matches its checksums and belongs to model.safetensors") == 6
-    assert "summary.csv: each of 6 rows agrees" in said
+    assert said.count("evaluation.json matches its checksums and belongs to model.safetensors") == len(CASES)
+    assert f"summary.csv: each of {len(CASES)} rows agrees" in said
 
 
 @pytest.mark.parametrize("name", ["summary.json", "evaluation.json"])

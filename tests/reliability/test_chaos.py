@@ -99,6 +99,7 @@ def change_newest_checkpoint(checkpoints: Path, tensor: str) -> None:
     for rank in range(manifest.ranks):
         saved = read_rank_file(folder, rank)
         saved.tensors[tensor][0] += 1
+        (folder / rank_file_name(rank)).unlink()  # the tensors are views of it
         checksums[rank_file_name(rank)] = write_rank_file(folder, rank, saved).sha256
     replace(manifest, sha256=checksums).write(folder)
 

@@ -163,9 +163,9 @@ def test_a_second_snakemake_of_an_experiment_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("metrics", "column"),
     [
-        (("accuracy", "mine.py:f1"), "val_accuracy"),
-        (("mine.py:f1", "mae"), "val_mae"),  # the smallest F1 would be taken for the best one
-        (("mine.py:f1",), "val_loss"),
+        (("accuracy", "mine.py:gain"), "val_accuracy"),
+        (("mine.py:gain", "mae"), "val_mae"),  # the smallest gain would be taken for the best one
+        (("mine.py:gain",), "val_loss"),
         ((), "val_loss"),
     ],
 )

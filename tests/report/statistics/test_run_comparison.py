@@ -119,10 +119,10 @@ def test_gans_are_not_ranked():
 
 
 def test_the_direction_of_a_users_metric_is_unknown():
-    table = summary({"a": [0.3, 0.31, 0.3], "b": [0.1, 0.12, 0.1]}, f1=0.0).drop(columns="accuracy")
-    table = table.assign(accuracy=math.nan, f1=[0.3, 0.31, 0.3, 0.1, 0.12, 0.1])
+    table = summary({"a": [0.3, 0.31, 0.3], "b": [0.1, 0.12, 0.1]}, gain=0.0).drop(columns="accuracy")
+    table = table.assign(accuracy=math.nan, gain=[0.3, 0.31, 0.3, 0.1, 0.12, 0.1])
     metric = quality_metrics(table)[0]
-    assert (metric.column, metric.highest) == ("f1", None)
+    assert (metric.column, metric.highest) == ("gain", None)
     [found] = compare(table, metric)
     assert found.differs
     assert found.better is None
