@@ -319,7 +319,8 @@ class Terminal:
 
 @pytest.mark.processes
 def test_keys_on_a_terminal(project, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")  # of the terminal on which the tests run, rich would take these first
+    # rich takes these before the size of its terminal.
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("LINES", "30")
     shutil.copytree(job_folder(project), job_folder(project).with_name("seed-1"))
     terminal = Terminal(project)
