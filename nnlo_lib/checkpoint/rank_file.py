@@ -20,8 +20,10 @@ TABLES_FILE = "tables.json"
 CHUNK_BYTES = 1 << 20  # hashed while it is in the cache of the processor
 # Names of types in safetensors files, in the order of their tensors: larger ones first, so that all are aligned.
 TYPE_NAMES = {
-    torch.int64: "I64", torch.float64: "F64", torch.float32: "F32", torch.int32: "I32", torch.bfloat16: "BF16",
-    torch.float16: "F16", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+    torch.uint64: "U64", torch.int64: "I64", torch.float64: "F64", torch.complex64: "C64", torch.float32: "F32",
+    torch.uint32: "U32", torch.int32: "I32", torch.bfloat16: "BF16", torch.float16: "F16", torch.uint16: "U16",
+    torch.int16: "I16", torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.int8: "I8",
+    torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
 SavedTables = dict[str, list[dict[str, Any]]]  # rows by name of the table
 
@@ -50,7 +52,7 @@ def write_rank_file(folder: Path, rank: int, part: RankState) -> WriteReceipt:
     """Write a rank file to disk, in the format of safetensors; hash each chunk when it is written.
 
     safetensors' own writer copies all tensors and would be followed by a read for the checksum, which together cost a
-    training on busy cores three times the processor time.
+    training on busy cores three times as much time (benchmarks/checkpoint.py).
 
     Args:
         folder: folder of the unfinished checkpoint.
