@@ -1,5 +1,6 @@
 """Fixtures and plugins that all test folders share."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["helpers.lanes"]
 # A shell ignores SIGINT in background jobs, and commands inherit and respect it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# A check that another test has passed would not run again; nothing can be written below this path.
+os.environ["NNLO_CACHE"] = os.devnull
 # An example takes longer than hypothesis' default deadline of 200 ms on a busy machine. The examples depend on the test
 # alone, so that no machine finds one that no other has tried.
 settings.register_profile(

@@ -43,8 +43,10 @@ logger = get_logger(__name__)
 SAMPLES = 3  # odd, so that a wrong reshape rarely fits; more than 1 for batch normalization
 
 
-def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
+def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> bool:
     """Add the mistake for which the run's model cannot be trained on its data, if there is one.
+
+    Return True if there is none, nor anything to warn of.
 
     Large models are built and applied on torch's device `meta`, without memory for their weights. An error there
     does not count: not all layers support the device, so that the model is then tried on the CPU.
@@ -53,8 +55,11 @@ def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
         trial = ModelTrial.of(run, manifest)
         if not trial.passes_on_meta():
             _check_on_cpu(trial, mistakes)
-        if trial.excess_outputs > 0:
-            logger.warning(f"model.name: {trial.outputs_text}; is the number of outputs right?")
+        doubts = [] if mistakes else list(_doubts(trial))
+        for doubt in doubts:
+            logger.warning(f"model.name: {doubt}")
+        return not mistakes and not doubts
+    return False
 
 
 def have_equal_networks(runs: Sequence[Run], manifest: DataManifest) -> bool:
@@ -294,8 +299,6 @@ def _check_on_cpu(trial: ModelTrial, mistakes: Mistakes) -> None:
         mistakes.add_error(_failed_key(trial, str(error)), error)
     except USER_CODE_ERRORS as error:
         mistakes.add(_failed_key(trial, str(error)), _described(trial, error))
-    else:
-        _warn_about_softmax(trial)
 
 
 def _failed_key(trial: ModelTrial, text: str) -> KeyPath:
@@ -328,8 +331,10 @@ def _described(trial: ModelTrial, error: Exception | SystemExit) -> str:
     return f"{name} fails: the model returns {shapes} for {SAMPLES} samples with labels {labels}: {text}"
 
 
-def _warn_about_softmax(trial: ModelTrial) -> None:
-    """Log a warning if the model's scores are probabilities, to which the loss would apply softmax again."""
+def _doubts(trial: ModelTrial) -> Iterator[str]:
+    """Yield what may be wrong with the outputs of a model that can be trained."""
+    if trial.excess_outputs > 0:
+        yield f"{trial.outputs_text}; is the number of outputs right?"
     scores = trial.outputs[0].detach() if trial.outputs else torch.zeros(1, 1)
     twice = (
         scores.dim() == 2
@@ -337,7 +342,8 @@ def _warn_about_softmax(trial: ModelTrial) -> None:
         and bool(torch.allclose(scores.sum(1), torch.ones(1).to(scores)))
     )
     if twice and activation_in_loss(trial.run) == "softmax":
-        logger.warning(
-            f"model.name: the outputs of {trial.run.model.name} sum to 1 as after softmax, which {trial.run.loss} applies itself; "
+        # The loss would apply softmax again.
+        yield (
+            f"the outputs of {trial.run.model.name} sum to 1 as after softmax, which {trial.run.loss} applies itself; "
             "remove softmax from the model, or set `problem: {name: classification, outputs: probabilities}`"
         )

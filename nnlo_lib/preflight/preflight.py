@@ -37,6 +37,7 @@ from nnlo_lib.preflight.data_check import (
     distinct_runs,
     expected_manifest,
 )
+from nnlo_lib.preflight.passed_checks import passed_before, remember_passed
 from nnlo_lib.search.effect import end_points, same_training
 from nnlo_lib.search.pruners import build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
@@ -166,7 +167,9 @@ def _check_model(run: Run, mistakes: Mistakes) -> None:
     # The package of a library's network checks its arguments when it builds the network.
     if model.is_network_file or library_of(model.name):
         return
-    in_zoo = model.name in MODELS
+    in_zoo, facts = model.name in MODELS, f"arguments {model.model_dump_json()}"
+    if in_zoo and passed_before(facts):
+        return
     function = (
         load_implementation(MODELS[model.name]) if in_zoo else _load(("model", "name"), model.name, mistakes)
     )
@@ -192,6 +195,9 @@ def _check_model(run: Run, mistakes: Mistakes) -> None:
                 else "; define it as (shape, classes, **args), where shape is that of one sample"
             )
             mistakes.add(("model", "args"), f"{model.name} called with {called}: {error}{hint}")
+        else:
+            if in_zoo:
+                remember_passed(facts)
 
 
 def _user_functions(run: Run) -> list[tuple[KeyPath, str, tuple[str, ...]]]:
@@ -291,16 +297,26 @@ def _check_data_and_models(experiment: Experiment, runs: Mapping[str, Run]) -> l
             else:
                 check_sample_counts(experiment, run, manifest, mistakes)
                 check_targets(run, manifest, mistakes)
-                # torch is imported only for an experiment without other mistakes.
-                from nnlo_lib.preflight.model_check import check_model
-
-                check_model(run, manifest, mistakes)
+                _check_model_with_data(run, manifest, mistakes)
                 # No warning before an error.
                 for line, is_warning in () if mistakes else _describe_classes(run, manifest):
                     if is_warning:
                         logger.warning(line)
         found.append(mistakes)
     return found
+
+
+def _check_model_with_data(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
+    """Check the model on a batch, unless that has passed before and reads no file of the user or of another package."""
+    facts = (_identity(run), repr((manifest.inputs, manifest.labels, manifest.classes, manifest.scale)))
+    only_ours = run.model.name in MODELS and not run.model.is_network_file and not run.input_files
+    if only_ours and passed_before(*facts):
+        return
+    # torch is imported only for an experiment without other mistakes.
+    from nnlo_lib.preflight.model_check import check_model
+
+    if check_model(run, manifest, mistakes) and only_ours:
+        remember_passed(*facts)
 
 
 def _identity(run: Run) -> str:
