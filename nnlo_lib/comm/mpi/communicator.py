@@ -22,6 +22,7 @@ from nnlo_lib.comm.mpi.progress_engine import (
     PeerMonitor,
     ProgressEngine,
     RankProcess,
+    own_doorbell,
 )
 from nnlo_lib.comm.mpi.shared_memory import (
     SHARED_MEMORY_MIN_BYTES,
@@ -62,6 +63,7 @@ class MPICommunicator(Communicator):
         super().__init__(self._comm.Get_rank(), self._comm.Get_size())
         self._reduction, self._timeout, self._abort_reason = reduction, timeout, given_up
         own, domain = RankProcess(self.rank, socket.gethostname(), os.getpid()), shared_memory_domain()
+        self._doorbell = own_doorbell(os.getpid())  # opened before the peers know the process
         # Until the first gather, the hosts and pids of the peers are unknown: monitor only this process.
         provisional = PeerMonitor(self.rank, [own] * self.size, timeout, given_up)
         self._progress = ProgressEngine(self._comm, provisional, self.seconds)
@@ -200,7 +202,10 @@ class MPICommunicator(Communicator):
             shared = self._shares_memory(to, array)
             # Either way a copy is sent, because the caller may change `vector` at once.
             what = self._mailboxes.deposit(array, to) if shared else array.copy()
-            self._progress.detach(self._comm.Isend(what, to, tag))
+            message = self._comm.Isend(what, to, tag)
+            if self._shares_domain[to]:
+                self._doorbell.ring(self._progress.peers.processes[to].pid)
+            self._progress.detach(message)
 
     @exchange_failpoint
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
@@ -222,9 +227,14 @@ class MPICommunicator(Communicator):
     def probe(self, source: int = ANY, tag: int = ANY) -> Message:
         status = MPI.Status()
         awaited = [source] if source != ANY else None
+        is_rung = all(self._shares_domain) if awaited is None else self._shares_domain[source]
         with self._progress.timed("probe"):
             self._progress.poll(
-                lambda: self._look(source, tag, status), "a message", BUSY_POLL_UNSOLICITED_S, awaited
+                lambda: self._look(source, tag, status),
+                "a message",
+                BUSY_POLL_UNSOLICITED_S,
+                awaited,
+                is_rung,
             )
         return Message(status.Get_source(), status.Get_tag())
 

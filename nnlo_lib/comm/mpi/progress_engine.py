@@ -4,8 +4,10 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
+from select import POLLIN, poll
 
 from mpi4py import MPI
 
@@ -23,7 +25,9 @@ BUSY_POLL_LOCKSTEP_S = 1e-3  # for peers that do the same work as this rank
 BUSY_POLL_TRANSFER_S = 1.0  # for transfers in progress: large messages move only while both sides poll
 # The wait for a peer, with sleeps:
 PEER_POLL_INTERVAL_S = 100e-6  # sleeping frees the core, as ranks may outnumber cores
+DOORBELL_POLL_INTERVAL_S = 2e-3  # while waiting for senders that ring
 PEER_POLL_BACKOFF_AFTER_S = 0.1  # of waiting, after which sleeps are ten times as long
+POLLS_PER_WAKE = 3  # MPI takes a message from its queue in one call, and reports it in the next
 PEER_CHECK_INTERVAL_S = 0.5  # between two checks of the processes
 PEER_MAX_CREDITED_GAP_S = 0.1  # a longer sleep means that this process was stopped
 # Seconds for which a rank that sees no cause waits beyond the time-out: a rank on the host of the silent
@@ -67,6 +71,50 @@ class RankProcess:
         return f"rank {self.rank} (process {self.pid} on {self.host}{state and f', {state}'})"
 
 
+class Doorbell:
+    """Wakes this process from a sleep between polls; other processes of the host ring it after a message.
+
+    A server whose messages arrive every few milliseconds would else wake up dozens of times for each, and take the
+    core from the worker that computes there. A ring that is lost costs one interval between polls.
+
+    Attributes:
+        interval: seconds between polls.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._ringing = poll()
+        self._ringing.register(self._socket, POLLIN)
+        self.interval = DOORBELL_POLL_INTERVAL_S
+        try:
+            self._socket.bind(self._address(os.getpid()))
+        except OSError:  # the system has no such names, or another process has taken this one
+            self.interval = PEER_POLL_INTERVAL_S
+
+    def ring(self, pid: int) -> None:
+        """Wake the process, if it listens; a full queue means that it has been rung."""
+        with suppress(OSError):
+            self._socket.sendto(b"", self._address(pid))
+
+    @staticmethod
+    def _address(pid: int) -> bytes:
+        # A name in the kernel: no file, and gone with the process. A pid is unique in its name space only.
+        return b"\0nnlo-doorbell-%d-%d" % (os.stat("/proc/self/ns/pid").st_ino, pid)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep until the doorbell rings, or for some seconds."""
+        self._ringing.poll(seconds * 1e3)
+        with suppress(BlockingIOError):
+            while True:
+                self._socket.recv(1)
+
+
+@cache
+def own_doorbell(pid: int) -> Doorbell:
+    """Return the doorbell of this process; `pid` is its id, so that a fork opens its own."""
+    return Doorbell()
+
+
 class PeerMonitor:
     """Watch the processes of a communicator's ranks and bound the wait for them.
 
@@ -92,13 +140,19 @@ class PeerMonitor:
         self.neighbors = [each for each in self._others if each.is_local and each != self._own]
 
     def wait(
-        self, done: Callable[[], bool], what: str, patience: float, awaited: AwaitedRanks = None
+        self,
+        done: Callable[[], bool],
+        what: str,
+        patience: float,
+        awaited: AwaitedRanks = None,
+        is_rung: bool = False,
     ) -> float:
         """Poll `done` until it returns True; return the seconds spent asleep.
 
         Args:
             what: name of the awaited event in error messages.
             patience: seconds of busy polling before sleeps between polls.
+            is_rung: whether the event rings the doorbell of this process.
 
         Raises:
             PeerLostError: if awaited ranks are dead (it names these), do not respond in time (it names the
@@ -108,19 +162,26 @@ class PeerMonitor:
         while not done():
             if time.perf_counter() - started >= patience:
                 peers = self._others if awaited is None else [self.processes[peer] for peer in awaited]
-                return self._wait_with_sleeps(done, what, patience, peers)
+                return self._wait_with_sleeps(done, what, patience, peers, is_rung)
             # Ranks may outnumber cores: the awaited rank may need this core.
             os.sched_yield()
         return 0.0
 
     def _wait_with_sleeps(
-        self, done: Callable[[], bool], what: str, waited: float, awaited: Sequence[RankProcess]
+        self,
+        done: Callable[[], bool],
+        what: str,
+        waited: float,
+        awaited: Sequence[RankProcess],
+        is_rung: bool,
     ) -> float:
+        bell = own_doorbell(os.getpid())
+        sleep, interval = (bell.sleep, bell.interval) if is_rung else (time.sleep, PEER_POLL_INTERVAL_S)
         slept, unchecked, checked_at = 0.0, 0.0, time.perf_counter()
-        while not done():
+        while not any(done() for _ in range(POLLS_PER_WAKE)):
             is_early = waited + unchecked < PEER_POLL_BACKOFF_AFTER_S
             started = time.perf_counter()
-            time.sleep(PEER_POLL_INTERVAL_S if is_early else 10 * PEER_POLL_INTERVAL_S)
+            sleep(interval if is_early else 10 * interval)
             now = time.perf_counter()
             slept += now - started
             # A longer gap means that this process was stopped (SIGSTOP); peers are not charged for this time.
@@ -224,7 +285,12 @@ class ProgressEngine:
             os.sched_yield()
 
     def poll(
-        self, done: Callable[[], bool], what: str, patience: float, awaited: AwaitedRanks = None
+        self,
+        done: Callable[[], bool],
+        what: str,
+        patience: float,
+        awaited: AwaitedRanks = None,
+        is_rung: bool = False,
     ) -> None:
         """Poll until `done` returns True; count the sleeps as waiting.
 
@@ -233,11 +299,13 @@ class ProgressEngine:
         Args:
             what: name of the awaited event in error messages and traces.
             patience: seconds of busy polling before sleeps between polls.
+            is_rung: whether the event rings the doorbell of this process.
 
         Raises:
             PeerLostError: if awaited ranks are dead or do not respond in time.
         """
-        if slept := self.peers.wait(done, what, patience, awaited):
+        # Sends in progress advance with each poll.
+        if slept := self.peers.wait(done, what, patience, awaited, is_rung and not self.outbox):
             now = time.perf_counter()
             self.seconds["wait"] += slept
             self.seconds.report_span(f"wait for {what}", "wait", now - slept, now)

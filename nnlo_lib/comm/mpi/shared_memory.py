@@ -27,13 +27,14 @@ SHARED_MEMORY_MIN_BYTES = 65_536  # bytes from which two copies are faster than 
 
 
 def shared_memory_domain() -> str:
-    """Return a name shared by the processes that can open each other's files in /proc.
+    """Return a name shared by the processes that can open each other's files in /proc and ring each other's doorbells.
 
     On other systems every process has a name of its own.
     """
     try:
         # A pid names the same process only within a PID namespace; only the same user may open its files.
-        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')} {os.getuid()}"
+        spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")]
+        return f"{socket.gethostname()} {' '.join(spaces)} {os.getuid()}"
     except OSError:
         return f"{socket.gethostname()} {os.getpid()}"
 
