@@ -12,6 +12,7 @@ import os
 import sys
 
 PACKAGE = "nnlo_lib."  # prefix of the modules that run in forks
+IMPORT_TIMEOUT_S = 60.0  # of the server, which imports for seconds; then this process imports by itself
 FORWARDED = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGQUIT]
 
 
@@ -28,11 +29,16 @@ def run_in_fork(address: str, python: str, scripts: str) -> None:
     if not is_module and os.path.dirname("".join(words[:1])) != scripts:
         os.execv(python, [python, *words])
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    server.settimeout(IMPORT_TIMEOUT_S)
     try:
         server.connect(address)
-    except OSError:  # not ready yet
+        _send(server, (words[is_module:], os.getcwd(), os.sched_getaffinity(0), dict(os.environ)))
+        accepted = server.recv(1)
+    except OSError:
+        accepted = b""
+    if not accepted:  # there is no server, it has ended, or it still imports; it forks nothing for a closed connection
         os.execv(python, [python, *words])
-    _send(server, (words[is_module:], os.getcwd(), os.sched_getaffinity(0), dict(os.environ)))
+    server.settimeout(None)
     for number in FORWARDED:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda number, _: server.send(bytes([number])))

@@ -34,7 +34,7 @@ from nnlo_lib.launch import fork_client
 # Programs that the launcher looks for in the folder of its interpreter.
 LAUNCHERS = ("mpiexec", "hydra_pmi_proxy")
 IMPORTED = [
-    "torch", "torch._dynamo", "h5py", "sklearn.datasets", "mpi4py", "nnlo_lib.train.rank",
+    "torch", "h5py", "mpi4py", "nnlo_lib.train.rank",
     "nnlo_lib.train.evaluation.evaluate", "nnlo_lib.comm.simulated.communicator", "nnlo_lib.workflow.single_run",
     "nnlo_lib.experiment.load", "nnlo_lib.commands.run", "nnlo_lib.commands.results", "nnlo_lib.commands.task",
     "nnlo_lib.executors.trial_job", "nnlo_lib.report.page",
@@ -56,8 +56,8 @@ def can_fork(experiment: Experiment) -> bool:
 def start_fork_server(modules: Sequence[str] = IMPORTED, scripts: Path = SCRIPTS) -> Path:
     """Start the fork server, which ends with this process and the last fork; return the folder of its `python`.
 
-    Until the server has imported its modules, and after its end, this `python` is the interpreter of this process. Without
-    a folder for a socket and a program, log a warning and return the folder of the interpreter.
+    A client waits until the server has imported its modules. After the end of the server, this `python` is the interpreter
+    of this process. Without a folder for a socket and a program, log a warning and return the folder of the interpreter.
 
     Args:
         modules: what the server imports before its first fork.
@@ -163,7 +163,8 @@ class ForkServer:
         client.settimeout(REQUEST_TIMEOUT_S)
         try:
             request = _received(client)
-        except (OSError, EOFError):  # the client was killed or stopped before it sent the whole request
+            client.sendall(b"\1")
+        except (OSError, EOFError):  # the client has ended, or does not wait any longer
             client.close()
             return None
         client.settimeout(None)
@@ -261,13 +262,14 @@ def _writer(number: int) -> object:
 
 def serve(door: socket.socket, folder: Path, modules: Sequence[str]) -> ForkRequest | None:
     """Import the modules and run the fork server; return the request in a fork, None in the server."""
+    # Clients that come now wait: what they would import themselves, the server has begun to import earlier.
+    door.listen(100)
+    (folder / "socket.part").rename(folder / "socket")
     for module in modules:
         importlib.import_module(module)
     assert "mpi4py.MPI" not in sys.modules, "MPI would not connect what was forked"
     gc.freeze()  # a collection would write to, and so copy, all memory that the processes share
     with door:
-        door.listen(100)
-        (folder / "socket.part").rename(folder / "socket")  # a client that finds the socket can connect
         request = ForkServer(door, sys.stdin.fileno()).serve()
     if request is None:
         shutil.rmtree(folder)

@@ -41,8 +41,9 @@ OWN_OPTIONS = [
 LINE_LENGTH = 100  # of sentences on the terminal
 # With -P, no file of the working directory replaces a module; Snakemake prints a traceback of Ctrl-C before its first job.
 # The fork server imports while Snakemake starts.
+# Snakemake's end would wait a second for its timer of submissions per second.
 SNAKEMAKE = f"""\
-import sys
+import sys, threading
 try:
     if {{can_fork}}:
         from nnlo_lib.launch.fork_server import fork_server_of_jobs
@@ -51,6 +52,10 @@ try:
     main()
 except KeyboardInterrupt:
     sys.exit({EXIT_STOPPED})
+finally:
+    for each in threading.enumerate():
+        if isinstance(each, threading.Timer):
+            each.cancel()
 """
 EXPERIMENT_FILE = Path("config/config.yaml")
 EXPERIMENT = """\

@@ -91,7 +91,7 @@ def test_a_client_reports_that_no_process_can_be_started(program, tmp_path):
         socket.send_fds(client, [len(text).to_bytes(8, "little")], [errors.fileno()] * 3)
         client.sendall(text)
         assert server._answer() is None
-    assert client.recv(8) == os.EX_OSERR.to_bytes(4, "little")
+    assert client.recv(8) == b"\1" + os.EX_OSERR.to_bytes(4, "little")
     assert (tmp_path / "stderr").read_text() == "nnlo: error: train.py: no process can be started: no more\n"
 
 
@@ -138,6 +138,22 @@ def test_without_a_server_the_program_runs_in_the_interpreter(program):
     assert process.returncode == -signal.SIGKILL, "the fork ended with its server"
     said, _ = (process := start(program, "alone")).communicate("\n")
     assert said.startswith("not imported")
+    assert process.returncode == 3
+
+
+@pytest.mark.parametrize(("dies", "start_of_output"), [(False, "imported"), (True, "not imported")])
+def test_a_client_waits_for_the_imports_of_the_server(dies, start_of_output, tmp_path, monkeypatch):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "held.py").write_text(f"open({str(tmp_path / 'pipe')!r}).read()")
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    folder = start_fork_server(["held", "colorsys"], tmp_path)
+    with (tmp_path / "pipe").open("w"):  # opens when the server has begun to import
+        process = start([str(folder / "python"), str(tmp_path / "script.py")])
+        if dies:
+            fork_server._started[-1].kill()
+    said, _ = process.communicate("\n")
+    assert said.startswith(start_of_output)
     assert process.returncode == 3
 
 
