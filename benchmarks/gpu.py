@@ -1,10 +1,10 @@
 """Check and measure trainings on a GPU: `python benchmarks/gpu.py [--output FOLDER] [--quick]`.
 
-It runs tests/train/test_gpu_training.py (each way of computing, each algorithm, NCCL, resumes to the same bits), then
-measures images/s beside plain PyTorch on synthetic images: with PyTorch's defaults; tuned (peers.py): images on the GPU
-from the start, channels last, a fused optimizer; with torch.compile; and with kernels whose results have the same bits.
-Start-up, the first epoch (kernels are chosen or compiled in it) and validation are excluded. FOLDER gets gpu.json and
-gpu.md. `--device cpu`, part of `--quick`, shows that the command itself works: its figures say nothing about GPUs.
+It runs tests/train/test_gpu_training.py (each way of computing, each algorithm, NCCL, resumes and both places of the images
+to the same bits), then measures images/s beside plain PyTorch on synthetic images: with PyTorch's defaults; tuned
+(peers.py): images on the GPU from the start, channels last, a fused optimizer; with torch.compile; and with kernels whose
+results have the same bits. Start-up, the first epoch (kernels are chosen or compiled in it) and validation are excluded.
+FOLDER gets gpu.json and gpu.md. `--device cpu`, part of `--quick`, shows that the command itself works: its figures say nothing about GPUs.
 """
 
 import argparse
@@ -53,10 +53,13 @@ PEERS = {
     "PyTorch, tuned, deterministic": (*TUNED, "--deterministic"),
     "PyTorch, tuned, compiled": (*TUNED, "--compile", "reduce-overhead"),
 }
-OURS: dict[str, dict[str, Any]] = {
+RECORDED, RESIDENT = {"train": {"compile": "cuda_graph"}}, {"data": {"placement": "device"}}
+OURS: dict[str, dict[str, dict[str, Any]]] = {
     "nnlo": {},
-    "nnlo, recorded": {"compile": "cuda_graph"},
-    "nnlo, fastest kernels": {"deterministic": False},
+    "nnlo, images on the GPU": RESIDENT,
+    "nnlo, recorded": RECORDED,
+    "nnlo, images on the GPU, recorded": RECORDED | RESIDENT,
+    "nnlo, fastest kernels": {"train": {"deterministic": False}},
 }
 
 
@@ -93,16 +96,19 @@ def _data(case: Case) -> dict[str, Any]:
     return {"dataset": "synthetic", "reader": reader}
 
 
-def ours(manifest: Path, case: Case, epochs: int, device: str, train: dict[str, Any]) -> float:
+def ours(
+    manifest: Path, case: Case, options: argparse.Namespace, bf16: bool, settings: dict[str, dict[str, Any]]
+) -> float:
     """Train with scripts/train.py on one rank and return the samples/s after the first epoch."""
     run = {
-        "data": _data(case),
+        "data": _data(case) | settings.get("data", {}),
         "model": {"name": case.model},
         "train": {
-            "epochs": epochs + 1, "batch_size": case.batch, "steps_per_epoch": case.steps,
-            "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}, **train,
+            "epochs": options.epochs + 1, "batch_size": case.batch, "steps_per_epoch": case.steps,
+            "precision": "bf16" if bf16 else "float32",
+            "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9}, **settings.get("train", {}),
         },
-        "parallel": {"ranks": 1, "gpus_per_rank": int(device == "cuda")},
+        "parallel": {"ranks": 1, "gpus_per_rank": int(options.device == "cuda")},
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.json")
@@ -131,8 +137,7 @@ def speed(case: Case, bf16: bool, options: argparse.Namespace, deadline: float) 
                 continue
             try:
                 if name in OURS:
-                    train = OURS[name] | ({"precision": "bf16"} if bf16 else {})
-                    found[name] = ours(manifest, case, options.epochs, options.device, train)
+                    found[name] = ours(manifest, case, options, bf16, OURS[name])
                 else:
                     found[name] = peer(manifest, options.epochs, 1, *common, *PEERS[name])[
                         "samples_per_second"

@@ -185,6 +185,11 @@ class DataConfig(ConfigModel):
         description="Command that copies one file to the folder of `stage_to`, such as `xrdcp root://host/{source} {target}`; "
         "{source} and {target} are absolute paths; null: a plain copy.",
     )
+    placement: Annotated[Literal["host", "device"], EditEffect.NEXT_ATTEMPT] = Field(
+        "host",
+        description="Memory from which batches are gathered. host: batches are copied to the device; device: each rank copies its "
+        "training samples to its GPU once, and gathers and augments batches there, to the same bits.",
+    )
 
     @property
     def samples_per_shard(self) -> int:

@@ -22,6 +22,7 @@ from nnlo_lib.data.store.staging import StagingJob, stage_dataset
 from nnlo_lib.data.training_moments import with_training_moments
 from nnlo_lib.problems.target_range import check_target_range, measured_splits
 from nnlo_lib.train.replica.model_build import model_output_size
+from nnlo_lib.train.replica.resident_samples import ResidentAugment, ResidentSamples
 from nnlo_lib.train.task import Task
 
 
@@ -79,9 +80,14 @@ class TrainingData:
                 check_target_range(self._task.run, labels, name)
         return outputs
 
-    def loader(self, worker: int) -> BatchLoader:
-        """Return the batch loader of one worker."""
-        return BatchLoader(self.split, self._sampling.sampler(worker), self._augment())
+    def loader(self, worker: int, device: str | None = None) -> BatchLoader:
+        """Return the batch loader of one worker, whose samples are copied to `device` if it is given."""
+        sampler = self._sampling.sampler(worker)
+        if device is None:
+            return BatchLoader(self.split, sampler, self._augment(Augment))
+        # A single part belongs to all workers.
+        own = self.worker_samples[worker % len(self.worker_samples)]
+        return BatchLoader(ResidentSamples(self.split, own, device), sampler, self._augment(ResidentAugment))
 
     def expected(self, epoch: int) -> Array:
         """Return how often an epoch should use each sample of the split: (samples,)."""
@@ -109,11 +115,11 @@ class TrainingData:
             self._task.run.data.stream,
         )  # fmt: skip
 
-    def _augment(self) -> Augment | None:
+    def _augment(self, kind: type[Augment]) -> Augment | None:
         data, augment = self._task.run.data, self._task.run.data.augment
         if not (augment.flip or augment.pad or augment.window or data.crop):
             return None
-        return Augment(
+        return kind(
             augment.flip,
             augment.pad,
             data.crop,

@@ -125,6 +125,8 @@ class RankContext:
         self._open_data(task)
         self.problem: Problem = build_problem(task.run)
         self._build_replica(task, module)
+        self._open_batches(task)
+        self.check_batch_norm()
 
     @property
     def is_worker(self) -> bool:
@@ -143,17 +145,21 @@ class RankContext:
 
     def _open_data(self, task: Task) -> None:
         workers = self.roles.count("worker")
-        worker = self.roles[: self.comm.rank].count("worker") if self.is_worker else 0
         # Only with the key, because the exchange would change the clocks of simulated ranks.
         job = _staging_job(self.comm) if task.run.data.stage_to else None
         self.data = TrainingData(task, workers, job)
-        self.loader = self.data.loader(worker)
+        if self.comm.rank == 0:
+            self.data.save()
+
+    def _open_batches(self, task: Task) -> None:
+        """Open the worker's batches, after the model: the samples may take what it leaves of a GPU's memory."""
+        worker = self.roles[: self.comm.rank].count("worker") if self.is_worker else 0
+        is_resident = task.run.data.placement == "device" and self.is_worker
+        self.loader = self.data.loader(worker, self.device if is_resident else None)
         dynamic = task.run.train.dealing == "dynamic"
         self.batch_source: BatchSource = (
             DynamicBatches(self.loader, self.comm) if dynamic else StaticBatches(self.loader)
         )
-        if self.comm.rank == 0:
-            self.data.save()
 
     def _build_replica(self, task: Task, module: nn.Module | None) -> None:
         run = task.run
@@ -196,7 +202,6 @@ class RankContext:
                 self.comm.rank, module, self.preprocessor, self.problem, self.device, channels_last
             )
             self.gradients = StackedGradients(self.stack, self.comm)
-        self.check_batch_norm()
         # A server applies the workers' gradients; an algorithm may configure another optimizer for it.
         own = None if self.is_worker else run.algorithm.server_optimizer
         self.is_lr_scheduled = own is None

@@ -179,3 +179,11 @@ def test_springs_that_overshoot_are_refused(refusal):
         assert f"algorithm.elastic_force: alpha = elastic_force / workers is {force / (ranks - 1):g}" in text
     Run.model_validate({"algorithm": {"name": "easgd", "elastic_force": 2.9}, "parallel": {"ranks": 4}})
     Run.model_validate({"algorithm": {"name": "easgd", "elastic_force": 5, "alpha": 0.5}})
+
+
+def test_samples_on_the_device_without_gradients_of_each_rank_are_refused(accepted, refusal):
+    parallel = {"transport": "simulated", "simulation": {"compute": "batched"}}
+    assert "data.placement: not supported with simulation.compute: batched; set" in refusal(
+        data={"placement": "device"}, parallel=parallel
+    )
+    accepted(data={"placement": "host"}, parallel=parallel)

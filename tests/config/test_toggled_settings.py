@@ -27,7 +27,7 @@ SGD = {"name": "sgd", "lr": 0.05, "momentum": 0.5}
 # Settings that change the speed, or what is watched, but promise the same bits; and the choice of the transport.
 SAME_BITS = {
     "train.compile", "train.channels_last", "train.restore_best", "train.early_stopping", "train.target",
-    "algorithm.bucket_mb", "algorithm.reduction",
+    "algorithm.bucket_mb", "algorithm.reduction", "data.placement",
 }  # fmt: skip
 # Toggles of `train`, `topology`, `compression`, `parallel`, `problem`, `loss`; keys of `algorithm` are added below.
 TOGGLES = {
@@ -44,6 +44,7 @@ TOGGLES = {
     "parallel.simulation": {"speeds": {"3": 0.3}}, "parallel.simulation ": {"compute": "batched"},
     "parallel.simulation  ": {"latency": 0.01, "jitter": 0.5},
     "data.partition": {"name": "by_class"}, "data.augment": {"flip": 0.5}, "data.normalize": "standard",
+    "data.placement": "device",
     "problem": {"name": "classification", "label_smoothing": 0.2},
     "problem ": {"name": "classification", "outputs": "probabilities"},
     "loss": "hinge", "metrics": ["top2_accuracy"],

@@ -53,7 +53,8 @@ def test_fewer_steps_per_epoch_are_refused(tmp_path):
 def test_settings_of_the_next_attempt_change_no_result(tmp_path):
     run, _ = edited(tmp_path)
     before = run.weights
-    changes = {"resources": {"runtime": 7}, "observe": {"trace": True}, "data": {"stage_to": str(tmp_path)}}
+    data = {"stage_to": str(tmp_path), "placement": "device"}
+    changes = {"resources": {"runtime": 7}, "observe": {"trace": True}, "data": data}
     _, said = edited(tmp_path, **changes)
     assert "already finished" in said
     assert run.weights == before

@@ -69,6 +69,18 @@ def test_a_training_on_a_gpu_resumes_to_the_same_bits(tmp_path, case):
     assert find_differences(stopped.folder, whole.folder) == []
 
 
+@pytest.mark.parametrize("way", [False, "cuda_graph"])
+def test_samples_that_stay_on_the_gpu_give_the_same_bits(tmp_path, way):
+    """`recorded` and plain steps; the images have crops, windows and flips."""
+    changes = {"augment": {"flip": 0.5, "pad": 2, "window": 5}, "crop": 6}
+    jobs = []
+    for placement in ("host", "device"):
+        settings = PLAIN | {"data": changes | {"placement": placement}, "train": {"compile": way}}
+        settings |= {"parallel": {"gpus_per_rank": 1, "ranks_per_gpu": 4}}
+        jobs.append(simulate(task(tmp_path / placement, digits(), "allreduce", settings)))
+    assert find_differences(jobs[1].folder, jobs[0].folder) == []
+
+
 def test_normalization_over_ranks_that_share_a_gpu(tmp_path):
     gpu = {"gpus_per_rank": 1, "ranks_per_gpu": 2, "sync_batch_norm": True}
     run = training(tmp_path, model={"name": "resnet20"}, parallel=gpu, train={"epochs": 1})

@@ -19,7 +19,7 @@ BASE = {
 }
 # One edit of each key, or of one key of a section.
 EDITS = {
-    "data.validation": 0.3, "data.stratify": False, "data.split_by": "shard", "data.partition": {"name": "by_class"}, "data.normalize": "standard", "data.crop": 6, "data.stream": {"window": 4}, "data.augment": {"flip": 0.5}, "data.stage_to": "/tmp", "data.stage_command": "cp {source} {target}",
+    "data.validation": 0.3, "data.stratify": False, "data.split_by": "shard", "data.partition": {"name": "by_class"}, "data.normalize": "standard", "data.crop": 6, "data.stream": {"window": 4}, "data.augment": {"flip": 0.5}, "data.placement": "device", "data.stage_to": "/tmp", "data.stage_command": "cp {source} {target}",
     "model.name": "simplecnn", "model.args": {"hidden": 3}, "model.weights": "w.pt", "model.custom_objects": {"Own": f"{__file__}:Own"},
     "model.weights_except": ("fc.",), "model.trust": True, "train.epochs": 11, "train.steps_per_epoch": 5, "train.batch_size": 48,
     "train.dealing": "dynamic", "train.accumulate": 2, "train.clip_norm": 1.0, "train.precision": "float64",

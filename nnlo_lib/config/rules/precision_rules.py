@@ -100,21 +100,18 @@ def _batch_norm_faults(run: Any, name: str) -> Iterator[ConfigFault]:
 
 def _batched_faults(run: Any) -> Iterator[ConfigFault]:
     plain = {
-        "precision": run.train.precision in ("float32", "float64"),
-        "accumulate": run.train.accumulate == 1,
-        "compile": not run.train.compile,
+        ("train", "precision"): run.train.precision in ("float32", "float64"),
+        ("train", "accumulate"): run.train.accumulate == 1,
+        ("train", "compile"): not run.train.compile,
+        ("problem", "name"): not isinstance(run.problem, UserProblemConfig),
+        ("data", "placement"): run.data.placement == "host",
     }
     for key, is_plain in plain.items():
         if not is_plain:
             yield ConfigFault(
                 "not supported with simulation.compute: batched; set `parallel.simulation.compute: exact`",
-                ("train", key),
+                key,
             )
-    if isinstance(run.problem, UserProblemConfig):
-        yield ConfigFault(
-            "not supported with simulation.compute: batched; set `parallel.simulation.compute: exact`",
-            ("problem", "name"),
-        )
     if run.model.is_network_file:
         yield ConfigFault(
             f"simulation.compute: batched does not support the saved network {run.model.name}; "

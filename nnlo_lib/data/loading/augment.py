@@ -61,6 +61,31 @@ class Augment:
         images[flipped] = images[flipped, :, :, ::-1]
         return images
 
+    def places(self, draws: Draws, height: int, width: int) -> tuple[Indices, Indices]:
+        """Return the stored row and column of each changed row and column of images; -1 for zeros.
+
+        (count, rows) and (count, columns): crop, window and flip change rows and columns apart from each other.
+        """
+        rows = self._axis_places(draws, height, TOP, FROM_TOP, TO_TOP)
+        columns = self._axis_places(draws, width, LEFT, FROM_LEFT, TO_LEFT)
+        flipped = _chosen(draws[:, FLIP], self.flip)
+        columns[flipped] = columns[flipped, ::-1]
+        return rows, columns
+
+    def _axis_places(self, draws: Draws, stored: int, start: int, source: int, target: int) -> Indices:
+        side = self.crop or stored
+        places = np.tile(np.arange(side), (len(draws), 1))
+        if self.window:
+            room = max(0, side - self.window) + 1
+            inside = places - _below(draws[:, target], room)[:, None]
+            outside = (inside < 0) | (inside >= self.window)
+            moved = np.where(
+                outside, -stored - 2 * self.pad, inside + _below(draws[:, source], room)[:, None]
+            )
+            places = np.where(_chosen(draws[:, WINDOW], self.window_probability)[:, None], moved, places)
+        places += _below(draws[:, start], stored + 2 * self.pad - side + 1)[:, None] - self.pad
+        return np.where((places < 0) | (places >= stored), -1, places)
+
     def _cropped(self, images: Array, draws: Draws) -> Array:
         count, channels, *sides = images.shape
         height, width = (self.crop or side for side in sides)

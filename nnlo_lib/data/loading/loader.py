@@ -5,12 +5,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from threading import Event, Thread
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from nnlo_lib.data.loading.augment import Augment
 from nnlo_lib.data.loading.sampler import EpochSampler
 from nnlo_lib.data.readers.base import Array, Indices, Inputs
-from nnlo_lib.data.store.split import Split
 
 PREFETCH_BATCHES = 2  # number of batches that the thread reads ahead
 MIN_PREFETCH_BYTES = 1 << 20  # reading a smaller batch costs less than a thread switch
@@ -23,8 +22,8 @@ class Batch:
     """Mini-batch of one worker in step `index` of an epoch.
 
     Attributes:
-        inputs: arrays (count, *shape) in the stored dtype.
-        labels: array (count, ...).
+        inputs: arrays (count, *shape) in the stored dtype; tensors on the device if the samples are there.
+        labels: array or tensor (count, ...).
         ids: (count,) indices of the samples in the split.
         count: number of samples of this worker.
         global_count: number of samples of all workers in this step.
@@ -38,6 +37,17 @@ class Batch:
     global_count: int
 
 
+class SampleSource(Protocol):
+    """Samples by index: a Split, or their tensors on a device."""
+
+    @property
+    def sample_bytes(self) -> int:
+        """Size of all inputs of one sample that are read from the host, in bytes."""
+
+    def take(self, indices: Indices) -> tuple[tuple[Any, ...], Any]:
+        """Return new inputs, (len(indices), *shape) each, and labels (len(indices), ...)."""
+
+
 class BatchLoader:
     """Loads the samples that `sampler` selects from `split` and augments them.
 
@@ -48,7 +58,7 @@ class BatchLoader:
     Without `augment`, images are loaded as stored.
     """
 
-    def __init__(self, split: Split, sampler: EpochSampler, augment: Augment | None = None) -> None:
+    def __init__(self, split: SampleSource, sampler: EpochSampler, augment: Augment | None = None) -> None:
         self._split, self._sampler, self._augment = split, sampler, augment
 
     @property

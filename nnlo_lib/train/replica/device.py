@@ -64,8 +64,14 @@ def _gpu_at(gpus: list[int], place: int, rank_name: str) -> int:
     return gpus[place]
 
 
-def to_device(array: Array, device: str) -> Tensor:
-    """Return an array as a tensor on the device; a GPU copies it while this process continues."""
+def to_device(array: Array | Tensor, device: str) -> Tensor:
+    """Return an array as a tensor on the device; a GPU copies it while this process continues.
+
+    A tensor is on the device already.
+    """
+    if isinstance(array, Tensor):
+        # A part of a batch begins at the alignment of a copy, by which libraries choose kernels.
+        return array.clone() if array.storage_offset() else array
     tensor = torch.from_numpy(array)
     # Only from page-locked memory does a copy not wait for the work that the GPU has left.
     return tensor if device == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

@@ -57,15 +57,16 @@ class RecordedGradients(LocalGradients):
         with self._replica.backward_observed():
             recording.replay((*self._tensors.cropped(batch.inputs), batch.labels))
         # Not the memory of the recording: the next batch is in it when the loss is known.
-        inputs, labels = tuple(map(torch.from_numpy, batch.inputs)), torch.from_numpy(batch.labels)
-        self._checked(recording.loss, SampleTensors(inputs, labels, batch.ids), where, step)
+        *inputs, labels = (to_device(each, "cpu") for each in (*batch.inputs, batch.labels))
+        self._checked(recording.loss, SampleTensors(tuple(inputs), labels, batch.ids), where, step)
         return lambda: recording.sums
 
     def _recorded(self, batch: Batch, step: int) -> Recording:
         """Record the passes of a batch of this size; nothing that a training step changes is changed."""
         device, replica = str(self._replica.theta.device), self._replica
-        stored = tuple(to_device(array, device) for array in self._tensors.cropped(batch.inputs))
-        labels = to_device(batch.labels, device)
+        # Not the memory of the batch, which may be on the device already.
+        stored = tuple(to_device(array, device).clone() for array in self._tensors.cropped(batch.inputs))
+        labels = to_device(batch.labels, device).clone()
         kept = [(tensor, tensor.clone()) for tensor in (replica.buffers, *replica.counters)]
 
         def passes() -> tuple[Tensor, Tensor]:
