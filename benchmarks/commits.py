@@ -1,7 +1,7 @@
 """Compare two commits: `python benchmarks/commits.py OLD [NEW] [--quick]`, for a change that should change no result.
 
 It prints whether ten trainings end with the same weights to the last bit, whether trainings that OLD began and that were
-killed end so under NEW, how many files of nnlo_lib five operations enter, and the seconds of four commands, in turns.
+killed end so under NEW, how many files of nnlo_lib five operations enter, and the seconds of six commands, in turns.
 """
 
 import argparse
@@ -76,6 +76,8 @@ COMMANDS = {
     "nnlo check": ("-m", "nnlo_lib.cli", "check", "config/config.yaml"),
     "nnlo plan": ("-m", "nnlo_lib.cli", "plan", "config/config.yaml"),
     "dry run": ("-m", "snakemake", "--profile", "profiles/local", "-n", "-q"),
+    "nnlo run": ("-m", "nnlo_lib.cli", "run", "config/config.yaml"),
+    "nnlo all": ("-m", "nnlo_lib.cli", "all", "config/config.yaml"),
 }
 # Python imports this file at its start, in the launcher and in each rank.
 HOOK = """
@@ -194,7 +196,8 @@ def files_entered(checkout: Checkout) -> Iterator[int]:
 
 
 def seconds(checkout: Checkout, command: str) -> float:
-    """Return the seconds of a command in the checkout."""
+    """Return the seconds of a command in the checkout, without results of former ones."""
+    shutil.rmtree(checkout.folder / "results", ignore_errors=True)
     started = time.perf_counter()
     checkout.run(checkout.folder, *COMMANDS[command])
     return time.perf_counter() - started
