@@ -8,6 +8,7 @@ from nnlo_lib.config.base import ConfigModel, raise_config_error
 
 Node = Annotated[int, Field(ge=0)]
 Edge = tuple[Node, Node]
+PositionsFile = Annotated[str, Field(pattern=r"\.(npy|csv)$")]
 MixingWeights = Literal["metropolis", "lazy_metropolis", "max_degree", "uniform"]
 
 
@@ -167,24 +168,25 @@ class RandomRegularGraphConfig(DrawnGraphConfig):
 
 
 class DiskGraphConfig(IrregularGraphConfig):
-    """Points within `radius` are linked, like robots with radios: random ones in the unit square, or moving robots."""
+    """Points within `radius` are linked, like robots with radios: random ones in the unit square, given ones, or moving robots."""
 
     name: Literal["disk"] = "disk"
-    positions: Literal["random", "trajectory"] = Field(
+    positions: Literal["random", "trajectory"] | PositionsFile | tuple[PositionsFile, ...] = Field(
         "random",
         description="random: points in the unit square; trajectory: the robots of the data set lidar, one per node, so that the graph "
-        "of each round follows from where they are.",
+        "of each round follows from where they are; a `.npy` or `.csv` file: rows x, y, one per node, which stays there; a list of such "
+        "files, one per node: the places that the node passes in turn. Paths of files are relative to the current folder.",
     )
     rounds: int | None = Field(
         None,
         ge=1,
-        description="Rounds in which the robots pass their paths once, mostly those of an epoch; then they begin again. Required for "
-        "`positions: trajectory`.",
+        description="Rounds in which the nodes pass their paths once, mostly those of an epoch; then they begin again. Required for "
+        "`positions: trajectory` and for a list of files.",
     )
     radius: float | None = Field(
         None,
         gt=0,
-        description="Maximum length of a link; the side of the square is 1, the longer side of a building is 2.",
+        description="Maximum length of a link; the side of the square is 1, the longer side of a building is 2; in files, any unit.",
     )
     connectivity: float | None = Field(
         None,
@@ -197,18 +199,18 @@ class DiskGraphConfig(IrregularGraphConfig):
     def _one_of_two(self) -> Self:
         if (self.radius is None) == (self.connectivity is None):
             raise_config_error("set either `radius` or `connectivity`, not both", "radius")
-        moves = self.positions == "trajectory"
+        moves = self.positions == "trajectory" or isinstance(self.positions, tuple)
         if moves != (self.rounds is not None):
             raise_config_error(
-                "set the rounds in which robots pass their paths once"
+                "set the rounds in which nodes pass their paths once"
                 if moves
-                else "only robots move; set `positions: trajectory`, or remove it",
+                else "only nodes with paths move; set `positions: trajectory` or a list of files, or remove it",
                 "rounds",
             )
-        if moves and (self.radius is None or self.redraw_every):
+        if self.positions != "random" and (self.radius is None or self.redraw_every):
             key = "redraw_every" if self.redraw_every else "connectivity"
             raise_config_error(
-                "robots that move have the links of their `radius` in each round; remove it", key
+                "nodes with given positions have the links of their `radius` in each round; remove it", key
             )
         return self
 

@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 import networkx as nx
@@ -62,7 +63,7 @@ def build_graph(
 
     Args:
         round: own round of the graph (see `graph_at_round`); for a redrawn graph, the round of the draw.
-        building: building in which the nodes move, for positions on a trajectory.
+        building: building in which the nodes move, for `positions: trajectory`.
 
     Raises:
         UserError: if the graph does not exist for this number of nodes.
@@ -96,8 +97,8 @@ def build_graph(
             return add_links(nx.Graph(), nodes, checked_edges(settings.edges, nodes))
         case DirectedEdgesGraphConfig():
             return add_links(nx.DiGraph(), nodes, checked_edges(settings.edges, nodes))
-        case DiskGraphConfig(positions="trajectory"):
-            return disk(settings, robot_positions(settings, nodes, building)[round])
+        case DiskGraphConfig() if settings.positions != "random":
+            return disk(settings, node_positions(settings, nodes, building)[round])
         case _:
             return random_graph(settings, nodes, seed, round)
 
@@ -275,31 +276,36 @@ def disk(settings: DiskGraphConfig, points: NDArray[np.float64]) -> nx.Graph:
 
 
 @functools.lru_cache(maxsize=4)
-def robot_positions(
-    settings: DiskGraphConfig, nodes: int, building: "Building | None"
-) -> NDArray[np.float64]:
-    """Return where the robots are at the beginning of each round of their paths, (rounds, nodes, 2).
+def node_positions(settings: DiskGraphConfig, nodes: int, building: "Building | None") -> NDArray[np.float64]:
+    """Return where the nodes are at the beginning of each round of their paths, (rounds, nodes, 2).
 
-    The longer side of the building is 2. Raises UserError unless there is a robot for each node, and unless all robots are
-    connected by the links of all rounds together.
+    The longer side of a building is 2. Raises UserError if a file has no positions, unless there is one path for each node, and
+    unless all nodes are connected by the links of all rounds together.
     """
-    if building is None or settings.rounds is None or settings.radius is None:
-        raise ValueError("robots move in a building, for a number of rounds, with a radius")
-    paths = building.robot_paths()
+    # Imported here, because only given positions need SciPy.
+    from nnlo_lib.data.lidar.trajectories import read_places
+
+    files, rounds = settings.positions, settings.rounds or 1
+    if isinstance(files, tuple):
+        paths = [read_places(Path(file)) for file in files]
+    elif files == "trajectory" and building:
+        paths = [*building.robot_paths()]
+    else:
+        paths = [*read_places(Path(files))[:, None]]
     if len(paths) != nodes:
         raise UserError(
-            f"topology.positions: {len(paths)} robots move, but the graph has {nodes} nodes; set parallel.ranks: {len(paths)}"
+            f"topology.positions: positions of {len(paths)} nodes, but the graph has {nodes} nodes; set parallel.ranks: {len(paths)}"
         )
-    positions = paths[:, np.arange(settings.rounds) * paths.shape[1] // settings.rounds].swapaxes(0, 1)
+    positions = np.stack([path[np.arange(rounds) * len(path) // rounds] for path in paths], 1)
     distance = np.linalg.norm(positions[:, :, None] - positions[:, None], axis=3)
-    # The tree that connects all robots by their nearest encounters; networkx takes a distance of 0 for no link.
+    # The tree that connects all nodes by their nearest encounters; networkx takes a distance of 0 for no link.
     tree = nx.minimum_spanning_edges(nx.from_numpy_array(distance.min(0) + 1e-9), data=True)
     one, other, _ = max(tree, key=lambda edge: edge[2]["weight"], default=(0, 0, None))
     round = int(distance[:, one, other].argmin())
-    if distance[round, one, other] > settings.radius:
+    if settings.radius is not None and distance[round, one, other] > settings.radius:
         x, y = positions[round, one]
         raise UserError(
-            f"topology.radius: {settings.radius:g} never connects all robots; robots {one} and {other} are nearest in round "
+            f"topology.radius: {settings.radius:g} never connects all nodes; nodes {one} and {other} are nearest in round "
             f"{round}, {distance[round, one, other]:.3g} apart, at x {x:.3g}, y {y:.3g}; use a larger radius"
         )
     return positions

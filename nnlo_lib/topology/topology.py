@@ -27,7 +27,7 @@ from nnlo_lib.config.topology import (
 )
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.topology.graphs import build_graph, ceil_log2, robot_positions
+from nnlo_lib.topology.graphs import build_graph, ceil_log2, node_positions
 
 if TYPE_CHECKING:
     from nnlo_lib.data.lidar.trajectories import Building
@@ -103,12 +103,12 @@ class Topology:
         return self._at(0 if self.static else round)
 
     def positions(self, round: int) -> Matrix | None:
-        """Return where the nodes are in a round, (nodes, 2); None unless they move."""
+        """Return where the nodes are in a round, (nodes, 2); None unless they are given."""
         settings, _, own = graph_at_round(self.settings, self.seed, round)
         if not isinstance(settings, DiskGraphConfig) or settings.positions == "random":
             return None
         first = first_round_of_graph(settings, self.nodes, own)
-        positions: Matrix = robot_positions(settings, self.nodes, self._building)[first]
+        positions: Matrix = node_positions(settings, self.nodes, self._building)[first]
         return positions
 
     @functools.cached_property

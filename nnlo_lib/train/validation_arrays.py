@@ -14,8 +14,9 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.contact_sheet import has_points
-from nnlo_lib.data.readers.base import Array
+from nnlo_lib.data.readers.base import PLAN_SPLIT, Array
 from nnlo_lib.data.store.shard import write_shard
+from nnlo_lib.data.store.split import Split
 from nnlo_lib.problems.base import regularization_loss
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.state.finished_run import read_arrays
@@ -30,7 +31,7 @@ CONSENSUS, SAMPLE_METRICS, MAPS = (
     "validation_metrics",
     "maps",
 )  # starts of file names; a step follows
-MAP_SIDE = 64  # cells of the longer side of a map
+MAP_SIDE = 64  # cells of the longer side of a map, if the data set has no plan
 
 
 class ValidationArrays:
@@ -83,7 +84,7 @@ class ValidationArrays:
         return {name: stacked[:, index] for index, name in enumerate(problem.names)}
 
     def _maps(self) -> Arrays:
-        """Return the plane, what each model predicts of it, and where the nodes are and with whom they are linked."""
+        """Return the plan, what each model predicts of it, and where the nodes are and with whom they are linked."""
         points, plan = self._plane
         module, comm = self._context.replica.module.eval(), self._context.comm
         outputs = torch.cat(
@@ -99,13 +100,22 @@ class ValidationArrays:
             last = max(0, neighbors.round - 1)
             arrays["links"] = neighbors.topology.at(last).matrix > 0
             if (positions := neighbors.topology.positions(last)) is not None:
-                low, cell = points[0], (points.max(0) - points[0]).max() / (MAP_SIDE - 1)
-                arrays["positions"] = (positions - low) / cell
+                cell = np.ptp(points, axis=0).max() / (max(plan.shape) - 1)
+                arrays["positions"] = (positions - points[0]) / cell
         return arrays
 
     @cached_property
     def _plane(self) -> tuple[Array, Array]:
-        """Points of a grid around the validation samples, (cells, 2), and their mean label in each cell, (rows, columns); NaN without samples."""
+        """Points of a grid, (cells, 2), and what is there, (rows, columns).
+
+        They are the data set's own plan. Without one, the mean label of the validation samples in each cell; NaN without samples.
+        """
+        manifest = self._context.data.manifest
+        if PLAN_SPLIT in manifest.splits:
+            (points,), labels = Split(manifest, PLAN_SPLIT).take(
+                np.arange(manifest.splits[PLAN_SPLIT].samples)
+            )
+            return points, labels.reshape(len(np.unique(points[:, 1])), -1).astype(np.float16)
         split, samples = self._context.data.validation_set
         (points,), labels = split.take(samples)
         low, extent = points.min(0), np.ptp(points, axis=0)

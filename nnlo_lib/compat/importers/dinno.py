@@ -58,13 +58,15 @@ def translate_study(path: Path) -> ExperimentDraft:
         _model(draft, experiment)
     _other_keys(draft, experiment)
     _problems(draft, written, nodes, path, density)
-    _individual_baseline(draft, experiment.get("individual_training") or {}, path)
+    _individual_baseline(
+        draft, experiment.get("individual_training") or {}, path, bool(density and density.has_maps)
+    )
     draft.given_words += sorted(leaf_keys(written))
     draft.remarks += [
         "DiNNO's DSGD and DSGT mix in place, one node after another; in nnlo, all nodes mix at the same time "
         "(`algorithm.mixing: in_place` is the DSGD of DiNNO).",
         "DiNNO evaluates all nodes before every evaluate_frequency-th round, and never after the last round; nnlo "
-        "evaluates them after each epoch, which has at most evaluate_frequency rounds.",
+        "evaluates them after each epoch, and at most evaluate_frequency rounds apart.",
     ]
     return draft
 
@@ -215,10 +217,11 @@ def _spaced(first: float, last: float, count: int) -> Iterator[float]:
         yield first + (last - first) * index / max(1, count - 1)
 
 
-def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], path: Path) -> None:
+def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], path: Path, maps: bool) -> None:
     """Add the baseline in which every node trains only on its own samples.
 
-    `alone` is the section `experiment.individual_training`, empty if the file has no such section.
+    `alone` is the section `experiment.individual_training`, empty if the file has no such section. `maps`: also write what each
+    node predicts of the plan.
     """
     check_keys(alone, INDIVIDUAL_KEYS, f"{path}: individual_training")
     if not alone.get("train_solo"):
@@ -235,5 +238,5 @@ def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], path:
     changes = {
         "algorithm": {"name": "individual"},
         "train": {**train, "optimizer": rule, "schedule": {"name": "constant"}},
-    }
-    draft.set("runs.alone", changes, "experiment.individual_training")
+    } | ({"observe": {"maps": True}} if maps else {})
+    draft.set("runs.alone", changes, f"experiment.individual_training: {', '.join(alone)}")

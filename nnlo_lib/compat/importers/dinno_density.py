@@ -31,11 +31,13 @@ class DensityData:
         nodes: number of robots.
         points: number of samples of a robot.
         side: longer side of the image in pixels.
+        has_maps: whether nnlo can write what each node predicts of the plan.
     """
 
     nodes: int
     points: int
     side: int
+    has_maps: bool
 
     def rounds(self, batch: int, steps: int) -> float:
         """Return the rounds of `steps` steps in which a robot passes its path once."""
@@ -79,7 +81,7 @@ def set_density(draft: ExperimentDraft, experiment: Mapping[str, Any], folder: P
             "dataset": "density", "source": str(place or source), "reader": reader, "partition": {"name": "contiguous"},
             "stream": {"window": window * points}, "validation": "validation",
         },
-        "experiment.data",
+        f"experiment.data: {', '.join(data)}",
     )  # fmt: skip
     draft.set("problem", "regression", "the density problem")
     loss = {"BCE": "binary_cross_entropy", "MSE": "mse", "L1": "mae"}[str(experiment.get("loss", "BCE"))]
@@ -96,9 +98,13 @@ def set_density(draft: ExperimentDraft, experiment: Mapping[str, Any], folder: P
     draft.set("parallel.ranks", len(names), "the files of waypoints")
     draft.set("parallel.transport", "simulated", "DiNNO runs all nodes in one process")
     draft.set("parallel.simulation.compute", "batched", "fastest mode for many small models")
+    if loss != "binary_cross_entropy":
+        draft.remarks.append(
+            f"DiNNO's network ends in a sigmoid; in nnlo, its output is linear with the loss {loss}"
+        )
     draft.remarks += [
         f"data_split_type {experiment.get('data_split_type')}, split_type, round_density, num_scans, clipped_lidar: in nnlo, a robot "
         "has the scans of its own path, and occupancy is 0 or 1",
         "DiNNO sums the validation loss over the batches of 10,000 points; nnlo has the mean: 25 batches, a 25th.",
     ]
-    return DensityData(len(names), scans * points, side)
+    return DensityData(len(names), scans * points, side, loss == "binary_cross_entropy")

@@ -32,6 +32,10 @@ METRICS = {
     "train_loss_moving_average": "train_loss_average in history.csv",
     "forward_pass_count": "samples in history.csv", "current_epoch": "epoch in history.csv",
 }  # fmt: skip
+MAPS = {
+    "mesh_grid_density": "maps.npz, what each node predicts of the plan at each validation",
+    "current_position": "positions in maps.npz", "current_graph": "links in maps.npz",
+}  # fmt: skip
 INIT_GRADS = {
     True: "as in nnlo, trackers start with the first gradients",
     False: "in DiNNO, trackers start with 0, so that the first round averages equal weights and changes nothing; nnlo starts "
@@ -109,23 +113,29 @@ def set_problem(
     steps = int(number(config, "primal_iterations", 2)) if algorithm in ("dinno", "cadmm") else 1
     batch = int(number(settings, "train_batch_size", 64))
     put("train.batch_size", batch, "train_batch_size")
+    rounds = int(number(config, "outer_iterations", 1))
+    evaluation = settings.get("metrics_config") or {}
+    check_keys(evaluation, EVALUATION_KEYS, f"{where}: metrics_config")
+    # evaluate_frequency is a key of the problem in older files, and of metrics_config in newer ones.
+    every = int(number({**settings, **evaluation}, "evaluate_frequency", rounds))
     if density:
         if "comm_radius" not in settings:
             raise UserError(
                 f"{where}: comm_radius is missing; of the density experiments, only those of moving robots are translated"
             )
         passed = density.rounds(batch, steps)
-        rounds = int(number(config, "outer_iterations", 1))
         put(
             "train.epochs",
             math.ceil(rounds / passed),
             f"outer_iterations {rounds}: an epoch of {passed:g} rounds passes the paths",
         )
+        if every < passed:
+            put("train.validate_every", every * steps, f"evaluate_frequency {every}, in steps")
         radius = round(2 * float(number(settings, "comm_radius", 1.0)) / density.side, 6)
         graph = {"name": "disk", "positions": "trajectory", "radius": radius, "rounds": max(1, round(passed))}
         put("topology", graph, "comm_radius, of which half of the longer side is 1")
     else:
-        _rounds(put, settings, config, nodes, steps)
+        _rounds(put, rounds, every, steps, MNIST_TRAIN_SAMPLES // nodes // batch // steps)
     {"dsgd": _dsgd, "dsgt": _dsgt}.get(algorithm, _dinno)(put, config)
     if config.get("profile"):
         put(
@@ -139,26 +149,15 @@ def set_problem(
         draft.remarks.append(
             f"{name}: init_grads {config['init_grads']}: {INIT_GRADS[bool(config['init_grads'])]}"
         )
-    _metrics_and_options(draft, settings, name)
-    _observed(put, settings)
+    known = METRICS | (MAPS if density and density.has_maps else {})
+    _metrics_and_options(draft, {**settings, **evaluation}, name, known)
+    _observed(put, settings, known)
 
 
-def _rounds(
-    put: Callable[..., None], settings: Mapping[str, Any], config: Mapping[str, Any], nodes: int, steps: int
-) -> None:
-    """Divide the rounds into equal epochs.
-
-    An epoch has at most evaluate_frequency rounds, and at most the rounds of one pass over MNIST. A round has
-    `steps` gradient steps.
-    """
-    rounds = int(number(config, "outer_iterations", 1))
-    evaluation = settings.get("metrics_config") or {}
-    check_keys(evaluation, EVALUATION_KEYS, "metrics_config")
-    # evaluate_frequency is a key of the problem in older files, and of metrics_config in newer ones.
-    every = int(number({**settings, **evaluation}, "evaluate_frequency", rounds))
-    longest = max(1, MNIST_TRAIN_SAMPLES // nodes // int(number(settings, "train_batch_size", 64)) // steps)
+def _rounds(put: Callable[..., None], rounds: int, every: int, steps: int, longest: int) -> None:
+    """Divide the rounds of `steps` gradient steps into equal epochs of at most `every`, and at most `longest` rounds."""
     # All epochs of a run have the same number of steps, so the length must divide the number of rounds.
-    length = max(each for each in range(1, min(every, longest, rounds) + 1) if rounds % each == 0)
+    length = max(each for each in range(1, min(every, max(1, longest), rounds) + 1) if rounds % each == 0)
     source = f"outer_iterations {rounds}, evaluate_frequency {every}: epochs of {length} rounds"
     put("train.epochs", math.ceil(rounds / length), source)
     put(
@@ -222,9 +221,11 @@ def _dsgt(put: Callable[..., None], config: Mapping[str, Any]) -> None:
     put("train.optimizer", {"name": "sgd", "lr": float(number(config, "alpha", 0.005))}, "alpha")
 
 
-def _observed(put: Callable[..., None], settings: Mapping[str, Any]) -> None:
-    """Request the arrays and the column that the metrics of a problem need."""
+def _observed(put: Callable[..., None], settings: Mapping[str, Any], known: Mapping[str, str]) -> None:
+    """Request the arrays and the column that the metrics of a problem need, if nnlo knows them."""
     metrics = settings.get("metrics") or []
+    if maps := [metric for metric in MAPS if metric in metrics and metric in known]:
+        put("observe.maps", True, f"metrics {', '.join(maps)}")
     if "consensus_error" in metrics:
         put("observe.consensus_matrix", True, "metrics consensus_error")
     if "validation_as_vector" in metrics:
@@ -235,20 +236,23 @@ def _observed(put: Callable[..., None], settings: Mapping[str, Any]) -> None:
         put("observe.loss_average", round(1 - decay, 12), "metrics train_loss_moving_average, tloss_decay")
 
 
-def _metrics_and_options(draft: ExperimentDraft, settings: Mapping[str, Any], name: str) -> None:
+def _metrics_and_options(
+    draft: ExperimentDraft, settings: Mapping[str, Any], name: str, known: Mapping[str, str]
+) -> None:
     metrics = settings.get("metrics") or []
     if not isinstance(metrics, list):
         raise UserError(f"{name}: metrics: expected a list, got {metrics!r}")
     for metric in metrics:
-        if str(metric) not in METRICS:
+        if str(metric) not in known:
             draft.add_untranslatable(f"{name}: metrics {metric}", "nnlo does not measure it")
-    measured = [f"{metric} is {METRICS[metric]}" for metric in map(str, metrics) if metric in METRICS]
+    measured = [f"{metric} is {known[metric]}" for metric in map(str, metrics) if metric in known]
     # Problems of one file mostly share their metrics and keys; each remark is added only once.
     if measured and (text := f"metrics: {'; '.join(measured)}") not in draft.remarks:
         draft.remarks.append(text)
     notes = {
         "val_batch_size": "nnlo uses a fixed batch size for validation", "verbose_evals": "DiNNO never reads it",
         "dynamic_graph": "DiNNO never reads it", "save_models": "nnlo always saves models",
+        "mesh_only_at_end": "nnlo writes maps at each validation",
     }  # fmt: skip
     for key, text in notes.items():
         if key in settings and (line := f"{key} {settings[key]}: {text}") not in draft.remarks:

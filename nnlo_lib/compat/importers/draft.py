@@ -296,7 +296,9 @@ def _leaf(key: str, setting: ImportedSetting, there: bool, indent: str) -> Itera
         yield from _wrapped(setting.source, f"{indent}# ")
         yield indent + line
     else:
-        yield from _wrapped(f"{key}:  # {setting.source}", indent)
+        fits = len(indent + key + setting.source) + 5 <= WIDTH
+        yield from [] if fits else _wrapped(setting.source, f"{indent}# ")
+        yield f"{indent}{key}:" + (f"  # {setting.source}" if fits else "")
         yield from (f"{indent}  {inner}: {inline_yaml(value)}" for inner, value in setting.value.items())
 
 

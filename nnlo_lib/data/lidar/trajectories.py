@@ -142,7 +142,7 @@ def spline_path(space: Occupancy, file: Path, scans: int) -> Points:
     The `.npy` or `.csv` has rows x, y, both sides of the building from -1 to 1. Raises UserError if it has no such rows,
     or a place is in a wall.
     """
-    waypoints = space.from_relative(_waypoints(file))
+    waypoints = space.from_relative(read_places(file))
     parameter = np.arange(len(waypoints))
     spline = make_interp_spline(parameter, waypoints, min(SPLINE_DEGREE, len(waypoints) - 1))
     places: Points = spline(np.linspace(0, len(waypoints) - 1, scans))
@@ -155,7 +155,8 @@ def spline_path(space: Occupancy, file: Path, scans: int) -> Points:
     return places
 
 
-def _waypoints(file: Path) -> Points:
+def read_places(file: Path) -> Points:
+    """Return the rows x, y of a `.npy` or `.csv` file, (places, 2). Raises UserError if it has no such rows."""
     rows: Points
     try:
         if file.suffix == ".npy":
@@ -164,11 +165,9 @@ def _waypoints(file: Path) -> Points:
             with file.open(newline="") as text:
                 rows = np.array([[float(value) for value in row] for row in csv.reader(text) if row])
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{file}: no waypoints ({error}); write rows of two numbers, x and y") from error
-    if rows.ndim != 2 or rows.shape[1] != 2 or len(rows) < 2 or not np.isfinite(rows).all():
-        raise UserError(
-            f"{file}: expected at least two rows of two finite numbers, x and y from -1 to 1, found {rows.shape}"
-        )
+        raise UserError(f"{file}: no places ({error}); write rows of two numbers, x and y") from error
+    if rows.ndim != 2 or rows.shape[1] != 2 or not len(rows) or not np.isfinite(rows).all():
+        raise UserError(f"{file}: expected rows of two finite numbers, x and y, found {rows.shape}")
     return rows
 
 

@@ -21,6 +21,7 @@ NonFinite = Literal["error", "allow"]
 
 # Limits the memory of a conversion, which holds one shard, whatever the size of a sample.
 MAX_SHARD_BYTES = 256 << 20
+PLAN_SPLIT = "plan"  # points of a grid, row by row, with the true labels: for pictures of what models predict
 
 
 @dataclass(frozen=True)

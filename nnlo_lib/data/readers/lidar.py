@@ -4,12 +4,21 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from nnlo_lib.data.lidar.floor_plan import Points
 from nnlo_lib.data.lidar.scanner import Scanner
 from nnlo_lib.data.lidar.trajectories import Building
-from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.readers.base import (
+    PLAN_SPLIT,
+    ConversionUnit,
+    DatasetContents,
+    SampleBlock,
+    shard_ranges,
+)
 
 BYTES_PER_POINT = 12
+PLAN_SIDE = 128  # cells of the longer side of the plan: a wall of lidar-dinno.yaml, 25 of 2,167 pixels, is wider than a cell
 
 
 def read(
@@ -38,7 +47,7 @@ def read(
     test_scans: int = 500,
     seed: int = 0,
 ) -> DatasetContents:
-    """Return scans of all robots, in the order of robots and places, and scans at random places to validate and test.
+    """Return scans of all robots, in the order of robots and places, scans at random places to validate and test, and the plan.
 
     A sample is a point, (2,) with the longer side of the building from -1 to 1, and 1 if it is occupied, else 0.
 
@@ -83,7 +92,10 @@ def read(
             split, len(each), max(1, shard_size // per_scan), per_scan * BYTES_PER_POINT
         )
     )
-    return DatasetContents(tuple(units), inputs=("points",), labels="occupied")
+    plan = ConversionUnit(
+        PLAN_SPLIT, "plan-00000-of-00001", folder, partial(_plan, building), files=building.files
+    )
+    return DatasetContents((*units, plan), inputs=("points",), labels="occupied")
 
 
 def _block(
@@ -96,3 +108,12 @@ def _block(
     space = building.space
     found, occupied = Scanner(space, *settings).scan(places)
     return SampleBlock((space.normalized(found),), occupied)
+
+
+def _plan(building: Building) -> SampleBlock:
+    """Return every n-th pixel of the building row by row, at most PLAN_SIDE in a row or column."""
+    space = building.space
+    step = -(-max(space.size) // PLAN_SIDE)
+    columns, rows = (np.arange(step // 2, side, step) for side in space.size)
+    places = np.stack(np.meshgrid(columns, rows), -1).reshape(-1, 2)
+    return SampleBlock((space.normalized(places),), space.is_wall(places).astype(np.float32))

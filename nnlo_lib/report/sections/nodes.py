@@ -8,7 +8,7 @@ from io import BytesIO
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.core.errors import UserError
@@ -20,8 +20,8 @@ from nnlo_lib.report.tables import group_by_run, spread_of
 from nnlo_lib.state.finished_run import FinishedRun
 
 MAX_SHOWN_NODES = 20  # nodes; a larger matrix is not readable on a page
-MAX_FRAMES, FRAME_MS = 24, 400  # of an animation of maps
-MAP_SCALE, MAP_GAP, MAPS_ACROSS = 2, 4, 4  # pixels of a cell and between maps; maps in a row
+MAX_FRAMES = 24  # validations of which maps are shown
+MAP_WIDTH, MAP_GRAYS = 512, 52  # units of a picture's width; gray levels: fewer than 256 make a PNG smaller
 DISTANCES = {"consensus_error": "distance to mean", "consensus_error_normalised": "normalized"}
 
 
@@ -154,67 +154,57 @@ def _distance_matrix(job: FinishedRun) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class NodeMaps:
-    """What the nodes of a run predict in a plane: the last validation as a picture, all as an animation.
+class MapFrame:
+    """A plane at one validation: what is there, and what each model predicts.
 
     Attributes:
-        seed: seed of the first job that has maps.
-        last: data URL of a PNG.
-        animation: data URL of a GIF.
-        overlaps: intersection over union of each model's map and the plane, in cells with validation samples.
+        plan: data URL of a PNG of the plane, in which dark is occupied.
+        height: height of the plane, if its width is MAP_WIDTH.
+        places: where the nodes are, x and y from 0 to the width and height; empty unless they have positions.
+        links: pairs of linked nodes that have positions.
+        models: data URL of each model's map, and its intersection over union with the plane, in cells whose content is known.
     """
 
-    run: str
-    seed: int
-    last: str
-    animation: str
-    overlaps: tuple[float, ...]
+    step: int
+    plan: str
+    height: float
+    places: list[list[float]]
+    links: list[tuple[int, int]]
+    models: list[tuple[str, float]]
 
 
-def node_maps(jobs: Sequence[FinishedRun]) -> list[NodeMaps]:
-    """Return the maps of each run that has some. Raises UserError if a file is damaged."""
+def node_maps(jobs: Sequence[FinishedRun]) -> dict[str, list[MapFrame]]:
+    """Return the maps at validations of each run that has some. Raises UserError if a file is damaged."""
     known = group_by_run([job for job in jobs if job.paths.maps.exists()])
-    return [_maps(run, group[0]) for run, group in known.items()]
+    return {run: _frames(group[0]) for run, group in known.items()}
 
 
-def _maps(run: str, job: FinishedRun) -> NodeMaps:
+def _frames(job: FinishedRun) -> list[MapFrame]:
     steps = sorted(int(name.removeprefix("map_")) for name in job.maps if name.startswith("map_"))
     if not steps:
         raise UserError(f"{job.paths.maps} is damaged: it has no map; train the task again")
-    drawn = [_map_picture(job.maps, step) for step in thinned(steps, MAX_FRAMES)]
-    last, moving = BytesIO(), BytesIO()
-    drawn[-1].save(last, "PNG", optimize=True)
-    drawn[0].save(moving, "GIF", save_all=True, append_images=drawn[1:], duration=FRAME_MS, loop=0)
-    plan, maps = job.maps[f"plan_{steps[-1]}"], job.maps[f"map_{steps[-1]}"] >= 0.5
-    walls, seen = plan >= 0.5, np.isfinite(plan)
-    overlaps = [float((each & walls).sum() / max(1, ((each | walls) & seen).sum())) for each in maps]
-    png, gif = (b64encode(file.getvalue()).decode() for file in (last, moving))
-    return NodeMaps(
-        run,
-        job.summary["seed"],
-        f"data:image/png;base64,{png}",
-        f"data:image/gif;base64,{gif}",
-        tuple(overlaps),
-    )
+    return [_frame(job.maps, step) for step in thinned(steps, MAX_FRAMES)]
 
 
-def _map_picture(arrays: dict[str, NDArray[np.float64]], step: int) -> Image.Image:
-    """Return the plane with the robots and their links, and the map of each model, side by side in rows."""
-    plan, maps = arrays[f"plan_{step}"], arrays[f"map_{step}"].astype(float)
-    tiles = [np.where(np.isfinite(plan), plan, 0).astype(float), *maps]
-    height, width = (MAP_SCALE * side for side in plan.shape)
-    across = min(len(tiles), MAPS_ACROSS)
-    sheet = Image.new("L", (across * (width + MAP_GAP), -(-len(tiles) // across) * (height + MAP_GAP)), 255)
-    for index, tile in enumerate(tiles):
-        picture = Image.fromarray((255 * (1 - tile.clip(0, 1))).astype(np.uint8)).resize((width, height))
-        row, column = divmod(index, across)
-        sheet.paste(picture, (column * (width + MAP_GAP), row * (height + MAP_GAP)))
-    if (places := arrays.get(f"positions_{step}")) is not None:
-        draw = ImageDraw.Draw(sheet)
-        centers = (MAP_SCALE * (places + 0.5)).tolist()
-        for one, other in zip(*np.nonzero(np.triu(arrays[f"links_{step}"], 1)), strict=True):
-            draw.line([*centers[one], *centers[other]], fill=160)
-        for node, (x, y) in enumerate(centers):
-            draw.ellipse([x - 3, y - 3, x + 3, y + 3], fill=96)
-            draw.text((x + 4, y - 5), str(node), fill=96)
-    return sheet
+def _frame(arrays: dict[str, NDArray[np.float64]], step: int) -> MapFrame:
+    plan, maps = arrays[f"plan_{step}"], arrays[f"map_{step}"]
+    walls, seen, scale = plan >= 0.5, np.isfinite(plan), MAP_WIDTH / plan.shape[1]
+    models = []
+    for each in maps:
+        occupied = each >= 0.5
+        union = ((occupied | walls) & seen).sum()
+        models.append((_picture(each), float((occupied & walls).sum() / max(1, union))))
+    places, links = arrays.get(f"positions_{step}"), []
+    if places is not None:
+        links = [(int(one), int(other)) for one, other in np.argwhere(np.triu(arrays[f"links_{step}"], 1))]
+    centers = [] if places is None else (scale * (places + 0.5)).round(1).tolist()
+    return MapFrame(step, _picture(np.nan_to_num(plan)), scale * plan.shape[0], centers, links, models)
+
+
+def _picture(occupied: NDArray[np.float64]) -> str:
+    """Return the data URL of a PNG with a pixel for each cell, dark for 1."""
+    levels = (1 - occupied.astype(float).clip(0, 1)) * (MAP_GRAYS - 1)
+    gray = levels.round() * (255 // (MAP_GRAYS - 1))
+    file = BytesIO()
+    Image.fromarray(gray.astype(np.uint8)).save(file, "PNG", optimize=True)
+    return f"data:image/png;base64,{b64encode(file.getvalue()).decode()}"

@@ -119,6 +119,23 @@ document.querySelectorAll(".scroll > table").forEach(table => {
   });
 });
 
+// Maps of all validations in turn; without JavaScript, those of the last one.
+document.querySelectorAll(".film").forEach(film => {
+  const frames = [...film.querySelectorAll(".maps")], tools = document.createElement("div"), step = document.createElement("output"), last = frames.length - 1;
+  const slider = Object.assign(document.createElement("input"), {type: "range", max: last, value: last, ariaLabel: "validation"});
+  const show = () => { frames.forEach((frame, index) => { frame.hidden = index !== +slider.value; }); step.textContent = "step " + frames[slider.value].dataset.step; };
+  let timer = 0;
+  const play = button("play", () => {
+    timer = timer ? clearInterval(timer) : setInterval(() => { slider.value = (+slider.value + 1) % frames.length; show(); }, 400);
+    play.textContent = play.title = timer ? "pause" : "play";
+  });
+  slider.oninput = show;
+  tools.className = "tools";
+  tools.append(play, slider, step);
+  film.append(tools);
+  show();
+});
+
 // The page of `nnlo watch --html` loads itself again, until the reader pauses it.
 const every = document.body.dataset.every;
 if (every) {

@@ -13,6 +13,7 @@ from helpers.nnlo_command import REPOSITORY, nnlo
 from helpers.training_here import run_here
 from PIL import Image
 
+from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.data.lidar.floor_plan import Occupancy, floor_plan
 from nnlo_lib.data.partition import load_partition
 from nnlo_lib.data.readers.lidar import read
@@ -21,6 +22,21 @@ from nnlo_lib.data.store.split import Split
 from nnlo_lib.report.sections.nodes import node_maps
 from nnlo_lib.state.finished_run import FinishedRun
 
+OWN_POINTS = """
+data:
+  dataset: own
+  source: .
+  reader: {name: arrays, train: [train.npz], test: [test.npz], features: x, labels: y, one_hot: false}
+  validation: test
+problem: regression
+loss: binary_cross_entropy
+metrics: [binary_accuracy]
+model: {name: fourier, args: {hidden: [8]}}
+train: {epochs: 1, batch_size: 100}
+algorithm: {name: allreduce}
+parallel: {ranks: 1}
+observe: {maps: true}
+"""
 READER = {"robots": 4, "scans": 60, "width": 240, "height": 200, "validation_scans": 40, "test_scans": 20}
 
 
@@ -56,33 +72,52 @@ def test_robots_have_their_own_points_and_learn_from_each_other(tmp_path):
 
 
 def check_node_maps(folder: Path, manifest: DataManifest) -> None:
-    """Check the plane, the positions and the size of the maps of each epoch, and that the report draws them."""
-    (points,), labels = Split(manifest, "validation").take(np.arange(READER["validation_scans"] * 500))
+    """Check the plan, the positions and the size of the maps of each epoch, and that the report draws them."""
     with np.load(folder / "maps.npz") as found:
         arrays = dict(found)
     assert sorted(arrays) == sorted(
         f"{kind}_{step}" for kind in ("links", "map", "plan", "positions") for step in (20, 40, 60)
     )
-    plan, cell = arrays["plan_20"], np.ptp(points, axis=0).max() / 63
-    sums, counts = np.zeros(plan.shape), np.zeros(plan.shape)
-    for (x, y), label in zip(np.rint((points - points.min(0)) / cell).astype(int), labels, strict=True):
-        sums[y, x] += label
-        counts[y, x] += 1
-    assert np.isnan(plan[counts == 0]).all()
-    np.testing.assert_allclose(plan[counts > 0], (sums / np.maximum(counts, 1))[counts > 0], atol=1e-3)
+    plan = arrays["plan_20"]
+    walls = floor_plan(derive_seed(0, "floor plan"), READER["width"], READER["height"], 80)
+    np.testing.assert_array_equal(plan, walls[1::2, 1::2])  # 120 cells of two pixels, at most 128
     maps = arrays["map_60"]
     assert maps.shape == (4, *plan.shape)
     assert 0 <= maps.min() < maps.max() <= 1
     # Round 11 of 12: the last of the three epochs of four rounds.
     first = Split(manifest, "train").take(np.arange(4) * 60 * 500 + 11 * 60 // 12 * 500)[0][0]
-    np.testing.assert_allclose(arrays["positions_60"], (first - points.min(0)) / cell, atol=1e-3)
-    ((drawn),) = node_maps([FinishedRun(folder)])
-    frames = Image.open(BytesIO(b64decode(drawn.animation.partition(",")[2])))
-    assert frames.n_frames == 3
-    walls, seen = plan >= 0.5, counts > 0
-    for value, each in zip(drawn.overlaps, maps, strict=True):
-        union = ((each >= 0.5) | walls)[seen].sum()
-        assert value == pytest.approx(((each >= 0.5) & walls)[seen].sum() / union)
+    pixels = first * 120 + [119.5, 99.5]
+    np.testing.assert_allclose(arrays["positions_60"], (pixels - 1) / 2, atol=1e-3)
+    (frames,) = node_maps([FinishedRun(folder)]).values()
+    assert [frame.step for frame in frames] == [20, 40, 60]
+    np.testing.assert_allclose(frames[-1].places, (pixels / 2) * 512 / 120, atol=0.06)
+    assert (drawn(frames[-1].plan) == np.where(plan, 0, 255)).all()
+    for (picture, overlap), each in zip(frames[-1].models, maps.astype(float), strict=True):
+        occupied, walls = each >= 0.5, plan == 1
+        assert overlap == pytest.approx((occupied & walls).sum() / (occupied | walls).sum())
+        assert abs(drawn(picture) / 255 - (1 - each)).max() < 0.04
+
+
+def drawn(picture: str) -> np.ndarray:
+    """Return the pixels of a data URL."""
+    return np.asarray(Image.open(BytesIO(b64decode(picture.partition(",")[2]))))
+
+
+def test_without_a_plan_the_validation_samples_show_the_plane(tmp_path):
+    draw = np.random.default_rng(0)
+    for split, count in (("train", 200), ("test", 50)):
+        points = draw.uniform(-1, 1, (count, 2)).astype(np.float32)
+        np.savez(tmp_path / f"{split}.npz", x=points, y=(points[:, 0] > 0).astype(np.float32))
+    (tmp_path / "t.yaml").write_text(OWN_POINTS)
+    done = run_here("t.yaml", folder=tmp_path)
+    assert not done.returncode, done.stderr
+    (path,) = tmp_path.glob("results/**/maps.npz")
+    plan = np.load(path)["plan_2"]
+    columns = np.arange(plan.shape[1])[None] * np.ones((len(plan), 1))
+    seen = np.isfinite(plan)
+    assert max(plan.shape) == 64
+    assert 30 < seen.sum() <= 50
+    assert columns[seen & (plan == 0)].max() <= columns[seen & (plan == 1)].min()
 
 
 def check_map(path: Path, split: Split) -> None:

@@ -61,16 +61,18 @@ def test_a_radius_that_never_connects_all_robots_is_refused_with_place_and_value
     nearest = np.sort(distances().min(0)[np.triu_indices(ROBOTS, 1)])
     with pytest.raises(
         UserError,
-        match=rf"topology\.radius: 0\.01 never connects all robots.*, {nearest[1]:.3g} apart, at x ",
+        match=rf"topology\.radius: 0\.01 never connects all nodes.*, {nearest[1]:.3g} apart, at x ",
     ):
         build_topology(run(0.01).topology, ROBOTS, 0, DATA)
-    with pytest.raises(UserError, match=r"topology\.positions: 3 robots move, but the graph has 4 nodes"):
+    with pytest.raises(
+        UserError, match=r"topology\.positions: positions of 3 nodes, but the graph has 4 nodes"
+    ):
         build_topology(run(0.5).topology, 4, 0, DATA)
 
 
 @pytest.mark.parametrize(
     ("graph", "message"),
-    [({"rounds": None}, "set the rounds in which robots pass"), ({"redraw_every": 3}, "remove it"), ({"positions": "random"}, "only robots move")],
+    [({"rounds": None}, "set the rounds in which nodes pass"), ({"redraw_every": 3}, "remove it"), ({"positions": "random"}, "only nodes with paths move")],
 )  # fmt: skip
 def test_settings_that_contradict_moving_robots_are_refused(graph, message):
     with pytest.raises(ValueError, match=message):

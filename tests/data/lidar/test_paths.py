@@ -62,7 +62,7 @@ QUICK = {"scans": 30, "beams": 4, "points": 5, "validation_scans": 3, "test_scan
 
 def test_an_image_and_waypoints_of_the_user(folder):
     contents = read(folder, 300, image="plan.png", waypoints=["left.npy", "left.npy"], **QUICK)
-    assert [unit.split for unit in contents.units] == ["train"] * 4 + ["validation", "test"]
+    assert [unit.split for unit in contents.units] == ["train"] * 4 + ["validation", "test", "plan"]
     block = contents.units[0].read()
     (points,) = block.inputs
     assert (points.shape, points.dtype, block.labels.shape) == ((300, 2), np.float32, (300,))
@@ -75,7 +75,7 @@ def test_an_image_and_waypoints_of_the_user(folder):
     ("options", "said"),
     [
         ({"waypoints": ["through.csv"]}, r"through.csv: scan 14 of 30 is in a wall of .*plan.png, at x 98, y 50"),
-        ({"waypoints": ["words.csv"]}, "words.csv: no waypoints"),
+        ({"waypoints": ["words.csv"]}, "words.csv: no places"),
         ({"waypoints": ["none.npy"]}, "none.npy: No such file"),
         ({"clearance": 60.0}, "data.reader.clearance: no place is so far from all walls"),
         ({"robots": 9}, "no path from x .* with 8 pixels from all walls"),
