@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.synthetic_runs import change_json
 from helpers.synthetic_search import MadeUp
@@ -72,6 +73,27 @@ def test_the_page_of_a_classification_is_quiet_and_its_legend_hides_a_run(browse
     text = saved.value.path().read_text()
     assert text.startswith("<svg")
     assert "var(--" not in text
+
+
+@EACH_LOOK
+@pytest.mark.exhaustive
+def test_maps_play_and_pause_and_fit_the_window(browser, fake, report, width, dark):
+    folder, arrays = fake.job("dinno", 1), {}
+    for step in (20, 40, 60):
+        arrays |= {f"plan_{step}": np.eye(90, 120), f"map_{step}": np.full((7, 90, 120), step / 100)}
+        arrays |= {f"positions_{step}": np.full((7, 2), step), f"links_{step}": np.ones((7, 7), bool)}
+    np.savez(folder / "maps.npz", **arrays)
+    browser.open(report(fake), width, dark)
+    is_complete(browser)
+    film = browser.page.locator(".film")
+    shown = film.locator(".maps:visible")
+    assert (shown.get_attribute("data-step"), shown.locator("img").count()) == ("60", 7)
+    assert (shown.locator("circle").count(), shown.locator("line").count()) == (7, 21)
+    film.get_by_role("button", name="play").click()
+    film.locator("output", has_text="step 40").wait_for()
+    film.get_by_role("button", name="pause").click()
+    film.get_by_role("slider").fill("0")
+    assert (film.locator("output").inner_text(), shown.get_attribute("data-step")) == ("step 20", "20")
 
 
 @EACH_LOOK

@@ -39,6 +39,8 @@ def translate_study(path: Path) -> ExperimentDraft:
     check_keys(written, {"experiment", "problem_configs", "problem"}, str(path))
     experiment = written.get("experiment") or {}
     check_keys(experiment, EXPERIMENT, f"{path}: experiment")
+    alone = experiment.get("individual_training") or {}
+    check_keys(alone, INDIVIDUAL_KEYS, f"{path}: individual_training")
     draft = ExperimentDraft("Imported from a DiNNO file; start: nnlo simulate FILE")
     draft.set("name", named(str(experiment.get("name", path.stem))), "experiment.name")
     draft.set("train.precision", "float64", "DiNNO computes in float64; float32 is faster")
@@ -58,9 +60,7 @@ def translate_study(path: Path) -> ExperimentDraft:
         _model(draft, experiment)
     _other_keys(draft, experiment)
     _problems(draft, written, nodes, path, density)
-    _individual_baseline(
-        draft, experiment.get("individual_training") or {}, path, bool(density and density.has_maps)
-    )
+    _individual_baseline(draft, alone, bool(density and density.has_maps))
     draft.given_words += sorted(leaf_keys(written))
     draft.remarks += [
         "DiNNO's DSGD and DSGT mix in place, one node after another; in nnlo, all nodes mix at the same time "
@@ -166,8 +166,10 @@ def _problems(
         draft.set(f"runs.{trial.name}.parallel.ranks", trial.nodes, "experiment.scaling")
         graph = {"name": "disk", "connectivity": trial.connectivity}
         draft.set(f"runs.{trial.name}.topology", graph, "experiment.scaling")
+    # Beside the baseline, a single problem is a run, too: an experiment with runs does not train its own settings.
+    solo = (written["experiment"].get("individual_training") or {}).get("train_solo")
     for count, settings in enumerate(problems.values() if not trials else (), start=1):
-        set_problem(draft, settings, nodes, f"{path}: problem {count}", len(problems) == 1, density)
+        set_problem(draft, settings, nodes, f"{path}: problem {count}", len(problems) == 1 and not solo, density)
 
 
 @dataclass(frozen=True)
@@ -217,13 +219,12 @@ def _spaced(first: float, last: float, count: int) -> Iterator[float]:
         yield first + (last - first) * index / max(1, count - 1)
 
 
-def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], path: Path, maps: bool) -> None:
+def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], maps: bool) -> None:
     """Add the baseline in which every node trains only on its own samples.
 
     `alone` is the section `experiment.individual_training`, empty if the file has no such section. `maps`: also write what each
     node predicts of the plan.
     """
-    check_keys(alone, INDIVIDUAL_KEYS, f"{path}: individual_training")
     if not alone.get("train_solo"):
         draft.ineffective += ["experiment.individual_training.train_solo false"] if alone else []
         return

@@ -185,23 +185,38 @@ def test_the_density_experiment_has_its_building_paths_windows_and_radios(tmp_pa
         np.save(tmp_path / f"plans/paths/{robot}.npy", corners)
     data = {
         "data_dir": "plans/", "waypoint_subdir": "paths", "num_beams": 4, "beam_samps": 5, "border_width": 3, "spline_res": 30,
-        "num_scans_in_window": 40,
+        "num_scans_in_window": 40, "split_type": "trajectory", "round_density": True, "num_validation_scans": 500,
+        "samp_distribution_factor": 1.0,
     }  # fmt: skip
-    problem = {**COMMON, "train_batch_size": 100, "metrics": ["validation_loss"], "comm_radius": 90.0}
+    problem = {
+        **COMMON, "train_batch_size": 100, "comm_radius": 90.0, "save_models": True, "dynamic_graph": True,
+        "metrics": ["validation_loss", "mesh_grid_density", "current_position", "current_graph"],
+        "metrics_config": {"evaluate_frequency": 4, "mesh_only_at_end": True},
+    }  # fmt: skip
     settings = {
         "experiment": {
             "name": "dense",
             "data": data,
             "loss": "BCE",
             "model": {"shape": [2, 32, 8, 1], "scale": 0.05},
+            "individual_training": {"train_solo": True, "optimizer": "adam", "lr": 0.002, "epochs": 1},
         },
         "problem_configs": {"one": {"problem_name": "one", **problem, "optimizer_config": RULES["dinno"]}},
     }
     path = tmp_path / "dense.yaml"
     path.write_text(yaml.safe_dump(settings))
     written = tmp_path / "nnlo.yaml"
-    written.write_text(import_experiment([str(path)]).text)
-    run = load_experiment(written).variants.popitem()[1]
+    imported = import_experiment([str(path)])
+    written.write_text(imported.text)
+    assert imported.untranslated == ()
+    run, alone = load_experiment(written).variants.values()
+    assert run.observe.maps
+    assert alone.observe.maps
+    assert run.train.validate_every == 8, "four rounds of two steps"
+    effectless = imported.text.partition("without effect")[2].partition("\nname:")[0]
+    assert [
+        key for key in [*data, "save_models", "mesh_only_at_end", "train_solo"] if key in effectless
+    ] == []
     assert (run.data.reader.scans, run.data.reader.border, run.data.reader.seed) == (30 * 3, 3, 0)
     assert run.data.stream.window == 40 * 4 * 5
     assert run.model.args == {"hidden": [32, 8], "scale": 0.05 * 60}

@@ -7,6 +7,7 @@ import pytest
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.data import DataConfig
+from nnlo_lib.config.topology import DiskGraphConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.lidar import read
 from nnlo_lib.topology.topology import build_topology, topology_error
@@ -55,6 +56,33 @@ def test_links_of_a_round_follow_from_where_the_robots_are():
     assert "a static graph" in str(topology_error(run(radius, algorithm="prox_pda"), 0))
     lost = build_topology(run(radius, drop=0.9).topology, ROBOTS, 0, DATA)
     assert any((lost.at(round).matrix != graph.at(round).matrix).any() for round in range(ROUNDS))
+
+
+def test_positions_come_from_files_for_any_data(tmp_path):
+    places = np.random.default_rng(0).random((3, 12, 2))
+    files = tuple(f"{tmp_path}/{node}.{'csv' if node else 'npy'}" for node in range(3))
+    np.save(files[0], places[0])
+    for node in (1, 2):
+        np.savetxt(files[node], places[node], delimiter=",")
+    np.savetxt(tmp_path / "stay.csv", places[:, 0], delimiter=",")
+    moving = DiskGraphConfig(positions=files, rounds=4, radius=0.5)
+    static = DiskGraphConfig(positions=f"{tmp_path}/stay.csv", radius=2)
+    for settings, rows in ((moving, places[:, ::3]), (static, places[:, :1])):
+        graph = build_topology(settings, 3, 0)
+        for round in range(2 * rows.shape[1]):
+            now = rows[:, round % rows.shape[1]]
+            near = np.linalg.norm(now[:, None] - now, axis=-1) <= settings.radius
+            np.testing.assert_array_equal(graph.at(round).matrix > 0, near | np.eye(3, dtype=bool))
+            np.testing.assert_array_equal(graph.positions(round), now)
+    assert build_topology(static, 3, 0).static
+    stays = run(0.5).model_copy(update={"topology": moving})
+    assert list(stays.input_files) == [*files], "an edited file trains the run again"
+    (tmp_path / "1.csv").write_text("0.1\n")
+    other = DiskGraphConfig(positions=files, rounds=5, radius=0.5)
+    with pytest.raises(
+        UserError, match=r"1\.csv: expected rows of two finite numbers, x and y, found \(1, 1\)"
+    ):
+        build_topology(other, 3, 0)
 
 
 def test_a_radius_that_never_connects_all_robots_is_refused_with_place_and_value():
