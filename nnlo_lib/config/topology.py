@@ -8,7 +8,6 @@ from nnlo_lib.config.base import ConfigModel, raise_config_error
 
 Node = Annotated[int, Field(ge=0)]
 Edge = tuple[Node, Node]
-PositionsFile = Annotated[str, Field(pattern=r"\.(npy|csv)$")]
 MixingWeights = Literal["metropolis", "lazy_metropolis", "max_degree", "uniform"]
 
 
@@ -171,7 +170,7 @@ class DiskGraphConfig(IrregularGraphConfig):
     """Points within `radius` are linked, like robots with radios: random ones in the unit square, given ones, or moving robots."""
 
     name: Literal["disk"] = "disk"
-    positions: Literal["random", "trajectory"] | PositionsFile | tuple[PositionsFile, ...] = Field(
+    positions: Literal["random", "trajectory"] | str | tuple[str, ...] = Field(
         "random",
         description="random: points in the unit square; trajectory: the robots of the data set lidar, one per node, so that the graph "
         "of each round follows from where they are; a `.npy` or `.csv` file: rows x, y, one per node, which stays there; a list of such "
@@ -199,7 +198,13 @@ class DiskGraphConfig(IrregularGraphConfig):
     def _one_of_two(self) -> Self:
         if (self.radius is None) == (self.connectivity is None):
             raise_config_error("set either `radius` or `connectivity`, not both", "radius")
-        moves = self.positions == "trajectory" or isinstance(self.positions, tuple)
+        listed = isinstance(self.positions, tuple)
+        for each in self.positions if isinstance(self.positions, tuple) else [self.positions]:
+            if not each.endswith((".npy", ".csv")) and (listed or each not in ("random", "trajectory")):
+                raise_config_error(
+                    f"'{each}' is no .npy or .csv file; or set random or trajectory", "positions"
+                )
+        moves = self.positions == "trajectory" or listed
         if moves != (self.rounds is not None):
             raise_config_error(
                 "set the rounds in which nodes pass their paths once"

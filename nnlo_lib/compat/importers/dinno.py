@@ -169,7 +169,9 @@ def _problems(
     # Beside the baseline, a single problem is a run, too: an experiment with runs does not train its own settings.
     solo = (written["experiment"].get("individual_training") or {}).get("train_solo")
     for count, settings in enumerate(problems.values() if not trials else (), start=1):
-        set_problem(draft, settings, nodes, f"{path}: problem {count}", len(problems) == 1 and not solo, density)
+        set_problem(
+            draft, settings, nodes, f"{path}: problem {count}", len(problems) == 1 and not solo, density
+        )
 
 
 @dataclass(frozen=True)

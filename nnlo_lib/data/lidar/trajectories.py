@@ -150,7 +150,7 @@ def spline_path(space: Occupancy, file: Path, scans: int) -> Points:
     if len(hits):
         x, y = places[hits[0]]
         raise UserError(
-            f"{file}: scan {hits[0]} of {scans} is in a wall of {space.name}, at x {x:.0f}, y {y:.0f} (pixels); move the waypoints"
+            f"{file}: scan {hits[0]} of {scans} is in a wall of {space.name}, at x {round(x)}, y {round(y)} (pixels); move the waypoints"
         )
     return places
 
@@ -166,8 +166,10 @@ def read_places(file: Path) -> Points:
                 rows = np.array([[float(value) for value in row] for row in csv.reader(text) if row])
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{file}: no places ({error}); write rows of two numbers, x and y") from error
-    if rows.ndim != 2 or rows.shape[1] != 2 or not len(rows) or not np.isfinite(rows).all():
-        raise UserError(f"{file}: expected rows of two finite numbers, x and y, found {rows.shape}")
+    if rows.ndim != 2 or rows.shape[1] != 2 or not len(rows):
+        raise UserError(f"{file}: expected rows of two numbers, x and y, found the shape {rows.shape}")
+    for row in np.flatnonzero(~np.isfinite(rows).all(1))[:1]:
+        raise UserError(f"{file}: row {row}, {rows[row].tolist()}, is not finite; write two numbers, x and y")
     return rows
 
 

@@ -115,5 +115,5 @@ def _plan(building: Building) -> SampleBlock:
     space = building.space
     step = -(-max(space.size) // PLAN_SIDE)
     columns, rows = (np.arange(step // 2, side, step) for side in space.size)
-    places = np.stack(np.meshgrid(columns, rows), -1).reshape(-1, 2)
+    places = np.stack(np.meshgrid(columns, rows), -1).reshape(-1, 2).astype(np.float64)
     return SampleBlock((space.normalized(places),), space.is_wall(places).astype(np.float32))

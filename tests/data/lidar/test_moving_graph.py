@@ -80,7 +80,7 @@ def test_positions_come_from_files_for_any_data(tmp_path):
     (tmp_path / "1.csv").write_text("0.1\n")
     other = DiskGraphConfig(positions=files, rounds=5, radius=0.5)
     with pytest.raises(
-        UserError, match=r"1\.csv: expected rows of two finite numbers, x and y, found \(1, 1\)"
+        UserError, match=r"1\.csv: expected rows of two numbers, x and y, found the shape \(1, 1\)"
     ):
         build_topology(other, 3, 0)
 
