@@ -36,7 +36,9 @@ def run_in_fork(address: str, python: str, scripts: str) -> None:
         accepted = server.recv(1)
     except OSError:
         accepted = b""
-    if not accepted:  # there is no server, it has ended, or it still imports; it forks nothing for a closed connection
+    if (
+        not accepted
+    ):  # there is no server, it has ended, or it still imports; it forks nothing for a closed connection
         os.execv(python, [python, *words])
     server.settimeout(None)
     for number in FORWARDED:

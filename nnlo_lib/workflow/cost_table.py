@@ -31,6 +31,9 @@ def cost_table(experiment: Experiment) -> str:
         lines += _use_lines(plan)
     if experiment.search:
         lines += ["", *search_lines(experiment, experiment.search, _slowest_pace(experiment))]
+        summaries = ExperimentPaths(experiment.name).search.trials.glob(f"*/fold-*/{RunPaths.summary.name}")
+        if use := ResourceUse.of([FinishedRun(path.parent) for path in summaries]):
+            lines.append(f"trials: {use.sentence}")
     lines += [
         "",
         "`at most` is resources.runtime times the number of jobs: the hours requested from the scheduler if no job is retried.",

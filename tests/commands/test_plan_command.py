@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 
 import pytest
+from helpers.synthetic_runs import Fake, change_json
 from helpers.synthetic_search import MadeUp
 
 from nnlo_lib.config import Experiment, Run
@@ -96,6 +98,15 @@ def test_earlier_trials_tell_the_pace(tmp_path):
     assert "from the 5 trials so far" in line
     pace = float(re.search(r"([\d.]+) s per epoch", line)[1])
     assert 0.8 * 12 / 9 < pace < 1.2 * 12 / 9
+
+
+def test_the_largest_use_of_all_trials_is_one_line(tmp_path):
+    for number, memory_mb in enumerate((300, 900)):
+        folder = Fake(tmp_path / f"trial-{number}").job()
+        used = {"memory_bytes": memory_mb * 1e6, "cpu_seconds": 30.0, "seconds": 20.0, "gpu_memory_bytes": 0}
+        change_json(folder / "summary.json", used=used)
+        shutil.move(folder, tmp_path / f"results/made/search/trials/{number:04d}/fold-0")
+    assert told(cost_table(experiment({"trials": 3})), "trials:").startswith("used 900 MB of ")
 
 
 def short_trials(tmp_path, *, trials, epochs, startup, epoch, validation=0.0, **base):
