@@ -202,48 +202,6 @@ OPTIMIZERS |= {name: of_formula(*each) for name, each in FORMULAS.items()}
 RULES = {name: oracle.rule for name, oracle in OPTIMIZERS.items()}
 
 
-def random_oracle(number: int) -> OptimizerOracle:
-    """Return an oracle with random settings; `number` selects the optimizer and the settings."""
-    drawn = np.random.default_rng(number)
-    chance = lambda: bool(drawn.integers(2))  # noqa: E731
-    decay = drawn.choice([0.0, 0.01, 0.5])
-    betas = tuple(drawn.choice([0.0, 0.5, 0.9, 0.999], 2).tolist())
-    two = {"beta1": betas[0], "beta2": betas[1]}
-    epsilon = float(drawn.choice([1e-10, 1e-8, 1e-3, 0.1]))
-    momentum = float(drawn.choice([0.0, 0.3, 0.99]))
-    share = float(drawn.choice([0.0, 0.5, 0.99]))
-    flag, other = chance(), chance()
-    adam, shared = {"betas": betas, "eps": epsilon, "weight_decay": decay}, {"weight_decay": decay}
-    ours = {"epsilon": epsilon, "weight_decay": decay}
-    kinds: list[Callable[[], OptimizerOracle]] = [
-        lambda: of_torch(
-            SGDConfig(momentum=momentum, nesterov=flag and momentum > 0, **shared),
-            optim.SGD, momentum=momentum, nesterov=flag and momentum > 0, **shared,
-        ),
-        lambda: of_torch(AdamConfig(amsgrad=flag, **two, **ours), optim.Adam, amsgrad=flag, **adam),
-        lambda: of_torch(AdamWConfig(amsgrad=flag, **two, **ours), optim.AdamW, amsgrad=flag, **adam),
-        lambda: of_torch(
-            NAdamConfig(decoupled=flag and decay > 0, momentum_decay=share, **two, **ours),
-            optim.NAdam, decoupled_weight_decay=flag and decay > 0, momentum_decay=share, **adam,
-        ),
-        lambda: of_torch(AdamaxConfig(**two, **ours), optim.Adamax, **adam),
-        lambda: of_torch(
-            RMSpropConfig(rho=share, momentum=momentum, centered=flag and share > 0, **ours),
-            optim.RMSprop, alpha=share, momentum=momentum, centered=flag and share > 0, eps=epsilon, **shared,
-        ),
-        lambda: of_torch(AdadeltaConfig(rho=share, **ours), optim.Adadelta, rho=share, eps=epsilon, **shared),
-        lambda: of_torch(
-            AdagradConfig(lr_decay=share, initial=momentum, **ours),
-            optim.Adagrad, lr_decay=share, initial_accumulator_value=momentum, eps=epsilon, **shared,
-        ),
-        lambda: of_formula(
-            LARSConfig(momentum=momentum, trust=share or 0.001, exclude_vectors=flag, **ours), *PAPERS["lars"]
-        ),
-        lambda: of_formula(LAMBConfig(exclude_vectors=other, **two, **ours), *PAPERS["lamb"]),
-    ]  # fmt: skip
-    return kinds[number % len(kinds)]()
-
-
 def references() -> Iterator[tuple[str, str]]:
     """Yield (name of an optimizer, reference), each once."""
     yield from dict.fromkeys((oracle.rule.name, oracle.reference) for oracle in OPTIMIZERS.values())  # type: ignore[attr-defined]

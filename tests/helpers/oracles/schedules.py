@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import cos, pi
 from typing import Any
 
-import numpy as np
 import torch
 from torch.optim import lr_scheduler
 
@@ -147,44 +145,6 @@ SCHEDULES = {
         {"epochs": 2.6}, lr_scheduler.LinearLR, key="warm_up", start_factor=0.1, total_iters=13
     ),
 }  # fmt: skip
-
-
-def random_oracle(number: int) -> tuple[dict[str, Any], Rates]:
-    """Return random settings of the section `train`, with epochs, and the rate of each step by torch or a formula."""
-    drawn = np.random.default_rng(number)
-    epochs, per_epoch = int(drawn.integers(1, 9)), int(drawn.integers(1, 9))
-    count, every = epochs * per_epoch, int(drawn.integers(1, 9))
-    factor, final = float(drawn.uniform(0.1, 1)), float(drawn.choice([0.0, 1e-6, 0.3, 0.6]))
-    last = max(1, count - 1)
-    shares = [step / last for step in range(count)]
-    unit = str(drawn.choice(["epochs", "steps"]))
-    each = per_epoch if unit == "epochs" else 1
-    stretch, power = int(drawn.integers(1, 4)), float(drawn.uniform(0.1, 4))
-    rise, start = (
-        float(drawn.uniform(1.01 / count if count > 1 else 0.5, 0.999)),
-        float(drawn.uniform(0.01, 1)),
-    )
-    milestones = sorted({int(each) for each in drawn.integers(1, 40, 3)})
-    period = every * (per_epoch if unit == "epochs" else 1)
-    kinds: list[tuple[dict[str, Any], Callable[[], Rates]]] = [
-        ({"name": "step", "every": every, "factor": factor, "unit": unit},
-         lambda: torchs(lr_scheduler.StepLR, each, count, step_size=every, gamma=factor)),
-        ({"name": "multi_step", "milestones": milestones, "factor": factor, "unit": unit},
-         lambda: torchs(lr_scheduler.MultiStepLR, each, count, milestones=milestones, gamma=factor)),
-        ({"name": "exponential", "factor": factor, "unit": unit},
-         lambda: torchs(lr_scheduler.ExponentialLR, each, count, gamma=factor)),
-        ({"name": "linear", "final": final or 0.1}, lambda: [LR + x * ((final or 0.1) - LR) for x in shares]),
-        ({"name": "log", "final": final or 0.1}, lambda: [LR * ((final or 0.1) / LR) ** x for x in shares]),
-        ({"name": "cosine", "final": final}, lambda: [final + (LR - final) * (1 + cos(pi * x)) / 2 for x in shares]),
-        ({"name": "cosine", "final": final, "restart": every, "stretch": stretch, "unit": unit},
-         lambda: torchs(lr_scheduler.CosineAnnealingWarmRestarts, 1, count, T_0=period, T_mult=stretch, eta_min=final)),
-        ({"name": "polynomial", "final": final, "power": power},
-         lambda: [final + (LR - final) * (1 - x) ** power for x in shares]),
-        ({"name": "one_cycle", "rise": rise, "start": start, "final": min(final, start)},
-         lambda: one_cycle(rise, start, min(final, start), count) if count > 1 else [LR]),
-    ]  # fmt: skip
-    schedule, reference = kinds[number % len(kinds)]
-    return {"epochs": epochs, "per_epoch": per_epoch, "schedule": schedule}, reference()
 
 
 def references() -> Iterator[tuple[str, str]]:

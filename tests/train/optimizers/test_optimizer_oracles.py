@@ -3,26 +3,19 @@
 import math
 from collections import defaultdict
 
-import numpy as np
 import pytest
 import torch
-from helpers.algorithm_trainings import rows, task
-from helpers.oracles.optimizers import OPTIMIZERS, RULES, TOLERANCE, random_oracle
-from helpers.training_here import simulate
-from helpers.training_process import StopAfter
+from helpers.oracles.optimizers import OPTIMIZERS, RULES, TOLERANCE
 from pydantic import ValidationError
 from safetensors.torch import load, save
 from torch import nn
 
-from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.config.base import block_types
 from nnlo_lib.config.optimizer import OptimizerConfig, RMSpropConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.train.optimizers import factory as pieces
 from nnlo_lib.train.optimizers.factory import attach_optimizer
 from nnlo_lib.train.optimizers.layerwise import layout_of, layout_of_prefix
-from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.replica.replica import Replica
 
 STEPS = 12
@@ -86,11 +79,6 @@ def assert_follows(oracle):
 @pytest.mark.parametrize("oracle", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_optimizers_follow_their_references(oracle):
     assert_follows(oracle)
-
-
-@pytest.mark.parametrize("number", range(60))
-def test_optimizers_with_random_settings_follow_their_references(number):
-    assert_follows(random_oracle(number))
 
 
 @pytest.mark.parametrize("name", ["sgd, momentum", "adamw", "nadam", "lars", "lamb"])
@@ -188,26 +176,3 @@ def test_part_of_a_layout():
         layout_of_prefix(layout, "c")
     with pytest.raises(UserError, match="not contiguous"):
         layout_of_prefix((layout[0], layout[2], layout[3]._replace(name="a.other")), "a.")
-
-
-SERVED = ("downpour", "easgd")  # run synchronously
-NAMES = sorted({rule.name for rule in RULES.values()})
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("rule", NAMES)
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_rule_goes_with_every_algorithm(tmp_path, manifest, name, rule):
-    """The rule is that of the workers and, with downpour, of the server; test_resume.py has some of the pairs."""
-    settings = {
-        "algorithm": {"name": name} | ({"synchronous": True} if name in SERVED else {}),
-        "topology": {"name": "cycle", "weights": "lazy_metropolis"},
-        "train": {"optimizer": {"name": rule, "lr": 0.001}, "schedule": {"name": "constant"}},
-    }
-    whole, parts = (task(tmp_path / folder, manifest, name, settings) for folder in ("whole", "parts"))
-    simulate(whole)
-    while not train_simulated(parts, StopAfter(30)):
-        pass
-    assert all(np.isfinite(row["val_loss"]) for row in rows(parts))
-    if not ALGORITHMS[name].asynchronous or name in SERVED:
-        assert find_differences(parts.folder, whole.folder) == []

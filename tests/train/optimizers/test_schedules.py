@@ -1,7 +1,6 @@
 """Learning rates compared with torch's schedulers and the plateau rules of Keras and PyDTNN, also after a resume."""
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from helpers.oracles.schedules import (
     SCHEDULES,
     TOLERANCE,
     TOTAL,
-    random_oracle,
     rates_of,
     references,
 )
@@ -45,12 +43,6 @@ def test_schedules_follow_their_references(oracle):
     assert rates_of(**oracle.train) == pytest.approx(oracle.rates(), rel=TOLERANCE, abs=1e-12)
 
 
-@pytest.mark.parametrize("number", range(90))
-def test_schedules_with_random_settings_follow_their_references(number):
-    train, expected = random_oracle(number)
-    assert rates_of(**train) == pytest.approx(expected, rel=TOLERANCE, abs=1e-12)
-
-
 @pytest.mark.parametrize("size", [2, 3, 7])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_round_has_the_rate_of_its_first_step_or_of_a_training_of_rounds(name, size):
@@ -65,9 +57,10 @@ def test_a_round_has_the_rate_of_its_first_step_or_of_a_training_of_rounds(name,
     assert found == [rate for rate in expected for _ in range(size)][:TOTAL]
 
 
-def test_a_finished_training_has_a_rate():
+def test_a_finished_training_and_one_of_a_single_step_have_a_rate():
     """A training that resumes after its last step requests the rate of the following step."""
     for schedule in SETTINGS.values():
+        assert len(rates_of(1, 1, schedule=schedule)) == 1
         settings = TrainConfig(epochs=2, schedule=schedule, optimizer={"name": "sgd", "lr": LR})
         rate = LearningRateSchedule(settings, 1, 1)(2 * PER_EPOCH, PER_EPOCH)
         assert 0 <= rate <= max(LR, schedule.get("final", 0))
@@ -93,25 +86,6 @@ FALLING = st.one_of(
     falling("log", final=st.floats(1e-9, LR)),
     falling("diminishing", mu=st.floats(0.001, 1)),
 )  # fmt: skip
-
-
-@given(FALLING, st.integers(1, 8), st.integers(1, 7), st.integers(1, 4))
-def test_rates_fall_and_stay_within_bounds(schedule, epochs, per_epoch, a_round):
-    rates = rates_of(epochs, per_epoch, a_round=a_round, schedule=schedule)
-    slack = 1e-12
-    assert all(after <= rate + slack for rate, after in pairwise(rates))
-    assert LR + slack >= rates[0]
-    assert rates[-1] >= schedule.get("final", 0) - slack
-
-
-@given(st.floats(0.01, 0.99), st.floats(0.01, 1), st.integers(1, 60))
-def test_one_cycle_rises_then_falls(rise, start, epochs):
-    rates = rates_of(epochs, 1, schedule={"name": "one_cycle", "rise": rise, "start": start})
-    top = rates.index(max(rates))
-    assert rates[: top + 1] == sorted(rates[: top + 1])
-    assert rates[top:] == sorted(rates[top:], reverse=True)
-    assert max(rates) <= LR * (1 + 1e-12)
-    assert epochs < 3 or min(rates) >= LR * 4e-6 * (1 - 1e-6)
 
 
 # Plateaus
@@ -173,13 +147,6 @@ def test_plateau_is_kerass(values, patience, min_delta):
     """With min_delta 0 and min_lr 0 the rule equals PyDTNN's, too."""
     schedule = PlateauScheduleConfig(factor=0.5, patience=patience, min_delta=min_delta, min_lr=0.03)
     assert fallen(schedule, values) == pytest.approx(keras(values, patience, min_delta))
-
-
-def test_plateau_by_hand():
-    schedule = PlateauScheduleConfig(metric="val_accuracy", patience=2)
-    values = [0.5, 0.6, 0.6, 0.55, 0.59, 0.6, 0.61]
-    rows = [{"val_accuracy": value} for value in values]
-    assert [num_plateau_drops(schedule, rows[:n]) for n in range(8)] == [0, 0, 0, 0, 1, 1, 2, 2]
 
 
 def test_plateau_never_raises_a_rate():
