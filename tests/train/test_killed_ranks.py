@@ -1,30 +1,21 @@
 """Killed and failing MPI ranks: all ranks end with one sentence, and the same command resumes the training."""
 
 import json
-import random
 import subprocess
-import sys
 import time
-from dataclasses import replace
 
 import pytest
 import yaml
-from helpers import fork_server
-from helpers.algorithm_trainings import ASYNCHRONOUS, SYNCHRONOUS, rows, task
 from helpers.repository_copy import environment
 from helpers.training_here import share_store, training_here
 from helpers.training_process import processes_of, started, training, wait
 
-from nnlo_lib.config import Run, merge_settings
 from nnlo_lib.config.algorithm import ALGORITHMS
-from nnlo_lib.reliability.chaos import run_faulty_attempt
-from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.train.fault_injection import (
     FAULTS_ENV_VAR,
     FaultPlan,
     InjectedFault,
     injected_faults,
-    reached_failpoints,
 )
 
 pytestmark = [pytest.mark.mpi, pytest.mark.processes]
@@ -114,78 +105,3 @@ def test_an_exception_in_a_rank_ends_all(tmp_path, algorithm):
     assert "Traceback" in report["traceback"]
     assert report["reason"] == "user code"
     wait("no process is left", lambda: not processes_of(tmp_path))
-
-
-# Every algorithm under one fault after another
-
-PATIENCE = 400  # time limit of an attempt in seconds
-EPOCHS = 20  # enough that no training finishes before a signal has reached all ranks
-SHARE = 10  # a fault occurs within this part (1 / SHARE) of a run
-STATUS = {"kill": {1}, "truncate": {1}, "bitflip": {1}, "term": {75, 0}, "term_all": {75, 0}}
-# number of ranks (default 3): average has groups of two, adpsgd needs a bipartite cycle
-RANKS = {"average": 4, "adpsgd": 4}
-CASES = {case.partition(",")[0]: (case, settings) for case, settings in SYNCHRONOUS.items()}
-CASES |= {f"asynchronous {case}": (case, settings) for case, settings in ASYNCHRONOUS.items()}
-
-
-def job(folder, manifest, case, settings):
-    """Return the task of a case with MPI ranks, which saves every 2 steps."""
-    parallel = {"ranks": RANKS.get(case.partition(",")[0], 3), "transport": "mpi"}
-    made = task(folder, manifest, case, merge_settings({"parallel": parallel}, settings))
-    longer = {"train": {"epochs": EPOCHS}, "checkpoint": {"every": "2 steps"}}
-    return replace(made, run=Run.model_validate(merge_settings(made.run.settings, longer)))
-
-
-def faults(found, seed):
-    """Return a fault of each kind.
-
-    Args:
-        found: for each rank, how often it reaches each failpoint.
-        seed: seed of the random choices.
-    """
-    draw = random.Random(seed)
-
-    def fault(action, where, rank):
-        place = draw.choice(sorted(name for name in found[rank] if name.startswith(where)))
-        return place, rank, 1 + draw.randrange(-(-found[rank][place] // SHARE)), action
-
-    anyone = [draw.randrange(len(found)) for _ in range(4)]
-    drawn = [
-        fault("kill", "exchange.", anyone[0]), fault("kill", "checkpoint.written", anyone[1]),
-        fault("term", "exchange.", anyone[2]), fault(draw.choice(["truncate", "bitflip"]), "checkpoint.published", 0),
-        fault("term_all", "exchange.", anyone[3]),
-    ]  # fmt: skip
-    return [InjectedFault(number, *each) for number, each in enumerate(drawn)]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", CASES)
-def test_every_algorithm_comes_back_after_one_fault_after_another(tmp_path, monkeypatch, manifest, name):
-    """The ranks are forked from a process with all imports done; imports take most of the time of an attempt."""
-    monkeypatch.setattr(sys, "executable", fork_server.python())
-    whole, parts = (job(tmp_path / folder, manifest, *CASES[name]) for folder in ("whole", "parts"))
-
-    def attempt(training, *injected):
-        status = run_faulty_attempt(training, "mpiexec", list(injected), PATIENCE)
-        return (
-            status,
-            f"status {status} under {injected}: {(training.folder / 'said.txt').read_text()[-2000:]}",
-        )
-
-    status, said = attempt(whole)
-    assert status == 0, said
-    found = [reached_failpoints(whole.folder, rank) for rank in range(whole.run.parallel.ranks)]
-    for fault in faults(found, name):
-        status, said = attempt(parts, fault)
-        assert fault.number in injected_faults(parts.folder), said
-        assert status in STATUS[fault.action], said
-    status, said = attempt(parts)
-    assert status == 0, said
-    if name.startswith("asynchronous"):
-        assert rows(parts)[-1]["invariant"] < 1e-5
-    else:
-        assert find_differences(parts.folder, whole.folder) == []
-    assert [(row["samples"], row["missed"], row["repeated"]) for row in ledger_of(parts.state)] == [
-        (721, 0, 0)
-    ] * EPOCHS

@@ -6,16 +6,13 @@ Files in `state/` that were not flushed may be empty, short, torn or full of zer
 import json
 import re
 import shutil
-import subprocess
 
 import pytest
 from helpers.algorithm_trainings import STEPS, SYNCHRONOUS, measured
 from helpers.algorithm_trainings import task as task_of
 from helpers.power_cut import PowerCutRecorder
-from helpers.power_cut_processes import ProcessRecorder
-from helpers.repository_copy import environment
-from helpers.training_here import digits, share_store, simulate, training_here
-from helpers.training_process import StopAfter, started, training
+from helpers.training_here import digits, simulate, training_here
+from helpers.training_process import StopAfter
 
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
 from nnlo_lib.config import Experiment
@@ -92,52 +89,6 @@ def test_a_training_ends_with_the_undisturbed_bits_and_history(recorded, tmp_pat
         assert (job.state / "ledger.jsonl").read_text() == ledger, where
         assert json.loads((job.folder / "summary.json").read_text())["steps"] == 9
         assert resumed_step(job) >= safe, where
-
-
-# `nnlo run` with two MPI ranks: launcher, ranks, publication and evaluation
-
-
-@pytest.mark.mpi
-@pytest.mark.processes
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize(
-    "count", [pytest.param(1, marks=pytest.mark.real), pytest.param(40, marks=pytest.mark.exhaustive)]
-)
-def test_nnlo_run_ends_with_the_undisturbed_bits_history_and_attempts(tmp_path, count):
-    settings = {
-        "model": SMALL,
-        "train": {"epochs": 2, "batch_size": 400},
-        "checkpoint": {"every": "2 steps", "keep": 2},
-    }
-    whole = started(tmp_path / "whole", **settings)
-    share_store(whole.folder)
-    (whole.folder / "results").mkdir()
-    with ProcessRecorder(whole.folder / "results") as recorder:
-        done = subprocess.run(
-            whole.command, cwd=whole.folder, env=environment() | recorder.environment,
-            capture_output=True, text=True, timeout=800, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    # Without the launcher's or a rank's writes, the replay would prove less than it says.
-    assert len(recorder.processes) >= 3
-    names = {name.rpartition("/")[2] for state in recorder.states for name in state.files}
-    assert {"attempts.jsonl", "lease.json", "log.txt", "0", "1", "evaluation.json"} <= names
-    for number, state in enumerate(sample(recorder.states, count)):
-        where = f"{state.kind} at {state.moment} ({state.event})"
-        run = training(tmp_path / str(number), **settings)
-        share_store(run.folder)
-        (run.folder / "results").mkdir()
-        state.write(run.folder / "results")
-        said = run.finish()
-        assert (run.weights, run.history) == (whole.weights, whole.history), where
-        assert "Traceback" not in said, where
-        outputs = [(each.job / "evaluation.json").read_bytes() for each in (run, whole)]
-        assert outputs[0] == outputs[1], where
-        # A cut between publication and record loses the record: a finished run is not changed any more.
-        if "already finished" not in said:
-            assert not (run.job / "state/lease.json").exists(), where
-            attempts = (run.job / "state/attempts.jsonl").read_text(errors="replace").splitlines()
-            assert json.loads(attempts[-1])["reason"] == "finished", where
 
 
 # Damaged files in `state/`
