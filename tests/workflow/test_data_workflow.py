@@ -1,13 +1,11 @@
 """The DAG from source files to a trained model: MNIST's and CIFAR's files, ImageNet's TFRecords, HDF5 files of the user."""
 
 import contextlib
-import json
 import os
 
 import h5py
 import numpy as np
 import pytest
-from helpers.nnlo_command import nnlo, nnlo_process
 
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.workflow.plan import Plan
@@ -114,68 +112,3 @@ def test_a_group_of_inputs_reaches_a_model_of_several_inputs(clone, tmp_path):
         runs={"two": {"parallel": {"ranks": 2}}},
     )
     assert clone.evaluation("group/two/seed-0")["accuracy"] > 0.9
-
-
-def blobs(folder, center):
-    """Write features around `center`, labels of two kinds and one more feature."""
-    rng = np.random.default_rng(1)
-    with h5py.File(folder / "all.h5", "w") as file:
-        file["features"] = rng.normal(center, 1, (90, 5)).astype(np.float32)
-        file["labels"] = rng.integers(0, 3, 90)
-        file["others"] = rng.integers(0, 2, 90)
-
-
-@pytest.mark.exhaustive
-def test_each_edit_of_the_data_trains_on_the_new_data(clone, tmp_path):
-    """Snakemake finds the store of `nnlo run` again, and not after an edit of what the store was made of."""
-    adaptor = "def scaled(x):\n    return x * {}\n"
-    blobs(tmp_path, 0)
-    (clone.folder / "adapt.py").write_text(adaptor.format(1))
-    reader = {"name": "arrays", "train": "all.h5", "adaptor": "adapt.py:scaled"}
-    edits = {
-        "none": lambda: None,
-        "labels": lambda: reader.update(labels="others"),
-        "adaptor": lambda: (clone.folder / "adapt.py").write_text(adaptor.format(2)),
-        "files": lambda: blobs(tmp_path, 3),
-    }
-
-    def seen():
-        summary = clone.results("blobs") / "alone/seed-0/summary.json"
-        return store_of(clone, "alone"), json.loads(summary.read_text())["final"]["val_loss"]
-
-    settings = {
-        "name": "blobs",
-        "data": {"dataset": "blobs", "source": str(tmp_path), "reader": reader},
-        "model": {"name": "perceptron"},
-        "train": {"epochs": 1, "batch_size": 8},
-        "runs": ALONE,
-    }
-    clone.experiment(**settings)
-    assert nnlo_process("run", "tiny.yaml", folder=clone.folder).returncode == 0
-    before = seen()
-    for name, edit in edits.items():
-        edit()
-        clone.run("results/blobs/alone/seed-0/evaluation.json", **settings)
-        after = seen()
-        assert (after == before) == (name == "none")
-        assert (after[0] == before[0]) == (name == "none")
-        before = after
-    assert before[0] in nnlo("data", "--stores", folder=clone.folder).stdout
-
-
-@pytest.mark.exhaustive
-def test_results_of_other_settings_are_not_adopted(clone):
-    """Between two starts of Snakemake, `nnlo run` trains the same job with another learning rate."""
-    train = {"epochs": 1, "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.1}}
-    clone.experiment(name="rates", runs=ALONE, train=train)
-    rates = []
-    for step in ("snakemake", "nnlo", "snakemake", "snakemake"):
-        if step == "nnlo":
-            said = nnlo_process("run", "tiny.yaml", "--set", "train.optimizer.lr=0.3", folder=clone.folder)
-            assert said.returncode == 0, said.stderr
-        else:
-            said = clone.run("results/rates/alone/seed-0/evaluation.json")
-        summary = json.loads((clone.results("rates") / "alone/seed-0/summary.json").read_text())
-        rates.append(summary["config"]["train"]["optimizer"]["lr"])
-    assert rates == [0.1, 0.3, 0.1, 0.1]
-    assert "Nothing to be done" in said

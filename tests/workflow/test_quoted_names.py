@@ -61,17 +61,3 @@ def test_a_search_runs_with_names_that_a_shell_would_execute(snakemake):
     results = snakemake(name="searched", search=search) / "searched"
     assert (results / "best/seed-0/evaluation.json").exists()
     assert (results / "report.html").exists()
-
-
-@pytest.mark.exhaustive
-def test_braces_in_the_name_of_an_input_file_are_refused(clone):
-    (clone.folder / "{net}.py").write_text(NET)
-    for file, settings in (
-        ("{x}.yaml", {"name": "braces"}),
-        ("plain.yaml", {"model": {"name": "{net}.py:net"}}),
-    ):
-        (clone.folder / file).write_text(yaml.safe_dump(settings))
-        run = clone.snakemake("--dry-run", file=file)
-        assert run.returncode == 2, run.stdout
-        assert "Snakemake takes text in braces for a wildcard; rename the file" in run.stdout
-        assert "Traceback" not in run.stdout

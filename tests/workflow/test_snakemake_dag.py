@@ -93,46 +93,6 @@ def test_more_edits_rerun_exactly_what_depends_on_them(finished, edit):
 
 
 @pytest.mark.exhaustive
-def test_an_edited_run_is_trained_again_and_its_former_results_return_with_its_settings(clone):
-    common, edit = {"name": "edited", "folds": 3}, ALONE | {"train": {"batch_size": 32}}
-    clone.run(**common, runs={"a": ALONE, "b": ALONE})
-    assert [row["fold"] for row in clone.table("edited/summary.csv")] == ["0", "1", "2"] * 2
-    jobs = clone.results("edited") / "b/seed-0"
-
-    def summaries():
-        return [(jobs / f"fold-{fold}/summary.json").read_bytes() for fold in range(3)]
-
-    first = summaries()
-    planned = clone.run("--dry-run", **common, runs={"a": ALONE, "b": edit})
-    assert "nnlo: trainings to set aside: 3, " in planned
-    assert "train.batch_size was 64 and is 32" in planned
-    assert summaries() == first
-    said = clone.run(**common, runs={"a": ALONE, "b": edit})
-    assert "train b seed-0" in said
-    assert "train a seed-0" not in said
-    second, page = summaries(), (clone.results("edited") / "report.html").read_bytes()
-    said = clone.run(**common, runs={"a": ALONE, "b": ALONE})
-    assert "nnlo: trainings to move back from results/edited/*/seed-*/former/, not to train again: 3" in said
-    assert (clone.results("edited") / "report.html").read_bytes() != page
-    assert summaries() == first
-    assert "Nothing to be done" in clone.run(**common, runs={"a": ALONE, "b": ALONE})
-    clone.run(**common, runs={"a": ALONE, "b": edit})
-    assert summaries() == second
-    assert [len(path.read_text().splitlines()) for path in jobs.glob("fold-*/state/attempts.jsonl")] == [
-        1
-    ] * 3
-
-
-@pytest.mark.exhaustive
-def test_fewer_epochs_are_refused_and_the_results_stay(finished):
-    summary = finished.results() / "own/seed-0/summary.json"
-    before = summary.read_bytes()
-    said = finished.run(status=2, runs=RUNS, train=EPOCHS | {"epochs": 1})
-    assert "has the results of 2 epochs, which a training of 1 would replace" in said
-    assert summary.read_bytes() == before
-
-
-@pytest.mark.exhaustive
 def test_results_whose_checkpoints_an_older_nnlo_wrote_are_not_deleted(finished):
     """The training would refuse its checkpoint, and Snakemake would delete the outputs of the failed job."""
     job = finished.results() / "own/seed-0"
@@ -192,23 +152,3 @@ def test_two_experiments_share_a_data_set_that_neither_has_converted(checkout):
     assert [process.returncode for process in both] == [0, 0], "\n".join(said)
     assert all((checkout.folder / f"results/{name}/report.html").exists() for name in ("one", "two"))
     assert "Nothing to be done" in checkout.snakemake(file="one.yaml").stdout
-
-
-HOLD = (
-    "import sys; from pathlib import Path; from nnlo_lib.state.lease import Lease;"
-    "Lease(Path('results/held/.workflow')).acquire(False, lambda: False); print('held', flush=True); sys.stdin.read()"
-)
-
-
-@pytest.mark.exhaustive
-def test_a_second_snakemake_of_one_experiment_is_refused(clone):
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD], cwd=clone.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:  # fmt: skip
-        assert other.stdout.readline() == "held\n"
-        clone.experiment(name="held", runs={"alone": ALONE})
-        second = clone.snakemake()
-        other.kill()
-    assert second.returncode
-    assert "results/held is being written by" in second.stdout
-    assert "Traceback" not in second.stdout

@@ -65,17 +65,6 @@ def test_trials() -> None:
     assert reason_no_new_trial(made_up(search(trials=3), {(1, 9): [0.1]})) is None
 
 
-def test_a_budget_ends_a_search_and_a_larger_one_goes_on(tmp_path: Path) -> None:
-    small, large = ({"budget": {"core_hours": hours}, "trials": 1000, "parallel": 2} for hours in (5, 10))
-    run(tmp_path, search(**small), Cluster(tmp_path, 2))
-    first = [read_result(tmp_path, decision.task) for decision in decisions_in_order(read_trials(tmp_path))]
-    used = [2 * result.seconds / 3600 for result in first if result]
-    assert sum(used) >= 5
-    assert sum(used) - 2 * max(used) < 5, "no more than what was in training then"
-    then = run(tmp_path, search(**large), Cluster(tmp_path, 2))
-    assert min(fold_task.trial for fold_task in then.started) == len(first)
-
-
 def test_target_is_that_of_the_best_with_all_folds() -> None:
     wanted = search(objective={"target": 0.2}, folds={"k": 2})
     assert reason_target_reached(made_up(wanted, {(0, 9): [0.1, None]})) is None
