@@ -4,7 +4,6 @@ from copy import deepcopy
 
 import pytest
 import torch
-from helpers.training_process import training
 from torch import nn
 from torch.nn import functional
 
@@ -172,14 +171,3 @@ def test_refused(tmp_path, write, name, words):
     write(tmp_path)
     with pytest.raises(UserError, match=words):
         build_model(str(tmp_path / name), {}, SHAPE, 10, 0, trust=True)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.processes
-def test_a_saved_network_trains(tmp_path, file):
-    parallel = {"ranks": 2, "transport": "simulated"}
-    run = training(
-        tmp_path / "run", model={"name": str(file), "trust": True}, parallel=parallel, train={"epochs": 2}
-    )
-    run.finish()
-    assert run.rows[-1]["val_accuracy"] > 0.6

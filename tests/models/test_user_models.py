@@ -5,7 +5,6 @@ import pytest
 import torch
 import yaml
 from helpers.requires import optional
-from helpers.training_process import training
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
@@ -36,10 +35,6 @@ def get_features():
 def get_labels():
     return "y"
 """
-DATA = {
-    "dataset": "mine", "source": ".", "validation": "validation",
-    "reader": {"name": "arrays", "train": "mine.py"},
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -95,15 +90,6 @@ def test_a_module_may_return_a_keras_model(tmp_path, monkeypatch):
 def test_its_ranges_are_searched(module):
     (module / "mine.yaml").write_text(yaml.safe_dump({"model": {"name": "mine.py"}, "search": {}}))
     assert list(load_experiment("mine.yaml").search.space) == ["model.args.hidden", "model.args.dropout"]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.processes
-def test_the_files_it_names_are_trained_on(module):
-    run = training(module, model={"name": "mine.py", "args": {"hidden": 16}}, data=DATA, train={"epochs": 6})
-    run.finish()
-    assert run.rows[-1]["val_accuracy"] > 0.85
-    assert run.rows[-1]["samples"] == 6 * 400
 
 
 REFUSED = {

@@ -1,4 +1,4 @@
-"""TensorBoard event files, read back by a minimal parser of TFRecord files and protocol buffers."""
+"""TensorBoard event files, read back by a minimal parser of TFRecord files and the messages of tensorboardX."""
 
 import struct
 from collections import defaultdict
@@ -18,35 +18,9 @@ from nnlo_lib.train.history_loggers import TensorBoardWriter
 from nnlo_lib.train.rank import train_simulated
 
 try:
-    import tensorboardX  # noqa: F401
+    from tensorboardX.proto.event_pb2 import Event
 except ImportError:
     absent("tensorboardX is not installed")
-
-
-def fields(data: bytes) -> dict[int, list]:
-    """Decode a protocol-buffer message to a dict from field number to values (protobuf.dev/programming-guides/encoding)."""
-    found, place = defaultdict(list), 0
-
-    def varint() -> int:
-        nonlocal place
-        value = shift = 0
-        while True:
-            byte = data[place]
-            value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
-            if byte < 128:
-                return value
-
-    while place < len(data):
-        key = varint()
-        kind = {1: "<d", 5: "<f"}.get(key & 7)
-        size = struct.calcsize(kind) if kind else varint()
-        if key & 7 == 0:
-            found[key >> 3].append(size)
-            continue
-        piece = data[place : place + size]
-        found[key >> 3].append(struct.unpack(kind, piece)[0] if kind else piece)
-        place += size
-    return found
 
 
 def records(path: Path) -> list[bytes]:
@@ -60,15 +34,14 @@ def records(path: Path) -> list[bytes]:
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
-    """Return step, time and value of each scalar (tensorflow/core/util/event.proto and summary.proto)."""
+    """Return step, time and value of each scalar."""
     (path,) = folder.glob("tensorboard/events.out.tfevents.*")
     found = defaultdict(list)
-    first, *events = map(fields, records(path))
-    assert first[3] == [b"brain.Event:2"]
+    first, *events = map(Event.FromString, records(path))
+    assert first.file_version == "brain.Event:2"
     for event in events:
-        for summary in event[5]:
-            for value in map(fields, fields(summary)[1]):
-                found[value[1][0].decode()].append((event[2][0], event[1][0], value[2][0]))
+        for value in event.summary.value:
+            found[value.tag].append((event.step, event.wall_time, value.simple_value))
     return found
 
 

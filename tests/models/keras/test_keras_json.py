@@ -1,14 +1,12 @@
 """Networks in the JSON format of Keras 1, 2 and 3, loaded and trained as torch modules."""
 
 import os
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from helpers.requires import optional
-from helpers.training_process import training, under_way
 from torch.nn import functional
 
 from nnlo_lib.core.errors import UserError
@@ -176,24 +174,3 @@ def test_a_softmax_layer_of_its_own_is_left_out(tmp_path):
     scores = build_model(str(tmp_path / "net.json"), {}, (6,), 3, 0, "softmax")(inputs)
     probabilities = build_model(str(tmp_path / "net.json"), {}, (6,), 3, 0)(inputs)
     torch.testing.assert_close(scores.softmax(1), probabilities)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.processes
-def test_a_resumed_training_equals_an_undisturbed_one_on_simulated_ranks(tmp_path):
-    """The network has batch normalization, seeded dropout and noise."""
-    settings = {
-        "model": {"name": str(FILES / "digits_keras2.json")},
-        "train": {"epochs": 4, "batch_size": 16},
-    }
-    stopped = training(tmp_path / "stopped", **settings)
-    virtual = training(tmp_path / "virtual", **settings, parallel={"transport": "simulated"})
-    with under_way(stopped, 1) as process:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=200)
-    stopped.finish()
-    virtual.finish()
-    assert "resumed" in (stopped.job / "log.txt").read_text()
-    assert stopped.weights == virtual.weights
-    assert stopped.history == virtual.history
-    assert stopped.history[-1]["val_accuracy"] > 0.8

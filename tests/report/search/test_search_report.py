@@ -129,15 +129,6 @@ def test_searches_of_all_shapes(search, page, fill):
         assert page(made).read_bytes() == first
 
 
-@pytest.mark.exhaustive
-def test_a_page_of_five_hundred_trials_is_complete(search, page):
-    made = search(folds={"k": 2})
-    for number in range(500):
-        failed = number % 20 == 7
-        made.trial(status="failed" if failed else "finished", error="boom" if failed else "")
-    assert "500 trials" in check(page(made)).text
-
-
 def test_hostile_words_are_only_text(search, page):
     made = search(space={f"model.args.{HOSTILE}": {"choice": [HOSTILE, "b"]}})
     for number in range(8):

@@ -83,14 +83,6 @@ def test_bootstrap_interval_is_near_that_of_the_normal_distribution():
     assert found.p_value == pytest.approx(2 * stats.norm.sf(abs(mean) / error), abs=0.02)
 
 
-@pytest.mark.parametrize(("draw", "samples"), [("normal", 30), ("exponential", 30), ("exponential", 300)])
-def test_false_verdicts_of_losses_of_test_samples(draw, samples):
-    """Two models with losses from one distribution; with 400 experiments, 8.5 % is 3.2 standard errors above 5 %."""
-    rng = np.random.default_rng([samples, len(draw)])
-    losses = getattr(rng, draw)(size=(400, 2, samples))
-    assert np.mean([sample_test(*each).p_value <= 0.05 for each in losses]) < 0.085
-
-
 def test_a_clear_difference_is_found_among_many_runs_and_few_samples_are_not_tested():
     """With 66 pairs of runs, Holm's correction demands a p-value below 0.001."""
     first = np.random.default_rng(0).exponential(size=500)
