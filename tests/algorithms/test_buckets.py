@@ -73,14 +73,6 @@ def test_every_bucket_size_gives_the_same_bits(dtype):
         assert all(path == whole for path, _ in on_ranks(trained, "simulated", 4, size, dtype))
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("transport", ["mpi"])
-def test_buckets_on_mpi_have_the_bits_of_simulated_ranks(transport, size):
-    real, simulated = (on_ranks(trained, name, 4, size, "float32") for name in (transport, "simulated"))
-    assert real == simulated
-
-
 def test_final_gradients_are_sent_during_the_backward_pass():
     """A rank sends the bucket of the last layer and those below it, up to an unused one; without samples, none."""
     results = on_ranks(trained, "simulated", 2, 4 * LAYER, "float32")

@@ -1,16 +1,11 @@
 """Every communicator passes the same list of conformance tests."""
 
 import functools
-import os
-import re
-import subprocess
-import sys
 
 import pytest
 import torch
 from helpers import communicator_conformance as behaviours
-from helpers.repository_copy import environment
-from helpers.run_on_ranks import ERROR_FOLDER, IDS, TRANSPORTS, on_ranks, world_command
+from helpers.run_on_ranks import IDS, TRANSPORTS, on_ranks
 
 from nnlo_lib.comm.communicator import PeerLostError
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
@@ -26,25 +21,6 @@ def outcome(transport: str, size: int) -> list[dict[str, str]]:
 @pytest.mark.parametrize(("transport", "size"), TRANSPORTS, ids=IDS)
 def test_behaviour(transport, size, behaviour):
     assert [failed[behaviour] for failed in outcome(transport, size) if behaviour in failed] == []
-
-
-def vanish(comm):
-    """Let rank 1 exit without notice while the other ranks wait for it in a barrier."""
-    if comm.rank == 1:
-        os._exit(0)
-    comm.barrier()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.mpi
-def test_a_rank_that_exited_is_named(tmp_path):
-    done = subprocess.run(
-        world_command(vanish, 3, options=("-disable-auto-cleanup",)), capture_output=True, text=True, timeout=300,
-        env=environment() | {"PYTHONPATH": ":".join(sys.path), ERROR_FOLDER: str(tmp_path)}, check=False,
-    )  # fmt: skip
-    assert done.returncode
-    (error, *_) = [path.read_text() for path in tmp_path.glob("error-?")]
-    assert re.search(r"PeerLostError.*rank 1 \(process .*(died|silent)", error)
 
 
 MACHINE = SimulationConfig(sample_seconds=0.5, latency=0.25, bandwidth=100.0)

@@ -64,11 +64,11 @@ def shorter(workers: int) -> list[list[int]]:
 
 
 class Linear(torch.nn.Module):
-    """A model of `copies` times the parameters START."""
+    """A model with the parameters START."""
 
-    def __init__(self, dtype: torch.dtype = torch.float64, copies: int = 1) -> None:
+    def __init__(self, dtype: torch.dtype = torch.float64) -> None:
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.tensor(START, dtype=dtype).repeat(copies))
+        self.weight = torch.nn.Parameter(torch.tensor(START, dtype=dtype))
 
 
 def make_replica(optimizer: str, *model: object) -> Replica:

@@ -36,20 +36,17 @@ def on_ranks(program: Callable[..., Any], transport: str, ranks: int, *arguments
     return json.loads(json.dumps(results))
 
 
-def world_command(
-    program: Callable[..., Any], ranks: int, *arguments: Any, options: tuple[str, ...] = ()
-) -> list:
+def world_command(program: Callable[..., Any], ranks: int, *arguments: Any) -> list:
     """Return the command that runs a program on the ranks of an MPI world of its own.
 
     Args:
         program: function at the top level of a module.
         ranks: number of ranks.
         *arguments: arguments that JSON can represent.
-        options: options of mpiexec.
     """
     mpiexec = Path(sys.executable).with_name("mpiexec")
     script = [sys.executable, __file__, *rank_pool.describe(program), json.dumps(arguments)]
-    return [mpiexec, *options, "-n", str(ranks), *script]
+    return [mpiexec, "-n", str(ranks), *script]
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -232,22 +231,6 @@ def test_a_search_with_a_preempted_and_a_failing_trial(slurm: Slurm, checkout: C
 
 
 @pytest.mark.exhaustive
-def test_tfrecords_are_converted_by_independent_jobs(
-    slurm: Slurm, checkout: Checkout, shared_data: Path
-) -> None:
-    source = str(shared_data / "imagenet_tfrecord")
-    edit(checkout, "shards", data={"dataset": "imagenet", "source": source, "format": "npz"})
-    (clone := Clone(slurm, checkout, "shards")).start("stores")
-    clone.finish()
-    (manifest,) = checkout.folder.glob("data/imagenet/npz-*/manifest.json")
-    splits = json.loads(manifest.read_text())["splits"]
-    assert {name: part["samples"] for name, part in splits.items()} == {"train": 64, "test": 16}
-    jobs = re.findall(r"submitted with SLURM jobid (\d+) \(log: \S*convert_shard", clone.terminal)
-    states = slurm.run("sacct", "--noheader", "--allocations", "--format=State", f"--jobs={','.join(jobs)}")
-    assert states.split() == ["COMPLETED"] * 5
-
-
-@pytest.mark.exhaustive
 def test_a_clone_and_an_experiment_with_spaces_and_quotes_in_their_names(
     slurm: Slurm, tmp_path: Path
 ) -> None:
@@ -283,14 +266,3 @@ def test_slurm_says_which_jobs_it_would_refuse(prepared: Prepared, slurm: Slurm,
     assert "run b, run c: no node has" in line
     assert unavailable in line
     assert "run d" not in line
-
-
-@pytest.mark.exhaustive
-def test_a_folder_that_the_submission_would_change_is_refused(slurm: Slurm, tmp_path: Path) -> None:
-    checkout = copy_checkout(tmp_path / "a $(touch ran) b")
-    edit(checkout, "cluster", seeds=[1], resources={"mem_mb": 1000, "runtime": 10})
-    (clone := Clone(slurm, checkout, "cluster")).start()
-    clone.finish(status=1)
-    assert "cannot use a working folder with '$' in its path" in clone.terminal
-    assert "Traceback" not in clone.terminal
-    assert list(tmp_path.rglob("ran")) == []

@@ -1,13 +1,9 @@
 """Rank groups of one allocation: a lost group costs one attempt, and a training leaves no state to the next."""
 
 import json
-import re
-import shutil
-from pathlib import Path
 
 import pytest
 from helpers.killed_searches import Search
-from helpers.nnlo_command import nnlo_process
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import MpiPoolConfig
@@ -17,7 +13,6 @@ from nnlo_lib.executors.mpi_pool.pool_launcher import NoGroupLeftError, allocati
 from nnlo_lib.executors.mpi_pool.world import ASSIGN_TAG, REPORT_TAG
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.search.study.trial import FoldTask, Result, read_result, read_trials
-from nnlo_lib.state.attempts import read_attempts
 
 NET = """
 import os
@@ -29,108 +24,41 @@ def build(shape, classes, ends="well"):
 
 class Net(torch.nn.Sequential):
     def __init__(self, shape, classes, ends):
-        size = shape[0] * shape[1] * shape[2]
-        super().__init__(torch.nn.Flatten(), torch.nn.Linear(size, 16), torch.nn.Dropout(), torch.nn.Linear(16, classes))
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(shape[0] * shape[1] * shape[2], classes))
         self.ends = ends
 
     def forward(self, images):
-        training = self.training and "PMI_RANK" in os.environ  # not in the check before the search
-        if training and self.ends == "stopped" and not os.path.exists("stopped"):
-            open("stopped", "w").close()
-            os.kill(os.getpid(), signal.SIGSTOP)
-        if training and self.ends == "killed":
+        # Not in the check before the search.
+        if self.ends == "killed" and self.training and "PMI_RANK" in os.environ:
             os.kill(os.getpid(), signal.SIGKILL)
-        if training and self.ends == "failed" and float(images[0].sum()) % 1 < 0.2:  # not all ranks at a time
-            raise RuntimeError("this model fails")
         return super().forward(images)
 """
-
-
-def pool_search(folder: Path, space: dict, size: int, groups: int, **changes: object) -> Search:
-    """Return a grid search for `groups` rank groups of `size` ranks."""
-    folder.mkdir(exist_ok=True)
-    (folder / "net.py").write_text(NET)
-    search = {
-        "space": space, "method": {"name": "grid"}, "parallel": groups, "objective": {"metric": "val_accuracy"},
-        "blocks": {"size": size, "silence": changes.pop("silence", 60)},
-    }  # fmt: skip
-    settings = {
-        "model": {"name": "net.py:build"}, "train": {"epochs": 2, "batch_size": 16}, "parallel": {"ranks": size},
-        "checkpoint": {"every": "1 epoch"}, "seeds": [7], "search": search,
-    }  # fmt: skip
-    return Search(folder, "t", "mpi", settings | changes).prepare()
-
-
-def run_folder(search: Search, trial: int) -> Path:
-    return FoldTask(trial, 0, 0).run_folder(search.folder / "results/t/search")
-
-
-def output(search: Search) -> str:
-    return (search.folder / "t.said").read_text()
-
-
-def results(search: Search) -> dict[int, tuple[dict, Result]]:
-    """Return point and result of each trial."""
-    folder = search.folder / "results/t/search"
-    return {
-        each.number: (each.point, read_result(folder, each.decisions[-1].task))
-        for each in read_trials(folder)
-    }
-
-
-@pytest.mark.exhaustive
-def test_a_rank_group_goes_on_after_a_failure_with_the_bits_of_processes_of_its_own(tmp_path):
-    space = {
-        "algorithm.name": ["gosgd", "allreduce"], "model.args.ends": ["failed", "well"], "train.optimizer.lr": [0.05],
-    }  # fmt: skip
-    train = {"epochs": 2, "batch_size": 16, "optimizer": {"name": "sgd", "momentum": 0.9}}
-    search = pool_search(tmp_path, space, 2, 1, train=train)
-    search.run()
-    trials = results(search)
-    failed = {number for number, (point, _) in trials.items() if point["model.args.ends"] == "failed"}
-    assert len(trials) == 4
-    for number, (_, result) in trials.items():
-        assert result.status == ("failed" if number in failed else "finished")
-        assert ("this model fails" in result.error) == (number in failed)
-        reasons = [each.reason for each in read_attempts(run_folder(search, number) / "state")]
-        assert reasons == (["user code"] if number in failed else ["finished"])
-    last = max(
-        number for number in trials.keys() - failed if trials[number][0]["algorithm.name"] == "allreduce"
-    )
-    assert last > min(failed)
-    folder = run_folder(search, last)
-    before = (folder / "model.safetensors").read_bytes()
-    shutil.rmtree(folder)
-    done = nnlo_process("task", "trial", "results/t/search", str(last), "0", "2", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (folder / "model.safetensors").read_bytes() == before
-    assert results(search)[last][1].rows[-1]["val_loss"] == trials[last][1].rows[-1]["val_loss"]
+SETTINGS = {
+    "model": {"name": "net.py:build"}, "train": {"epochs": 2, "batch_size": 16}, "parallel": {"ranks": 1},
+    "checkpoint": {"every": "1 epoch"}, "seeds": [7],
+}  # fmt: skip
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("groups", "lost"), [(2, [2]), (1, [1, 1])])
 def test_a_training_that_ends_two_rank_groups_has_failed_and_nothing_else_is_lost(tmp_path, groups, lost):
     """All other trainings finish; without a rank group left, all ranks restart."""
-    search = pool_search(tmp_path, {"model.args.ends": ["killed", "well"]}, 1, groups)
+    (tmp_path / "net.py").write_text(NET)
+    space, blocks = {"model.args.ends": ["killed", "well"]}, {"size": 1, "silence": 60}
+    section = {"space": space, "method": {"name": "grid"}, "parallel": groups, "blocks": blocks}
+    search = Search(tmp_path, "t", "mpi", SETTINGS | {"search": section}).prepare()
     search.run()
-    assert output(search).count("restarting all ranks") == len(lost) - 1
-    table = (tmp_path / "results/t/search/state/blocks.jsonl").read_text().splitlines()
+    assert (tmp_path / "t.said").read_text().count("restarting all ranks") == len(lost) - 1
+    folder = tmp_path / "results/t/search"
+    table = (folder / "state/blocks.jsonl").read_text().splitlines()
     assert [json.loads(line)["lost"] for line in table] == lost
-    ends = {point["model.args.ends"]: result for point, result in results(search).values()}
+    ends = {
+        each.point["model.args.ends"]: read_result(folder, each.decisions[-1].task)
+        for each in read_trials(folder)
+    }
     assert ends["well"].status == "finished"
     assert ends["killed"].status == "failed"
     assert "2 rank groups were lost" in ends["killed"].error
-
-
-@pytest.mark.exhaustive
-def test_a_stopped_leader_is_lost_and_its_training_is_repeated(tmp_path):
-    search = pool_search(tmp_path, {"model.args.ends": ["stopped", "well"]}, 1, 2, silence=12)
-    search.run()
-    assert re.search(
-        r"lost rank group \d, 1 left: rank [12] \(process \d+ on \S+\) is stopped and sent no heartbeat",
-        output(search),
-    )
-    assert {result.status for _, result in results(search).values()} == {"finished"}
 
 
 class OneRankGroups:
