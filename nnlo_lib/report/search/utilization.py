@@ -1,6 +1,5 @@
 """Utilization of the capacity of a search: the timeline of its fold tasks, the time that was available, and the hosts."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from nnlo_lib.search.study.study import union_length
 from nnlo_lib.search.study.trial import Result
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.training_records import read_rows
 
 KINDS = ("best trial", "even trials", "odd trials", "failed or unwanted")
 MAX_DRAWN_FOLD_TASKS = 3000  # fold tasks; above this number, no timeline is drawn
@@ -72,10 +72,10 @@ def trial_timeline(data: StudyData) -> TrialTimeline | None:
     task_seconds = sum(result.seconds for result in timed)
     epoch_seconds = sum(trained_seconds(data.study.snapshot, result) for result in timed)
     lanes = _lanes(timed)
-    found = training_capacity(data.study.folder, timed, lanes, data.study.search.parallel)
+    utilization, capacity = _utilization(data.study.folder, timed, lanes, data.study.search.parallel)
     return TrialTimeline(
         max(lanes, default=0) + 1, _lane_segments(data, timed, lanes) if len(timed) <= MAX_DRAWN_FOLD_TASKS else (), wall,
-        found.utilization, found.description, epoch_seconds / task_seconds,
+        utilization, capacity, epoch_seconds / task_seconds,
         sum(result.seconds * result.cores for result in timed) / 3600,
         sum(result.seconds * result.gpus for result in timed) / 3600,
     )  # fmt: skip
@@ -106,7 +106,8 @@ def _lane_segments(data: StudyData, timed: Sequence[Result], lanes: Sequence[int
             float(end - start),
             _segment_kind(data, result),
             result.fold_task.trial,
-            _segment_label(result),
+            f"trial {result.fold_task.trial}, fold {result.fold_task.fold}, to epoch {result.fold_task.epochs}: "
+            f"{format_duration(result.seconds)}, {result.status}",
         )
         for result, lane, (start, end) in zip(timed, lanes, placed, strict=True)
     )
@@ -159,11 +160,6 @@ def _segment_kind(data: StudyData, result: Result) -> str:
     return KINDS[0] if result.fold_task.trial == data.best else KINDS[1 + result.fold_task.trial % 2]
 
 
-def _segment_label(result: Result) -> str:
-    fold_task = result.fold_task
-    return f"trial {fold_task.trial}, fold {fold_task.fold}, to epoch {fold_task.epochs}: {format_duration(result.seconds)}, {result.status}"
-
-
 def utilization_sentence(found: TrialTimeline) -> str:
     """Return sentences on the cost of the fold tasks and the utilization."""
     gpus = f", {number(found.gpu_hours, 3)} GPU hours" if found.gpu_hours else ""
@@ -174,41 +170,21 @@ def utilization_sentence(found: TrialTimeline) -> str:
     )
 
 
-@dataclass(frozen=True)
-class TrainingCapacity:
-    """Used and available time of a search.
-
-    Attributes:
-        trained_s: sum of the seconds of all fold tasks.
-        available_s: seconds of all slots in which fold tasks could run.
-        description: the definition of `available_s` as text.
-    """
-
-    trained_s: float
-    available_s: float
-    description: str
-
-    @property
-    def utilization(self) -> float:
-        """Share of the available time in which a fold task ran."""
-        return self.trained_s / self.available_s if self.available_s else 0.0
-
-
-def training_capacity(
+def _utilization(
     folder: Path, timed: Sequence[Result], lanes: Sequence[int], parallel: int
-) -> TrainingCapacity:
-    """Return the capacity of the MPI pool's allocations, plus the slots of fold tasks outside of them.
+) -> tuple[float, str]:
+    """Return the share of the available time in which a fold task ran, and the definition of the available time.
 
-    An allocation contributes the time of its rank groups. Outside of allocations, the wall time in which
-    fold tasks ran counts once per slot; the number of slots is `parallel`, or the highest lane + 1 if that is
-    larger.
+    The available time is that of the MPI pool's allocations, plus the slots of fold tasks outside of them. An
+    allocation contributes the time of its rank groups. Outside of allocations, the wall time in which fold tasks
+    ran counts once per slot; the number of slots is `parallel`, or the highest lane + 1 if that is larger.
 
     Args:
         timed: results with a start and an end.
         lanes: lane of each result; results in the same lane do not overlap.
         parallel: search.parallel of the configuration.
     """
-    rows = _allocations(folder)
+    rows = read_rows(SearchPaths(folder).state.pool_utilization)
     outside = [
         (result, lane)
         for result, lane in zip(timed, lanes, strict=True)
@@ -219,21 +195,10 @@ def training_capacity(
     parts = [f"the time of {_rank_groups_text(rows)}"] if rows else []
     counted = f"{slots} (search.parallel)" if slots == parallel else plural(slots, "slot")
     parts += [f"{counted} × wall time"] if outside else []
-    return TrainingCapacity(
-        # Results within an allocation are already contained in its `trained`.
-        sum(row["trained"] for row in rows) + sum(result.seconds for result, _ in outside),
-        sum(_allocated(row) for row in rows) + slots * wall,
-        " and ".join(parts),
-    )
-
-
-def _allocations(folder: Path) -> list[dict[str, Any]]:
-    try:
-        return [
-            json.loads(line) for line in SearchPaths(folder).state.pool_utilization.read_text().splitlines()
-        ]
-    except FileNotFoundError:
-        return []
+    # Results within an allocation are already contained in its `trained`.
+    trained_s = sum(row["trained"] for row in rows) + sum(result.seconds for result, _ in outside)
+    available_s = sum(_allocated(row) for row in rows) + slots * wall
+    return trained_s / available_s if available_s else 0.0, " and ".join(parts)
 
 
 def _allocated(row: dict[str, Any]) -> float:
