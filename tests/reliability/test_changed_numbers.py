@@ -1,11 +1,9 @@
-"""`nnlo verify` notices each number that was changed by hand in a result file, one at a time."""
+"""`nnlo verify` notices each number that was changed by hand in a table, and damaged files."""
 
 import csv
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from helpers.nnlo_command import nnlo, refused
@@ -17,26 +15,7 @@ from nnlo_lib.reliability.verify import check_experiment_file, verify_runs
 from nnlo_lib.search.best import write_table
 from nnlo_lib.search.study.storage import load_study
 
-ALLREDUCE, DSGD, DOWNPOUR = (f"results/t/{run}/seed-0" for run in ("allreduce", "dsgd", "downpour"))
-
-
-def numbers(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of each number in a JSON value."""
-    if isinstance(content, dict | list):
-        for key, value in content.items() if isinstance(content, dict) else enumerate(content):
-            yield from numbers(value, (*path, key))
-    elif isinstance(content, int | float) and not isinstance(content, bool):
-        yield path
-
-
-def change(content: Any, path: tuple[Any, ...]) -> Any:
-    """Return a copy of a JSON value with another number at a path."""
-    changed = place = json.loads(json.dumps(content))
-    for key in path[:-1]:
-        place = place[key]
-    number = place[path[-1]]
-    place[path[-1]] = number + 1 if isinstance(number, int) else number * 1.01 + 0.001
-    return changed
+ALLREDUCE, DOWNPOUR = (f"results/t/{run}/seed-0" for run in ("allreduce", "downpour"))
 
 
 def test_unchanged_files_are_accepted(copy, capsys):
@@ -71,30 +50,6 @@ def test_each_number_of_a_table_is_compared(copy, written):
             assert "FAILED" in {finding.status for finding in check_experiment_file(path)}, header[column]
             tried += 1
     assert tried >= 10
-
-
-@pytest.mark.parametrize("table", ["history", "nodes", "validations"])
-@pytest.mark.parametrize("where", ["state/{}.jsonl", "{}.csv"])
-def test_each_column_of_a_table_of_a_training_is_compared(copy, table, where, capsys):
-    path = copy / DSGD / where.format(table)
-    text = path.read_text()
-    line = text.rindex("\n", 0, -1)  # the last row
-    for found in re.finditer(r"\d+\.\d+", text[line:]):
-        place = line + found.start()
-        path.write_text(f"{text[:place]}7{text[place:]}")
-        assert verify_runs([DSGD], False) == 1, found[0]
-    capsys.readouterr()
-
-
-def test_each_number_of_an_epoch_of_the_ledger_is_compared(copy, capsys):
-    """The sample counts follow from the partition."""
-    path = copy / ALLREDUCE / "state/ledger.jsonl"
-    lines = path.read_text().splitlines()
-    content = json.loads(lines[-1])
-    for place in numbers(content):
-        path.write_text("\n".join([*lines[:-1], json.dumps(change(content, place))]) + "\n")
-        assert verify_runs(["results/t"], False) == 1, place
-    capsys.readouterr()
 
 
 def test_a_table_that_is_older_than_its_results_is_named(copy, verified):

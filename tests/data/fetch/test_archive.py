@@ -10,8 +10,6 @@ import zipfile
 from collections import namedtuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch import archive as archives
@@ -158,7 +156,6 @@ def test_damage_anywhere_is_named_or_harmless(folder, name):
 
 # A plain tar has checksums of its headers alone.
 WHOLE = tar()
-HEADERS = range(0, len(FILES) * 1536, 1536)
 END = len(FILES) * 1536 + 2 * BLOCK  # first byte after the two blocks that mark the end
 
 
@@ -166,26 +163,10 @@ def test_a_tar_without_its_padding_is_accepted(folder):
     assert outcome(folder, "x.tar", WHOLE[:END]) == FILES
 
 
-@settings(max_examples=100)
-@given(header=st.sampled_from(HEADERS), at=st.integers(0, BLOCK - 1), bit=st.integers(0, 7))
-def test_a_flipped_bit_of_a_header_is_refused_or_harmless(folder, header, at, bit):
-    """Only the filling characters of the checksum field itself may change."""
-    found = outcome(folder, "x.tar", flipped(WHOLE, header + at, bit))
-    assert found is None or (found == FILES and 148 <= at < 156)
-
-
 def test_a_second_archive_behind_the_first_is_refused(folder):
     (folder / "x.tar").write_bytes(WHOLE + tar({"other": b"1"}))
     with pytest.raises(UserError, match="further data follow the end of the archive"):
         extract(folder / "x.tar", folder / "out")
-
-
-@settings(max_examples=100)
-@given(data=st.data(), bit=st.integers(0, 7))
-def test_a_flipped_bit_in_the_directory_of_a_zip_loses_no_file(folder, data, bit):
-    whole = zipped()
-    at = data.draw(st.integers(whole.index(b"PK\x01\x02"), len(whole) - 1))
-    assert outcome(folder, "x.zip", flipped(whole, at, bit)) in (None, FILES)
 
 
 def test_a_comment_that_hides_entries_of_a_zip_is_refused(folder):

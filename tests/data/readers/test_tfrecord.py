@@ -228,15 +228,6 @@ def test_a_flipped_bit_is_always_noticed(one_path):
         assert items[hit + 1 :] == ([] if in_length else PAYLOADS[hit + 1 :])
 
 
-def test_a_cut_file_gives_its_whole_records_and_one_error(one_path):
-    for length in range(len(FILE)):
-        items = items_of(one_path, FILE[:length])
-        whole = int(np.searchsorted(STARTS, length, side="right")) - 1
-        assert items[:whole] == PAYLOADS[:whole]
-        assert len(items) - whole == (length > STARTS[whole])
-        assert all(isinstance(item, ValueError) for item in items[whole:])
-
-
 def test_damage_of_a_compressed_file_is_noticed_or_harmless(one_path):
     payloads = [bytes(30), b"", b"x" * 300]
     packed = gzip.compress(b"".join(map(record, payloads)), mtime=0)

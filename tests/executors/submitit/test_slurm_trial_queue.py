@@ -40,35 +40,6 @@ def test_a_job_that_completes_has_ended_within_a_minute(tmp_path: Path, accounti
     assert watched.queue.report(JOB).state == "COMPLETED"
 
 
-def test_failed_queries_change_nothing(tmp_path: Path, accounting: bool) -> None:
-    watched = Watched(tmp_path, accounting=accounting)
-    for second in range(20, 600, 90):
-        watched.slurm.at(second, lambda: setattr(watched.slurm, "failing_squeues", 1))
-    watched.slurm.at(200, lambda: setattr(watched.slurm, "down_until", 400))
-    assert watched.ended_at() > 600
-
-
-@pytest.mark.parametrize("min_job_age", [2, 30, 300])
-def test_a_job_preempted_for_good_is_known(tmp_path: Path, min_job_age: float) -> None:
-    watched = Watched(tmp_path, min_job_age=min_job_age)
-    watched.slurm.at(100, lambda: watched.slurm.end("1", "PREEMPTED"))
-    assert 100 <= watched.ended_at() < 250
-    assert watched.queue.report(JOB).state == "PREEMPTED"
-
-
-def test_a_job_that_slurm_queues_again_has_not_ended(tmp_path: Path, accounting: bool) -> None:
-    watched = Watched(tmp_path, accounting=accounting, requeues=True)
-    watched.slurm.at(100, lambda: watched.slurm.end("1", "PREEMPTED"))
-    assert watched.ended_at() > 600
-
-
-def test_a_purged_job_without_accounting_ends_after_three_looks(tmp_path: Path) -> None:
-    watched = Watched(tmp_path, accounting=False, min_job_age=2)
-    watched.slurm.at(100, lambda: watched.slurm.end("1", "FAILED"))
-    assert 100 <= watched.ended_at() < 100 + 3 * 60 + 2 * STEP
-    assert watched.queue.report(JOB).state != "PREEMPTED"
-
-
 def test_scancel_is_known(tmp_path: Path, accounting: bool) -> None:
     watched = Watched(tmp_path, accounting=accounting)
     watched.slurm.at(100, lambda: watched.slurm.end("1", "CANCELLED by 1000"))
