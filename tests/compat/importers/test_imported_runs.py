@@ -12,7 +12,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import yaml
 from helpers import fork_server
 from helpers.repository_copy import REPOSITORY, environment
 from helpers.requires import absent
@@ -150,14 +149,6 @@ def test_theano_mpi(trained, cifar10, folder, rule):
 
 @pytest.mark.exhaustive
 @pytest.mark.mpi
-def test_wgan(trained, mnist, folder):
-    (folder / "gan.cfg").write_text(SESSION.format("BSP", "lasagne_model_zoo.wgan", "WGAN"))
-    row = trained("gan.cfg", *mnist, "parallel.gpus_per_rank=0", "train.steps_per_epoch=4")
-    assert math.isfinite(row["val_distance"])
-
-
-@pytest.mark.exhaustive
-@pytest.mark.mpi
 def test_showers(trained, folder):
     """The GAN trains on files in the format of NNLO's get_3d.py, with random showers."""
     random = np.random.default_rng(0)
@@ -175,22 +166,3 @@ def test_showers(trained, folder):
         "train.batch_size=4", "train.steps_per_epoch=1",
     )  # fmt: skip
     assert math.isfinite(row["val_critic_loss"])
-
-
-@pytest.mark.exhaustive
-@pytest.mark.processes
-def test_dinno(trained, mnist, folder):
-    rule = {
-        "alg_name": "dinno", "rho_init": 0.5, "rho_scaling": 1.0003, "outer_iterations": 20, "primal_iterations": 2,
-        "primal_optimizer": "adam", "primal_lr_start": 0.005, "primal_lr_finish": 0.0005, "lr_decay_type": "log",
-    }  # fmt: skip
-    experiment = {
-        "name": "digits", "data_split_type": "hetero", "loss": "NLL", "graph": {"num_nodes": 3, "type": "cycle"},
-        "model": {"num_filters": 3, "kernel_size": 5, "linear_width": 64},
-    }  # fmt: skip
-    problem = {"problem_name": "dinno", "train_batch_size": 64, "optimizer_config": rule}
-    settings = {"experiment": experiment, "problem_configs": {"problem1": problem}}
-    (folder / "digits.yaml").write_text(yaml.safe_dump(settings))
-    row = trained("digits.yaml", *mnist, command="simulate")
-    assert row["parameters"] == 28_440
-    assert row["val_accuracy"] > 0.25  # each node trains on three or four classes only

@@ -1,10 +1,9 @@
-"""The final evaluation: batches within the memory, reading ahead.
+"""The final evaluation: batches within the memory, metrics of all samples.
 
 No GPU is needed: a function in place of the measurement runs out of memory.
 """
 
 import json
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +21,7 @@ from nnlo_lib.problems.set_metrics import set_metric
 from nnlo_lib.reliability.file_checks import check_evaluation
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.evaluation import evaluate
-from nnlo_lib.train.evaluation.evaluate import EVALUATION_BATCH_SIZE, load_published_model
+from nnlo_lib.train.evaluation.evaluate import EVALUATION_BATCH_SIZE
 from nnlo_lib.train.freshness import is_evaluated
 from nnlo_lib.train.task import Task
 
@@ -70,33 +69,6 @@ def test_batches_are_halved_until_they_fit_the_memory():
     largest = 0
     with pytest.raises(UserError, match="the memory of the GPU is too small to evaluate one sample"):
         evaluate.within_memory(measure)
-
-
-def test_reading_ahead_in_a_thread_changes_no_bit(task, monkeypatch):
-    threads, take = set(), Split.take
-
-    def observed(split, samples):
-        threads.add(threading.current_thread().name)
-        return take(split, samples)
-
-    monkeypatch.setattr(Split, "take", observed)
-    evaluate.evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
-    assert threads == {"prefetch"}
-    report = json.loads(task.paths.evaluation.read_text())
-
-    # The same samples, read one batch after the other without a thread.
-    data = DataManifest.load(task.manifest)
-    module, tensors = load_published_model(task.run, data, task.paths.model)
-    split = Split(data, "test")
-    batches = evaluate.evaluation_batches(module, split, np.arange(len(split)), tensors)
-    plain = evaluate.test_result(module, batches, build_problem(task.run), data.classes)
-    assert threads == {"prefetch", "MainThread"}
-    expected = {"classes": data.class_labels, "split": "test", "samples": len(split)} | plain.report
-    assert {key: report[key] for key in expected} == expected
-    with np.load(task.paths.sample_metrics) as values:
-        assert {name: values[name].tobytes() for name in values} == {
-            name: each.tobytes() for name, each in plain.values.items()
-        }
 
 
 def test_metrics_of_all_samples_follow_the_saved_predictions(task, monkeypatch):
