@@ -9,10 +9,7 @@ import yaml
 from helpers.observed_training import store
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
-from nnlo_lib.config import block_types
 from nnlo_lib.config.algorithm import ALGORITHM_CONFIGS
-from nnlo_lib.config.optimizer import OptimizerConfig
-from nnlo_lib.config.schedule import ScheduleConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.train.rank_context import RankContext
@@ -52,7 +49,7 @@ TOGGLES = {
 
 
 def other(key, value):
-    """Return another value of a key of an algorithm, an optimizer or a schedule."""
+    """Return another value of a key of an algorithm."""
     if isinstance(value, bool):
         return not value
     known = {
@@ -175,36 +172,3 @@ def test_every_setting_has_an_effect_or_is_refused(folder, name):
     assert {key for key, result in after.items() if result == before} == set()
     # Refusals are exceptions: a mistake in a toggle must not hide behind them.
     assert sum(result is not None for result in after.values()) > len(after) / 2
-
-
-def sections(annotation, required):
-    """Yield (section, key, other value) for each key of each member of a union of sections."""
-    for block in block_types(annotation):
-        name = block.model_fields["name"].default
-        # Its keys act after epochs without improvement; test_schedules.py compares the rule itself.
-        if name == "plateau":
-            continue
-        given = {"name": name, **required.get(name, {})}
-        section = block.model_validate(given)
-        yield from ((given, key, other(key, value)) for key, value in section if key != "name")
-
-
-OPTIMIZERS = list(sections(OptimizerConfig, {block.model_fields["name"].default: {"lr": 0.02} for block in block_types(OptimizerConfig)}))  # fmt: skip
-SCHEDULES = list(sections(ScheduleConfig, {
-    "linear": {"final": 0.1}, "log": {"final": 0.1}, "diminishing": {"mu": 0.5}, "step": {"every": 1},
-    "multi_step": {"milestones": [1]}, "plateau": {"patience": 1, "min_delta": 9.0, "cooldown": 1, "min_lr": 0.01},
-}))  # fmt: skip
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("key", "cases"), [("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)])
-def test_every_key_of_optimizers_and_schedules_has_an_effect_or_is_refused(folder, key, cases):
-    toggled, settings = Toggled(folder), base("allreduce")
-    settings["train"] |= {"epochs": 4 if key == "schedule" else 2, "batch_size": 20}
-    without = []
-    for section, name, value in cases:
-        before = toggled.result(changed(settings, f"train.{key}", section))
-        assert before is not None
-        if toggled.result(changed(settings, f"train.{key}", section | {name: value})) == before:
-            without.append((section["name"], name))
-    assert without == []

@@ -71,22 +71,6 @@ def classification(fake):
     fake.attempts(fake.root / "downpour/seed-4", ("diverged", 1, 0, 9, 0))
 
 
-def regression(fake):
-    """Two runs with different losses, on three folds: only the metric `mae` is comparable."""
-    for run, loss in (("squares", "mse"), ("huber", "huber")):
-        config = {
-            "parallel": {"ranks": 1},
-            "loss": loss,
-            "problem": {"name": "regression", "huber_delta": 50},
-        }
-        for fold in range(3):
-            folder = fake.job(run, 1, fold, epochs=2, accuracy=False, roles=("worker",), config=config)
-            error = 40 + 9 * (run == "huber") + fold**2
-            change_json(folder / "evaluation.json", mae=error)
-            fake.add_to_history(folder, val_mae=error + 1)
-            fake.change(folder, final={"val_mae": error + 1, "val_loss": error / 9})
-
-
 def gan(fake):
     """Runs of a GAN are not ranked; each shows the samples of its first seed."""
     for run, distance in (("wgan", 0.1), ("slow", 0.5)):
@@ -181,9 +165,7 @@ def lines(value, indent=""):
     return f"{begin}\n{body}\n{indent}{end}"
 
 
-@pytest.mark.parametrize(
-    "kind", [classification, regression, gan, graph, search], ids=lambda kind: kind.__name__
-)
+@pytest.mark.parametrize("kind", [classification, gan, graph, search], ids=lambda kind: kind.__name__)
 def test_the_values_of_a_page_equal_their_record(kind, fake, report, monkeypatch):
     seen = {}
     render = jinja2.Template.render
