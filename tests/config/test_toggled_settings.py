@@ -54,7 +54,7 @@ def other(key, value):
         return not value
     known = {
         "optimizer": {"name": "sgd", "lr": 0.01}, "alpha": 0.4, "mixing": "in_place", "sync_every": 3, "gamma": 0.25,
-        "step": 0.5, "probability": 0.3, "momentum": 0.3,
+        "step": 0.5, "probability": 0.3, "momentum": 0.3, "duals": "edge",
     }  # fmt: skip
     if key in known:
         return known[key]
