@@ -12,26 +12,31 @@ from nnlo_lib.core.installation import __version__
 PACKAGE = Path(__file__).parents[1]
 MAX_BYTES = 200_000  # about 3,000 checks; a full file is begun again
 DIGEST_CHARACTERS = 32
+UNUSABLE = (
+    OSError,
+    UnicodeDecodeError,
+    RuntimeError,
+)  # RuntimeError: the user of a container has no home folder
 
 
 def passed_before(*facts: str) -> bool:
     """Return True if a check that depends on nothing but `facts` and the installed code has passed on this account."""
     try:
         return _digest(facts) in _path().read_text().split()
-    except (OSError, UnicodeDecodeError):
+    except UNUSABLE:
         return False
 
 
 def remember_passed(*facts: str) -> None:
     """Remember that the check of `facts` has passed; without a home folder to write into, it is done again each time."""
-    path = _path()
     try:
+        path = _path()
         path.parent.mkdir(parents=True, exist_ok=True)
         full = path.exists() and path.stat().st_size > MAX_BYTES
         # One write of a line to the end: lines of processes that check at once do not mix.
         with path.open("w" if full else "a") as file:
             file.write(f"{_digest(facts)}\n")
-    except OSError:
+    except UNUSABLE:
         pass
 
 

@@ -81,6 +81,14 @@ def test_a_damaged_file_repeats_the_check(checked, tmp_path):
     assert checked(EXPERIMENT) == 1
 
 
+def test_without_a_home_folder_the_check_is_done_each_time(checked, monkeypatch):
+    """A container runs under a user without an entry in /etc/passwd."""
+    monkeypatch.delenv("NNLO_CACHE")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    assert [checked(EXPERIMENT), checked(EXPERIMENT)] == [1, 1]
+
+
 def test_a_passed_check_does_not_import_torch(checked, tmp_path):
     checked(EXPERIMENT)
     program = (
