@@ -36,9 +36,8 @@ def run_in_fork(address: str, python: str, scripts: str) -> None:
         accepted = server.recv(1)
     except OSError:
         accepted = b""
-    if (
-        not accepted
-    ):  # there is no server, it has ended, or it still imports; it forks nothing for a closed connection
+    # No server, one that has ended, or one that still imports and will fork nothing for a closed connection.
+    if not accepted:
         os.execv(python, [python, *words])
     server.settimeout(None)
     for number in FORWARDED:

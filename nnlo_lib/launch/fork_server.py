@@ -262,7 +262,7 @@ def _writer(number: int) -> object:
 
 def serve(door: socket.socket, folder: Path, modules: Sequence[str]) -> ForkRequest | None:
     """Import the modules and run the fork server; return the request in a fork, None in the server."""
-    # Clients that come now wait: what they would import themselves, the server has begun to import earlier.
+    # Listen before the imports: a client that waits for them starts earlier than one that imports torch itself.
     door.listen(100)
     (folder / "socket.part").rename(folder / "socket")
     for module in modules:

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -86,6 +88,12 @@ def test_without_a_home_folder_the_check_is_done_each_time(checked, monkeypatch)
     monkeypatch.delenv("NNLO_CACHE")
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    assert [checked(EXPERIMENT), checked(EXPERIMENT)] == [1, 1]
+
+
+def test_without_the_metadata_of_torch_the_check_is_done_each_time(checked, monkeypatch):
+    monkeypatch.setattr(passed_checks, "version", Mock(side_effect=PackageNotFoundError("torch")))
+    passed_checks._installed.cache_clear()
     assert [checked(EXPERIMENT), checked(EXPERIMENT)] == [1, 1]
 
 
