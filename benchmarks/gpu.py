@@ -130,10 +130,9 @@ def speed(case: Case, bf16: bool, options: argparse.Namespace, deadline: float) 
         manifest = images(Path(folder), case)
         common = ("--model", case.model, "--batch", str(case.batch), "--steps", str(case.steps))
         common += ("--device", options.device, *(("--bf16",) if bf16 else ()))
-        for name in [*OURS, *PEERS]:
-            if (
-                options.device == "cpu" and name.endswith(("compiled", "recorded"))
-            ) or time.perf_counter() > deadline:
+        for name in options.configurations or [*OURS, *PEERS]:
+            needs_gpu = name.endswith(("compiled", "recorded"))
+            if (needs_gpu and options.device == "cpu") or time.perf_counter() > deadline:
                 continue
             try:
                 if name in OURS:
@@ -162,7 +161,7 @@ def markdown(results: dict[str, Any]) -> str:
             *(f"* {each}" for each in tests["failures"]),
             "",
         ]
-    names = [*OURS, *PEERS]
+    names = [name for name in [*OURS, *PEERS] if any(name in each for each in results["speed"].values())]
     lines += [f"| images/s | {' | '.join(names)} |", f"| --- {'| ---: ' * len(names)}|"]
     for case, figures in results["speed"].items():
         cells = (figures.get(name, "") for name in names)
@@ -181,6 +180,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3, help="measured epochs")
     parser.add_argument("--only", choices=("correctness", "speed"))
     parser.add_argument("--cases", nargs="*", help="models to measure")
+    parser.add_argument("--configurations", nargs="*", choices=[*OURS, *PEERS], help="columns to measure")
     parser.add_argument("--workers", type=int, default=8, help="processes of the tests")
     parser.add_argument("--quick", action="store_true", help="a few steps on the CPU, without the tests")
     options = parser.parse_args()

@@ -280,7 +280,7 @@ class LidarReaderConfig(BaseReaderConfig):
     room: int = Field(
         80,
         ge=16,
-        le=200,
+        le=4096,
         description="Smallest side of a room of the floor plan in pixels; doors have half of it.",
     )
     robots: int = Field(7, ge=1, description="Number of robots with planned paths.")
@@ -311,6 +311,16 @@ class LidarReaderConfig(BaseReaderConfig):
     seed: int = Field(
         0, ge=0, description="Seed of floor plan, paths and places, whatever the seed of the training is."
     )
+
+    @field_validator("room")
+    @classmethod
+    def _fits(cls, room: int, info: ValidationInfo) -> int:
+        side = min(info.data.get("width", room), info.data.get("height", room))
+        if room > side:
+            raise ValueError(
+                f"a room of {room} pixels is larger than the floor plan, whose shorter side has {side}"
+            )
+        return room
 
 
 class UserReaderConfig(UserClassConfig, BaseReaderConfig):

@@ -243,8 +243,10 @@ class TrainingState:
             self._context.phase_timer.skip(comm.now() - before)
 
     def _restore_tensors(self, tensors: dict[str, Tensor]) -> None:
-        self._context.replica.load_state(tensors)
-        self.algorithm.load_state(tensors)
+        replica = self._context.replica
+        replica.load_state(tensors)
+        # A checkpoint is read into main memory; an algorithm computes where the parameters are.
+        self.algorithm.load_state({name: each.to(replica.theta.device) for name, each in tensors.items()})
         self.best_weights.load_state(tensors)
         self._context.precision.load_state(tensors)
         self.loss_average.load_state(tensors)

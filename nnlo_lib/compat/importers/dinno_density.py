@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +89,15 @@ def set_density(draft: ExperimentDraft, experiment: Mapping[str, Any], folder: P
     draft.set(
         "metrics", ["binary_accuracy"] if loss == "binary_cross_entropy" else ["mae"], "nnlo's own measure"
     )
-    scale = round(float(model.get("scale", 0.05)) * side / 2, 6)
-    args = {"hidden": list(model.get("shape", [2, 256, 64, 64, 64, 1]))[1:-1], "scale": scale}
+    factor = float(model.get("scale", 0.05))
+    args = {
+        "hidden": list(model.get("shape", [2, 256, 64, 64, 64, 1]))[1:-1],
+        "scale": round(factor * side / 2, 6), "phase": round(factor / sqrt(2), 6),
+    }  # fmt: skip
     draft.set(
         "model", {"name": "fourier", "args": args},
-        "experiment.model: shape, scale (of pixels in DiNNO; here the longer side reaches from -1 to 1)",
+        "experiment.model: shape, scale (of pixels in DiNNO; here the longer side reaches from -1 to 1, and `phase` keeps the "
+        "initial phases)",
     )  # fmt: skip
     draft.set("parallel.ranks", len(names), "the files of waypoints")
     draft.set("parallel.transport", "simulated", "DiNNO runs all nodes in one process")

@@ -18,7 +18,7 @@ from nnlo_lib.data.readers.base import (
 )
 
 BYTES_PER_POINT = 12
-PLAN_SIDE = 128  # cells of the longer side of the plan: a wall of lidar-dinno.yaml, 25 of 2,167 pixels, is wider than a cell
+PLAN_SIDE = 128  # cells of the longer side of the plan: a wall of lidar-dinno.yaml, 42 of 2,167 pixels, is wider than a cell
 
 
 def read(

@@ -16,12 +16,17 @@ class Sine(nn.Module):
     Args:
         scale: factor of the argument of the sine.
         bound: bound of the initial weights.
+        phase: bound of the initial phases, scale b; None: that of a linear layer of torch, scale / sqrt(inputs).
     """
 
-    def __init__(self, inputs: int, outputs: int, scale: float, bound: float) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, scale: float, bound: float, phase: float | None = None
+    ) -> None:
         super().__init__()
         self.linear, self.scale = nn.Linear(inputs, outputs), scale
         nn.init.uniform_(self.linear.weight, -bound, bound)
+        if phase is not None:
+            nn.init.uniform_(self.linear.bias, -phase / scale, phase / scale)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return (samples, outputs)."""
@@ -29,13 +34,18 @@ class Sine(nn.Module):
 
 
 def fourier(
-    shape: tuple[int, ...], classes: int, hidden: Sequence[int] = (256, 64, 64, 64), scale: float = 0.05
+    shape: tuple[int, ...],
+    classes: int,
+    hidden: Sequence[int] = (256, 64, 64, 64),
+    scale: float = 0.05,
+    phase: float | None = None,
 ) -> nn.Module:
     """Build DiNNO's network of positions: a sine layer, then ReLU layers (25,601 parameters for one output).
 
-    The outputs are logits; if `classes` is 0, there is one output.
+    The outputs are logits; if `classes` is 0, there is one output. A larger `scale` needs a small `phase` for DiNNO's
+    initial phases, which are nearly zero because its positions are pixels.
     """
-    first = Sine(prod(shape), hidden[0], scale, sqrt(6 / hidden[0]))
+    first = Sine(prod(shape), hidden[0], scale, sqrt(6 / hidden[0]), phase)
     return nn.Sequential(
         nn.Flatten(), first, nn.ReLU(), *dense_stack(hidden), nn.Linear(hidden[-1], max(classes, 1))
     )

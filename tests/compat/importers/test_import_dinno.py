@@ -219,7 +219,11 @@ def test_the_density_experiment_has_its_building_paths_windows_and_radios(tmp_pa
     ] == []
     assert (run.data.reader.scans, run.data.reader.border, run.data.reader.seed) == (30 * 3, 3, 0)
     assert run.data.stream.window == 40 * 4 * 5
-    assert run.model.args == {"hidden": [32, 8], "scale": 0.05 * 60}
+    assert run.model.args == {
+        "hidden": [32, 8],
+        "scale": 0.05 * 60,
+        "phase": pytest.approx(0.05 / 2**0.5, rel=1e-4),
+    }
     assert (run.topology.radius, run.topology.rounds) == (
         90 / 60,
         9,

@@ -53,6 +53,11 @@ def test_sine():
     assert layer(torch.tensor([[1.0, 2.0]])).item() == pytest.approx(math.sin(3 * 0.85), abs=1e-6)
 
 
+def test_phases_of_sines_begin_below_their_bound():
+    phases = 54 * Sine(2, 200, 54.0, 0.1, phase=0.04).linear.bias.detach().abs()
+    assert 0.03 < phases.max() <= 0.04
+
+
 def test_interaction_is_the_sum_over_the_others():
     """The output for each receiver is the sum of the effects of all other particles."""
     effect = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
