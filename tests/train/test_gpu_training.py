@@ -38,13 +38,12 @@ def on_gpu(job, folder):
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("case", WAYS)
 def test_a_gpu_learns_what_processors_do(tmp_path, case, ranks):
-    """The training learns slowly enough that rounding does not grow: float64 differs by 1e-6 on processors."""
+    """After one epoch: later, float32 and float64 differ on processors, too, and fp16 may skip a step that overflows."""
     train, tolerance = WAYS[case]
     gpu = {"ranks": ranks, "gpus_per_rank": 1, "ranks_per_gpu": 2}
-    common = {"epochs": 2, "optimizer": {"lr": 0.01}}
     same_steps = {key: value for key, value in train.items() if key not in ("precision", "compile")}
-    one = training(tmp_path / "gpu", train=common | train, parallel=gpu, **PLAIN)
-    other = training(tmp_path / "cpu", train=common | same_steps, parallel={"ranks": ranks}, **PLAIN)
+    one = training(tmp_path / "gpu", train=train | {"epochs": 1}, parallel=gpu, **PLAIN)
+    other = training(tmp_path / "cpu", train=same_steps | {"epochs": 1}, parallel={"ranks": ranks}, **PLAIN)
     assert "GPU vectors summed through" in one.finish()
     other.finish()
     for ours, reference in zip(one.history, other.history, strict=True):
