@@ -104,20 +104,22 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
             notify(task.run.observe.notify, outcome.reason, f"{where}: {outcome.reason}{cause}", task.folder)
         if job and outcome.may_requeue and options.on_preemption == "requeue":
             requeue_job(options.requeue, job, signals)
-        return outcome
+        return replace(outcome, signal=outcome.signal or signals.first)
     finally:
         # An evaluation may follow, which a signal must be able to end.
         signals.restore()
 
 
 def complete_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
-    """Run the task as `train_task` does; then evaluate its model, unless its evaluation is of the present metrics.
+    """Run the task as `train_task` does; then evaluate its model, unless the ranks or an earlier call have done so.
 
     A failed evaluation changes nothing of the finished training: the next call only evaluates.
     """
     outcome = train_task(task, options)
     if outcome.reason == "finished" and not is_evaluated(task):
-        # Only now, because it imports torch: the ranks start faster without.
+        if outcome.signal:  # It stopped the evaluation of the ranks, and would stop this one.
+            signal.raise_signal(signal.Signals[outcome.signal])
+        # Only now, because it imports torch: the ranks start faster without, and have evaluated mostly.
         from nnlo_lib.train.evaluation.evaluate import evaluate_model
 
         evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)

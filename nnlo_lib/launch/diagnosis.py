@@ -78,8 +78,9 @@ def diagnose_exit(task: Task, end: ExitFacts) -> AttemptOutcome:
     notes = _read_rank_files(task.paths.state.stopped)
     if notes:
         return _stop_outcome(task, end, notes)
-    # A status of 0 is no evidence: code of the user, or a library, can end a rank with it.
-    if not end.launcher_status and (task.paths.state.done.exists() or status(task).kind == "finished"):
+    # Rank 0 has published the results, and may have been killed in the evaluation that follows. A status of 0 alone is no
+    # evidence: code of the user, or a library, can end a rank with it.
+    if task.paths.state.done.exists() or (not end.launcher_status and status(task).kind == "finished"):
         return AttemptOutcome("finished")
     # Before the ranks' failure files: the ranks on other nodes report only that a peer was lost.
     if node := end.launcher_facts.get("failed"):

@@ -36,7 +36,7 @@ class AttemptOutcome:
 
     Attributes:
         error: message for the user.
-        signal: name of the signal that stopped the attempt, or an empty string.
+        signal: name of the signal that stopped the attempt, or that came after its training; or an empty string.
         is_user_error: whether the user must correct the cause.
         details: text for the log only: the traceback of the rank that failed, or the last lines of the launcher.
         may_requeue: whether the job may ask the scheduler to queue it again.

@@ -3,12 +3,13 @@
 import argparse
 import faulthandler
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 
 import torch
 
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Run
+from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.run import changed_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.process import process_age
@@ -101,12 +102,31 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
         done = train_rank(task, comm, stop, started=comm.now() - process_age())
         # Freeing is collective, so it belongs to the path on which all ranks arrive.
         comm.free_counter()
-        return report_end(task.state, world.Get_rank(), done, stop.signal)
+        status = report_end(task.state, world.Get_rank(), done, stop.signal)
     except BaseException as error:
         status = report_failure(task.state, world.Get_rank(), error)
         # Other ranks may wait for this one in a call; without Abort, they would wait until they detect its loss.
         world.Abort(status)
         os._exit(status)  # The launcher reports the failure once; tracebacks of all ranks would hide it.
+    rank = world.Get_rank()
+    MPI.Finalize()  # The other ranks end now.
+    if done and rank == 0:
+        evaluate_here(task, stop)
+    return status
+
+
+def evaluate_here(task: Task, stop: StopFlag) -> None:
+    """Evaluate the published model in the process that has trained it, unless it is of a trial of a search.
+
+    The launcher would have to import torch for it. It does so if the evaluation fails, which it then reports, or is stopped.
+    """
+    from nnlo_lib.train.evaluation.evaluate import evaluate_model
+
+    if SearchPaths.around(task.folder):
+        return
+    # Again: MPICH has removed the handler of SIGUSR1 in MPI.Finalize.
+    with suppress(BaseException), stop.install_handlers().raised():
+        evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
 
 
 def reduction_mode(run: Run) -> str:
@@ -154,9 +174,13 @@ def main() -> int:
 def _simulate_safely(task: Task, stop: StopFlag) -> int:
     register_rank(task.state, 0)
     try:
-        return report_end(task.state, 0, train_simulated(task, stop), stop.signal)
+        done = train_simulated(task, stop)
+        status = report_end(task.state, 0, done, stop.signal)
     except BaseException as error:
         return report_failure(task.state, 0, error)
+    if done:
+        evaluate_here(task, stop)
+    return status
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import signal
 import sys
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -25,6 +26,7 @@ from nnlo_lib.core.errors import (
     DivergedError,
     ExitReason,
     InvariantError,
+    StopRequestedError,
     UserError,
 )
 from nnlo_lib.core.process import ProcessIdentity
@@ -52,6 +54,7 @@ class StopFlag:
     def __init__(self, limit: float = float("inf")) -> None:
         """Start the clock; `limit`: seconds from now until the scheduler ends the job."""
         self.signal: str | None = None
+        self._raises = False
         self._end = time.monotonic() + limit
         self._lead = min(MIN_SAVE_LEAD_S, limit / 2)
 
@@ -70,6 +73,20 @@ class StopFlag:
         # The handler only sets the flag: saving needs all ranks, which agree at the next step. The first
         # signal is the cause that the launcher reports.
         self.signal = self.signal or signal.Signals(number).name
+        if self._raises:
+            self._raises = False  # once: the exception must not be interrupted by the next one
+            raise StopRequestedError(self.signal)
+
+    @contextmanager
+    def raised(self) -> Iterator[None]:
+        """Raise StopRequestedError at a stop signal in this context, at once if one has arrived before."""
+        self._raises = True
+        try:
+            if self.signal:
+                raise StopRequestedError(self.signal)
+            yield
+        finally:
+            self._raises = False
 
     def __call__(self) -> bool:
         return self.signal is not None or time.monotonic() > self._end - self._lead

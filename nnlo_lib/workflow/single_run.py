@@ -13,7 +13,7 @@ from nnlo_lib.core.text_format import size_text, table_lines
 from nnlo_lib.launch.attempt import LaunchOptions, complete_task, finished_note
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
-from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.finished_run import FinishedRun, guessing_level
 from nnlo_lib.train.freshness import is_evaluated, status
 from nnlo_lib.train.task import Task, prepare_store
 from nnlo_lib.workflow.plan import Plan
@@ -49,12 +49,14 @@ def train_and_evaluate(
         part.write_text(Plan.of(experiment).resolved_config(name))
     outcome = complete_task(task, LaunchOptions(launcher))
     if outcome.exit_status == 0:
-        from nnlo_lib.report.statistics.run_comparison import guessing_note
-
         _print_evaluation(task)
         print(f"results in {task.folder}/", file=sys.stderr)
-        if note := guessing_note(load_json(task.paths.evaluation.read_text())):
-            print(note, file=sys.stderr)
+        if (share := guessing_level(load_json(task.paths.evaluation.read_text()))) is not None:
+            print(
+                f"warning: guessing level: always naming the most frequent class has accuracy {share:.4f}; "
+                "try a smaller learning rate, more epochs or other settings of the algorithm",
+                file=sys.stderr,
+            )
     return task, outcome
 
 

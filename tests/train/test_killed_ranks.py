@@ -1,6 +1,7 @@
 """Killed and failing MPI ranks: all ranks end with one sentence, and the same command resumes the training."""
 
 import json
+import signal
 import subprocess
 import time
 
@@ -11,12 +12,14 @@ from helpers.training_here import share_store, training_here
 from helpers.training_process import processes_of, started, training, wait
 
 from nnlo_lib.config.algorithm import ALGORITHMS
+from nnlo_lib.core.errors import StopRequestedError
 from nnlo_lib.train.fault_injection import (
     FAULTS_ENV_VAR,
     FaultPlan,
     InjectedFault,
     injected_faults,
 )
+from nnlo_lib.train.rank_process import StopFlag
 
 pytestmark = [pytest.mark.mpi, pytest.mark.processes]
 OUTPUTS = ("model.safetensors", "history.csv", "summary.json", "trace.json", "log.txt", "evaluation.json")
@@ -105,3 +108,48 @@ def test_an_exception_in_a_rank_ends_all(tmp_path, algorithm):
     assert "Traceback" in report["traceback"]
     assert report["reason"] == "user code"
     wait("no process is left", lambda: not processes_of(tmp_path))
+
+
+METRIC = '''
+import os, signal, time
+from pathlib import Path
+
+def score(outputs, targets):
+    """Once, in the rank that has trained, do not measure."""
+    if Path("results/t/allreduce/seed-0/summary.json").exists() and not Path("begun").exists():
+        Path("begun").touch()
+        {act}
+    return 1.0
+'''
+
+
+@pytest.mark.parametrize(
+    "act", ["raise RuntimeError", "os.kill(os.getpid(), signal.SIGKILL)", "time.sleep(300)"]
+)
+def test_what_a_rank_cannot_evaluate_the_launcher_evaluates(tmp_path, act):
+    """Rank 0 fails, is killed, or is stopped through a signal to the launcher; the training keeps its results."""
+    (tmp_path / "mine.py").write_text(METRIC.format(act=act))
+    run = training(tmp_path, metrics=["accuracy", "set:mine.py:score"], train={"epochs": 1})
+    if "sleep" in act:
+        process = run.start()
+        wait("the evaluation begins", lambda: (tmp_path / "begun").exists())
+        process.terminate()
+        assert "stopped by SIGTERM" in process.communicate(timeout=200)[0]
+        assert process.returncode == 75
+        assert not (run.job / "evaluation.json").exists()
+        wait("no process is left", lambda: not processes_of(tmp_path))
+    said = run.finish()
+    assert "Traceback" not in said
+    assert "resumed" not in said
+    report = json.loads((run.job / "evaluation.json").read_text())
+    assert (report["score"], report["samples"]) == (1.0, 355)
+
+
+def test_a_signal_in_the_evaluation_raises_once():
+    stop = StopFlag()
+    with pytest.raises(StopRequestedError), stop.raised():
+        stop._on_signal(signal.SIGTERM, None)
+    stop._on_signal(signal.SIGUSR1, None)
+    assert stop.signal == "SIGTERM"
+    with pytest.raises(StopRequestedError), stop.raised():
+        raise AssertionError("a signal before the context is raised at its beginning")

@@ -2,10 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -23,9 +23,8 @@ from nnlo_lib.report.statistics.significance import (
     without_verdict,
 )
 from nnlo_lib.report.tables import test_metrics
-from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.state.finished_run import FinishedRun, guessing_level
 
-STANDARD_ERRORS = 2.0  # above the share of the most frequent class, within which an accuracy is no better
 Method = Literal["seeds", "folds", "samples"]  # what the pairs of a test are
 JobKey = tuple[str, int, int | None]  # run, seed, fold
 SampleValues = Callable[[JobKey, str], Values | None]  # job and column -> a value for each test sample
@@ -295,31 +294,6 @@ def _tested_samples(
         for name in (run, other)
     )
     return None if ours is None or theirs is None or len(ours) != len(theirs) else sample_test(ours, theirs)
-
-
-def guessing_level(evaluation: Mapping[str, Any]) -> float | None:
-    """Return the share of the most frequent class if the accuracy is not clearly above it, else None.
-
-    Args:
-        evaluation: content of evaluation.json.
-    """
-    accuracy, confusion = evaluation.get("accuracy"), evaluation.get("confusion")
-    if accuracy is None or not confusion or not (samples := sum(map(sum, confusion))):
-        return None
-    share = max(map(sum, confusion)) / samples
-    error = math.sqrt(share * (1 - share) / samples)
-    return share if accuracy <= share + STANDARD_ERRORS * error else None
-
-
-def guessing_note(evaluation: Mapping[str, Any]) -> str:
-    """Return the words for the last line of a training at guessing level; else an empty string."""
-    share = guessing_level(evaluation)
-    if share is None:
-        return ""
-    return (
-        f"warning: guessing level: always naming the most frequent class has accuracy {share:.4f}; "
-        "try a smaller learning rate, more epochs or other settings of the algorithm"
-    )
 
 
 def guessing_sentence(jobs: Sequence[FinishedRun]) -> str:

@@ -8,8 +8,9 @@ from helpers.synthetic_runs import change_json
 from helpers.training_here import attempt_here
 from helpers.training_process import training
 
-from nnlo_lib.report.statistics.run_comparison import guessing_level, guessing_sentence
+from nnlo_lib.report.statistics.run_comparison import guessing_sentence
 from nnlo_lib.report.tables import load_jobs
+from nnlo_lib.state.finished_run import guessing_level
 
 
 def evaluation(truth, guesses):
