@@ -1,13 +1,14 @@
 """Measure the cost of checkpoints of 100 million parameters: `python benchmarks/checkpoint.py [--pairs N] [--quick]`.
 
-Overhead: each rank trains a perceptron with SGD and momentum on one thread, in blocks of 30 s. Every other block begins
-with a checkpoint, which a thread writes during the training. The benchmark compares the mean time per step of
+Overhead: the ranks train a perceptron by all-reduce with SGD and momentum, one thread each, in blocks of 30 s. Every other block
+begins with a checkpoint, which a thread writes during the training. The benchmark compares the mean time per step of
 consecutive blocks. Stop and resume: `nnlo run` trains a model of that size on the digits, is stopped by SIGTERM and
 restarted.
 """
 
 import argparse
 import json
+import math
 import os
 import signal
 import statistics
@@ -62,7 +63,8 @@ def rank(pairs: int, hidden: int, seconds: float) -> None:
     from nnlo_lib.state.training_records import RunLog
 
     torch.set_num_threads(1)
-    comm, (step, state) = MPICommunicator(timeout=300), _training(hidden)
+    comm = MPICommunicator(timeout=300)
+    step, state = _training(hidden, comm)
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         # Each rank has a temporary folder, but all use that of rank 0.
         folder = Path(comm.gather(name)[0])
@@ -70,12 +72,14 @@ def rank(pairs: int, hidden: int, seconds: float) -> None:
         checkpoints = Checkpointer(folder, "", "", CheckpointConfig(), comm, log, 300)
 
         def save() -> None:
-            checkpoints.save(RankState(state(), {}), CheckpointPosition(0, 0, {}), {})
+            tensors = state()
+            checkpoints.save(RankState(tensors, {}, tuple(tensors)), CheckpointPosition(0, 0, {}), {})
 
         for _ in range(2):  # warm up: the first steps and checkpoints allocate memory
-            save()
-            _block(step, seconds / 6)
-        blocks = [(_block(step, seconds, save), _block(step, seconds)) for _ in range(pairs)]
+            per_step = _block(step, 4, save)
+        # All ranks make the same steps.
+        steps = comm.gather(math.ceil(seconds / per_step))[0]
+        blocks = [(_block(step, steps, save), _block(step, steps)) for _ in range(pairs)]
         checkpoints.wait_until_saved()
         size = sum(path.stat().st_size for path in max(folder.glob("0*")).iterdir())
         # Rank 0 must not remove the folder before the other ranks have read it.
@@ -87,11 +91,13 @@ def rank(pairs: int, hidden: int, seconds: float) -> None:
                           "took": checkpoints.last_save_seconds, "bytes": size}))  # fmt: skip
 
 
-def _training(hidden: int) -> tuple[Callable[[], None], Callable[[], dict[str, Any]]]:
+def _training(hidden: int, comm: Any) -> tuple[Callable[[], None], Callable[[], dict[str, Any]]]:
+    """Return the step, whose gradient all ranks share, and the state, which all have."""
     import torch
 
     from nnlo_lib.train.replica.replica import Replica
 
+    torch.manual_seed(0)
     layers = [torch.nn.Linear(64, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, hidden), torch.nn.ReLU()]
     replica = Replica(torch.nn.Sequential(*layers, torch.nn.Linear(hidden, 10)))
     replica.set_optimizer(torch.optim.SGD, lr=1e-4, momentum=0.9)
@@ -99,6 +105,7 @@ def _training(hidden: int) -> tuple[Callable[[], None], Callable[[], dict[str, A
 
     def step() -> None:
         replica.backward(torch.nn.functional.cross_entropy(replica.forward(inputs), labels))
+        comm.allreduce(replica.grad)
         replica.step()
 
     # The first step allocates the momentum, which belongs to the state.
@@ -106,13 +113,12 @@ def _training(hidden: int) -> tuple[Callable[[], None], Callable[[], dict[str, A
     return step, replica.state
 
 
-def _block(step: Callable[[], None], seconds: float, begin: Callable[[], None] = lambda: None) -> float:
+def _block(step: Callable[[], None], steps: int, begin: Callable[[], None] = lambda: None) -> float:
     """Return the mean time of a step in seconds, in a block that starts with `begin`."""
-    started, steps = time.perf_counter(), 0
+    started = time.perf_counter()
     begin()
-    while time.perf_counter() - started < seconds:
+    for _ in range(steps):
         step()
-        steps += 1
     return (time.perf_counter() - started) / steps
 
 

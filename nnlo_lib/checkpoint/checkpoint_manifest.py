@@ -17,7 +17,8 @@ from nnlo_lib.core.errors import UserError
 
 # Increase the version when the content of checkpoints or the meaning of a default changes; both are recorded in
 # tests/checkpoint/test_checkpoint_version.py.
-CHECKPOINT_VERSION = 7
+CHECKPOINT_VERSION = 8
+READABLE_VERSIONS = (7, 8)  # 7: each rank's file has all its tensors
 MANIFEST_FILE = "manifest.json"
 
 
@@ -70,7 +71,7 @@ class CheckpointManifest:
         # not another format, which is refused.
         if checksum != content_checksum(content) and not oldest:
             raise ValueError(f"{MANIFEST_FILE} is damaged: its checksum does not match")
-        if version != CHECKPOINT_VERSION:
+        if version not in READABLE_VERSIONS:
             raise UserError(_refusal(folder, version, content.get("code")))
         try:
             return cls(**content)
@@ -99,8 +100,8 @@ class CheckpointManifest:
 def _refusal(folder: Path, version: object, code: str | None) -> str:
     writer = f"nnlo {code}" if code else "an older nnlo, which recorded no version"
     return (
-        f"{folder} was written by {writer}: it has format {version}, but this nnlo reads and writes only format "
-        f"{CHECKPOINT_VERSION}; the checkpoint is unchanged. Resume with {f'nnlo {code}' if code else 'the nnlo that wrote it'}, "
+        f"{folder} was written by {writer}: it has format {version}, but this nnlo reads only the formats "
+        f"{' and '.join(map(str, READABLE_VERSIONS))}; the checkpoint is unchanged. Resume with {f'nnlo {code}' if code else 'the nnlo that wrote it'}, "
         f"or move {folder.parents[1]} away to train from the beginning"
     )
 

@@ -3,7 +3,7 @@
 A checkpoint is a folder with a file per rank and a manifest, and is visible only when complete:
 
 state/checkpoints/00000042/rank-0.safetensors   tensors; their header's metadata holds the rank's progress
-                           rank-1.safetensors
+                           rank-1.safetensors   without tensors that have the same bits on all ranks
                            tables.json          rows of the run's tables
                            manifest.json        version, key of the run, step, ranks, sha256 of each file
 """
@@ -98,6 +98,7 @@ class Checkpointer:
         self._rank_writer: BackgroundTask | None = None
         self._commit_task: BackgroundTask | None = None
         self._abort_event = Event()
+        self._leaves_out = True
         self.last_save_seconds = 0.0
 
     def save(self, part: RankState, moment: CheckpointPosition, tables: SavedTables, error: str = "") -> None:
@@ -120,7 +121,9 @@ class Checkpointer:
             return
         failpoint("checkpoint.begin")
         number = gathered[0][0]
-        copy = RankState(self._snapshot.copy_to_host(part.tensors), part.progress)
+        copy = RankState(
+            self._snapshot.copy_to_host(part.tensors), part.progress, part.common if self._leaves_out else ()
+        )
         self._rank_writer = BackgroundTask(lambda: self._write(number, copy))
         if self._comm.rank == 0:
             seconds = time.monotonic() - started
@@ -158,7 +161,10 @@ class Checkpointer:
                 for unfinished in self.folder.glob("unfinished-*"):
                     shutil.rmtree(unfinished, ignore_errors=True)
         # Only rank 0, which publishes, knows whether the checkpoint is complete.
-        return not self._comm.gather(error)[0]
+        error = self._comm.gather(error)[0]
+        # Common tensors may have differed: the next checkpoint has those of all ranks.
+        self._leaves_out = self._leaves_out and not error
+        return not error
 
     def _write(self, number: int, part: RankState) -> None:
         unfinished = self.folder / unfinished_folder_name(number)

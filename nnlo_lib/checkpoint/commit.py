@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,7 @@ class Committer:
 
         Raises:
             OSError: if a rank could not write its file, a receipt does not arrive in time, `given_up` is
-                set, or another launcher has taken the lease.
+                set, a common tensor is not common, or another launcher has taken the lease.
         """
         unfinished = self.folder / unfinished_folder_name(number)
         try:
@@ -104,6 +105,7 @@ class Committer:
                 rank_file_name(rank): self._wait_for_receipt(unfinished, rank, given_up)
                 for rank in range(self.ranks)
             }
+            _compare_common(list(receipts.values()))
             receipts[TABLES_FILE] = write_tables(unfinished, tables)
             self._write_manifest_and_rename(unfinished, number, manifest.with_files(receipts))
         except Exception:
@@ -148,6 +150,16 @@ class Committer:
                 found[number] = CheckpointManifest.read(self.folder / checkpoint_folder_name(number))
         for number in found.keys() - checkpoints_to_keep(self.config, found):
             remove_checkpoint(self.folder, number)
+
+
+def _compare_common(receipts: Sequence[WriteReceipt]) -> None:
+    """Raise OSError if a tensor that was written by rank 0 only has other bits on another rank."""
+    for rank, receipt in enumerate(receipts):
+        for name, crc in receipt.common.items():
+            if crc != receipts[0].common[name]:
+                raise OSError(
+                    f"{name} of rank {rank} differs from that of rank 0, as on hosts with other processors"
+                )
 
 
 def read_lease(folder: Path) -> bytes:

@@ -29,6 +29,7 @@ from nnlo_lib.train.replica.gradients import ResumedStep
 SUMMED_STATE = ("sums", "ledger")
 # Value of `used_before_resize` if the number of ranks has not changed in the running epoch.
 NO_SAMPLES_USED = torch.empty(0, dtype=torch.bool)
+MIN_COMMON_BYTES = 1 << 20  # of a tensor; a smaller one is not worth a comparison
 NO_LOSS = math.nan  # value of an average before the first loss
 
 
@@ -208,7 +209,15 @@ class TrainingState:
             "sums": self.metric_sums,
             "ledger": from_numpy(recorder.sample_counts.counts), "before": self.used_before_resize,
         }  # fmt: skip
-        return RankState(tensors, progress)
+        return RankState(tensors, progress, self._common(tensors))
+
+    def _common(self, tensors: dict[str, Tensor]) -> tuple[str, ...]:
+        """Return the names of large tensors that have the same bits on all ranks, which add the same gradients in one order."""
+        algorithm = self._context.task.run.algorithm
+        if not (algorithm.capabilities.shares_gradient and algorithm.sums_in_rank_order):
+            return ()
+        names = ("theta", "best.theta", *(name for name in tensors if name.startswith("optimizer.")))
+        return tuple(name for name in names if name in tensors and tensors[name].nbytes >= MIN_COMMON_BYTES)
 
     def restore(self, saved: SavedCheckpoint) -> None:
         """Restore the state from a checkpoint."""
@@ -217,7 +226,7 @@ class TrainingState:
             self._recorder.journal.write(
                 f"resuming with {context.comm.size} ranks; the checkpoint was written by {saved.ranks} ranks"
             )
-        tensors, progress = load_rank_state(saved, context.task.run, context.comm, self.algorithm)
+        tensors, progress, _ = load_rank_state(saved, context.task.run, context.comm, self.algorithm)
         self._restore_tensors(tensors)
         self.position = RunPosition.from_dict(progress)
         for state in progress["stopwatches"]:

@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from nnlo_lib.checkpoint import commit
 from nnlo_lib.checkpoint import rank_file as parts
@@ -102,7 +102,7 @@ def two(tmp_path):
 
 def test_the_newest_comes_back_to_each_rank_and_old_ones_are_removed(tmp_path):
     assert all(together(tmp_path, save(1, 2, 3)))
-    for rank, (tensors, progress) in enumerate(together(tmp_path, load)):
+    for rank, (tensors, progress, _) in enumerate(together(tmp_path, load)):
         expected = saved(rank, 3)
         assert progress == expected.progress
         assert all(torch.equal(tensors[name], expected.tensors[name]) for name in expected.tensors)
@@ -112,6 +112,51 @@ def test_the_newest_comes_back_to_each_rank_and_old_ones_are_removed(tmp_path):
     assert set(files) == {*(f"rank-{rank}.safetensors" for rank in range(RANKS)), "tables.json"}
     manifest = CheckpointManifest.read(folder)
     assert (manifest.bytes, manifest.ranks, manifest.step) == (sum(files.values()), RANKS, 3)
+
+
+def common(rank, step, differs=False):
+    """Return the state of a rank whose `theta` is common, or, if it `differs`, only called so."""
+    theta = torch.arange(4) + 10 * step + (rank if differs else 0)
+    return RankState({"theta": theta, "one": torch.tensor(rank)}, {"step": step}, ("theta",))
+
+
+def save_common(*differs):
+    def work(rank, checkpoints):
+        checkpoints.load(epochs=9)
+        found = []
+        for step, each in enumerate(differs, 1):
+            checkpoints.save(common(rank, step, each), CheckpointPosition(0, step, {}), TABLES)
+            found.append(checkpoints.wait_until_saved())
+        return found
+
+    return work
+
+
+def test_a_common_tensor_is_written_once_and_comes_back_to_each_rank(tmp_path):
+    assert together(tmp_path, save_common(False)) == [[True]] * RANKS
+    folder = tmp_path / "checkpoints/00000001"
+    assert {*load_file(folder / "rank-0.safetensors")} == {"theta", "one"}
+    assert {*load_file(folder / "rank-2.safetensors")} == {"one"}
+    for rank, (tensors, progress, names) in enumerate(together(tmp_path, load)):
+        assert (tensors["theta"].tolist(), int(tensors["one"])) == ([10, 11, 12, 13], rank)
+        assert (progress, names) == ({"step": 1}, () if rank == 0 else ("theta",))
+
+
+def test_common_tensors_that_differ_end_a_checkpoint_and_the_next_has_all(tmp_path, capsys):
+    assert together(tmp_path, save_common(False, True, True)) == [[True, False, True]] * RANKS
+    assert "theta of rank 1 differs from that of rank 0" in capsys.readouterr().err
+    assert names(tmp_path) == ["00000001", "00000002"]
+    loaded = together(tmp_path, load)
+    assert [tensors["theta"].tolist() for tensors, *_ in loaded] == [
+        [30 + rank, 31 + rank, 32 + rank, 33 + rank] for rank in range(RANKS)
+    ]
+
+
+def test_a_checkpoint_of_format_7_is_read(two):
+    for number in (1, 2):
+        folder = two / f"checkpoints/0000000{number}"
+        replace(CheckpointManifest.read(folder), version=7).write(folder)
+    assert steps(two) == [2, 2, 2]
 
 
 def test_a_checkpoint_has_the_tables_and_the_number_of_its_ranks_for_another_number_of_ranks(two):
@@ -460,7 +505,7 @@ def test_a_checkpoint_of_another_format_is_refused_and_stays(tmp_path):
     together(tmp_path, save(1))
     of_another_version(tmp_path / "checkpoints/00000001")
     sentence = (
-        f"written by nnlo {CODE}: it has format {CHECKPOINT_VERSION + 1}, but this nnlo reads and writes only format "
+        f"written by nnlo {CODE}: it has format {CHECKPOINT_VERSION + 1}, but this nnlo reads only the formats 7 and "
         f"{CHECKPOINT_VERSION}; the checkpoint is unchanged. Resume with nnlo {CODE}, or move {tmp_path}"
     )
     for work in (load, save(2)):

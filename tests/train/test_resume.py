@@ -31,6 +31,7 @@ from helpers.algorithm_trainings import (
 from helpers.power_cut import CrashState, Disk
 from helpers.training_here import simulate
 from helpers.training_process import StopAfter
+from safetensors.torch import load_file
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.algorithm import ALGORITHMS
@@ -39,6 +40,7 @@ from nnlo_lib.core import failpoints
 from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.reliability.reproduce import check_reproducibility
 from nnlo_lib.state.finished_run import FinishedRun
+from nnlo_lib.train import training_state
 from nnlo_lib.train.fault_injection import FaultInjector, FaultPlan, InjectedFault
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.rank_process import StopFlag
@@ -52,6 +54,12 @@ STOP = "stop"  # within the first epoch and within a round
 CASES = SYNCHRONOUS | {f"asynchronous {case}": settings for case, settings in ASYNCHRONOUS.items()}
 OPTIMIZERS = ("sgd", "adam", "adamw", "nadam", "adamax", "rmsprop", "adadelta", "adagrad", "lars", "lamb")
 BATCHED = ("average", "asynchronous gosgd")  # of these also with gradients of all ranks at once
+
+
+@pytest.fixture(autouse=True)
+def _small_common_tensors(monkeypatch):
+    """Let rank 0 alone write tensors of any size that all ranks have."""
+    monkeypatch.setattr(training_state, "MIN_COMMON_BYTES", 1)
 
 
 def cells(cases):
@@ -319,3 +327,22 @@ def test_the_version_of_the_code_changes_no_clock(tmp_path, manifest, case, monk
         summaries = json.loads((job.folder / "summary.json").read_text())
         histories[-1].append(summaries["seconds"]["total"])
     assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize(
+    ("case", "left_out"),
+    [
+        ("allreduce", {"theta", "optimizer.momentum_buffer", "best.theta"}),
+        ("allreduce, sign", {"theta", "optimizer.momentum_buffer", "best.theta"}),
+        ("diloco", set()),
+    ],
+)
+def test_ranks_that_add_one_gradient_write_its_parameters_once(tmp_path, manifest, case, left_out):
+    """Batch statistics and residuals differ from rank to rank."""
+    settings = SYNCHRONOUS[case] | {"train": {"restore_best": "val_loss"}}
+    once = task(tmp_path / "once", manifest, case, settings)
+    assert not train_simulated(once, StopAfter(CALLS + 4 * STEPS))
+    *_, folder = sorted((once.state / "checkpoints").iterdir())
+    names = [set(load_file(folder / f"rank-{rank}.safetensors")) for rank in range(4)]
+    assert [names[0] - each for each in names] == [set(), left_out, left_out, left_out]
+    assert {"buffers", "theta", "best.theta", "best.buffers"} <= names[0]

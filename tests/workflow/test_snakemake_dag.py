@@ -107,7 +107,7 @@ def test_results_whose_checkpoints_an_older_nnlo_wrote_are_not_deleted(finished)
         finished.experiment(runs=RUNS, train=EPOCHS | {"batch_size": 32})
         refused = finished.snakemake()
         assert refused.returncode != 0
-        assert "it has format 3, but this nnlo reads and writes only format" in refused.stdout
+        assert "it has format 3, but this nnlo reads only the formats" in refused.stdout
         assert (job / "model.safetensors").read_bytes() == model
     finally:
         manifest.write_text(content)
