@@ -115,7 +115,9 @@ def _samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> st
 def _workers(manifest: DataManifest, run: str, parts: Sequence[Indices], labels: Array) -> str:
     """Return the number of samples of each worker in a run, or a note that all workers share one order."""
     samples = np.array([len(part) for part in parts])
-    held = len(labels) - samples.sum()
+    # Held back of the training samples, or a split of the data.
+    split = manifest.splits.get("validation")
+    held = len(labels) - samples.sum() or (split.samples if split else 0)
     head = f"run {run}: {samples.sum():,} training samples, {held:,} validation samples; "
     if len(parts) == 1:
         return (

@@ -108,16 +108,20 @@ class ValidationArrays:
     def _plane(self) -> tuple[Array, Array]:
         """Points of a grid, (cells, 2), and what is there, (rows, columns).
 
-        They are the data set's own plan. Without one, the mean label of the validation samples in each cell; NaN without samples.
+        They are the data set's own plan. Without one, or if its points are no grid, the mean label of the plan or the
+        validation samples in each cell; NaN without samples.
         """
         manifest = self._context.data.manifest
         if PLAN_SPLIT in manifest.splits:
-            (points,), labels = Split(manifest, PLAN_SPLIT).take(
-                np.arange(manifest.splits[PLAN_SPLIT].samples)
-            )
-            return points, labels.reshape(len(np.unique(points[:, 1])), -1).astype(np.float16)
-        split, samples = self._context.data.validation_set
+            split = Split(manifest, PLAN_SPLIT)
+            samples = np.arange(len(split))
+        else:
+            split, samples = self._context.data.validation_set
         (points,), labels = split.take(samples)
+        shape = [len(np.unique(points[:, axis])) for axis in (1, 0)]
+        if len(points) == np.prod(shape):
+            order = np.lexsort(points.T)  # rows, then columns
+            return points[order], labels[order].reshape(shape).astype(np.float16)
         low, extent = points.min(0), np.ptp(points, axis=0)
         cell = extent.max() / (MAP_SIDE - 1)
         columns, rows = np.rint(extent / cell).astype(int) + 1

@@ -65,6 +65,9 @@ def test_workers_and_what_is_held_back(tmp_path):
     parts = {"shared": [np.arange(5)], "own": [np.array([0, 1, 2]), np.array([3, 4])]}
     *_, shared, own = describe(manifest, parts).split("\n\n")
     assert shared.startswith("run shared: 5 training samples, 2 validation samples; all workers share")
+    three = SPLITS | {"validation": tuple(each[:3] for each in SPLITS["train"])}
+    *_, split = describe(handmade(tmp_path / "split", three), {"a": [np.arange(7)]}).split("\n\n")
+    assert "7 training samples, 3 validation samples" in split
     assert own.startswith("run own: 5 training samples, 2 validation samples; each of 2 workers has its own")
     assert rows(own)[1:] == [
         ["worker", "samples", "classes", "0", "1", "2"],

@@ -6,11 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers.observed_training import watched
+from helpers.synthetic_store import handmade
 from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 from scipy.spatial.distance import cdist
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.reliability.file_checks import check_history
@@ -20,6 +22,7 @@ from nnlo_lib.train.publish import publish_training
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.rank_process import StopFlag
+from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer
 
 NODES = {"algorithm": {"name": "dsgd"}, "topology": {"name": "cycle"}}
@@ -166,3 +169,29 @@ def test_requests_without_an_effect_are_refused(tmp_path, settings, said):
     (tmp_path / "x.yaml").write_text(f"name: x\n{settings}\n")
     with pytest.raises(UserError, match=said):
         load_experiment(tmp_path / "x.yaml")
+
+
+@pytest.mark.parametrize("is_grid", [True, False])
+def test_points_of_a_plan_have_any_order_and_places(tmp_path, is_grid):
+    """A store of a user's own reader; points that are no grid are counted in cells."""
+    draw = np.random.default_rng(0)
+    rows, columns = np.mgrid[-1:1:9j, -1:1:13j]
+    plane = np.stack([columns, rows], -1).reshape(-1, 2) + (0 if is_grid else draw.normal(0, 0.01, (117, 2)))
+    points = draw.permutation(plane).astype(np.float32)
+    splits = {name: (points, (points[:, 0] > 0.1).astype(np.float32)) for name in ("train", "test", "plan")}
+    handmade(tmp_path / "store", splits)
+    settings = {
+        "problem": "regression", "loss": "binary_cross_entropy", "metrics": ["binary_accuracy"],
+        "data": {"validation": 0.2}, "model": {"name": "fourier", "args": {"hidden": [4]}}, "observe": {"maps": True},
+        "train": {"epochs": 1, "batch_size": 50}, "parallel": {"ranks": 1, "transport": "simulated"},
+    }  # fmt: skip
+    run = Experiment.model_validate(settings)
+    simulate(Task("t", "t", run, 0, None, 1, tmp_path / "store/manifest.json", tmp_path / "results"))
+    with np.load(tmp_path / "results/maps.npz") as found:
+        (plan,) = (found[name] for name in found.files if name.startswith("plan"))
+    expected = np.broadcast_to(columns[0] > 0.1, (9, 13))
+    if is_grid:
+        np.testing.assert_array_equal(plan, expected)
+    else:
+        assert max(plan.shape) == 64
+        assert np.nanmean(plan) == pytest.approx(expected.mean(), abs=0.01)
