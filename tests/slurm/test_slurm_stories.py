@@ -296,7 +296,7 @@ SITES: dict[str, tuple[ClusterOptions, list[Story]]] = {
     ]),
     "limiting": (ACCOUNTING, [
         Story(submit_limit, settings={"seeds": [1, 2, 3, 4]}),
-        Story(memory_limit, "out of memory", False, settings=asking(mem_mb=160)),
+        Story(memory_limit, "out of memory", False, settings=asking(mem_mb=500)),  # Snakemake alone needs 280 MB of a node
         Story(snakemake_is_requeued),
         Story(pending_for_ever),
         Story(unknown_partition, "refused"),
