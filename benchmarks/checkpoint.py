@@ -26,7 +26,7 @@ HIDDEN, BATCH = 9_900, 16  # 100 million parameters
 NNLO = Path(sys.executable).with_name("nnlo")
 
 
-def overhead(ranks: int, pairs: int, hidden: int, seconds: float) -> dict[str, Any]:
+def overhead(ranks: int, pairs: int, hidden: int, seconds: float, each: bool = False) -> dict[str, Any]:
     """Start the training ranks and return the measurements of rank 0.
 
     Args:
@@ -34,9 +34,10 @@ def overhead(ranks: int, pairs: int, hidden: int, seconds: float) -> dict[str, A
         pairs: number of pairs of blocks, one with and one without a checkpoint.
         hidden: width of the perceptron.
         seconds: duration of a block in seconds.
+        each: whether each rank writes all of its tensors, as for algorithms whose ranks differ.
     """
     command = [sys.executable, "-m", "mpi4py", __file__, "--rank", "--pairs", str(pairs)]
-    command += ["--hidden", str(hidden), "--seconds", str(seconds)]
+    command += ["--hidden", str(hidden), "--seconds", str(seconds), *["--each"] * each]
     launcher = [Path(sys.executable).with_name("mpiexec"), "-n", str(ranks)]
     # UCX once failed to start on a busy virtual machine; these transports are safe there.
     environment = {"UCX_TLS": "self,sm,tcp", **os.environ, "OMP_NUM_THREADS": "1"}
@@ -46,13 +47,14 @@ def overhead(ranks: int, pairs: int, hidden: int, seconds: float) -> dict[str, A
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def rank(pairs: int, hidden: int, seconds: float) -> None:
+def rank(pairs: int, hidden: int, seconds: float, each: bool) -> None:
     """Train as one rank; rank 0 prints the measurements as JSON.
 
     Args:
         pairs: number of pairs of blocks, one with and one without a checkpoint.
         hidden: width of the perceptron.
         seconds: duration of a block in seconds.
+        each: whether each rank writes all of its tensors.
     """
     import torch
 
@@ -73,7 +75,9 @@ def rank(pairs: int, hidden: int, seconds: float) -> None:
 
         def save() -> None:
             tensors = state()
-            checkpoints.save(RankState(tensors, {}, tuple(tensors)), CheckpointPosition(0, 0, {}), {})
+            checkpoints.save(
+                RankState(tensors, {}, () if each else tuple(tensors)), CheckpointPosition(0, 0, {}), {}
+            )
 
         for _ in range(2):  # warm up: the first steps and checkpoints allocate memory
             per_step = _block(step, 4, save)
@@ -188,16 +192,17 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one rank, one small model, one pair of short blocks"
     )
+    parser.add_argument("--each", action="store_true", help="each rank writes all of its tensors")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
-        rank(options.pairs, options.hidden, options.seconds)
+        rank(options.pairs, options.hidden, options.seconds, options.each)
         return
     if options.quick:
         options.pairs, options.hidden, options.seconds = 1, 128, 0.3
     rank_counts, resumes = ((1,), 1) if options.quick else ((1, 2), 2)
     for ranks in rank_counts:
-        found = overhead(ranks, options.pairs, options.hidden, options.seconds)
+        found = overhead(ranks, options.pairs, options.hidden, options.seconds, options.each)
         each = ", ".join(f"{100 * ratio:+.2f}" for ratio in found["overheads"])
         print(
             f"{ranks} ranks: {found['step']:.3f} s per step; overhead of a checkpoint every {options.seconds:g} s "

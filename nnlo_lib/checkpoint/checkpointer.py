@@ -26,7 +26,7 @@ from nnlo_lib.checkpoint.checkpoint_manifest import (
     next_checkpoint_number,
     unfinished_folder_name,
 )
-from nnlo_lib.checkpoint.commit import Committer, read_lease
+from nnlo_lib.checkpoint.commit import Committer, CommonTensorError, read_lease
 from nnlo_lib.checkpoint.rank_file import TABLES_FILE, RankState, SavedTables, WriteReceipt, read_tables
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config.checkpoint import CheckpointConfig
@@ -147,23 +147,25 @@ class Checkpointer:
         """
         if self._rank_writer is None:
             return True
-        error = _first(self._comm.gather(self._rank_writer.wait_for_error()))
+        error, differs = _first(self._comm.gather(self._rank_writer.wait_for_error())), False
         self._rank_writer = None
         if self._commit_task is not None:
             if error:
                 # Every rank writer has ended: a receipt that is still missing (for example on a full disk)
                 # will not arrive.
                 self._abort_event.set()
-            error, self._commit_task = self._commit_task.wait_for_error(), None
+            error = self._commit_task.wait_for_error()
+            differs = isinstance(self._commit_task.exception, CommonTensorError)
+            self._commit_task = None
             self._abort_event.clear()
             if error:
                 # A rank that was late has created the folder again after rank 0 had given up and removed it.
                 for unfinished in self.folder.glob("unfinished-*"):
                     shutil.rmtree(unfinished, ignore_errors=True)
         # Only rank 0, which publishes, knows whether the checkpoint is complete.
-        error = self._comm.gather(error)[0]
-        # Common tensors may have differed: the next checkpoint has those of all ranks.
-        self._leaves_out = self._leaves_out and not error
+        error, differs = self._comm.gather([error, differs])[0]
+        # If a tensor was not common, each rank writes all of its tensors from now on.
+        self._leaves_out = self._leaves_out and not differs
         return not error
 
     def _write(self, number: int, part: RankState) -> None:
@@ -271,26 +273,26 @@ class BackgroundTask(Thread):
     """Run `work` in a thread that does not keep the process alive.
 
     Attributes:
-        failure: the error message if `work` failed, else an empty string.
+        exception: the error if `work` failed, else None.
     """
 
     def __init__(self, work: Callable[[], None]) -> None:
         super().__init__(daemon=True)
         self._work = work
-        self.failure = ""
+        self.exception: Exception | None = None
         self.start()
 
     def run(self) -> None:
-        """Run `work`; record an exception in `failure`, so that the training continues."""
+        """Run `work`; record its exception, so that the training continues."""
         try:
             self._work()
         except Exception as error:
-            self.failure = error_text(error)
+            self.exception = error
 
     def wait_for_error(self) -> str:
         """Wait for the end; return the error message, or an empty string after success."""
         self.join()
-        return self.failure
+        return error_text(self.exception) if self.exception else ""
 
 
 class HostSnapshot:

@@ -70,6 +70,10 @@ class SaveInterval:
         return self._config.seconds is not None and time.monotonic() - self._time >= self._config.seconds
 
 
+class CommonTensorError(OSError):
+    """A tensor that all ranks should have has other bits on one of them."""
+
+
 @dataclass(frozen=True)
 class Committer:
     """Turns the rank files into a checkpoint.
@@ -97,7 +101,7 @@ class Committer:
 
         Raises:
             OSError: if a rank could not write its file, a receipt does not arrive in time, `given_up` is
-                set, a common tensor is not common, or another launcher has taken the lease.
+                set, a common tensor differs (CommonTensorError), or another launcher has taken the lease.
         """
         unfinished = self.folder / unfinished_folder_name(number)
         try:
@@ -153,12 +157,12 @@ class Committer:
 
 
 def _compare_common(receipts: Sequence[WriteReceipt]) -> None:
-    """Raise OSError if a tensor that was written by rank 0 only has other bits on another rank."""
+    """Raise CommonTensorError if a tensor that was written by rank 0 only has other bits on another rank."""
     for rank, receipt in enumerate(receipts):
         for name, crc in receipt.common.items():
             if crc != receipts[0].common[name]:
-                raise OSError(
-                    f"{name} of rank {rank} differs from that of rank 0, as on hosts with other processors"
+                raise CommonTensorError(
+                    f"{name} has other bits on rank {rank} than on rank 0, as can happen if their processors differ"
                 )
 
 

@@ -119,7 +119,7 @@ def complete_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
     if outcome.reason == "finished" and not is_evaluated(task):
         if outcome.signal:  # It stopped the evaluation of the ranks, and would stop this one.
             signal.raise_signal(signal.Signals[outcome.signal])
-        # Only now, because it imports torch: the ranks start faster without, and have evaluated mostly.
+        # Only here, because it imports torch, which most launchers do not need: rank 0 has evaluated.
         from nnlo_lib.train.evaluation.evaluate import evaluate_model
 
         evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)

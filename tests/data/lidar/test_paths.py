@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 from scipy.ndimage import distance_transform_edt
 
+from nnlo_lib.config.reader import LidarReaderConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.lidar.floor_plan import Occupancy, floor_plan
 from nnlo_lib.data.lidar.trajectories import STEPS, Planner, evenly_spaced, planned_path
@@ -95,3 +96,11 @@ def test_all_points_depend_on_the_seed_alone(tmp_path):
 
     assert np.array_equal(drawn(1, 40), drawn(1, 10_000))
     assert not np.array_equal(drawn(1, 40), drawn(2, 40))
+
+
+def test_a_room_fits_into_its_floor_plan():
+    assert LidarReaderConfig(width=640, height=480, room=480).room == 480
+    with pytest.raises(
+        ValueError, match="a room of 481 pixels is larger than the floor plan, whose shorter side has 480"
+    ):
+        LidarReaderConfig(width=640, height=480, room=481)
