@@ -84,17 +84,21 @@ class ValidationArrays:
         return {name: stacked[:, index] for index, name in enumerate(problem.names)}
 
     def _maps(self) -> Arrays:
-        """Return the plan, what each model predicts of it, and where the nodes are and with whom they are linked."""
+        """Return the plan, what each model predicts of it, and where the nodes are and with whom they are linked.
+
+        A prediction is one byte, 255 for certainly occupied: files are half as large as with halves, and the report shows
+        fewer grays.
+        """
         points, plan = self._plane
         module, comm = self._context.replica.module.eval(), self._context.comm
         outputs = torch.cat(
             [each.cpu() for each in output_batches(module, self._context.preprocessor, [points])]
         )
-        own, nodes = outputs.sigmoid().float().view(plan.shape), range(comm.size)
+        own, nodes = outputs.sigmoid().float().mul(255).round().view(plan.shape), range(comm.size)
         models = (
             [broadcast_copy(comm, own, node) for node in nodes] if self._algorithm.replicas_differ else [own]
         )
-        arrays = {"plan": plan, "map": torch.stack(models).numpy().astype(np.float16)}
+        arrays = {"plan": plan, "map": torch.stack(models).numpy().astype(np.uint8)}
         if isinstance(self._algorithm, DecentralizedAlgorithm):
             neighbors = self._algorithm.neighbors
             last = max(0, neighbors.round - 1)

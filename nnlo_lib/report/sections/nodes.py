@@ -188,6 +188,8 @@ def _frames(job: FinishedRun) -> list[MapFrame]:
 
 def _frame(arrays: dict[str, NDArray[np.float64]], step: int) -> MapFrame:
     plan, maps = arrays[f"plan_{step}"], arrays[f"map_{step}"]
+    if maps.dtype == np.uint8:  # else a file of an earlier version
+        maps = maps / 255
     walls, seen, scale = plan >= 0.5, np.isfinite(plan), MAP_WIDTH / plan.shape[1]
     models = []
     for each in maps:

@@ -81,7 +81,7 @@ def check_node_maps(folder: Path, manifest: DataManifest) -> None:
     plan = arrays["plan_20"]
     walls = floor_plan(derive_seed(0, "floor plan"), READER["width"], READER["height"], 80)
     np.testing.assert_array_equal(plan, walls[1::2, 1::2])  # 120 cells of two pixels, at most 128
-    maps = arrays["map_60"]
+    maps = arrays["map_60"] / 255
     assert maps.shape == (4, *plan.shape)
     assert 0 <= maps.min() < maps.max() <= 1
     # Round 11 of 12: the last of the three epochs of four rounds.
@@ -92,7 +92,7 @@ def check_node_maps(folder: Path, manifest: DataManifest) -> None:
     assert [frame.step for frame in frames] == [20, 40, 60]
     np.testing.assert_allclose(frames[-1].places, (pixels / 2) * 512 / 120, atol=0.06)
     assert (drawn(frames[-1].plan) == np.where(plan, 0, 255)).all()
-    for (picture, overlap), each in zip(frames[-1].models, maps.astype(float), strict=True):
+    for (picture, overlap), each in zip(frames[-1].models, maps, strict=True):
         occupied, walls = each >= 0.5, plan == 1
         assert overlap == pytest.approx((occupied & walls).sum() / (occupied | walls).sum())
         assert abs(drawn(picture) / 255 - (1 - each)).max() < 0.04
