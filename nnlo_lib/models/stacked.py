@@ -29,7 +29,7 @@ class StackContext:
         counts: number of real samples in each part; the rest of a part is padding.
         tensors: stacked parameters (n, *shape) by name.
         buffers: buffers by name, for each node.
-        streams: state of torch's generator for each node; needed if a layer draws random numbers.
+        streams: state of torch's generator of the device for each node; needed if a layer draws random numbers.
     """
 
     counts: Sequence[int] = ()
@@ -103,9 +103,11 @@ class PerNodeLayer(StackedLayer):
             return self._apply_one(node, part)
         # Each node continues its own stream, so that its draws equal the draws of a replica that is trained by
         # itself.
-        torch.set_rng_state(self.nodes.streams[node])
+        on_gpu, device = part[0].is_cuda, part[0].device
+        generator = torch.cuda.default_generators[device.index] if on_gpu else torch.default_generator
+        generator.set_state(self.nodes.streams[node])
         output = self._apply_one(node, tuple(_as_in_a_replica(tensor) for tensor in part))
-        self.nodes.streams[node] = torch.get_rng_state()
+        self.nodes.streams[node] = generator.get_state()
         return output
 
     def _apply_one(self, node: int, part: tuple[Tensor, ...]) -> Tensor:

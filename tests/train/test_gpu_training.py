@@ -71,6 +71,21 @@ def test_a_training_on_a_gpu_resumes_to_the_same_bits(tmp_path, case):
     assert find_differences(stopped.folder, whole.folder) == []
 
 
+@pytest.mark.parametrize("case", ["allreduce", "dsgd", "dinno"])
+def test_batched_gradients_on_a_gpu_are_those_of_each_rank(tmp_path, case):
+    """Its dropout has the same masks; and a training that is stopped resumes to the same bits."""
+    settings = SYNCHRONOUS[case]
+    exact, batched = (
+        on_gpu(task(tmp_path / how, digits(), case, settings, compute=how), tmp_path / how)
+        for how in ("exact", "batched")
+    )
+    for ours, reference in zip(rows(simulate(batched)), rows(simulate(exact)), strict=True):
+        assert ours["val_loss"] == pytest.approx(reference["val_loss"], rel=1e-3)
+        assert ours["train_loss"] == pytest.approx(reference["train_loss"], rel=1e-3)
+    stopped = simulate(replace(batched, folder=tmp_path / "stopped"), CALLS)
+    assert find_differences(stopped.folder, batched.folder) == []
+
+
 @pytest.mark.parametrize("way", [False, "cuda_graph"])
 def test_samples_that_stay_on_the_gpu_give_the_same_bits(tmp_path, way):
     """`recorded` and plain steps; the images have crops, windows and flips."""

@@ -26,7 +26,8 @@ from nnlo_lib.train.replica.precision import Precision, diverged_error
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica, ReplicaMemory
 
-MAX_SAMPLES_PER_CALL = 1024  # bounds the memory of one call; the speed hardly depends on it
+# Bound the memory of one call. The speed of processors hardly depends on it; a GPU computes as fast as it is called.
+MAX_SAMPLES_PER_CALL = {"cpu": 1024, "cuda": 131_072}
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class ReplicaStack:
         return self._sums.pop(rank)
 
     def _portions(self, ranks: list[int], width: int) -> Iterator[list[int]]:
-        most = max(1, MAX_SAMPLES_PER_CALL // width)
+        most = max(1, MAX_SAMPLES_PER_CALL[self.theta.device.type] // width)
         pieces = -(-len(ranks) // most)
         yield from (part.tolist() for part in np.array_split(np.array(ranks), pieces))
 
@@ -149,7 +150,8 @@ class ReplicaStack:
         nodes.buffers = [self._buffers[rank] for rank in ranks]
         if self.network.draws_random_numbers:
             # Each rank draws from its own stream, so that dropout has the bits of ranks that compute alone.
-            nodes.streams = [torch.Generator().manual_seed(request.seed).get_state() for request in requests]
+            generator = torch.Generator(self.theta.device)
+            nodes.streams = [generator.manual_seed(request.seed).get_state() for request in requests]
 
     def _parameters(self, ranks: list[int]) -> list[Tensor]:
         """Set the network's parameters to the rows of these ranks; return the parameters."""
@@ -182,7 +184,7 @@ class ReplicaStack:
             samples: indices in the split, (n,).
         """
         if self._measured[0] != epoch:
-            size = max(50, MAX_SAMPLES_PER_CALL // self.ranks)
+            size = max(50, MAX_SAMPLES_PER_CALL[self.theta.device.type] // self.ranks)
             starts = range(0, len(samples), size)
             parts = [self._measure_some(split, samples[start : start + size]) for start in starts]
             self._measured = (epoch, torch.stack(parts).sum(0))
@@ -195,7 +197,8 @@ class ReplicaStack:
             self._prepare(ranks, [len(samples)] * len(ranks))
             self._parameters(ranks)
             scores = self.network(*(_repeated(tensor, len(ranks)) for tensor in inputs))
-            repeated_labels, counts = _repeated(labels, len(ranks)), torch.tensor(self.network.nodes.counts)
+            repeated_labels = _repeated(labels, len(ranks))
+            counts = torch.tensor(self.network.nodes.counts, device=scores.device)
             sums.append(
                 self.problem.sums_by_node(
                     scores, repeated_labels, self.problem.losses(scores, repeated_labels), counts
