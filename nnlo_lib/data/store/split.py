@@ -11,6 +11,8 @@ from nnlo_lib.data.readers.base import Array, Indices, Inputs
 from nnlo_lib.data.store.manifest import DataManifest, Shard
 from nnlo_lib.data.store.shard import map_shard
 
+SAMPLES_PER_SHARD = 64  # of a mini-batch, from which on a loop over shards is faster than a loop over samples
+
 
 class Split:
     """Samples 0..len-1 of a split; only the requested pages are read, and ranks on a node share them.
@@ -62,11 +64,16 @@ class Split:
                 np.take(array, indices, axis=0, out=into, mode="clip")
             return inputs, self.labels[indices]
         places = self._ends.searchsorted(indices, side="right")
-        rows = (indices - self._starts[places]).tolist()
-        shards = places.tolist()
-        for into, arrays in zip(inputs, self._inputs, strict=True):
-            for sample, shard, row in zip(into, shards, rows, strict=True):
-                sample[...] = arrays[shard][row]
+        rows = indices - self._starts[places]
+        if len(indices) < SAMPLES_PER_SHARD * len(self._ends):
+            for into, arrays in zip(inputs, self._inputs, strict=True):
+                for sample, shard, row in zip(into, places.tolist(), rows.tolist(), strict=True):
+                    sample[...] = arrays[shard][row]
+        else:
+            for shard in np.unique(places):
+                here = np.flatnonzero(places == shard)
+                for into, arrays in zip(inputs, self._inputs, strict=True):
+                    into[here] = arrays[shard][rows[here]]
         return inputs, self.labels[indices]
 
 
