@@ -22,9 +22,10 @@ def whole(digits_raw):
 
 
 @settings(max_examples=40)
-@given(indices=st.lists(st.integers(0, 1441), max_size=80))
-def test_take_gathers_across_shards(digits, whole, indices):
-    indices = np.array(indices, dtype=np.int64)
+@given(indices=st.lists(st.integers(0, 1441), max_size=80), times=st.sampled_from([1, 100]))
+def test_take_gathers_across_shards(digits, whole, indices, times):
+    """Also so many samples that they are taken shard by shard."""
+    indices = np.array(indices * times, dtype=np.int64)
     (features,), labels = Split(digits, "train").take(indices)
     assert np.array_equal(features, whole[0][indices])
     assert np.array_equal(labels, whole[1][indices])
