@@ -133,8 +133,6 @@ class StackedNetwork:
         nodes: parameters, buffers and sample counts of the nodes.
         module: the stacked network.
         draws_random_numbers: True if the network draws random numbers in training mode.
-        samples_are_independent: True if parts of a mini-batch surely give the outputs of the whole; a layer with buffers or
-            random numbers may look at all samples.
     """
 
     def __init__(self, module: nn.Module, whole: bool = False) -> None:
@@ -144,9 +142,6 @@ class StackedNetwork:
             PerNodeLayer(original, "", self.nodes) if whole else _stacked_module(original, "", self.nodes)
         )
         self.draws_random_numbers = any(isinstance(layer, DropoutLayer) for layer in module.modules())
-        self.samples_are_independent = not any(
-            isinstance(layer, PerNodeLayer) for layer in self.module.modules()
-        )
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         """Return the scores of n equal parts of samples, with the parameters and buffers in `nodes`."""

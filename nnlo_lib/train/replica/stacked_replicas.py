@@ -26,10 +26,7 @@ from nnlo_lib.train.replica.precision import Precision, diverged_error
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.replica.replica import Replica, ReplicaMemory
 
-# Bound the memory of one call. The speed of processors hardly depends on it; a GPU computes as fast as it is called.
-MAX_SAMPLES_PER_CALL = {"cpu": 1024, "cuda": 131_072}
-# A processor computes a larger mini-batch in parts, whose activations stay in its cache: 1.35 times as fast.
-MAX_SAMPLES_PER_PART = {"cpu": 4096, "cuda": 131_072}
+MAX_SAMPLES_PER_CALL = 1024  # bounds the memory of one call; the speed hardly depends on it
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ class ReplicaStack:
         return self._sums.pop(rank)
 
     def _portions(self, ranks: list[int], width: int) -> Iterator[list[int]]:
-        most = max(1, MAX_SAMPLES_PER_CALL[self.theta.device.type] // width)
+        most = max(1, MAX_SAMPLES_PER_CALL // width)
         pieces = -(-len(ranks) // most)
         yield from (part.tolist() for part in np.array_split(np.array(ranks), pieces))
 
@@ -120,36 +117,23 @@ class ReplicaStack:
         )
         self._prepare(ranks, counts, requests)
         parameters = self._parameters(ranks)
-        real = torch.tensor(counts, device=labels.device)
+        scores = self.network(*inputs)
+        losses = self.problem.losses(scores, labels)
+        real = torch.tensor(counts, device=losses.device)
         # Padding has weight 0, so that each rank's loss is the mean over its own samples.
-        is_real = torch.arange(width, device=labels.device) < real[:, None]
+        is_real = torch.arange(width, device=losses.device) < real[:, None]
         # In the type of the losses: a quotient of integers would be rounded to float32.
-        weights = is_real.to(self.theta.dtype) / real[:, None]
-        means, sums = torch.zeros(len(ranks), device=labels.device), 0
-        for part in self._parts(width):
-            *here, here_labels = (_part(each, len(ranks), part) for each in (*inputs, labels))
-            scores = self.network(*here)
-            losses = self.problem.losses(scores, here_labels)
-            shares = (losses.view(len(ranks), -1) * weights[:, part]).sum(1)
-            # The ranks share no parameters, so the gradient of the sum contains the gradient of each rank.
-            gradients = torch.autograd.grad(shares.sum(), parameters, allow_unused=True)
-            self._keep(ranks, gradients, add=part.start > 0)
-            means = means + shares.detach()
-            sums = sums + self.problem.sums_by_node(scores, here_labels, losses, is_real[:, part].sum(1))
+        weights = is_real.to(losses.dtype) / real[:, None]
+        means = (losses.view(len(ranks), width) * weights).sum(1)
         for place, (loss, request) in enumerate(zip(means.tolist(), requests, strict=True)):
             if not math.isfinite(loss):
-                whole = slice(place * width, place * width + request.batch.count)
-                samples = SampleTensors(
-                    tuple(each[whole] for each in inputs), labels[whole], request.batch.ids
-                )
+                part = slice(place * width, place * width + request.batch.count)
+                samples = SampleTensors(tuple(each[part] for each in inputs), labels[part], request.batch.ids)
                 raise self._divergence(loss, ranks[place], request, samples)
+        # The ranks share no parameters, so the gradient of the sum contains the gradient of each rank.
+        self._keep(ranks, torch.autograd.grad(means.sum(), parameters, allow_unused=True))
+        sums = self.problem.sums_by_node(scores, labels, losses, real)
         self._sums.update(zip(ranks, sums, strict=True))
-
-    def _parts(self, width: int) -> Iterator[slice]:
-        """Yield the parts of mini-batches of `width` samples that are computed one after another."""
-        most = MAX_SAMPLES_PER_PART[self.theta.device.type]
-        parts = -(-width // most) if self.network.samples_are_independent else 1
-        yield from (slice(width * number // parts, width * (number + 1) // parts) for number in range(parts))
 
     def _divergence(
         self, loss: float, rank: int, request: GradientRequest, samples: SampleTensors
@@ -182,13 +166,10 @@ class ReplicaStack:
             yield name, rows.as_strided(size, stride, place)
             place += parameter.numel()
 
-    def _keep(self, ranks: list[int], gradients: Iterable[Tensor | None], add: bool) -> None:
+    def _keep(self, ranks: list[int], gradients: Iterable[Tensor | None]) -> None:
         rows = _rows(self.grad, ranks)
-        if not add:
-            rows.zero_()
         for (_, view), gradient in zip(self._views(rows), gradients, strict=True):
-            if gradient is not None:
-                view.add_(gradient)
+            view.zero_() if gradient is None else view.copy_(gradient)
         # Rows of ranks that are not consecutive are a copy.
         if rows.data_ptr() != self.grad[ranks[0]].data_ptr():
             self.grad[ranks] = rows
@@ -202,7 +183,7 @@ class ReplicaStack:
             samples: indices in the split, (n,).
         """
         if self._measured[0] != epoch:
-            size = max(50, MAX_SAMPLES_PER_CALL[self.theta.device.type] // self.ranks)
+            size = max(50, MAX_SAMPLES_PER_CALL // self.ranks)
             starts = range(0, len(samples), size)
             parts = [self._measure_some(split, samples[start : start + size]) for start in starts]
             self._measured = (epoch, torch.stack(parts).sum(0))
@@ -246,11 +227,6 @@ def _rows(matrix: Tensor, ranks: list[int]) -> Tensor:
     """Return rows of a matrix: a view if the ranks are consecutive, else a copy."""
     first, last = ranks[0], ranks[-1]
     return matrix.detach()[first : last + 1] if last - first + 1 == len(ranks) else matrix.detach()[ranks]
-
-
-def _part(tensor: Tensor, ranks: int, part: slice) -> Tensor:
-    """Return a part of each rank's samples: of (ranks * width, ...), (ranks * len(part), ...)."""
-    return tensor.view(ranks, -1, *tensor.shape[1:])[:, part].flatten(0, 1)
 
 
 def _padded(arrays: Sequence[Array], width: int) -> Array:

@@ -11,7 +11,6 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.state.training_records import read_rows
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.rank_process import StopFlag
-from nnlo_lib.train.replica.stacked_replicas import MAX_SAMPLES_PER_PART
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 
@@ -58,18 +57,6 @@ RUNS = {
 
 @pytest.mark.parametrize("case", RUNS)
 def test_batched_equals_exact(tmp_path, manifest, case):
-    check_batched(tmp_path, manifest, case)
-
-
-@pytest.mark.parametrize("case", ["dsgt", "batch norm", "tied", "allreduce"])
-def test_parts_of_mini_batches_add_up_to_the_whole(tmp_path, manifest, case, monkeypatch):
-    """Parts of 10 samples, for which those of a padded mini-batch may have none; layers that see all samples get all."""
-    monkeypatch.setitem(MAX_SAMPLES_PER_PART, "cpu", 10)
-    check_batched(tmp_path, manifest, case)
-
-
-def check_batched(tmp_path, manifest, case):
-    """Check that batched gradients train to the weights and the history of exact ones, up to rounding."""
     algorithm, model, data = RUNS[case]
     (tmp_path / "networks.py").write_text(NETWORKS)
     settings = {
