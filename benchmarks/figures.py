@@ -1,13 +1,16 @@
-"""Draw the figures of docs/reference/algorithms.md from finished simulations, and print their tables.
+"""Draw figures of the documentation from trainings, and print their tables.
 
 nnlo simulate config/experiments/dinno-mnist.yaml --set data.source=FOLDER
 nnlo simulate config/experiments/stragglers.yaml --set data.source=FOLDER
 python benchmarks/figures.py dinno-mnist results/dinno-mnist-simulated
 python benchmarks/figures.py stragglers results/stragglers-simulated
+nnlo run config/experiments/lidar-dinno.yaml --all
+python benchmarks/figures.py lidar-dinno results/lidar-dinno
 python benchmarks/figures.py --quick    # with synthetic histories, in a temporary folder
 """
 
 import argparse
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +19,14 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 
 DOCS = Path(__file__).parents[1] / "docs"
 GRAPHS = ("cycle", "complete", "random-sparse", "random-dense")
 METHODS = {"dinno": "C0", "dsgt": "C1", "dsgt-tuned": "C2", "next": "C4", "dsgd": "C3"}
 LEVELS = (0.90, 0.95, 0.97)
+STEPS_PER_ROUND = {"dinno": 5, "next": 2}  # of lidar-dinno; the others have a round in each step
 
 
 def histories(folder: Path) -> dict[str, pd.DataFrame]:
@@ -78,6 +83,43 @@ def stragglers(folder: Path, target: Path) -> None:
     _save(figure, target / "stragglers.svg")
 
 
+def lidar_dinno(folder: Path, target: Path) -> None:
+    """Draw the validation loss over the rounds, the plan and what the first robot knows of it; print a table.
+
+    Trainings that have not ended are drawn as far as they are.
+    """
+    runs = {path.parents[2].name: path for path in sorted(folder.glob("*/seed-0/state/history.jsonl"))}
+    finished = [name for name in runs if (folder / name / "seed-0/maps.npz").exists()]
+    summaries = [json.loads((folder / name / "seed-0/summary.json").read_text()) for name in finished]
+    base = summaries[0]["data"]["constant_loss"]
+    figure = plt.figure(figsize=(11, 6.5))
+    rows = figure.add_gridspec(2, 1, height_ratios=(1.3, 1))
+    panel, maps = figure.add_subplot(rows[0]), rows[1].subgridspec(1, 1 + len(finished))
+    panel.axhline(base, color="grey", ls="--", label="best constant predictor")
+    print(
+        "| run | rounds | validation cross-entropy, mean of the robots | worst robot | mean / best constant |"
+    )
+    print("| --- |" + " ---: |" * 4)
+    for number, (name, path) in enumerate(runs.items()):
+        run = pd.read_json(path, lines=True)
+        rounds = run["step"] / STEPS_PER_ROUND.get(name, 1)
+        panel.plot(rounds, run["val_loss"], f"C{number}", label=name)
+        last = run.iloc[-1]
+        print(
+            f"| `{name}` | {rounds.iloc[-1]:,.0f} | {last['val_loss']:.4f} | {last['val_loss_max']:.4f} | {last['val_loss'] / base:.2f} |"
+        )
+    panel.set(xlabel="round", ylabel="validation cross-entropy", yscale="log", ylim=(0.03, 1))
+    panel.legend(ncols=2)
+    for place, name in enumerate(["", *finished]):
+        with np.load(folder / (name or finished[0]) / "seed-0/maps.npz") as arrays:
+            step = max(int(each.removeprefix("map_")) for each in arrays.files if each.startswith("map_"))
+            pixels = 255 * arrays[f"plan_{step}"] if not name else arrays[f"map_{step}"][0]
+        picture = figure.add_subplot(maps[place])
+        picture.imshow(pixels.astype(float), cmap="gray_r", vmin=0, vmax=255)
+        picture.set(title=name or "plan", xticks=(), yticks=())
+    _save(figure, target / "lidar-dinno.svg")
+
+
 def _save(figure: plt.Figure, path: Path) -> None:
     figure.tight_layout()
     # Without the date, equal results give equal files.
@@ -87,12 +129,12 @@ def _save(figure: plt.Figure, path: Path) -> None:
 
 def main() -> None:
     """Draw one figure; with --quick, draw all figures from synthetic histories."""
-    drawings = {"dinno-mnist": dinno_mnist, "stragglers": stragglers}
+    drawings = {"dinno-mnist": dinno_mnist, "stragglers": stragglers, "lidar-dinno": lidar_dinno}
     parser = argparse.ArgumentParser()
     parser.add_argument("which", choices=drawings, nargs="?")
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument(
-        "--quick", action="store_true", help="draw both figures from synthetic histories, as a test"
+        "--quick", action="store_true", help="draw all figures from synthetic histories, as a test"
     )
     options = parser.parse_args()
     if options.quick:
@@ -103,7 +145,7 @@ def main() -> None:
     elif options.which is None or options.folder is None:
         parser.error("missing argument; pass the name of a figure and the folder of its runs")
     else:
-        drawings[options.which](options.folder, DOCS)
+        drawings[options.which](options.folder, DOCS / "images")
 
 
 def _write_synthetic_histories(folder: Path) -> None:
@@ -118,6 +160,11 @@ def _write_synthetic_histories(folder: Path) -> None:
     for name in [f"{method}-{graph}" for method in METHODS for graph in GRAPHS]:
         (folder / name / "seed-0").mkdir(parents=True)
         history.to_csv(folder / name / "seed-0" / "history.csv", index=False)
+    job = folder / "dinno/seed-0"
+    (job / "state").mkdir(parents=True)
+    (job / "state/history.jsonl").write_text('{"step": 100, "val_loss": 0.1, "val_loss_max": 0.2}\n')
+    (job / "summary.json").write_text('{"data": {"constant_loss": 0.17}}')
+    np.savez(job / "maps.npz", plan_100=np.eye(3, 4), map_100=np.full((7, 3, 4), 255, np.uint8))
 
 
 if __name__ == "__main__":
