@@ -263,7 +263,8 @@ class DataConfig(ConfigModel):
                 )
             if CATALOG[self.dataset].generated and self.source is not None:
                 raise_config_error(
-                    f"{self.dataset} reads no files; remove the key, and set `data.reader`", "source"
+                    f"{self.dataset} reads no files; remove the key, or set `data.dataset` to a name of your own, and `data.reader`",
+                    "source",
                 )
         elif self.reader is None:
             raise_config_error(

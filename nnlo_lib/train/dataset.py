@@ -102,6 +102,8 @@ class TrainingData:
         processes = self._task.run.parallel.processes_per_worker
         scheme, seed = self._task.run.data.partition, self._task.stream_seed
         parts = assign_to_workers(train, self.split.labels, self._workers // processes, scheme, seed)
+        if processes == 1:
+            return parts
         shuffled_parts = (shuffled(part, seed, ShufflePurpose.PROCESSES) for part in parts)
         # Sorted like the parts of other workers: the sampler shuffles the samples in each epoch.
         return [np.sort(piece) for part in shuffled_parts for piece in np.array_split(part, processes)]

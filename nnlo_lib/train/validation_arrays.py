@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable
 from functools import cached_property
+from math import ceil
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -31,6 +33,7 @@ CONSENSUS, SAMPLE_METRICS, MAPS = (
     "validation_metrics",
     "maps",
 )  # starts of file names; a step follows
+MAX_ROUNDS = 64  # between two validations, of which places and links are written
 MAP_SIDE = 64  # cells of the longer side of a map, if the data set has no plan
 
 
@@ -59,7 +62,7 @@ class ValidationArrays:
             if observe.sample_metrics and len(self._context.data.validation_set[1]):
                 self._write(SAMPLE_METRICS, step, self._sample_metrics())
             if observe.maps:
-                self._write(MAPS, step, self._maps())
+                self._write(MAPS, step, self._maps(step))
 
     def _write(self, name: str, step: int, arrays: Arrays) -> None:
         if self._context.comm.rank:
@@ -83,8 +86,8 @@ class ValidationArrays:
         stacked = torch.stack(models).numpy()
         return {name: stacked[:, index] for index, name in enumerate(problem.names)}
 
-    def _maps(self) -> Arrays:
-        """Return the plan, what each model predicts of it, and where the nodes are and with whom they are linked.
+    def _maps(self, step: int) -> Arrays:
+        """Return the plan, what each model predicts of it, and places and links of the nodes in the rounds since the last one.
 
         A prediction is one byte, 255 for certainly occupied: files are half as large as with halves, and the report shows
         fewer grays.
@@ -99,14 +102,25 @@ class ValidationArrays:
             [broadcast_copy(comm, own, node) for node in nodes] if self._algorithm.replicas_differ else [own]
         )
         arrays = {"plan": plan, "map": torch.stack(models).numpy().astype(np.uint8)}
-        if isinstance(self._algorithm, DecentralizedAlgorithm):
+        if not comm.rank and isinstance(self._algorithm, DecentralizedAlgorithm):
             neighbors = self._algorithm.neighbors
-            last = max(0, neighbors.round - 1)
-            arrays["links"] = neighbors.topology.at(last).matrix > 0
-            if (positions := neighbors.topology.positions(last)) is not None:
+            # All since the last validation: at the end of each epoch, robots may be at the same places.
+            first = min(self._next_round(step), max(0, neighbors.round - 1))
+            rounds = range(first, max(1, neighbors.round))
+            rounds = rounds[:: -ceil(len(rounds) / MAX_ROUNDS)][::-1]
+            topology, arrays["next_round"] = neighbors.topology, np.array(neighbors.round)
+            arrays["links"] = np.stack([topology.at(each).matrix > 0 for each in rounds])
+            places = [each for each in map(topology.positions, rounds) if each is not None]
+            if len(places) == len(rounds):
                 cell = np.ptp(points, axis=0).max() / (max(plan.shape) - 1)
-                arrays["positions"] = (positions - points[0]) / cell
+                arrays["positions"] = (np.stack(places) - points[0]) / cell
         return arrays
+
+    def _next_round(self, step: int) -> int:
+        """Return the first round after the validation before this one."""
+        files = _files(self._context.task.observe_folder, MAPS)
+        before = max((found for found in files if found < step), default=None)
+        return 0 if before is None else int(read_arrays(files[before]).get("next_round", 0))
 
     @cached_property
     def _plane(self) -> tuple[Array, Array]:
@@ -188,9 +202,7 @@ def publish_validation_arrays(task: Task, steps: Iterable[int], samples: Array) 
     for name, output in outputs.items():
         # An earlier experiment in this folder may have written it.
         output.unlink(missing_ok=True)
-        paths = task.observe_folder.glob(f"{name}-*.npz")
-        matches = ((re.fullmatch(rf"{name}-(\d+)\.npz", path.name), path) for path in paths)
-        files = {int(match[1]): path for match, path in matches if match}
+        files = _files(task.observe_folder, name)
         found = {
             f"{array}_{step}": values
             for step in sorted(set(steps) & set(files))
@@ -199,3 +211,11 @@ def publish_validation_arrays(task: Task, steps: Iterable[int], samples: Array) 
         if found:
             with atomic_write(output) as part:
                 write_shard(part, "npz", found | ({"samples": samples} if name == SAMPLE_METRICS else {}))
+
+
+def _files(folder: Path, name: str) -> dict[int, Path]:
+    """Return the files of an array by step."""
+    matches = (
+        (re.fullmatch(rf"{name}-(\d+)\.npz", path.name), path) for path in folder.glob(f"{name}-*.npz")
+    )
+    return {int(match[1]): path for match, path in matches if match}

@@ -81,7 +81,8 @@ def test_maps_play_and_pause_and_fit_the_window(browser, fake, report, width, da
     folder, arrays = fake.job("dinno", 1), {}
     for step in (20, 40, 60):
         arrays |= {f"plan_{step}": np.eye(90, 120), f"map_{step}": np.full((7, 90, 120), step / 100)}
-        arrays |= {f"positions_{step}": np.full((7, 2), step), f"links_{step}": np.ones((7, 7), bool)}
+        moves = step - np.array([[[10]], [[0]]]) + np.zeros((7, 2))  # two rounds
+        arrays |= {f"positions_{step}": moves, f"links_{step}": np.stack([np.eye(7), np.ones((7, 7))]) > 0}
     np.savez(folder / "maps.npz", **arrays)
     browser.open(report(fake), width, dark)
     is_complete(browser)
@@ -94,6 +95,12 @@ def test_maps_play_and_pause_and_fit_the_window(browser, fake, report, width, da
     film.get_by_role("button", name="pause").click()
     film.get_by_role("slider").fill("0")
     assert (film.locator("output").inner_text(), shown.get_attribute("data-step")) == ("step 20", "20")
+    robots = shown.locator("g[transform]")
+    assert robots.first.get_attribute("transform") == "translate(87 87)"  # (20 + 1/2) cells of 512/120
+    film.get_by_role("button", name="play").click()
+    film.locator(
+        "[data-step='40'] g[transform='translate(130 130)']"
+    ).first.wait_for()  # on the way from 30 to 40
 
 
 @EACH_LOOK

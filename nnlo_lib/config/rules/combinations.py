@@ -7,6 +7,7 @@ from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.config.algorithm_base import Capabilities
 from nnlo_lib.config.base import ConfigFault, default
 from nnlo_lib.config.compression import NoCompressionConfig
+from nnlo_lib.config.reader import LidarReaderConfig
 from nnlo_lib.config.rules.loss_rules import (
     gan_faults,
     loss_setting_faults,
@@ -67,14 +68,44 @@ def _faults(run: Any, name: str, row: Capabilities) -> Iterator[ConfigFault]:
 
 
 def _robot_faults(run: Any) -> Iterator[ConfigFault]:
-    """Yield the fault of a run (config.Run) whose graph follows from robots that its data set does not have."""
+    """Yield the faults of a run (config.Run) with robots, or whose graph follows from robots that it does not have."""
     graphs = run.topology.of if isinstance(run.topology, GraphSequenceConfig) else (run.topology,)
     data = run.data
-    reader = data.reader.name if data.reader else CATALOG[data.dataset].reader
-    if reader != "lidar" and any(getattr(graph, "positions", None) == "trajectory" for graph in graphs):
+    name = data.reader.name if data.reader else CATALOG[data.dataset].reader
+    if name != "lidar":
+        if any(getattr(graph, "positions", None) == "trajectory" for graph in graphs):
+            yield ConfigFault(
+                f"{data.dataset} has no robots that move; set `data.dataset: lidar`, or `topology.positions: random`",
+                ("topology", "positions"),
+            )
+        return
+    reader, at = data.reader or LidarReaderConfig(), ("data", "reader")
+    if data.dataset == "lidar" and (reader.image or reader.waypoints):
         yield ConfigFault(
-            f"{data.dataset} has no robots that move; set `data.dataset: lidar`, or `topology.positions: random`",
-            ("topology", "positions"),
+            "the data set lidar reads no files; set `data.dataset` to a name of your own and `data.source` to the folder of the files",
+            (*at, "image" if reader.image else "waypoints"),
+        )
+    unread = {
+        "with an image": ("width", "height", "room") if reader.image else (),
+        "without an image": () if reader.image else ("threshold", "dark_walls", "border"),
+        "with waypoints": ("robots", "stops", "clearance") if reader.waypoints else (),
+    }
+    for case, keys in unread.items():
+        for key in keys:
+            if getattr(reader, key) != default(LidarReaderConfig, key):
+                yield ConfigFault(f"has no effect {case}; remove it", (*at, key))
+    robots = len(reader.waypoints) or reader.robots
+    if data.partition.name == "contiguous" and robots != run.workers:
+        yield ConfigFault(
+            f"{robots} robots, but {run.workers} workers, which would get scans of each other's robots; set `data.reader.robots` "
+            "(or the files of `waypoints`) to the number of workers, or `data.partition: {name: iid}`",
+            (*at, "waypoints" if reader.waypoints else "robots"),
+        )
+    if data.partition.name == "contiguous" and isinstance(data.validation, float) and data.validation:
+        yield ConfigFault(
+            "samples that are held out move the borders between the samples of the robots; set `data.validation: validation`, "
+            "scans at random places of the building",
+            ("data", "validation"),
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from nnlo_lib.core.errors import UserError
 
@@ -34,6 +34,8 @@ class Occupancy:
     def from_image(cls, path: Path, threshold: float, dark_walls: bool, border: int) -> "Occupancy":
         """Return the walls in an image. Raises UserError if it is no image, or has no wall or no free space.
 
+        What is transparent counts as white; numbers above 255 are of 16 bits, and those up to 1 fractions.
+
         Args:
             threshold: brightness from 0 to 1 that separates walls and free space.
             dark_walls: whether walls are darker than the threshold.
@@ -41,19 +43,28 @@ class Occupancy:
         """
         try:
             with Image.open(path) as image:
-                brightness = np.asarray(image.convert("L"), np.float64) / 255
-        except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+                brightness = _brightness(image)
+        except Image.DecompressionBombError as error:
+            raise UserError(f"{path}: the image is too large ({error}); use one with fewer pixels") from error
+        except OSError as error:
+            advice = (
+                "correct data.source" if isinstance(error, FileNotFoundError) else "use a PNG or JPEG file"
+            )
             raise UserError(
-                f"{path}: cannot be read as an image ({error}); use a PNG or JPEG file"
+                f"{path}: cannot be read as an image ({error.strerror or error}); {advice}"
             ) from error
         walls = brightness < threshold if dark_walls else brightness >= threshold
-        if border:
-            walls[:border] = walls[-border:] = walls[:, :border] = walls[:, -border:] = True
-        if walls.all() or not walls.any():
+        if walls.all() or not (walls.any() or border):
             kind = "free space" if walls.all() else "wall"
             raise UserError(
                 f"{path}: no pixel is {kind} with threshold {threshold:g} and {'dark' if dark_walls else 'bright'} walls; "
                 "change data.reader.threshold or data.reader.dark_walls"
+            )
+        if border:
+            walls[:border] = walls[-border:] = walls[:, :border] = walls[:, -border:] = True
+        if walls.all():
+            raise UserError(
+                f"{path}: no free space is left within a border of {border} pixels; lower data.reader.border"
             )
         return cls(walls, str(path))
 
@@ -95,6 +106,17 @@ class Occupancy:
         """Return pixels of coordinates in which both sides reach from -1 to 1, as in DiNNO's waypoints."""
         pixels: Points = np.asarray(points, np.float64) * np.array(self.size) / 2 + self._center
         return pixels
+
+
+def _brightness(image: Image.Image) -> npt.NDArray[np.float64]:
+    """Return the brightness of each pixel, from 0 to 1, (height, width)."""
+    if image.mode.startswith(("I", "F")):
+        values = np.asarray(image, np.float64)
+        return values / next((top for top in (1, 255) if values.max() <= top), 65535)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return np.asarray(image.convert("L"), np.float64) / 255
 
 
 def floor_plan(seed: int, width: int, height: int, room: int) -> Grid:

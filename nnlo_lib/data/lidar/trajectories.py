@@ -142,16 +142,24 @@ def spline_path(space: Occupancy, file: Path, scans: int) -> Points:
     The `.npy` or `.csv` has rows x, y, both sides of the building from -1 to 1. Raises UserError if it has no such rows,
     or a place is in a wall.
     """
-    waypoints = space.from_relative(read_places(file))
-    parameter = np.arange(len(waypoints))
-    spline = make_interp_spline(parameter, waypoints, min(SPLINE_DEGREE, len(waypoints) - 1))
-    places: Points = spline(np.linspace(0, len(waypoints) - 1, scans))
-    hits = np.flatnonzero(space.is_wall(places))
-    if len(hits):
-        x, y = places[hits[0]]
+    rows = read_places(file)
+    for row in np.flatnonzero(abs(rows).max(1) > 1)[:1]:
         raise UserError(
-            f"{file}: scan {hits[0]} of {scans} is in a wall of {space.name}, at x {round(x)}, y {round(y)} (pixels); move the waypoints"
+            f"{file}: row {row}, {rows[row].tolist()}, is outside of {space.name}, whose sides reach from -1 to 1; correct the waypoints"
         )
+    waypoints = space.from_relative(rows)
+    spline = make_interp_spline(np.arange(len(rows)), waypoints, min(SPLINE_DEGREE, len(rows) - 1))
+    # Also between the scans, pixel by pixel: a robot does not jump over a thin wall.
+    length = np.hypot(*np.diff(spline(np.linspace(0, len(rows) - 1, 100 * len(rows))), axis=0).T).sum()
+    steps = np.linspace(0, len(rows) - 1, 2 * int(length) + 2)
+    curve = spline(steps)
+    for hit in np.flatnonzero(space.is_wall(curve))[:1]:
+        x, y = curve[hit]
+        raise UserError(
+            f"{file}: the path meets a wall of {space.name} after waypoint {int(steps[hit])}, at x {round(x)}, y {round(y)} "
+            "(pixels); move the waypoints"
+        )
+    places: Points = spline(np.linspace(0, len(rows) - 1, scans))
     return places
 
 
@@ -162,9 +170,11 @@ def read_places(file: Path) -> Points:
         if file.suffix == ".npy":
             rows = np.load(file, allow_pickle=False).astype(np.float64)
         else:
-            with file.open(newline="") as text:
+            with file.open(newline="", encoding="utf-8-sig") as text:  # spreadsheets write such a mark
                 rows = np.array([[float(value) for value in row] for row in csv.reader(text) if row])
-    except (OSError, ValueError, TypeError) as error:
+    except FileNotFoundError as error:
+        raise UserError(f"{file}: there is no such file; correct the name of the file of places") from error
+    except Exception as error:  # numpy and zipfile raise many types of exceptions for damaged files
         raise UserError(f"{file}: no places ({error}); write rows of two numbers, x and y") from error
     if rows.ndim != 2 or rows.shape[1] != 2 or not len(rows):
         raise UserError(f"{file}: expected rows of two numbers, x and y, found the shape {rows.shape}")

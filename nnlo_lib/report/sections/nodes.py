@@ -21,6 +21,7 @@ from nnlo_lib.state.finished_run import FinishedRun
 
 MAX_SHOWN_NODES = 20  # nodes; a larger matrix is not readable on a page
 MAX_FRAMES = 24  # validations of which maps are shown
+MAX_ROUNDS = 12  # rounds before each of them of which places are shown
 MAP_WIDTH, MAP_GRAYS = 512, 52  # units of a picture's width; gray levels: fewer than 256 make a PNG smaller
 DISTANCES = {"consensus_error": "distance to mean", "consensus_error_normalised": "normalized"}
 
@@ -153,6 +154,10 @@ def _distance_matrix(job: FinishedRun) -> NDArray[np.float64]:
     return found
 
 
+Places = list[list[int]]  # of the nodes: x and y from 0 to the width and height of a plane
+Links = list[list[int]]  # pairs of linked nodes
+
+
 @dataclass(frozen=True)
 class MapFrame:
     """A plane at one validation: what is there, and what each model predicts.
@@ -160,16 +165,14 @@ class MapFrame:
     Attributes:
         plan: data URL of a PNG of the plane, in which dark is occupied.
         height: height of the plane, if its width is MAP_WIDTH.
-        places: where the nodes are, x and y from 0 to the width and height; empty unless they have positions.
-        links: pairs of linked nodes that have positions.
+        rounds: places and links of the nodes in rounds since the last validation; empty unless they have positions.
         models: data URL of each model's map, and its intersection over union with the plane, in cells whose content is known.
     """
 
     step: int
     plan: str
     height: float
-    places: list[list[float]]
-    links: list[tuple[int, int]]
+    rounds: list[tuple[Places, Links]]
     models: list[tuple[str, float]]
 
 
@@ -196,11 +199,15 @@ def _frame(arrays: dict[str, NDArray[np.float64]], step: int) -> MapFrame:
         occupied = each >= 0.5
         union = ((occupied | walls) & seen).sum()
         models.append((_picture(each), float((occupied & walls).sum() / max(1, union))))
-    places, links = arrays.get(f"positions_{step}"), []
-    if places is not None:
-        links = [(int(one), int(other)) for one, other in np.argwhere(np.triu(arrays[f"links_{step}"], 1))]
-    centers = [] if places is None else (scale * (places + 0.5)).round(1).tolist()
-    return MapFrame(step, _picture(np.nan_to_num(plan)), scale * plan.shape[0], centers, links, models)
+    rounds: list[tuple[Places, Links]] = []
+    if (places := arrays.get(f"positions_{step}")) is not None:
+        links = arrays[f"links_{step}"]
+        if places.ndim == 2:  # a file of an earlier version has the last round only
+            places, links = places[None], links[None]
+        for number in thinned(range(len(places)), MAX_ROUNDS):
+            pairs = np.argwhere(np.triu(links[number], 1)).tolist()
+            rounds.append(((scale * (places[number] + 0.5)).round().astype(int).tolist(), pairs))
+    return MapFrame(step, _picture(np.nan_to_num(plan)), scale * plan.shape[0], rounds, models)
 
 
 def _picture(occupied: NDArray[np.float64]) -> str:

@@ -119,17 +119,33 @@ document.querySelectorAll(".scroll > table").forEach(table => {
   });
 });
 
-// Maps of all validations in turn; without JavaScript, those of the last one.
+// Maps of all validations in turn, and the robots on their way to each; without JavaScript, those of the last one.
 document.querySelectorAll(".film").forEach(film => {
   const frames = [...film.querySelectorAll(".maps")], tools = document.createElement("div"), step = document.createElement("output"), last = frames.length - 1;
   const slider = Object.assign(document.createElement("input"), {type: "range", max: last, value: last, ariaLabel: "validation"});
+  const rounds = frames.map(frame => JSON.parse(frame.querySelector("svg").dataset.rounds));
+  let timer = 0, round = 0;
   const show = () => { frames.forEach((frame, index) => { frame.hidden = index !== +slider.value; }); step.textContent = "step " + frames[slider.value].dataset.step; };
-  let timer = 0;
+  const move = () => {
+    const [places, links] = rounds[slider.value][round] ?? [[], []], [lines, ...robots] = frames[slider.value].querySelectorAll("svg > g");
+    robots.forEach((robot, index) => robot.setAttribute("transform", `translate(${places[index].join(" ")})`));
+    lines.replaceChildren(...links.map(([one, other]) => {
+      const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
+      Object.entries({x1: places[one][0], y1: places[one][1], x2: places[other][0], y2: places[other][1]}).forEach(pair => line.setAttribute(...pair));
+      return line;
+    }));
+  };
+  const next = () => {
+    round += 1;
+    if (round >= rounds[slider.value].length) { round = 0; slider.value = (+slider.value + 1) % frames.length; show(); }
+    move();
+    timer = setTimeout(next, 400 / Math.max(1, Math.min(3, rounds[slider.value].length)));
+  };
   const play = button("play", () => {
-    timer = timer ? clearInterval(timer) : setInterval(() => { slider.value = (+slider.value + 1) % frames.length; show(); }, 400);
+    timer = timer ? clearTimeout(timer) : setTimeout(next, 0);
     play.textContent = play.title = timer ? "pause" : "play";
   });
-  slider.oninput = show;
+  slider.oninput = () => { round = Math.max(0, rounds[slider.value].length - 1); show(); move(); };
   tools.className = "tools";
   tools.append(play, slider, step);
   film.append(tools);

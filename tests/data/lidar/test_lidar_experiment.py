@@ -76,7 +76,9 @@ def check_node_maps(folder: Path, manifest: DataManifest) -> None:
     with np.load(folder / "maps.npz") as found:
         arrays = dict(found)
     assert sorted(arrays) == sorted(
-        f"{kind}_{step}" for kind in ("links", "map", "plan", "positions") for step in (20, 40, 60)
+        f"{kind}_{step}"
+        for kind in ("links", "map", "next_round", "plan", "positions")
+        for step in (20, 40, 60)
     )
     plan = arrays["plan_20"]
     walls = floor_plan(derive_seed(0, "floor plan"), READER["width"], READER["height"], 80)
@@ -84,13 +86,22 @@ def check_node_maps(folder: Path, manifest: DataManifest) -> None:
     maps = arrays["map_60"] / 255
     assert maps.shape == (4, *plan.shape)
     assert 0 <= maps.min() < maps.max() <= 1
-    # Round 11 of 12: the last of the three epochs of four rounds.
-    first = Split(manifest, "train").take(np.arange(4) * 60 * 500 + 11 * 60 // 12 * 500)[0][0]
+    # Rounds 8 to 11 of 12, the last of three epochs of four rounds.
+    first = np.stack(
+        [
+            Split(manifest, "train").take(np.arange(4) * 60 * 500 + round * 60 // 12 * 500)[0][0]
+            for round in range(8, 12)
+        ]
+    )
     pixels = first * 120 + [119.5, 99.5]
     np.testing.assert_allclose(arrays["positions_60"], (pixels - 1) / 2, atol=1e-3)
     (frames,) = node_maps([FinishedRun(folder)]).values()
     assert [frame.step for frame in frames] == [20, 40, 60]
-    np.testing.assert_allclose(frames[-1].places, (pixels / 2) * 512 / 120, atol=0.06)
+    places, links = zip(*frames[-1].rounds, strict=True)
+    np.testing.assert_allclose(places, (pixels / 2) * 512 / 120, atol=0.51)
+    assert [len(each) for each in links] == [
+        each.sum() // 2 - 2 for each in arrays["links_60"]
+    ]  # without the diagonal
     assert (drawn(frames[-1].plan) == np.where(plan, 0, 255)).all()
     for (picture, overlap), each in zip(frames[-1].models, maps, strict=True):
         occupied, walls = each >= 0.5, plan == 1

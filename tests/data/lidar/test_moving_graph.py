@@ -15,7 +15,12 @@ from nnlo_lib.topology.topology import build_topology, topology_error
 ROBOTS, SCANS, ROUNDS = 3, 40, 8
 READER = {"robots": ROBOTS, "scans": SCANS, "width": 220, "height": 200, "beams": 3, "points": 4}
 DATA = DataConfig.model_validate(
-    {"dataset": "lidar", "reader": {"name": "lidar", **READER}, "partition": {"name": "contiguous"}}
+    {
+        "dataset": "lidar",
+        "reader": {"name": "lidar", **READER},
+        "partition": {"name": "contiguous"},
+        "validation": "validation",
+    }
 )
 
 

@@ -1,5 +1,7 @@
 """Paths are shortest, keep their distance from walls, and meet none; bad plans and waypoints are named."""
 
+import re
+
 import networkx
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.lidar.floor_plan import Occupancy, floor_plan
 from nnlo_lib.data.lidar.trajectories import STEPS, Planner, evenly_spaced, planned_path
 from nnlo_lib.data.readers.lidar import read
+from nnlo_lib.experiment.load import load_experiment
 
 SPACE = Occupancy(floor_plan(2, 320, 240, 60), "plan")
 
@@ -55,6 +58,10 @@ def folder(tmp_path):
     np.save(tmp_path / "left.npy", [[-0.8, -0.5], [-0.2, -0.5], [-0.2, 0.5], [-0.8, 0.5]])
     (tmp_path / "through.csv").write_text("-0.5,0\n0.5,0\n")
     (tmp_path / "words.csv").write_text("x,y\n0,0\n")
+    (tmp_path / "far.csv").write_text("-0.5,0\n1e308,0\n")
+    (tmp_path / "empty.npy").touch()
+    np.savez(tmp_path / "archive.npz", walls)
+    (tmp_path / "archive.npz").rename(tmp_path / "archive.npy")
     return tmp_path
 
 
@@ -75,18 +82,91 @@ def test_an_image_and_waypoints_of_the_user(folder):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"waypoints": ["through.csv"]}, r"through.csv: scan 14 of 30 is in a wall of .*plan.png, at x 98, y 50"),
+        ({"waypoints": ["through.csv"]}, r"through.csv: the path meets a wall of .*plan.png after waypoint 0, at x 98, y 50"),
+        ({"waypoints": ["through.csv"], "scans": 2}, "through.csv: the path meets a wall"),
         ({"waypoints": ["words.csv"]}, "words.csv: no places"),
+        ({"waypoints": ["far.csv"]}, r"far.csv: row 1, \[1e\+308, 0.0\], is outside of .*plan.png"),
+        ({"waypoints": ["empty.npy"]}, "empty.npy: no places"),
+        ({"waypoints": ["archive.npy"]}, "archive.npy: no places"),
         ({"waypoints": ["none.npy"]}, "none.npy: No such file"),
         ({"clearance": 60.0}, "data.reader.clearance: no place is so far from all walls"),
         ({"robots": 9}, "no path from x .* with 8 pixels from all walls"),
-        ({"border": 60}, "no pixel is free space"),
+        ({"border": 60}, "no free space is left within a border of 60 pixels; lower data.reader.border"),
         ({"image": "left.npy"}, "left.npy: cannot be read as an image"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_named_with_its_place(folder, options, said):
     with pytest.raises(UserError, match=said):
         read(folder, 300, **{"image": "plan.png", **QUICK, **options})
+
+
+WALLS = np.tri(20, 30, dtype=bool)  # dark pixels of an image, which was written in each of these ways
+LEVELS = np.where(WALLS, 40, 230)
+CLEAR = np.zeros((20, 30, 4), np.uint8)
+CLEAR[..., 3] = 255 * WALLS
+IMAGES = {
+    "8 bits": Image.fromarray(LEVELS.astype(np.uint8)),
+    "color": Image.fromarray(LEVELS.astype(np.uint8)).convert("RGB"),
+    "palette": Image.fromarray(LEVELS.astype(np.uint8)).convert("P"),
+    "16 bits": Image.fromarray((257 * LEVELS).astype(np.uint16)),
+    "32 bits": Image.fromarray((257 * LEVELS).astype(np.int32)),
+    "fractions": Image.fromarray((LEVELS / 255).astype(np.float32)),
+    "black on transparent ground": Image.fromarray(CLEAR),
+}
+
+
+@pytest.mark.parametrize("case", IMAGES)
+def test_walls_are_dark_pixels_in_any_kind_of_image(tmp_path, case):
+    IMAGES[case].save(tmp_path / "plan.tiff")
+    found = Occupancy.from_image(tmp_path / "plan.tiff", 0.5, dark_walls=True, border=0)
+    assert (found.walls == WALLS).all()
+
+
+def test_waypoints_of_a_spreadsheet(folder):
+    (folder / "left.csv").write_text("\ufeff-0.8,-0.5\n-0.2,-0.5\n", "utf-8")
+    assert read(folder, 300, image="plan.png", waypoints=["left.csv"], **QUICK).units
+
+
+LIDAR = """
+data:
+  dataset: {dataset}
+  source: {source}
+  reader: {{name: lidar, {reader}}}
+  partition: {{name: {partition}}}
+  validation: {validation}
+problem: regression
+loss: binary_cross_entropy
+model: {{name: fourier}}
+algorithm: {{name: dsgd}}
+parallel: {{ranks: 3}}
+topology: {{name: cycle}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"reader": "robots: 3, border: 4"}, "data.reader.border: has no effect without an image; remove it"),
+        ({"reader": "image: plan.png, robots: 3, width: 300"}, "data.reader.width: has no effect with an image"),
+        ({"reader": "image: plan.png, waypoints: [a.npy, a.npy, a.npy], robots: 3"}, "data.reader.robots: has no effect with waypoints"),
+        ({"reader": "robots: 4"}, "data.reader.robots: 4 robots, but 3 workers, which would get scans of each other's robots"),
+        ({"reader": "waypoints: [a.npy, b.npy]"}, "data.reader.waypoints: 2 robots, but 3 workers"),
+        ({"dataset": "lidar"}, "data.source: lidar reads no files; remove the key, or set `data.dataset` to a name of your own"),
+        ({"dataset": "lidar", "source": "null", "reader": "robots: 3, image: plan.png"}, "data.reader.image: the data set lidar reads no files"),
+        ({"validation": 0.1}, "data.validation: samples that are held out move the borders"),
+        ({"reader": "robots: 4", "partition": "iid", "validation": 0.1}, ""),
+        ({"reader": "robots: 3, image: plan.png, border: 4"}, ""),
+        ({}, ""),
+    ],
+)  # fmt: skip
+def test_settings_of_robots_that_would_be_ignored_or_mixed(tmp_path, changes, said):
+    settings = {"dataset": "house", "source": ".", "reader": "robots: 3", "partition": "contiguous"}
+    (tmp_path / "x.yaml").write_text(LIDAR.format(**settings | {"validation": "validation"} | changes))
+    if said:
+        with pytest.raises(UserError, match=re.escape(said)):
+            load_experiment(tmp_path / "x.yaml")
+    else:
+        load_experiment(tmp_path / "x.yaml")
 
 
 def test_all_points_depend_on_the_seed_alone(tmp_path):
