@@ -185,6 +185,8 @@ def _manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest | None:
     known = CATALOG.get(data.dataset)
     if known and known.generated:
         return _manifest_of_generated(data, path)
+    if isinstance(data.reader, LidarReaderConfig):  # an image or waypoints of the user
+        return _manifest_of_robots(data, data.reader, path)
     side = getattr(data.reader, "size", data.crop)
     shape = (known.shape if known else None) or ((3, side, side) if side else None)
     if known is None or shape is None:
@@ -201,17 +203,22 @@ def _manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest | None:
 def _manifest_of_generated(data: DataConfig, path: Path) -> DataManifest:
     contents = read_contents(data.store_settings, path.parent)
     if data.dataset == "lidar":
-        lidar = data.reader if isinstance(data.reader, LidarReaderConfig) else LidarReaderConfig()
-        return DataManifest(
-            path.parent, data.dataset, data.format, (_column("points", np.empty((0, 2), np.float32)),),
-            ArraySpec("occupied", (), "float32"), None, 0, (), 1.0, {},
-            {"train": SplitInfo(lidar.robots * lidar.scans * lidar.beams * lidar.points, ())},
-        )  # fmt: skip
+        return _manifest_of_robots(
+            data, data.reader if isinstance(data.reader, LidarReaderConfig) else LidarReaderConfig(), path
+        )
     reader = data.reader if isinstance(data.reader, SyntheticReaderConfig) else SyntheticReaderConfig()
     return DataManifest(
         path.parent, data.dataset, data.format, (_column("features", np.empty((0, *reader.shape), np.uint8)),),
         ArraySpec("labels", (), "int64"), contents.classes, 0, contents.class_names, 1 / 255, {},
         {"train": SplitInfo(reader.samples, ())},
+    )  # fmt: skip
+
+
+def _manifest_of_robots(data: DataConfig, lidar: LidarReaderConfig, path: Path) -> DataManifest:
+    samples = (len(lidar.waypoints) or lidar.robots) * lidar.scans * lidar.beams * lidar.points
+    return DataManifest(
+        path.parent, data.dataset, data.format, (_column("points", np.empty((0, 2), np.float32)),),
+        ArraySpec("occupied", (), "float32"), None, 0, (), 1.0, {}, {"train": SplitInfo(samples, ())},
     )  # fmt: skip
 
 

@@ -368,8 +368,8 @@ ADVICE: dict[GraphProperty, str] = {
     "symmetric": "a symmetric mixing matrix; use an undirected graph",
     "doubly stochastic": "a doubly stochastic mixing matrix, so that all nodes have equal weight; set "
     "topology.weights: metropolis",
-    "static": "a static graph, because nodes keep roles or state of their links from round to round; use a single graph without "
-    "drop and redraw_every",
+    "static": "a static graph, because nodes keep roles or state of their links from round to round; use a single graph whose "
+    "nodes do not move, without drop and redraw_every",
     "bipartite": "a bipartite graph, because active nodes send requests to passive nodes only; use "
     "complete_bipartite, path, star, grid, hypercube, or cycle with an even number of nodes",
     "eigenvalues above -1/3": "a mixing matrix with eigenvalues above -1/3; set topology.weights: lazy_metropolis",

@@ -70,7 +70,7 @@ BIPARTITE = (
 )
 STATIC = (
     "which needs a static graph, because nodes keep roles or state of their links from round to round; use a single graph "
-    "without drop and redraw_every"
+    "whose nodes do not move, without drop and redraw_every"
 )
 ADPSGD = {
     graph: (f"topology: {graph}\nparallel: {{ranks: 4}}\n", f"x.yaml:3: {sentence}")
@@ -121,6 +121,10 @@ ADPSGD = {
         "topology: {name: path}\ncompression: {name: sign}\nparallel: {ranks: 4}\n",
         "x.yaml:4: compression.name: adpsgd does not support sign; set `compression.name` to fp16, bf16 or none, or use "
         "another algorithm: allreduce, average, diloco, downpour, gem, choco_sgd",
+    ),
+    "maps of images": (
+        "topology: {name: path}\nparallel: {ranks: 4}\nobserve:\n  maps: true\n",
+        "x.yaml:6: observe.maps: maps need points of a plane, which the samples of digits are not; remove this key",
     ),
     "synchronous": ("  synchronous: true\n", "x.yaml:3: algorithm.synchronous: unknown key 'synchronous'; known: name"),
 }  # fmt: skip

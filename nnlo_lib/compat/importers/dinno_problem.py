@@ -5,9 +5,9 @@ Keys and values are checked, so that no misspelled key is ignored.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from nnlo_lib.compat.importers.dinno_density import DensityData
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
@@ -41,7 +41,27 @@ INIT_GRADS = {
     False: "in DiNNO, trackers start with 0, so that the first round averages equal weights and changes nothing; nnlo starts "
     "with the first gradients, so its round k is round k + 1 of DiNNO",
 }
+OPTIMIZERS, DECAYS = ("adam", "sgd", "adamw"), ("constant", "linear", "log")
 MNIST_TRAIN_SAMPLES = 60_000
+
+
+@dataclass(frozen=True)
+class DensityData:
+    """Data of a density experiment.
+
+    Attributes:
+        nodes: number of robots.
+        points: number of samples of a robot.
+        side: longer side of the image in pixels.
+        has_maps: whether nnlo can write what each node predicts of the plan.
+        moves: whether the links follow from the places of the robots.
+    """
+
+    nodes: int
+    points: int
+    side: int
+    has_maps: bool
+    moves: bool
 
 
 def leaf_keys(block: Any) -> set[str]:
@@ -51,10 +71,10 @@ def leaf_keys(block: Any) -> set[str]:
     return keys.union(*(leaf_keys(value) for each in inner for value in each.values()))
 
 
-def number(block: Mapping[str, Any], key: str, default: float) -> float:
-    """Return a number of a section of the file; a `default` of type int allows only positive integers.
+def number(block: Mapping[str, Any], key: str, default: float, least: int | None = None) -> float:
+    """Return a number of a section of the file; a `default` of type int allows only integers.
 
-    Raises UserError if the value is not such a number.
+    `least` is the smallest allowed value; None: only positive numbers. Raises UserError if the value is not such a number.
     """
     value = block.get(key, default)
     whole = isinstance(default, int)
@@ -62,10 +82,24 @@ def number(block: Mapping[str, Any], key: str, default: float) -> float:
         # bool is a subclass of int.
         isinstance(value, bool)
         or not isinstance(value, int if whole else int | float)
-        or (whole and value < 1)
+        or not (0 < value < math.inf if least is None else least <= value < math.inf)
     ):
-        raise UserError(f"{key}: expected {'a positive integer' if whole else 'a number'}, got {value!r}")
+        positive, kind = least is None, "integer" if whole else "number"
+        expected = (
+            f"a positive {kind}" if positive else f"{'an' if whole else 'a'} {kind} of at least {least}"
+        )
+        raise UserError(f"{key}: expected {expected}, got {value!r}")
     return value
+
+
+def choice(
+    block: Mapping[str, Any], key: str, default: str, known: Iterable[str], kind: str, where: str
+) -> str:
+    """Return a name in a section of the file, one of `known`. Raises UserError if it is another one."""
+    name = str(block.get(key, default))
+    if name not in known:
+        raise UserError(f"{where}.{key}: DiNNO has no {kind} '{name}'; {suggest_name(name, known)}")
+    return name
 
 
 def check_keys(block: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
@@ -75,6 +109,13 @@ def check_keys(block: Mapping[str, Any], keys: Iterable[str], where: str) -> Non
     for key in block:
         if key not in set(keys):
             raise UserError(f"{where}: DiNNO has no key '{key}'; {suggest_name(key, keys)}")
+
+
+def section(block: Mapping[str, Any], key: str, keys: Iterable[str], where: str) -> Mapping[str, Any]:
+    """Return a section of the file, empty if it is missing or null. Raises UserError as `check_keys` does."""
+    found: Mapping[str, Any] = {} if block.get(key) is None else block[key]
+    check_keys(found, keys, where)
+    return found
 
 
 def set_problem(
@@ -94,16 +135,12 @@ def set_problem(
     Raises:
         UserError: if a key, value or algorithm is unknown, or if two problems have the same name.
     """
-    check_keys(settings, PROBLEM, where)
     # A dot would divide the key `runs.<name>.<key>` in the wrong place.
     name = named(str(settings.get("problem_name", where.rpartition(" ")[2]))).replace(".", "_")
     if any(each.key.startswith(f"runs.{name}.") for each in draft.settings):
         raise UserError(f"{where}: another problem has the name {name}; set a unique problem_name")
-    config = settings.get("optimizer_config") or {}
-    check_keys(config, COMMON.union(*KEYS.values()), f"{where}: optimizer_config")
-    algorithm = str(config.get("alg_name", "dinno"))
-    if algorithm not in KEYS:
-        raise UserError(f"{where}: DiNNO has no algorithm '{algorithm}'; {suggest_name(algorithm, KEYS)}")
+    config = section(settings, "optimizer_config", COMMON.union(*KEYS.values()), f"{where}: optimizer_config")
+    algorithm = choice(config, "alg_name", "dinno", KEYS, "algorithm", f"{where}: optimizer_config")
     check_keys(config, COMMON | KEYS[algorithm], f"{where}: optimizer_config")
     start = "" if alone else f"runs.{name}."
 
@@ -114,16 +151,16 @@ def set_problem(
     batch = int(number(settings, "train_batch_size", 64))
     put("train.batch_size", batch, "train_batch_size")
     rounds = int(number(config, "outer_iterations", 1))
-    evaluation = settings.get("metrics_config") or {}
-    check_keys(evaluation, EVALUATION_KEYS, f"{where}: metrics_config")
+    evaluation = section(settings, "metrics_config", EVALUATION_KEYS, f"{where}: metrics_config")
     # evaluate_frequency is a key of the problem in older files, and of metrics_config in newer ones.
     every = int(number({**settings, **evaluation}, "evaluate_frequency", rounds))
-    if density:
+    if density and density.moves:
         if "comm_radius" not in settings:
             raise UserError(
-                f"{where}: comm_radius is missing; of the density experiments, only those of moving robots are translated"
+                f"{where}: comm_radius is missing; add it, or for links that stay, the section experiment.graph"
             )
-        passed = density.rounds(batch, steps)
+        # A robot passes its path once in an epoch.
+        passed = math.ceil(density.points / batch) / steps
         put(
             "train.epochs",
             math.ceil(rounds / passed),
@@ -131,11 +168,26 @@ def set_problem(
         )
         if every < passed:
             put("train.validate_every", every * steps, f"evaluate_frequency {every}, in steps")
-        radius = round(2 * float(number(settings, "comm_radius", 1.0)) / density.side, 6)
-        graph = {"name": "disk", "positions": "trajectory", "radius": radius, "rounds": max(1, round(passed))}
+        radius = round(2 * number(settings, "comm_radius", 1.0) / density.side, 6)
+        whole = max(1, round(passed))
+        graph = {"name": "disk", "positions": "trajectory", "radius": radius, "rounds": whole}
         put("topology", graph, "comm_radius, of which half of the longer side is 1")
+        if whole != passed:
+            # Sizes that divide the points of a robot into whole rounds, from the most similar number of rounds on.
+            sizes = (
+                (size, count)
+                for count in sorted(range(1, 2 * whole + 1), key=lambda count: abs(count - passed))
+                if math.ceil(density.points / (size := math.ceil(density.points / count / steps)))
+                == count * steps
+            )
+            advice = (f"; with {start}train.batch_size {size}, both take {count}" for size, count in sizes)
+            draft.remarks.append(
+                f"{name}: the scans of an epoch take {passed:g} rounds (batches of {batch}, {steps} steps a round), the graph "
+                f"{whole} (topology.rounds), so that the links get out of step with the scans{next(advice, '')}"
+            )
     else:
-        _rounds(put, rounds, every, steps, MNIST_TRAIN_SAMPLES // nodes // batch // steps)
+        samples = density.points if density else MNIST_TRAIN_SAMPLES // nodes
+        _rounds(put, rounds, every, steps, samples // batch // steps)
     {"dsgd": _dsgd, "dsgt": _dsgt}.get(algorithm, _dinno)(put, config)
     if config.get("profile"):
         put(
@@ -149,7 +201,10 @@ def set_problem(
         draft.remarks.append(
             f"{name}: init_grads {config['init_grads']}: {INIT_GRADS[bool(config['init_grads'])]}"
         )
-    known = METRICS | (MAPS if density and density.has_maps else {})
+    known = dict(METRICS)
+    if density and density.has_maps:
+        # Only robots that move have places.
+        known |= {key: text for key, text in MAPS.items() if density.moves or key != "current_position"}
     _metrics_and_options(draft, {**settings, **evaluation}, name, known)
     _observed(put, settings, known)
 
@@ -168,10 +223,10 @@ def _rounds(put: Callable[..., None], rounds: int, every: int, steps: int, longe
 
 
 def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
-    scaling = float(number(config, "rho_scaling", 1.0))
+    scaling = number(config, "rho_scaling", 1.0)
     block = {
         "name": config.get("alg_name", "dinno"),
-        "rho": round(float(number(config, "rho_init", 0.5)) * scaling, 12),
+        "rho": round(number(config, "rho_init", 0.5) * scaling, 12),
         "rho_scaling": scaling,
         "primal_iterations": int(number(config, "primal_iterations", 2)),
         "persistent_optimizer": bool(config.get("persistant_primal_opt", False)),
@@ -186,13 +241,13 @@ def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
     start = float(
         number({"primal_lr_start": number(config, "primal_lr", 0.001), **config}, "primal_lr_start", 0.001)
     )
-    rule = str(config.get("primal_optimizer", "adam"))
+    rule = choice(config, "primal_optimizer", "adam", OPTIMIZERS, "optimizer", "optimizer_config")
     put(
         "train.optimizer",
         {"name": rule, "lr": start},
         "primal_optimizer, primal_lr or primal_lr_start",
     )
-    kind = config.get("lr_decay_type", "constant")
+    kind = choice(config, "lr_decay_type", "constant", DECAYS, "decay", "optimizer_config")
     if kind != "constant":
         put(
             "train.schedule",
@@ -202,7 +257,7 @@ def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
 
 
 def _dsgd(put: Callable[..., None], config: Mapping[str, Any]) -> None:
-    alpha, mu = float(number(config, "alpha0", 0.005)), float(number(config, "mu", 0.0))
+    alpha, mu = float(number(config, "alpha0", 0.005)), float(number(config, "mu", 0.0, least=0))
     put("algorithm", {"name": "dsgd"}, "alg_name")
     # DiNNO applies alpha <- alpha (1 - mu alpha) before its first use; rounding keeps floating-point errors
     # out of the experiment file.
@@ -232,7 +287,9 @@ def _observed(put: Callable[..., None], settings: Mapping[str, Any], known: Mapp
         put("observe.sample_metrics", True, "metrics validation_as_vector")
     if "train_loss_moving_average" in metrics:
         # DiNNO's tloss_decay is the weight of the newest loss.
-        decay = float(number(settings.get("metrics_config") or {}, "tloss_decay", 0.02))
+        decay = number(settings.get("metrics_config") or {}, "tloss_decay", 0.02)
+        if decay > 1:
+            raise UserError(f"tloss_decay: expected a number of at most 1, got {decay!r}")
         put("observe.loss_average", round(1 - decay, 12), "metrics train_loss_moving_average, tloss_decay")
 
 

@@ -7,6 +7,7 @@ from nnlo_lib.config.algorithm_base import GanGuarantee
 from nnlo_lib.config.base import ConfigFault, default, suggest_name
 from nnlo_lib.config.compression import NoCompressionConfig
 from nnlo_lib.config.metrics import METRICS, metric_direction
+from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.models.zoo_registry import GANS, MODELS
 
 # Network that rests in some steps because of a key, and the value with which it does not.
@@ -203,6 +204,12 @@ def observed_array_faults(run: Any) -> Iterator[ConfigFault]:
             f"a problem {run.problem.name} has no metrics of single samples; remove this key, or use "
             f"{' or '.join(SUPERVISED)}",
             ("observe", "sample_metrics"),
+        )
+    known = CATALOG.get(run.data.dataset)
+    if run.observe.maps and known and known.reader != "lidar":
+        yield ConfigFault(
+            f"maps need points of a plane, which the samples of {known.name} are not; remove this key",
+            ("observe", "maps"),
         )
     if run.observe.maps and (run.loss != "binary_cross_entropy" or run.data.validation == 0):
         yield ConfigFault(
