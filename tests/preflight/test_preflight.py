@@ -412,7 +412,7 @@ def test_gpus_are_held_against_this_machine(monkeypatch):
     ("data", "shape", "samples"),
     [
         ({"dataset": "lidar", "reader": {"name": "lidar", "robots": 2, "scans": 3, "beams": 4, "points": 5}}, (2,), 120),
-        ({"dataset": "house", "source": ".", "reader": {"name": "lidar", "robots": 1, "scans": 3, "beams": 4, "points": 5}}, (2,), 60),
+        ({"dataset": "house", "source": ".", "reader": {"name": "lidar", "waypoints": ["a.npy"], "scans": 3, "beams": 4, "points": 5}}, (2,), 60),
         ({"dataset": "synthetic", "reader": {"name": "synthetic", "shape": [3, 4, 4], "samples": 7}}, (3, 4, 4), 7),
         ({"dataset": "mnist"}, (1, 28, 28), 60_000),
         ({"dataset": "pets", "source": "pets.tar.gz", "reader": {"name": "folder", "size": 8}}, None, None),
@@ -422,6 +422,7 @@ def test_gpus_are_held_against_this_machine(monkeypatch):
 def test_the_shape_of_the_samples_is_known_before_the_conversion(tmp_path, monkeypatch, data, shape, samples):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pets.tar.gz").touch()
+    np.save(tmp_path / "a.npy", [[0.0, 0.0]])
     run = Experiment.model_validate({"data": data}).variants["allreduce"]
     found = expected_manifest(run)
     assert (found and found.inputs[0].shape, found and found.splits["train"].samples) == (shape, samples)

@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.compat.importers.dinno_density import KEYS as DENSITY_KEYS
-from nnlo_lib.compat.importers.dinno_density import DensityData, set_density
-from nnlo_lib.compat.importers.dinno_problem import check_keys, leaf_keys, number, set_problem
+from nnlo_lib.compat.importers.dinno_density import LOSSES as DENSITY_LOSSES
+from nnlo_lib.compat.importers.dinno_density import set_density
+from nnlo_lib.compat.importers.dinno_problem import (
+    OPTIMIZERS,
+    PROBLEM,
+    DensityData,
+    check_keys,
+    choice,
+    leaf_keys,
+    number,
+    section,
+    set_problem,
+)
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
-from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.yaml_source import read_yaml
 
@@ -28,27 +37,36 @@ EXPERIMENT = {
 GRAPH = {"num_nodes", "type", "p", "gen_attempts"}
 # `kernal_width` is the spelling of DiNNO's README; its code reads kernel_size.
 MODEL = {"num_filters": "filters", "kernel_size": "kernel", "kernal_width": "kernel", "linear_width": "width"}
-FOURIER = {"shape", "scale"}
 INDIVIDUAL_KEYS = {"train_solo", "optimizer", "lr", "epochs", "train_batch_size", "val_batch_size", "verbose"}
-LOSSES = {"NLL": "cross_entropy", "MSE": "mse", "L1": "mae", "BCE": "binary_cross_entropy"}
+LOSSES = {"NLL": "cross_entropy", **DENSITY_LOSSES}
+SPLITS = {"hetero": "by_class", "random": "iid"}
 
 
 def translate_study(path: Path) -> ExperimentDraft:
     """Translate a YAML file of DiNNO. Raises UserError if a key or value is not valid in DiNNO."""
     written, _ = read_yaml(path)
     check_keys(written, {"experiment", "problem_configs", "problem"}, str(path))
-    experiment = written.get("experiment") or {}
-    check_keys(experiment, EXPERIMENT, f"{path}: experiment")
-    alone = experiment.get("individual_training") or {}
-    check_keys(alone, INDIVIDUAL_KEYS, f"{path}: individual_training")
+    experiment = section(written, "experiment", EXPERIMENT, f"{path}: experiment")
+    alone = section(experiment, "individual_training", INDIVIDUAL_KEYS, f"{path}: individual_training")
     draft = ExperimentDraft("Imported from a DiNNO file; start: nnlo simulate FILE")
     draft.set("name", named(str(experiment.get("name", path.stem))), "experiment.name")
     draft.set("train.precision", "float64", "DiNNO computes in float64; float32 is faster")
+    draft.set(
+        "parallel.transport",
+        "simulated",
+        "DiNNO runs all nodes in one process; with mpi, each node is a process",
+    )
+    draft.set("parallel.simulation.compute", "batched", "fastest mode for many small models")
     density = None
     if "data" in experiment:
-        for section, keys in (("data", DENSITY_KEYS), ("model", FOURIER)):
-            check_keys(experiment.get(section) or {}, keys, f"experiment.{section}")
-        density = set_density(draft, experiment, path.parent)
+        if "scaling" in experiment:
+            raise UserError(f"{path}: experiment: a scaling study trains with MNIST; remove data or scaling")
+        # DiNNO's program for robots with radios reads no graph, that for links that stay no comm_radius.
+        stays = "graph" in experiment and "comm_radius" not in leaf_keys(written)
+        if "graph" in experiment and not stays:
+            draft.ineffective.append("experiment.graph (the links follow from comm_radius)")
+        nodes = _graph(draft, experiment) if stays else None
+        density = set_density(draft, experiment, path.parent, nodes)
         nodes = density.nodes
     elif not {"graph", "scaling"} & set(experiment):
         raise UserError(
@@ -72,17 +90,10 @@ def translate_study(path: Path) -> ExperimentDraft:
 
 
 def _graph(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> int:
-    graph = experiment.get("graph") or {}
-    check_keys(graph, GRAPH, "experiment.graph")
+    graph = section(experiment, "graph", GRAPH, "experiment.graph")
     trials = _trials(experiment)
     nodes = trials[0].nodes if trials else int(number(graph, "num_nodes", 2))
     draft.set("parallel.ranks", nodes, "experiment.scaling" if trials else "experiment.graph.num_nodes")
-    draft.set(
-        "parallel.transport",
-        "simulated",
-        "DiNNO runs all nodes in one process; with mpi, each node is a process",
-    )
-    draft.set("parallel.simulation.compute", "batched", "fastest mode for many small models")
     if trials:
         kind = {"name": "disk", "connectivity": trials[0].connectivity}
         draft.set("topology", kind, "random disk graphs of experiment.scaling")
@@ -90,7 +101,7 @@ def _graph(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> int:
     kind = {"name": graph.get("type", "wheel")}
     source = f"experiment.graph.type {kind['name']}"
     if kind["name"] == "random":
-        kind |= {"p": graph.get("p", 0.5), "gen_attempts": graph.get("gen_attempts", 100)}
+        kind |= {"p": number(graph, "p", 0.5), "gen_attempts": number(graph, "gen_attempts", 100)}
     elif unused := [key for key in ("p", "gen_attempts") if key in graph]:
         draft.ineffective.append(f"experiment.graph: {', '.join(unused)} (used only by random graphs)")
     draft.set("topology", kind, source)
@@ -104,13 +115,8 @@ def _data(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
     if "scaling" in experiment:
         draft.set("data.partition", {"name": "sorted"}, "the sorted split of DiNNO's scaling study")
         return
-    split = str(experiment.get("data_split_type", "random"))
-    names = {"hetero": "by_class", "random": "iid"}
-    if split not in names:
-        raise UserError(
-            f"experiment.data_split_type: DiNNO has no split '{split}'; {suggest_name(split, names)}"
-        )
-    draft.set("data.partition", {"name": names[split]}, f"experiment.data_split_type {split}")
+    split = choice(experiment, "data_split_type", "random", SPLITS, "split", "experiment")
+    draft.set("data.partition", {"name": SPLITS[split]}, f"experiment.data_split_type {split}")
     draft.remarks.append(
         "hetero: DiNNO drops classes if the number of nodes does not divide 10; nnlo drops no class."
         if split == "hetero"
@@ -119,21 +125,20 @@ def _data(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
 
 
 def _model(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
-    model = experiment.get("model") or {}
-    check_keys(model, MODEL, "experiment.model")
-    loss = str(experiment.get("loss", "NLL"))
-    if loss not in LOSSES:
-        raise UserError(f"experiment.loss: DiNNO has no loss '{loss}'; {suggest_name(loss, LOSSES)}")
+    model = section(experiment, "model", MODEL, "experiment.model")
+    loss = choice(experiment, "loss", "NLL", LOSSES, "loss", "experiment")
     draft.set("loss", LOSSES[loss], f"experiment.loss {loss}")
-    args = {MODEL[key]: value for key, value in model.items()}
+    args = {MODEL[key]: number(model, key, 1) for key in model}
     draft.set("model", {"name": "dinno_conv", "args": args}, f"experiment.model: {', '.join(model)}")
 
 
 def _other_keys(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
     if "seed" in experiment:
-        draft.set("seeds", [experiment["seed"]], "experiment.seed")
+        draft.set("seeds", [number(experiment, "seed", 0, least=0)], "experiment.seed")
     notes = {
-        "data_dir": "nnlo downloads MNIST; to use your own copy, set data.source to the folder of its four files",
+        "data_dir": "density experiments read only data.data_dir"
+        if "data" in experiment
+        else "nnlo downloads MNIST; to use your own copy, set data.source to the folder of its four files",
         "output_metadir": "nnlo writes results to results/<name>/",
         "writeout": "nnlo always writes results; to keep none, run it in a temporary folder",
         "use_cuda": "set parallel.gpus_per_rank instead",
@@ -147,14 +152,16 @@ def _problems(
     draft: ExperimentDraft, written: Mapping[str, Any], nodes: int, path: Path, density: DensityData | None
 ) -> None:
     """Translate the problems of a file, and the trials of a scaling study."""
-    problems = written.get("problem_configs") or {}
-    # Files of the scaling study have a single `problem` instead of `problem_configs`.
+    # Problems may have any names. Files of the scaling study have a single `problem` instead of `problem_configs`.
+    problems = section(
+        written, "problem_configs", written.get("problem_configs") or (), f"{path}: problem_configs"
+    )
     if "problem" in written:
         problems = {"problem": written["problem"]}
     if not problems:
         raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
-    # Problems may have any names; this checks only that the section is a mapping.
-    check_keys(problems, problems, f"{path}: problem_configs")
+    for name, settings in problems.items():
+        check_keys(settings, PROBLEM, f"{path}: {name}")
     trials = _trials(written.get("experiment") or {})
     if trials and len(problems) > 1:
         raise UserError(
@@ -198,9 +205,9 @@ def _trials(experiment: Mapping[str, Any]) -> list[ScalingTrial]:
         return []
     scaling, where = experiment["scaling"], "experiment.scaling"
     check_keys(scaling, KEYS, where)
-    const = scaling.get("const")
+    const = str(scaling.get("const"))
     if const not in REQUIRED:
-        raise UserError(f"{where}: const: expected fiedler or num_nodes, got {const!r}")
+        raise UserError(f"{where}: const: expected fiedler or num_nodes, got '{const}'")
     if missing := [key for key in REQUIRED[const] if key not in scaling]:
         raise UserError(f"{where}: the key {missing[0]} is missing; a sweep with const {const} requires it")
     count = int(number(scaling, "num_trials", 1))
@@ -232,10 +239,11 @@ def _individual_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], maps:
         return
     # A run inherits the keys of the experiment: the number of steps and the schedule of DiNNO's rounds are
     # reset to their defaults below.
-    rule = {"name": alone.get("optimizer", "adam"), "lr": alone.get("lr", 0.001)}
+    name = choice(alone, "optimizer", "adam", OPTIMIZERS, "optimizer", "experiment.individual_training")
+    rule = {"name": name, "lr": number(alone, "lr", 0.001)}
     train = {
-        "epochs": alone.get("epochs", 1),
-        "batch_size": alone.get("train_batch_size", 64),
+        "epochs": number(alone, "epochs", 1),
+        "batch_size": number(alone, "train_batch_size", 64),
         "steps_per_epoch": None,
     }
     changes = {

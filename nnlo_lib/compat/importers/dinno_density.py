@@ -1,114 +1,145 @@
 """Translation of DiNNO's density experiments: robots that map a building with a lidar."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import ceil, sqrt
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
+from nnlo_lib.compat.importers.dinno_problem import DensityData, choice, number, section
 from nnlo_lib.compat.importers.draft import ExperimentDraft
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.lidar.trajectories import read_places
 
+# Key of nnlo's reader, value without the key in the file, smallest allowed value (None: positive).
 DATA = {
-    "num_beams": ("beams", 20), "beam_samps": ("points", 25), "beam_length": ("reach", 0.2), "collision_samps": ("coarse", 50),
-    "fine_samps": ("fine", 3), "samp_distribution_factor": ("exponent", 1.0), "border_width": ("border", 30),
-    "num_validation_scans": ("validation_scans", 500),
+    "num_beams": ("beams", 20, None), "beam_samps": ("points", 25, 2), "beam_length": ("reach", 0.2, None),
+    "collision_samps": ("coarse", 50, 2), "fine_samps": ("fine", 3, 2), "samp_distribution_factor": ("exponent", 1.0, None),
+    "border_width": ("border", 30, 0), "num_validation_scans": ("validation_scans", 500, None),
 }  # fmt: skip
 # DiNNO's own files, which are the defaults if the folder is not at hand: 7 paths of 82 waypoints in an image of 2,167 pixels.
 ROBOTS, WAYPOINTS, SIDE, IMAGE = 7, 82, 2167, "floor_img.png"
 WINDOW = 800  # scans
-KEYS = {*DATA, "data_dir", "waypoint_subdir", "split_type", "round_density", "spline_res", "num_scans_in_window", "num_scans", "clipped_lidar"}  # fmt: skip
+UNUSED = ("split_type", "round_density", "num_scans", "clipped_lidar")
+KEYS = {*DATA, *UNUSED, "data_dir", "waypoint_subdir", "spline_res", "num_scans_in_window"}
+LOSSES = {"MSE": "mse", "L1": "mae", "BCE": "binary_cross_entropy"}
 
 
-@dataclass(frozen=True)
-class DensityData:
-    """Data of a density experiment.
+def set_density(
+    draft: ExperimentDraft, experiment: Mapping[str, Any], folder: Path, nodes: int | None
+) -> DensityData:
+    """Translate building, paths, windows and network.
 
-    Attributes:
-        nodes: number of robots.
-        points: number of samples of a robot.
-        side: longer side of the image in pixels.
-        has_maps: whether nnlo can write what each node predicts of the plan.
+    Args:
+        folder: folder of the file, to which its paths are relative.
+        nodes: number of robots if their links stay; None: one robot for each file of waypoints, with links of their places.
+
+    Raises:
+        UserError: if the scans of the robots do not follow paths, or a value or a file is not valid.
     """
-
-    nodes: int
-    points: int
-    side: int
-    has_maps: bool
-
-    def rounds(self, batch: int, steps: int) -> float:
-        """Return the rounds of `steps` steps in which a robot passes its path once."""
-        return ceil(self.points / batch) / steps
-
-
-def set_density(draft: ExperimentDraft, experiment: Mapping[str, Any], folder: Path) -> DensityData:
-    """Translate building, paths, windows and network; paths of the file are relative to `folder`.
-
-    Raises UserError if the scans of the robots do not follow paths.
-    """
-    data, model = experiment["data"], experiment.get("model") or {}
+    data = section(experiment, "data", KEYS, "experiment.data")
+    model = section(experiment, "model", ("shape", "scale"), "experiment.model")
     if not data.get("waypoint_subdir"):
         raise UserError(
             "experiment.data: no waypoint_subdir; robots at random places are not translated, only robots on paths"
         )
-    source, found = Path(str(data.get("data_dir", "."))), f"experiment.data.data_dir {data.get('data_dir')}"
+    # DiNNO reads split_type only if links stay.
+    if nodes and (split := data.get("split_type", "trajectory")) != "trajectory":
+        raise UserError(
+            f"experiment.data.split_type: expected trajectory, got {split!r}; robots at random places are not translated"
+        )
+    for key in ("data_dir", "waypoint_subdir"):
+        if not isinstance(data.get(key, "."), str):
+            raise UserError(f"experiment.data.{key}: expected the name of a folder, got {data[key]!r}")
+    source, found = Path(data.get("data_dir", ".")), f"experiment.data.data_dir {data.get('data_dir')}"
     place = next((each for each in (folder / source, source) if (each / IMAGE).is_file()), None)
-    paths = sorted((place / str(data["waypoint_subdir"])).glob("*.npy")) if place else []
-    side, count = SIDE, WAYPOINTS
-    if place and paths:
-        with Image.open(place / IMAGE) as image:
-            side = max(image.size)
-        count = len(np.load(paths[0], allow_pickle=False))
+    files = sorted((place / data["waypoint_subdir"]).glob("*.npy")) if place else []
+    if nodes and 0 < len(files) < nodes:
+        raise UserError(
+            f"experiment.graph.num_nodes: expected at most {len(files)}, the files of waypoints in {files[0].parent}, got {nodes}"
+        )
+    if nodes and len(files) > nodes:
+        draft.remarks.append(
+            f"{found}: the robots have the first {nodes} of {len(files)} files of waypoints by name; DiNNO takes any {nodes}, in "
+            "the order of the file system"
+        )
+    files = files[:nodes]
+    names = [path.stem for path in files] or [str(robot) for robot in range(1, (nodes or ROBOTS) + 1)]
+    side, counts = SIDE, {"": WAYPOINTS}
+    if place and files:
+        try:
+            with Image.open(place / IMAGE) as image:
+                side = max(image.size)
+        except (OSError, Image.DecompressionBombError) as error:
+            raise UserError(
+                f"{place / IMAGE}: cannot be read as an image ({error}); use a PNG file"
+            ) from error
+        counts = {path.name: len(read_places(path)) for path in files}
+        for name in [name for name, count in counts.items() if count < 2][:1]:
+            raise UserError(f"{files[0].with_name(name)}: expected at least two waypoints, got one")
     else:
         draft.remarks.append(
             f"{found} has no {IMAGE} and waypoints here: the sizes are those of DiNNO's own files; correct data.source and "
             "data.reader.waypoints, or import the file in DiNNO's folder"
         )
-    names = [path.stem for path in paths] or [str(number) for number in range(1, ROBOTS + 1)]
-    scans = int(data.get("spline_res", 30)) * (count - 1)
-    reader = {key: data.get(name, default) for name, (key, default) in DATA.items()} | {
-        "name": "lidar", "image": IMAGE, "dark_walls": False, "scans": scans, "seed": int(experiment.get("seed", 0)),
+    count = next(iter(counts.values()))
+    resolution = int(number(data, "spline_res", 30))
+    scans = resolution * (count - 1)
+    if others := [f"{name} ({other} waypoints)" for name, other in counts.items() if other != count]:
+        draft.remarks.append(
+            f"{found}: every robot has {scans} scans, because {files[0].name} has {count} waypoints; in DiNNO, a robot has "
+            f"{resolution} scans between two waypoints, so that the number differs for {', '.join(others)}"
+        )
+    reader = {key: number(data, name, default, least) for name, (key, default, least) in DATA.items()} | {
+        "name": "lidar", "image": IMAGE, "dark_walls": False, "scans": scans, "seed": int(number(experiment, "seed", 0, least=0)),
         "waypoints": [f"{data['waypoint_subdir']}/{name}.npy" for name in names],
     }  # fmt: skip
     points = reader["beams"] * reader["points"]
-    window = int(data.get("num_scans_in_window", WINDOW))
-    draft.set(
-        "data",
-        {
-            "dataset": "density", "source": str(place or source), "reader": reader, "partition": {"name": "contiguous"},
-            "stream": {"window": window * points}, "validation": "validation",
-        },
-        f"experiment.data: {', '.join(data)}",
-    )  # fmt: skip
+    settings = {
+        "dataset": "density", "source": str(place or source), "reader": reader, "partition": {"name": "contiguous"},
+        "validation": "validation",
+    }  # fmt: skip
+    if nodes is None:
+        settings["stream"] = {"window": int(number(data, "num_scans_in_window", WINDOW)) * points}
+    elif "num_scans_in_window" in data:
+        draft.ineffective.append("experiment.data.num_scans_in_window (used only with comm_radius)")
+    draft.set("data", settings, f"experiment.data: {', '.join(data)}")
     draft.set("problem", "regression", "the density problem")
-    loss = {"BCE": "binary_cross_entropy", "MSE": "mse", "L1": "mae"}[str(experiment.get("loss", "BCE"))]
+    loss = LOSSES[choice(experiment, "loss", "BCE", LOSSES, "loss of densities", "experiment")]
     draft.set("loss", loss, f"experiment.loss {experiment.get('loss', 'BCE')}")
     draft.set(
         "metrics", ["binary_accuracy"] if loss == "binary_cross_entropy" else ["mae"], "nnlo's own measure"
     )
-    factor = float(model.get("scale", 0.05))
-    args = {
-        "hidden": list(model.get("shape", [2, 256, 64, 64, 64, 1]))[1:-1],
-        "scale": round(factor * side / 2, 6), "phase": round(factor / sqrt(2), 6),
-    }  # fmt: skip
+    factor = float(number(model, "scale", 0.05))
+    shape = model.get("shape", [2, 256, 64, 64, 64, 1])
+    if (
+        not isinstance(shape, list)
+        or not all(type(width) is int and width > 0 for width in shape)
+        or len(shape) < 3
+        or (shape[0], shape[-1]) != (2, 1)
+    ):
+        raise UserError(
+            f"experiment.model.shape: expected positive integers, 2 (x, y), hidden widths and 1 (density), got {shape!r}"
+        )
+    args = {"hidden": shape[1:-1], "scale": round(factor * side / 2, 6), "phase": round(factor / sqrt(2), 6)}
     draft.set(
         "model", {"name": "fourier", "args": args},
         "experiment.model: shape, scale (of pixels in DiNNO; here the longer side reaches from -1 to 1, and `phase` keeps the "
         "initial phases)",
     )  # fmt: skip
-    draft.set("parallel.ranks", len(names), "the files of waypoints")
-    draft.set("parallel.transport", "simulated", "DiNNO runs all nodes in one process")
-    draft.set("parallel.simulation.compute", "batched", "fastest mode for many small models")
+    if nodes is None:
+        draft.set("parallel.ranks", len(names), "the files of waypoints")
     if loss != "binary_cross_entropy":
         draft.remarks.append(
             f"DiNNO's network ends in a sigmoid; in nnlo, its output is linear with the loss {loss}"
         )
-    draft.remarks += [
-        f"data_split_type {experiment.get('data_split_type')}, split_type, round_density, num_scans, clipped_lidar: in nnlo, a robot "
-        "has the scans of its own path, and occupancy is 0 or 1",
-        "DiNNO sums the validation loss over the batches of 10,000 points; nnlo has the mean: 25 batches, a 25th.",
-    ]
-    return DensityData(len(names), scans * points, side, loss == "binary_cross_entropy")
+    if unused := [key for key in ("data_split_type", *UNUSED) if key in {**experiment, **data}]:
+        draft.remarks.append(
+            f"{', '.join(unused)}: in nnlo, a robot has the scans of its own path, and occupancy is 0 or 1"
+        )
+    draft.remarks.append(
+        "DiNNO sums the validation loss over the batches of 10,000 points; nnlo has the mean: 25 batches, a 25th."
+    )
+    has_maps = loss == "binary_cross_entropy"
+    return DensityData(len(names), int(scans * points), side, has_maps, moves=nodes is None)

@@ -173,17 +173,18 @@ def set_problem(
         graph = {"name": "disk", "positions": "trajectory", "radius": radius, "rounds": whole}
         put("topology", graph, "comm_radius, of which half of the longer side is 1")
         if whole != passed:
-            # Sizes that divide the points of a robot into whole rounds, from the most similar number of rounds on.
-            sizes = (
-                (size, count)
-                for count in sorted(range(1, 2 * whole + 1), key=lambda count: abs(count - passed))
-                if math.ceil(density.points / (size := math.ceil(density.points / count / steps)))
-                == count * steps
+            # Batch sizes for whole numbers of rounds, the most similar number first.
+            counts = sorted(range(1, 2 * whole + 1), key=lambda count: abs(count - passed))
+            sizes = {count: math.ceil(density.points / count / steps) for count in counts}
+            equal = [count for count in counts if math.ceil(density.points / sizes[count]) == count * steps]
+            advice = (
+                f"; with {start}train.batch_size {sizes[equal[0]]} and {start}topology.rounds {equal[0]}, both take {equal[0]}"
+                if equal
+                else ""
             )
-            advice = (f"; with {start}train.batch_size {size}, both take {count}" for size, count in sizes)
             draft.remarks.append(
                 f"{name}: the scans of an epoch take {passed:g} rounds (batches of {batch}, {steps} steps a round), the graph "
-                f"{whole} (topology.rounds), so that the links get out of step with the scans{next(advice, '')}"
+                f"{whole} (topology.rounds), so that the links get out of step with the scans{advice}"
             )
     else:
         samples = density.points if density else MNIST_TRAIN_SAMPLES // nodes
@@ -223,10 +224,10 @@ def _rounds(put: Callable[..., None], rounds: int, every: int, steps: int, longe
 
 
 def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
-    scaling = number(config, "rho_scaling", 1.0)
+    scaling = float(number(config, "rho_scaling", 1.0))
     block = {
         "name": config.get("alg_name", "dinno"),
-        "rho": round(number(config, "rho_init", 0.5) * scaling, 12),
+        "rho": round(float(number(config, "rho_init", 0.5)) * scaling, 12),
         "rho_scaling": scaling,
         "primal_iterations": int(number(config, "primal_iterations", 2)),
         "persistent_optimizer": bool(config.get("persistant_primal_opt", False)),
@@ -247,7 +248,7 @@ def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
         {"name": rule, "lr": start},
         "primal_optimizer, primal_lr or primal_lr_start",
     )
-    kind = choice(config, "lr_decay_type", "constant", DECAYS, "decay", "optimizer_config")
+    kind = choice(config, "lr_decay_type", "constant", DECAYS, "learning-rate decay", "optimizer_config")
     if kind != "constant":
         put(
             "train.schedule",

@@ -85,6 +85,11 @@ def _robot_faults(run: Any) -> Iterator[ConfigFault]:
             "the data set lidar reads no files; set `data.dataset` to a name of your own and `data.source` to the folder of the files",
             (*at, "image" if reader.image else "waypoints"),
         )
+    if data.dataset != "lidar" and not (reader.image or reader.waypoints):
+        yield ConfigFault(
+            "set `image` or `waypoints`, or for a building that is drawn from a seed `data.dataset: lidar` without `data.source`",
+            at,
+        )
     unread = {
         "with an image": ("width", "height", "room") if reader.image else (),
         "without an image": () if reader.image else ("threshold", "dark_walls", "border"),

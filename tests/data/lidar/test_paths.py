@@ -147,20 +147,21 @@ topology: {{name: cycle}}
     ("changes", "said"),
     [
         ({"reader": "robots: 3, border: 4"}, "data.reader.border: has no effect without an image; remove it"),
-        ({"reader": "image: plan.png, robots: 3, width: 300"}, "data.reader.width: has no effect with an image"),
-        ({"reader": "image: plan.png, waypoints: [a.npy, a.npy, a.npy], robots: 3"}, "data.reader.robots: has no effect with waypoints"),
+        ({"dataset": "house", "source": ".", "reader": "image: plan.png, robots: 3, width: 300"}, "data.reader.width: has no effect with an image"),
+        ({"dataset": "house", "source": ".", "reader": "image: plan.png, waypoints: [a.npy, a.npy, a.npy], robots: 3"}, "data.reader.robots: has no effect with waypoints"),
         ({"reader": "robots: 4"}, "data.reader.robots: 4 robots, but 3 workers, which would get scans of each other's robots"),
-        ({"reader": "waypoints: [a.npy, b.npy]"}, "data.reader.waypoints: 2 robots, but 3 workers"),
-        ({"dataset": "lidar"}, "data.source: lidar reads no files; remove the key, or set `data.dataset` to a name of your own"),
-        ({"dataset": "lidar", "source": "null", "reader": "robots: 3, image: plan.png"}, "data.reader.image: the data set lidar reads no files"),
+        ({"dataset": "house", "source": ".", "reader": "waypoints: [a.npy, b.npy]"}, "data.reader.waypoints: 2 robots, but 3 workers"),
+        ({"dataset": "house", "source": "."}, "data.reader: set `image` or `waypoints`, or for a building that is drawn"),
+        ({"source": "."}, "data.source: lidar reads no files; remove the key, or set `data.dataset` to a name of your own"),
+        ({"reader": "robots: 3, image: plan.png"}, "data.reader.image: the data set lidar reads no files"),
         ({"validation": 0.1}, "data.validation: samples that are held out move the borders"),
         ({"reader": "robots: 4", "partition": "iid", "validation": 0.1}, ""),
-        ({"reader": "robots: 3, image: plan.png, border: 4"}, ""),
+        ({"dataset": "house", "source": ".", "reader": "robots: 3, image: plan.png, border: 4"}, ""),
         ({}, ""),
     ],
 )  # fmt: skip
 def test_settings_of_robots_that_would_be_ignored_or_mixed(tmp_path, changes, said):
-    settings = {"dataset": "house", "source": ".", "reader": "robots: 3", "partition": "contiguous"}
+    settings = {"dataset": "lidar", "source": "null", "reader": "robots: 3", "partition": "contiguous"}
     (tmp_path / "x.yaml").write_text(LIDAR.format(**settings | {"validation": "validation"} | changes))
     if said:
         with pytest.raises(UserError, match=re.escape(said)):
