@@ -10,7 +10,6 @@ from PIL import Image
 from nnlo_lib.compat.importers.dinno_problem import DensityData, choice, number, section
 from nnlo_lib.compat.importers.draft import ExperimentDraft
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.lidar.trajectories import read_places
 
 # Key of nnlo's reader, value without the key in the file, smallest allowed value (None: positive).
 DATA = {
@@ -66,8 +65,11 @@ def set_density(
         )
     files = files[:nodes]
     names = [path.stem for path in files] or [str(robot) for robot in range(1, (nodes or ROBOTS) + 1)]
-    side, counts = SIDE, {"": WAYPOINTS}
+    side, counts = SIDE, dict.fromkeys(names, WAYPOINTS)
     if place and files:
+        # Its scipy takes a third of a second to import, which other imported commands do not need.
+        from nnlo_lib.data.lidar.trajectories import read_places
+
         try:
             with Image.open(place / IMAGE) as image:
                 side = max(image.size)
@@ -75,21 +77,21 @@ def set_density(
             raise UserError(
                 f"{place / IMAGE}: cannot be read as an image ({error}); use a PNG file"
             ) from error
-        counts = {path.name: len(read_places(path)) for path in files}
-        for name in [name for name, count in counts.items() if count < 2][:1]:
-            raise UserError(f"{files[0].with_name(name)}: expected at least two waypoints, got one")
+        for path in files:
+            counts[path.stem] = len(read_places(path))
+            if counts[path.stem] < 2:
+                raise UserError(f"{path}: expected at least two waypoints of a path, got one")
     else:
         draft.remarks.append(
             f"{found} has no {IMAGE} and waypoints here: the sizes are those of DiNNO's own files; correct data.source and "
             "data.reader.waypoints, or import the file in DiNNO's folder"
         )
-    count = next(iter(counts.values()))
-    resolution = int(number(data, "spline_res", 30))
+    count, resolution = counts[names[0]], int(number(data, "spline_res", 30))
     scans = resolution * (count - 1)
-    if others := [f"{name} ({other} waypoints)" for name, other in counts.items() if other != count]:
+    if others := [f"{name}.npy ({other} waypoints)" for name, other in counts.items() if other != count]:
         draft.remarks.append(
-            f"{found}: every robot has {scans} scans, because {files[0].name} has {count} waypoints; in DiNNO, a robot has "
-            f"{resolution} scans between two waypoints, so that the number differs for {', '.join(others)}"
+            f"{found}: every robot has {scans} scans, because {names[0]}.npy has {count} waypoints; in DiNNO, a robot has "
+            f"{resolution} scans for each waypoint after the first, so that the number differs for {', '.join(others)}"
         )
     reader = {key: number(data, name, default, least) for name, (key, default, least) in DATA.items()} | {
         "name": "lidar", "image": IMAGE, "dark_walls": False, "scans": scans, "seed": int(number(experiment, "seed", 0, least=0)),
@@ -120,7 +122,7 @@ def set_density(
         or (shape[0], shape[-1]) != (2, 1)
     ):
         raise UserError(
-            f"experiment.model.shape: expected positive integers, 2 (x, y), hidden widths and 1 (density), got {shape!r}"
+            f"experiment.model.shape: expected a list of 2 (x, y), positive hidden widths and 1 (density), got {shape!r}"
         )
     args = {"hidden": shape[1:-1], "scale": round(factor * side / 2, 6), "phase": round(factor / sqrt(2), 6)}
     draft.set(

@@ -157,10 +157,11 @@ def set_problem(
     if density and density.moves:
         if "comm_radius" not in settings:
             raise UserError(
-                f"{where}: comm_radius is missing; add it, or for links that stay, the section experiment.graph"
+                f"{where}: comm_radius is missing; add it, or for links that stay, add experiment.graph and remove each comm_radius"
             )
         # A robot passes its path once in an epoch.
-        passed = math.ceil(density.points / batch) / steps
+        epoch_steps = math.ceil(density.points / batch)
+        passed = epoch_steps / steps
         put(
             "train.epochs",
             math.ceil(rounds / passed),
@@ -176,15 +177,15 @@ def set_problem(
             # Batch sizes for whole numbers of rounds, the most similar number first.
             counts = sorted(range(1, 2 * whole + 1), key=lambda count: abs(count - passed))
             sizes = {count: math.ceil(density.points / count / steps) for count in counts}
-            equal = [count for count in counts if math.ceil(density.points / sizes[count]) == count * steps]
             advice = (
-                f"; with {start}train.batch_size {sizes[equal[0]]} and {start}topology.rounds {equal[0]}, both take {equal[0]}"
-                if equal
-                else ""
+                f"; with train.batch_size {sizes[count]}, train.epochs {math.ceil(rounds / count)} and topology.rounds {count}, both "
+                f"take {count}"
+                for count in counts
+                if math.ceil(density.points / sizes[count]) == count * steps
             )
             draft.remarks.append(
-                f"{name}: the scans of an epoch take {passed:g} rounds (batches of {batch}, {steps} steps a round), the graph "
-                f"{whole} (topology.rounds), so that the links get out of step with the scans{advice}"
+                f"{name}: the scans of an epoch take {passed:g} rounds ({epoch_steps} steps of {batch} points, {steps} a round), the "
+                f"graph {whole} (topology.rounds), so that links and scans get out of step{next(advice, '')}"
             )
     else:
         samples = density.points if density else MNIST_TRAIN_SAMPLES // nodes

@@ -47,6 +47,25 @@ COMMON = {
     "train_batch_size": 64, "val_batch_size": 128, "metrics": ["top1_accuracy"],
     "metrics_config": {"evaluate_frequency": 20},
 }  # fmt: skip
+# Keys of the paper's density experiment, with smaller values.
+DENSITY = {
+    "experiment": {
+        "name": "dense", "seed": 0, "loss": "BCE", "model": {"shape": [2, 32, 8, 1], "scale": 0.05},
+        "data": {
+            "data_dir": "plans/", "waypoint_subdir": "paths", "num_beams": 4, "beam_samps": 5, "border_width": 3, "spline_res": 30,
+            "num_scans_in_window": 40, "split_type": "trajectory", "round_density": True, "num_validation_scans": 500,
+            "samp_distribution_factor": 1.0,
+        },
+        "individual_training": {"train_solo": True, "optimizer": "adam", "lr": 0.002, "epochs": 1},
+    },
+    "problem_configs": {
+        "one": {
+            **COMMON, "problem_name": "one", "train_batch_size": 100, "comm_radius": 90.0, "save_models": True, "dynamic_graph": True,
+            "metrics": ["validation_loss", "mesh_grid_density", "current_position", "current_graph"],
+            "metrics_config": {"evaluate_frequency": 4, "mesh_only_at_end": True}, "optimizer_config": RULES["dinno"],
+        }
+    },
+}  # fmt: skip
 PAPER = {
     "experiment": README["experiment"]
     | {"graph": {"num_nodes": 10, "type": "cycle", "p": 0.3, "gen_attempts": 100}},
@@ -80,6 +99,21 @@ def page(tmp_path, monkeypatch):
         return text
 
     return imported
+
+
+@pytest.fixture
+def building(page):
+    """Image of 120 x 80 pixels, and paths of four waypoints for three robots, in the folder of the file."""
+    Path("plans/paths").mkdir(parents=True)
+    Image.new("L", (120, 80)).save("plans/floor_img.png")
+    for robot in range(1, 4):
+        corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [0.1 * robot, 0.2]])
+        np.save(f"plans/paths/{robot}.npy", corners)
+
+
+def in_one_line(text):
+    """Return a page without comment signs and line breaks."""
+    return " ".join(text.replace("#", " ").split())
 
 
 def runs(page, settings):
@@ -160,7 +194,9 @@ MISTAKES = {
     "train_batch_size: expected a positive integer, got 0": {
         "problem_configs__problem1__train_batch_size": 0
     },
-    "rho_init: expected a number, got []": {"problem_configs__problem1__optimizer_config__rho_init": []},
+    "rho_init: expected a positive number, got []": {
+        "problem_configs__problem1__optimizer_config__rho_init": []
+    },
     "problem_configs: expected a mapping of keys": {"problem_configs": ["x"]},
     "problem_configs contains no problem": {"problem_configs": {}},
     "topology": {"experiment__graph__type": "whel"},
@@ -172,51 +208,88 @@ MISTAKES = {
     "experiment: add the section graph, scaling, or data": {"experiment": {"model": {"num_filters": 3}}},
     "no waypoint_subdir; robots at random places": {"experiment": {"data": {"num_beams": 20}, "loss": "BCE"}},
     "DiNNO has no key 'num_beam'; did you mean 'num_beams'": {"experiment": {"data": {"num_beam": 20}}},
+    "const: expected fiedler or num_nodes, got '[]'": {"experiment__scaling": {"const": []}},
+    "paper.yaml: problem: expected a mapping of keys, got None": {
+        "experiment__scaling": {
+            "const": "fiedler",
+            "min_N": 4,
+            "max_N": 5,
+            "target_fied": 1.0,
+            "num_trials": 2,
+        },
+        "problem": None,
+    },
     "problem 1: comm_radius is missing": {"experiment": {"data": {"waypoint_subdir": "paths"}}},
 }
 
 
-def test_the_density_experiment_has_its_building_paths_windows_and_radios(tmp_path):
-    """The file of the paper, with an image of 120 x 80 pixels and paths of four waypoints."""
-    (tmp_path / "plans/paths").mkdir(parents=True)
-    Image.new("L", (120, 80)).save(tmp_path / "plans/floor_img.png")
-    for robot in range(1, 4):
-        corners = np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [0.1 * robot, 0.2]])
-        np.save(tmp_path / f"plans/paths/{robot}.npy", corners)
-    data = {
-        "data_dir": "plans/", "waypoint_subdir": "paths", "num_beams": 4, "beam_samps": 5, "border_width": 3, "spline_res": 30,
-        "num_scans_in_window": 40, "split_type": "trajectory", "round_density": True, "num_validation_scans": 500,
-        "samp_distribution_factor": 1.0,
-    }  # fmt: skip
-    problem = {
-        **COMMON, "train_batch_size": 100, "comm_radius": 90.0, "save_models": True, "dynamic_graph": True,
-        "metrics": ["validation_loss", "mesh_grid_density", "current_position", "current_graph"],
-        "metrics_config": {"evaluate_frequency": 4, "mesh_only_at_end": True},
-    }  # fmt: skip
-    settings = {
-        "experiment": {
-            "name": "dense",
-            "data": data,
-            "loss": "BCE",
-            "model": {"shape": [2, 32, 8, 1], "scale": 0.05},
-            "individual_training": {"train_solo": True, "optimizer": "adam", "lr": 0.002, "epochs": 1},
-        },
-        "problem_configs": {"one": {"problem_name": "one", **problem, "optimizer_config": RULES["dinno"]}},
-    }
-    path = tmp_path / "dense.yaml"
-    path.write_text(yaml.safe_dump(settings))
-    written = tmp_path / "nnlo.yaml"
-    imported = import_experiment([str(path)])
-    written.write_text(imported.text)
-    assert imported.untranslated == ()
-    run, alone = load_experiment(written).variants.values()
+SHAPE = "experiment.model.shape: expected a list of 2 (x, y), positive hidden widths and 1 (density), got"
+DENSITY_MISTAKES = {
+    "experiment.loss: DiNNO has no loss of densities 'NLL'; known: BCE, L1, MSE": {"experiment__loss": "NLL"},
+    "experiment.data: expected a mapping of keys, got []": {"experiment__data": []},
+    "num_beams: expected a positive integer, got 'many'": {"experiment__data__num_beams": "many"},
+    "num_beams: expected a positive integer, got 0": {"experiment__data__num_beams": 0},
+    "beam_samps: expected an integer of at least 2, got 1": {"experiment__data__beam_samps": 1},
+    "beam_length: expected a positive number, got nan": {"experiment__data__beam_length": float("nan")},
+    "border_width: expected an integer of at least 0, got None": {"experiment__data__border_width": None},
+    "num_scans_in_window: expected a positive integer, got None": {
+        "experiment__data__num_scans_in_window": None
+    },
+    "spline_res: expected a positive integer, got 'x'": {"experiment__data__spline_res": "x"},
+    "data_dir: expected the name of a folder, got 5": {"experiment__data__data_dir": 5},
+    "waypoint_subdir: expected the name of a folder, got ['a']": {"experiment__data__waypoint_subdir": ["a"]},
+    "experiment.model: expected a mapping of keys, got []": {"experiment__model": []},
+    "scale: expected a positive number, got 'a'": {"experiment__model__scale": "a"},
+    f"{SHAPE} 5": {"experiment__model__shape": 5},
+    f"{SHAPE} [3, 8, 2]": {"experiment__model__shape": [3, 8, 2]},
+    f"{SHAPE} [2, 8, 2]": {"experiment__model__shape": [2, 8, 2]},
+    f"{SHAPE} [2, 1]": {"experiment__model__shape": [2, 1]},
+    f"{SHAPE} [2, 0, 1]": {"experiment__model__shape": [2, 0, 1]},
+    "seed: expected an integer of at least 0, got None": {"experiment__seed": None},
+    "individual_training.optimizer: DiNNO has no optimizer 'x'": {
+        "experiment__individual_training__optimizer": "x"
+    },
+    "lr: expected a positive number, got 'x'": {"experiment__individual_training__lr": "x"},
+    "epochs: expected a positive integer, got None": {"experiment__individual_training__epochs": None},
+    "train_batch_size: expected a positive integer, got 0": {
+        "experiment__individual_training__train_batch_size": 0
+    },
+    "comm_radius: expected a positive number, got 0": {"problem_configs__one__comm_radius": 0},
+    "paper.yaml: one: expected a mapping of keys, got []": {"problem_configs__one": []},
+    "tloss_decay: expected a number of at most 1, got 2": {
+        "problem_configs__one__metrics": ["train_loss_moving_average"],
+        "problem_configs__one__metrics_config__tloss_decay": 2,
+    },
+    "rho_init: expected a positive number, got 0": {"problem_configs__one__optimizer_config__rho_init": 0},
+    "optimizer_config.primal_optimizer: DiNNO has no optimizer 'None'; known: adam, adamw, sgd": {
+        "problem_configs__one__optimizer_config__primal_optimizer": None
+    },
+    "DiNNO has no learning-rate decay 'cosine'; known: constant, linear, log": {
+        "problem_configs__one__optimizer_config__lr_decay_type": "cosine"
+    },
+    "a scaling study trains with MNIST; remove data or scaling": {"experiment__scaling": {}},
+}
+STATIC = {"num_nodes": 2, "type": "random", "p": 0.75, "gen_attempts": 10}
+
+
+def without_radius(**changes):
+    """Return the density experiment with links that stay, those of a random graph."""
+    settings = changed(DENSITY, experiment__graph=STATIC, **changes)
+    del settings["problem_configs"]["one"]["comm_radius"]
+    return settings
+
+
+def test_the_density_experiment_has_its_building_paths_windows_and_radios(page, building):
+    text = page(DENSITY)
+    assert "not translated" not in text
+    run, alone = load_experiment("imported.yaml").variants.values()
     assert run.observe.maps
     assert alone.observe.maps
     assert run.train.validate_every == 8, "four rounds of two steps"
-    effectless = imported.text.partition("without effect")[2].partition("\nname:")[0]
-    assert [
-        key for key in [*data, "save_models", "mesh_only_at_end", "train_solo"] if key in effectless
-    ] == []
+    effectless = text.partition("without effect")[2].partition("\nname:")[0]
+    keys = [*DENSITY["experiment"]["data"], "save_models", "mesh_only_at_end", "train_solo"]
+    assert [key for key in keys if key in effectless] == []
+    assert "out of step" not in text
     assert (run.data.reader.scans, run.data.reader.border, run.data.reader.seed) == (30 * 3, 3, 0)
     assert run.data.stream.window == 40 * 4 * 5
     assert run.model.args == {
@@ -234,10 +307,83 @@ def test_the_density_experiment_has_its_building_paths_windows_and_radios(tmp_pa
     assert sum(len(unit.read().labels) for unit in contents.units if unit.split == "train") == 3 * 1800
 
 
-@pytest.mark.parametrize(("sentence", "changes"), MISTAKES.items())
-def test_mistakes(page, sentence, changes):
+def test_links_of_a_density_experiment_that_stay(page, building):
+    text = page(without_radius(experiment__data_dir="../data/"))
+    run, _ = load_experiment("imported.yaml").variants.values()
+    assert (run.topology.name, run.topology.p, run.topology.gen_attempts) == ("random", 0.75, 10)
+    # DiNNO shuffles all scans of a robot if its links stay.
+    assert (run.data.partition.name, run.data.stream) == ("contiguous", None)
+    assert (run.parallel.ranks, run.data.reader.waypoints) == (2, ("paths/1.npy", "paths/2.npy"))
+    assert (run.train.epochs, run.train.steps_per_epoch) == (500, 4 * 2)
+    line = in_one_line(text)
+    assert "the first 2 of 3 files of waypoints by name" in line
+    assert "num_scans_in_window (used only with comm_radius)" in line
+    assert "current_position: not translated" in line
+    assert "experiment.data_dir ../data/: density experiments read only data.data_dir" in line
+    assert "downloads MNIST" not in line
+    page(DENSITY | {"experiment": DENSITY["experiment"] | {"graph": STATIC}})
+    assert "experiment.graph (the links follow from comm_radius)" in Path("imported.yaml").read_text()
+
+
+def test_numbers_of_waypoints_that_differ(page, building):
+    np.save("plans/paths/2.npy", np.array([[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5]]))
+    line = in_one_line(page(DENSITY))
+    assert "every robot has 90 scans, because 1.npy has 4 waypoints" in line
+    assert "differs for 2.npy (3 waypoints)" in line
+    # A robot without links is not trained, so that its file does not matter.
+    np.save("plans/paths/2.npy", np.load("plans/paths/1.npy"))
+    np.save("plans/paths/3.npy", np.zeros((9, 2)))
+    assert "waypoints)" not in page(without_radius())
+
+
+ONE = "problem_configs__one__"
+
+
+@pytest.mark.parametrize(
+    ("changes", "numbers", "batch"),
+    [
+        ({ONE + "train_batch_size": 95}, ["take 9.5 rounds (19 steps", "graph 10", "epochs 223", "rounds 9,"], 100),
+        # The paper's own numbers: 1,215,000 points of a robot.
+        (
+            {
+                "experiment__data": {"data_dir": "elsewhere", "waypoint_subdir": "tight_paths", "spline_res": 30},
+                ONE + "train_batch_size": 12500, ONE + "optimizer_config__primal_iterations": 5,
+            },
+            ["take 19.6 rounds (98 steps of 12500 points, 5 a round)", "graph 20", "epochs 100", "rounds 20,"], 12150,
+        ),
+    ],
+)  # fmt: skip
+def test_rounds_of_an_epoch_that_are_not_whole(page, building, changes, numbers, batch):
+    line = in_one_line(page(changed(DENSITY, **changes)))
+    assert [each for each in [*numbers, f"train.batch_size {batch}"] if each not in line] == [], line
+    assert "out of step" not in page(changed(DENSITY, **changes | {ONE + "train_batch_size": batch}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "damaged", "sentence"),
+    [
+        (without_radius(experiment__data__split_type="random"), None, "split_type: expected trajectory, got 'random'"),
+        (changed(without_radius(), experiment__graph__num_nodes=4), None, "num_nodes: expected at most 3, the files of"),
+        (changed(without_radius(), experiment__graph__p="x"), None, "p: expected a positive number, got 'x'"),
+        (DENSITY, "plans/paths/3.npy", "3.npy: no places"),
+        (DENSITY, "plans/floor_img.png", "floor_img.png: cannot be read as an image"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_files_and_graphs_of_a_building(page, building, settings, damaged, sentence):
+    if damaged:
+        Path(damaged).write_text("x")
     with pytest.raises(UserError) as error:
-        page(changed(README, **changes))
+        page(settings)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence", "changes"),
+    [(README, *row) for row in MISTAKES.items()] + [(DENSITY, *row) for row in DENSITY_MISTAKES.items()],
+)
+def test_mistakes(page, settings, sentence, changes):
+    with pytest.raises(UserError) as error:
+        page(changed(settings, **changes))
     assert sentence in str(error.value)
 
 
