@@ -93,11 +93,12 @@ def set_density(
             f"{found}: every robot has {scans} scans, because {names[0]}.npy has {count} waypoints; in DiNNO, a robot has "
             f"{resolution} scans for each waypoint after the first, so that the number differs for {', '.join(others)}"
         )
-    reader = {key: number(data, name, default, least) for name, (key, default, least) in DATA.items()} | {
+    sizes = {key: number(data, name, default, least) for name, (key, default, least) in DATA.items()}
+    points = sizes["beams"] * sizes["points"]
+    reader = sizes | {
         "name": "lidar", "image": IMAGE, "dark_walls": False, "scans": scans, "seed": int(number(experiment, "seed", 0, least=0)),
         "waypoints": [f"{data['waypoint_subdir']}/{name}.npy" for name in names],
     }  # fmt: skip
-    points = reader["beams"] * reader["points"]
     settings = {
         "dataset": "density", "source": str(place or source), "reader": reader, "partition": {"name": "contiguous"},
         "validation": "validation",
