@@ -197,6 +197,11 @@ class DataConfig(ConfigModel):
         return self.shard_size or (self.reader or BaseReaderConfig).samples_per_shard
 
     @property
+    def has_robots(self) -> bool:
+        """Whether the samples are those of robots with a lidar."""
+        return (self.reader.name if self.reader else CATALOG[self.dataset].reader) == "lidar"
+
+    @property
     def store_settings(self) -> StoreSettings:
         """Settings that determine the contents of the store."""
         reader = non_defaults(self.reader) if self.reader else {}

@@ -22,6 +22,7 @@ TEXT, TITLE = 13, 17  # font sizes in pixels
 INK, PAPER = "#333333", "#ffffff"
 SIDE = 640  # pixels of the longer side
 UNSEEN, LOW, HIGH = (255, 255, 255), (198, 219, 239), (8, 48, 107)
+WAY = (207, 91, 34)
 
 
 def contact_sheet(manifest: DataManifest, split: str, path: Path, columns: int = 10, rows: int = 10) -> None:
@@ -160,19 +161,29 @@ def has_points(manifest: DataManifest) -> bool:
     return one and manifest.classes is None and manifest.labels.shape in ((), (1,))
 
 
-def point_map(manifest: DataManifest, split: str, path: Path) -> None:
-    """Write a PNG in which each pixel has the color of the mean label of its samples; white pixels have none."""
-    from PIL import Image
+def point_map(manifest: DataManifest, split: str, path: Path, ways: Sequence[Array] = ()) -> None:
+    """Write a PNG in which each pixel has the color of the mean label of its samples; white pixels have none.
+
+    `ways` are drawn above: places (places, 2) in the coordinates of the samples, with the number of the robot where each begins.
+    """
+    from PIL import Image, ImageDraw
 
     samples = Split(manifest, split)
     (points,), labels = samples.take(np.arange(len(samples)))
     low, high = points.min(0), points.max(0)
-    places = np.rint((points - low) / max(*(high - low), 1e-12) * (SIDE - 1)).astype(np.int64)
+    extent = max(*(high - low), 1e-12)
+    places = np.rint((points - low) / extent * (SIDE - 1)).astype(np.int64)
     width, height = places.max(0) + 1
     flat = places[:, 1] * width + places[:, 0]
     counts = np.bincount(flat, minlength=width * height)
     sums = np.bincount(flat, np.asarray(labels, np.float64).reshape(-1), width * height)
     share = np.clip(sums / np.maximum(counts, 1), 0, 1)[:, None]
     colors = np.where(counts[:, None] > 0, (1 - share) * LOW + share * HIGH, UNSEEN)
+    picture = Image.fromarray(colors.reshape(height, width, 3).astype(np.uint8))
+    draw = ImageDraw.Draw(picture)
+    for robot, way in enumerate(ways):
+        pixels = (way - low) / extent * (SIDE - 1)
+        draw.line(pixels.reshape(-1).tolist(), fill=WAY, width=2)
+        draw.text(tuple(pixels[0] + 3), str(robot), fill=WAY, font_size=TITLE)
     with atomic_write(path) as part:
-        Image.fromarray(colors.reshape(height, width, 3).astype(np.uint8)).save(part, format="PNG")
+        picture.save(part, format="PNG")

@@ -187,11 +187,12 @@ def build_topology(
     Raises:
         UserError: if the graph does not exist for this number of nodes.
     """
-    building = data and moves(settings) and _building(data)
+    building = data and moves(settings) and building_of(data)
     return _build_topology(settings, nodes, seed, building or None)
 
 
-def _building(data: DataConfig) -> "Building":
+def building_of(data: DataConfig) -> "Building":
+    """Return the building of a data set with robots."""
     # Imported here, because only graphs of robots need SciPy.
     from nnlo_lib.data.lidar.trajectories import Building
 

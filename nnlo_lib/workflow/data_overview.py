@@ -5,12 +5,14 @@ from pathlib import Path
 
 from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.config import Experiment, Run
+from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.data.contact_sheet import contact_sheet, has_points, image_input, point_map
 from nnlo_lib.data.describe import describe
 from nnlo_lib.data.readers.base import Indices
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.preflight.data_check import expected_manifest, unknown_shape_error
+from nnlo_lib.topology.topology import building_of
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.iteration_timing import time_iterations
 from nnlo_lib.train.model_summary import summarize_model
@@ -35,7 +37,9 @@ def print_data_overview(experiment: Experiment, names: list[str], seed: int) -> 
         manifest = DataManifest.load(path)
         parts = {name: _worker_partition(experiment, name, run, seed, path) for name, run in runs.items()}
         print(describe(manifest, parts), end="\n\n")
-        print(_write_picture(manifest, ExperimentPaths(experiment.name).folder))
+        print(
+            _write_picture(manifest, ExperimentPaths(experiment.name).folder, next(iter(runs.values())).data)
+        )
 
 
 def _worker_partition(
@@ -49,10 +53,10 @@ def _worker_partition(
     return TrainingData(task, roles(run, run.parallel.ranks).count("worker")).worker_samples
 
 
-def _write_picture(manifest: DataManifest, folder: Path) -> str:
+def _write_picture(manifest: DataManifest, folder: Path, data: DataConfig) -> str:
     path = folder / f"data-{manifest.dataset}.png"
     if has_points(manifest):
-        point_map(manifest, "train", path)
+        point_map(manifest, "train", path, [*building_of(data).robot_paths()] if data.has_robots else [])
         return f"map of the samples: {path}"
     if image_input(manifest) is None:
         return f"no contact sheet: the samples of {manifest.dataset} are not images"

@@ -23,7 +23,6 @@ from nnlo_lib.config.rules.step_rules import (
     step_setting_faults,
 )
 from nnlo_lib.config.topology import CompleteGraphConfig, GraphSequenceConfig
-from nnlo_lib.data.catalog import CATALOG
 
 DEFAULT_WEIGHTS = default(CompleteGraphConfig, "weights")
 
@@ -71,8 +70,7 @@ def _robot_faults(run: Any) -> Iterator[ConfigFault]:
     """Yield the faults of a run (config.Run) with robots, or whose graph follows from robots that it does not have."""
     graphs = run.topology.of if isinstance(run.topology, GraphSequenceConfig) else (run.topology,)
     data = run.data
-    name = data.reader.name if data.reader else CATALOG[data.dataset].reader
-    if name != "lidar":
+    if not data.has_robots:
         if any(getattr(graph, "positions", None) == "trajectory" for graph in graphs):
             yield ConfigFault(
                 f"{data.dataset} has no robots that move; set `data.dataset: lidar`, or `topology.positions: random`",
