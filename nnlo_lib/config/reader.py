@@ -291,7 +291,11 @@ class LidarReaderConfig(BaseReaderConfig):
     )
     stops: int = Field(6, ge=2, description="Random stops of a planned path, which is closed.")
     clearance: float = Field(8.0, ge=0, description="Least distance of a planned path from walls in pixels.")
-    scans: int = Field(500, ge=1, description="Scans of a robot, at equal distances on its path.")
+    scans: int = Field(
+        500,
+        ge=1,
+        description="Scans of a robot, at equal distances on a planned path, at equal times on one of waypoints.",
+    )
     beams: int = Field(20, ge=1, description="Beams of a scan.")
     points: int = Field(25, ge=2, description="Points of a beam, up to the first wall.")
     reach: float = Field(0.2, gt=0, description="Length of a beam, as a fraction of the longer side.")
