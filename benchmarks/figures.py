@@ -26,7 +26,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 GRAPHS = ("cycle", "complete", "random-sparse", "random-dense")
 METHODS = {"dinno": "C0", "dsgt": "C1", "dsgt-tuned": "C2", "next": "C4", "dsgd": "C3"}
 LEVELS = (0.90, 0.95, 0.97)
-STEPS_PER_ROUND = {"dinno": 5, "next": 2}  # of lidar-dinno; the others have a round in each step
+STEPS_PER_ROUND = {"dinno": 5, "individual": 5, "next": 2}  # of lidar-dinno; others have a round in each step
 
 
 def histories(folder: Path) -> dict[str, pd.DataFrame]:
