@@ -179,10 +179,11 @@ def test_points_of_a_plan_have_any_order_and_places(tmp_path, is_grid):
     plane = np.stack([columns, rows], -1).reshape(-1, 2) + (0 if is_grid else draw.normal(0, 0.01, (117, 2)))
     points = draw.permutation(plane).astype(np.float32)
     splits = {name: (points, (points[:, 0] > 0.1).astype(np.float32)) for name in ("train", "test", "plan")}
-    handmade(tmp_path / "store", splits)
+    handmade(tmp_path / "store", splits, dataset="lidar")
     settings = {
         "problem": "regression", "loss": "binary_cross_entropy", "metrics": ["binary_accuracy"],
-        "data": {"validation": 0.2}, "model": {"name": "fourier", "args": {"hidden": [4]}}, "observe": {"maps": True},
+        "data": {"dataset": "lidar", "validation": 0.2},
+        "model": {"name": "fourier", "args": {"hidden": [4]}}, "observe": {"maps": True},
         "train": {"epochs": 1, "batch_size": 50}, "parallel": {"ranks": 1, "transport": "simulated"},
     }  # fmt: skip
     run = Experiment.model_validate(settings)

@@ -74,13 +74,14 @@ class Evaluator:
         A validation that a stop request interrupts leaves no trace: it is due again.
         """
         timer, algorithm = self._context.phase_timer, self._state.algorithm
+        buffers = self._context.replica.buffers.clone()
         with timer.training():
             self._call(algorithm.before_evaluation)
         try:
             with timer.phase("evaluate"):
                 measured = self._validation_metrics()
         except InterruptedValidationError:
-            self._call(algorithm.after_evaluation)
+            self._take_back(buffers)
             return
         step, epoch = self._global_step(), self._state.position.epoch
         self._arrays.record(step)
@@ -98,6 +99,7 @@ class Evaluator:
         If a stop request interrupts the evaluation, the epoch does not end: only its steps are done.
         """
         context, state = self._context, self._state
+        buffers = context.replica.buffers.clone()
         with context.phase_timer.training():
             self._call(state.algorithm.before_evaluation)
         sums, samples = state.metric_sums.clone(), state.position.samples
@@ -106,7 +108,7 @@ class Evaluator:
         except InterruptedValidationError:
             state.metric_sums.copy_(sums)
             state.position.samples = samples
-            self._call(state.algorithm.after_evaluation)
+            self._take_back(buffers)
             return
         self._recorder.close_epoch_ledger(state.position.epoch, cut)
         bytes_sent = context.phase_timer.traffic()["bytes"].items()
@@ -131,6 +133,12 @@ class Evaluator:
         failpoint("training.epoch")
         for callback in self._callbacks:
             callback.on_epoch_end()
+
+    def _take_back(self, buffers: Tensor) -> None:
+        """Undo `before_evaluation` of a validation that starts over, before which there were these `buffers`."""
+        self._call(self._state.algorithm.after_evaluation)
+        # A second mean over the workers, of equal numbers, may differ from the first one in the last bit.
+        self._context.replica.buffers.copy_(buffers)
 
     def published_metrics(self) -> dict[str, float]:
         """Return the validation metrics of the model to publish, which all ranks have loaded."""
