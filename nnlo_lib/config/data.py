@@ -198,7 +198,7 @@ class DataConfig(ConfigModel):
 
     @property
     def has_robots(self) -> bool:
-        """Whether the samples are those of robots with a lidar."""
+        """Whether robots with a lidar take the samples."""
         return (self.reader.name if self.reader else CATALOG[self.dataset].reader) == "lidar"
 
     @property

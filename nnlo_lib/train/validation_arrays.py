@@ -117,10 +117,13 @@ class ValidationArrays:
         return arrays
 
     def _next_round(self, step: int) -> int:
-        """Return the first round after the validation before this one."""
+        """Return the first round after the validation before this one; 0 if its file is missing or damaged."""
         files = _files(self._context.task.observe_folder, MAPS)
         before = max((found for found in files if found < step), default=None)
-        return 0 if before is None else int(read_arrays(files[before]).get("next_round", 0))
+        try:
+            return 0 if before is None else int(read_arrays(files[before]).get("next_round", 0))
+        except UserError:  # A damaged file costs some rounds of the film, not the training.
+            return 0
 
     @cached_property
     def _plane(self) -> tuple[Array, Array]:

@@ -184,10 +184,14 @@ def test_points_of_a_plan_have_any_order_and_places(tmp_path, is_grid):
         "problem": "regression", "loss": "binary_cross_entropy", "metrics": ["binary_accuracy"],
         "data": {"dataset": "lidar", "validation": 0.2},
         "model": {"name": "fourier", "args": {"hidden": [4]}}, "observe": {"maps": True},
-        "train": {"epochs": 1, "batch_size": 50}, "parallel": {"ranks": 1, "transport": "simulated"},
+        "train": {"epochs": 1, "batch_size": 20}, "parallel": {"ranks": 2, "transport": "simulated"},
+        "algorithm": {"name": "dsgd"},
     }  # fmt: skip
     run = Experiment.model_validate(settings)
-    simulate(Task("t", "t", run, 0, None, 1, tmp_path / "store/manifest.json", tmp_path / "results"))
+    job = Task("t", "t", run, 0, None, 1, tmp_path / "store/manifest.json", tmp_path / "results")
+    job.observe_folder.mkdir(parents=True)
+    (job.observe_folder / "maps-0.npz").write_text("a damaged file of an earlier validation")
+    simulate(job)
     with np.load(tmp_path / "results/maps.npz") as found:
         (plan,) = (found[name] for name in found.files if name.startswith("plan"))
     expected = np.broadcast_to(columns[0] > 0.1, (9, 13))

@@ -273,7 +273,7 @@ STATIC = {"num_nodes": 2, "type": "random", "p": 0.75, "gen_attempts": 10}
 
 
 def without_radius(**changes):
-    """Return the density experiment with links that stay, those of a random graph."""
+    """Return the density experiment with a random graph in place of radios."""
     settings = changed(DENSITY, experiment__graph=STATIC, **changes)
     del settings["problem_configs"]["one"]["comm_radius"]
     return settings
