@@ -39,7 +39,13 @@ _upstream_command = upstream.get_submit_command
 
 def _submit_command(job: Any, *arguments: Any, **options: Any) -> str:
     """Return upstream's sbatch command with the memory of each node; `mem_mb` is the memory of the whole job."""
+    if job.resources.get("tasks") == 1:
+        # The profile sets the launcher of all jobs of a rule as `mpi`, which upstream refuses for one task.
+        kept = _Resources({key: value for key, value in job.resources.items() if key != "mpi"})
+        job = SimpleNamespace(threads=job.threads, resources=kept)
     command: str = _upstream_command(job, *arguments, **options)
+    if job.resources.get("gpu") and not job.resources.get("mpi"):
+        command += f" --ntasks={job.resources.get('tasks') or 1}"  # upstream leaves it to --ntasks-per-gpu
     memory, nodes = job.resources.get("mem_mb"), int(job.resources.get("nodes") or 1)
     per_node = f" --mem {memory_per_node(int(memory), nodes)}" if memory else ""
     return command.replace(f" --mem {memory}", per_node) if memory else command
@@ -165,17 +171,14 @@ def _planned_jobs(experiment: Experiment) -> Iterator[tuple[str, str, int, dict[
     """Yield name, rule, threads and resources of one job of each kind, as the rules give them to the first attempt."""
     if experiment.search:
         needs = RunResources(experiment)
-        yield "search, fold tasks", "fold_task", needs.cores, _resources(needs, True)
+        yield "search, fold tasks", "fold_task", needs.cores, _resources(needs)
     for name, run in {} if experiment.search and not experiment.runs else experiment.variants.items():
         needs = RunResources(run)
-        if needs.processes > 1:
-            yield f"run {name}", "train", needs.cores, _resources(needs, True) | {"mpi": "mpiexec"}
-        else:
-            yield f"run {name}", "train_single", needs.cores, _resources(needs, False)
+        yield f"run {name}", "train", needs.cores, _resources(needs) | {"mpi": "mpiexec"}
 
 
-def _resources(needs: RunResources, has_ranks: bool) -> dict[str, Any]:
-    ranks = {"tasks": needs.processes, "nodes": needs.nodes} if has_ranks else {}
+def _resources(needs: RunResources) -> dict[str, Any]:
+    ranks = {"tasks": needs.processes, "nodes": needs.nodes}
     own = {
         "cpus_per_task": needs.threads_per_process,
         "runtime": needs.runtime_min,

@@ -28,7 +28,7 @@ STOPPED = [
     ),
 ]
 # Rules whose jobs may take hours: they are also named when they start.
-LONG_RULES = ("train", "train_single", "best", "fold_task")
+LONG_RULES = ("train", "best", "fold_task")
 
 
 class LogHandler(LogHandlerBase):

@@ -272,9 +272,10 @@ def add_search_results_arguments(parser: argparse.ArgumentParser) -> None:
 def run_search_results(options: argparse.Namespace) -> None:
     """Write the requested files."""
     from nnlo_lib.config.paths import BEST_RUN
+    from nnlo_lib.launch.former_results import set_aside
     from nnlo_lib.search.best import write_table
     from nnlo_lib.search.study.storage import load_study
-    from nnlo_lib.workflow.outcome import set_aside_results
+    from nnlo_lib.workflow.outcome import task_of
     from nnlo_lib.workflow.plan import Plan
     from nnlo_lib.workflow.search_plan import SearchPlan
 
@@ -284,4 +285,6 @@ def run_search_results(options: argparse.Namespace) -> None:
     if options.best:
         SearchPlan(record.experiment, True).write_best()
         plan = Plan.of(record.experiment, leads=False)
-        set_aside_results(plan, [job for job in plan.evaluated_jobs if job.run == BEST_RUN])
+        for job in plan.evaluated_jobs:
+            if job.run == BEST_RUN:
+                set_aside(task_of(plan, job))

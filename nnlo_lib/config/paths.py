@@ -235,7 +235,8 @@ class ExperimentPaths:
     comparisons = PathBelow("comparisons.csv")
     page = PathBelow("report.html")
     planned = PathBelow(".workflow/planned.json")
-    partial = PathBelow(".workflow/partial.txt")
+    made_from = PathBelow(".workflow/page.json")
+    owner = PathBelow(".workflow/experiment.json")
 
     @property
     def folder(self) -> Path:

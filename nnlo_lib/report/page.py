@@ -16,6 +16,7 @@ from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.report import formatting, learning_curves, quantities
 from nnlo_lib.report.figure import vega_script
+from nnlo_lib.report.made_from import page_sources, record_page_sources
 from nnlo_lib.report.quantities import TimeBase, time_base_of
 from nnlo_lib.report.search.section import search_section
 from nnlo_lib.report.search.study_data import StudyData
@@ -63,11 +64,12 @@ def write_page(
     Raises:
         UserError: if an input cannot be used; the message names it.
     """
-    jobs = load_jobs(folders)
+    jobs, sources = load_jobs(folders), page_sources(experiment_file, folders, search)
     # Rendered outside of atomic_write, which reports every OSError as a failure to write `output`.
     text = render(jobs, summary, experiment_file, search, failed, output.parent)
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
+    record_page_sources(output, sources)
 
 
 def write_search_page(output: Path, search: Path) -> None:

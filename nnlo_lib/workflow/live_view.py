@@ -193,7 +193,6 @@ def report_folder(folder: Path, experiment_file: Path | None = None, output: Pat
     Raises UserError if the folder has not exactly one experiment, or a result cannot be read.
     """
     from nnlo_lib.report.page import write_page, write_search_page
-    from nnlo_lib.workflow.outcome import mark_as_partial
 
     jobs = LiveJobs(folder).settled_look()
     experiments = _by_experiment(jobs)
@@ -214,8 +213,6 @@ def report_folder(folder: Path, experiment_file: Path | None = None, output: Pat
         write_search_page(page, searched)
     else:
         write_live_page(page, folder, jobs, None)
-    if output is None and len(done) < len(trained):
-        mark_as_partial(folder)
     return page
 
 

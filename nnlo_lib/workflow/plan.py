@@ -2,14 +2,12 @@
 
 import atexit
 import json
-import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.experiment import RunResources
@@ -71,15 +69,9 @@ class Plan:
         """Regular expression of a job's folder below its run's folder."""
         return r"seed-\d+" if self.experiment.folds == 1 else r"seed-\d+/fold-\d+"
 
-    @property
-    def parallel_runs(self) -> list[str]:
-        """Names of the runs with several processes."""
-        return [name for name, run in self.runs.items() if RunResources(run).processes > 1]
-
-    @property
-    def single_runs(self) -> list[str]:
-        """Names of the runs with one process."""
-        return [name for name, run in self.runs.items() if RunResources(run).processes == 1]
+    def launcher(self, name: str) -> str:
+        """Return the launcher of a run's ranks where no profile sets one; empty for one process, which starts directly."""
+        return "mpiexec" if RunResources(self.run(name)).processes > 1 else ""
 
     def run(self, name: str) -> Run:
         """Return the run `name`. Raises UserError if the experiment has a search and no run `name`."""
@@ -249,24 +241,6 @@ def _describe_search(search: SearchConfig) -> str:
     rungs = "" if search.fidelity.name == "full" else f", {search.fidelity.name}"
     keys = ", ".join(search.space)
     return f"a search ({search.method.name}{rungs}) of {count_trials(search)} trials{folds} over {keys}"
-
-
-def the_experiment_file(configfiles: Sequence[str | Path], config: Mapping[str, Any]) -> str:
-    """Return the experiment file that Snakemake was called with; without one, config/config.yaml.
-
-    Raises UserError for what Snakemake would merge and NNLO would not read: several files, and `--config KEY=VALUE`.
-    """
-    if config:
-        raise UserError(
-            f"--config {' '.join(config)}: settings are read from the experiment file, for which results are kept; write "
-            "them there, or train one run with `nnlo run FILE --set KEY=VALUE`"
-        )
-    if len(configfiles) > 1:
-        names = ", ".join(os.path.relpath(file) for file in configfiles)
-        raise UserError(
-            f"--configfile: one experiment at a time, not {len(configfiles)} ({names}); call snakemake once for each"
-        )
-    return str(configfiles[0] if configfiles else "config/config.yaml")
 
 
 def command_prefix(python_folder: Path | None) -> str:

@@ -23,7 +23,7 @@ from nnlo_lib.core.text_format import duration_text, metrics_text, number, table
 from nnlo_lib.launch.attempt import notify
 from nnlo_lib.launch.fork_server import can_fork, start_fork_server
 from nnlo_lib.train.task import prepare_store
-from nnlo_lib.workflow.outcome import describe_failures, divide_jobs, mark_as_partial, mark_outdated_results
+from nnlo_lib.workflow.outcome import describe_failures, divide_jobs, examine
 from nnlo_lib.workflow.plan import Plan
 
 logger = get_logger(__name__)
@@ -172,7 +172,7 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
 
     plan, paths = Plan.of(experiment), ExperimentPaths(experiment.name)
     plan.lease_experiment()
-    mark_outdated_results(plan)
+    examine(plan)
     plan.write_configs()
     if not all(store.manifest.exists() for store in plan.stores.values()):
         for store in plan.stores.values():
@@ -225,7 +225,6 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
     event = "failed" if unfinished else "finished"
     notify(experiment.observe.notify, event, f"{experiment.name}: {event}", paths.folder)
     if unfinished:
-        mark_as_partial(paths.folder)
         print(describe_failures(unfinished, str(paths.page) if finished else ""), file=sys.stderr)
         return 1
     print("\n".join(_comparison_lines(finished)))

@@ -1,10 +1,6 @@
 # Write the results of all jobs as tables, then as one self-contained HTML page.
-from nnlo_lib.workflow.outcome import partial_stamp
-
-
 rule aggregate:
     input:
-        partial=partial_stamp(PLAN),
         evaluations=[f"{RESULTS}/{job}/evaluation.json" for job in PLAN.folders],
     output:
         summary=report(
@@ -33,8 +29,6 @@ rule aggregate:
 
 rule report:
     input:
-        partial=partial_stamp(PLAN),
-        experiment=EXPERIMENT_FILE,
         summary=f"{RESULTS}/summary.csv",
         trials=[f"{RESULTS}/search/trials.csv"] if EXPERIMENT.search else [],
     output:
@@ -48,11 +42,12 @@ rule report:
     conda:
         "../envs/nnlo.yaml"
     params:
+        experiment=EXPERIMENT_FILE,
         folders=[f"{RESULTS}/{job}" for job in PLAN.folders],
         search=["--search", f"{RESULTS}/search"] if EXPERIMENT.search else [],
     message:
         "write {output}"
     shell:
         f"python {SCRIPTS}/report.py"
-        " --output {output:q} --experiment-file={input.experiment:q}"
+        " --output {output:q} --experiment-file={params.experiment:q}"
         " --summary {input.summary:q} {params.search:q} {params.folders:q} 2>&1 | tee -i {log:q}"
