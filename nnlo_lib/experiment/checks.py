@@ -1,6 +1,7 @@
 """Mistakes of an experiment, each with its key: sentences for validation errors, and checks of keys together."""
 
 import json
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, UnionType
@@ -21,6 +22,7 @@ from nnlo_lib.models.zoo_registry import missing_library
 Mistake = tuple[KeyPath, str]
 Settings = Mapping[str, Any]  # the experiment as written in the file
 Check = Callable[[Experiment, Settings], Iterator[Mistake]]
+PERIODIC = re.compile(r"(.+)\1{19}$")  # Snakemake's PeriodicWildcardError
 
 
 def validation_mistakes(model: type[ConfigModel], settings: Any) -> Iterator[Mistake]:
@@ -130,7 +132,16 @@ def find_mistakes(experiment: Experiment, settings: Settings) -> list[Mistake]:
 
 
 def _name_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Yield runs with the name of a file or folder of the experiment."""
+    """Yield runs with the name of a file or folder of the experiment, and names that Snakemake refuses."""
+    names = {("runs", name): name for name in experiment.runs} | {
+        ("data", "dataset"): experiment.data.dataset
+    }
+    for key, name in names.items():
+        if PERIODIC.search(name):
+            yield (
+                key,
+                "Snakemake takes a name that ends with 20 times the same text for an endless one; shorten it",
+            )
     for name in ExperimentPaths.reserved_names(experiment.search is not None) & experiment.runs.keys():
         owner = "the search" if name in (BEST_RUN, SEARCH_FOLDER) else "a file of the experiment"
         yield ("runs", name), f"this name is reserved for {owner}; rename the run"

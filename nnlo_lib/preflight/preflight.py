@@ -26,6 +26,7 @@ from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.checks import Mistake
 from nnlo_lib.experiment.load import load_with_origins, refusal
+from nnlo_lib.experiment.owner import refuse_other_owner
 from nnlo_lib.experiment.yaml_source import KeyPath
 from nnlo_lib.models.zoo_registry import MODELS, library_of
 from nnlo_lib.preflight.data_check import (
@@ -54,8 +55,12 @@ MAX_LISTED_CLASSES = 20
 
 
 def load_and_check(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
-    """Return the experiment in a file after all checks, as `load_experiment` and `check_experiment` do."""
+    """Return the experiment in a file after all checks, as `load_experiment` and `check_experiment` do.
+
+    Raises UserError as these do, and if its results folder belongs to another file.
+    """
     experiment, origins = load_with_origins(path, changes)
+    refuse_other_owner(experiment.name, str(path))
     check_experiment(experiment, origins)
     return experiment
 

@@ -17,7 +17,10 @@ def page_sources(experiment_file: Path | None, folders: Sequence[Path], search: 
     files = [RunPaths(folder).evaluation for folder in sorted(folders)]
     for path in [*files, *([SearchPaths(search).table] if search else [])]:
         results.update(f"{'/'.join(path.parts[-4:])} {_digest(path)}\n".encode())
-    return {"experiment": experiment_file and _digest(experiment_file), "results": results.hexdigest()}
+    return {
+        "experiment": _digest(experiment_file) if experiment_file else None,
+        "results": results.hexdigest(),
+    }
 
 
 def record_page_sources(page: Path, sources: Sources) -> None:

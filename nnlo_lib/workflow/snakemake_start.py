@@ -13,16 +13,18 @@ from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 
 Workflow = Any  # snakemake.workflow.Workflow
 Handler = Callable[[str], object]
+LoadFunction = Callable[[str], dict[str, Any]]
 DEFAULT_FILE = "config/config.yaml"
 OPTIONAL_RULES = {"fold_task", "best"}  # of profiles, for experiments with a search
 OWN_FOLDERS = ("results/", "data/")
 
 
-def the_experiment_file(workflow: Workflow, config: dict[str, Any]) -> str:
+def the_experiment_file(workflow: Workflow, config: dict[str, Any], load: LoadFunction) -> str:
     """Return the experiment file that Snakemake was called with; without one, config/config.yaml.
 
     Args:
         config: the settings that the Snakefile sees: of the file, or of a `module` statement.
+        load: Snakemake's reader of such files.
 
     Raises UserError for what Snakemake would do and NNLO would not read: `--config KEY=VALUE`, several files, settings that a
     Snakefile changes, and other prefixes of paths.
@@ -52,23 +54,14 @@ def the_experiment_file(workflow: Workflow, config: dict[str, Any]) -> str:
     workflow.nnlo_module = module
     file = str(files[0] if files else DEFAULT_FILE)
     if workflow.is_main_process:
-        _refuse_other_settings(file, config)
+        keys = Experiment.model_fields.keys() & config.keys()
+        written = load(file) if keys and Path(file).exists() else {}
+        if other := sorted(key for key in keys if config[key] != written.get(key)):
+            raise UserError(
+                f"config: {', '.join(other)} of the Snakefile or module differs from {file}, and settings are read from this "
+                "file; write them there, and pass `config: config` to the module"
+            )
     return file
-
-
-def _refuse_other_settings(file: str, config: dict[str, Any]) -> None:
-    """Raise UserError if the Snakefile has set keys of the experiment to other values than the file."""
-    keys = Experiment.model_fields.keys() & config.keys()
-    if not keys:
-        return
-    from snakemake.common.configfile import load_configfile
-
-    written = load_configfile(file) if Path(file).exists() else {}
-    if other := sorted(key for key in keys if config[key] != written.get(key)):
-        raise UserError(
-            f"config: {', '.join(other)} of the Snakefile or module differs from {file}, and settings are read from this file; "
-            "write them there, and pass `config: config` to the module"
-        )
 
 
 class JobChoice:

@@ -42,12 +42,12 @@ rule report:
     conda:
         "../envs/nnlo.yaml"
     params:
-        experiment=EXPERIMENT_FILE,
         folders=[f"{RESULTS}/{job}" for job in PLAN.folders],
         search=["--search", f"{RESULTS}/search"] if EXPERIMENT.search else [],
     message:
         "write {output}"
     shell:
         f"python {SCRIPTS}/report.py"
-        " --output {output:q} --experiment-file={params.experiment:q}"
+        # No parameter, because an experiment in another folder is no other one.
+        f" --output {{output:q}} --experiment-file={quote(EXPERIMENT_FILE)}"
         " --summary {input.summary:q} {params.search:q} {params.folders:q} 2>&1 | tee -i {log:q}"
