@@ -17,7 +17,6 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from nnlo_lib.batch.lsf_queue import LsfQueue, site_parameters
 from nnlo_lib.batch.refusals import UNKNOWN_QUEUE, Refusal, RefusalKind, classify_refusal
-from nnlo_lib.cluster.job_watch import SubmissionRecord
 from nnlo_lib.cluster.lsf_request import DEFAULT_GPU_OPTIONS, LsfRequest, slots_per_host
 from nnlo_lib.cluster.submission import LSF_PATHS
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
@@ -101,8 +100,8 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
         return classify_refusal(text, self._queue.known_queues() if re.search(UNKNOWN_QUEUE, text) else "")
 
     def _submitted_numbers(self, job: Any) -> list[str] | None:
-        found = self._queue.find_submitted(_job_name(job, self.run_uuid))
-        return found and [number for number in found if SubmissionRecord.read(number) is None]
+        queue: LsfQueue = self._queue
+        return queue.find_submitted(_job_name(job, self.run_uuid))
 
     def _submitted_info(self, job: Any, number: str) -> SubmittedJobInfo:
         return SubmittedJobInfo(job, number, self._log_entry(""))

@@ -101,18 +101,17 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
         return classify_refusal(text)
 
     def _submitted_numbers(self, job: Any) -> list[str] | None:
-        found = self._queue.find_submitted(self.run_uuid, self._comment_of(job))
-        known = {info.external_jobid for info in self.active_jobs}
-        return found and [number for number in found if number not in known]
+        wildcards = get_job_wildcards(job)  # as in upstream's comment
+        comment = f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+        queue: SlurmQueue = self._queue
+        return queue.find_submitted(self.run_uuid, comment, self._logs_of(job))
 
     def _submitted_info(self, job: Any, number: str) -> SubmittedJobInfo:
-        log = self.slurm_logdir / f"rule_{job.name}" / get_job_wildcards(job) / f"{number}.log"
-        return SubmittedJobInfo(job, number, {"slurm_logfile": log})
+        return SubmittedJobInfo(job, number, {"slurm_logfile": self._logs_of(job) / f"{number}.log"})
 
-    def _comment_of(self, job: Any) -> str:
-        """Return the comment that the upstream plugin gives a job."""
-        wildcards = get_job_wildcards(job)
-        return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+    def _logs_of(self, job: Any) -> Path:
+        """Return the folder into which the upstream plugin writes the logs of a job."""
+        return Path(self.slurm_logdir, f"rule_{job.name}", get_job_wildcards(job))
 
     def _report_submission(self, info: SubmittedJobInfo) -> None:
         self._report_job_submission_threadsafe(info)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nnlo_lib.batch.job_states import NO_ANSWER, JobReport, QueueReport, lsf_report
-from nnlo_lib.batch.slurm_queue import Command, run_command
+from nnlo_lib.batch.scheduler_query import Command, run_command
 
 FIELDS = "jobid stat exit_reason pend_reason delimiter='|'"
 NONE_FOUND = re.compile(r"No (unfinished |matching )?job found")

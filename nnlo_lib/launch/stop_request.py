@@ -106,13 +106,16 @@ def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool
     if outcome.signal not in STOP_SIGNALS:
         return replace(outcome, may_requeue=True)
     stop = job.stop_decision()
-    if stop.reason == "canceled" and is_automatic:
-        if is_job_out_of_memory(job, "canceled"):
-            return replace(outcome, reason="out of memory", error=f"job {job.job_id} exceeded its memory")
-        error = f"job {job.job_id} was canceled; run the same command again to resume"
-        return replace(outcome, reason="canceled", error=error)
-    reason = "preempted" if stop.reason == "canceled" else stop.reason
-    return replace(outcome, reason=reason, may_requeue=stop.in_grace_time)
+    reason = stop.reason
+    if reason == "canceled":
+        oom = is_automatic and is_job_out_of_memory(job, "canceled")
+        reason = "out of memory" if oom else "canceled" if is_automatic else "preempted"
+    error = {
+        "out of memory": f"job {job.job_id} exceeded its memory",
+        "canceled": f"job {job.job_id} was canceled; run the same command again to resume",
+        "killed": f"job {job.job_id} failed: its batch script ended before the training",
+    }.get(reason, outcome.error)
+    return replace(outcome, reason=reason, error=error, may_requeue=stop.in_grace_time)
 
 
 def requeue_job(

@@ -17,7 +17,8 @@ from packaging.requirements import Requirement
 
 from nnlo_lib.batch.batch_job import parse_slurm_minutes
 from nnlo_lib.batch.lsf_queue import LsfQueue
-from nnlo_lib.batch.slurm_queue import Command, SlurmQueue, run_command, submitted_number
+from nnlo_lib.batch.scheduler_query import Command, run_command
+from nnlo_lib.batch.slurm_queue import SlurmQueue, submitted_number
 from nnlo_lib.cluster.submission import read_profile
 from nnlo_lib.config.parallel import ParallelConfig, ResourcesConfig
 from nnlo_lib.core.atomic_file import fsync_folder
