@@ -85,7 +85,10 @@ class PendingExplainer:
         """Print what is new about the pending jobs; `reports` and `names`, what each job does, are by number."""
         others: Counter[str] = Counter()
         for number, report in reports.items():
-            remedy, case = remedy_of(report, number), (number, report.state if report.reason in ("", "None") else report.reason)
+            remedy, case = (
+                remedy_of(report, number),
+                (number, report.state if report.reason in ("", "None") else report.reason),
+            )
             if (
                 remedy is None
                 and self._clock() >= self._unknown_since.setdefault(case, self._clock()) + UNKNOWN_REASON_S

@@ -52,7 +52,9 @@ class SlurmRecord:
         for name, value in re.findall(r"(?:^|\s)(\w+)=(\S*)", line):
             fields.setdefault(name, value)  # a comment of the user may repeat a name
         output = re.search(r" StdOut=(.+?)(?: \w+=|$)", line)
-        return cls(fields, Path(output[1].strip()) if output else None)
+        # The name may be a pattern, in which `%j` stands for the number.
+        name = output[1].strip().replace("%j", fields.get("JobId", "")) if output else ""
+        return cls(fields, Path(name) if name else None)
 
     @property
     def own_number(self) -> str:

@@ -47,6 +47,8 @@ def stopped(signal_name="SIGTERM", reason="preempted"):
         (("preempted",), "preempted", False, 75),
         (("canceled",), "canceled", False, 1),
         (("time limit",), "time limit", False, 75),
+        (("killed",), "killed", False, 1),
+        (("out of memory",), "out of memory", False, 1),
     ],
 )
 def test_what_a_stopped_job_may_do(decide, decision, reason, may_requeue, status):
@@ -54,6 +56,7 @@ def test_what_a_stopped_job_may_do(decide, decision, reason, may_requeue, status
     judged = judge_stop(stopped(), JOB, is_automatic=True)
     assert (judged.reason, judged.may_requeue, judged.exit_status) == (reason, may_requeue, status)
     assert ("job 7 was canceled" in judged.error) == (reason == "canceled")
+    assert ("its batch script ended" in judged.error) == (reason == "killed")
 
 
 def test_slurm_cancels_a_job_for_its_memory(decide, monkeypatch):
