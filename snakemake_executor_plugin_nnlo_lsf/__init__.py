@@ -31,6 +31,8 @@ NO_NUMBER = "bsub printed no job number"
 class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
     """Executor of the upstream plugin with the looks, tries and take-overs of WatchedExecutor."""
 
+    log_key, info_class = "lsf_logfile", SubmittedJobInfo
+
     def __post_init__(self) -> None:
         if problem := LSF_PATHS.problem(self.workflow):
             raise WorkflowError(problem)
@@ -104,16 +106,7 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
         return queue.find_submitted(_job_name(job, self.run_uuid))
 
     def _submitted_info(self, job: Any, number: str) -> SubmittedJobInfo:
-        return SubmittedJobInfo(job, number, self._log_entry(""))
-
-    def _log_of(self, info: SubmittedJobInfo) -> str:
-        return str((info.aux or {}).get("lsf_logfile", ""))
-
-    def _log_entry(self, log: str) -> dict[str, Any]:
-        return {"lsf_logfile": log}
-
-    def _info_class(self, job: Any, **options: Any) -> SubmittedJobInfo:
-        return SubmittedJobInfo(job, **options)
+        return SubmittedJobInfo(job, number, {})
 
 
 def _job_name(job: Any, run: str) -> str:

@@ -51,6 +51,7 @@ upstream.get_submit_command = _submit_command
 class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
     """Executor of the upstream plugin with the looks, tries and take-overs of WatchedExecutor."""
 
+    log_key, info_class = "slurm_logfile", SubmittedJobInfo
     _checked_requests = False
 
     def __post_init__(self, *arguments: Any, **options: Any) -> None:
@@ -115,15 +116,6 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
 
     def _report_submission(self, info: SubmittedJobInfo) -> None:
         self._report_job_submission_threadsafe(info)
-
-    def _log_of(self, info: SubmittedJobInfo) -> str:
-        return str((info.aux or {}).get("slurm_logfile", ""))
-
-    def _log_entry(self, log: str) -> dict[str, Any]:
-        return {"slurm_logfile": Path(log)}
-
-    def _info_class(self, job: Any, **options: Any) -> SubmittedJobInfo:
-        return SubmittedJobInfo(job, **options)
 
 
 def _request(job: Any, account: str, partition: str, settings: Any) -> str:

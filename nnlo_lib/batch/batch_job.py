@@ -57,14 +57,11 @@ class BatchJob:
     def minutes_left(self) -> float | None:
         """Return the minutes that the job may still run, or None if the scheduler does not report them."""
         if self.scheduler == "lsf":
-            # LSF prints hours:minutes and a letter.
-            left = query_scheduler("bjobs", "-noheader", "-o", "time_left", self.job_id)
-            found = re.match(r"(\d+):(\d+)", left)
-            return int(found[1]) * 60.0 + int(found[2]) if found else None
+            return parse_minutes(query_scheduler("bjobs", "-noheader", "-o", "time_left", self.job_id))
         # The number of the last task of an array is the number of the array, of which squeue lists all tasks.
         listed = query_scheduler("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%A|%L")
         rows = dict(line.strip().split("|", 1) for line in listed.splitlines() if "|" in line)
-        return parse_slurm_minutes(rows.get(self.job_id, ""))
+        return parse_minutes(rows.get(self.job_id, ""))
 
     def exit_reason(self) -> ExitReason:
         """Return why the job, or its last run before a requeue, ended; `killed` if that is unknown."""
@@ -101,8 +98,10 @@ class BatchJob:
         return request_scheduler("scontrol", "requeue", (record and record.own_number) or self.job_id)
 
 
-def parse_slurm_minutes(text: str) -> float | None:
-    """Return the minutes of a time [days-][[hours:]minutes:]seconds, or None for other text."""
+def parse_minutes(text: str) -> float | None:
+    """Return the minutes of Slurm's time [days-][[hours:]minutes:]seconds or LSF's `hours:minutes L`, or None for other text."""
+    if lsf := re.match(r"(\d+):(\d+) [A-Z]", text):
+        return int(lsf[1]) * 60.0 + int(lsf[2])
     found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", text)
     if not found:
         return None
@@ -150,7 +149,6 @@ def list_own_jobs(run: Command = run_command) -> dict[str, ListedJob] | None:
 def _listed(number: str, state: str, reason: str, start: str, left: str) -> ListedJob:
     reason, start = ("" if text in ("N/A", "None", "-") else text for text in (reason.rstrip(";"), start))
     is_pending = (fate := fate_of_state(state)) is Fate.PENDING
-    lsf = re.match(r"(\d+):(\d+) [A-Z]", left)  # hours:minutes and a letter
-    minutes = int(lsf[1]) * 60.0 + int(lsf[2]) if lsf else parse_slurm_minutes(left)
+    minutes = parse_minutes(left)
     remedy = remedy_of(JobReport(fate, state, reason), number) or ""
     return ListedJob(fate, reason, start if is_pending else "", None if is_pending else minutes, remedy)

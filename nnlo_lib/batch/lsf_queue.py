@@ -17,11 +17,7 @@ ENDS = re.compile(r"Donesuccessfully|Completed<(done|exit)>;?(TERM_[A-Z_]*[A-Z])
 
 
 class LsfQueue:
-    """Queries of mbatchd and of its event and accounting files.
-
-    Args:
-        run: runs a command and returns the finished process, or None if there was no answer.
-    """
+    """Queries of mbatchd and of its event and accounting files."""
 
     def __init__(self, run: Command = run_command) -> None:
         self._run = run

@@ -68,12 +68,7 @@ def remedy_of(report: JobReport, job: str) -> str | None:
 
 
 class PendingExplainer:
-    """Lines about pending jobs.
-
-    Args:
-        say: prints a line.
-        clock: returns seconds.
-    """
+    """Lines about pending jobs; `say` prints one, `clock` returns seconds."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._say, self._clock = say, clock

@@ -14,6 +14,7 @@ logger = get_logger(__name__)
 
 QUERY_TIMEOUT_S = 15  # of a process in a job that ends
 ANSWER_TIMEOUT_S = 60  # a busy slurmctld answers late
+# Runs a command; returns the finished process, or None without an answer.
 Command = Callable[..., "subprocess.CompletedProcess[str] | None"]
 # Variables in which users keep options for their own calls: they filter or reformat answers (SQUEUE_PARTITION,
 # SLURM_TIME_FORMAT, LSB_BJOBS_FORMAT), limit what scancel cancels, or make a submission an array or wait for the end of the job.

@@ -22,9 +22,7 @@ MAX_TESTS_AT_ONCE = 8  # slurmctld answers each within about 10 ms if it is idle
 class SlurmQueue:
     """Queries of slurmctld and of the accounting, if there is one.
 
-    Args:
-        run: runs a command and returns the finished process, or None if there was no answer.
-        clusters: clusters to which jobs were submitted by name; it may grow. Empty for the cluster of this host.
+    `clusters` are those to which jobs were submitted by name; the collection may grow. Empty for the cluster of this host.
     """
 
     def __init__(self, run: Command = run_command, clusters: Collection[str] = ()) -> None:

@@ -34,6 +34,9 @@ UNQUOTED = r"[\w@%+=:,./-]"
 class LastingSubmission(ABC):
     """Mixin: submissions refused for now are repeated, and jobs of an earlier Snakemake are taken over."""
 
+    log_key: str  # of `aux` of a submitted job
+    info_class: Any  # of a submitted job, in the plugin
+
     _clock = staticmethod(time.monotonic)
     workflow: Any
     logger: Any
@@ -108,7 +111,7 @@ class LastingSubmission(ABC):
         except OSError as error:
             # The thread of a delayed submission must not end unnoticed by Snakemake.
             message = f"{job_name(job)} was not submitted: {error}. "
-            self.report_job_error(self._info_class(job), msg=message)  # type: ignore[attr-defined]
+            self.report_job_error(self.info_class(job), msg=message)  # type: ignore[attr-defined]
 
     def _adopt_unreported(self, job: Job) -> bool:
         """Watch a job whose submission succeeded although its answer said nothing of it; return False if there is none.
@@ -145,8 +148,8 @@ class LastingSubmission(ABC):
                 return True
             if number in answer.jobs and answer.jobs[number].fate.is_active:
                 self._say(f"job {number} ({job_name(job)}) of an earlier Snakemake still runs and is watched")
-                aux = {"status_file": record.status_file, **self._log_entry(record.log)}
-                self._report_submission(self._info_class(job, external_jobid=number, aux=aux))
+                aux = {"status_file": record.status_file, self.log_key: record.log}
+                self._report_submission(self.info_class(job, external_jobid=number, aux=aux))
                 return True
         return False
 
@@ -191,17 +194,8 @@ class LastingSubmission(ABC):
     def _refusal(self, text: str) -> Refusal:
         """Classify what the submission command printed."""
 
-    @abstractmethod
     def _log_of(self, info: SubmittedJob) -> str:
-        """Return the path of a job's log."""
-
-    @abstractmethod
-    def _log_entry(self, log: str) -> dict[str, Any]:
-        """Return what a submitted job's `aux` says of its log."""
-
-    @abstractmethod
-    def _info_class(self, job: Job, **options: Any) -> SubmittedJob:
-        """Return the record of a submitted job, in the plugin's class."""
+        return str((info.aux or {}).get(self.log_key, ""))
 
 
 def status_file_of(info: SubmittedJob) -> StatusFile:

@@ -5,7 +5,6 @@ Light to import for parsers of options: no torch.
 
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
 from typing import Literal, Protocol, get_args
@@ -118,20 +117,13 @@ def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool
     return replace(outcome, reason=reason, error=error, may_requeue=stop.in_grace_time)
 
 
-def requeue_job(
-    requeue: Callable[[BatchJob], str],
-    job: BatchJob,
-    signals: SignalRecorder,
-    timeout: float = REQUEUE_TIMEOUT_S,
-) -> None:
+def requeue_job(job: BatchJob, signals: SignalRecorder, timeout: float = REQUEUE_TIMEOUT_S) -> None:
     """Requeue this process's job, and wait until the scheduler signals it; return at once if it refuses.
 
-    Args:
-        requeue: requests the requeue; returns the reason of a refusal, or an empty string on success.
-        timeout: longest wait for the signal, in seconds.
+    `timeout` is the longest wait for the signal, in seconds.
     """
     before, end = signals.received, time.monotonic() + timeout
-    if refused := requeue(job):
+    if refused := job.requeue():
         logger.info(f"job {job.job_id} could not be requeued ({refused}); it ends and can be submitted again")
         return
     logger.info(f"job {job.job_id} is queued again")

@@ -112,7 +112,7 @@ class ScriptedExecutor(WatchedExecutor, PluginExecutor):
             looked_at, self.active = self.active, []
             self.active += self._still_active(looked_at) if looked_at else []
 
-    _info_class, _refusal = JobInfo, staticmethod(classify_refusal)
+    log_key, info_class, _refusal = "log", JobInfo, staticmethod(classify_refusal)
 
     def _new_queue(self) -> SlurmQueue:
         return SlurmQueue(self.slurm.run)
@@ -122,12 +122,6 @@ class ScriptedExecutor(WatchedExecutor, PluginExecutor):
 
     def _submitted_info(self, job: ScriptedTask, number: str) -> JobInfo:
         return JobInfo(job, number, {"status_file": str(self.slurm.jobs[number].status.path)})
-
-    def _log_of(self, info: JobInfo) -> str:
-        return ""
-
-    def _log_entry(self, log: str) -> dict[str, Any]:
-        return {}
 
     def _after(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
         self.slurm.at(self.slurm.now + seconds, lambda: function(*arguments))

@@ -30,8 +30,6 @@ from nnlo_lib.search.study.trial import FoldTask
 
 logger = get_logger(__name__)
 
-# Practically no limit: the launcher stops requeueing if an attempt makes no progress.
-MAX_TIMEOUT_REQUEUES = 10**9
 # profiles/slurm/config.yaml gives the reasons for the options.
 SLURM_LAUNCHER = "srun --mpi=pmi2 --kill-on-bad-exit=1"
 # Jobs of submitit write no status file; the executor itself looks for results.
@@ -129,7 +127,7 @@ class SlurmTrialQueue:
 
     def _submitted(self, job: TrialJob, run: Run, memory: int) -> str:
         executor = _Submission(
-            self.logs(job.task), lambda: next(reversed(self._unrecorded(job.task)), None), max_num_timeout=MAX_TIMEOUT_REQUEUES,
+            self.logs(job.task), lambda: next(reversed(self._unrecorded(job.task)), None),
             # `exec` replaces the batch shell, which would receive Slurm's signals instead of the launcher.
             python=f"exec {shlex.quote(sys.executable)}",
         )  # fmt: skip

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from submitit.core.utils import DelayedSubmission
 
-from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import PREEMPTED, Fate, JobReport
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.paths import SearchPaths
@@ -18,7 +17,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.search_run import run_search
 from nnlo_lib.executors.submitit import executor
 from nnlo_lib.executors.submitit.executor import SubmititExecutor
-from nnlo_lib.executors.submitit.job import TrialJob, requeue_by
+from nnlo_lib.executors.submitit.job import TrialJob
 from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue, TransientRefusalError, refuse_without_slurm
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt
@@ -161,31 +160,11 @@ def test_a_search_without_slurm_is_refused_before_it_begins(slurm: Path, tmp_pat
     assert not (tmp_path / "results").exists()
 
 
-def test_a_pickle_holds_no_state(tmp_path, job):
-    """A requeued job equals the first submission, because the pickle does not depend on the attempts."""
-    job.checkpoint().dump(tmp_path / "pickle")
-    loaded = DelayedSubmission.load(tmp_path / "pickle")
-    assert (loaded.function, loaded.args, loaded.kwargs) == (job, (), {})
-
-
-def test_submitits_own_handler_queues_a_job_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = []
-    requeue = requeue_by(lambda number, frame: heard.append(number))
-    assert requeue(BatchJob("slurm", "7")) == "the job was not submitted by submitit"
-    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
-    assert requeue(BatchJob("slurm", "7")) == ""
-    assert len(heard) == 1
-
-    for error in (
-        PermissionError("not yours"),
-        AssertionError("temporary saved file already exists"),
-        ValueError(),
-    ):
-
-        def refuses(number: int, frame: object, error: Exception = error) -> None:
-            raise error
-
-        assert requeue_by(refuses)(BatchJob("slurm", "7")) == (str(error) or "ValueError")
+def test_a_requeued_job_loads_the_pickle_of_its_submission_again(tmp_path, job):
+    DelayedSubmission(job).dump(tmp_path / "pickle")
+    for _ in range(2):
+        loaded = DelayedSubmission.load(tmp_path / "pickle")
+        assert (loaded.function, loaded.args, loaded.kwargs) == (job, (), {})
 
 
 class Place:
