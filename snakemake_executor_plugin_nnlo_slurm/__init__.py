@@ -57,6 +57,7 @@ upstream.get_submit_command = _submit_command
 class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
     """Executor of the upstream plugin with the looks, tries and take-overs of WatchedExecutor."""
 
+    log_key, info_class = "slurm_logfile", SubmittedJobInfo
     _checked_requests = False
 
     def __post_init__(self, *arguments: Any, **options: Any) -> None:
@@ -107,30 +108,20 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
         return classify_refusal(text)
 
     def _submitted_numbers(self, job: Any) -> list[str] | None:
-        found = self._queue.find_submitted(self.run_uuid, self._comment_of(job))
-        known = {info.external_jobid for info in self.active_jobs}
-        return found and [number for number in found if number not in known]
+        wildcards = get_job_wildcards(job)  # as in upstream's comment
+        comment = f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+        queue: SlurmQueue = self._queue
+        return queue.find_submitted(self.run_uuid, comment, self._logs_of(job))
 
     def _submitted_info(self, job: Any, number: str) -> SubmittedJobInfo:
-        log = self.slurm_logdir / f"rule_{job.name}" / get_job_wildcards(job) / f"{number}.log"
-        return SubmittedJobInfo(job, number, {"slurm_logfile": log})
+        return SubmittedJobInfo(job, number, {"slurm_logfile": self._logs_of(job) / f"{number}.log"})
 
-    def _comment_of(self, job: Any) -> str:
-        """Return the comment that the upstream plugin gives a job."""
-        wildcards = get_job_wildcards(job)
-        return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+    def _logs_of(self, job: Any) -> Path:
+        """Return the folder into which the upstream plugin writes the logs of a job."""
+        return Path(self.slurm_logdir, f"rule_{job.name}", get_job_wildcards(job))
 
     def _report_submission(self, info: SubmittedJobInfo) -> None:
         self._report_job_submission_threadsafe(info)
-
-    def _log_of(self, info: SubmittedJobInfo) -> str:
-        return str((info.aux or {}).get("slurm_logfile", ""))
-
-    def _log_entry(self, log: str) -> dict[str, Any]:
-        return {"slurm_logfile": Path(log)}
-
-    def _info_class(self, job: Any, **options: Any) -> SubmittedJobInfo:
-        return SubmittedJobInfo(job, **options)
 
 
 def _request(job: Any, account: str, partition: str, settings: Any) -> str:

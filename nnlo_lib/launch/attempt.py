@@ -54,7 +54,6 @@ class LaunchOptions:
         time_limit_minutes: time limit of the batch job; None queries the scheduler.
         attempt_number: number of the attempt of Snakemake or of a search driver, from 1; None without either.
         on_preemption: what the job does after its ranks have saved and stopped.
-        requeue: requeues a job; returns the reason of a refusal, or an empty string on success.
         wait_for_lease: wait while another launcher holds the lease, as processes started by Snakemake always do.
     """
 
@@ -62,7 +61,6 @@ class LaunchOptions:
     time_limit_minutes: float | None = None
     attempt_number: int | None = None
     on_preemption: PreemptionPolicy = "exit"
-    requeue: Callable[[BatchJob], str] = BatchJob.requeue
     wait_for_lease: bool = False
 
 
@@ -103,7 +101,7 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
             cause = f": {outcome.error_summary}" if outcome.error_summary else ""
             notify(task.run.observe.notify, outcome.reason, f"{where}: {outcome.reason}{cause}", task.folder)
         if job and outcome.may_requeue and options.on_preemption == "requeue":
-            requeue_job(options.requeue, job, signals)
+            requeue_job(job, signals)
         return replace(outcome, signal=outcome.signal or signals.first)
     finally:
         # An evaluation may follow, which a signal must be able to end.

@@ -5,7 +5,6 @@ Light to import for parsers of options: no torch.
 
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
 from typing import Literal, Protocol, get_args
@@ -106,29 +105,25 @@ def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool
     if outcome.signal not in STOP_SIGNALS:
         return replace(outcome, may_requeue=True)
     stop = job.stop_decision()
-    if stop.reason == "canceled" and is_automatic:
-        if is_job_out_of_memory(job, "canceled"):
-            return replace(outcome, reason="out of memory", error=f"job {job.job_id} exceeded its memory")
-        error = f"job {job.job_id} was canceled; run the same command again to resume"
-        return replace(outcome, reason="canceled", error=error)
-    reason = "preempted" if stop.reason == "canceled" else stop.reason
-    return replace(outcome, reason=reason, may_requeue=stop.in_grace_time)
+    reason = stop.reason
+    if reason == "canceled":
+        oom = is_automatic and is_job_out_of_memory(job, "canceled")
+        reason = "out of memory" if oom else "canceled" if is_automatic else "preempted"
+    error = {
+        "out of memory": f"job {job.job_id} exceeded its memory",
+        "canceled": f"job {job.job_id} was canceled; run the same command again to resume",
+        "killed": f"job {job.job_id} failed: its batch script ended before the training",
+    }.get(reason, outcome.error)
+    return replace(outcome, reason=reason, error=error, may_requeue=stop.in_grace_time)
 
 
-def requeue_job(
-    requeue: Callable[[BatchJob], str],
-    job: BatchJob,
-    signals: SignalRecorder,
-    timeout: float = REQUEUE_TIMEOUT_S,
-) -> None:
+def requeue_job(job: BatchJob, signals: SignalRecorder, timeout: float = REQUEUE_TIMEOUT_S) -> None:
     """Requeue this process's job, and wait until the scheduler signals it; return at once if it refuses.
 
-    Args:
-        requeue: requests the requeue; returns the reason of a refusal, or an empty string on success.
-        timeout: longest wait for the signal, in seconds.
+    `timeout` is the longest wait for the signal, in seconds.
     """
     before, end = signals.received, time.monotonic() + timeout
-    if refused := requeue(job):
+    if refused := job.requeue():
         logger.info(f"job {job.job_id} could not be requeued ({refused}); it ends and can be submitted again")
         return
     logger.info(f"job {job.job_id} is queued again")

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from nnlo_lib.batch.batch_job import parse_slurm_minutes
+from nnlo_lib.batch.batch_job import parse_minutes
 from nnlo_lib.batch.lsf_queue import LsfQueue
-from nnlo_lib.batch.slurm_queue import Command, SlurmQueue, run_command, submitted_number
+from nnlo_lib.batch.scheduler_query import Command, run_command
+from nnlo_lib.batch.slurm_queue import SlurmQueue, submitted_number
 from nnlo_lib.cluster.submission import read_profile
 from nnlo_lib.config.parallel import ParallelConfig, ResourcesConfig
 from nnlo_lib.core.atomic_file import fsync_folder
@@ -291,7 +292,7 @@ def _check_partitions(run: Command, environment: Mapping[str, str], kind: str) -
         text = f"partition {each['PartitionName']}: at most {limit}, preemption {mode}" + (
             f", grace time {grace} s" if mode != "OFF" else ""
         )
-        minutes = parse_slurm_minutes(limit)
+        minutes = parse_minutes(limit)
         if mode.startswith(("CANCEL", "REQUEUE")) and grace == "0":
             yield note(
                 f"{text}; a preempted training loses the steps since its last checkpoint: set checkpoint.every, such as 2 min"
