@@ -25,6 +25,7 @@ from nnlo_lib.batch.refusals import Backoff, Refusal, RefusalKind
 from nnlo_lib.cluster.job_watch import StatusFile, SubmissionRecord, remove_old_files
 from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.shadowed_packages import shadowed_packages
 
 Job = Any  # of Snakemake
 SubmittedJob = Any  # SubmittedJobInfo of Snakemake's executor interface
@@ -348,7 +349,10 @@ class ShellPaths:
         return f"nnlo: {found}" if found else None
 
     def problem_of(self, folder: str, names: Iterable[str]) -> str | None:
-        """Return why jobs cannot be submitted from a working folder with files of these names, or None."""
+        """Return why jobs cannot run in a working folder with files of these names, or None."""
+        # The jobs start `python -m snakemake` there.
+        if problem := shadowed_packages(folder):
+            return problem
         files = ((path, self.file, "a file") for path in names)
         folders = [
             (folder, self.folder, "a working folder"),
