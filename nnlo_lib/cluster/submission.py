@@ -24,7 +24,7 @@ import yaml
 from nnlo_lib.batch.refusals import Backoff, Refusal, RefusalKind
 from nnlo_lib.cluster.job_watch import StatusFile, SubmissionRecord, remove_old_files
 from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
-from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.shadowed_packages import shadowed_packages
 
 Job = Any  # of Snakemake
@@ -329,6 +329,16 @@ def resource_value(value: Any) -> Any:
         return None if re.search(r"^\?|^[\d.]+ ?\w+$|\b(attempt|input|threads|wildcards)\b", value) else value
 
 
+def refuse_workflow(problem: str | None) -> None:
+    """Exit with a sentence and status 2 if there is a problem, before the first job and `onstart`.
+
+    Snakemake itself would print lines of its executor, too, and exit with 1.
+    """
+    if problem:
+        print(f"nnlo: error: {problem}", file=sys.stderr)
+        sys.exit(EXIT_USER_ERROR)
+
+
 @dataclass(frozen=True)
 class ShellPaths:
     """The characters that the plugin of a batch system passes to a job unchanged, as regular expressions.
@@ -345,8 +355,7 @@ class ShellPaths:
         """Return why jobs of a workflow of Snakemake cannot be submitted, or None."""
         inputs = (path for job in workflow.dag.jobs for path in job.input)
         files = [workflow.main_snakefile, *(workflow.overwrite_configfiles or []), *inputs]
-        found = self.problem_of(str(workflow.workdir_init), map(str, files))
-        return f"nnlo: {found}" if found else None
+        return self.problem_of(str(workflow.workdir_init), map(str, files))
 
     def problem_of(self, folder: str, names: Iterable[str]) -> str | None:
         """Return why jobs cannot run in a working folder with files of these names, or None."""

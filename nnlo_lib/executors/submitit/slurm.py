@@ -9,14 +9,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 from submitit import SlurmExecutor
 
 from nnlo_lib.batch.job_states import JobReport
 from nnlo_lib.batch.refusals import PendingExplainer, RefusalKind, classify_refusal
-from nnlo_lib.batch.scheduler_query import MISLEADING_VARIABLE
-from nnlo_lib.batch.slurm_queue import Command, SlurmQueue, memory_per_node, run_command, submitted_number
+from nnlo_lib.batch.slurm_queue import (
+    Command,
+    SlurmQueue,
+    blamed_variable,
+    memory_per_node,
+    run_command,
+    submitted_number,
+)
+from nnlo_lib.batch.surroundings import leave_surrounding_job, sentence_about_variables
 from nnlo_lib.cluster.job_watch import FIRST_LOOK_S, JobWatch, StatusFile
 from nnlo_lib.config import Run
 from nnlo_lib.config.experiment import RunResources
@@ -49,6 +57,8 @@ def refuse_without_slurm() -> None:
             "--executor submitit: this machine has no Slurm (`scontrol ping` names no controller); "
             "use --executor local, which trains in processes of this machine"
         )
+    if sentence := sentence_about_variables(os.environ):
+        logger.warning(sentence)
 
 
 class SlurmTrialQueue:
@@ -94,9 +104,17 @@ class SlurmTrialQueue:
                 self._cancel_unclear(job.task)
             if refusal.kind is RefusalKind.TRANSIENT:
                 raise TransientRefusalError(refusal.sentence) from error
-            raise UserError(
-                f"Slurm refused the job of trial {job.task.trial}: {refusal.sentence}; check `resources` in the experiment"
-            ) from error
+            sentence = f"{refusal.sentence}; check `resources` in the experiment"
+            if script := max(
+                SearchPaths(self._search).submitit.rglob("submission_file_*.sh"),
+                key=os.path.getmtime,
+                default=None,
+            ):
+                refused = CompletedProcess([], 1, "", str(error))
+                sentence = (
+                    blamed_variable(refused, self._run, "sbatch", "--test-only", str(script)) or sentence
+                )
+            raise UserError(f"Slurm refused the job of trial {job.task.trial}: {sentence}") from error
 
     def find(self, fold_task: FoldTask) -> str | None:
         """Return the number of a fold task's job by its record, or by its comment if the driver died too early.
@@ -231,14 +249,7 @@ def request(run: Run, memory: int) -> dict[str, Any]:
 @contextmanager
 def _outside_any_job() -> Iterator[None]:
     """Hide the variables of the job that contains this process, which sbatch would pass on, and misleading ones."""
-    # SLURM_CONF names the cluster to which the driver itself belongs.
-    hidden = {
-        k: v
-        for k, v in os.environ.items()
-        if (k.startswith(("SLURM_", "SRUN_")) and k != "SLURM_CONF") or MISLEADING_VARIABLE.fullmatch(k)
-    }
-    for key in hidden:
-        del os.environ[key]
+    hidden = leave_surrounding_job()
     try:
         yield
     finally:
