@@ -276,7 +276,7 @@ def test_jobs_of_an_interactive_session(prepared: Prepared, slurm: Slurm, tmp_pa
         "--wrap",
         "nnlo run asked.yaml --launcher 'srun --mpi=pmi2'",
     ]
-    inside("-n1", "-c1", "--mem-per-cpu=300", "--gpus=1", "--cpus-per-gpu=1", *job)
+    inside("-n1", "--mem-per-cpu=300", "--gpus=1", "--cpus-per-gpu=1", *job)
     log = (checkout.folder / "log.txt").read_text()
     assert "results in results/asked/" in log
     assert "mutually exclusive" not in log
