@@ -8,6 +8,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from nnlo_lib.core.shadowed_packages import refuse_shadowed_packages
+
 if TYPE_CHECKING:
     from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare
     from nnlo_lib.api import SearchResult, load_experiment, search, simulate, train
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from nnlo_lib.search.pruners import Pruner
     from nnlo_lib.search.samplers.base import Sampler
     from nnlo_lib.workflow.trained_run import ExperimentResults, TrainedRun, load_results, load_run
+
+# Here, because commands, ranks, Snakemake's plugins and scripts import this file first.
+refuse_shadowed_packages()
 
 __all__ = [
     "Algorithm",

@@ -18,7 +18,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from nnlo_lib.batch.lsf_queue import LsfQueue, site_parameters
 from nnlo_lib.batch.refusals import UNKNOWN_QUEUE, Refusal, RefusalKind, classify_refusal
 from nnlo_lib.cluster.lsf_request import DEFAULT_GPU_OPTIONS, LsfRequest, slots_per_host
-from nnlo_lib.cluster.submission import LSF_PATHS
+from nnlo_lib.cluster.submission import LSF_PATHS, refuse_workflow
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
 
 __all__ = ["Executor", "common_settings"]
@@ -34,8 +34,7 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
     log_key, info_class = "lsf_logfile", SubmittedJobInfo
 
     def __post_init__(self) -> None:
-        if problem := LSF_PATHS.problem(self.workflow):
-            raise WorkflowError(problem)
+        refuse_workflow(LSF_PATHS.problem(self.workflow))
         super().__post_init__()
         # Without a limit, bsub itself waits until LSF accepts the job, and Snakemake waits for bsub.
         os.environ.setdefault("LSB_NTRIES", "1")

@@ -19,12 +19,13 @@ from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from nnlo_lib.batch.refusals import Refusal, classify_refusal
-from nnlo_lib.batch.scheduler_query import MISLEADING_VARIABLE
 from nnlo_lib.batch.slurm_queue import SlurmQueue, memory_per_node, refused_requests, submitted_number
-from nnlo_lib.cluster.submission import SLURM_PATHS, job_name, read_profile, resource_value
+from nnlo_lib.batch.surroundings import leave_surrounding_job, sentence_about_variables
+from nnlo_lib.cluster.submission import SLURM_PATHS, job_name, read_profile, refuse_workflow, resource_value
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.experiment import RunResources
+from nnlo_lib.core.errors import UserError
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings", "planned_requests"]
 
@@ -34,6 +35,8 @@ UNKNOWN_RESOURCE = "<TBD>"  # of Snakemake, while the inputs of a job do not exi
 
 # Upstream takes any number of a site's notice for the job's number, or fails if there are several.
 upstream.validate_or_get_slurm_job_id = lambda _, output: submitted_number(output)
+# Upstream removes SLURM_CONF, too, by which the cluster is found.
+upstream.delete_slurm_environment = leave_surrounding_job
 _upstream_command = upstream.get_submit_command
 
 
@@ -58,23 +61,17 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
     """Executor of the upstream plugin with the looks, tries and take-overs of WatchedExecutor."""
 
     log_key, info_class = "slurm_logfile", SubmittedJobInfo
-    _checked_requests = False
 
     def __post_init__(self, *arguments: Any, **options: Any) -> None:
-        # For sbatch and scancel, which upstream calls.
-        for variable in filter(MISLEADING_VARIABLE.fullmatch, list(os.environ)):
-            del os.environ[variable]
-        if problem := SLURM_PATHS.problem(self.workflow):
-            raise WorkflowError(problem)
+        leave_surrounding_job()  # for sbatch and scancel, which upstream calls
+        refuse_workflow(SLURM_PATHS.problem(self.workflow))
         super().__post_init__(*arguments, **options)
-
-    def run_jobs(self, jobs: list[Any]) -> None:
-        """Submit jobs; before the first, refuse a workflow with a job that this Slurm would refuse."""
-        if not self._checked_requests:
-            self._checked_requests = True
-            if problems := refused_requests(self._requests(), self._say):
-                raise WorkflowError("; ".join(problems))
-        super().run_jobs(jobs)
+        try:
+            refuse_workflow("; ".join(refused_requests(self._requests(), self._say) or ()))
+        except UserError as error:
+            refuse_workflow(str(error))
+        if sentence := sentence_about_variables(os.environ):
+            self._say(sentence)
 
     def _requests(self) -> dict[str, str]:
         """Return the distinct requests of the workflow's jobs, each with the name of its first job."""
@@ -89,7 +86,7 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
                 if account not in accounts:
                     accounts[account] = next(self.get_account_arg(job))
             except WorkflowError as error:
-                raise WorkflowError(f"{job_name(job)}: {classify_refusal(str(error)).sentence}") from None
+                raise UserError(f"{job_name(job)}: {classify_refusal(str(error)).sentence}") from None
             command = _request(
                 job, accounts[account], self.get_partition_arg(job), self.workflow.executor_settings
             )

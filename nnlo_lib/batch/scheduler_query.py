@@ -17,9 +17,9 @@ ANSWER_TIMEOUT_S = 60  # a busy slurmctld answers late
 # Runs a command; returns the finished process, or None without an answer.
 Command = Callable[..., "subprocess.CompletedProcess[str] | None"]
 # Variables in which users keep options for their own calls: they filter or reformat answers (SQUEUE_PARTITION,
-# SLURM_TIME_FORMAT, LSB_BJOBS_FORMAT), limit what scancel cancels, or make a submission an array or wait for the end of the job.
+# SLURM_TIME_FORMAT, LSB_BJOBS_FORMAT), limit what scancel cancels, make a submission an array or wait for the end of the job, or separate its errors.
 MISLEADING_VARIABLE = re.compile(
-    r"(SQUEUE|SACCT|SINFO|SCANCEL|LSB_BJOBS|LSB_BHIST|LSB_BACCT)_\w+|SLURM_TIME_FORMAT|SLURM_BITSTR_LEN|SBATCH_(ARRAY_INX|WAIT|TEST_ONLY)"
+    r"(SQUEUE|SACCT|SINFO|SCANCEL|LSB_BJOBS|LSB_BHIST|LSB_BACCT)_\w+|SLURM_TIME_FORMAT|SLURM_BITSTR_LEN|SBATCH_(ARRAY_INX|WAIT|TEST_ONLY|ERROR|INPUT)"
 )
 # As `--all`: partitions that are hidden, or closed to this user's group, are part of each answer.
 ALL_PARTITIONS = {"SQUEUE_ALL": "1", "SINFO_ALL": "1", "SCONTROL_ALL": "1"}

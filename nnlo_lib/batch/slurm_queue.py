@@ -10,6 +10,7 @@ from pathlib import Path
 from nnlo_lib.batch.job_states import NO_ANSWER, JobReport, QueueReport, fate_of_state
 from nnlo_lib.batch.refusals import RefusalKind, classify_refusal
 from nnlo_lib.batch.scheduler_query import Command, run_command
+from nnlo_lib.batch.surroundings import EXPECTED_VARIABLES, variables_that_change_jobs
 
 UNKNOWN_JOB = "Invalid job id"
 # Each with its width, beyond which squeue cuts, and a tab. The log is absolute.
@@ -146,7 +147,7 @@ def refused_requests(
     """
 
     def test(command: str) -> "subprocess.CompletedProcess[str] | None":
-        return run("sh", "-c", f"{command} --test-only --wrap=true")
+        return run("sh", "-c", _tested(command))
 
     answers = [test(command) for command in list(requests)[:1]]
     if answers != [None]:  # otherwise the others would wait for an answer, too
@@ -154,10 +155,13 @@ def refused_requests(
             answers += pool.map(test, list(requests)[1:])
     refused: dict[str, list[str]] = {}
     unclear = ["no answer"] if None in answers else []
-    for name, answer in zip(requests.values(), answers, strict=False):
+    for (command, name), answer in zip(requests.items(), answers, strict=False):
         if answer is None or not answer.returncode:
             continue
         refusal = classify_refusal(answer.stderr + answer.stdout)
+        if blamed := blamed_variable(answer, run, "sh", "-c", _tested(command)):
+            refused.setdefault(blamed, []).append(name)
+            continue
         # slurmctld's own answer begins so; other words are of a shell or an sbatch that did not reach it.
         is_answer = refusal.kind is RefusalKind.PERMANENT or "allocation failure: " in answer.stderr
         if refusal.kind is not RefusalKind.TRANSIENT and is_answer:
@@ -168,3 +172,23 @@ def refused_requests(
         warn(f"whether Slurm would accept all jobs is unknown; `sbatch --test-only`: {unclear[0]}")
     problems = [f"{', '.join(names)}: {sentence}" for sentence, names in refused.items()]
     return problems or (None if unclear else [])
+
+
+def _tested(command: str) -> str:
+    return f"{command} --test-only --wrap=true"
+
+
+def blamed_variable(refusal: "subprocess.CompletedProcess[str]", run: Command, *test: str) -> str:
+    """Return a sentence about the variable of the environment without which Slurm accepts a refused request; else an empty string.
+
+    `test`: command that asks Slurm, without a submission.
+    """
+    words = "; ".join(line.removeprefix("sbatch: error: ") for line in refusal.stderr.strip().splitlines())
+    for name, value in variables_that_change_jobs(os.environ).items():
+        if (
+            name not in EXPECTED_VARIABLES
+            and (answer := run("env", "-u", name, *test))
+            and not answer.returncode
+        ):
+            return f"{name}={value} of the environment does not go together with what each job asks ({words}); unset {name}"
+    return ""

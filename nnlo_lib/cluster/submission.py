@@ -22,7 +22,8 @@ import yaml
 from nnlo_lib.batch.refusals import Refusal, RefusalKind, WaitingJobs
 from nnlo_lib.cluster.job_watch import StatusFile, SubmissionRecord, remove_old_files
 from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
-from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
+from nnlo_lib.core.shadowed_packages import shadowed_packages
 
 Job = Any  # of Snakemake
 SubmittedJob = Any  # SubmittedJobInfo of Snakemake's executor interface
@@ -268,6 +269,16 @@ def resource_value(value: Any) -> Any:
         return None if re.search(r"^\?|^[\d.]+ ?\w+$|\b(attempt|input|threads|wildcards)\b", value) else value
 
 
+def refuse_workflow(problem: str | None) -> None:
+    """Exit with a sentence and status 2 if there is a problem, before the first job and `onstart`.
+
+    Snakemake itself would print lines of its executor, too, and exit with 1.
+    """
+    if problem:
+        print(f"nnlo: error: {problem}", file=sys.stderr)
+        sys.exit(EXIT_USER_ERROR)
+
+
 @dataclass(frozen=True)
 class ShellPaths:
     """The characters that the plugin of a batch system passes to a job unchanged, as regular expressions.
@@ -284,11 +295,13 @@ class ShellPaths:
         """Return why jobs of a workflow of Snakemake cannot be submitted, or None."""
         inputs = (path for job in workflow.dag.jobs for path in job.input)
         files = [workflow.main_snakefile, *(workflow.overwrite_configfiles or []), *inputs]
-        found = self.problem_of(str(workflow.workdir_init), map(str, files))
-        return f"nnlo: {found}" if found else None
+        return self.problem_of(str(workflow.workdir_init), map(str, files))
 
     def problem_of(self, folder: str, names: Iterable[str]) -> str | None:
-        """Return why jobs cannot be submitted from a working folder with files of these names, or None."""
+        """Return why jobs cannot run in a working folder with files of these names, or None."""
+        # The jobs start `python -m snakemake` there.
+        if problem := shadowed_packages(folder):
+            return problem
         files = ((path, self.file, "a file") for path in names)
         folders = [
             (folder, self.folder, "a working folder"),

@@ -84,7 +84,7 @@ class LocalExecutor:
 
     def _command(self, fold_task: FoldTask) -> list[str]:
         numbers = [str(number) for number in (fold_task.trial, fold_task.fold, fold_task.epochs)]
-        command = [self._python, "-m", "nnlo_lib.cli", "task", "trial", str(self._folder), *numbers]
+        command = [self._python, "-P", "-m", "nnlo_lib.cli", "task", "trial", str(self._folder), *numbers]
         attempt = self._restarts.record_start(fold_task)  # the first start ignores earlier failures
         return [*command, "--launcher", self._launcher, *(["--attempt", str(attempt)] if attempt > 1 else [])]
 

@@ -44,7 +44,7 @@ def run_search(
 ) -> int:
     """Run a search to its end, unless it has ended with these settings; return 0, or 75 if it was asked to stop (the same command resumes it).
 
-    With the executor `mpi`, return 1 if the coordinator failed.
+    Return 1 if trials were lost, or if the coordinator of the executor `mpi` failed.
 
     Args:
         launcher: command that starts MPI ranks.
@@ -67,8 +67,7 @@ def run_search(
             f"already finished: {folder}; to continue the search, raise search.trials; to search again, delete this "
             "folder or use another `name:`"
         )
-        print_outcome(folder)
-        return 0
+        return print_outcome(folder)
     for warning in search_warnings(experiment):
         logger.warning(warning)
     if not has_started and base_point(experiment) is None:
@@ -113,7 +112,7 @@ def run_search(
         if status == EXIT_PREEMPTED:
             logger.info(f"{folder}: stopped; run the same command again to resume")
         elif not status:
-            report_outcome(folder)
+            status = report_outcome(folder)
         event = {0: "finished", EXIT_PREEMPTED: "preempted"}.get(status, "failed")
         notify(experiment.observe.notify, event, f"search {experiment.name}: {event}", folder)
         return status

@@ -37,6 +37,10 @@ EXIT_CODE_PATTERN = re.compile(r"EXIT CODE: (?P<code>\d+)")
 # Open MPI's `Exit code:` is a status, in contrast to Hydra's.
 EXIT_STATUS_PATTERN = re.compile(r"^\s*Exit code:\s+(?P<status>\d+)")
 NODE_FAILURE_PATTERN = re.compile(r"^srun: error: Node failure on (?P<failed>\S+)")
+# `job 32 step creation temporarily disabled, retrying (Requested nodes are busy)`, later `Step created for job 32`
+STEP_PATTERN = re.compile(
+    r"^srun: .*(step creation (temporarily|still) disabled, retrying|(?P<created>Step created for ))"
+)
 PATTERNS = (
     KILLED_RANK_PATTERN, OPEN_MPI_PATTERN, EXIT_CODE_PATTERN, EXIT_STATUS_PATTERN, OUT_OF_MEMORY_PATTERN,
     NODE_FAILURE_PATTERN,
@@ -52,12 +56,14 @@ class LauncherOutput:
             out-of-memory kill; `failed`, the name of a failed node.
         last_lines: the last LAST_LINES lines, boilerplate included.
         failures: failures that ranks printed because they could not write them, by rank.
+        waits_for_step: whether srun waits for resources that other steps of the job use.
     """
 
     def __init__(self) -> None:
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self.facts: dict[str, str] = {}
         self.failures: dict[str, dict[str, Any]] = {}
+        self.waits_for_step = False
 
     def parse_line(self, line: str) -> bool:
         """Parse one line; return False if it is no text for users: launcher boilerplate, or a printed failure."""
@@ -65,6 +71,8 @@ class LauncherOutput:
             self.failures[str(failure["rank"])] = failure
             return False
         self.last_lines.append(line.rstrip())
+        if step := STEP_PATTERN.match(line):
+            self.waits_for_step = not step["created"]
         for pattern in PATTERNS:
             if found := pattern.search(line):
                 # The first message names the cause; later ones may be about ranks that were then killed.

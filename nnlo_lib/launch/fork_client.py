@@ -25,14 +25,15 @@ def run_in_fork(address: str, python: str, scripts: str) -> None:
         scripts: folder whose scripts run in forks, as modules of PACKAGE do.
     """
     words = sys.argv[1:]
-    is_module = words[:1] == ["-m"] and "".join(words[1:2]).startswith(PACKAGE)
-    if not is_module and os.path.dirname("".join(words[:1])) != scripts:
+    program = words[words[:1] == ["-P"] :]
+    is_module = program[:1] == ["-m"] and "".join(program[1:2]).startswith(PACKAGE)
+    if not is_module and os.path.dirname("".join(program[:1])) != scripts:
         os.execv(python, [python, *words])
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     server.settimeout(IMPORT_TIMEOUT_S)
     try:
         server.connect(address)
-        _send(server, (words[is_module:], os.getcwd(), os.sched_getaffinity(0), dict(os.environ)))
+        _send(server, (program[is_module:], os.getcwd(), os.sched_getaffinity(0), dict(os.environ)))
         accepted = server.recv(1)
     except OSError:
         accepted = b""

@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from nnlo_lib.batch.scheduler_query import request_scheduler
+from nnlo_lib.batch.surroundings import step_environment
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.config.paths import StatePaths
@@ -101,8 +102,10 @@ def _launch_once(
     ranks, timeout = RankProcesses(task.paths.state.ranks), task.run.parallel.peer_timeout
     watch = Watchdog(ranks, RunResources(task.run).processes, process, signals, lost, timeout)
     watch.has_failed = lambda: any(task.paths.state.failures.glob("[0-9]*"))
+    output = LauncherOutput()
+    watch.waits_for_step = lambda: output.waits_for_step
     watch.start()
-    output = relay_output(process)
+    relay_output(process, output)
     status = 0 if watch.outlived_ranks else process.returncode
     watch.join()
     # Only now: the watchdog has killed the ranks that outlived the launcher and still mapped segments.
@@ -149,6 +152,10 @@ def _command(task: Task, launcher: str, limit: TimeLimit, environment: dict[str,
         return rank
     starter = LauncherCommand(launcher, task.run, environment)
     refuse_dead_allocation(starter, environment)
+    if not starter.is_srun:
+        environment["SLURM_OVERLAP"] = (
+            "1"  # the step of mpiexec's proxies would else take all cores of the job
+        )
     return [*starter.words, *rank]
 
 
@@ -160,7 +167,8 @@ def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
     """
     threads = str(parallel.threads_per_rank)
     path = f"{interpreter_folder()}{os.pathsep}{os.environ.get('PATH', '')}"
-    environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": path}
+    own = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "PATH": path}
+    environment = step_environment(os.environ) | own
     if not any(path.exists() for path in FABRIC_DEVICE_FOLDERS):
         environment = TCP_ENVIRONMENT | environment
     if sys.stderr.isatty():
@@ -174,13 +182,12 @@ def die_with_parent(by: int = signal.SIGTERM) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
 
 
-def relay_output(process: "subprocess.Popen[bytes]") -> LauncherOutput:
-    """Relay the output of a launcher to stderr until it ends; return the facts that were parsed from it.
+def relay_output(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> None:
+    """Relay the output of a launcher to stderr until it ends; add the facts that are parsed from it to `hints`.
 
     On return the launcher has exited. Its output normally ends then, too; a background process of a rank may keep
     the pipe open, and is left after EXIT_GRACE_S.
     """
-    hints = LauncherOutput()
     # In a thread, because a read has no time limit. All output is read: a full pipe would block the ranks.
     reader = Thread(target=_relay_lines, args=(process, hints), daemon=True)
     reader.start()
@@ -190,7 +197,6 @@ def relay_output(process: "subprocess.Popen[bytes]") -> LauncherOutput:
         logger.warning(
             f"process {process.pid} has exited, but a process that it started still has its output open"
         )
-    return hints
 
 
 def _relay_lines(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> None:

@@ -175,7 +175,8 @@ class LauncherCommand:
 
 def rank_python(run: Run) -> list[str]:
     """Return the words that start the Python of a rank: this interpreter, or the one of the image."""
-    return [*_container_words(run), "python3"] if run.resources.container else [sys.executable]
+    # Not to import a file of the working directory that has the name of a package, such as torch.py.
+    return [*_container_words(run), "python3"] if run.resources.container else [sys.executable, "-P"]
 
 
 def check_container(run: Run, environment: Mapping[str, str]) -> None:

@@ -129,6 +129,8 @@ class Watchdog(Thread):
 
     Attributes:
         has_failed: returns True if a rank has reported a failure, after which all ranks have to end.
+        waits_for_step: returns True while srun waits until other steps of the job leave it the resources; the ranks' time to
+            start begins after it.
         first_exits: ranks that exited first; a launcher that then kills the others may report a wrong rank.
         start_timeout: seconds in which a rank must start.
         start_timed_out: whether no rank started in time.
@@ -150,12 +152,15 @@ class Watchdog(Thread):
         self.start_timed_out = self.outlived_ranks = False
         self.lost_parent = ""
         self.has_failed: Callable[[], bool] = bool
+        self.waits_for_step: Callable[[], bool] = bool
         self._failed, self._parent_lost, self._ranks_exited = Since(), Since(), Since()
 
     def run(self) -> None:
         """Watch until the launcher and the ranks have exited, then kill the remaining ranks."""
         while not self._is_over():
             self._forward_signal()
+            if self.waits_for_step():
+                self._begun = time.monotonic()
             self._kill_hopeless_launch()
             self._abort_stalled_start()
             self._end_idle_launcher()
@@ -178,7 +183,7 @@ class Watchdog(Thread):
         SIGTERM would end Open MPI's ranks before they can save, and SIGUSR2 would end MPICH's launcher.
         """
         ready = len(self._ranks.registered) >= self._expected or self._elapsed_s > MIN_START_TIMEOUT_S
-        if self._signals.first and ready and not self._signal_forwarded:
+        if self._signals.first and (ready or self.waits_for_step()) and not self._signal_forwarded:
             self._child.send_signal(signal.SIGUSR1)
             self._signal_forwarded = True
 

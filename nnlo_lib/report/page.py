@@ -12,8 +12,9 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.config.paths import RunPaths, SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.errors import USER_REASONS, error_headline
 from nnlo_lib.report import formatting, learning_curves, quantities
 from nnlo_lib.report.figure import vega_script
 from nnlo_lib.report.made_from import page_sources, record_page_sources
@@ -39,6 +40,7 @@ from nnlo_lib.search.study.trial_summary import (
     format_point_lines,
     format_selection,
 )
+from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun, read_text
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -223,20 +225,36 @@ def _provenance(jobs: Sequence[FinishedRun], experiment_file: Path | None) -> di
     }
 
 
-def report_outcome(folder: Path) -> None:
-    """Write trials.csv, best.yaml and report.html, and print a summary.
+def report_outcome(folder: Path) -> int:
+    """Write trials.csv, best.yaml and report.html, and print a summary; return what `print_outcome` returns.
 
     Raises UserError if no trial has a result.
     """
     write_outcome(folder)
     write_search_page(SearchPaths(folder).report, folder)
-    print_outcome(folder)
+    return print_outcome(folder)
 
 
-def print_outcome(folder: Path) -> None:
-    """Print a summary of a search. Raises UserError if no trial has a result."""
+def print_outcome(folder: Path) -> int:
+    """Print a summary of a search; return 1 if it has lost trials, else 0. Raises UserError if no trial has a result."""
     record = load_study(folder)
-    print("\n".join(_lines(record, best_trial_summary(record))))
+    lost = lost_trials(record)
+    print("\n".join([*_lines(record, best_trial_summary(record)), *lost]))
+    return int(bool(lost))
+
+
+def lost_trials(record: StoredStudy) -> list[str]:
+    """Return a line about each fold task that failed for a reason other than its point, such as a kill; the point may be good."""
+    lines = []
+    for task, result in record.snapshot.results.items():
+        attempts = read_attempts(RunPaths(task.run_folder(record.folder)).state.folder)
+        reason = attempts[-1].reason if attempts else "bad input"
+        if result.status == "failed" and reason not in USER_REASONS:
+            again = f"to train it again, delete {task.result_path(record.folder)} and run the same command"
+            lines.append(
+                f"lost:   trial {task.trial}, fold {task.fold}: {error_headline(result.error, 240)}; {again}"
+            )
+    return lines
 
 
 def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:

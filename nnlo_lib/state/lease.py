@@ -3,6 +3,7 @@
 The lease of a dead owner, or of an earlier run of the same batch job, is taken over.
 """
 
+import errno
 import json
 import os
 import time
@@ -33,6 +34,16 @@ MAX_CREDITED_LEASE_GAP_S = 2.0
 # Seconds without a heartbeat after which the scheduler is asked whether the owner's job has ended. A live owner of a
 # job with the same number in another cluster shows a heartbeat before.
 JOB_CHECK_AFTER_S = 7.5
+# What the kernel, NFS servers and FUSE report on a file system without hard links, and a folder with a limit of them.
+NO_HARD_LINKS = {
+    errno.EPERM,
+    errno.EOPNOTSUPP,
+    errno.ENOTSUP,
+    errno.ENOSYS,
+    errno.EMLINK,
+    errno.EACCES,
+    errno.EINVAL,
+}
 # A valid time, from which attempt_recovery can compute the duration of an attempt.
 UNKNOWN = "1970-01-01T00:00:00+00:00"
 
@@ -268,7 +279,7 @@ class Lease:
             # Since the last poll, another launcher may have taken over and created its own lease.
             if aside.read_bytes() != other.content:
                 with suppress(FileExistsError):
-                    os.link(aside, self._path)
+                    _link_or_create(aside, self._path)
                 return False
         finally:
             aside.unlink()
@@ -283,9 +294,8 @@ class Lease:
         folder = self._path.parent.resolve()
         self._this_owner = replace(self._this_owner, inode=folder.stat().st_ino, folder=str(folder))
         try:
-            # A link fails if the lease exists, and no other launcher can read it before it is complete.
             self._this_owner.write(part)
-            os.link(part, self._path)
+            _link_or_create(part, self._path)
         except FileExistsError:
             if not self._is_held():  # NFS may repeat a request that has already succeeded
                 return False
@@ -314,6 +324,18 @@ class Lease:
                 # Short outages are tolerated; after the timeout, other launchers count this owner as dead.
                 if time.monotonic() - renewed_at > self._owner_timeout_s:
                     self.lost.set()
+
+
+def _link_or_create(complete: Path, lease: Path) -> None:
+    """Give a complete file the name of the lease. Raises FileExistsError if there is a lease."""
+    try:
+        os.link(complete, lease)
+    except OSError as error:
+        if error.errno not in NO_HARD_LINKS:
+            raise
+        # Another launcher may read the file before it is complete; it then waits for a heartbeat, as for a live owner.
+        with lease.open("xb") as file:
+            file.write(complete.read_bytes())
 
 
 def _held_message(path: Path, claim: LeaseOwner) -> str:

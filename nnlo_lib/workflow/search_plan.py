@@ -19,6 +19,7 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.search.study.storage import (
     format_point,
     freeze_or_verify_settings,
+    load_study,
     may_start_again,
     search_files,
     search_folder,
@@ -68,6 +69,13 @@ class SearchPlan:
     def best(self) -> Path:
         """Folder of the run that retrains the best trial."""
         return self.folder.with_name(BEST_RUN)
+
+    @property
+    def lost_trials(self) -> list[str]:
+        """Lines about trials that failed for a reason other than their point."""
+        from nnlo_lib.report.page import lost_trials  # imports pandas
+
+        return lost_trials(load_study(self.folder)) if SearchPaths(self.folder).config.exists() else []
 
     @property
     def end_conditions(self) -> str:

@@ -67,6 +67,28 @@ def test_a_refusal_has_the_words_of_slurm_and_a_remedy(words, remedy):
     assert words.splitlines()[-1].removeprefix(FAILED).removeprefix("sbatch: error: ") in found[0]
 
 
+@pytest.mark.parametrize("words", [*REFUSED, "sbatch: error: Invalid --signal specification\n"])
+def test_a_variable_of_the_environment_is_named_if_slurm_accepts_the_job_without_it(words, monkeypatch):
+    monkeypatch.setenv("SBATCH_QOS", "good")
+    monkeypatch.setenv("SBATCH_SIGNAL", "x")
+    monkeypatch.setenv("SBATCH_PARTITION", "p")
+    asked = []
+
+    def sbatch(*command):
+        asked.append(command)
+        accepted = command[:3] == ("env", "-u", "SBATCH_SIGNAL")
+        return CompletedProcess(command, 0 if accepted else 1, "", STARTS if accepted else words)
+
+    (found,) = refused_requests({"sbatch -n2": "run a"}, [].append, sbatch)
+    assert found.startswith(
+        "run a: SBATCH_SIGNAL=x of the environment does not go together with what each job asks ("
+    )
+    assert words.splitlines()[0].removeprefix("sbatch: error: ") in found
+    assert found.endswith("; unset SBATCH_SIGNAL")
+    assert asked[-1] == ("env", "-u", "SBATCH_SIGNAL", "sh", "-c", "sbatch -n2 --test-only --wrap=true")
+    assert len(asked) == 3
+
+
 @pytest.mark.parametrize("words", UNCLEAR)
 def test_nothing_is_refused_if_slurm_gives_no_answer(words):
     requests = {"sbatch -p batch": "run a"} | {f"sbatch -p odd -t {n}": f"run {n}" for n in range(3)}

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.nnlo_command import REPOSITORY, nnlo, nnlo_process, refused
+from helpers.nnlo_command import REPOSITORY, nnlo, refused
 from helpers.requires import absent, optional
 
 from nnlo_lib.cli import COMMANDS, _parser
@@ -43,9 +43,15 @@ def test_check_of_the_default_experiment():
 
 
 def test_check_of_a_wrong_experiment_does_not_need_torch(tmp_path):
-    (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, sys\natexit.register(lambda: print('torch' in sys.modules))\n"
+    )
     (tmp_path / "mine.yaml").write_text("epochs: 3\n")
-    assert nnlo_process("check", "mine.yaml", folder=tmp_path).returncode == 2
+    done = subprocess.run(
+        [sys.executable, "-m", "nnlo_lib.cli", "check", "mine.yaml"], capture_output=True, text=True, check=False,
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "False\n")
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

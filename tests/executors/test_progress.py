@@ -5,12 +5,14 @@ import re
 import pytest
 from helpers.synthetic_search import MadeUp
 
+from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.progress import ProgressLogger
-from nnlo_lib.report.page import _unlike_asked, report_outcome
+from nnlo_lib.report.page import _unlike_asked, print_outcome, report_outcome
 from nnlo_lib.search.study.storage import load_study
 from nnlo_lib.search.study.trial import FoldTask
 from nnlo_lib.search.study.trial_summary import error_signature
+from nnlo_lib.state.attempts import Attempt, append_attempt
 
 
 class Script:
@@ -85,6 +87,45 @@ def test_the_outcome_names_the_best_trial_and_the_files(search, capsys):
     ]
     for file in ("trials.csv", "report.html", "best.yaml"):
         assert (made.folder / file).stat().st_size > 100
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        ("killed", 1),
+        ("peer lost", 1),
+        ("out of memory", 1),
+        ("code error", 1),
+        ("diverged", 0),
+        ("bad input", 0),
+        ("user code", 0),
+    ],
+)
+def test_a_search_that_lost_a_trial_does_not_end_well(reason, status, search, capsys):
+    made = search().trial().trial(status="failed", error="no rank started")
+    task = FoldTask(1, 0, 9)
+    state = RunPaths(task.run_folder(made.folder)).state.folder
+    state.mkdir(parents=True)
+    append_attempt(
+        state,
+        Attempt(
+            1,
+            "2026-01-01T00:00:00+00:00",
+            "2026-01-01T00:01:00+00:00",
+            60.0,
+            "n",
+            None,
+            reason,
+            None,
+            0,
+            0,
+            0,
+            1,
+        ),
+    )
+    assert report_outcome(made.folder) == print_outcome(made.folder) == status
+    again = f"to train it again, delete {task.result_path(made.folder)} and run the same command"
+    assert capsys.readouterr().out.count(f"lost:   trial 1, fold 0: no rank started; {again}") == 2 * status
 
 
 def test_the_outcome_names_an_exhausted_space(search, capsys):

@@ -62,6 +62,24 @@ def test_messages_of_launchers(text, status, reason, words):
 
 
 @pytest.mark.parametrize(
+    ("created"),
+    ["srun: Step created for job 32", "srun: Step created for StepId=32.1"],
+    ids=["20.11", "23.02"],
+)
+def test_srun_waits_for_a_step(created):
+    output = LauncherOutput()
+    for line, waits in [
+        ("srun: job 32 queued", False),
+        ("srun: Job 32 step creation temporarily disabled, retrying (Requested nodes are busy)", True),
+        ("some other line", True),
+        ("srun: Job 32 step creation still disabled, retrying (Requested nodes are busy)", True),
+        (created, False),
+    ]:
+        output.parse_line(f"{line}\n")
+        assert output.waits_for_step == waits, line
+
+
+@pytest.mark.parametrize(
     ("last", "words"), [("", "it printed nothing"), ("no route to host", "see its output above")]
 )
 def test_a_launcher_that_ends_without_ranks(last, words):

@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import time
 from dataclasses import asdict
 from threading import Event
 from types import SimpleNamespace
@@ -85,3 +86,25 @@ def test_a_launcher_with_running_ranks_is_left_alone(watched):
     watch.join(END_S)
     assert watch.first_exits == ["0"]
     assert not watch.is_alive()
+
+
+def test_a_launcher_that_waits_for_its_step_is_given_time_and_stops_at_once(tmp_path, started, monkeypatch):
+    """The time in which ranks must start begins when the other steps of the job have left srun the memory."""
+    monkeypatch.setattr(watchdog, "MIN_START_TIMEOUT_S", 0.2)
+    launcher, signals, waits, looks = started(), SimpleNamespace(first=""), [True], []
+    watch = watchdog.Watchdog(RankProcesses(tmp_path), 1, launcher, signals, Event(), 0.2)
+    watch.waits_for_step = lambda: looks.append(time.monotonic()) or waits[0]
+    watch.start()
+    wait("the time in which a rank must start is over", lambda: len(looks) > 2 and looks[-1] - looks[0] > 0.5)
+    assert launcher.poll() is None
+    assert not watch.start_timed_out
+    signals.first = "SIGTERM"  # is not held back for ranks that have not started
+    assert launcher.wait(END_S) == -signal.SIGUSR1
+    watch.join(END_S)
+
+    launcher = started()
+    watch = watchdog.Watchdog(RankProcesses(tmp_path), 1, launcher, SimpleNamespace(first=""), Event(), 0.2)
+    watch.start()
+    assert launcher.wait(END_S) == -signal.SIGTERM
+    watch.join(END_S)
+    assert watch.start_timed_out

@@ -253,8 +253,8 @@ def unknown_account(run: Submitted) -> None:
 def _refused(run: Submitted, wrong: str, **variables: str) -> None:
     """Start Snakemake with a value that Slurm does not know; one line quotes Slurm and names the key."""
     run.start(run.target, **variables)
-    run.finish(status=1)
-    assert run.submissions <= 1
+    run.finish(status=2)
+    assert run.submissions == 0
     lines = [line for line in run.terminal.splitlines() if wrong in line and "sbatch call" not in line]
     assert any(next(iter(variables)) in line for line in lines), run.terminal
     assert len(run.terminal) < 20_000, "a reason is not buried under repetitions"

@@ -242,22 +242,82 @@ def test_a_clone_and_an_experiment_with_spaces_and_quotes_in_their_names(
     assert (checkout.folder / "results/cluster/report.html").stat().st_size > 10_000
 
 
+@pytest.mark.exhaustive
+def test_jobs_of_an_interactive_session(prepared: Prepared, slurm: Slurm, tmp_path: Path) -> None:
+    """A job inherits the requests of the session that submits it; two trials in one session share its memory and GPUs."""
+    slurm.wait("all nodes are idle", slurm.idle)
+    checkout = prepared.copy(tmp_path / "checkout")
+    edit(checkout, "asked", parallel={"ranks": 2}, train={"epochs": 1, "batch_size": 256})
+    shell = (
+        environment()
+        | slurm.environment
+        | {"PATH": f"{NNLO.parent}:{slurm.environment.get('PATH', environment()['PATH'])}"}
+    )
+
+    def inside(*session: str) -> str:
+        done = subprocess.run(
+            ["salloc", "-t10", *session],
+            cwd=checkout.folder,
+            env=shell,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1200,
+        )
+        return done.stdout + done.stderr
+
+    job = [
+        "sbatch",
+        "-W",
+        "-n2",
+        "--mem=1500",
+        "-o",
+        "log.txt",
+        "--wrap",
+        "nnlo run asked.yaml --launcher 'srun --mpi=pmi2'",
+    ]
+    inside("-n1", "--mem-per-cpu=300", "--gpus=1", "--cpus-per-gpu=1", *job)
+    log = (checkout.folder / "log.txt").read_text()
+    assert "results in results/asked/" in log
+    assert "mutually exclusive" not in log
+    assert "GRES" not in log
+    write_search(checkout, [4, PARALLEL], epochs=1)
+    found = inside(
+        "-n2", "-c1", "--mem=1500", "nnlo", "search", "tuned.yaml", "--launcher", "srun --mpi=pmi2"
+    )
+    assert "trials: 2; " in found, found
+    logs = [
+        path.read_text() for path in checkout.folder.glob("results/tuned/search/trials/*/fold-0/trial.log")
+    ]
+    assert len(logs) == 2
+    assert not any("step creation" in log for log in logs)
+
+
 @pytest.mark.real
 def test_slurm_says_which_jobs_it_would_refuse(prepared: Prepared, slurm: Slurm, tmp_path: Path) -> None:
     """A partition that `sinfo` hides is as good as any other."""
     checkout = prepared.copy(tmp_path / "checkout")
     slurm.run("scontrol", "create", "PartitionName=secret", "Nodes=n1", "Hidden=YES", "MaxTime=INFINITE")
 
-    def checked(**resources: dict[str, object]) -> str:
+    def checked(variables: dict[str, str] | None = None, **resources: dict[str, object]) -> str:
         runs = {name: {"parallel": {"ranks": 2}, "resources": each} for name, each in resources.items()}
         edit(checkout, "asked", runs=runs)
         done = subprocess.run(
-            [NNLO, "check", "asked.yaml", "--profile", "slurm"], cwd=checkout.folder, env=environment() | slurm.environment,
-            capture_output=True, text=True, check=False,
+            [NNLO, "check", "asked.yaml", "--profile", "slurm"], cwd=checkout.folder,
+            env=environment() | slurm.environment | (variables or {}), capture_output=True, text=True, check=False,
         )  # fmt: skip
         return done.stdout + done.stderr
 
-    assert "Slurm accepts the jobs" in checked(a={"partition": "secret"})
+    assert "Slurm accepts the jobs" in checked({"SBATCH_QOS": "normal"}, a={"partition": "secret"})
+    for variable in (
+        "SBATCH_CPUS_PER_GPU=2",
+        "SBATCH_SIGNAL=x",
+        "SBATCH_CONSTRAINT=abc",
+        "SBATCH_RESERVATION=x",
+    ):
+        name, value = variable.split("=")
+        assert f"run a: {variable} of the environment does not go" in (found := checked({name: value}, a={}))
+        assert found.endswith(f"; unset {name}\n")
     (line,) = checked(
         a={"partition": "nowhere"}, b={"partition": "secret", "nodes": 2}, c={"mem_mb": 10**6}, d={}
     ).splitlines()[-1:]

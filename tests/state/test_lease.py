@@ -218,6 +218,31 @@ def test_without_locks_of_files_a_lease_is_taken_over_too(tmp_path, lease, monke
     assert lease(tmp_path).acquire(False, never).lease_owner == dead
 
 
+@pytest.mark.parametrize(
+    "refusal", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK]
+)
+def test_on_a_file_system_without_hard_links_one_of_several_launchers_gets_the_lease(
+    refusal, tmp_path, lease, monkeypatch
+):
+    def link(*_):
+        raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(os, "link", link)
+    test_one_of_several_launchers_takes_over_from_a_dead_owner(tmp_path, lease)
+    assert [path.name for path in tmp_path.glob("*lease.json*")] == ["lease.json"]
+    with pytest.raises(UserError, match="is being written by process"):
+        lease(tmp_path).acquire(False, never)
+
+
+def test_other_errors_of_a_link_are_told(tmp_path, lease, monkeypatch):
+    def link(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(UserError, match=r"cannot write .*lease.json, .*No space left"):
+        lease(tmp_path).acquire(False, never)
+
+
 def test_the_next_run_of_a_job_takes_over_from_the_run_on_a_lost_node(
     tmp_path, lease, slurm_job, monkeypatch
 ):

@@ -280,7 +280,13 @@ class Rule:
             "settings": asdict(rule), "devices": list(devices), "modelfile": file, "modelclass": self._class,
             "folder": str(self._folder),
         }  # fmt: skip
-        rank = [sys.executable, "-m", "nnlo_lib.compat.theano_mpi.iteration_session", json.dumps(session)]
+        rank = [
+            sys.executable,
+            "-P",
+            "-m",
+            "nnlo_lib.compat.theano_mpi.iteration_session",
+            json.dumps(session),
+        ]
         try:
             return subprocess.Popen(
                 [*shlex.split(self._launcher), "-n", str(len(devices)), *rank], stdin=subprocess.DEVNULL,

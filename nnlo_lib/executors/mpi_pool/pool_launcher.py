@@ -22,6 +22,7 @@ from nnlo_lib.config.paths import SearchPaths, SearchStatePaths
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import ProcessIdentity
+from nnlo_lib.launch.diagnosis import LauncherOutput
 from nnlo_lib.launch.launcher import SharedMemoryCleanup, die_with_parent, rank_environment, relay_output
 from nnlo_lib.launch.launcher_command import LauncherCommand, check_container, rank_python
 from nnlo_lib.launch.stop_request import SignalSource, TimeLimit
@@ -132,7 +133,7 @@ def _allocate(
     process = start_ranks(experiment, launcher, ranks, ["-m", "nnlo_lib.executors.mpi_pool.rank", *arguments])
     watch = PoolWatchdog(state, ranks, process, signals, lost, experiment.parallel.peer_timeout)
     watch.start()
-    relay_output(process)
+    relay_output(process, LauncherOutput())
     watch.join()
     segments.remove_unused()
     if watch.start_timed_out:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 from submitit import SlurmExecutor
@@ -16,8 +17,9 @@ from submitit import SlurmExecutor
 from nnlo_lib.batch.job_states import JobReport, QueueReport
 from nnlo_lib.batch.pending_reasons import PendingExplainer
 from nnlo_lib.batch.refusals import RefusalKind, classify_refusal
-from nnlo_lib.batch.scheduler_query import MISLEADING_VARIABLE, Command, run_command
-from nnlo_lib.batch.slurm_queue import SlurmQueue, memory_per_node, submitted_number
+from nnlo_lib.batch.scheduler_query import Command, run_command
+from nnlo_lib.batch.slurm_queue import SlurmQueue, blamed_variable, memory_per_node, submitted_number
+from nnlo_lib.batch.surroundings import leave_surrounding_job, sentence_about_variables
 from nnlo_lib.cluster.job_watch import FIRST_LOOK_S, JobWatch, StatusFile
 from nnlo_lib.config import Run
 from nnlo_lib.config.experiment import RunResources
@@ -48,6 +50,8 @@ def refuse_without_slurm() -> None:
             "--executor submitit: this machine has no Slurm (`scontrol ping` names no controller); "
             "use --executor local, which trains in processes of this machine"
         )
+    if sentence := sentence_about_variables(os.environ):
+        logger.warning(sentence)
 
 
 class SlurmTrialQueue:
@@ -67,7 +71,7 @@ class SlurmTrialQueue:
         run: Command = run_command,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._search, self._name = search, name
+        self._search, self._name, self._run = search, name, run
         # Slurm's signals do not reach mpiexec.
         self.launcher = SLURM_LAUNCHER if launcher == "mpiexec" else launcher
         self._slurm = SlurmQueue(run)
@@ -93,9 +97,17 @@ class SlurmTrialQueue:
                 self._cancel_unclear(job.task)
             if refusal.kind is RefusalKind.TRANSIENT:
                 raise TransientRefusalError(refusal.sentence) from error
-            raise UserError(
-                f"Slurm refused the job of trial {job.task.trial}: {refusal.sentence}; check `resources` in the experiment"
-            ) from error
+            sentence = f"{refusal.sentence}; check `resources` in the experiment"
+            if script := max(
+                SearchPaths(self._search).submitit.rglob("submission_file_*.sh"),
+                key=os.path.getmtime,
+                default=None,
+            ):
+                refused = CompletedProcess([], 1, "", str(error))
+                sentence = (
+                    blamed_variable(refused, self._run, "sbatch", "--test-only", str(script)) or sentence
+                )
+            raise UserError(f"Slurm refused the job of trial {job.task.trial}: {sentence}") from error
 
     def find(self, fold_task: FoldTask) -> str | None:
         """Return the number of a fold task's job by its record, or by its comment or log if the driver died too early.
@@ -229,14 +241,7 @@ def request(run: Run, memory: int) -> dict[str, Any]:
 @contextmanager
 def _outside_any_job() -> Iterator[None]:
     """Hide the variables of the job that contains this process, which sbatch would pass on, and misleading ones."""
-    # SLURM_CONF names the cluster to which the driver itself belongs.
-    hidden = {
-        k: v
-        for k, v in os.environ.items()
-        if (k.startswith(("SLURM_", "SRUN_")) and k != "SLURM_CONF") or MISLEADING_VARIABLE.fullmatch(k)
-    }
-    for key in hidden:
-        del os.environ[key]
+    hidden = leave_surrounding_job()
     try:
         yield
     finally:
