@@ -18,7 +18,7 @@ from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import EXIT_STOPPED, StopRequestedError, UserError
 from nnlo_lib.core.installation import PROFILES, SNAKEFILE
-from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.logging_setup import get_logger, write_stderr
 from nnlo_lib.core.text_format import duration_text, metrics_text, number, table_lines
 from nnlo_lib.launch.attempt import notify
 from nnlo_lib.launch.fork_server import can_fork, start_fork_server
@@ -42,9 +42,14 @@ LINE_LENGTH = 100  # of sentences on the terminal
 # With -P, no file of the working directory replaces a module; Snakemake prints a traceback of Ctrl-C before its first job.
 # The fork server imports while Snakemake starts.
 # Snakemake's end would wait a second for its timer of submissions per second.
+# Snakemake stops its jobs after SIGINT only: a terminal that closes has to interrupt it, too, and `interrupt` also where a
+# shell script, which lets commands in the background ignore SIGINT, has started it.
 SNAKEMAKE = f"""\
-import sys, threading
+import signal, sys, threading
 try:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     if {{can_fork}}:
         from nnlo_lib.launch.fork_server import fork_server_of_jobs
         fork_server_of_jobs()
@@ -100,7 +105,7 @@ def run_experiment(experiment: Experiment, file: str, profile: str, options: Seq
     """Run all jobs of an experiment by Snakemake, print the comparison and the path of the page; return the exit status.
 
     Raises UserError for an unknown profile and for options that replace those of this command, and StopRequestedError
-    after Ctrl-C or SIGTERM, when the jobs have saved.
+    after a stop signal, when the jobs have saved.
     """
     for word in options:
         if word.partition("=")[0] in OWN_OPTIONS:
@@ -208,7 +213,7 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
             f"{number(time.monotonic() - start, 2)} s",
             f"about {duration_text(wait)} left" if wait else "",
         ]
-        print(f"{time.strftime('%H:%M:%S')}  {'  '.join(filter(None, parts))}", file=sys.stderr, flush=True)
+        write_stderr(f"{time.strftime('%H:%M:%S')}  {'  '.join(filter(None, parts))}\n")
     finished, unfinished = divide_jobs(plan)
     if finished:
         jobs = load_jobs(map(Path, finished))
@@ -226,7 +231,7 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
     notify(experiment.observe.notify, event, f"{experiment.name}: {event}", paths.folder)
     if unfinished:
         mark_as_partial(paths.folder)
-        print(describe_failures(unfinished, str(paths.page) if finished else ""), file=sys.stderr)
+        write_stderr(f"{describe_failures(unfinished, str(paths.page) if finished else '')}\n")
         return 1
     print("\n".join(_comparison_lines(finished)))
     print(paths.page)
