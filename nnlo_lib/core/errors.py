@@ -130,9 +130,15 @@ def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
             # The broken pipe can be another one, for example to a child process.
             if error.errno not in (errno.EPIPE, errno.EIO) or not _is_unread(sys.stdout.fileno()):
                 raise
-            # The interpreter flushes the rest of the output at its exit; /dev/null accepts it.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return EXIT_BROKEN_PIPE
+        finally:
+            # What a terminal that is gone, a closed pipe or a full disk refuses, the interpreter flushes again at its exit,
+            # which then has the status 120; /dev/null accepts it.
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()
+                except OSError:
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
     return command
 
