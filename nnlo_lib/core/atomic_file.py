@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import cause_of
 
 # Of a JSON file's content, kept in the file: it shows a number that was changed by hand.
 CHECKSUM_KEY = "content_sha256"
@@ -29,7 +30,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         yield part
         _publish(part, path)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+        raise UserError(f"cannot write {path}: {cause_of(error, path)}") from error
     finally:
         if part is not None:
             with suppress(OSError):

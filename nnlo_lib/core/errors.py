@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
@@ -101,7 +102,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
-    """Wrap a command: a `UserError` is logged to stderr, and the exit status is 2.
+    """Wrap a command: a `UserError`, or a file without permission, is logged to stderr, and the exit status is 2.
 
     A stop signal ends it with a sentence and EXIT_STOPPED.
     If the reader of stdout has closed the pipe, as `| head` does, or the terminal is gone, the command exits with
@@ -127,6 +128,14 @@ def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
             get_logger(__name__).info(stop)
             return EXIT_STOPPED
         except OSError as error:
+            if isinstance(error, PermissionError) and error.filename:
+                from nnlo_lib.core.file_access import cause_of
+                from nnlo_lib.core.logging_setup import get_logger
+
+                get_logger(__name__).error(
+                    f"{error.filename}: {cause_of(error, Path(os.fsdecode(error.filename)))}"
+                )
+                return EXIT_USER_ERROR
             # The broken pipe can be another one, for example to a child process.
             if error.errno not in (errno.EPIPE, errno.EIO) or not _is_unread(sys.stdout.fileno()):
                 raise

@@ -17,6 +17,7 @@ from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import Fate, JobReport
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.errors import RESUMABLE_REASONS, USER_REASONS, UserError
+from nnlo_lib.core.file_access import refuse_unwritable
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import timestamp
 from nnlo_lib.launch.attempt_recovery import correct_last_attempt, leased, read_progress, record_attempt
@@ -90,6 +91,7 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
                 pass
         logger.info(finished_note(task))
         return AttemptOutcome("finished")
+    refuse_unwritable(task.folder)
     # The handlers come first: a signal must not kill the launcher while it acquires the lease.
     signals = SignalRecorder()
     try:

@@ -8,6 +8,7 @@ from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import refuse_unwritable
 from nnlo_lib.core.logging_setup import write_stderr
 from nnlo_lib.core.text_format import size_text, table_lines
 from nnlo_lib.launch.attempt import LaunchOptions, complete_task, finished_note
@@ -44,6 +45,7 @@ def train_and_evaluate(
         write_stderr(f"{finished_note(task)}\n")
         _print_evaluation(task)
         return task, AttemptOutcome("finished")
+    refuse_unwritable(ExperimentPaths(experiment.name).run_folder(name))
     task = prepare_task(experiment, name, seed, fold)
     with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
         part.write_text(Plan.of(experiment).resolved_config(name))

@@ -17,6 +17,7 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import EXIT_STOPPED, StopRequestedError, UserError
+from nnlo_lib.core.file_access import refuse_unwritable
 from nnlo_lib.core.installation import PROFILES, SNAKEFILE
 from nnlo_lib.core.logging_setup import get_logger, write_stderr
 from nnlo_lib.core.text_format import duration_text, metrics_text, number, table_lines
@@ -113,11 +114,8 @@ def run_experiment(experiment: Experiment, file: str, profile: str, options: Seq
                 f"--snakemake: nnlo all sets {word} itself; remove it, and use nnlo all FILE --profile NAME"
             )
     # Not data/, in which stores of other people may be read.
-    for folder in map(Path, (".snakemake", "logs", "results")):
-        if not os.access(folder if folder.exists() else Path(), os.W_OK | os.X_OK):
-            raise UserError(
-                f"{folder.resolve()}: cannot be written; change its permissions, or run nnlo in another folder"
-            )
+    Plan.of(experiment).refuse_unwritable()
+    refuse_unwritable(Path(".snakemake/locks"), Path(".snakemake/metadata"))
     # The options come first, because the values of Snakemake's own may be a list, to which a target would be added.
     program = SNAKEMAKE.format(can_fork=profile == "local" and can_fork(experiment))
     command = [

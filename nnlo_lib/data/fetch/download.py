@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import cause_of
 from nnlo_lib.core.file_lock import exclusive_lock
 from nnlo_lib.core.logging_setup import write_stderr
 
@@ -60,7 +61,7 @@ def download(urls: Sequence[str], target: Path, check: Callable[[Path, str], Non
             _try_in_turn(urls, part, check)
             part.replace(target)
     except OSError as error:
-        raise UserError(f"cannot write {target}: {error.strerror or error}") from error
+        raise UserError(f"cannot write {target}: {cause_of(error, target)}") from error
 
 
 def _try_in_turn(urls: Sequence[str], part: Path, check: Callable[[Path, str], None]) -> None:
