@@ -77,8 +77,10 @@ def _refusal(path: Path, folder: Path | None = None) -> str:
     group = os.getegid()
     # Without the bit setgid, new files have a group of their owner, which need not be one of this user.
     regroup = "" if status.st_gid in (group, *os.getgroups()) else f"chgrp -R {_group_name(group)} {top}; "
+    is_readable = os.access(path, os.R_OK | (os.X_OK if stat.S_ISDIR(status.st_mode) else 0))
+    change = f"{regroup}chmod -R {'g+w' if is_readable else 'g+rwX'} {top}"
     return (
-        f"{shown} belongs to {owner_name(status)}, and you cannot write there; ask for `{regroup}chmod -R g+rwX {top}`, or work "
+        f"{shown} belongs to {owner_name(status)}, and you cannot write there; ask for `{change}`, or work "
         "in a folder of your own"
     )
 

@@ -63,7 +63,7 @@ def test_a_member_of_a_group_continues_the_training_of_another(manifest, shared_
     assert attempt(first, StopAfter(20)) == "preempted"
     before = {path: path.stat().st_mtime_ns for path in job.folder.rglob("*")}
     if umask == 0o022:
-        owned = f"cannot write .*: {job.state} belongs to user {first}, and you cannot write there; ask for `chmod -R g.rwX"
+        owned = f"cannot write .*: {job.state} belongs to user {first}, and you cannot write there; ask for `chmod -R g.w"
         with pytest.raises(AssertionError, match=owned):
             attempt(second, StopFlag())
         assert {path: path.stat().st_mtime_ns for path in job.folder.rglob("*")} == before
