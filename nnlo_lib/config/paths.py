@@ -117,7 +117,6 @@ class RunPaths:
     wandb = PathBelow("wandb")
     code = PathBelow("code")
     # This name and the names in SearchStatePaths come from earlier versions: files on disk are not renamed.
-    chaos_log = PathBelow("said.txt")
     trial_log = PathBelow("trial.log")
 
     @property

@@ -4,13 +4,14 @@ import errno
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import cause_of
 
 # Of a JSON file's content, kept in the file: it shows a number that was changed by hand.
 CHECKSUM_KEY = "content_sha256"
@@ -29,7 +30,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         yield part
         _publish(part, path)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+        raise UserError(f"cannot write {path}: {cause_of(error, path)}") from error
     finally:
         if part is not None:
             with suppress(OSError):
@@ -38,15 +39,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 def _reserve(path: Path) -> Path:
     """Create an empty file with an unused name and the default permissions of a new file."""
-    # In the folder of the target, because a rename is atomic only within one file system.
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    # mkstemp creates files with mode 0600, and the umask can only be read by setting it.
-    mask = os.umask(0)
-    os.umask(mask)
-    # By the open file, because another user of a shared folder could have replaced the name.
-    os.fchmod(handle, 0o666 & ~mask)
-    os.close(handle)
-    return Path(name)
+    # In the folder of the target, because a rename is atomic only within one file system. The kernel applies the umask,
+    # which this process could only read by changing it for all its threads.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    return part
 
 
 def _publish(part: Path, path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nnlo_lib.config.paths import RunPaths, SearchPaths
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.state.lease import Lease
+from nnlo_lib.launch.attempt_recovery import leased
 from nnlo_lib.train.freshness import Freshness, continues, status
 from nnlo_lib.train.task import Task
 
@@ -49,16 +49,12 @@ def set_aside(task: Task, repeated: bool = False) -> Path | None:
     # The lease would create the folder.
     if status(task).kind not in wanted and not _former_folders(task.folder, AWAY, BACK):
         return None
-    lease = Lease(task.state)
-    lease.acquire(False, lambda: False)
-    try:
+    with leased(task.state, task.run.parallel.ranks):
         _complete_moves(task.folder)
         found = status(task)
         if found.kind == "finished" and repeated:
             return _set_aside(task.folder, REPEATED)
         return _set_aside(task.folder) if found.kind == "outdated" and not continues(task, found) else None
-    finally:
-        lease.release()
 
 
 def exchange_results(task: Task) -> Freshness:

@@ -178,8 +178,12 @@ def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
 
 
 def die_with_parent(by: int = signal.SIGTERM) -> None:
-    """Make the kernel send signal `by` to this process when its parent dies (Linux)."""
+    """Make the kernel send signal `by` to this process when its parent dies (Linux).
+
+    SIGHUP is ignored: mpiexec would end by it, and the parent process tells when the ranks stop.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def relay_output(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> None:

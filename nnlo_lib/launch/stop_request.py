@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Literal, Protocol, get_args
 
 from nnlo_lib.batch import BatchJob
-from nnlo_lib.core.errors import RESUMABLE_REASONS
+from nnlo_lib.core.errors import RESUMABLE_REASONS, handle_stop_signals
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.out_of_memory import is_job_out_of_memory
@@ -19,10 +19,8 @@ logger = get_logger(__name__)
 
 PreemptionPolicy = Literal["requeue", "exit"]
 PREEMPTION_POLICIES: tuple[PreemptionPolicy, ...] = get_args(PreemptionPolicy)
-# LSF sends SIGURG before the time limit (profiles/lsf/config.yaml).
-LAUNCHER_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
-# Signals of preemptions and cancellations; the others are warnings before the time limit.
-STOP_SIGNALS = ("SIGTERM", "SIGINT")
+# Signals of preemptions, cancellations and closed terminals; the others are warnings before a limit.
+CANCEL_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")
 NEAR_LIMIT_S = 120.0  # half of the limit if that is shorter
 SCHEDULER_WARNING_S = 180.0  # Slurm warns up to 30 s early, and counts from the start of the job
 # Slurm signals a requeued job within a second. The job must not end before, because LSF may count it as failed.
@@ -52,7 +50,7 @@ class SignalRecorder:
 
     def __init__(self) -> None:
         self.first, self.received = "", 0
-        self._before = {number: signal.signal(number, self._record) for number in LAUNCHER_STOP_SIGNALS}
+        self._before = handle_stop_signals(self._record)
 
     def restore(self) -> None:
         """Install the handlers again that were installed before."""
@@ -102,7 +100,7 @@ def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool
     """
     if job is None or outcome.reason not in RESUMABLE_REASONS:
         return outcome
-    if outcome.signal not in STOP_SIGNALS:
+    if outcome.signal not in CANCEL_SIGNALS:
         return replace(outcome, may_requeue=True)
     stop = job.stop_decision()
     reason = stop.reason

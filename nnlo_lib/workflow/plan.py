@@ -15,6 +15,7 @@ from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, RunPaths
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import refuse_unwritable
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
 from nnlo_lib.data.store_location import DATA_FOLDER, StoreLocation, locate_store
 from nnlo_lib.data.store_settings import StoreSettings
@@ -181,11 +182,20 @@ class Plan:
         return json.dumps([self.experiment.folds, self.runs[name].result_settings])
 
     def lease_experiment(self) -> None:
-        """Refuse another Snakemake of this experiment until this process ends. Raises UserError if one is running."""
+        """Refuse another Snakemake of this experiment until this process ends.
+
+        Raises UserError if one is running, and as `refuse_unwritable` does.
+        """
+        self.refuse_unwritable()
         lease = Lease(ExperimentPaths(self.experiment.name).workflow_state.folder)
         lease.acquire(False, lambda: False)
         atexit.register(lease.release)
         begin_session()
+
+    def refuse_unwritable(self) -> None:
+        """Raise UserError, before anything is written, for files of another user in the folders of the experiment."""
+        name = self.experiment.name
+        refuse_unwritable(ExperimentPaths(name).folder, Path("logs", name))
 
     def write_configs(self) -> None:
         """Write config.json of each run, and the folders of all jobs for `nnlo watch`."""

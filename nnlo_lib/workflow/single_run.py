@@ -1,6 +1,5 @@
 """Trainings without Snakemake: one job of an experiment (fetch, convert, train, evaluate), or all runs in virtual time."""
 
-import sys
 from collections.abc import Sequence
 
 from nnlo_lib.config import Experiment, JobSpec, merge_settings
@@ -9,6 +8,8 @@ from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import refuse_unwritable
+from nnlo_lib.core.logging_setup import write_stderr
 from nnlo_lib.core.text_format import size_text, table_lines
 from nnlo_lib.launch.attempt import LaunchOptions, complete_task, finished_note
 from nnlo_lib.preflight.preflight import check_experiment
@@ -41,21 +42,21 @@ def train_and_evaluate(
     task = job_task(experiment, name, seed, fold)
     # Before the conversion of new data, which may take hours.
     if status(task).refuse_longer().kind == "finished" and is_evaluated(task):
-        print(finished_note(task), file=sys.stderr)
+        write_stderr(f"{finished_note(task)}\n")
         _print_evaluation(task)
         return task, AttemptOutcome("finished")
+    refuse_unwritable(ExperimentPaths(experiment.name).run_folder(name))
     task = prepare_task(experiment, name, seed, fold)
     with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
         part.write_text(Plan.of(experiment).resolved_config(name))
     outcome = complete_task(task, LaunchOptions(launcher))
     if outcome.exit_status == 0:
         _print_evaluation(task)
-        print(f"results in {task.folder}/", file=sys.stderr)
+        write_stderr(f"results in {task.folder}/\n")
         if (share := guessing_level(load_json(task.paths.evaluation.read_text()))) is not None:
-            print(
+            write_stderr(
                 f"warning: guessing level: always naming the most frequent class has accuracy {share:.4f}; "
-                "try a smaller learning rate, more epochs or other settings of the algorithm",
-                file=sys.stderr,
+                "try a smaller learning rate, more epochs or other settings of the algorithm\n"
             )
     return task, outcome
 
@@ -84,7 +85,7 @@ def job_task(experiment: Experiment, name: str, seed: int, fold: int | None, tit
 def _print_evaluation(task: Task) -> None:
     report = load_json(task.paths.evaluation.read_text())
     figures = "  ".join(f"{key} {report[key]:.4f}" for key in ("loss", *map(metric_column, task.run.metrics)))
-    print(f"{report['split']} ({report['samples']:,} samples): {figures}", file=sys.stderr)
+    write_stderr(f"{report['split']} ({report['samples']:,} samples): {figures}\n")
 
 
 def simulated(experiment: Experiment) -> Experiment:

@@ -12,8 +12,10 @@ from helpers.training_here import simulate, training_here
 
 from nnlo_lib.config import Experiment, JobSpec
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.launch.former_results import exchange_results, set_aside
-from nnlo_lib.state.lease import Lease
+from nnlo_lib.state.attempts import read_attempts
+from nnlo_lib.state.lease import Lease, LeaseOwner
 from nnlo_lib.train.freshness import status
 from nnlo_lib.workflow.outcome import examine, prepare_trainings
 from nnlo_lib.workflow.plan import Plan
@@ -132,6 +134,30 @@ def test_results_of_a_folder_that_another_process_writes_are_not_moved(task):
     finally:
         lease.release()
     assert status(task).kind == "finished"
+
+
+@pytest.mark.parametrize(
+    ("train", "place"), [({"epochs": 4}, "seed-0"), ({"batch_size": 32}, "former/1-seed-0")], ids=["extended", "edited"]
+)  # fmt: skip
+def test_a_killed_attempt_is_recorded_by_whoever_takes_over_its_lease(task, train, place):
+    """Snakemake sets results aside, and so takes the lease, before the launcher of the next attempt."""
+    replace(LeaseOwner.for_this_process(), started=1).write(task.state / "lease.json")
+    set_aside(edited(task, **train))
+    attempts = read_attempts(task.folder.parent / place / "state")
+    assert [each.reason for each in attempts][-1:] == ["killed"]
+    assert not task.paths.state.lease.exists()
+
+
+def test_an_attempt_that_was_killed_in_its_evaluation_is_recorded_as_finished(task):
+    """Rank 0 publishes the results and leaves its note before it evaluates."""
+    replace(LeaseOwner.for_this_process(), started=1).write(task.state / "lease.json")
+    task.paths.state.done.mkdir()
+    (task.paths.state.done / "0").write_text("{}")
+    before = len(read_attempts(task.state))
+    for _ in range(2):
+        assert train_task(task, LaunchOptions()).reason == "finished"
+    (ended,) = read_attempts(task.state)[before:]
+    assert (ended.reason, ended.error, ended.is_finished) == ("finished", None, True)
 
 
 def test_the_workflow_names_what_it_sets_aside_and_moves_back(task, tmp_path, capsys):

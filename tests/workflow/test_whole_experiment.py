@@ -304,7 +304,7 @@ def test_a_folder_for_temporary_files_that_cannot_be_written_is_replaced(folder,
 def test_a_folder_that_cannot_be_written_is_named_before_snakemake_starts(folder, monkeypatch):
     (folder / "logs").mkdir()
     monkeypatch.setattr(os, "access", lambda path, _: path != Path("logs"))  # root may write everywhere
-    with pytest.raises(UserError, match=rf"{folder}/logs: cannot be written; change its permissions"):
+    with pytest.raises(UserError, match=r"^logs does not let its owner read and write .*chmod"):
         run()
 
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import cause_of
 from nnlo_lib.core.file_lock import exclusive_lock
+from nnlo_lib.core.logging_setup import write_stderr
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -59,7 +61,7 @@ def download(urls: Sequence[str], target: Path, check: Callable[[Path, str], Non
             _try_in_turn(urls, part, check)
             part.replace(target)
     except OSError as error:
-        raise UserError(f"cannot write {target}: {error.strerror or error}") from error
+        raise UserError(f"cannot write {target}: {cause_of(error, target)}") from error
 
 
 def _try_in_turn(urls: Sequence[str], part: Path, check: Callable[[Path, str], None]) -> None:
@@ -168,7 +170,7 @@ def _receive(response: "Response", url: str, part: Path, start: int) -> None:
         file.seek(start)
         for chunk in response.iter_content(CHUNK_BYTES):
             if bar.update(file.write(chunk)) and not sys.stderr.isatty():
-                print(file=sys.stderr)  # in a log, each progress state is a line
+                write_stderr("\n")  # in a log, each progress state is a line
 
 
 def _bar(response: "Response", name: str, start: int) -> "tqdm[NoReturn]":

@@ -1,6 +1,5 @@
 """Units and contents of a data set, which each reader returns, and the call of a reader by its name."""
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import write_stderr
 from nnlo_lib.core.user_code import load_implementation
 
 Array = npt.NDArray[Any]
@@ -183,7 +183,7 @@ def contents_of_arrays(
 @cache
 def print_once(text: str) -> None:
     """Print a note to stderr once, although the files are read for the store's name, the shards, and to notice changes."""
-    print(text, file=sys.stderr)
+    write_stderr(f"{text}\n")
 
 
 def shard_ranges(split: str, samples: int, shard_size: int, sample_bytes: int) -> list[tuple[str, int, int]]:

@@ -1,7 +1,6 @@
 """Conversion of the original files of a data set to a store: its shards, then its manifest."""
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -16,6 +15,7 @@ import numpy as np
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
+from nnlo_lib.core.logging_setup import write_stderr
 from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.record import FetchRecord
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock
@@ -265,7 +265,7 @@ def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes
 def print_skipped(record: ShardRecord) -> None:
     """Print the corrupt records that were left out to stderr."""
     for reason in record.skipped:
-        print(f"{record.shard.file}: skipped {reason}", file=sys.stderr)
+        write_stderr(f"{record.shard.file}: skipped {reason}\n")
 
 
 def _shown(each: Iterable[Any], total: int) -> Iterable[Any]:
