@@ -16,7 +16,9 @@ from nnlo_lib.config.base import (
     suggest_name,
 )
 from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig, TableReaderConfig
+from nnlo_lib.core.secrets import substitute
 from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.data.fetch.record import is_remote
 from nnlo_lib.data.store_settings import StoreSettings
 
 
@@ -208,7 +210,8 @@ class DataConfig(ConfigModel):
         # The reader of the catalog, written out, is the same as none.
         if self.dataset in CATALOG and reader.keys() <= {"name"}:
             reader = {}
-        source = self.source
+        # The address of a URL is not stored with its secrets; a path is the same data by any name.
+        source = self.source if self.source is None or is_remote(self.source) else substitute(self.source)
         if source and isinstance(self.reader, TableReaderConfig) and self.reader.train is None:
             source, reader["train"] = str(Path(source).parent), Path(source).name
         return StoreSettings(self.dataset, source, reader, self.format, self.samples_per_shard)

@@ -38,6 +38,7 @@ from nnlo_lib.preflight.data_check import (
     expected_manifest,
 )
 from nnlo_lib.preflight.passed_checks import passed_before, remember_passed
+from nnlo_lib.preflight.secrets_check import check_variables, written_secrets
 from nnlo_lib.search.effect import end_points, same_training
 from nnlo_lib.search.pruners import build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
@@ -74,7 +75,8 @@ def check_experiment(experiment: Experiment, origins: Mapping[KeyPath, str] | No
     ]
     if found:
         raise refusal(dict.fromkeys(found), origins or {(): experiment.name})
-    for doubt in dict.fromkeys(each for run in runs.values() for each in run.algorithm.doubts(run)):
+    doubts = (each for run in runs.values() for each in run.algorithm.doubts(run))
+    for doubt in dict.fromkeys([*doubts, *written_secrets(experiment, runs)]):
         logger.warning(doubt)
     _warn_about_search(experiment)
 
@@ -120,9 +122,9 @@ def _similar_argument(model: str, name: str) -> str:
 
 def _mistakes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistake]:
     """Return the mistakes of some runs of an experiment."""
-    found = _check_arguments(experiment, runs)
-    # A source is not read with adaptors that cannot be loaded.
-    if not any("adaptor" in key[-1] for each in found for key, _ in each):
+    found = [*_check_arguments(experiment, runs), *check_variables(experiment, runs)]
+    # A source is not read with adaptors that cannot be loaded, or at a place that is not known.
+    if not any("adaptor" in key[-1] or key[-1] == "source" for each in found for key, _ in each):
         found += check_sources(experiment, runs)
     # A model is not tried with functions or data that cannot be read: its error would only repeat theirs.
     if not any(found):

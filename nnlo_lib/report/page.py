@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.secrets import mask
 from nnlo_lib.report import formatting, learning_curves, quantities
 from nnlo_lib.report.figure import vega_script
 from nnlo_lib.report.quantities import TimeBase, time_base_of
@@ -107,7 +108,7 @@ def render(
         "page.html",
         search=search_section(search, page_folder) if search else None,
         experiment_file=experiment_file,
-        experiment=read_text(experiment_file) if experiment_file else "",
+        experiment=mask(read_text(experiment_file)) if experiment_file else "",
         runs=list(group_by_run(jobs)),
         job_count=len(jobs),
         failed_jobs=unfinished,

@@ -17,7 +17,7 @@ import yaml
 
 from nnlo_lib.config import ConfigModel, Experiment, Run
 from nnlo_lib.config.paths import SearchPaths, store_of
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import atomic_write, write_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.search.study.snapshot import StudySnapshot
@@ -46,8 +46,7 @@ def write_best_file(folder: Path, record: StoredStudy | None = None) -> None:
     """Write best.yaml atomically. Raises UserError if no trial has a valid result."""
     record = record or load_study(folder)
     text = _file(record, best_trial_summary(record))
-    with atomic_write(SearchPaths(folder).best) as part:
-        part.write_text(text, encoding="utf-8")
+    write_settings(SearchPaths(folder).best, text)
 
 
 def write_table(path: Path, record: StoredStudy) -> None:

@@ -90,7 +90,7 @@ def _published(task: Task) -> Freshness:
         if longer := _longer_results(finished, run):
             return Freshness("longer", longer)
         free = keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA)
-        before, now = (each.with_defaults_for(*free).model_dump(mode="json") for each in (recorded, run))
+        before, now = (each.with_defaults_for(*free).shown for each in (recorded, run))
         reasons = [*differences(before, now), *([f"files changed: {', '.join(changed)}"] if changed else [])]
         return _outdated(task, f"of other settings: {'; '.join(reasons)}")
     data = summary.get("data", {})

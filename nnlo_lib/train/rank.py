@@ -13,6 +13,7 @@ from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.run import changed_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.process import process_age
+from nnlo_lib.core.secrets import reveal
 from nnlo_lib.core.text_format import timestamp
 from nnlo_lib.train.fault_injection import arm_fault_injection
 from nnlo_lib.train.model_summary import summarize_model
@@ -155,7 +156,7 @@ def main() -> int:
     any other error.
     """
     parser = argparse.ArgumentParser()
-    parser.add_argument("task", type=Task.parse)
+    parser.add_argument("task", type=lambda text: Task.parse(reveal(text)))
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="minutes until the scheduler ends the job"
     )

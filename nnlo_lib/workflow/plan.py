@@ -15,8 +15,9 @@ from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, RunPaths
 from nnlo_lib.config.search import SearchConfig
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import atomic_write, write_settings
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.secrets import conceal
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
 from nnlo_lib.data.store_location import DATA_FOLDER, StoreLocation, locate_store
 from nnlo_lib.data.store_settings import StoreSettings
@@ -152,7 +153,7 @@ class Plan:
         settings = next(
             store.settings for store in self.stores.values() if store.raw == DATA_FOLDER / dataset / raw
         )
-        source = ["--source", settings.source] if settings.source else []
+        source = ["--source", conceal(settings.source)] if settings.source else []
         return shlex.join([*source, *_reader_option(settings)])
 
     def raw_record(self, name: str) -> str:
@@ -198,8 +199,7 @@ class Plan:
     def write_configs(self) -> None:
         """Write config.json of each run, and the folders of all jobs for `nnlo watch`."""
         for name in self.runs:
-            with atomic_write(ExperimentPaths(self.experiment.name).run_config(name)) as part:
-                part.write_text(self.resolved_config(name))
+            write_settings(ExperimentPaths(self.experiment.name).run_config(name), self.resolved_config(name))
         with atomic_write(ExperimentPaths(self.experiment.name).planned) as part:
             part.write_text(json.dumps(self.folders, indent=1))
 
@@ -227,7 +227,7 @@ def _shards(settings: StoreSettings) -> list[str]:
 
 
 def _reader_option(settings: StoreSettings) -> list[str]:
-    return ["--reader", json.dumps(dict(settings.reader))] if settings.reader else []
+    return ["--reader", conceal(json.dumps(dict(settings.reader)))] if settings.reader else []
 
 
 def summarize_plan(experiment: Experiment) -> str:

@@ -7,7 +7,7 @@ from nnlo_lib.config import Experiment, JobSpec, merge_settings
 from nnlo_lib.config.metrics import metric_column, metric_direction
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.config.stopping import better_direction
-from nnlo_lib.core.atomic_file import atomic_write, load_json
+from nnlo_lib.core.atomic_file import load_json, write_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import size_text, table_lines
 from nnlo_lib.launch.attempt import LaunchOptions, complete_task, finished_note
@@ -45,8 +45,9 @@ def train_and_evaluate(
         _print_evaluation(task)
         return task, AttemptOutcome("finished")
     task = prepare_task(experiment, name, seed, fold)
-    with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
-        part.write_text(Plan.of(experiment).resolved_config(name))
+    write_settings(
+        ExperimentPaths(experiment.name).run_config(name), Plan.of(experiment).resolved_config(name)
+    )
     outcome = complete_task(task, LaunchOptions(launcher))
     if outcome.exit_status == 0:
         _print_evaluation(task)

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from nnlo_lib.config.paths import RunPaths
+from nnlo_lib.core.secrets import mask
 from nnlo_lib.core.text_format import MISSING
 from nnlo_lib.models.layer_table_text import shape_text, si_count
 from nnlo_lib.report.formatting import UNBROKEN, format_bytes, format_duration, listing, plural, task_listing
@@ -50,7 +51,7 @@ def _flatten(config: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, st
         if isinstance(value, dict) and value:
             yield from _flatten(value, f"{prefix}{key}.")
         else:
-            yield prefix + key, value if isinstance(value, str) else json.dumps(value)
+            yield prefix + key, mask(value if isinstance(value, str) else json.dumps(value))
 
 
 @dataclass(frozen=True)
