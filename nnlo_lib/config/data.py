@@ -133,7 +133,8 @@ class DataConfig(ConfigModel):
     )
     source: Annotated[str | None, EditEffect.SAME_DATA] = Field(
         None,
-        description="Folder, archive or URL of the original files, or a file for the reader table; null: the mirrors in the catalog.",
+        description="Folder, archive or URL of the original files, or a file for the reader table; null: the mirrors in the catalog. "
+        "`${VARIABLE}` is read from the environment and not stored, such as the password in https://me:${PASSWORD}@host/x.zip.",
     )
     reader: ReaderConfig | None = Field(
         None,
@@ -185,7 +186,7 @@ class DataConfig(ConfigModel):
     stage_command: Annotated[str | None, EditEffect.NEXT_ATTEMPT, Requires("stage_to")] = Field(
         None,
         description="Command that copies one file to the folder of `stage_to`, such as `xrdcp root://host/{source} {target}`; "
-        "{source} and {target} are absolute paths; null: a plain copy.",
+        "{source} and {target} are absolute paths, `${VARIABLE}` is read from the environment; null: a plain copy.",
     )
     placement: Annotated[Literal["host", "device"], EditEffect.NEXT_ATTEMPT] = Field(
         "host",
