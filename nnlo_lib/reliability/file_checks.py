@@ -1,10 +1,9 @@
-"""Checks of the files of a finished run, each against its checksum or the table it comes from.
+"""Checks of the files of a finished run against their checksums, and of the samples that the training used.
 
 Imports no torch.
 """
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from nnlo_lib.reliability.findings import (
 )
 from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
 from nnlo_lib.state.published_results import copy_of, has_copy
-from nnlo_lib.state.training_records import counts_sha256, read_rows
+from nnlo_lib.state.training_records import counts_sha256
 
 
 def check_outputs(run: FinishedRun) -> Iterator[Finding]:
@@ -120,46 +119,6 @@ def _copy_fault(run: FinishedRun, path: str, checksum: str) -> str:
     if not copy.is_file():
         return f"{copy} is missing"
     return "" if file_sha256(copy) == checksum else f"{copy} was modified: its checksum differs"
-
-
-def check_history(run: FinishedRun) -> Iterator[Finding]:
-    """Check that the history has each epoch once and in order, and that the published tables agree with state/."""
-    try:
-        rows = read_epoch_table(run.paths.state.history, run.epochs)
-        published = _read_csv(run.paths.history)
-    except (EpochTableError, OSError, UnicodeDecodeError) as error:
-        yield failed(f"history: {error}")
-        return
-    if published != _as_csv(rows):
-        yield failed("history: history.csv does not agree with state/history.jsonl")
-    else:
-        yield ok(f"history: each of {run.epochs} epochs is present once and in order; history.csv agrees")
-    state = run.paths.state
-    for table, path in ((state.nodes, run.paths.nodes), (state.validations, run.paths.validations)):
-        if path.exists():
-            yield from _check_table(table, path)
-
-
-def _check_table(table: Path, path: Path) -> Iterator[Finding]:
-    try:
-        agrees = _read_csv(path) == _as_csv(read_rows(table))
-    except (OSError, ValueError, IndexError) as error:
-        yield failed(f"history: {table} is damaged ({error})")
-        return
-    if not agrees:
-        yield failed(f"history: {path.name} does not agree with state/{table.name}")
-
-
-def _read_csv(path: Path) -> list[list[str]]:
-    return list(csv.reader(path.read_text().splitlines()))
-
-
-def _as_csv(rows: Sequence[EpochRow]) -> list[list[str]]:
-    # csv writes None as an empty string and other values with str().
-    # A restart may have added a column.
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    values = [["" if row.get(name) is None else str(row[name]) for name in names] for row in rows]
-    return [names, *values]
 
 
 def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
