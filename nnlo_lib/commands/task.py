@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nnlo_lib.commands.arguments import add_commands, add_launcher_argument
 from nnlo_lib.core.secrets import reveal
+from nnlo_lib.core.text_format import plural
 
 TASK_HELP = "run one step of the workflow, as its rules do"
 TASK_EXAMPLE = "nnlo task train --help"
@@ -64,7 +65,9 @@ def run_fetch(options: argparse.Namespace) -> None:
     is_own = options.reader and options.dataset not in CATALOG
     dataset = user_dataset(options.dataset, options.reader) if is_own else find_dataset(options.dataset)
     fetched = fetch(dataset, options.target, options.source and reveal(options.source))
-    print(f"{dataset.name}: {len(fetched.files) or 'all'} files in {fetched.path}")
+    print(
+        f"{dataset.name}: {plural(len(fetched.files), 'file') if fetched.files else 'all files'} in {fetched.path}"
+    )
 
 
 def add_convert_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.metrics import SET_PREFIX
 from nnlo_lib.config.reader import ArraysReaderConfig
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.core.user_code import (
     error_with_source_line,
     load_implementation,
@@ -378,10 +379,10 @@ def _warning(run: Run) -> str:
     if needs.nodes > 1:
         return ""
     if wanted > cores:
-        return f"{workers} workers with {needs.threads_per_process} threads each on the {cores} cores of this machine will be slow"
+        return f"{plural(workers, 'worker')} with {plural(needs.threads_per_process, 'thread')} each on the {cores} cores of this machine will be slow"
     if needs.gpus:
         import torch
 
         if needs.gpus > (count := torch.cuda.device_count()):
-            return f"parallel.gpus_per_rank needs {needs.gpus} GPUs, but this machine has {count}"
+            return f"parallel.gpus_per_rank needs {plural(needs.gpus, 'GPU')}, but this machine has {count}"
     return ""

@@ -10,6 +10,7 @@ from typing import Any
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest, checkpoint_folders
 from nnlo_lib.core.atomic_file import CHECKSUM_KEY, content_checksum, file_sha256
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.loading.sampler import SamplingPlan
 from nnlo_lib.data.partition import check_cover, load_partition
 from nnlo_lib.data.store.manifest import DataManifest
@@ -132,13 +133,14 @@ def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
     if not faults:
         complete = [row for row in rows if not row.get("cut")]
         if complete:
+            epochs = f"each of {len(complete)} epochs" if len(complete) > 1 else "the epoch"
             yield ok(
-                f"ledger: each of {len(complete)} epochs used each of its {complete[0]['samples']:,} samples exactly once, over all attempts"
+                f"ledger: {epochs} used each of its {complete[0]['samples']:,} samples exactly once, over all attempts"
             )
         # Only the last epoch of a training can be cut, so that cut rows come after complete ones.
         for row in rows[len(complete) :]:
             yield ok(
-                f"ledger: epoch {row['epoch']} ended before its last step: it used {row['samples']:,} samples, each once"
+                f"ledger: epoch {row['epoch']} ended before its last step: it used {plural(row['samples'], 'sample')}, each once"
             )
     if _epochs_may_mix_rank_counts(run):
         yield note(
@@ -152,7 +154,7 @@ def _ledger_faults(run: FinishedRun, rows: list[EpochRow]) -> Iterator[str]:
     for row in rows:
         if row["missed"] or row["repeated"]:
             yield (
-                f"epoch {row['epoch']} used {row['missed']} samples too few times and {row['repeated']} samples "
+                f"epoch {row['epoch']} used {plural(row['missed'], 'sample')} too few times and {plural(row['repeated'], 'sample')} "
                 f"too many times, such as {', '.join(map(str, row['examples']))}"
             )
             continue

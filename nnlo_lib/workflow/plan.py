@@ -18,6 +18,7 @@ from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.atomic_file import atomic_write, write_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.secrets import conceal
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
 from nnlo_lib.data.store_location import DATA_FOLDER, StoreLocation, locate_store
 from nnlo_lib.data.store_settings import StoreSettings
@@ -236,11 +237,12 @@ def summarize_plan(experiment: Experiment) -> str:
     parts = [_describe_search(experiment.search)] if experiment.search else []
     if plan.jobs:
         runs = (
-            f"{name} ({run.algorithm.name}, {run.parallel.ranks} ranks)" for name, run in plan.runs.items()
+            f"{name} ({run.algorithm.name}, {plural(run.parallel.ranks, 'rank')})"
+            for name, run in plan.runs.items()
         )
-        parts.append(f"{len(plan.jobs)} trainings of {', '.join(runs)}")
+        parts.append(f"{plural(len(plan.jobs), 'training')} of {', '.join(runs)}")
     shards = sum(map(len, plan.shards.values()))
-    conversions = f", after the conversion of {shards:,} shards" if shards else ""
+    conversions = f", after the conversion of {plural(shards, 'shard')}" if shards else ""
     return f"{'; '.join(parts)}{conversions}"
 
 
@@ -248,7 +250,7 @@ def _describe_search(search: SearchConfig) -> str:
     folds = f" of {search.folds.k} folds" if search.folds.k > 1 else ""
     rungs = "" if search.fidelity.name == "full" else f", {search.fidelity.name}"
     keys = ", ".join(search.space)
-    return f"a search ({search.method.name}{rungs}) of {count_trials(search)} trials{folds} over {keys}"
+    return f"a search ({search.method.name}{rungs}) of {plural(count_trials(search), 'trial')}{folds} over {keys}"
 
 
 def the_experiment_file(configfiles: Sequence[str | Path], config: Mapping[str, Any]) -> str:

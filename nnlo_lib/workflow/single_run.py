@@ -9,7 +9,7 @@ from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.core.atomic_file import load_json, write_settings
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.text_format import size_text, table_lines
+from nnlo_lib.core.text_format import plural, size_text, table_lines
 from nnlo_lib.launch.attempt import LaunchOptions, complete_task, finished_note
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
@@ -85,7 +85,7 @@ def job_task(experiment: Experiment, name: str, seed: int, fold: int | None, tit
 def _print_evaluation(task: Task) -> None:
     report = load_json(task.paths.evaluation.read_text())
     figures = "  ".join(f"{key} {report[key]:.4f}" for key in ("loss", *map(metric_column, task.run.metrics)))
-    print(f"{report['split']} ({report['samples']:,} samples): {figures}", file=sys.stderr)
+    print(f"{report['split']} ({plural(report['samples'], 'sample')}): {figures}", file=sys.stderr)
 
 
 def simulated(experiment: Experiment) -> Experiment:

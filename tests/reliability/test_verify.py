@@ -144,7 +144,7 @@ TAMPERING = {
     ),
     "a sample missed": (
         lambda job: edit(job / "state/ledger.jsonl", 1, missed=1, repeated=1, examples=[4, 17]),
-        ["ledger: epoch 2 used 1 samples too few times and 1 samples too many times, such as 4, 17"],
+        ["ledger: epoch 2 used 1 sample too few times and 1 sample too many times, such as 4, 17"],
     ),
     "other samples used": (
         lambda job: edit(job / "state/ledger.jsonl", 0, sha256="0"),
@@ -265,7 +265,7 @@ def test_with_other_ranks_within_an_epoch_of_few_steps_the_ledger_is_not_compare
 def test_an_epoch_that_was_cut_short_is_reported(job, verified):
     edit(job / "state/ledger.jsonl", 1, cut=True, samples=77)
     found = verified(job)[1]["ok"]
-    assert any("ledger: each of 1 epochs used each of its " in line for line in found)
+    assert any("ledger: the epoch used each of its " in line for line in found)
     assert "ledger: epoch 2 ended before its last step: it used 77 samples, each once" in found
 
 
