@@ -287,7 +287,9 @@ class DataConfig(ConfigModel):
                 "source",
             )
         elif (
-            isinstance(self.reader, TableReaderConfig) and self.reader.train is None and "://" in self.source
+            isinstance(self.reader, TableReaderConfig)
+            and self.reader.train is None
+            and is_remote(self.source)
         ):
             raise_config_error(
                 "required, because `source` is a URL; name the files in the archive, or download the table and set `source` to it",

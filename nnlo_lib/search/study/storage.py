@@ -65,6 +65,11 @@ def load_study(folder: Path) -> StoredStudy:
         experiment = read_config(folder)
     except FileNotFoundError as error:
         raise UserError(f"{folder} is not the folder of a search: config.json is missing") from error
+    except PermissionError as error:
+        raise UserError(
+            f"{folder}/config.json: only its owner can read it, because it has a password or token; write ${{VARIABLE}} in "
+            "its place in the experiment"
+        ) from error
     except ValueError as error:
         raise UserError(f"{folder}/config.json is not valid for this version of nnlo_lib: {error}") from error
     if experiment.search is None:
