@@ -16,7 +16,9 @@ from nnlo_lib.config.base import (
     suggest_name,
 )
 from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig, TableReaderConfig
+from nnlo_lib.core.secrets import substitute
 from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.data.fetch.record import is_remote
 from nnlo_lib.data.store_settings import StoreSettings
 
 
@@ -131,7 +133,8 @@ class DataConfig(ConfigModel):
     )
     source: Annotated[str | None, EditEffect.SAME_DATA] = Field(
         None,
-        description="Folder, archive or URL of the original files, or a file for the reader table; null: the mirrors in the catalog.",
+        description="Folder, archive or URL of the original files, or a file for the reader table; null: the mirrors in the catalog. "
+        "`${VARIABLE}` is read from the environment and not stored, such as the password in https://me:${PASSWORD}@host/x.zip.",
     )
     reader: ReaderConfig | None = Field(
         None,
@@ -183,7 +186,7 @@ class DataConfig(ConfigModel):
     stage_command: Annotated[str | None, EditEffect.NEXT_ATTEMPT, Requires("stage_to")] = Field(
         None,
         description="Command that copies one file to the folder of `stage_to`, such as `xrdcp root://host/{source} {target}`; "
-        "{source} and {target} are absolute paths; null: a plain copy.",
+        "{source} and {target} are absolute paths, `${VARIABLE}` is read from the environment; null: a plain copy.",
     )
     placement: Annotated[Literal["host", "device"], EditEffect.NEXT_ATTEMPT] = Field(
         "host",
@@ -208,7 +211,8 @@ class DataConfig(ConfigModel):
         # The reader of the catalog, written out, is the same as none.
         if self.dataset in CATALOG and reader.keys() <= {"name"}:
             reader = {}
-        source = self.source
+        # The address of a URL is not stored with its secrets; a path is the same data by any name.
+        source = self.source if self.source is None or is_remote(self.source) else substitute(self.source)
         if source and isinstance(self.reader, TableReaderConfig) and self.reader.train is None:
             source, reader["train"] = str(Path(source).parent), Path(source).name
         return StoreSettings(self.dataset, source, reader, self.format, self.samples_per_shard)
@@ -283,7 +287,9 @@ class DataConfig(ConfigModel):
                 "source",
             )
         elif (
-            isinstance(self.reader, TableReaderConfig) and self.reader.train is None and "://" in self.source
+            isinstance(self.reader, TableReaderConfig)
+            and self.reader.train is None
+            and is_remote(self.source)
         ):
             raise_config_error(
                 "required, because `source` is a URL; name the files in the archive, or download the table and set `source` to it",

@@ -41,6 +41,7 @@ from nnlo_lib.config.problem import (
 from nnlo_lib.config.rules.combinations import first_fault
 from nnlo_lib.config.topology import CompleteGraphConfig, TopologyConfig
 from nnlo_lib.config.train import TrainConfig
+from nnlo_lib.core.secrets import mask_settings
 
 # Placeholder of the problem's default, which validation fills in.
 PROBLEM_DEFAULT: Any = None
@@ -230,10 +231,15 @@ class Run(ConfigModel):
         return {key for key in PROBLEM_DEFAULT_KEYS if key not in self.model_fields_set}
 
     @property
+    def shown(self) -> dict[str, Any]:
+        """All settings as JSON values with masked secrets, for files that are shown."""
+        return {key: mask_settings(value) for key, value in self.model_dump(mode="json").items()}
+
+    @property
     def result_settings(self) -> str:
         """Settings on which the results depend, as JSON; an edit of the others changes nothing that is finished."""
         run = self.with_defaults_for(*keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA))
-        return json.dumps(non_defaults(run), sort_keys=True)
+        return json.dumps(mask_settings(non_defaults(run)), sort_keys=True)
 
     @property
     def training_settings(self) -> str:
@@ -246,9 +252,8 @@ class Run(ConfigModel):
 
         Settings with their default value are left out, so that keys of later versions do not change the hash.
         """
-        text = json.dumps(
-            non_defaults(self.with_defaults_for("resources", "checkpoint", "observe")), sort_keys=True
-        )
+        settings = non_defaults(self.with_defaults_for("resources", "checkpoint", "observe"))
+        text = json.dumps(mask_settings(settings), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

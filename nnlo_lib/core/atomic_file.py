@@ -12,6 +12,7 @@ from typing import Any
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_access import cause_of
+from nnlo_lib.core.secrets import mask
 
 # Of a JSON file's content, kept in the file: it shows a number that was changed by hand.
 CHECKSUM_KEY = "content_sha256"
@@ -52,6 +53,14 @@ def _publish(part: Path, path: Path) -> None:
         os.fsync(file.fileno())
     part.replace(path)
     fsync_folder(path.parent)
+
+
+def write_settings(path: Path, text: str) -> None:
+    """Write settings atomically; if they have a secret, only the owner can read the file. Raises UserError."""
+    with atomic_write(path) as part:
+        if mask(text) != text:
+            part.chmod(0o600)
+        part.write_text(text, encoding="utf-8")
 
 
 def fsync_folder(folder: Path) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+from nnlo_lib.core.secrets import mask
+
 EXIT_USER_ERROR = 2
 EXIT_PARTIAL_IMPORT = 3  # `nnlo import` printed an experiment that lacks options of its input
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped on request; the same command resumes
@@ -42,7 +44,10 @@ HEAD_SHARE = 0.3  # of the characters that are kept; the cause is more often at 
 
 
 class UserError(Exception):
-    """An error that the user can correct; the message gives its location, its cause and the fix."""
+    """An error that the user can correct; the message gives its location, its cause and the fix, without secrets."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(mask(str(message)))
 
 
 class DivergedError(UserError):
@@ -169,7 +174,7 @@ def error_headline(text: str, limit: int = HEADLINE_CHARS) -> str:
     first, found, _ = text.partition(TRACEBACK_START)
     if found:
         text = first + "\n".join(_after_frames(text.rpartition(TRACEBACK_START)[2]))
-    return without_middle(_joined(text), limit)
+    return without_middle(mask(_joined(text)), limit)
 
 
 def without_middle(text: str, limit: int) -> str:

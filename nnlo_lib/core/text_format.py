@@ -69,3 +69,8 @@ def timestamp(seconds: float | None = None) -> str:
     """
     moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="milliseconds")
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun: 1 seed, 3 seeds."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -63,15 +63,19 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
         UserError: if the original files do not exist, and no store of them exists either.
     """
     home = DATA_FOLDER / settings.dataset
-    recorded = _read_locations(home).get(settings.hash)
+    locations = _read_locations(home)
+    former = locations.get(settings.former_hash)
+    recorded = locations.get(settings.hash, former)
     if recorded and not leads:
         return _location(settings, **recorded)
-    if recorded and _is_gone(settings):
+    is_of_password = recorded is former and settings.hash != settings.former_hash
+    if recorded and (_is_gone(settings) or is_of_password):
         kept = _location(settings, **recorded | {"key": settings.key(recorded["identity"])})
         if kept.manifest.exists():
-            logger.warning(
-                f"data.source: {settings.source} not found; using the store that was converted from it"
-            )
+            if not is_of_password:
+                logger.warning(
+                    f"data.source: {settings.source} not found; using the store that was converted from it"
+                )
             return kept
     # The files and the user's code as they are now.
     identity = source_identity(settings, SourceChecksums(home / CHECKSUMS_FILE))

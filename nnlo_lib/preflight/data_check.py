@@ -28,6 +28,7 @@ from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
 from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip
+from nnlo_lib.data.fetch.record import is_remote
 from nnlo_lib.data.loading.sampler import SharedOrderSampler, check_window
 from nnlo_lib.data.partition import split_train_validation, split_whole_shards
 from nnlo_lib.data.readers.base import Array, DatasetContents, Indices
@@ -137,7 +138,7 @@ def _check_source(data: DataConfig) -> None:
                 f"required, because {known.name} has no download address; set the folder of the files ({known.hint})"
             )
         return
-    if "://" in data.source:
+    if is_remote(data.source):
         return
     path = Path(data.store_settings.source or "").expanduser()
     if not path.exists():

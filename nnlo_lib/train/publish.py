@@ -84,8 +84,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     if isinstance(context.problem, GanProblem):
         draw_gan_samples(context.replica.module, paths.samples)
     if context.task.run.observe.nnlo_history:
-        settings = context.task.run.model_dump(mode="json")
-        _write_nnlo_history(paths.nnlo_history, trainer.recorder.history.rows, settings)
+        _write_nnlo_history(paths.nnlo_history, trainer.recorder.history.rows, context.task.run.shown)
     publish_code(paths)
     observations = _publish_observations(context.task)
     steps = [row["step"] for row in trainer.recorder.validation_rows]
@@ -205,7 +204,7 @@ def _origin(trainer: Trainer, reports: list[dict[str, Any]]) -> dict[str, Any]:
         "seed": task.seed,
         "fold": task.fold,
         "folds": task.folds,
-        "config": task.run.model_dump(mode="json"),
+        "config": task.run.shown,
         "config_hash": task.run.hash,
         "code_version": code_version(),
         "input_files": task.input_checksums,

@@ -10,6 +10,7 @@ from nnlo_lib.checkpoint.commit import SaveInterval
 from nnlo_lib.checkpoint.rank_file import SavedTables
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.installation import code_version
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.state import attempts
 from nnlo_lib.state.published_results import changed_files, keep_input_record, read_input_record
 from nnlo_lib.train.evaluation.recorder import Recorder
@@ -142,7 +143,7 @@ class TrainingSaver:
         if not context.comm.gather(has_ended)[0]:
             return saved
         self._recorder.journal.warn(
-            f"{saved.folder} ends a training with {saved.ranks} ranks; the training with {context.comm.size} ranks starts "
+            f"{saved.folder} ends a training with {plural(saved.ranks, 'rank')}; the training with {plural(context.comm.size, 'rank')} starts "
             "at step 0"
         )
         return None

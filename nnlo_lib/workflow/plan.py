@@ -13,9 +13,11 @@ from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, RunPaths
 from nnlo_lib.config.search import SearchConfig
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import atomic_write, write_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_access import refuse_unwritable
+from nnlo_lib.core.secrets import conceal
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
 from nnlo_lib.data.store_location import DATA_FOLDER, StoreLocation, locate_store
 from nnlo_lib.data.store_settings import StoreSettings
@@ -145,7 +147,7 @@ class Plan:
         settings = next(
             store.settings for store in self.stores.values() if store.raw == DATA_FOLDER / dataset / raw
         )
-        source = ["--source", settings.source] if settings.source else []
+        source = ["--source", conceal(settings.source)] if settings.source else []
         return shlex.join([*source, *_reader_option(settings)])
 
     def raw_record(self, name: str) -> str:
@@ -200,8 +202,7 @@ class Plan:
     def write_configs(self) -> None:
         """Write config.json of each run, and the folders of all jobs for `nnlo watch`."""
         for name in self.runs:
-            with atomic_write(ExperimentPaths(self.experiment.name).run_config(name)) as part:
-                part.write_text(self.resolved_config(name))
+            write_settings(ExperimentPaths(self.experiment.name).run_config(name), self.resolved_config(name))
         with atomic_write(ExperimentPaths(self.experiment.name).planned) as part:
             part.write_text(json.dumps(self.folders, indent=1))
 
@@ -229,7 +230,7 @@ def _shards(settings: StoreSettings) -> list[str]:
 
 
 def _reader_option(settings: StoreSettings) -> list[str]:
-    return ["--reader", json.dumps(dict(settings.reader))] if settings.reader else []
+    return ["--reader", conceal(json.dumps(dict(settings.reader)))] if settings.reader else []
 
 
 def summarize_plan(experiment: Experiment) -> str:
@@ -238,11 +239,12 @@ def summarize_plan(experiment: Experiment) -> str:
     parts = [_describe_search(experiment.search)] if experiment.search else []
     if plan.jobs:
         runs = (
-            f"{name} ({run.algorithm.name}, {run.parallel.ranks} ranks)" for name, run in plan.runs.items()
+            f"{name} ({run.algorithm.name}, {plural(run.parallel.ranks, 'rank')})"
+            for name, run in plan.runs.items()
         )
-        parts.append(f"{len(plan.jobs)} trainings of {', '.join(runs)}")
+        parts.append(f"{plural(len(plan.jobs), 'training')} of {', '.join(runs)}")
     shards = sum(map(len, plan.shards.values()))
-    conversions = f", after the conversion of {shards:,} shards" if shards else ""
+    conversions = f", after the conversion of {plural(shards, 'shard')}" if shards else ""
     return f"{'; '.join(parts)}{conversions}"
 
 
@@ -250,7 +252,7 @@ def _describe_search(search: SearchConfig) -> str:
     folds = f" of {search.folds.k} folds" if search.folds.k > 1 else ""
     rungs = "" if search.fidelity.name == "full" else f", {search.fidelity.name}"
     keys = ", ".join(search.space)
-    return f"a search ({search.method.name}{rungs}) of {count_trials(search)} trials{folds} over {keys}"
+    return f"a search ({search.method.name}{rungs}) of {plural(count_trials(search), 'trial')}{folds} over {keys}"
 
 
 def command_prefix(python_folder: Path | None) -> str:

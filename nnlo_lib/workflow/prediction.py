@@ -12,6 +12,7 @@ import torch
 from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.readers.array_source import read_inputs
 from nnlo_lib.data.readers.base import Array, Inputs
 from nnlo_lib.data.readers.table import encode_rows
@@ -58,7 +59,7 @@ def predict_file(target: Path, source: Path, output: Path, trust: bool) -> str:
     table = _predictions(model, *_read_samples(model.data, source, trust))
     with atomic_write(output) as part:
         table.to_parquet(part) if parquet else table.to_csv(part, index=False, lineterminator="\n")
-    return f"{output}: {len(table):,} rows of {source}, predicted by {model.weights.parent}"
+    return f"{output}: {plural(len(table), 'row')} of {source}, predicted by {model.weights.parent}"
 
 
 def model_inputs(data: DataManifest, inputs: Sequence[Any], source: str = "predict") -> Inputs:

@@ -6,11 +6,11 @@ from nnlo_lib.config import Experiment, JobSpec, merge_settings
 from nnlo_lib.config.metrics import metric_column, metric_direction
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.config.stopping import better_direction
-from nnlo_lib.core.atomic_file import atomic_write, load_json
+from nnlo_lib.core.atomic_file import load_json, write_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_access import refuse_unwritable
 from nnlo_lib.core.logging_setup import write_stderr
-from nnlo_lib.core.text_format import size_text, table_lines
+from nnlo_lib.core.text_format import plural, size_text, table_lines
 from nnlo_lib.launch.attempt import LaunchOptions, complete_task, finished_note
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
@@ -47,8 +47,9 @@ def train_and_evaluate(
         return task, AttemptOutcome("finished")
     refuse_unwritable(ExperimentPaths(experiment.name).run_folder(name))
     task = prepare_task(experiment, name, seed, fold)
-    with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
-        part.write_text(Plan.of(experiment).resolved_config(name))
+    write_settings(
+        ExperimentPaths(experiment.name).run_config(name), Plan.of(experiment).resolved_config(name)
+    )
     outcome = complete_task(task, LaunchOptions(launcher))
     if outcome.exit_status == 0:
         _print_evaluation(task)
@@ -85,7 +86,7 @@ def job_task(experiment: Experiment, name: str, seed: int, fold: int | None, tit
 def _print_evaluation(task: Task) -> None:
     report = load_json(task.paths.evaluation.read_text())
     figures = "  ".join(f"{key} {report[key]:.4f}" for key in ("loss", *map(metric_column, task.run.metrics)))
-    write_stderr(f"{report['split']} ({report['samples']:,} samples): {figures}\n")
+    write_stderr(f"{report['split']} ({plural(report['samples'], 'sample')}): {figures}\n")
 
 
 def simulated(experiment: Experiment) -> Experiment:

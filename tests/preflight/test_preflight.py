@@ -147,7 +147,7 @@ def test_ranks_are_held_against_this_machine():
     cores = len(os.sched_getaffinity(0))
     runs = Experiment.model_validate({"parallel": {"ranks": cores + 1}}).variants
     assert machine_warnings(runs) == [
-        f"run allreduce: {cores + 1} workers with 1 threads each on the {cores} cores of this machine will be slow"
+        f"run allreduce: {cores + 1} workers with 1 thread each on the {cores} cores of this machine will be slow"
     ]
     # Several nodes are other machines.
     far = {"parallel": {"ranks": cores + 1}, "resources": {"nodes": 2}}

@@ -105,7 +105,7 @@ def test_predictions_of_a_file_and_of_a_data_frame(project):
     done = nnlo("predict", "results/people/long/seed-0", "new.csv", "--output", "out.csv", folder=project)
     assert done.stdout == "out.csv: 20 rows of new.csv, predicted by results/people/long/seed-0\n"
     assert "new.csv: columns that the model does not use: id" in done.stderr
-    assert "city: 1 rows have a value that no training row has" in done.stderr
+    assert "city: rows with a value that no training row has: 1" in done.stderr
     written, scores = pd.read_csv(project / "out.csv"), expected_scores(project, rows)
     shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     assert list(written) == ["row", "predicted", *(f"probability_{name}" for name in CLASSES)]

@@ -125,7 +125,7 @@ def encoded_column(table: pd.DataFrame, column: EncodedColumn) -> tuple[Array, l
     found = np.minimum(np.searchsorted(values, texts), len(values) - 1)
     unknown = values[found] != texts
     if unknown.any():
-        notes.append(f"{name}: {unknown.sum():,} rows have a value that no training row has")
+        notes.append(f"{name}: rows with a value that no training row has: {unknown.sum():,}")
     if not column.one_hot:
         return np.where(unknown, len(values), found)[:, None], notes
     return np.eye(len(values))[found] * ~unknown[:, None], notes

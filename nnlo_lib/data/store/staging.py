@@ -16,7 +16,7 @@ from nnlo_lib.core.atomic_file import atomic_write, file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import UntrustedPathError, open_for_append, private_folder, try_lock
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.text_format import duration_text, size_text
+from nnlo_lib.core.text_format import duration_text, plural, size_text
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, Shard
 from nnlo_lib.data.store.shard_copy import copy_shards
 
@@ -165,7 +165,7 @@ def _damaged(folder: Path, shards: Sequence[Shard]) -> list[Shard]:
         checksums = list(threads.map(lambda shard: file_sha256(folder / shard.file), shards))
     size, seconds = sum(shard.bytes for shard in shards), time.monotonic() - started
     logger.info(
-        f"data.stage_to: compared the checksums of {len(shards)} shards in {folder} ({size_text(size)}, {duration_text(seconds)})"
+        f"data.stage_to: compared the checksums of {plural(len(shards), 'shard')} in {folder} ({size_text(size)}, {duration_text(seconds)})"
     )
     return [shard for shard, checksum in zip(shards, checksums, strict=True) if checksum != shard.sha256]
 

@@ -141,7 +141,7 @@ def test_a_table_of_utf_16_and_a_category_only_in_the_test_file(tmp_path):
     options = {"train": "a.csv", "label": "y", "test": "b.csv"}
     features, labels, contents = samples(tmp_path, "test", **options)
     assert (features.tolist(), labels.tolist()) == ([[0, 0]], [1])
-    assert contents.notes == ("k: 1 rows have a value that no training row has",)
+    assert contents.notes == ("k: rows with a value that no training row has: 1",)
     assert samples(tmp_path, "test", **options, categories="integer")[0].tolist() == [[2]]
 
 
