@@ -11,6 +11,7 @@ from nnlo_lib.config.base import (
     USER_CLASS_PATTERN,
     ConfigModel,
     UserClassConfig,
+    raise_config_error,
     refuse_missing_file,
     user_class_tag,
 )
@@ -100,7 +101,19 @@ class FolderReaderConfig(BaseReaderConfig):
         lt=1,
         description="Fraction of the images of each class in the test split, if there are no split folders.",
     )
+    splits: dict[Literal["train", "validation", "test"], str] | None = Field(
+        None,
+        description="Folder of each split in `source`, such as {train: fold1, test: fold2}; {}: the folders in `source` are the "
+        "classes; null: folders of the usual names, also as words (seg_train), are the splits.",
+    )
     on_corrupt: OnCorrupt = Field("error", description=ON_CORRUPT)
+
+    @field_validator("splits")
+    @classmethod
+    def _has_training(cls, splits: dict[str, str] | None) -> dict[str, str] | None:
+        if splits and "train" not in splits:
+            raise_config_error("train is missing; name the folder of the training images")
+        return splits
 
 
 class TextsReaderConfig(BaseReaderConfig):
