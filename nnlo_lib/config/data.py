@@ -11,6 +11,7 @@ from nnlo_lib.config.base import (
     ConfigModel,
     EditEffect,
     Requires,
+    UserPath,
     non_defaults,
     raise_config_error,
     suggest_name,
@@ -129,7 +130,7 @@ class DataConfig(ConfigModel):
             "anyOf": [{"enum": [*CATALOG]}, {"pattern": NAME_PATTERN, "description": "a new name"}]
         },
     )
-    source: Annotated[str | None, EditEffect.SAME_DATA] = Field(
+    source: Annotated[UserPath | None, EditEffect.SAME_DATA] = Field(
         None,
         description="Folder, archive or URL of the original files, or a file for the reader table; null: the mirrors in the catalog.",
     )

@@ -11,6 +11,7 @@ from nnlo_lib.config.base import (
     USER_CLASS_PATTERN,
     ConfigModel,
     UserClassConfig,
+    UserPath,
     raise_config_error,
     refuse_missing_file,
     user_class_tag,
@@ -157,12 +158,12 @@ class ArraysReaderConfig(BaseReaderConfig):
         description="Axis of the channels in images, after the adaptor; last: it is moved to the front, as the "
         "models require.",
     )
-    adaptor: str | None = Field(
+    adaptor: UserPath | None = Field(
         None,
         pattern=r"\.py:\w+$",
         description="`path.py:function` that is called with each block of features; null: none.",
     )
-    label_adaptor: str | None = Field(
+    label_adaptor: UserPath | None = Field(
         None,
         pattern=r"\.py:\w+$",
         description="`path.py:function` that is called with each block of labels, before `one_hot` and `first_class` apply; "
@@ -278,7 +279,7 @@ class LidarReaderConfig(BaseReaderConfig):
 
     name: Literal["lidar"] = "lidar"
     samples_per_shard = 500_000
-    image: str | None = Field(
+    image: UserPath | None = Field(
         None,
         min_length=1,
         description="Image of the building in `source`; null: a floor plan drawn from the seed.",
@@ -297,7 +298,7 @@ class LidarReaderConfig(BaseReaderConfig):
         description="Smallest side of a room of the floor plan in pixels; doors have half of it.",
     )
     robots: int = Field(7, ge=1, description="Number of robots with planned paths.")
-    waypoints: tuple[str, ...] = Field(
+    waypoints: tuple[UserPath, ...] = Field(
         (),
         description="Files of waypoints in `source`, one per robot: `.npy` or `.csv` with rows x, y from -1 to 1; a cubic spline "
         "goes through them. Empty: planned paths.",
@@ -346,7 +347,7 @@ class UserReaderConfig(UserClassConfig, BaseReaderConfig):
     base = "nnlo_lib.data.readers.base:read"
     kind = "function"
 
-    name: str = Field(
+    name: UserPath = Field(
         description="`path.py:function`; the path is relative to the working directory of nnlo.",
         json_schema_extra={"pattern": USER_CLASS_PATTERN},
     )
