@@ -29,7 +29,7 @@ from pydantic_core import PydanticCustomError
 
 from nnlo_lib.core.errors import USER_CODE_ERRORS
 from nnlo_lib.core.user_code import error_with_source_line, load_implementation
-from nnlo_lib.core.user_path import expanded, unset_variable
+from nnlo_lib.core.user_text import expanded, unset_variable
 
 # Validation context for the recorded settings of an earlier run, whose input files may have been deleted.
 RECORDED_RUN_CONTEXT = {"recorded": True}

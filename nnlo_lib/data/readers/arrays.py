@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_path import expanded
+from nnlo_lib.core.user_text import decoded, expanded
 from nnlo_lib.data.readers.array_file import is_array_file, refuse_other_file
 from nnlo_lib.data.readers.array_formats import stored_type
 from nnlo_lib.data.readers.array_source import (
@@ -243,8 +243,7 @@ def _text(path: Path) -> str:
     try:
         refuse_other_file(path)
         # A zero byte marks what is no text list: too large here, not UTF-8 below, or binary by its content.
-        # Editors on Windows write a byte order mark, which utf-8-sig removes.
-        text = "\0" if path.stat().st_size > MAX_LIST_BYTES else path.read_text("utf-8-sig")
+        text = "\0" if path.stat().st_size > MAX_LIST_BYTES else decoded(path.read_bytes())
     except OSError as error:
         raise UserError(f"cannot read the list {path}: {error.strerror}") from error
     except UnicodeDecodeError:

@@ -1,9 +1,10 @@
-"""Paths of the user with `~` and environment variables, as a shell reads them."""
+"""Texts of the user: paths with `~` and environment variables, as a shell reads them, and files as editors save them."""
 
 import os
 import re
 
 VARIABLE = re.compile(r"\$\{?(\w+)")
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # first bytes of what PowerShell writes
 
 
 def expanded(path: str) -> str:
@@ -15,3 +16,9 @@ def unset_variable(path: str) -> str | None:
     """Return the first variable in a path that is empty or not set, or None."""
     names = () if os.path.lexists(path) else VARIABLE.findall(path)
     return next((name for name in names if not os.environ.get(name)), None)
+
+
+def decoded(text: bytes, errors: str = "strict") -> str:
+    """Return a text in UTF-8 or, with its mark, UTF-16, with the line ends of Unix. Raises UnicodeDecodeError."""
+    found = text.decode("utf-16" if text.startswith(UTF_16) else "utf-8-sig", errors)
+    return found.replace("\r\n", "\n")
