@@ -29,6 +29,7 @@ from pydantic_core import PydanticCustomError
 
 from nnlo_lib.core.errors import USER_CODE_ERRORS
 from nnlo_lib.core.user_code import error_with_source_line, load_implementation
+from nnlo_lib.core.user_text import expanded, unset_variable
 
 # Validation context for the recorded settings of an earlier run, whose input files may have been deleted.
 RECORDED_RUN_CONTEXT = {"recorded": True}
@@ -87,6 +88,17 @@ def refuse_missing_file(path: str, info: ValidationInfo, *at: str) -> None:
         raise_config_error(
             f"file not found: '{path}'; paths are relative to the working directory of nnlo", *at
         )
+
+
+def _expanded_path(path: Any, info: ValidationInfo) -> Any:
+    if not isinstance(path, str) or "://" in path:
+        return path
+    if info.context != RECORDED_RUN_CONTEXT and (name := unset_variable(path)):
+        raise_config_error(f"environment variable {name} is not set; set it, or write the path")
+    return expanded(path)
+
+
+UserPath = Annotated[str, BeforeValidator(_expanded_path)]  # or `path.py:name`
 
 
 @dataclass(frozen=True)
@@ -325,7 +337,7 @@ class UserClassConfig(ImplementedConfig):
     kind: ClassVar[str] = "class"
     positional: ClassVar[int] = 0  # arguments that NNLO passes before `args`
 
-    name: str = Field(
+    name: UserPath = Field(
         description="`path.py:Class`; the path is relative to the working directory of nnlo.",
         json_schema_extra={"pattern": USER_CLASS_PATTERN},
     )

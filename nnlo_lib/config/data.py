@@ -11,12 +11,12 @@ from nnlo_lib.config.base import (
     ConfigModel,
     EditEffect,
     Requires,
+    UserPath,
     non_defaults,
     raise_config_error,
     suggest_name,
 )
 from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig, TableReaderConfig
-from nnlo_lib.core.secrets import substitute
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.fetch.record import is_remote
 from nnlo_lib.data.store_settings import StoreSettings
@@ -131,7 +131,7 @@ class DataConfig(ConfigModel):
             "anyOf": [{"enum": [*CATALOG]}, {"pattern": NAME_PATTERN, "description": "a new name"}]
         },
     )
-    source: Annotated[str | None, EditEffect.SAME_DATA] = Field(
+    source: Annotated[UserPath | None, EditEffect.SAME_DATA] = Field(
         None,
         description="Folder, archive or URL of the original files, or a file for the reader table; null: the mirrors in the catalog. "
         "`${VARIABLE}` is read from the environment and not stored, such as the password in https://me:${PASSWORD}@host/x.zip.",
@@ -212,7 +212,7 @@ class DataConfig(ConfigModel):
         if self.dataset in CATALOG and reader.keys() <= {"name"}:
             reader = {}
         # The address of a URL is not stored with its secrets; a path is the same data by any name.
-        source = self.source if self.source is None or is_remote(self.source) else substitute(self.source)
+        source = self.source
         if source and isinstance(self.reader, TableReaderConfig) and self.reader.train is None:
             source, reader["train"] = str(Path(source).parent), Path(source).name
         return StoreSettings(self.dataset, source, reader, self.format, self.samples_per_shard)

@@ -12,6 +12,7 @@ from nnlo_lib.config.base import (
     ConfigModel,
     EditEffect,
     Requires,
+    UserPath,
     raise_config_error,
     refuse_missing_file,
     suggest_name,
@@ -33,7 +34,7 @@ FORMS = (
 class ModelConfig(ConfigModel):
     """The trained network."""
 
-    name: str = Field(
+    name: UserPath = Field(
         "simplemlp",
         description=f"Name in the model zoo; timm:NAME or hf:NAME; or a file (docs/guides/models.md): {FORMS}.",
         json_schema_extra={
@@ -45,7 +46,7 @@ class ModelConfig(ConfigModel):
         },
     )
     args: dict[str, JsonValue] = Field({}, description="Keyword arguments passed to the model's function.")
-    custom_objects: dict[str, str] = Field(
+    custom_objects: dict[str, UserPath] = Field(
         {},
         description="Your classes and functions that a Keras `model.json` names: name in the file -> "
         "`path.py:Class` or `path.py:function`.",
@@ -55,7 +56,7 @@ class ModelConfig(ConfigModel):
         description="Allow that the file of a saved torch network (`.pt`, `.pt2`) runs its code when it is read "
         "(docs/reference/security.md). Set it if you would also run a `.py` file of its author.",
     )
-    weights: str | None = Field(
+    weights: UserPath | None = Field(
         None,
         description="File of initial weights: `.safetensors`, such as the model.safetensors of another run; a "
         "state_dict written by torch.save (`.pt`, `.pth`, `.ckpt`, `.bin`, `.pth.tar`); PyDTNN's weights (`.npz`), for a sequence of layers; or, for "

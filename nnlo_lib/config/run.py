@@ -12,6 +12,7 @@ from nnlo_lib.config.base import (
     RECORDED_RUN_CONTEXT,
     ConfigModel,
     EditEffect,
+    UserPath,
     keys_with,
     non_defaults,
     raise_config_error,
@@ -74,7 +75,7 @@ class Run(ConfigModel):
         {},
         description="Weights of the losses of several outputs in their sum; 1 if not given.",
     )
-    metrics: Annotated[tuple[str, ...], EditEffect.EVALUATE] = Field(
+    metrics: Annotated[tuple[UserPath, ...], EditEffect.EVALUATE] = Field(
         PROBLEM_DEFAULT,
         description="Metrics that are measured in addition to the loss: names (also of losses, and topK_accuracy for "
         "any K), or `path.py:function`; `name@output` selects an output other than the first. The evaluation after the "

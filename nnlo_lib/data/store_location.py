@@ -96,7 +96,7 @@ def _location(settings: StoreSettings, key: str, raw: str, identity: str) -> Sto
 def _is_gone(settings: StoreSettings) -> bool:
     """Return True if the source is a path that does not exist."""
     source = settings.source or ""
-    return not (settings.spec.has_fixed_source or is_remote(source) or Path(source).expanduser().exists())
+    return not (settings.spec.has_fixed_source or is_remote(source) or Path(source).exists())
 
 
 def _read_locations(home: Path) -> dict[str, dict[str, str]]:
@@ -113,6 +113,6 @@ def _raw_folder(settings: StoreSettings, identity: str) -> str:
     """Return the name of the folder of the fetched files: one for each source of a user's data set."""
     if settings.spec.has_fixed_source:
         return RAW_FOLDER
-    path = Path(settings.source or "").expanduser()
+    path = Path(settings.source or "")
     is_folder = not is_remote(settings.source or "") and path.is_dir()
     return f"{RAW_FOLDER}-{short_hash(str(path.resolve())) if is_folder else identity}"

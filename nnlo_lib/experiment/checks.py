@@ -36,8 +36,12 @@ def validation_mistakes(model: type[ConfigModel], settings: Any) -> Iterator[Mis
 def describe_validation_error(model: type[ConfigModel], error: ValidationError) -> Iterator[Mistake]:
     """Yield a message for each rejected key; errors inside a section replace the error of the section itself."""
     sentences: dict[KeyPath, list[str]] = {}
+    refused = {tuple(_follow(model, each["loc"])[0]) for each in error.errors() if each["type"] == "refused"}
     for detail in error.errors():
         key, known = _follow(model, detail["loc"])
+        # A member of a union that refuses a value has understood it; the others only have another type.
+        if key in refused and detail["type"] != "refused":
+            continue
         # The key of the error relative to pydantic's location, usually empty.
         below = ("name",) if detail["type"] == "union_tag_invalid" else detail.get("ctx", {}).get("at", ())
         sentences.setdefault((*key, *below), []).append(_sentence(detail, key, known))

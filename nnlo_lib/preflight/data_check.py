@@ -140,7 +140,7 @@ def _check_source(data: DataConfig) -> None:
         return
     if is_remote(data.source):
         return
-    path = Path(data.store_settings.source or "").expanduser()
+    path = Path(data.store_settings.source or "")
     if not path.exists():
         raise UserError(
             f"no such file or folder: {data.source}; paths are relative to the working directory of nnlo"
@@ -244,7 +244,7 @@ def _manifest_from_arrays(data: DataConfig, path: Path) -> DataManifest | None:
 
 
 def _folder(data: DataConfig) -> Path:
-    return Path(data.store_settings.source or "").expanduser()
+    return Path(data.store_settings.source or "")
 
 
 def _contents_of_files(data: DataConfig) -> DatasetContents | None:

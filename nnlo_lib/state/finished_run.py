@@ -20,6 +20,7 @@ from nnlo_lib.config.base import BUILT_IN, RECORDED_RUN_CONTEXT, USER_CLASS
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_text import decoded
 from nnlo_lib.state.attempts import AttemptStatistics
 
 if TYPE_CHECKING:
@@ -300,7 +301,7 @@ def read_arrays(path: Path) -> "dict[str, NDArray[Any]]":
 def read_text(path: Path) -> str:
     """Read a UTF-8 text file. Raises UserError, naming the file, if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return decoded(path.read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
 

@@ -203,6 +203,18 @@ def test_a_mistake_is_one_sentence_before_anything_runs(clone, flags):
         *flags, status=2, name="broken", model={"name": "broken.py:build"}, runs={"pair": RUNS["pair"]}
     )
     assert said.count("model.name: broken.py:2 in build: RuntimeError: no such layer") == 1
+    for text in ("name: x\ntrain:\n\tepochs: 1\n", "name: x\ntrain: {epochs:\u00a01}\n"):
+        for encoding in ("utf-8", "utf-16"):  # Snakemake itself names no line, and reads no UTF-16
+            path = clone.folder / "odd.yaml"
+            path.write_bytes(text.encode(encoding))
+            command = [sys.executable, "-m", "snakemake", *flags, "--cores", "1", "--configfile", path.name]
+            found = subprocess.run(
+                command, cwd=clone.folder, env=environment(), capture_output=True, text=True
+            )
+            assert (found.returncode, found.stderr.count("\n")) == (2, 1), found.stderr
+            assert re.match(
+                rf"nnlo: error: \S*odd.yaml:{text[:-1].count(chr(10)) + 1}: invalid YAML: ", found.stderr
+            )
     assert not clone.results("misspelt").exists()
     assert not clone.results("broken").exists()
 

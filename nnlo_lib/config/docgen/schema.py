@@ -185,6 +185,7 @@ def experiment_schema() -> Schema:
     whole["$defs"] |= parts | {
         "PartRun": part | {"description": "Settings of one run that override the base."}
     }
+    whole["patternProperties"] = {"^x-": {"description": "Place for anchors of YAML; not read."}}
     head: Schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "NNLO experiment"}
     return head | whole
 

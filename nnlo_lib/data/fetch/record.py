@@ -117,7 +117,7 @@ def required_source(dataset: DatasetSpec, source: str | None) -> str:
 def local_source(dataset: DatasetSpec, source: str | None) -> Path:
     """Return the folder or archive of a data set of the user. Raises UserError if it does not exist."""
     source = required_source(dataset, source)
-    path = Path(source).expanduser()
+    path = Path(source)
     if path.is_dir():
         return path
     if not is_archive(path.name):
@@ -129,7 +129,7 @@ def local_source(dataset: DatasetSpec, source: str | None) -> Path:
 
 def local_archive(source: str) -> Path:
     """Return the path of an archive. Raises UserError if it does not exist."""
-    path = Path(source).expanduser()
+    path = Path(source)
     if not path.is_file():
         raise UserError(
             f"data.source: file not found: {source}; set data.source to an existing folder or archive"

@@ -17,6 +17,7 @@ import pandas as pd
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.user_text import expanded
 from nnlo_lib.data.fetch.record import FileVersion, file_version
 from nnlo_lib.data.readers.arrays import refuse_repeated_files
 from nnlo_lib.data.readers.base import (
@@ -199,12 +200,12 @@ def _tuple(names: Names) -> tuple[str, ...]:
 
 def _files(folder: Path, wanted: Sequence[str]) -> Iterator[Path]:
     for text in wanted:
-        path = folder / Path(text).expanduser()
+        path = folder / expanded(text)
         matches = saved_dataset_files(path)
         if path.is_file():
             matches = [path]
         elif not path.is_dir():
-            matches = sorted(folder / each for each in glob.glob(text, root_dir=folder))
+            matches = sorted(folder / each for each in glob.glob(expanded(text), root_dir=folder))
         if not matches:
             reason = (
                 "is a folder; set data.reader.train to its files"

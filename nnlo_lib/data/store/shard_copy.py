@@ -17,6 +17,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.secrets import resolve, unresolve
 from nnlo_lib.core.text_format import size_text
+from nnlo_lib.core.user_text import expanded
 from nnlo_lib.data.store.manifest import DataManifest, Shard
 
 COPY_TIMEOUT_S = 1800.0  # one shard; other ranks of the node wait STAGING_TIMEOUT_S for all shards
@@ -87,7 +88,7 @@ def run_copy_command(command: str, source: Path, target: Path, timeout_s: float 
         UserError: if the command cannot start, fails, takes too long or writes no file.
     """
     paths = {"{source}": str(source.absolute()), "{target}": str(target.absolute())}
-    words = [_filled(word, paths) for word in shlex.split(command)]
+    words = [_filled(word, paths) for word in map(expanded, shlex.split(command))]
     logger.debug(f"data.stage_command: {shlex.join(words)}")
     # A file and not a pipe: a process that the command leaves behind could keep a pipe open.
     with tempfile.TemporaryFile() as output:
