@@ -8,6 +8,7 @@ from typing import Any
 from nnlo_lib.problems.set_metrics import set_metric
 
 STANDARD_ERRORS = 2.0  # above a guess, within which a result is no better
+ORDERED = 0.75  # roc_auc of outputs that are worth a threshold; a first epoch can have 0.7
 
 
 @dataclass(frozen=True)
@@ -66,5 +67,5 @@ def guessing(
     if auc is None and "predicted" in (predictions := read_predictions()):
         auc = set_metric("roc_auc", predictions["outputs"], predictions["targets"], None)
     errors = [math.sqrt((samples + 1) / 12 / sum(row) / (samples - sum(row))) for row in truths]
-    orders = auc is not None and auc > 0.5 + STANDARD_ERRORS * sum(errors) / len(errors)
+    orders = auc is not None and auc > max(ORDERED, 0.5 + STANDARD_ERRORS * sum(errors) / len(errors))
     return Guessing(balanced, chance, auc if orders else None)
