@@ -72,7 +72,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_evaluate(options: argparse.Namespace) -> None:
     """Print samples, loss and metrics; write them as JSON if `--output` is given."""
-    from nnlo_lib.core.atomic_file import atomic_write
+    from nnlo_lib.core.atomic_file import atomic_write, without_nan
     from nnlo_lib.workflow.model_evaluation import (
         EvaluationRequest,
         evaluate_target,
@@ -92,7 +92,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     print(evaluation_line(options.target, report))
     if options.output:
         with atomic_write(options.output) as part:
-            part.write_text(json.dumps(report, indent=1))
+            part.write_text(json.dumps(without_nan(report), indent=1))
 
 
 def add_predict_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping
@@ -93,8 +94,18 @@ def load_json(text: str | bytes) -> Any:
         raise ValueError("the values are nested too deeply") from error
 
 
+def without_nan(value: Any) -> Any:
+    """Return a JSON value with None in place of NaN and of infinite numbers, which JSON does not have and other readers refuse."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: without_nan(each) for key, each in value.items()}
+    return [without_nan(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content with its checksum under CHECKSUM_KEY."""
+    """Return the content with its checksum under CHECKSUM_KEY, and null for numbers that are not finite."""
+    content = without_nan(content)
     return {**content, CHECKSUM_KEY: content_checksum(content)}
 
 

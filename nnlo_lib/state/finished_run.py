@@ -4,8 +4,7 @@ An evaluation of a finished run may execute code of the user, which needs the us
 """
 
 import csv
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -37,7 +36,6 @@ SPLIT_NAMES = {
     "validation": "the validation split",
     "held back": "the samples held back for validation",
 }
-STANDARD_ERRORS = 2.0  # above the share of the most frequent class, within which an accuracy is no better
 CODE_SUFFIXES = (".py", ".pt", ".pt2", ".pth", ".torch")
 
 
@@ -271,20 +269,6 @@ def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
         raise UserError(f"{path} is not a table: {error}") from error
     require(path, columns, frame.columns)
     return frame
-
-
-def guessing_level(evaluation: Mapping[str, Any]) -> float | None:
-    """Return the share of the most frequent class if the accuracy is not clearly above it, else None.
-
-    Args:
-        evaluation: content of evaluation.json.
-    """
-    accuracy, confusion = evaluation.get("accuracy"), evaluation.get("confusion")
-    if accuracy is None or not confusion or not (samples := sum(map(sum, confusion))):
-        return None
-    share = max(map(sum, confusion)) / samples
-    error = math.sqrt(share * (1 - share) / samples)
-    return share if accuracy <= share + STANDARD_ERRORS * error else None
 
 
 def read_arrays(path: Path) -> "dict[str, NDArray[Any]]":

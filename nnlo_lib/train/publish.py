@@ -23,7 +23,7 @@ from safetensors.torch import save
 from torch import nn
 
 from nnlo_lib.config.paths import RunPaths
-from nnlo_lib.core.atomic_file import atomic_write, file_sha256, with_checksum
+from nnlo_lib.core.atomic_file import atomic_write, file_sha256, with_checksum, without_nan
 from nnlo_lib.core.installation import code_version
 from nnlo_lib.core.process import process_age
 from nnlo_lib.data.store.manifest import manifest_fingerprint
@@ -146,7 +146,7 @@ def _write_nnlo_history(path: Path, rows: Sequence[Mapping[str, Any]], settings:
     seconds = rows[-1]["seconds"] if rows else 0.0
     with atomic_write(path) as part:
         content = {"train_time": seconds, "history": history, "args": dict(settings)}
-        part.write_text(json.dumps(content, indent=1))
+        part.write_text(json.dumps(without_nan(content), indent=1))
 
 
 def _lists(

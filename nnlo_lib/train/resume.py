@@ -13,6 +13,7 @@ from nnlo_lib.core.installation import code_version
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.state import attempts
 from nnlo_lib.state.published_results import changed_files, keep_input_record, read_input_record
+from nnlo_lib.train.algorithm_checks import AttributeGuard, unsaved_text
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.rank_process import StopFlag
@@ -71,6 +72,8 @@ class TrainingSaver:
             position = self._state.position
             position.paused_within |= any(self._context.comm.gather(position.index > 0))
         state = self._state.capture()
+        if unsaved := self._guard.unsaved(state.tensors, self._context.replica):
+            self._recorder.journal.warn(unsaved_text(self._state.algorithm, unsaved))
         with self._context.phase_timer.phase("checkpoint"):
             recorder = self._recorder
             error = recorder.flush_tables()
@@ -94,6 +97,7 @@ class TrainingSaver:
         # `start` allocates the vectors into which `restore` copies; the checkpoint overwrites the parameters
         # that it broadcasts.
         self._state.algorithm.start(context.replica)
+        self._guard = AttributeGuard(self._state.algorithm)
         tables: SavedTables = {}
         if saved is not None:
             self._state.restore(saved)

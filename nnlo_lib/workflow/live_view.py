@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnlo_lib.config.paths import SEARCH_FOLDER, ExperimentPaths, RunPaths, SearchPaths
+from nnlo_lib.core.atomic_file import without_nan
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import duration_text, number, table_lines
 from nnlo_lib.workflow.live_jobs import ACTIVE_STATES, BAD_STATES, LiveJob, LiveJobs
@@ -100,7 +101,7 @@ def _by_experiment(jobs: Sequence[LiveJob]) -> dict[str, list[LiveJob]]:
 
 def as_json(jobs: Sequence[LiveJob]) -> str:
     """Return a list of objects with the fields of LiveJob."""
-    return json.dumps([asdict(job) for job in jobs], indent=1)
+    return json.dumps(without_nan([asdict(job) for job in jobs]), indent=1)
 
 
 def report_folder(folder: Path, experiment_file: Path | None = None, output: Path | None = None) -> Path:

@@ -14,7 +14,7 @@ from nnlo_lib.core.text_format import plural, size_text, table_lines
 from nnlo_lib.launch.attempt import LaunchOptions, complete_task, finished_note
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
-from nnlo_lib.state.finished_run import FinishedRun, guessing_level
+from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.freshness import is_evaluated, status
 from nnlo_lib.train.task import Task, prepare_store
 from nnlo_lib.workflow.plan import Plan
@@ -44,6 +44,7 @@ def train_and_evaluate(
     if status(task).refuse_longer().kind == "finished" and is_evaluated(task):
         write_stderr(f"{finished_note(task)}\n")
         _print_evaluation(task)
+        _print_guessing(task)
         return task, AttemptOutcome("finished")
     refuse_unwritable(ExperimentPaths(experiment.name).run_folder(name))
     task = prepare_task(experiment, name, seed, fold)
@@ -54,11 +55,7 @@ def train_and_evaluate(
     if outcome.exit_status == 0:
         _print_evaluation(task)
         write_stderr(f"results in {task.folder}/\n")
-        if (share := guessing_level(load_json(task.paths.evaluation.read_text()))) is not None:
-            write_stderr(
-                f"warning: guessing level: always naming the most frequent class has accuracy {share:.4f}; "
-                "try a smaller learning rate, more epochs or other settings of the algorithm\n"
-            )
+        _print_guessing(task)
     return task, outcome
 
 
@@ -85,8 +82,19 @@ def job_task(experiment: Experiment, name: str, seed: int, fold: int | None, tit
 
 def _print_evaluation(task: Task) -> None:
     report = load_json(task.paths.evaluation.read_text())
-    figures = "  ".join(f"{key} {report[key]:.4f}" for key in ("loss", *map(metric_column, task.run.metrics)))
+    figures = "  ".join(
+        f"{key} {'undefined' if report[key] is None else f'{report[key]:.4f}'}"
+        for key in ("loss", *map(metric_column, task.run.metrics))
+    )
     write_stderr(f"{report['split']} ({plural(report['samples'], 'sample')}): {figures}\n")
+
+
+def _print_guessing(task: Task) -> None:
+    # Here, because a training that fails needs no pandas.
+    from nnlo_lib.report.statistics.run_comparison import guessing_sentence
+
+    if found := guessing_sentence([FinishedRun(task.folder)]):
+        write_stderr(f"warning: {found}\n")
 
 
 def simulated(experiment: Experiment) -> Experiment:

@@ -170,6 +170,7 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
     from nnlo_lib.preflight.preflight import check_experiment
     from nnlo_lib.report.page import write_page
     from nnlo_lib.report.statistics.comparison_text import compare_all, write_comparisons
+    from nnlo_lib.report.statistics.run_comparison import guessing_sentence
     from nnlo_lib.report.tables import load_jobs, summarize, write_summary
     from nnlo_lib.workflow.single_run import train_and_evaluate
 
@@ -225,6 +226,8 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
             list(map(Path, finished)),
             failed=dict.fromkeys(map(Path, unfinished), ""),
         )
+        if found := guessing_sentence(jobs):
+            print(f"warning: {found}", file=sys.stderr)
     event = "failed" if unfinished else "finished"
     notify(experiment.observe.notify, event, f"{experiment.name}: {event}", paths.folder)
     if unfinished:

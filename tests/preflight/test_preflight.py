@@ -103,6 +103,14 @@ def test_softmax_before_cross_entropy_is_a_warning(folder):
     )
 
 
+def test_an_activation_in_evaluation_alone_is_a_warning(folder):
+    """Training sees scores, so that only the measured accuracy is wrong."""
+    changed_net(
+        folder, forward="h = self.layers(x.flatten(1))\n        return h if self.training else h.softmax(1)"
+    )
+    assert "as after softmax" in check(folder, "model: {name: net.py:build}")
+
+
 def test_classes_with_fewer_samples_than_folds(folder):
     """Known only from the labels in the store."""
     np.savez(folder / "few.npz", features=np.zeros((60, 1, 8, 8), np.float32), labels=np.arange(60) % 30)

@@ -286,6 +286,7 @@ from nnlo_lib import Algorithm, Capabilities
 
 class Own(Algorithm):
     capabilities = Capabilities(asynchronous={asynchronous})
+    replicas_differ = True
 
     def on_gradient(self, replica, share):
         pass
