@@ -108,9 +108,9 @@ def test_predictions_of_a_file_and_of_a_data_frame(project):
     assert "city: 1 rows have a value that no training row has" in done.stderr
     written, scores = pd.read_csv(project / "out.csv"), expected_scores(project, rows)
     shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
-    assert list(written) == ["row", "predicted", *(f"probability_{name}" for name in CLASSES)]
+    assert list(written) == ["row", "id", "predicted", *(f"probability_{name}" for name in CLASSES)]
     assert written["predicted"].tolist() == [CLASSES[k] for k in scores.argmax(1)]
-    np.testing.assert_allclose(written.iloc[:, 2:], shares, atol=1e-5)
+    np.testing.assert_allclose(written.iloc[:, 3:], shares, atol=1e-5)
     run = nnlo_lib.load_run(project / "results/people/long/seed-0")
     assert run.classes == CLASSES
     np.testing.assert_allclose(run.predict(rows), scores, atol=1e-4)

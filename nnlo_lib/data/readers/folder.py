@@ -15,6 +15,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import is_visible
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, print_once, shard_ranges
 from nnlo_lib.data.readers.image import ColorMode, ImageError, Resize, decode, resized
+from nnlo_lib.data.readers.similar_names import composed
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 # The names that Hugging Face datasets knows, in lower case.
@@ -180,7 +181,7 @@ class ImageTree:
         root, listing = _top(folder, skipped)
         prefixes = _prefixes(root, listing)
         listings = _split_listings(root, listing, prefixes, skipped)
-        classes = listings["train"].folders
+        classes = tuple(dict.fromkeys(map(composed, listings["train"].folders)))
         _check_classes(root / prefixes["train"], classes)
         splits = {
             split: _images(root, prefixes[split], listings[split], classes, skipped) for split in prefixes
@@ -276,11 +277,11 @@ def _images(
     """Return the images of all classes of a split, ordered by the hash of their path."""
     images = []
     for name in listing.folders:
-        if name not in classes:
+        if composed(name) not in classes:
             place = root / prefix
             unsorted = (
                 ""
-                if set(listing.folders) & set(classes)
+                if {*map(composed, listing.folders)} & {*classes}
                 else (
                     f", nor any other folder here; if its images are not sorted, sort them into {place}/<class>/, or leave "
                     f"out the folder {prefix.strip('/')}"
@@ -298,7 +299,7 @@ def _images(
             raise UserError(
                 f"{root / prefix / name}: folders of splits inside the folder of a class; {LAYOUT}"
             )
-        images += [(path, classes.index(name)) for path in paths]
+        images += [(path, classes.index(composed(name))) for path in paths]
     # File names on Linux are bytes, which need not be valid UTF-8.
     names = {path: os.fsencode(path.removeprefix(prefix)) for path, _ in images}
     return sorted(images, key=lambda image: hashlib.blake2b(names[image[0]], digest_size=8).digest())

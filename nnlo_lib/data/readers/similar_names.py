@@ -1,8 +1,13 @@
-"""Names of classes or categories that look alike: they differ by case, spaces, a final point or the form of Unicode."""
+"""Names of classes and categories: in one form of Unicode, and a question if they differ only by case, spaces or a final point."""
 
 from collections.abc import Iterable
 from itertools import groupby
 from unicodedata import normalize
+
+
+def composed(text: object) -> str:
+    """Return a cell or a name as text in which a letter and its accent are one character (Unicode NFC), without spaces at its ends."""
+    return normalize("NFC", str(text).strip())
 
 
 def look_alike(name: str) -> str:

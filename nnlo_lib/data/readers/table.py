@@ -30,7 +30,7 @@ from nnlo_lib.data.readers.base import (
     shard_ranges,
     warn_once,
 )
-from nnlo_lib.data.readers.similar_names import look_alike
+from nnlo_lib.data.readers.similar_names import composed, look_alike
 from nnlo_lib.data.readers.table_columns import (
     collected,
     encoded_column,
@@ -50,7 +50,7 @@ from nnlo_lib.data.readers.table_file import (
     saved_dataset_files,
     saved_dataset_splits,
 )
-from nnlo_lib.data.readers.table_options import WHERE, TableOptions, composed, matching
+from nnlo_lib.data.readers.table_options import WHERE, TableOptions, matching
 
 SPLITS = {
     "train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation",
@@ -224,7 +224,7 @@ def _rows(
             splits = _splits(table, options, labels, divided=len(files) > 1)
     train = splits == "train"
     problems += [
-        f"{place_of(table, row, options.label)}: no training row has the class {classes[labels[row]]}{_near(classes, labels[row], labels[train])}"
+        f"{place_of(table, row, options.label)}: no training row has the class {classes[labels[row]]!r}{_near(classes, labels[row], labels[train])}"
         for label in (sorted({*labels[~train]} - {*labels[train]}) if classes else ())
         for row in np.flatnonzero(labels == label)[:1]
     ]
@@ -288,7 +288,9 @@ def _without_missing(
     Rows without a label are left out with `missing: median`, too, because nothing can replace it.
     """
     needed = [name for name in (options.label, options.split_column) if name in table]
-    missing = table[needed if options.missing == "median" else [*needed, *names]].isna()
+    # Columns without a value are refused by their own sentence.
+    others = [name for name in names if table[name].notna().any()]
+    missing = table[needed if options.missing == "median" else [*needed, *others]].isna()
     rows = missing.any(axis=1).to_numpy()
     if not rows.any():
         return table, []
@@ -299,15 +301,13 @@ def _without_missing(
         note = f"{rows.sum():,} of {len(rows):,} rows with missing values are left out ({listed})"
         return table[~rows].reset_index(drop=True), [note]
     row = int(np.flatnonzero(rows)[0])
-    without = [name for name in names if table[name].isna().all()]
-    choice = (
+    first = missing.columns[int(missing.iloc[row].to_numpy().argmax())]
+    remedy = (
         "drop" if not absent.drop(needed).any() else "drop or median" if left >= len(rows) / 2 else "median"
     )
-    exclude = f"exclude {', '.join(without)}, without a value, and " if without else ""
     problems.append(
-        f"{place_of(table, row, missing.columns[int(missing.iloc[row].to_numpy().argmax())])}: missing; {rows.sum():,} of {len(rows):,} rows "
-        f"have missing values ({listed}): {exclude}set {WHERE}.missing: {choice}, or exclude the column"
-        + (f" (drop leaves {left:,} rows)" if names else "")
+        f"{place_of(table, row, first)}: missing; {rows.sum():,} of {len(rows):,} rows have missing values ({listed}): set "
+        f"{WHERE}.missing: {remedy}, or exclude the column (drop leaves {left:,} rows)"
     )
     # The other problems are those of the rows with a label.
     unlabeled = table[needed].isna().any(axis=1).to_numpy()
@@ -374,7 +374,7 @@ def _near(classes: Sequence[str], label: int, trained: Array) -> str:
         if look_alike(classes[each]) == look_alike(classes[label])
     ]
     return (
-        f", but {alike[0]}: if they are one class, write it the same in all files"
+        f", but {alike[0]!r}: if they are one class, write it the same in all files"
         if alike
         else "; add training rows of it, or remove its rows"
     )

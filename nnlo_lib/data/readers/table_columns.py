@@ -13,11 +13,12 @@ import pandas as pd
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.base import Array, EncodedColumn
+from nnlo_lib.data.readers.similar_names import composed
 from nnlo_lib.data.readers.table_file import FILE, ROW, holds_arrays
-from nnlo_lib.data.readers.table_options import WHERE, TableOptions, composed, matching
+from nnlo_lib.data.readers.table_options import WHERE, TableOptions, matching
 
 MANY = 20  # more categories than this, and more than half the number of rows, are names or numbers
-SIGNS = r"[$€£%,\s]"  # signs beside the digits of amounts, and separators of thousands
+SIGNS = r"[$€£%,'’\s\u2212]"  # signs beside the digits of amounts, and separators of thousands
 DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?"
 LOST_DEVIATIONS = 1e-3  # rounding of fractions that standardized numbers may have
 

@@ -20,7 +20,8 @@ import pandas as pd
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.gzip_content import open_decompressed
 from nnlo_lib.data.readers.base import warn_once
-from nnlo_lib.data.readers.table_options import TableOptions, composed, matching
+from nnlo_lib.data.readers.similar_names import composed
+from nnlo_lib.data.readers.table_options import TableOptions, matching
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 ROOT_SUFFIXES = (".root",)
@@ -174,7 +175,7 @@ class TableFiles:
         text, options = _text(path), self._options
         # Excel writes the delimiter so.
         told = re.match(r'"?sep=(.)"?[^\S\n]*\n', text, re.IGNORECASE)
-        delimiter = options.delimiter or (told[1] if told else _delimiter(text, len(options.columns)))
+        delimiter = options.delimiter or (told[1] if told else _delimiter(text, options))
         names, lines = self._names(path, text, delimiter, 1 if told else 0)
         may = self._may_be_numbers
         texts = (
@@ -224,6 +225,8 @@ class TableFiles:
         usual = len(names) or (widths.most_common(1)[0][0] if widths else 0)
         try:
             for cells in filter(_is_row, lines):
+                if delimiter == " " and not cells[-1]:
+                    cells.pop()
                 line, mark = above + lines.line_num, cells[0][:1] in COMMENT_MARKS
                 if (
                     mark
@@ -239,10 +242,15 @@ class TableFiles:
                     names, first = [composed(cell) for cell in cells], line
                 else:
                     names, width = (names, width) if width else _fitting(names, cells)
+                    title = (
+                        f"; line {first} has no names of columns: remove it"
+                        if usual > len(names) == 1
+                        else ""
+                    )
                     if len(cells) != width or (width > len(names) and cells[-1]):
                         raise UserError(
                             f"{path}: line {line} has {len(cells)} cells, but there are {len(names)} columns; correct the "
-                            "line, or set data.reader.delimiter or data.reader.columns"
+                            f"line, or set data.reader.delimiter or data.reader.columns{title}"
                         )
         except csv.Error as error:
             raise UserError(
@@ -281,13 +289,10 @@ def _sampled(text: str, delimiter: str) -> list[list[str]]:
     return [*islice(filter(_is_row, lines), SAMPLED_LINES)]
 
 
-def _delimiter(text: str, columns: int) -> str:
-    """Return the delimiter by which most of the first lines have the same number of cells; blanks if there is no other one.
-
-    `columns` is the number of cells, 0 if it is not known.
-    """
-    found = dict[str, tuple[bool, int, int]]()
-    for delimiter in DELIMITERS:
+def _delimiter(text: str, options: TableOptions) -> str:
+    """Return the delimiter by which most of the first lines have the same number of cells; blanks if there is no other one."""
+    columns, found = len(options.columns), dict[str, tuple[bool, int, int]]()
+    for delimiter in DELIMITERS.replace(options.decimal, ""):
         widths = Counter(len(cells) for cells in _sampled(text, delimiter) if len(cells) > 1)
         for width, count in widths.items():
             rank = (columns in (width, width - 1), count, width)
@@ -311,7 +316,7 @@ def _text(path: Path) -> str:
         content = stream.read()
     for start, kind in OTHER_STARTS.items():
         if content.startswith(start):
-            raise UserError(f"{path}: {kind.format(path.stem)}")
+            raise UserError(f"{path}: {kind.replace('{}', path.stem)}")
     try:
         # Spreadsheets write a byte order mark, or UTF-16.
         text = content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
@@ -319,7 +324,7 @@ def _text(path: Path) -> str:
         raise UserError(
             f"{path}: no text in UTF-8 ({error}); convert it, for example: iconv -f latin1 -t utf-8"
         ) from error
-    return re.sub(r"\n[\s\x1a]*$", "\n", text)
+    return re.sub(r"\n[\s\x1a]*$", "\n", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _arrow_table(path: Path, kind: str) -> pd.DataFrame:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, Literal
-from unicodedata import normalize
+
+from nnlo_lib.data.readers.similar_names import composed
 
 WHERE = "data.reader"
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
@@ -44,11 +45,6 @@ class TableOptions:
             elif name in ("label", "split_column") and value is not None:
                 values[name] = form(value)
         return cls(**values)
-
-
-def composed(text: object) -> str:
-    """Return a cell or a name as text in which a letter and its accent are one character (Unicode NFC), without spaces at its ends."""
-    return normalize("NFC", str(text).strip())
 
 
 def matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
