@@ -118,7 +118,8 @@ class Excludes:
 class ConfigModel(BaseModel):
     """A section of the experiment file: frozen, without unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # A number where a text is expected is the text: `label: 0` names the column 0.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:

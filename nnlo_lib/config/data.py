@@ -1,6 +1,7 @@
 """Settings of the data set: source, store, splits, partition and preprocessing."""
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -203,6 +204,20 @@ class DataConfig(ConfigModel):
     def has_robots(self) -> bool:
         """Whether robots with a lidar take the samples."""
         return (self.reader.name if self.reader else CATALOG[self.dataset].reader) == "lidar"
+
+    def missing_split(self, splits: Iterable[str]) -> str | None:
+        """Return that the split of `validation` is none of these; None if it is, or is a fraction of the training samples."""
+        if not isinstance(self.validation, str) or self.validation in splits:
+            return None
+        drawn = isinstance(self.reader, TableReaderConfig) and not (
+            self.reader.test or self.reader.split_column
+        )
+        reason = (
+            "data.reader.test_fraction gives no row of any class; "
+            if drawn and self.validation == "test"
+            else ""
+        )
+        return f"{self.dataset} has no split {self.validation}; {reason}it has {', '.join(splits)}"
 
     @property
     def store_settings(self) -> StoreSettings:

@@ -144,9 +144,15 @@ def folder_digest(settings: StoreSettings, folder: Path, checksums: SourceChecks
 
 
 def describe_unit(unit: ConversionUnit, folder: Path) -> list[Any]:
-    """Return split, name, files and ranges of samples of a unit as a JSON value; paths are relative to `folder`."""
+    """Return split, name, files, ranges of samples and changes of a unit as a JSON value; paths are relative to `folder`."""
     parts = [[os.path.relpath(part.path, folder), part.first, part.samples] for part in unit.parts]
-    return [unit.split, unit.name, [os.path.relpath(path, folder) for path in unit.sources], parts]
+    return [
+        unit.split,
+        unit.name,
+        [os.path.relpath(path, folder) for path in unit.sources],
+        parts,
+        *unit.changes,
+    ]
 
 
 def read_contents(settings: StoreSettings, folder: Path) -> DatasetContents:

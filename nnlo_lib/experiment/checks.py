@@ -108,6 +108,8 @@ def _sentence(detail: ErrorDetails, key: KeyPath, known: Iterable[str]) -> str:
             return "missing `name`; add `name: ...` to select the kind (docs/reference/experiment.md)"
         case "too_short":
             return f"needs at least {context['min_length']} valid value, not {shown(given)}"
+        case "string_type" if given is None or isinstance(given, bool):
+            return f"must be a text, not {shown(given)}; write it in quotes, as it is in the file"
         case "missing":
             return "missing; set this key"
         case "none_required":

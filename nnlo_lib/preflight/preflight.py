@@ -38,6 +38,7 @@ from nnlo_lib.preflight.data_check import (
     class_counts,
     distinct_runs,
     expected_manifest,
+    large_inputs,
 )
 from nnlo_lib.preflight.passed_checks import passed_before, remember_passed
 from nnlo_lib.preflight.secrets_check import check_variables, written_secrets
@@ -306,6 +307,8 @@ def _check_data_and_models(experiment: Experiment, runs: Mapping[str, Run]) -> l
                 check_sample_counts(experiment, run, manifest, mistakes)
                 check_targets(run, manifest, mistakes)
                 _check_model_with_data(run, manifest, mistakes)
+                if not mistakes and (doubt := large_inputs(run, manifest)):
+                    logger.warning(doubt)
                 # No warning before an error.
                 for line, is_warning in () if mistakes else _describe_classes(run, manifest):
                     if is_warning:

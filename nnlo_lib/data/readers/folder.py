@@ -17,6 +17,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import is_visible
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, print_once, shard_ranges
 from nnlo_lib.data.readers.image import ColorMode, ImageError, Resize, as_type, decode, image_header, resized
+from nnlo_lib.data.readers.similar_names import composed
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 # The names that Hugging Face datasets knows, in lower case.
@@ -213,7 +214,7 @@ class ImageTree:
         root, listing = _top(folder, skipped)
         prefixes = _prefixes(root, listing) if splits is None else _given_prefixes(root, splits)
         listings = _split_listings(root, listing, prefixes, skipped)
-        classes = listings["train"].folders
+        classes = tuple(dict.fromkeys(map(composed, listings["train"].folders)))
         _check_classes(root / prefixes["train"], classes)
         images = {
             split: _images(root, prefixes[split], listings[split], classes, skipped) for split in prefixes
@@ -393,11 +394,11 @@ def _images(
     """Return the images of all classes of a split, ordered by the hash of their path."""
     images = []
     for name in listing.folders:
-        if name not in classes:
+        if composed(name) not in classes:
             place = root / prefix
             unsorted = (
                 ""
-                if set(listing.folders) & set(classes)
+                if {*map(composed, listing.folders)} & {*classes}
                 else (
                     f", nor any other folder here; if its images are not sorted, sort them into {place}/<class>/, or leave "
                     f"out the folder {prefix.strip('/')}"
@@ -415,7 +416,7 @@ def _images(
             raise UserError(
                 f"{root / prefix / name}: folders of splits inside the folder of a class; {LAYOUT}"
             )
-        images += [(path, classes.index(name)) for path in paths]
+        images += [(path, classes.index(composed(name))) for path in paths]
     # File names on Linux are bytes, which need not be valid UTF-8.
     names = {path: os.fsencode(path.removeprefix(prefix)) for path, _ in images}
     return sorted(images, key=lambda image: hashlib.blake2b(names[image[0]], digest_size=8).digest())
