@@ -12,6 +12,7 @@ MAX_FILES_IN_FOLDER = 22
 MAX_DEPTH = 3  # nnlo_lib/<package>/<room>/<module>.py
 # Modules below MIN_LINES, with their reasons.
 SMALL = {
+    "batch/scheduler_query.py": "the one way to run a command of a batch system, for the queues, jobs and launchers",
     "commands/generate.py": "the commands that write derived files",
     "core/failpoints.py": "all layers import it, and it imports nothing",
     "core/rng.py": "all layers import it",
