@@ -32,7 +32,7 @@ def refuse_unwritable(*folders: Path) -> None:
             with suppress(FileNotFoundError):  # another process may train there
                 mode = path.lstat().st_mode
                 needed = os.R_OK | os.W_OK | (os.X_OK if stat.S_ISDIR(mode) else 0)
-                # A file that its owner cannot write, such as a copy of a user's code, is written by nobody.
+                # A file that its owner cannot write, such as a copy of a user's code, is not written by others either.
                 if (
                     not os.access(path, needed)
                     and (stat.S_ISDIR(mode) or mode & stat.S_IWUSR)
