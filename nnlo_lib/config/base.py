@@ -116,9 +116,8 @@ class Excludes:
 
 
 class ConfigModel(BaseModel):
-    """A section of the experiment file: frozen, without unknown keys."""
+    """A section of the experiment file: frozen, without unknown keys; a number in place of a text is the text."""
 
-    # A number where a text is expected is the text: `label: 0` names the column 0.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
     @model_validator(mode="after")

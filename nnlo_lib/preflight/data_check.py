@@ -3,7 +3,6 @@
 `Mistakes` collects what the checks find, each with the key of the experiment that is to be corrected.
 """
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,7 +43,6 @@ from nnlo_lib.problems.target_range import check_target_range, measured_splits
 SAMPLES = 16  # read to find the shape of the samples, for example after an adaptor
 MAX_LABEL_SHARDS = 64  # stores with more shards take seconds to open, so their classes are not counted
 MAX_COUNTED_BYTES = 64 << 20  # of source files, which are read within a second
-LARGE_INPUT = 30.0  # root mean square of an input, beyond which usual learning rates diverge
 MAX_TARGETS = 20_000_000  # numbers of a split, which are read within a second; a training checks all of them
 # Messages such as `data.crop: 40 needs ...` begin with the key that they concern.
 KEY_IN_MESSAGE = re.compile(r"(\w+(?:\.\w+)*): ", re.ASCII)
@@ -248,22 +246,6 @@ def _manifest_from_arrays(data: DataConfig, path: Path) -> DataManifest | None:
         1 / 255 if first.inputs[0].dtype == np.uint8 else 1.0, {},
         {split: SplitInfo(count, ()) for split, count in samples.items()}, columns=contents.columns,
     )  # fmt: skip
-
-
-def large_inputs(run: Run, manifest: DataManifest) -> str:
-    """Return a warning about columns of a table with large numbers that are not standardized; empty without any."""
-    if not manifest.columns or run.data.normalize != "unit":
-        return ""
-    names = [each.name for each in manifest.columns for _ in (each.values if each.one_hot else [0])]
-    size = dict(zip(names, map(math.hypot, manifest.inputs[0].mean, manifest.inputs[0].std), strict=True))
-    large = sorted((name for name in size if size[name] > LARGE_INPUT), key=lambda name: -size[name])
-    if not large:
-        return ""
-    others = f" and {len(large) - 1:,} other columns" if len(large) > 1 else ""
-    return (
-        f"data.normalize: the model gets the numbers of {large[0]} (about {size[large[0]]:,.3g}){others} as they are, which trains badly; "
-        "set data.normalize: standard"
-    )
 
 
 def _folder(data: DataConfig) -> Path:

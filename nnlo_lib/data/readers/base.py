@@ -1,10 +1,12 @@
 """Units and contents of a data set, which each reader returns, and the call of a reader by its name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +14,6 @@ import numpy.typing as npt
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger, write_stderr
 from nnlo_lib.core.user_code import load_implementation
-from nnlo_lib.data.readers.similar_names import question_of_similar
 
 logger = get_logger(__name__)
 Array = npt.NDArray[Any]
@@ -212,3 +213,25 @@ def shard_ranges(split: str, samples: int, shard_size: int, sample_bytes: int) -
         (f"{split}-{index:05d}-of-{count:05d}", index * shard_size, min(samples, (index + 1) * shard_size))
         for index in range(count)
     ]
+
+
+def composed(text: object) -> str:
+    """Return a cell or a name as text in which a letter and its accent are one character (Unicode NFC), without spaces at its ends."""
+    return normalize("NFC", str(text).strip())
+
+
+def look_alike(name: str) -> str:
+    """Return a form of a name that is equal for names that look alike."""
+    return " ".join(normalize("NFKC", name).casefold().split()).rstrip(". ")
+
+
+def question_of_similar(names: Iterable[str]) -> str:
+    """Return a question about names that look alike; an empty string without any."""
+    groups = [[*each] for _, each in groupby(sorted(names, key=look_alike), look_alike)]
+    alike = [" and ".join(map(repr, each)) for each in groups if len(each) > 1]
+    more = f" ({len(alike):,} such groups)" if len(alike) > 3 else ""
+    return (
+        f"{', '.join(alike[:3])}{more} differ only by case, spaces or a final point; if they are one, write it the same everywhere"
+        if alike
+        else ""
+    )

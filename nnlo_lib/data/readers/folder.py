@@ -15,9 +15,15 @@ import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import is_visible
-from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, print_once, shard_ranges
+from nnlo_lib.data.readers.base import (
+    ConversionUnit,
+    DatasetContents,
+    SampleBlock,
+    composed,
+    print_once,
+    shard_ranges,
+)
 from nnlo_lib.data.readers.image import ColorMode, ImageError, Resize, as_type, decode, image_header, resized
-from nnlo_lib.data.readers.similar_names import composed
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 # The names that Hugging Face datasets knows, in lower case.

@@ -28,10 +28,11 @@ from nnlo_lib.data.readers.base import (
     DatasetContents,
     EncodedColumn,
     SampleBlock,
+    composed,
+    look_alike,
     shard_ranges,
     warn_once,
 )
-from nnlo_lib.data.readers.similar_names import composed, look_alike
 from nnlo_lib.data.readers.table_columns import (
     collected,
     encoded_column,

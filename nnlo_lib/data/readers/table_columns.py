@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers.base import Array, EncodedColumn
-from nnlo_lib.data.readers.similar_names import composed
+from nnlo_lib.data.readers.base import Array, EncodedColumn, composed
 from nnlo_lib.data.readers.table_file import FILE, ROW, holds_arrays
 from nnlo_lib.data.readers.table_options import WHERE, TableOptions, matching
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from nnlo_lib.data.readers.base import Array, EncodedColumn
-from nnlo_lib.data.readers.similar_names import question_of_similar
+from nnlo_lib.data.readers.base import Array, EncodedColumn, question_of_similar
 from nnlo_lib.data.readers.table_columns import MANY, numbers_of
 from nnlo_lib.data.readers.table_options import WHERE, TableOptions
 

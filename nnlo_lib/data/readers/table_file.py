@@ -4,12 +4,10 @@ A column has only numbers, only texts and None, or arrays. Texts have composed l
 """
 
 import csv
-import io
 import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from unicodedata import is_normalized
@@ -18,10 +16,22 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.gzip_content import open_decompressed
-from nnlo_lib.data.readers.base import warn_once
-from nnlo_lib.data.readers.similar_names import composed
-from nnlo_lib.data.readers.table_options import TableOptions, matching
+from nnlo_lib.data.readers.base import composed, warn_once
+from nnlo_lib.data.readers.table_options import (
+    COMMENT_MARKS,
+    HDF5,
+    PACKED,
+    SPREADSHEET,
+    TableOptions,
+    find_delimiter,
+    fitting_names,
+    is_number_text,
+    is_row,
+    matching,
+    sampled_rows,
+    table_text,
+    text_below,
+)
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 ROOT_SUFFIXES = (".root",)
@@ -29,29 +39,16 @@ ARROW_SUFFIXES = (".arrow", ".feather")
 ARROW_START = b"ARROW1"
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz", ".txt.gz", ".data.gz")
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, *PARQUET_SUFFIXES, *ARROW_SUFFIXES, *ROOT_SUFFIXES)
-SPREADSHEET = (
-    "a spreadsheet; save it as CSV in its program, or by pandas.read_excel(...).to_csv(..., index=False)"
-)
-HDF5 = "an HDF5 file; write a table of pandas as CSV: pandas.read_hdf(...).to_csv(..., index=False); read arrays by data.reader: {name: arrays}"
-PACKED = "a compressed file; unpack it, or compress it by gzip"
 OTHER_SUFFIXES = {
     ".xlsx": SPREADSHEET, ".xls": SPREADSHEET, ".xlsm": SPREADSHEET, ".ods": SPREADSHEET, ".h5": HDF5, ".hdf5": HDF5, ".hdf": HDF5,
     ".zip": PACKED, ".bz2": PACKED, ".xz": PACKED, ".zst": PACKED, ".7z": PACKED,
 }  # fmt: skip
-OTHER_STARTS = {
-    b"PAR1": "a Parquet file; rename it to {}.parquet", b"PK\3\4": f"{SPREADSHEET}; or a ZIP archive: unpack it",
-    b"\xd0\xcf\x11\xe0": SPREADSHEET, b"\x89HDF": HDF5, b"BZh": PACKED, b"\xfd7zXZ": PACKED,
-}  # fmt: skip
-DELIMITERS = ",;\t|"
-COMMENT_MARKS = ("#", "|", "%")
 UNNAMED = "a column without a name is not used"
-SAMPLED_LINES = 50  # by which the delimiter is found
 SPLIT, FILE, ROW = (
     "\0split",
     "\0file",
     "\0row",
 )  # columns of the origin of a row; no header can have these names
-UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 CODE = re.compile(r"[+-]?0\d.*|[+-]?\d{16,}")  # of digits that a number would not keep
 
 
@@ -172,10 +169,10 @@ class TableFiles:
         return _with_flat_arrays(path, table)
 
     def _text_table(self, path: Path) -> pd.DataFrame:
-        text, options = _text(path), self._options
+        text, options = table_text(path), self._options
         # Excel writes the delimiter so.
         told = re.match(r'"?sep=(.)"?[^\S\n]*\n', text, re.IGNORECASE)
-        delimiter = options.delimiter or (told[1] if told else _delimiter(text, options))
+        delimiter = options.delimiter or (told[1] if told else find_delimiter(text, options))
         names, lines = self._names(path, text, delimiter, 1 if told else 0)
         may = self._may_be_numbers
         texts = (
@@ -185,7 +182,7 @@ class TableFiles:
         )
         try:
             table = pd.read_csv(
-                _below(text, lines), sep=r"\s+" if delimiter == " " else delimiter, decimal=options.decimal, header=None,
+                text_below(text, lines), sep=r"\s+" if delimiter == " " else delimiter, decimal=options.decimal, header=None,
                 names=names, keep_default_na=False, na_values=[""] if "" in options.na else [], index_col=False,
                 skipinitialspace=True, low_memory=False, dtype=dict.fromkeys(texts, str),
             )  # fmt: skip
@@ -219,12 +216,12 @@ class TableFiles:
 
         Names that are empty begin with a zero byte. Raises UserError if a line has another number of cells, which pandas fills.
         """
-        lines = csv.reader(_below(text, above), delimiter=delimiter, skipinitialspace=True, strict=True)
+        lines = csv.reader(text_below(text, above), delimiter=delimiter, skipinitialspace=True, strict=True)
         names, first, width = [*self._options.columns], above, 0
-        widths = Counter(map(len, _sampled(text, delimiter)))
+        widths = Counter(map(len, sampled_rows(text, delimiter)))
         usual = len(names) or (widths.most_common(1)[0][0] if widths else 0)
         try:
-            for cells in filter(_is_row, lines):
+            for cells in filter(is_row, lines):
                 if delimiter == " " and not cells[-1]:
                     cells.pop()
                 line, mark = above + lines.line_num, cells[0][:1] in COMMENT_MARKS
@@ -241,7 +238,7 @@ class TableFiles:
                 elif not names:
                     names, first = [composed(cell) for cell in cells], line
                 else:
-                    names, width = (names, width) if width else _fitting(names, cells)
+                    names, width = (names, width) if width else fitting_names(names, cells)
                     title = (
                         f"; line {first} has no names of columns: remove it"
                         if usual > len(names) == 1
@@ -259,72 +256,12 @@ class TableFiles:
         _check_names(path, [name for name in names if name])
         # Pandas numbers the columns of an array so.
         is_numbered = self._options.label in names and names == [*map(str, range(len(names)))]
-        if not (self._options.columns or is_numbered) and all(map(_is_number, names)):
+        if not (self._options.columns or is_numbered) and all(map(is_number_text, names)):
             raise UserError(
                 f"{path}: the first line has only numbers, no names of columns; name them by data.reader.columns"
             )
         names += [""] * (width - len(names))
         return [name or f"\0{place}" for place, name in enumerate(names)], first
-
-
-def _below(text: str, lines: int) -> io.StringIO:
-    """Return the text below some lines."""
-    stream = io.StringIO(text)
-    for _ in range(lines):
-        stream.readline()
-    return stream
-
-
-def _is_number(text: str) -> bool:
-    return bool(np.isfinite(pd.to_numeric(text, errors="coerce")))
-
-
-def _is_row(cells: list[str]) -> bool:
-    return cells != [] and cells != [""]
-
-
-def _sampled(text: str, delimiter: str) -> list[list[str]]:
-    """Return the cells of the first lines."""
-    lines = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
-    return [*islice(filter(_is_row, lines), SAMPLED_LINES)]
-
-
-def _delimiter(text: str, options: TableOptions) -> str:
-    """Return the delimiter by which most of the first lines have the same number of cells; blanks if there is no other one."""
-    columns, found = len(options.columns), dict[str, tuple[bool, int, int]]()
-    for delimiter in DELIMITERS.replace(options.decimal, ""):
-        widths = Counter(len(cells) for cells in _sampled(text, delimiter) if len(cells) > 1)
-        for width, count in widths.items():
-            rank = (columns in (width, width - 1), count, width)
-            found[delimiter] = max(rank, found.get(delimiter, rank))
-    blanks = " " if any(len(cells) > 1 for cells in _sampled(text, " ")) else ","
-    return max(found, key=lambda each: found[each], default=blanks)
-
-
-def _fitting(names: list[str], cells: list[str]) -> tuple[list[str], int]:
-    """Return the names of the columns, and the number of cells of all rows, by the first row.
-
-    The names, or the rows, may end with a delimiter, and the names begin with a mark of a comment.
-    """
-    if len(cells) == len(names) - 1 and (not names[-1] or names[0] in COMMENT_MARKS):
-        return (names[:-1] if not names[-1] else names[1:]), len(cells)
-    return names, len(names) + (len(cells) == len(names) + 1 and not cells[-1])
-
-
-def _text(path: Path) -> str:
-    with open_decompressed(path) as stream:
-        content = stream.read()
-    for start, kind in OTHER_STARTS.items():
-        if content.startswith(start):
-            raise UserError(f"{path}: {kind.replace('{}', path.stem)}")
-    try:
-        # Spreadsheets write a byte order mark, or UTF-16.
-        text = content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}: no text in UTF-8 ({error}); convert it, for example: iconv -f latin1 -t utf-8"
-        ) from error
-    return re.sub(r"\n[\s\x1a]*$", "\n", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _arrow_table(path: Path, kind: str) -> pd.DataFrame:

@@ -1,14 +1,38 @@
-"""Keys of `data.reader` for tables, and the choice of columns by names and patterns."""
+"""Keys of `data.reader` for tables: the choice of columns by names and patterns, and the form of text files."""
 
+import csv
+import io
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
-from nnlo_lib.data.readers.similar_names import composed
+import numpy as np
+import pandas as pd
+
+from nnlo_lib.core.errors import UserError
+from nnlo_lib.data.fetch.gzip_content import open_decompressed
+from nnlo_lib.data.readers.base import composed
 
 WHERE = "data.reader"
 MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
+SPREADSHEET = (
+    "a spreadsheet; save it as CSV in its program, or by pandas.read_excel(...).to_csv(..., index=False)"
+)
+HDF5 = "an HDF5 file; write a table of pandas as CSV: pandas.read_hdf(...).to_csv(..., index=False); read arrays by data.reader: {name: arrays}"
+PACKED = "a compressed file; unpack it, or compress it by gzip"
+OTHER_STARTS = {
+    b"PAR1": "a Parquet file; rename it to {}.parquet", b"PK\3\4": f"{SPREADSHEET}; or a ZIP archive: unpack it",
+    b"\xd0\xcf\x11\xe0": SPREADSHEET, b"\x89HDF": HDF5, b"BZh": PACKED, b"\xfd7zXZ": PACKED,
+}  # fmt: skip
+DELIMITERS = ",;\t|"
+COMMENT_MARKS = ("#", "|", "%")
+SAMPLED_LINES = 50  # by which the delimiter is found
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 FILES = ("train", "test", "validation")
 
 
@@ -50,3 +74,63 @@ class TableOptions:
 def matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     """Return the names that equal or match a pattern."""
     return [name for name in names if any(name == each or fnmatchcase(name, each) for each in patterns)]
+
+
+def text_below(text: str, lines: int) -> io.StringIO:
+    """Return the text below some lines."""
+    stream = io.StringIO(text)
+    for _ in range(lines):
+        stream.readline()
+    return stream
+
+
+def is_number_text(text: str) -> bool:
+    return bool(np.isfinite(pd.to_numeric(text, errors="coerce")))
+
+
+def is_row(cells: list[str]) -> bool:
+    return cells != [] and cells != [""]
+
+
+def sampled_rows(text: str, delimiter: str) -> list[list[str]]:
+    """Return the cells of the first lines."""
+    lines = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
+    return [*islice(filter(is_row, lines), SAMPLED_LINES)]
+
+
+def find_delimiter(text: str, options: TableOptions) -> str:
+    """Return the delimiter by which most of the first lines have the same number of cells; blanks if there is no other one."""
+    columns, found = len(options.columns), dict[str, tuple[bool, int, int]]()
+    for delimiter in DELIMITERS.replace(options.decimal, ""):
+        widths = Counter(len(cells) for cells in sampled_rows(text, delimiter) if len(cells) > 1)
+        for width, count in widths.items():
+            rank = (columns in (width, width - 1), count, width)
+            found[delimiter] = max(rank, found.get(delimiter, rank))
+    blanks = " " if any(len(cells) > 1 for cells in sampled_rows(text, " ")) else ","
+    return max(found, key=lambda each: found[each], default=blanks)
+
+
+def fitting_names(names: list[str], cells: list[str]) -> tuple[list[str], int]:
+    """Return the names of the columns, and the number of cells of all rows, by the first row.
+
+    The names, or the rows, may end with a delimiter, and the names begin with a mark of a comment.
+    """
+    if len(cells) == len(names) - 1 and (not names[-1] or names[0] in COMMENT_MARKS):
+        return (names[:-1] if not names[-1] else names[1:]), len(cells)
+    return names, len(names) + (len(cells) == len(names) + 1 and not cells[-1])
+
+
+def table_text(path: Path) -> str:
+    with open_decompressed(path) as stream:
+        content = stream.read()
+    for start, kind in OTHER_STARTS.items():
+        if content.startswith(start):
+            raise UserError(f"{path}: {kind.replace('{}', path.stem)}")
+    try:
+        # Spreadsheets write a byte order mark, or UTF-16.
+        text = content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: no text in UTF-8 ({error}); convert it, for example: iconv -f latin1 -t utf-8"
+        ) from error
+    return re.sub(r"\n[\s\x1a]*$", "\n", text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -16,8 +16,14 @@ import numpy as np
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import is_visible
 from nnlo_lib.data.fetch.record import FileVersion, file_version
-from nnlo_lib.data.readers.base import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
-from nnlo_lib.data.readers.similar_names import composed
+from nnlo_lib.data.readers.base import (
+    Array,
+    ConversionUnit,
+    DatasetContents,
+    SampleBlock,
+    composed,
+    shard_ranges,
+)
 
 PADDING, UNKNOWN = 0, 1  # numbers that are no words
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
