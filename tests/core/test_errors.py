@@ -121,3 +121,10 @@ def test_a_signal_that_the_parent_ignores_stays_ignored(tmp_path):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     assert run(tmp_path, "send()", preexec_fn=ignore) == (0, "", "")
+
+
+def test_a_message_has_no_address_of_an_object():
+    def build() -> None: ...
+
+    text = str(UserError(f"net.py: {build} returned {object()} and <b>"))
+    assert text == "net.py: function test_a_message_has_no_address_of_an_object.<locals>.build returned object object and <b>"
