@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from nnlo_lib.core.errors import CUT, error_headline, without_middle
+from nnlo_lib.core.errors import CUT, UserError, error_headline, without_middle
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 
@@ -127,4 +127,7 @@ def test_a_message_has_no_address_of_an_object():
     def build() -> None: ...
 
     text = str(UserError(f"net.py: {build} returned {object()} and <b>"))
-    assert text == "net.py: function test_a_message_has_no_address_of_an_object.<locals>.build returned object object and <b>"
+    assert (
+        text
+        == "net.py: function test_a_message_has_no_address_of_an_object.<locals>.build returned object object and <b>"
+    )

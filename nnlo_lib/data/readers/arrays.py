@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_text import decoded, expanded
+from nnlo_lib.core.text_format import decoded, expanded
 from nnlo_lib.data.readers.array_file import is_array_file, refuse_other_file
 from nnlo_lib.data.readers.array_formats import Unwritten, stored_type
 from nnlo_lib.data.readers.array_source import (
