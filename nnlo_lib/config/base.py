@@ -28,8 +28,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from nnlo_lib.core.errors import USER_CODE_ERRORS
+from nnlo_lib.core.text_format import expanded, unset_variable
 from nnlo_lib.core.user_code import error_with_source_line, load_implementation
-from nnlo_lib.core.user_text import expanded, unset_variable
 
 # Validation context for the recorded settings of an earlier run, whose input files may have been deleted.
 RECORDED_RUN_CONTEXT = {"recorded": True}
@@ -40,17 +40,7 @@ BUILT_IN, USER_CLASS = "built-in", "user_class"  # tags of the two kinds of a se
 SECONDS_OF_UNIT = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 TIME_PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)\s*")
 CLOCK_TIME = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d)")  # Slurm's days-hours:minutes:seconds
-MB_OF_UNIT = {
-    "MB": 1,
-    "GB": 1000,
-    "TB": 1_000_000,
-    "M": 1,
-    "MiB": 1,
-    "G": 1024,
-    "GiB": 1024,
-    "T": 1024**2,
-    "TiB": 1024**2,
-}
+MB_OF_UNIT = {"MB": 1, "GB": 1000, "TB": 1_000_000, "M": 1, "MiB": 1, "G": 1024, "GiB": 1024, "T": 1024**2, "TiB": 1024**2}  # fmt: skip
 SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(MB_OF_UNIT)})")
 TIME_FORMS = "90m, 2h, 1d, 24:00:00 (hours:minutes:seconds) or 1-12:00:00 (days-hours:minutes:seconds)"
 
@@ -145,12 +135,7 @@ class ConfigModel(BaseModel):
 @cache
 def _limits(block: type[ConfigModel]) -> list[tuple[str, Requires | Excludes]]:
     fields = block.model_fields.items()
-    return [
-        (key, each)
-        for key, field in fields
-        for each in field.metadata
-        if isinstance(each, Requires | Excludes)
-    ]
+    return [(key, each) for key, field in fields for each in field.metadata if isinstance(each, Requires | Excludes)]  # fmt: skip
 
 
 class ImplementedConfig(ConfigModel):

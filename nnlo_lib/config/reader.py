@@ -180,6 +180,11 @@ class ArraysReaderConfig(BaseReaderConfig):
         description="NaN, infinity and numbers beyond float32 in features or targets: error ends the conversion with "
         "file and sample; allow counts them in the manifest, and mean and deviation are computed from the finite values.",
     )
+    unwritten: Literal["error", "fill"] = Field(
+        "error",
+        description="Values of HDF5 arrays that were never written, as a writer that was stopped leaves them: error, or fill: they have "
+        "the fill value of their array, as masks and sparse arrays mean it.",
+    )
 
     @field_validator("adaptor", "label_adaptor")
     @classmethod

@@ -3,6 +3,7 @@
 import errno
 import functools
 import os
+import re
 import select
 import signal
 import sys
@@ -39,15 +40,19 @@ PERMANENT_REASONS = (*USER_REASONS, "code error")  # the next attempt would fail
 TRANSIENT_REASONS = ("killed", "crashed", "peer lost", "node failure")  # the next attempt may succeed
 TRACEBACK_START = "Traceback (most recent call last):"
 CUT = " [...] "
+ADDRESS = re.compile(r"<((?:[^<>]|<\w+>)*) at 0x[0-9a-fA-F]+>")
 HEADLINE_CHARS = 1000  # in tables and pages; errors of Keras contain the whole model configuration
 HEAD_SHARE = 0.3  # of the characters that are kept; the cause is more often at the end
 
 
 class UserError(Exception):
-    """An error that the user can correct; the message gives its location, its cause and the fix, without secrets."""
+    """An error that the user can correct; the message gives its location, its cause and the fix, without secrets.
+
+    Texts of libraries name objects by their address, <net.Net object at 0x7f...>, which says nothing: it is left out.
+    """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(mask(str(message)))
+        super().__init__(mask(ADDRESS.sub(r"\1", str(message))))
 
 
 class DivergedError(UserError):

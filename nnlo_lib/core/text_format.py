@@ -1,11 +1,18 @@
-"""Numbers, sizes, durations, tables and times as text, for the terminal, the report and records; imports nothing of nnlo."""
+"""Numbers, sizes, durations, tables and times as text, and texts of the user: paths with variables, files of editors.
+
+Imports nothing of nnlo.
+"""
 
 import math
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 MISSING = "–"
+VARIABLE = re.compile(r"\$\{?(\w+)")
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # first bytes of what PowerShell writes
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -78,3 +85,20 @@ def timestamp(seconds: float | None = None) -> str:
 def plural(count: int, noun: str) -> str:
     """Write a count with its noun: 1 seed, 3 seeds."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def expanded(path: str) -> str:
+    """Return a path without `~` and without variables that are set; `$` in the name of an existing file stays."""
+    return os.path.expanduser(path if os.path.lexists(path) else os.path.expandvars(path))
+
+
+def unset_variable(path: str) -> str | None:
+    """Return the first variable in a path that is empty or not set, or None."""
+    names = () if os.path.lexists(path) else VARIABLE.findall(path)
+    return next((name for name in names if not os.environ.get(name)), None)
+
+
+def decoded(text: bytes, errors: str = "strict") -> str:
+    """Return a text in UTF-8 or, with its mark, UTF-16, with the line ends of Unix. Raises UnicodeDecodeError."""
+    found = text.decode("utf-16" if text.startswith(UTF_16) else "utf-8-sig", errors)
+    return found.replace("\r\n", "\n")

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_text import decoded
+from nnlo_lib.core.text_format import decoded
 
 KeyPath = tuple[str, ...]
 # Of a file in which each alias is replaced by a copy: some lines of aliases could need hours or the whole memory.

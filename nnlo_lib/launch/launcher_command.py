@@ -17,7 +17,7 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.secrets import resolve
-from nnlo_lib.core.user_text import expanded
+from nnlo_lib.core.text_format import expanded
 
 VERSION_TIMEOUT_S = 15  # a launcher that prints its version
 # Options by which a command in --launcher, or in a profile, binds ranks itself.

@@ -19,7 +19,7 @@ from nnlo_lib.config.base import BUILT_IN, RECORDED_RUN_CONTEXT, USER_CLASS
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_text import decoded
+from nnlo_lib.core.text_format import decoded
 from nnlo_lib.state.attempts import AttemptStatistics
 
 if TYPE_CHECKING:

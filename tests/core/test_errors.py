@@ -8,7 +8,7 @@ import traceback
 
 import pytest
 
-from nnlo_lib.core.errors import CUT, error_headline, without_middle
+from nnlo_lib.core.errors import CUT, UserError, error_headline, without_middle
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 
@@ -137,3 +137,13 @@ def test_a_terminal_that_is_gone_ends_a_command_without_a_message(tmp_path):
     )  # fmt: skip
     os.close(terminal)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_message_has_no_address_of_an_object():
+    def build() -> None: ...
+
+    text = str(UserError(f"net.py: {build} returned {object()} and <b>"))
+    assert (
+        text
+        == "net.py: function test_a_message_has_no_address_of_an_object.<locals>.build returned object object and <b>"
+    )

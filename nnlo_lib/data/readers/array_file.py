@@ -12,14 +12,15 @@ import numpy as np
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.array_formats import (
     ArrayHeader,
+    Unwritten,
     find_hdf5,
     find_npy,
     find_npz,
-    hdf5_blocks,
     hdf5_names,
-    npy_blocks,
-    npz_blocks,
+    hdf5_rows,
+    npy_rows,
     npz_names,
+    npz_rows,
 )
 from nnlo_lib.data.readers.base import Array
 
@@ -54,31 +55,16 @@ class FileArray:
 
     def rows(self, start: int, end: int) -> Array:
         """Return rows start..end-1 in native byte order. Raises UserError if the file is damaged."""
-        rows, filled = np.empty((end - start, *self.shape[1:]), self.dtype), 0
-        for block in self.blocks(start, end):
-            rows[filled : filled + len(block)] = block
-            filled += len(block)
-        return rows
-
-    def blocks(self, start: int, end: int) -> Iterator[Array]:
-        """Yield rows start..end-1 in blocks of about BLOCK_BYTES, in native byte order.
-
-        Raises UserError if the file is damaged.
-        """
-        left = end - start
         with _with_path_in_errors(self.path):
-            for array in _format(self.path).blocks(self.path, self.name, start, end):
-                # Files of different byte order must give shards of one type.
-                native = array.astype(array.dtype.newbyteorder("="), copy=False)
-                left -= len(native)
-                if (native.shape[1:], native.dtype) != (self.shape[1:], self.dtype) or left < 0:
-                    raise ValueError("the file changed while it was read")
-                yield native
-            if left:
+            found = _format(self.path).rows(self.path, self.name, start, end)
+            # Files of different byte order must give shards of one type.
+            native: Array = found.astype(found.dtype.newbyteorder("="), copy=False)
+            if (native.shape, native.dtype) != ((end - start, *self.shape[1:]), self.dtype):
                 raise ValueError("the file changed while it was read")
+            return native
 
 
-def find_arrays(path: Path, key: str) -> list[FileArray]:
+def find_arrays(path: Path, key: str, unwritten: Unwritten = "error") -> list[FileArray]:
     """Return the array `key`, or the arrays in the group `key` sorted by name; only headers are read.
 
     The only array of an NPY file is returned for any key. Raises UserError if the file has no `key`, or if it
@@ -87,7 +73,7 @@ def find_arrays(path: Path, key: str) -> list[FileArray]:
     key = key.strip("/")
     with _with_path_in_errors(path):
         format = _format(path)
-        found = format.find(path, key)
+        found = format.find(path, key, unwritten)
         if not found:
             names = format.names(path)
             shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
@@ -138,17 +124,17 @@ class ArrayFileFormat:
     Attributes:
         names: lists the arrays and groups of a file for error messages.
         find: finds the arrays for a key.
-        blocks: reads rows start..end-1 of the array of a name in blocks.
+        rows: reads rows start..end-1 of the array of a name.
     """
 
     names: Callable[[Path], list[str]]
-    find: Callable[[Path, str], dict[str, ArrayHeader]]
-    blocks: Callable[[Path, str, int, int], Iterator[Array]]
+    find: Callable[[Path, str, Unwritten], dict[str, ArrayHeader]]
+    rows: Callable[[Path, str, int, int], Array]
 
 
-HDF5 = ArrayFileFormat(hdf5_names, find_hdf5, hdf5_blocks)
-NPZ = ArrayFileFormat(npz_names, find_npz, npz_blocks)
-NPY = ArrayFileFormat(lambda path: [], find_npy, npy_blocks)
+HDF5 = ArrayFileFormat(hdf5_names, find_hdf5, hdf5_rows)
+NPZ = ArrayFileFormat(npz_names, find_npz, npz_rows)
+NPY = ArrayFileFormat(lambda path: [], find_npy, npy_rows)
 
 
 def _format(path: Path) -> ArrayFileFormat:

@@ -1,25 +1,23 @@
-"""Formats of array files: access by row range to HDF5, NPY and NPZ, and checks of the shapes and types they declare."""
+"""Formats of array files: names, headers and rows of HDF5, NPY and NPZ by h5py and NumPy, and checks of what headers declare."""
 
 import importlib
-import io
 import math
-import struct
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, Literal, NamedTuple
 
 import h5py
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.gzip_content import CONTENT_CHUNK_BYTES, DEFLATE_LIMIT
+from nnlo_lib.data.fetch.gzip_content import DEFLATE_LIMIT
+from nnlo_lib.data.fetch.record import FileVersion, file_version
 from nnlo_lib.data.readers.base import Array
 
-BLOCK_BYTES = 1 << 22  # small beside a shard; files are not read faster in larger blocks
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+Unwritten = Literal["error", "fill"]
 # Filters of HDF5 that plugins provide, by their registered number.
 PLUGIN_FILTERS = {
     307: "bzip2", 32001: "Blosc", 32004: "LZ4", 32008: "bitshuffle", 32013: "ZFP", 32015: "Zstandard", 32026: "Blosc2",
@@ -29,8 +27,7 @@ PLUGIN_FILTERS = {
 PANDAS = "a table of pandas; write it by pandas.read_hdf(...).to_csv(..., index=False), and read the file by data.reader: {name: table}"
 
 
-@dataclass(frozen=True)
-class ArrayHeader:
+class ArrayHeader(NamedTuple):
     """Shape of a whole array in a file, and its type."""
 
     shape: tuple[int, ...]
@@ -40,11 +37,6 @@ class ArrayHeader:
     def bytes(self) -> int:
         """Size of the whole array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
-
-
-def block_rows(header: ArrayHeader) -> int:
-    """Return the number of rows that are read at once, about BLOCK_BYTES."""
-    return max(1, BLOCK_BYTES * header.shape[0] // max(1, header.bytes))
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
@@ -91,23 +83,20 @@ def hdf5_names(path: Path) -> list[str]:
         ]  # fmt: skip
 
 
-def find_hdf5(path: Path, key: str) -> dict[str, ArrayHeader]:
-    """Return the array `key`, or the arrays in the group `key` sorted by name; empty if `key` is missing."""
+def find_hdf5(path: Path, key: str, unwritten: Unwritten) -> dict[str, ArrayHeader]:
+    """Return the array `key`, or the arrays in the group `key` sorted by name; empty if `key` is missing.
+
+    unwritten: whether values that were never written are an error, or have the fill value of their array.
+    """
     with h5py.File(path, "r", locking=False) as file:
         item = file.get(key) if key else None
-        return {name: _kind_of(dataset) for name, dataset in _datasets(key, item, set())}
+        return {name: _kind_of(dataset, unwritten) for name, dataset in _datasets(key, item, set())}
 
 
-def hdf5_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
-    """Yield rows start..end-1 of an array; for a chunked array only the chunks of these rows are read, once."""
+def hdf5_rows(path: Path, name: str, start: int, end: int) -> Array:
+    """Return rows start..end-1 of an array."""
     with h5py.File(path, "r", locking=False) as file:
-        dataset = file[name]
-        chunk = dataset.chunks[0] if dataset.chunks else 1
-        step = max(1, block_rows(ArrayHeader(dataset.shape, dataset.dtype)) // chunk) * chunk
-        while start < end:
-            stop = min(end, start // chunk * chunk + step)
-            yield np.asarray(dataset[start:stop])
-            start = stop
+        return np.asarray(file[name][start:end])
 
 
 def refuse_external_storage(dataset: Any) -> None:
@@ -134,15 +123,19 @@ def _refuse_missing_filters(dataset: Any) -> None:
             )
 
 
-def _refuse_unwritten_chunks(dataset: Any) -> None:
-    """Raise UserError if chunks of an array were never written: their samples would be zeros."""
-    if dataset.chunks is None:
-        return
-    chunks = math.prod(-(-size // step) for size, step in zip(dataset.shape, dataset.chunks, strict=True))
-    if missing := chunks - dataset.id.get_num_chunks():
+def _refuse_unwritten(dataset: Any) -> None:
+    """Raise UserError if values of an array were never written: their samples would be zeros."""
+    size, reason = dataset.size * dataset.id.get_type().get_size(), ""
+    if dataset.chunks is not None:
+        chunks = math.prod(-(-size // step) for size, step in zip(dataset.shape, dataset.chunks, strict=True))
+        if missing := chunks - dataset.id.get_num_chunks():
+            reason = f"{missing:,} of {chunks:,} chunks of {dataset.name} were never written"
+    elif size and not dataset.id.get_storage_size():
+        reason = f"{dataset.name} declares {size:,} bytes, but 0 are stored"
+    if reason:
         raise UserError(
-            f"{dataset.file.filename}: {missing:,} of {chunks:,} chunks of {dataset.name} were never written, so that their samples "
-            "would be zeros; finish writing the file, or cut the array to what was written (Dataset.resize)"
+            f"{dataset.file.filename}: {reason}, so that their samples would be {dataset.fillvalue}; finish writing the file, cut "
+            "the array to what was written (Dataset.resize), or, if this value is meant, set data.reader.unwritten: fill"
         )
 
 
@@ -163,36 +156,33 @@ def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]
             yield from _datasets(f"{name}/{key}", item[key], seen)
 
 
-def _kind_of(dataset: Any) -> ArrayHeader:
+def _kind_of(dataset: Any, unwritten: Unwritten) -> ArrayHeader:
     if dataset.is_virtual:
         raise ValueError(
             f"{dataset.name} is a virtual dataset, which is not supported: list its source files instead"
         )
     refuse_external_storage(dataset)
     _refuse_missing_filters(dataset)
-    _refuse_unwritten_chunks(dataset)
-    kind, item = ArrayHeader(dataset.shape or (), dataset.dtype), dataset.id.get_type().get_size()
-    declared = math.prod(kind.shape) * item
-    stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)
-    # Arrays of objects have no fixed size; open_source refuses them by their type.
-    if dataset.chunks is None and declared != stored and not kind.dtype.hasobject:
-        raise ValueError(f"{dataset.name} declares {declared:,} bytes, but {stored:,} are stored")
     # A chunk is decompressed as a whole, so a huge chunk needs memory even if the array is small.
-    chunk = math.prod(dataset.chunks) * item if dataset.chunks and declared else 0
-    refuse_bomb(dataset.name, max(declared, chunk), stored)
-    return kind
+    declared = math.prod(dataset.chunks or ()) * dataset.id.get_type().get_size() if dataset.size else 0
+    if unwritten == "error":
+        _refuse_unwritten(dataset)
+        declared = max(declared, dataset.size * dataset.id.get_type().get_size() if dataset.size else 0)
+    stored = min(dataset.id.get_storage_size(), Path(dataset.file.filename).stat().st_size)
+    if stored or unwritten == "error":
+        refuse_bomb(dataset.name, declared, stored)
+    return ArrayHeader(dataset.shape or (), dataset.dtype)
 
 
-def find_npy(path: Path, key: str) -> dict[str, ArrayHeader]:
+def find_npy(path: Path, key: str, unwritten: Unwritten) -> dict[str, ArrayHeader]:
     """Return the header of an NPY's only array under the name `key`: the array has no name of its own."""
     with path.open("rb") as stream:
-        return {key: _header(stream, path.stat().st_size)[0]}
+        return {key: _header(stream, path.stat().st_size)}
 
 
-def npy_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
-    """Yield rows start..end-1 of the single array of an NPY in blocks; `name` is not used."""
-    with path.open("rb") as stream:
-        yield from _blocks(stream, path.stat().st_size, start, end)
+def npy_rows(path: Path, name: str, start: int, end: int) -> Array:
+    """Return rows start..end-1 of the single array of an NPY; `name` is not used."""
+    return np.array(np.load(path, mmap_mode="r", allow_pickle=False)[start:end])
 
 
 def npz_names(path: Path) -> list[str]:
@@ -202,103 +192,44 @@ def npz_names(path: Path) -> list[str]:
         return sorted(names, key=lambda name: name.split("/"))
 
 
-def find_npz(path: Path, key: str) -> dict[str, ArrayHeader]:
+def find_npz(path: Path, key: str, unwritten: Unwritten) -> dict[str, ArrayHeader]:
     """Return the array `key`, or the arrays `key/...` sorted by name; empty if neither exists."""
     names = npz_names(path)
     wanted = [key] if key in names else [name for name in names if name.startswith(f"{key}/")]
     return {name: _kind_in_npz(path, name) for name in wanted}
 
 
-def npz_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
-    """Yield rows start..end-1 of an array of an NPZ in blocks.
+def npz_rows(path: Path, name: str, start: int, end: int) -> Array:
+    """Return rows start..end-1 of an array of an NPZ, which is read as a whole."""
+    return _member(path, name, file_version(path))[start:end]
 
-    A compressed array is unpacked from its start in pieces. A call that includes the last row also verifies
-    the checksum of the whole array.
-    """
-    if end == _kind_in_npz(path, name).shape[0]:
-        _compare_checksum(path, name)
-    with _opened(path, name) as (stream, member):
-        yield from _blocks(stream, member.file_size, start, end)
+
+# Two, because a shard needs features and labels, and the next shard the same arrays.
+@lru_cache(maxsize=2)
+def _member(path: Path, name: str, _version: FileVersion) -> Array:
+    with np.load(path, allow_pickle=False) as archive:
+        found: Array = archive[name]
+        return found
 
 
 def _kind_in_npz(path: Path, name: str) -> ArrayHeader:
-    with _opened(path, name) as (stream, member):
-        kind, _ = _header(stream, member.file_size)
+    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
+        member = archive.getinfo(f"{name}.npy")
+        kind = _header(stream, member.file_size)
     # The compressed size comes from the directory of the ZIP, which can be wrong, but cannot exceed the file.
     refuse_bomb(name, kind.bytes, min(member.compress_size, path.stat().st_size))
     return kind
 
 
-@contextmanager
-def _opened(path: Path, name: str) -> Iterator[tuple[io.BufferedIOBase, zipfile.ZipInfo]]:
-    """Open one NPY of an NPZ; an uncompressed NPY is opened in the file itself, so that seeking is cheap."""
-    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-        member = archive.getinfo(f"{name}.npy")
-        if member.compress_type not in METHODS:
-            raise ValueError(f"{name} is compressed by a method other than deflate, the method of NumPy")
-        if member.compress_type == zipfile.ZIP_STORED:
-            file.seek(member.header_offset)
-            before = struct.unpack("<26x2H", file.read(30))  # lengths of the name and of the extra field
-            file.seek(sum(before), io.SEEK_CUR)
-            yield file, member
-        else:
-            with archive.open(member) as stream:
-                yield cast(io.BufferedIOBase, stream), member
-
-
-def _compare_checksum(path: Path, name: str) -> None:
-    with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as stream:
-        # zipfile compares the checksum when the end of a member is reached.
-        while stream.read(CONTENT_CHUNK_BYTES):
-            pass
-
-
-def _header(stream: io.BufferedIOBase, size: int) -> tuple[ArrayHeader, bool]:
-    """Return the header of an NPY of `size` bytes, and True if its values are in Fortran order.
-
-    Raises ValueError if the header does not fit the size.
-    """
-    begin = stream.tell()
+def _header(stream: IO[bytes], size: int) -> ArrayHeader:
+    """Return the header of an NPY of `size` bytes. Raises ValueError if the header does not fit the size."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
-    kind, held = ArrayHeader(shape, dtype), size - (stream.tell() - begin)
+    shape, _, dtype = read(stream)
+    kind, held = ArrayHeader(shape, dtype), size - stream.tell()
     if min(shape, default=0) < 0:
         raise ValueError(f"the header declares the shape {shape}, which has a negative length")
     # Arrays of objects have no fixed size; open_source refuses them by their type.
     if kind.bytes != held and not dtype.hasobject:
         raise ValueError(f"the header declares {kind.bytes:,} bytes of values, but {held:,} are stored")
-    return kind, fortran
-
-
-def _blocks(stream: io.BufferedIOBase, size: int, start: int, end: int) -> Iterator[Array]:
-    """Yield rows start..end-1 of an NPY of `size` bytes in blocks in C order, and at once in Fortran order."""
-    kind, fortran = _header(stream, size)
-    if fortran:
-        yield _fortran_rows(stream, kind, start, end)
-        return
-    stream.seek(start * math.prod(kind.shape[1:]) * kind.dtype.itemsize, io.SEEK_CUR)
-    step = block_rows(kind)
-    for first in range(start, end, step):
-        rows = np.empty((min(step, end - first), *kind.shape[1:]), kind.dtype)
-        _fill(stream, rows)
-        yield rows
-
-
-def _fortran_rows(stream: io.BufferedIOBase, kind: ArrayHeader, start: int, end: int) -> Array:
-    """Return rows start..end-1 of an array in Fortran order, in which the values of a column are contiguous.
-
-    The stream is at the first value.
-    """
-    begin, item = stream.tell(), kind.dtype.itemsize
-    columns = np.empty((math.prod(kind.shape[1:]), end - start), kind.dtype)
-    for index, column in enumerate(columns):
-        stream.seek(begin + (index * kind.shape[0] + start) * item)
-        _fill(stream, column)
-    return columns.reshape(*kind.shape[:0:-1], end - start).T
-
-
-def _fill(stream: io.BufferedIOBase, values: Array) -> None:
-    into = values.reshape(-1).view(np.uint8)
-    if stream.readinto(into.data) < len(into):
-        raise ValueError("the file is truncated")
+    return kind

@@ -1,7 +1,4 @@
-"""Sources of samples: arrays of one file, or of a pair of NPY files, converted block by block to a shard.
-
-The samples of a shard are in memory once.
-"""
+"""Sources of samples: arrays of one file, or of a pair of NPY files, converted to a shard."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +10,7 @@ import numpy as np
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.readers.array_file import FileArray, find_arrays, is_npy
-from nnlo_lib.data.readers.array_formats import is_number, is_text, stored_type
+from nnlo_lib.data.readers.array_formats import Unwritten, is_number, is_text, stored_type
 from nnlo_lib.data.readers.base import Array, Inputs, SampleBlock
 from nnlo_lib.data.readers.labels import LabelRule, adapt_labels
 from nnlo_lib.data.readers.user_reader import load_feature_adaptor
@@ -52,7 +49,11 @@ def _text(array: FileArray, kind: str) -> str:
 
 
 def open_source(
-    paths: tuple[Path, ...], keys: Sequence[str], labels: str, label_adaptor: str | None = None
+    paths: tuple[Path, ...],
+    keys: Sequence[str],
+    labels: str,
+    label_adaptor: str | None = None,
+    unwritten: Unwritten = "error",
 ) -> ArraySource:
     """Return the source in `paths`. Raises UserError if its arrays cannot be used as samples.
 
@@ -61,16 +62,18 @@ def open_source(
         keys: names of input arrays, or of groups of input arrays.
         labels: name of the label array.
         label_adaptor: "path.py:function" that changes the labels; None: they stay as they are.
+        unwritten: see `readers.arrays.read`.
     """
     _refuse_wrong_pair(paths, keys)
     # The last path: in a pair of NPY files, the second has the labels.
-    targets = find_arrays(paths[-1], labels)
+    targets = find_arrays(paths[-1], labels, unwritten)
     if targets[0].name != labels.strip("/"):
         raise UserError(
             f"{paths[-1]}: {labels} is a group, but only a single label array is supported; "
             f"set data.reader.labels to the name of one array"
         )
-    source = ArraySource(tuple(array for key in keys for array in find_arrays(paths[0], key)), targets[0])
+    inputs = (array for key in keys for array in find_arrays(paths[0], key, unwritten))
+    source = ArraySource(tuple(inputs), targets[0])
     if label_adaptor:
         source = ArraySource(source.inputs, adapt_labels(source.labels, label_adaptor))
     _refuse_unsuitable_arrays(source)
@@ -129,7 +132,9 @@ def read_inputs(path: Path, names: Sequence[str], options: Mapping[str, Any]) ->
 
     `names` are the names of the arrays; an NPY file has only one. Raises UserError if arrays cannot be used as samples.
     """
-    arrays = tuple(array for name in names for array in find_arrays(path, name))
+    arrays = tuple(
+        array for name in names for array in find_arrays(path, name, options.get("unwritten", "error"))
+    )
     _refuse_unsuitable_arrays(ArraySource(arrays, arrays[0]))
     if not arrays[0].shape[0]:
         raise UserError(f"{path}: {arrays[0].name} has no samples")
@@ -168,47 +173,6 @@ class FileSlice:
         return self.end - self.start
 
 
-class JoinedArray:
-    """One input of a shard of `samples` samples, filled block by block.
-
-    Args:
-        dtype: `data.reader.dtype`.
-        channels_last: whether the channels of images, the last axis, are moved to the front.
-
-    Attributes:
-        array: the samples; undefined until the first block is added.
-        first_rows: samples of the first block, without rows, as they were added; None before.
-    """
-
-    array: Array
-
-    def __init__(self, name: str, samples: int, dtype: str | None, channels_last: bool) -> None:
-        self._name, self._samples, self._dtype, self._channels_last = name, samples, dtype, channels_last
-        self.first_rows: Array | None = None
-        self._filled = 0
-
-    def add(self, rows: Array, path: Path, start: int) -> None:
-        """Append samples (n, ...), whose first is sample `start` of a file.
-
-        Raises UserError if the stored type cannot hold a value.
-        """
-        last = self._channels_last and rows.ndim > 3
-        moved = np.moveaxis(rows, -1, 1) if last else rows
-        if self.first_rows is None:
-            self.first_rows = rows[:0].copy()
-            self.array = np.empty((self._samples, *moved.shape[1:]), stored_type(rows.dtype, self._dtype))
-        into = self.array[self._filled :][: len(rows)]
-        with np.errstate(all="ignore"):
-            into[...] = moved
-        self._filled += len(rows)
-        for row in _misfits(moved, into)[:1]:
-            value = moved[row][moved[row] != into[row]].flat[0]
-            raise UserError(
-                f"{path}: {self._name} of sample {start + row} has the value {value}, which {into.dtype} cannot hold; "
-                f"set data.reader.dtype to another type"
-            )
-
-
 def _misfits(values: Array, stored: Array) -> Array:
     """Return the rows in which a stored value is another number; rounding of floats does not count."""
     if np.can_cast(values.dtype, stored.dtype):
@@ -232,48 +196,43 @@ class BlockReader:
     dtype: str | None
 
     def read(self, pieces: Sequence[FileSlice]) -> SampleBlock:
-        """Return the samples of all pieces in order. Raises UserError with the path of an invalid file.
-
-        Without an adaptor, memory is needed for the result and a small block.
-        """
-        inputs = self.inputs(pieces)
+        """Return the samples of all pieces in order. Raises UserError with the path of an invalid file."""
         labels = [self.rule.convert(piece.labels, piece.start, piece.end) for piece in pieces]
-        return SampleBlock(inputs, labels[0] if len(labels) == 1 else np.concatenate(labels))
+        return SampleBlock(self.inputs(pieces), labels[0] if len(labels) == 1 else np.concatenate(labels))
 
     def inputs(self, pieces: Sequence[FileSlice]) -> Inputs:
         """Return the inputs of all pieces in order, without their labels."""
-        count = sum(piece.samples for piece in pieces)
-        joined = tuple(
-            JoinedArray(array.name, count, self.dtype, self.channels == "last") for array in pieces[0].inputs
-        )
+        parts, first = [], ""
         for piece in pieces:
+            rows: Inputs = tuple(array.rows(piece.start, piece.end) for array in piece.inputs)
+            path = piece.inputs[0].path
             if self.adaptor:
-                self._add_adapted(joined, piece, pieces[0])
-            else:
-                for into, array in zip(joined, piece.inputs, strict=True):
-                    start = piece.start
-                    for rows in array.blocks(piece.start, piece.end):
-                        into.add(rows, array.path, start)
-                        start += len(rows)
-        return tuple(each.array for each in joined)
+                rows = _adapted(rows, self.adaptor, path)
+                found = ", ".join(f"{array.shape[1:]} {array.dtype}" for array in rows)
+                first = first or found
+                if found != first:
+                    raise UserError(
+                        f"{path}: the adaptor {self.adaptor} returned samples of {found}, but of "
+                        f"{first} for {pieces[0].inputs[0].path}; it must return the same shapes and types for all files"
+                    )
+            parts.append([self._stored(*each, piece.start) for each in zip(rows, piece.inputs, strict=True)])
+        return tuple(each[0] if len(each) == 1 else np.concatenate(each) for each in zip(*parts, strict=True))
 
-    def _add_adapted(self, joined: Sequence[JoinedArray], piece: FileSlice, first: FileSlice) -> None:
-        """Add the result of the adaptor for one piece; errors also name the first piece of the shard."""
-        assert self.adaptor
-        path = piece.inputs[0].path
-        raw = tuple(array.rows(piece.start, piece.end) for array in piece.inputs)
-        arrays = _adapted(raw, self.adaptor, path)
-        found, wanted = (
-            ", ".join(f"{array.shape[1:]} {array.dtype}" for array in each if array is not None)
-            for each in (arrays, [into.first_rows for into in joined])
-        )
-        if wanted and found != wanted:
+    def _stored(self, rows: Array, source: FileArray, start: int) -> Array:
+        """Return samples (n, ...), whose first is sample `start` of a file, as the store has them.
+
+        Raises UserError if the stored type cannot hold a value.
+        """
+        moved = np.moveaxis(rows, -1, 1) if self.channels == "last" and rows.ndim > 3 else rows
+        with np.errstate(all="ignore"):
+            stored = np.ascontiguousarray(moved, stored_type(rows.dtype, self.dtype))
+        for row in _misfits(moved, stored)[:1]:
+            value = moved[row][moved[row] != stored[row]].flat[0]
             raise UserError(
-                f"{path}: the adaptor {self.adaptor} returned samples of {found}, but of "
-                f"{wanted} for {first.inputs[0].path}; it must return the same shapes and types for all files"
+                f"{source.path}: {source.name} of sample {start + row} has the value {value}, which {stored.dtype} cannot hold; "
+                f"set data.reader.dtype to another type"
             )
-        for into, rows in zip(joined, arrays, strict=True):
-            into.add(rows, path, piece.start)
+        return stored
 
 
 def _adapted(inputs: Inputs, adaptor: str, path: Path) -> Inputs:

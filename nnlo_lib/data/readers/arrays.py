@@ -13,9 +13,9 @@ from itertools import accumulate
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.user_text import decoded, expanded
+from nnlo_lib.core.text_format import decoded, expanded
 from nnlo_lib.data.readers.array_file import is_array_file, refuse_other_file
-from nnlo_lib.data.readers.array_formats import stored_type
+from nnlo_lib.data.readers.array_formats import Unwritten, stored_type
 from nnlo_lib.data.readers.array_source import (
     ArraySource,
     BlockReader,
@@ -61,13 +61,13 @@ def read(
     label_adaptor: str | None = None,
     dtype: str | None = None,
     non_finite: NonFinite = "error",
+    unwritten: Unwritten = "error",
 ) -> DatasetContents:
     """Return the contents of the files of each split.
 
     Labels that denote classes are read here, because all shards and splits need the same classes. Text becomes
     the number of its class in alphabetical order; -1 and 1 become 0 and 1.
-    Uncompressed arrays are read by row range and compressed HDF5 arrays by chunk. Compressed NPZ arrays are
-    read from their start for each shard, so large arrays are slow.
+    HDF5 and NPY are read by row range; an array of an NPZ is read as a whole and must fit in memory.
 
     Args:
         folder: folder that relative paths refer to.
@@ -88,6 +88,7 @@ def read(
             array with as many rows, to which `one_hot` and `first_class` refer.
         dtype: type of the stored features; None: see `array_formats.stored_type`.
         non_finite: whether NaN and infinity are an error, or allowed and counted.
+        unwritten: whether values of HDF5 that were never written are an error, or have the fill value of their array.
     Raises:
         UserError: if files are missing or damaged, or if their arrays differ in name, sample shape or type.
             Reading a unit raises it if labels are not classes despite `one_hot`.
@@ -102,6 +103,7 @@ def read(
             channels=channels,
             dtype=dtype,
             non_finite=non_finite,
+            unwritten=unwritten,
             **reader_options_of_module(str(train)),
         )
     _refuse_missing_adaptor("adaptor", adaptor)
@@ -111,7 +113,7 @@ def read(
     entries = {split: resolve_files(folder, each) for split, each in wanted.items() if each is not None}
     refuse_repeated_files({split: [paths[-1] for paths in each] for split, each in entries.items()})
     splits = {
-        split: [open_source(paths, keys, labels, label_adaptor) for paths in each]
+        split: [open_source(paths, keys, labels, label_adaptor, unwritten) for paths in each]
         for split, each in entries.items()
     }
     first, *others = (source for sources in splits.values() for source in sources)

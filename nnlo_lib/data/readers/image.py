@@ -55,7 +55,8 @@ def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
     except ImageError:
         raise
     except Exception as error:  # Pillow's decoders raise exceptions of many types for damaged bytes
-        raise ImageError(f"not a decodable image ({error})") from error
+        # The text names the object of the bytes, with its address.
+        raise ImageError(f"not a decodable image ({str(error).partition(' <')[0]})") from error
     return pixels.repeat(3, axis=2) if deep and colour == "rgb" else pixels
 
 

@@ -3,7 +3,7 @@
 The rule is the same for all files, shards and splits. A function of the user can change the labels before.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from unicodedata import normalize
@@ -245,19 +245,16 @@ class AdaptedLabels(FileArray):
     raw: FileArray
     adaptor: str
 
-    def blocks(self, start: int, end: int) -> Iterator[Array]:
-        """Yield the labels of rows start..end-1. Raises UserError if the function fails or returns another shape or type."""
-        done = start
-        for block in self.raw.blocks(start, end):
-            labels = _adapted_rows(self.raw, self.adaptor, block)
-            found, first = (labels.shape[1:], labels.dtype), (self.shape[1:], self.dtype)
-            if found != first:
-                raise UserError(
-                    f"{self.path}: the label adaptor {self.adaptor} returned samples of {found[0]} {found[1]} from sample "
-                    f"{done} on, but of {first[0]} {first[1]} for sample 0; it must return one shape and type"
-                )
-            done += len(block)
-            yield labels
+    def rows(self, start: int, end: int) -> Array:
+        """Return the labels of rows start..end-1. Raises UserError if the function fails or returns another shape or type."""
+        labels = _adapted_rows(self.raw, self.adaptor, self.raw.rows(start, end))
+        found, first = (labels.shape[1:], labels.dtype), (self.shape[1:], self.dtype)
+        if found != first:
+            raise UserError(
+                f"{self.path}: the label adaptor {self.adaptor} returned samples of {found[0]} {found[1]} from sample "
+                f"{start} on, but of {first[0]} {first[1]} for sample 0; it must return one shape and type"
+            )
+        return labels
 
 
 def adapt_labels(raw: FileArray, adaptor: str) -> AdaptedLabels:

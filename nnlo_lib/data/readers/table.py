@@ -19,7 +19,7 @@ import pandas as pd
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.user_text import expanded
+from nnlo_lib.core.text_format import expanded
 from nnlo_lib.data.fetch.record import FileVersion, file_version
 from nnlo_lib.data.readers.arrays import refuse_repeated_files
 from nnlo_lib.data.readers.base import (

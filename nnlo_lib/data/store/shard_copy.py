@@ -16,8 +16,7 @@ from nnlo_lib.core.atomic_file import atomic_write, file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.secrets import resolve, unresolve
-from nnlo_lib.core.text_format import size_text
-from nnlo_lib.core.user_text import expanded
+from nnlo_lib.core.text_format import expanded, size_text
 from nnlo_lib.data.store.manifest import DataManifest, Shard
 
 COPY_TIMEOUT_S = 1800.0  # one shard; other ranks of the node wait STAGING_TIMEOUT_S for all shards

@@ -15,8 +15,7 @@ from nnlo_lib.core.atomic_file import atomic_write, file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import UntrustedPathError, open_for_append, private_folder, try_lock
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.text_format import duration_text, plural, size_text
-from nnlo_lib.core.user_text import expanded, unset_variable
+from nnlo_lib.core.text_format import duration_text, expanded, plural, size_text, unset_variable
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, Shard
 from nnlo_lib.data.store.shard_copy import copy_shards
 

@@ -176,14 +176,28 @@ def test_arrays_that_were_never_written_are_refused_before_allocation(tmp_path, 
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize(("save", "limit"), [(np.savez, 1e6), (np.savez_compressed, 40e6)])
-def test_memory_is_that_of_the_rows_whatever_the_file(tmp_path, save, limit):
-    save(tmp_path / "data.npz", features=np.zeros((80_000, 100)))
-    (array,) = find_arrays(tmp_path / "data.npz", "features")
+@pytest.mark.parametrize("write", [npy, hdf5, lambda path, values: hdf5(path, values, compression="gzip")])
+def test_memory_is_that_of_the_rows(tmp_path, write):
+    write(tmp_path / "data", np.zeros((80_000, 100)))
+    (array,) = find_arrays(tmp_path / "data", "features")
     tracemalloc.start()
     array.rows(70_000, 70_100)
-    assert tracemalloc.get_traced_memory()[1] < limit  # the whole array has 64 MB
+    assert tracemalloc.get_traced_memory()[1] < 1e6  # the whole array has 64 MB
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize("chunks", [(2, 3), None])
+def test_a_fill_value_that_is_meant_is_read_by_a_key(tmp_path, chunks):
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        mask = file.create_dataset("features", (10, 3), "f4", chunks=chunks, fillvalue=-1)
+        if chunks:
+            mask[4:6] = 7
+    with pytest.raises(UserError, match=r"samples would be -1\.0; .*set data\.reader\.unwritten: fill"):
+        find_arrays(tmp_path / "data.h5", "features")
+    (array,) = find_arrays(tmp_path / "data.h5", "features", "fill")
+    expected = np.full((10, 3), -1.0)
+    expected[4:6] = 7 if chunks else -1
+    assert np.array_equal(array.rows(0, 10), expected)
 
 
 @pytest.mark.parametrize(

@@ -250,3 +250,9 @@ def test_images_of_other_sizes_are_refused(monkeypatch):
     monkeypatch.setattr(imaging, "MAX_PIXELS", 599)
     with pytest.raises(ImageError, match="declares 30 x 20 pixels"):
         decode(encoded(picture()))
+
+
+def test_an_error_has_no_address_of_an_object():
+    with pytest.raises(ImageError) as error:
+        decode(b"not an image")
+    assert str(error.value) == "not a decodable image (cannot identify image file)"
