@@ -31,7 +31,7 @@ from nnlo_lib.search.study.study import Study
 from nnlo_lib.search.study.trial import FoldTask, decisions_in_order, read_result, read_trial, read_trials
 from nnlo_lib.state.lease import Lease
 from nnlo_lib.train.freshness import search_status
-from nnlo_lib.workflow.rule_resources import SITE_RESOURCES, RuleResources, Wildcards, site_resources_of
+from nnlo_lib.workflow.plan import SITE_RESOURCES, RuleResources, Wildcards, site_resources_of
 
 SEARCHED_SITE_KEYS = ("parallel.gpus_per_rank", "resources.partition", "resources.account")
 Predicate = Callable[[], bool]

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import RESULTS_FOLDER
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
+from nnlo_lib.data.store_location import DATA_FOLDER
 
 Workflow = Any  # snakemake.workflow.Workflow
 Handler = Callable[[str], object]
 LoadFunction = Callable[[str], dict[str, Any]]
 DEFAULT_FILE = "config/config.yaml"
 OPTIONAL_RULES = {"fold_task", "best"}  # of profiles, for experiments with a search
-OWN_FOLDERS = ("results/", "data/")
+OWN_FOLDERS = (f"{RESULTS_FOLDER}/", f"{DATA_FOLDER}/")
 
 
 def the_experiment_file(workflow: Workflow, config: dict[str, Any], load: LoadFunction) -> str:
@@ -69,10 +71,11 @@ class JobChoice:
 
     Args:
         outdated: outputs that are to be written again.
+        before_run: called before the choice of jobs that will run; raises UserError.
     """
 
-    def __init__(self, workflow: Workflow, outdated: set[str]) -> None:
-        self._workflow, self._outdated = workflow, outdated
+    def __init__(self, workflow: Workflow, outdated: set[str], before_run: Callable[[], object]) -> None:
+        self._workflow, self._outdated, self._before_run = workflow, outdated, before_run
         self._forced_files: set[str] = set()
         self._prepare_dag = workflow._prepare_dag
         workflow._prepare_dag = self._prepare
@@ -80,11 +83,15 @@ class JobChoice:
     def _prepare(self, *arguments: Any, **options: Any) -> None:
         # Only now, because the Snakefile is read before Snakemake sets these.
         execution = self._workflow.execution_settings
-        if execution and execution.no_hooks:
-            print(
-                "nnlo: error: --no-hooks: jobs would not find the settings that onstart writes; remove this option",
-                file=sys.stderr,
-            )
+        try:
+            if execution and execution.no_hooks:
+                raise UserError(
+                    "--no-hooks: jobs would not find the settings that onstart writes; remove this option"
+                )
+            if execution and not (self._workflow.dryrun or self._workflow.touch):
+                self._before_run()
+        except UserError as error:
+            print(f"nnlo: error: {error}", file=sys.stderr)
             sys.exit(EXIT_USER_ERROR)
         self._prepare_dag(*arguments, **options)
         dag = self._workflow.dag

@@ -175,6 +175,7 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
     from nnlo_lib.workflow.single_run import train_and_evaluate
 
     plan, paths = Plan.of(experiment), ExperimentPaths(experiment.name)
+    plan.refuse_unwritable()
     plan.lease_experiment()
     examine(plan)
     plan.write_configs()
