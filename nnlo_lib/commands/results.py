@@ -36,7 +36,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_verify(options: argparse.Namespace) -> int:
     """Print a line for each check; return 1 if a check failed, else 0."""
-    from nnlo_lib.reliability.verify import verify_runs
+    from nnlo_lib.reliability.file_checks import verify_runs
 
     if options.evaluate or options.trust:
         raise UserError(

@@ -62,7 +62,7 @@ def run_watch(options: argparse.Namespace) -> None:
         return
     from rich.console import Console
 
-    # A command that only looks has nothing to run again.
+    # A look has nothing to run again.
     with suppress(StopRequestedError):
         watch_trainings(folder, options.every, Console())
 

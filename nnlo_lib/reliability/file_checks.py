@@ -1,9 +1,9 @@
-"""Checks of the files of a finished run against their checksums, and of the samples that the training used.
+"""`nnlo verify`: the files of finished runs against their checksums, and the samples that the trainings used.
 
 Imports no torch.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,56 @@ from nnlo_lib.reliability.findings import (
     EpochTableError,
     Finding,
     failed,
+    find_run_folders,
+    load_finished_run,
     note,
     ok,
     read_epoch_table,
+    reason_not_finished,
 )
+from nnlo_lib.reliability.reproduce import check_reproducibility
 from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
 from nnlo_lib.state.published_results import copy_of, has_copy
 from nnlo_lib.state.training_records import counts_sha256
+
+
+def verify_runs(folders: Sequence[str], shards: bool) -> int:
+    """Check all jobs in `folders` and print a line per finding; return 1 if a check failed, else 0.
+
+    Args:
+        folders: folders of jobs, or folders above them.
+        shards: verify every shard of the data too.
+
+    Raises:
+        UserError: after all checks, if jobs are not finished or their summary is damaged.
+    """
+    jobs = [job for folder in folders for job in find_run_folders(Path(folder))]
+    unfinished, any_failed = [], False
+    for folder in jobs:
+        try:
+            reason = reason_not_finished(folder)
+            findings = [note(reason)] if reason else list(_run_checks(load_finished_run(folder), shards))
+        except UserError as error:
+            # One unfinished job must not hide the findings of the others.
+            unfinished.append(str(error))
+            continue
+        print(folder, *findings, sep="\n", flush=True)
+        any_failed |= any(finding.status == "FAILED" for finding in findings)
+    if unfinished:
+        raise UserError("\n  ".join(unfinished))
+    return int(any_failed)
+
+
+def _run_checks(run: FinishedRun, shards: bool) -> Iterator[Finding]:
+    """Yield the findings of all checks of a run; if `shards`, verify every shard of the data too."""
+    yield from check_outputs(run)
+    yield from check_evaluation(run)
+    yield from check_checkpoints(run)
+    yield from check_code(run)
+    yield from check_sample_ledger(run)
+    yield from check_dataset(run, shards)
+    yield from check_attempts(run)
+    yield from check_reproducibility(run)
 
 
 def check_outputs(run: FinishedRun) -> Iterator[Finding]:

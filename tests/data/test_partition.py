@@ -362,7 +362,7 @@ def test_any_division_covers(owners):
     check_cover(len(owners), held, parts)
 
 
-TWICE = "contains {} samples more than once, the first is"
+TWICE = "contains {} more than once, the first is"
 
 
 @pytest.mark.parametrize(
@@ -370,9 +370,9 @@ TWICE = "contains {} samples more than once, the first is"
     [
         (HELD, PARTS[1:], "lacks 2 samples, the first is 0"),
         (HELD[:1], PARTS, "lacks 1 sample, the first is 5"),
-        (HELD, [*PARTS, np.array([6, 4])], f"{TWICE.format(2)} 4 in worker-00000, worker-00003"),
-        (np.array([3, 5, 1]), PARTS, f"{TWICE.format(1)} 1 in worker-00001, validation"),
-        (HELD, [np.array([0, 4, 0]), *PARTS[1:]], f"{TWICE.format(1)} 0 in worker-00000"),
+        (HELD, [*PARTS, np.array([6, 4])], f"{TWICE.format('2 samples')} 4 in worker-00000, worker-00003"),
+        (np.array([3, 5, 1]), PARTS, f"{TWICE.format('1 sample')} 1 in worker-00001, validation"),
+        (HELD, [np.array([0, 4, 0]), *PARTS[1:]], f"{TWICE.format('1 sample')} 0 in worker-00000"),
         (HELD, [*PARTS, np.array([7])], r"contains sample 7, which is not in 0\.\.6"),
         (HELD, [*PARTS, np.array([-1])], "contains sample -1"),
     ],

@@ -11,7 +11,7 @@ from helpers.training_here import CASES, EXPERIMENT, train_here
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.atomic_file import with_checksum
-from nnlo_lib.reliability.verify import verify_runs
+from nnlo_lib.reliability.file_checks import verify_runs
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from nnlo_lib.config.base import RECORDED_RUN_CONTEXT
 from nnlo_lib.core.atomic_file import file_sha256, with_checksum
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.partition import load_partition, save_partition
-from nnlo_lib.reliability.verify import verify_runs
+from nnlo_lib.reliability.file_checks import verify_runs
 from nnlo_lib.search.study.trial import FoldTask, Result
 
 ATTEMPT = {
