@@ -73,10 +73,27 @@ def refuse_bomb(name: str, declared: int, stored: int) -> None:
         raise ValueError(f"{name} declares {declared:,} bytes, but {stored:,} are stored")
 
 
+class _NamedFile(io.FileIO):
+    def __repr__(self) -> str:
+        return str(self.name)  # h5py's name of the file
+
+
+def open_hdf5(path: str | Path) -> h5py.File:
+    """Open a file for reading, to be closed by `with`. Locks are not needed, and some network file systems lack them."""
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        # This process has the file open with locks, HDF5_USE_FILE_LOCKING asks for them, or a writer was killed.
+        if not any(
+            words in str(error) for words in ("file locking flag", "unable to lock", "already open for write")
+        ):
+            raise
+    return h5py.File(_NamedFile(path), "r")  # HDF5 neither locks an open file nor compares it with others
+
+
 def hdf5_names(path: Path) -> list[str]:
     """Return the names of the arrays and groups at the top level of an HDF5 file."""
-    # The files are only read, so locks are not needed; some network file systems do not support them.
-    with h5py.File(path, "r", locking=False) as file:
+    with open_hdf5(path) as file:
         types = {name: getattr(file.get(name), "dtype", None) for name in sorted(file)}
         return [
             f"{name} with the fields {', '.join(type.names)}" if type is not None and type.names else name
@@ -86,14 +103,14 @@ def hdf5_names(path: Path) -> list[str]:
 
 def find_hdf5(path: Path, key: str) -> dict[str, ArrayHeader]:
     """Return the array `key`, or the arrays in the group `key` sorted by name; empty if `key` is missing."""
-    with h5py.File(path, "r", locking=False) as file:
+    with open_hdf5(path) as file:
         item = file.get(key) if key else None
         return {name: _kind_of(dataset) for name, dataset in _datasets(key, item, set())}
 
 
 def hdf5_blocks(path: Path, name: str, start: int, end: int) -> Iterator[Array]:
     """Yield rows start..end-1 of an array; for a chunked array only the chunks of these rows are read, once."""
-    with h5py.File(path, "r", locking=False) as file:
+    with open_hdf5(path) as file:
         dataset = file[name]
         chunk = dataset.chunks[0] if dataset.chunks else 1
         step = max(1, block_rows(ArrayHeader(dataset.shape, dataset.dtype)) // chunk) * chunk
