@@ -39,6 +39,7 @@ check: $(READY)  ## check style, types, import layers, workflow, generated files
 
 docs: $(READY)  ## regenerate the files that are generated from the configuration's types
 	@nnlo docs
+	@python docs/seeds_page.py
 
 site: export NO_MKDOCS_2_WARNING := 1
 site: $(READY)  ## the documentation as a site, in site/index.html; a broken link or anchor is an error

@@ -29,7 +29,6 @@ COMMANDS = {  # name: module in nnlo_lib.commands
     "doctor": "watch",
     "verify": "results",
     "reproduce": "results",
-    "chaos": "results",
     "import": "generate",
     "docs": "generate",
     "task": "task",

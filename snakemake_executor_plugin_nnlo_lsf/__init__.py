@@ -17,7 +17,6 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from nnlo_lib.batch.lsf_queue import LsfQueue, site_parameters
 from nnlo_lib.batch.refusals import UNKNOWN_QUEUE, Refusal, RefusalKind, classify_refusal
-from nnlo_lib.cluster.job_watch import SubmissionRecord
 from nnlo_lib.cluster.lsf_request import DEFAULT_GPU_OPTIONS, LsfRequest, slots_per_host
 from nnlo_lib.cluster.submission import LSF_PATHS, refuse_workflow
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
@@ -31,6 +30,8 @@ NO_NUMBER = "bsub printed no job number"
 
 class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
     """Executor of the upstream plugin with the looks, tries and take-overs of WatchedExecutor."""
+
+    log_key, info_class = "lsf_logfile", SubmittedJobInfo
 
     def __post_init__(self) -> None:
         refuse_workflow(LSF_PATHS.problem(self.workflow))
@@ -100,20 +101,11 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
         return classify_refusal(text, self._queue.known_queues() if re.search(UNKNOWN_QUEUE, text) else "")
 
     def _submitted_numbers(self, job: Any) -> list[str] | None:
-        found = self._queue.find_submitted(_job_name(job, self.run_uuid))
-        return found and [number for number in found if SubmissionRecord.read(number) is None]
+        queue: LsfQueue = self._queue
+        return queue.find_submitted(_job_name(job, self.run_uuid))
 
     def _submitted_info(self, job: Any, number: str) -> SubmittedJobInfo:
-        return SubmittedJobInfo(job, number, self._log_entry(""))
-
-    def _log_of(self, info: SubmittedJobInfo) -> str:
-        return str((info.aux or {}).get("lsf_logfile", ""))
-
-    def _log_entry(self, log: str) -> dict[str, Any]:
-        return {"lsf_logfile": log}
-
-    def _info_class(self, job: Any, **options: Any) -> SubmittedJobInfo:
-        return SubmittedJobInfo(job, **options)
+        return SubmittedJobInfo(job, number, {})
 
 
 def _job_name(job: Any, run: str) -> str:

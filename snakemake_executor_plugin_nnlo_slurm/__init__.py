@@ -42,7 +42,13 @@ _upstream_command = upstream.get_submit_command
 
 def _submit_command(job: Any, *arguments: Any, **options: Any) -> str:
     """Return upstream's sbatch command with the memory of each node; `mem_mb` is the memory of the whole job."""
+    if job.resources.get("tasks") == 1:
+        # The profile sets the launcher of all jobs of a rule as `mpi`, which upstream refuses for one task.
+        kept = _Resources({key: value for key, value in job.resources.items() if key != "mpi"})
+        job = SimpleNamespace(threads=job.threads, resources=kept)
     command: str = _upstream_command(job, *arguments, **options)
+    if job.resources.get("gpu") and not job.resources.get("mpi"):
+        command += f" --ntasks={job.resources.get('tasks') or 1}"  # upstream leaves it to --ntasks-per-gpu
     memory, nodes = job.resources.get("mem_mb"), int(job.resources.get("nodes") or 1)
     per_node = f" --mem {memory_per_node(int(memory), nodes)}" if memory else ""
     return command.replace(f" --mem {memory}", per_node) if memory else command
@@ -53,6 +59,8 @@ upstream.get_submit_command = _submit_command
 
 class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
     """Executor of the upstream plugin with the looks, tries and take-overs of WatchedExecutor."""
+
+    log_key, info_class = "slurm_logfile", SubmittedJobInfo
 
     def __post_init__(self, *arguments: Any, **options: Any) -> None:
         leave_surrounding_job()  # for sbatch and scancel, which upstream calls
@@ -97,30 +105,20 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
         return classify_refusal(text)
 
     def _submitted_numbers(self, job: Any) -> list[str] | None:
-        found = self._queue.find_submitted(self.run_uuid, self._comment_of(job))
-        known = {info.external_jobid for info in self.active_jobs}
-        return found and [number for number in found if number not in known]
+        wildcards = get_job_wildcards(job)  # as in upstream's comment
+        comment = f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+        queue: SlurmQueue = self._queue
+        return queue.find_submitted(self.run_uuid, comment, self._logs_of(job))
 
     def _submitted_info(self, job: Any, number: str) -> SubmittedJobInfo:
-        log = self.slurm_logdir / f"rule_{job.name}" / get_job_wildcards(job) / f"{number}.log"
-        return SubmittedJobInfo(job, number, {"slurm_logfile": log})
+        return SubmittedJobInfo(job, number, {"slurm_logfile": self._logs_of(job) / f"{number}.log"})
 
-    def _comment_of(self, job: Any) -> str:
-        """Return the comment that the upstream plugin gives a job."""
-        wildcards = get_job_wildcards(job)
-        return f"rule_{job.name}_wildcards_{wildcards}" if wildcards else f"rule_{job.name}"
+    def _logs_of(self, job: Any) -> Path:
+        """Return the folder into which the upstream plugin writes the logs of a job."""
+        return Path(self.slurm_logdir, f"rule_{job.name}", get_job_wildcards(job))
 
     def _report_submission(self, info: SubmittedJobInfo) -> None:
         self._report_job_submission_threadsafe(info)
-
-    def _log_of(self, info: SubmittedJobInfo) -> str:
-        return str((info.aux or {}).get("slurm_logfile", ""))
-
-    def _log_entry(self, log: str) -> dict[str, Any]:
-        return {"slurm_logfile": Path(log)}
-
-    def _info_class(self, job: Any, **options: Any) -> SubmittedJobInfo:
-        return SubmittedJobInfo(job, **options)
 
 
 def _request(job: Any, account: str, partition: str, settings: Any) -> str:
@@ -161,17 +159,14 @@ def _planned_jobs(experiment: Experiment) -> Iterator[tuple[str, str, int, dict[
     """Yield name, rule, threads and resources of one job of each kind, as the rules give them to the first attempt."""
     if experiment.search:
         needs = RunResources(experiment)
-        yield "search, fold tasks", "fold_task", needs.cores, _resources(needs, True)
+        yield "search, fold tasks", "fold_task", needs.cores, _resources(needs)
     for name, run in {} if experiment.search and not experiment.runs else experiment.variants.items():
         needs = RunResources(run)
-        if needs.processes > 1:
-            yield f"run {name}", "train", needs.cores, _resources(needs, True) | {"mpi": "mpiexec"}
-        else:
-            yield f"run {name}", "train_single", needs.cores, _resources(needs, False)
+        yield f"run {name}", "train", needs.cores, _resources(needs) | {"mpi": "mpiexec"}
 
 
-def _resources(needs: RunResources, has_ranks: bool) -> dict[str, Any]:
-    ranks = {"tasks": needs.processes, "nodes": needs.nodes} if has_ranks else {}
+def _resources(needs: RunResources) -> dict[str, Any]:
+    ranks = {"tasks": needs.processes, "nodes": needs.nodes}
     own = {
         "cpus_per_task": needs.threads_per_process,
         "runtime": needs.runtime_min,

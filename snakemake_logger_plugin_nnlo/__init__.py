@@ -3,19 +3,22 @@
 `nnlo all` uses it, and `snakemake --logger nnlo` may. Snakemake's own log stays in .snakemake/log.
 """
 
+import functools
 import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from logging import WARNING, LogRecord
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from typing import Any
 
+from snakemake.common import configfile as snakemake_configfile
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from nnlo_lib.core.errors import EXIT_STOPPED
+from nnlo_lib.core.errors import EXIT_STOPPED, EXIT_USER_ERROR, UserError
 from nnlo_lib.core.text_format import duration_text, metrics_text, number
 
 # After the first one: ends of a command that a signal reached while Python started, and of its shell.
@@ -28,7 +31,35 @@ STOPPED = [
     ),
 ]
 # Rules whose jobs may take hours: they are also named when they start.
-LONG_RULES = ("train", "train_single", "best", "fold_task")
+LONG_RULES = ("train", "best", "fold_task")
+
+
+def explain_unreadable_files(reader: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap Snakemake's reader of config files, which is called before a Snakefile: for what it cannot read, NNLO's is asked.
+
+    Snakemake gives a traceback for UTF-16 and a date such as 2024-13-01, and no line for other mistakes.
+    """
+
+    @functools.wraps(reader)
+    def read(path: Any, *args: Any) -> Any:
+        try:
+            return reader(path, *args)
+        except Exception:
+            if not isinstance(path, str | Path) or not Path(path).is_file():
+                raise
+            from nnlo_lib.experiment.yaml_source import parse_yaml  # only then
+
+            try:
+                return parse_yaml(Path(path).read_bytes(), lambda line: f"{path}:{line}")[0]
+            except UserError as error:
+                print(f"nnlo: error: {error}", file=sys.stderr)
+                sys.exit(EXIT_USER_ERROR)
+
+    return read
+
+
+# Snakemake imports its logger plugins before it reads config files.
+snakemake_configfile._load_configfile = explain_unreadable_files(snakemake_configfile._load_configfile)
 
 
 class LogHandler(LogHandlerBase):

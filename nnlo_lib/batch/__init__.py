@@ -1,6 +1,5 @@
 """Jobs of the batch systems Slurm and LSF: states, queries, refused submissions, and a job's own record."""
 
-from nnlo_lib.batch.batch_job import BatchJob, parse_slurm_minutes
-from nnlo_lib.batch.scheduler_query import query_scheduler
+from nnlo_lib.batch.batch_job import BatchJob
 
-__all__ = ["BatchJob", "parse_slurm_minutes", "query_scheduler"]
+__all__ = ["BatchJob"]

@@ -7,10 +7,17 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnlo_lib.batch.job_states import Fate, fate_of_state, reason_of_state
-from nnlo_lib.batch.scheduler_query import UNKNOWN_DECISION, StopDecision, query_scheduler, request_scheduler
+from nnlo_lib.batch.job_states import COMPLETING, Fate, JobReport, fate_of_state, reason_of_state
+from nnlo_lib.batch.pending_reasons import remedy_of
+from nnlo_lib.batch.scheduler_query import (
+    UNKNOWN_DECISION,
+    Command,
+    StopDecision,
+    query_scheduler,
+    request_scheduler,
+    run_command,
+)
 from nnlo_lib.batch.slurm_job import SlurmRecord, slurm_exit_reason, slurm_stop_decision
-from nnlo_lib.batch.slurm_queue import Command, run_command
 from nnlo_lib.core.errors import ExitReason
 
 COMMANDS = {"slurm": "scontrol", "lsf": "bjobs"}  # by which a host of the batch system is recognized
@@ -50,14 +57,11 @@ class BatchJob:
     def minutes_left(self) -> float | None:
         """Return the minutes that the job may still run, or None if the scheduler does not report them."""
         if self.scheduler == "lsf":
-            # LSF prints hours:minutes and a letter.
-            left = query_scheduler("bjobs", "-noheader", "-o", "time_left", self.job_id)
-            found = re.match(r"(\d+):(\d+)", left)
-            return int(found[1]) * 60.0 + int(found[2]) if found else None
+            return parse_minutes(query_scheduler("bjobs", "-noheader", "-o", "time_left", self.job_id))
         # The number of the last task of an array is the number of the array, of which squeue lists all tasks.
         listed = query_scheduler("squeue", "--noheader", f"--jobs={self.job_id}", "--format=%A|%L")
         rows = dict(line.strip().split("|", 1) for line in listed.splitlines() if "|" in line)
-        return parse_slurm_minutes(rows.get(self.job_id, ""))
+        return parse_minutes(rows.get(self.job_id, ""))
 
     def exit_reason(self) -> ExitReason:
         """Return why the job, or its last run before a requeue, ended; `killed` if that is unknown."""
@@ -79,7 +83,7 @@ class BatchJob:
             state = query_scheduler("bjobs", "-a", "-noheader", "-o", "stat", self.job_id)
             return not fate_of_state(state).is_active
         record = SlurmRecord.query(self.job_id)
-        return record is not None and not record.is_live and record.state != "COMPLETING"
+        return record is not None and not record.is_live and record.state != COMPLETING
 
     def output_file(self) -> Path | None:
         """Return the file of the job's standard output, or None if the scheduler does not report it."""
@@ -94,8 +98,10 @@ class BatchJob:
         return request_scheduler("scontrol", "requeue", (record and record.own_number) or self.job_id)
 
 
-def parse_slurm_minutes(text: str) -> float | None:
-    """Return the minutes of a time [days-][[hours:]minutes:]seconds, or None for other text."""
+def parse_minutes(text: str) -> float | None:
+    """Return the minutes of Slurm's time [days-][[hours:]minutes:]seconds or LSF's `hours:minutes L`, or None for other text."""
+    if lsf := re.match(r"(\d+):(\d+) [A-Z]", text):
+        return int(lsf[1]) * 60.0 + int(lsf[2])
     found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", text)
     if not found:
         return None
@@ -113,12 +119,14 @@ class ListedJob:
         reason: why the job is pending, in the words of the batch system.
         start: expected start of a pending job, in the words of the batch system; empty if unknown.
         minutes_left: minutes that a running job may still run; None if unknown.
+        remedy: what a user must do so that the job starts; empty if waiting is enough, or if that is unknown.
     """
 
     fate: Fate
     reason: str
     start: str
     minutes_left: float | None
+    remedy: str = ""
 
 
 def list_own_jobs(run: Command = run_command) -> dict[str, ListedJob] | None:
@@ -135,12 +143,12 @@ def list_own_jobs(run: Command = run_command) -> dict[str, ListedJob] | None:
     ):
         return None
     rows = (line.strip().split("|") for line in answer.stdout.splitlines())
-    return {row[0]: _listed(*row[1:]) for row in rows if len(row) == 5}
+    return {row[0]: _listed(*row) for row in rows if len(row) == 5}
 
 
-def _listed(state: str, reason: str, start: str, left: str) -> ListedJob:
+def _listed(number: str, state: str, reason: str, start: str, left: str) -> ListedJob:
     reason, start = ("" if text in ("N/A", "None", "-") else text for text in (reason.rstrip(";"), start))
     is_pending = (fate := fate_of_state(state)) is Fate.PENDING
-    lsf = re.match(r"(\d+):(\d+) [A-Z]", left)  # hours:minutes and a letter
-    minutes = int(lsf[1]) * 60.0 + int(lsf[2]) if lsf else parse_slurm_minutes(left)
-    return ListedJob(fate, reason, start if is_pending else "", None if is_pending else minutes)
+    minutes = parse_minutes(left)
+    remedy = remedy_of(JobReport(fate, state, reason), number) or ""
+    return ListedJob(fate, reason, start if is_pending else "", None if is_pending else minutes, remedy)

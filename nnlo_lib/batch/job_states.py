@@ -53,6 +53,7 @@ class QueueReport:
 
 
 PREEMPTED = "PREEMPTED"  # state of a job that the batch system ended for another, in the words of Slurm
+COMPLETING = "COMPLETING"  # slurmctld has ended the run, but processes of it still exist
 NO_ANSWER = QueueReport({}, is_complete=False)
 
 _UNKNOWN = (Fate.RUNNING, None)  # no answer, or a state of a newer batch system: the job may still run
@@ -68,7 +69,7 @@ JOB_STATES: dict[str, tuple[Fate, ExitReason | None]] = {
     "RESV_DEL_HOLD": (Fate.PENDING, None),
     "SPECIAL_EXIT": (Fate.PENDING, None),
     "RUNNING": (Fate.RUNNING, None),
-    "COMPLETING": (Fate.RUNNING, None),
+    COMPLETING: (Fate.RUNNING, None),
     "EXPEDITING": (Fate.RUNNING, None),
     "RESIZING": (Fate.RUNNING, None),
     "SIGNALING": (Fate.RUNNING, None),
@@ -129,6 +130,21 @@ JOB_STATES: dict[str, tuple[Fate, ExitReason | None]] = {
     "TERM_ADMIN": (Fate.CANCELED, "canceled"),
     "TERM_FORCE_ADMIN": (Fate.CANCELED, "canceled"),
     "TERM_BUCKET_KILL": (Fate.CANCELED, "canceled"),
+}
+
+# State in which a COMPLETING job will end, by its reason (job_reason_codes of Slurm's manual). slurmctld sets both at once, but shows
+# the state only after the last process has ended. `scancel` and a preemption set no reason.
+COMPLETING_REASONS = {
+    "NodeDown": "NODE_FAIL",
+    "PartitionDown": "NODE_FAIL",  # the partition was deleted under the job
+    "SystemFailure": "NODE_FAIL",
+    "TimeLimit": "TIMEOUT",
+    "InactiveLimit": "TIMEOUT",
+    "DeadLine": "DEADLINE",
+    "OutOfMemory": "OUT_OF_MEMORY",
+    "JobLaunchFailure": "FAILED",
+    "NonZeroExitCode": "FAILED",
+    "RaisedSignal": "FAILED",
 }
 
 

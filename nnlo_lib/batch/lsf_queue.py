@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nnlo_lib.batch.job_states import NO_ANSWER, JobReport, QueueReport, lsf_report
-from nnlo_lib.batch.slurm_queue import Command, run_command
+from nnlo_lib.batch.scheduler_query import Command, run_command
 
 FIELDS = "jobid stat exit_reason pend_reason delimiter='|'"
 NONE_FOUND = re.compile(r"No (unfinished |matching )?job found")
@@ -17,11 +17,7 @@ ENDS = re.compile(r"Donesuccessfully|Completed<(done|exit)>;?(TERM_[A-Z_]*[A-Z])
 
 
 class LsfQueue:
-    """Queries of mbatchd and of its event and accounting files.
-
-    Args:
-        run: runs a command and returns the finished process, or None if there was no answer.
-    """
+    """Queries of mbatchd and of its event and accounting files."""
 
     def __init__(self, run: Command = run_command) -> None:
         self._run = run

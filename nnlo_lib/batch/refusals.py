@@ -1,37 +1,14 @@
-"""Refused submissions and pending jobs: what passes with time, when to submit again, and what the user must change."""
+"""Refused submissions: what passes with time, when to submit again, and what the user must change."""
 
 import re
-import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-
-from nnlo_lib.batch.job_states import Fate, JobReport
+from threading import RLock
+from typing import Any
 
 FIRST_DELAY_S, MAX_DELAY_S = 10.0, 300.0  # before the next submission
-INTERVAL_S = 300.0  # between lines about jobs that wait for their turn
-# JOB REASON CODES of squeue(1), by what a user must do. A name stands for all reasons that contain the name.
-REMEDIES: tuple[tuple[str, str], ...] = (
-    ("PartitionTimeLimit", "lower resources.runtime, or set resources.partition"),
-    ("MaxWallDuration", "lower resources.runtime"),
-    ("PartitionNodeLimit", "lower resources.nodes, or set resources.partition"),
-    ("PartitionDown", "set resources.partition, or ask the site when the partition opens"),
-    ("PartitionInactive", "set resources.partition, or ask the site when the partition opens"),
-    ("AccountNotAllowed", "set resources.account or resources.partition"),
-    ("InvalidAccount", "set resources.account"),
-    ("AssociationJobLimit", "wait for your other jobs, or ask the site for a higher limit"),
-    ("PerJob", "ask for less (parallel, resources), or ask the site for a higher limit"),
-    ("InvalidQOS", "set nnlo-slurm-qos in the profile"),
-    ("QOSNotAllowed", "set nnlo-slurm-qos in the profile, or resources.partition"),
-    ("BadConstraints", "ask for less (parallel, resources): no node can run the job"),
-    ("DependencyNeverSatisfied", "scancel the job"),
-    ("JobHeldUser", "scontrol release the job"),
-    ("JobHeldAdmin", "ask the site why the job is held, then scontrol release"),
-    ("launch failed requeued held", "ask the site about the node, then scontrol release"),
-    ("ReqNodeNotAvail", "ask the site when the nodes return"),
-    ("suspended by", "bresume the job"),  # LSF: PSUSP
-)
 # sbatch(1), slurm_strerror; in the order in which they are looked for: Slurm says "job submit limit" in its sentence about
 # all limits, so the name of the limit must come first.
 _LOST_ANSWERS = r"Socket timed out|Failed in sending/receiving a message|Zero Bytes were transmitted|Communication connection failure|timed out|Connection reset"
@@ -131,34 +108,54 @@ class Backoff:
         self._next = FIRST_DELAY_S
 
 
-def remedy_of(reason: str) -> str:
-    """Return what a user must do so that a job with this pending reason starts; empty if waiting is enough."""
-    compact = reason.replace("_", "")
-    return next((remedy for name, remedy in REMEDIES if name in compact or name in reason), "")
-
-
-class PendingExplainer:
-    """Lines about pending jobs.
+class WaitingJobs:
+    """Submits one job at a time; after a refusal, all jobs wait behind the refused one.
 
     Args:
-        say: prints a line.
-        clock: returns seconds.
+        submit: submits a job; calls `add_refused` if the batch system refuses it for now.
+        after: calls a function with its arguments after a number of seconds.
     """
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._say, self._clock = say, clock
-        self._named: set[tuple[str, str]] = set()
-        self._next_line = clock() + INTERVAL_S
+    def __init__(self, submit: Callable[[Any], None], after: Callable[..., Any]) -> None:
+        self._submit, self._after = submit, after
+        self._jobs: deque[Any] = deque()
+        self._backoff, self._refusals, self._lock = Backoff(), 0, RLock()
 
-    def explain(self, reports: Mapping[str, JobReport], names: Mapping[str, str]) -> None:
-        """Print what is new about the pending jobs; `reports` and `names`, what each job does, are by number."""
-        pending = {number: each.reason for number, each in reports.items() if each.fate is Fate.PENDING}
-        for number, reason in pending.items():
-            if (remedy := remedy_of(reason)) and (number, reason) not in self._named:
-                self._named.add((number, reason))
-                self._say(f"job {number} ({names[number]}) does not start: {reason}; {remedy}")
-        others = Counter(reason or "no reason given" for reason in pending.values() if not remedy_of(reason))
-        if others and self._clock() >= self._next_line:
-            self._next_line = self._clock() + INTERVAL_S
-            reasons = ", ".join(f"{reason} {count}" for reason, count in others.most_common())
-            self._say(f"jobs that wait in the queue: {others.total()} ({reasons})")
+    def submit(self, job: Any) -> None:
+        """Submit a job now, or after the jobs that wait."""
+        with self._lock:
+            if self._jobs:
+                self._jobs.append(job)
+            else:
+                self._submit(job)
+
+    def add_refused(self, job: Any) -> float:
+        """Let a refused job wait before all others; return the seconds after which it is tried again."""
+        delay = self._backoff.delay()
+        with self._lock:
+            self._jobs.appendleft(job)
+            self._refusals += 1
+            self._after(delay, self._submit_after, self._refusals)
+        return delay
+
+    def accepted(self) -> None:
+        """Note an accepted submission: the delay after the next refusal is the shortest."""
+        self._backoff.succeeded()
+
+    def job_ended(self) -> None:
+        """Submit the waiting jobs, because a limit of submitted jobs may have room now."""
+        # The batch system may still count the ended job: the next delay is short.
+        self._backoff.succeeded()
+        self._submit_waiting()
+
+    def _submit_after(self, refusal: int) -> None:
+        # After a later refusal, the jobs wait for that refusal's delay.
+        if refusal == self._refusals:
+            self._submit_waiting()
+
+    def _submit_waiting(self) -> None:
+        """Submit the waiting jobs in their order until one is refused."""
+        with self._lock:
+            refusals = self._refusals
+            while self._jobs and self._refusals == refusals:
+                self._submit(self._jobs.popleft())

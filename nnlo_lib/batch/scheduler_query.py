@@ -4,15 +4,18 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
+from nnlo_lib.core.errors import ExitReason
 from nnlo_lib.core.logging_setup import get_logger
 
 logger = get_logger(__name__)
 
-QUERY_TIMEOUT_S = 15  # the scheduler may be overloaded or unreachable
+QUERY_TIMEOUT_S = 15  # of a process in a job that ends
+ANSWER_TIMEOUT_S = 60  # a busy slurmctld answers late
+# Runs a command; returns the finished process, or None without an answer.
+Command = Callable[..., "subprocess.CompletedProcess[str] | None"]
 # Variables in which users keep options for their own calls: they filter or reformat answers (SQUEUE_PARTITION,
 # SLURM_TIME_FORMAT, LSB_BJOBS_FORMAT), limit what scancel cancels, make a submission an array or wait for the end of the job, or separate its errors.
 MISLEADING_VARIABLE = re.compile(
@@ -29,39 +32,31 @@ def scheduler_environment(environment: Mapping[str, str] | None = None) -> dict[
     return kept | ALL_PARTITIONS
 
 
-def query_scheduler(*command: str, timeout: float = QUERY_TIMEOUT_S) -> str:
-    """Return the output of a command of the scheduler, or an empty string if it fails or takes too long.
-
-    Args:
-        *command: command and its arguments.
-        timeout: limit in seconds.
-    """
+def run_command(
+    *command: str, timeout: float = ANSWER_TIMEOUT_S
+) -> "subprocess.CompletedProcess[str] | None":
+    """Run a command; return None if it is missing or gives no answer within `timeout` seconds."""
+    logger.debug(f"asks the scheduler: {shlex.join(command)}")
     try:
-        return _run(*command, timeout=timeout).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout, env=scheduler_environment(), stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
-        return ""
+        return None
+
+
+def query_scheduler(*command: str, timeout: float = QUERY_TIMEOUT_S) -> str:
+    """Return the output of a command of the scheduler, or an empty string if it is missing or gives no answer."""
+    done = run_command(*command, timeout=timeout)
+    return done.stdout.strip() if done else ""
 
 
 def request_scheduler(*command: str) -> str:
     """Run a command that changes a job; return the error of the scheduler, or an empty string on success."""
-    try:
-        done = _run(*command)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
+    done = run_command(*command, timeout=QUERY_TIMEOUT_S)
+    if done is None:
+        return f"{command[0]} is missing or gives no answer"
     return done.stderr.strip() or f"status {done.returncode}" if done.returncode else ""
-
-
-def _run(*command: str, timeout: float = QUERY_TIMEOUT_S) -> "subprocess.CompletedProcess[str]":
-    logger.debug(f"asks the scheduler: {shlex.join(command)}")
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env=scheduler_environment(),
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
 
 
 @dataclass(frozen=True)
@@ -69,11 +64,11 @@ class StopDecision:
     """Decision of the scheduler on a running job.
 
     Attributes:
-        reason: why the scheduler stops the job.
+        reason: why the scheduler stops the job; `killed` if the job has failed, as after the end of its batch script.
         in_grace_time: whether the job is selected for preemption but not ended yet; it may then requeue itself.
     """
 
-    reason: Literal["preempted", "canceled", "time limit"]
+    reason: ExitReason
     in_grace_time: bool = False
 
 

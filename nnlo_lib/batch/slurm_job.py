@@ -9,12 +9,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from nnlo_lib.batch.job_states import Fate, fate_of_state, reason_of_state
+from nnlo_lib.batch.job_states import (
+    COMPLETING,
+    COMPLETING_REASONS,
+    PREEMPTED,
+    Fate,
+    fate_of_state,
+    reason_of_state,
+)
 from nnlo_lib.batch.scheduler_query import UNKNOWN_DECISION, StopDecision, query_scheduler
 from nnlo_lib.core.errors import ExitReason
 
 MAX_CLOCK_SKEW_S = 20  # between the hosts; the shortest time limit of Slurm is 60 s
-TIME_LIMIT_REASONS = ("TimeLimit", "DeadLine")
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,9 @@ class SlurmRecord:
         for name, value in re.findall(r"(?:^|\s)(\w+)=(\S*)", line):
             fields.setdefault(name, value)  # a comment of the user may repeat a name
         output = re.search(r" StdOut=(.+?)(?: \w+=|$)", line)
-        return cls(fields, Path(output[1].strip()) if output else None)
+        # The name may be a pattern, in which `%j` stands for the number.
+        name = output[1].strip().replace("%j", fields.get("JobId", "")) if output else ""
+        return cls(fields, Path(name) if name else None)
 
     @property
     def own_number(self) -> str:
@@ -62,14 +70,14 @@ class SlurmRecord:
     @property
     def is_live(self) -> bool:
         """Whether the job waits or runs."""
-        return (self.state != "COMPLETING" and fate_of_state(self.state).is_active) or self.is_requeued
+        return (self.state != COMPLETING and fate_of_state(self.state).is_active) or self.is_requeued
 
     @property
     def is_requeued(self) -> bool:
         """Whether slurmctld has queued the job again."""
         # A completing job does not show its next state, but only a queued job has no end, or an end in the future if
         # the scheduler has planned its next start (seen with Slurm 22.05).
-        completing = self.state == "COMPLETING"
+        completing = self.state == COMPLETING
         return self._ends_later if completing else fate_of_state(self.state) is Fate.PENDING
 
     @property
@@ -83,14 +91,20 @@ class SlurmRecord:
         return end > datetime.now() + timedelta(seconds=MAX_CLOCK_SKEW_S)
 
     @property
-    def has_run_before(self) -> bool:
-        """Whether the job has been queued again at least once."""
-        return self.fields.get("Restarts", "0") != "0"
-
-    @property
     def is_preempted(self) -> bool:
         """Whether the job has been selected for preemption since its start."""
         return self.fields.get("PreemptTime", "None") != "None"
+
+    @property
+    def end(self) -> str:
+        """State in which the current run ends or has ended, or the last run of a queued job; empty if it runs or if that is unknown."""
+        if self.is_requeued:
+            return "REQUEUED"
+        if self.state == COMPLETING:
+            return COMPLETING_REASONS.get(
+                self.fields.get("Reason", ""), PREEMPTED if self.is_preempted else ""
+            )
+        return "" if self.is_live else self.state
 
 
 def slurm_exit_reason(job_id: str) -> ExitReason:
@@ -102,10 +116,8 @@ def _recorded_end(job_id: str) -> str:
     record = SlurmRecord.query(job_id)
     if record is None:
         return ""
-    if record.is_live:
-        # Slurm queues a job again after a preemption or a node failure, or because a user requests it.
-        return "REQUEUED" if record.has_run_before or record.is_requeued else ""
-    return record.state
+    # Slurm queues a job again after a preemption or a node failure, or because a user requests it.
+    return record.end or ("REQUEUED" if record.fields.get("Restarts", "0") != "0" else "")
 
 
 def slurm_stop_decision(job_id: str) -> StopDecision:
@@ -113,17 +125,16 @@ def slurm_stop_decision(job_id: str) -> StopDecision:
     record = SlurmRecord.query(job_id)
     if record is None:
         return UNKNOWN_DECISION
-    if record.state == "RUNNING":
+    end = record.end
+    if not end and record.is_live:
         # Without preemption, `scancel --signal=TERM` has sent the signal.
         return StopDecision("preempted", True) if record.is_preempted else StopDecision("canceled")
-    reason = reason_of_state(record.state)
-    if record.is_requeued or reason in ("preempted", "node failure"):
-        return StopDecision("preempted")
-    if reason == "time limit" or record.fields.get("Reason") in TIME_LIMIT_REASONS:
-        return StopDecision("time limit")
-    # A job that is preempted for good and a job that is canceled in its grace time differ only in the accounting.
-    preempted = record.is_preempted and reason_of_state(last_end(job_id)) != "canceled"
-    return StopDecision("preempted" if preempted else "canceled")
+    if end == PREEMPTED:
+        # A job that is preempted for good and a job that is canceled in its grace time differ only in the accounting.
+        return StopDecision("canceled" if reason_of_state(last_end(job_id)) == "canceled" else "preempted")
+    reason = reason_of_state(end) or ("killed" if end else "canceled")
+    # The ranks that are left have saved, and the next job continues: no failure of the training.
+    return StopDecision("preempted" if reason == "node failure" else reason)
 
 
 def last_end(job_id: str) -> str:

@@ -5,37 +5,25 @@ import re
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from nnlo_lib.batch.job_states import NO_ANSWER, JobReport, QueueReport, fate_of_state
 from nnlo_lib.batch.refusals import RefusalKind, classify_refusal
-from nnlo_lib.batch.scheduler_query import scheduler_environment
+from nnlo_lib.batch.scheduler_query import Command, run_command
 from nnlo_lib.batch.surroundings import EXPECTED_VARIABLES, variables_that_change_jobs
 
-ANSWER_TIMEOUT_S = 60  # a busy slurmctld answers late
 UNKNOWN_JOB = "Invalid job id"
+# Each with its width, beyond which squeue cuts, and a tab. The log is absolute.
+SUBMITTED_FIELDS = "JobArrayID:32\t,Name:256\t,Comment:1024\t,WorkDir:1024\t,STDOUT:1024\t"
 # Looks in succession that wait for the accounting. A job that slurmctld has forgotten has ended, and only its state is missing.
 ACCOUNTING_LOOKS = 5
 MAX_TESTS_AT_ONCE = 8  # slurmctld answers each within about 10 ms if it is idle
-Command = Callable[..., "subprocess.CompletedProcess[str] | None"]
-
-
-def run_command(*command: str) -> "subprocess.CompletedProcess[str] | None":
-    """Run a command; return None if it is missing or gives no answer within ANSWER_TIMEOUT_S."""
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S, env=scheduler_environment(),
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
 
 
 class SlurmQueue:
     """Queries of slurmctld and of the accounting, if there is one.
 
-    Args:
-        run: runs a command and returns the finished process, or None if there was no answer.
-        clusters: clusters to which jobs were submitted by name; it may grow. Empty for the cluster of this host.
+    `clusters` are those to which jobs were submitted by name; the collection may grow. Empty for the cluster of this host.
     """
 
     def __init__(self, run: Command = run_command, clusters: Collection[str] = ()) -> None:
@@ -63,15 +51,31 @@ class SlurmQueue:
         answer = self._ask("scancel", number)
         return answer is not None and (not answer.returncode or UNKNOWN_JOB in answer.stderr)
 
-    def find_submitted(self, name: str, comment: str) -> list[str] | None:
-        """Return the numbers of the jobs with a name and a comment, whatever their state; None without an answer."""
+    def find_submitted(self, name: str, comment: str, logs: Path) -> list[str] | None:
+        """Return the numbers of this user's jobs with a comment and a name, or with a log in a folder; None without an answer.
+
+        Some sites rewrite names and comments. The state of the jobs is any.
+
+        Args:
+            name: name of the job; if empty, the comment is unique.
+            logs: folder for logs of this job alone, as far as jobs from the current folder are concerned.
+        """
         answer = self._ask(
-            "squeue", "--all", f"--name={name}", "--states=all", "--noheader", "--format=%i|%k"
-        )
+            "squeue", f"--user={os.getuid()}", "--all", "--states=all", "--noheader", f"--Format={SUBMITTED_FIELDS}"
+        )  # fmt: skip
         if answer is None or answer.returncode:
             return None
-        rows = [line.strip().partition("|") for line in answer.stdout.splitlines()]
-        return [number for number, _, found in rows if number and found == comment]
+        rows = [[field.strip() for field in line.split("\t")] for line in answer.stdout.splitlines()]
+        here = str(logs.absolute()), str(Path.cwd())
+        return [
+            row[0]
+            for row in rows
+            if len(row) > 4
+            and (
+                (row[2] == comment and (not name or row[1] == name))
+                or (os.path.dirname(row[4]), row[3]) == here
+            )
+        ]
 
     def _look_in_accounting(self, numbers: set[str]) -> tuple[dict[str, JobReport], bool]:
         if not self._has_accounting():

@@ -98,8 +98,7 @@ def lsf_requests(experiment: Experiment, profile: LsfProfile | None = None) -> l
     if experiment.search:
         lines.append(f"search, fold tasks: {_training(experiment, 'fold_task', profile)}")
     for name, run in {} if experiment.search and not experiment.runs else experiment.variants.items():
-        rule = "train" if RunResources(run).processes > 1 else "train_single"
-        lines.append(f"run {name}: {_training(run, rule, profile)}")
+        lines.append(f"run {name}: {_training(run, 'train', profile)}")
     return lines
 
 
@@ -107,7 +106,8 @@ def _training(run: Run, rule: str, profile: LsfProfile) -> str:
     needs = RunResources(run)
     ptile = slots_per_host(needs.cores, needs.processes, needs.nodes, profile.slots_per_host(rule))
     # A fold task of one rank is asked for as a job of several ranks is.
-    request = LsfRequest(needs.cores, 0 if rule == "train_single" else ptile, needs.gpus)
+    is_single = rule == "train" and needs.processes == 1
+    request = LsfRequest(needs.cores, 0 if is_single else ptile, needs.gpus)
     return f"{_options(run, rule, request, profile)} -W {needs.runtime_min}"
 
 

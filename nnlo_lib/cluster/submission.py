@@ -12,16 +12,14 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 import yaml
 
-from nnlo_lib.batch.refusals import Backoff, Refusal, RefusalKind
+from nnlo_lib.batch.refusals import Refusal, RefusalKind, WaitingJobs
 from nnlo_lib.cluster.job_watch import StatusFile, SubmissionRecord, remove_old_files
 from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
@@ -36,6 +34,9 @@ UNQUOTED = r"[\w@%+=:,./-]"
 
 class LastingSubmission(ABC):
     """Mixin: submissions refused for now are repeated, and jobs of an earlier Snakemake are taken over."""
+
+    log_key: str  # of `aux` of a submitted job
+    info_class: Any  # of a submitted job, in the plugin
 
     _clock = staticmethod(time.monotonic)
     workflow: Any
@@ -111,7 +112,7 @@ class LastingSubmission(ABC):
         except OSError as error:
             # The thread of a delayed submission must not end unnoticed by Snakemake.
             message = f"{job_name(job)} was not submitted: {error}. "
-            self.report_job_error(self._info_class(job), msg=message)  # type: ignore[attr-defined]
+            self.report_job_error(self.info_class(job), msg=message)  # type: ignore[attr-defined]
 
     def _adopt_unreported(self, job: Job) -> bool:
         """Watch a job whose submission succeeded although its answer said nothing of it; return False if there is none.
@@ -120,8 +121,9 @@ class LastingSubmission(ABC):
         """
         if job not in self._unclear:
             return False
-        if (numbers := self._submitted_numbers(job)) is None:
+        if (found := self._submitted_numbers(job)) is None:
             return False
+        numbers = [number for number in found if SubmissionRecord.read(number) is None]
         report = self._queue.look(numbers)
         if not report.is_complete:
             return False
@@ -147,8 +149,8 @@ class LastingSubmission(ABC):
                 return True
             if number in answer.jobs and answer.jobs[number].fate.is_active:
                 self._say(f"job {number} ({job_name(job)}) of an earlier Snakemake still runs and is watched")
-                aux = {"status_file": record.status_file, **self._log_entry(record.log)}
-                self._report_submission(self._info_class(job, external_jobid=number, aux=aux))
+                aux = {"status_file": record.status_file, self.log_key: record.log}
+                self._report_submission(self.info_class(job, external_jobid=number, aux=aux))
                 return True
         return False
 
@@ -183,7 +185,7 @@ class LastingSubmission(ABC):
 
     @abstractmethod
     def _submitted_numbers(self, job: Job) -> Sequence[str] | None:
-        """Return the numbers of all jobs, not watched yet, with the name of a job; None without an answer."""
+        """Return the numbers of all jobs that a submission of a job may have made; None without an answer."""
 
     @abstractmethod
     def _submitted_info(self, job: Job, number: str) -> SubmittedJob:
@@ -193,75 +195,13 @@ class LastingSubmission(ABC):
     def _refusal(self, text: str) -> Refusal:
         """Classify what the submission command printed."""
 
-    @abstractmethod
     def _log_of(self, info: SubmittedJob) -> str:
-        """Return the path of a job's log."""
-
-    @abstractmethod
-    def _log_entry(self, log: str) -> dict[str, Any]:
-        """Return what a submitted job's `aux` says of its log."""
-
-    @abstractmethod
-    def _info_class(self, job: Job, **options: Any) -> SubmittedJob:
-        """Return the record of a submitted job, in the plugin's class."""
+        return str((info.aux or {}).get(self.log_key, ""))
 
 
 def status_file_of(info: SubmittedJob) -> StatusFile:
     """Return the status file of a submitted job."""
     return StatusFile(Path(info.aux["status_file"]))
-
-
-class WaitingJobs:
-    """Submits one job at a time; after a refusal, all jobs wait behind the refused one.
-
-    Args:
-        submit: submits a job; calls `add_refused` if the batch system refuses it for now.
-        after: calls a function with its arguments in a thread after a number of seconds.
-    """
-
-    def __init__(self, submit: Callable[[Job], None], after: Callable[..., Any]) -> None:
-        self._submit, self._after = submit, after
-        self._jobs: deque[Job] = deque()
-        self._backoff, self._refusals, self._lock = Backoff(), 0, RLock()
-
-    def submit(self, job: Job) -> None:
-        """Submit a job now, or after the jobs that wait."""
-        with self._lock:
-            if self._jobs:
-                self._jobs.append(job)
-            else:
-                self._submit(job)
-
-    def add_refused(self, job: Job) -> float:
-        """Let a refused job wait before all others; return the seconds after which it is tried again."""
-        delay = self._backoff.delay()
-        with self._lock:
-            self._jobs.appendleft(job)
-            self._refusals += 1
-            self._after(delay, self._submit_after, self._refusals)
-        return delay
-
-    def accepted(self) -> None:
-        """Note an accepted submission: the delay after the next refusal is the shortest."""
-        self._backoff.succeeded()
-
-    def job_ended(self) -> None:
-        """Submit the waiting jobs, because a limit of submitted jobs may have room now."""
-        # The batch system may still count the ended job: the next delay is short.
-        self._backoff.succeeded()
-        self._submit_waiting()
-
-    def _submit_after(self, refusal: int) -> None:
-        # After a later refusal, the jobs wait for that refusal's delay.
-        if refusal == self._refusals:
-            self._submit_waiting()
-
-    def _submit_waiting(self) -> None:
-        """Submit the waiting jobs in their order until one is refused."""
-        with self._lock:
-            refusals = self._refusals
-            while self._jobs and self._refusals == refusals:
-                self._submit(self._jobs.popleft())
 
 
 def job_name(job: Job) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import Fate, JobReport
-from nnlo_lib.batch.refusals import PendingExplainer
+from nnlo_lib.batch.pending_reasons import PendingExplainer
 from nnlo_lib.cluster.job_watch import STATUS_FILE_INTERVAL_S, JobWatch
 from nnlo_lib.cluster.submission import (
     Job,

@@ -16,6 +16,7 @@ OTHER_COMMANDS = {
     "train": "run", "fit": "run", "resume": "run", "start": "run", "tune": "search", "optimize": "search", "sweep": "search",
     "validate": "check", "lint": "check", "dry-run": "plan", "test": "evaluate", "eval": "evaluate", "convert": "data",
     "dataset": "data", "summary": "model",
+    "chaos": "python benchmarks/chaos.py",
 }  # fmt: skip
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}  # shtab.FILE
 LEVEL_NAMES = ("debug", "info", "warning", "error")

@@ -1,10 +1,10 @@
-"""`nnlo verify`, `evaluate`, `predict`, `export`, `reproduce` and `chaos`: work with finished trainings."""
+"""`nnlo verify`, `evaluate`, `predict`, `export` and `reproduce`: work with finished trainings."""
 
 import argparse
 import json
 from pathlib import Path
 
-from nnlo_lib.commands.arguments import add_experiment_arguments, add_launcher_argument, read_experiment
+from nnlo_lib.commands.arguments import read_experiment
 from nnlo_lib.core.errors import UserError
 
 VERIFY_HELP = "check the files of finished trainings: checksums, samples used per epoch, reproducibility"
@@ -20,10 +20,6 @@ RUN_OR_BEST_HELP = (
 )
 REPRODUCE_HELP = "write an experiment file, and the user's files, that repeat a finished training bit for bit"
 REPRODUCE_EXAMPLE = "nnlo reproduce results/mine/four/seed-1 again"
-CHAOS_HELP = (
-    "compare a training with random faults (SIGKILL, SIGTERM, damaged files, full disk) to one without"
-)
-CHAOS_EXAMPLE = "nnlo chaos mine.yaml --faults 5"
 
 
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +72,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_evaluate(options: argparse.Namespace) -> None:
     """Print samples, loss and metrics; write them as JSON if `--output` is given."""
-    from nnlo_lib.core.atomic_file import atomic_write
+    from nnlo_lib.core.atomic_file import atomic_write, without_nan
     from nnlo_lib.workflow.model_evaluation import (
         EvaluationRequest,
         evaluate_target,
@@ -96,7 +92,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     print(evaluation_line(options.target, report))
     if options.output:
         with atomic_write(options.output) as part:
-            part.write_text(json.dumps(report, indent=1))
+            part.write_text(json.dumps(without_nan(report), indent=1))
 
 
 def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
@@ -173,27 +169,3 @@ def run_reproduce(options: argparse.Namespace) -> None:
     from nnlo_lib.reliability.reproduce import write_reproduction
 
     print(write_reproduction(options.folder, options.target))
-
-
-def add_chaos_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the experiment file, the run and the faults."""
-    add_experiment_arguments(parser)
-    parser.add_argument("--run", help="name of the run in `runs:`; default: the first run")
-    parser.add_argument("--faults", type=int, default=20, help="number of faults; default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="random seed of the faults; default: %(default)s")
-    add_launcher_argument(parser)
-
-
-def run_chaos(options: argparse.Namespace) -> int:
-    """Train twice; return 1 if the training with faults does not finish or a check of its result fails, else 0."""
-    from nnlo_lib.reliability.chaos import run_twice
-    from nnlo_lib.workflow.single_run import prepare_task
-
-    if options.faults < 1:
-        raise UserError(f"--faults: must be at least 1, not {options.faults}")
-    experiment, [name] = read_experiment(options, first=True)
-    undisturbed, faulted = (
-        prepare_task(experiment, name, experiment.seeds[0], None, f"{experiment.name}-{suffix}")
-        for suffix in ("undisturbed", "chaos")
-    )
-    return run_twice(undisturbed, faulted, options.launcher, options.seed, options.faults)

@@ -61,6 +61,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 def run_run(options: argparse.Namespace) -> int:
     """Run the training, or all trainings, and return the exit status."""
     from nnlo_lib.core.errors import UserError
+    from nnlo_lib.experiment.owner import record_owner
     from nnlo_lib.preflight.preflight import warn_about_machine
     from nnlo_lib.workflow.single_run import run_single_training
 
@@ -76,9 +77,11 @@ def run_run(options: argparse.Namespace) -> int:
                 f"--all: the experiment has a `search:` section; use nnlo all {options.file}, or nnlo search"
             )
         warn_about_machine(experiment)
+        record_owner(experiment.name, options.file)
         return train_all(experiment, options.file, options.launcher)
     seed = chosen_seed(options, experiment)
     warn_about_machine(experiment)
+    record_owner(experiment.name, options.file)
     return run_single_training(experiment, name, seed, options.fold, options.launcher)
 
 
@@ -108,8 +111,10 @@ def run_search(options: argparse.Namespace) -> int:
     from nnlo_lib.config.paths import ExperimentPaths
     from nnlo_lib.core.logging_setup import get_logger
     from nnlo_lib.experiment.load import load_with_origins, refuse_automatic_gpus
+    from nnlo_lib.experiment.owner import record_owner, refuse_other_owner
 
     experiment, origins = load_with_origins(options.file, options.changes)
+    refuse_other_owner(experiment.name, options.file)
     if experiment.search and not options.replay:
         # Before the imports and checks, which take seconds.
         folder = ExperimentPaths(experiment.name).search.folder
@@ -125,6 +130,8 @@ def run_search(options: argparse.Namespace) -> int:
     if options.executor == "submitit":
         refuse_automatic_gpus(options.file, options.changes)
     check_experiment(experiment, origins)
+    if experiment.search:
+        record_owner(experiment.name, options.file)
     return run_search(experiment, options.launcher, options.executor, options.ranks)
 
 

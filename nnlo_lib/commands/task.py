@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 
 from nnlo_lib.commands.arguments import add_commands, add_launcher_argument
+from nnlo_lib.core.secrets import reveal
+from nnlo_lib.core.text_format import plural
 
 TASK_HELP = "run one step of the workflow, as its rules do"
 TASK_EXAMPLE = "nnlo task train --help"
@@ -47,7 +49,7 @@ def add_fetch_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _reader_name(text: str) -> str:
     """Return the name in the JSON object that describes a reader."""
-    reader = json.loads(text)
+    reader = json.loads(reveal(text))
     if not isinstance(reader, dict) or not isinstance(reader.get("name"), str):
         raise argparse.ArgumentTypeError(
             f'{text} has no name of a reader; pass JSON such as {{"name": "folder"}}'
@@ -62,8 +64,10 @@ def run_fetch(options: argparse.Namespace) -> None:
 
     is_own = options.reader and options.dataset not in CATALOG
     dataset = user_dataset(options.dataset, options.reader) if is_own else find_dataset(options.dataset)
-    fetched = fetch(dataset, options.target, options.source)
-    print(f"{dataset.name}: {len(fetched.files) or 'all'} files in {fetched.path}")
+    fetched = fetch(dataset, options.target, options.source and reveal(options.source))
+    print(
+        f"{dataset.name}: {plural(len(fetched.files), 'file') if fetched.files else 'all files'} in {fetched.path}"
+    )
 
 
 def add_convert_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +89,9 @@ def add_convert_arguments(parser: argparse.ArgumentParser) -> None:
         "--shard-size", default=10_000, type=int, help="samples per shard; default: %(default)s"
     )
     parser.add_argument(
-        "--reader", type=json.loads, help='reader of your own files, such as {"name": "folder"}'
+        "--reader",
+        type=lambda text: json.loads(reveal(text)),
+        help='reader of your own files, such as {"name": "folder"}',
     )
     parser.add_argument(
         "--processes", default=1, type=int, help="shards to convert in parallel; default: %(default)s"
@@ -272,9 +278,10 @@ def add_search_results_arguments(parser: argparse.ArgumentParser) -> None:
 def run_search_results(options: argparse.Namespace) -> None:
     """Write the requested files."""
     from nnlo_lib.config.paths import BEST_RUN
+    from nnlo_lib.launch.former_results import set_aside
     from nnlo_lib.search.best import write_table
     from nnlo_lib.search.study.storage import load_study
-    from nnlo_lib.workflow.outcome import set_aside_results
+    from nnlo_lib.workflow.outcome import task_of
     from nnlo_lib.workflow.plan import Plan
     from nnlo_lib.workflow.search_plan import SearchPlan
 
@@ -284,4 +291,6 @@ def run_search_results(options: argparse.Namespace) -> None:
     if options.best:
         SearchPlan(record.experiment, True).write_best()
         plan = Plan.of(record.experiment, leads=False)
-        set_aside_results(plan, [job for job in plan.evaluated_jobs if job.run == BEST_RUN])
+        for job in plan.evaluated_jobs:
+            if job.run == BEST_RUN:
+                set_aside(task_of(plan, job))

@@ -1,6 +1,8 @@
 """`nnlo watch`, `status`, `report` and `doctor`: trainings that run, the page of what there is, and the site."""
 
 import argparse
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 from nnlo_lib.commands.arguments import add_launcher_argument
@@ -35,37 +37,40 @@ def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--once", action="store_true", help="print the table once")
     form.add_argument("--json", action="store_true", help="print the values once, as JSON")
-    form.add_argument(
-        "--html",
-        type=Path,
-        metavar="FILE",
-        help="write a page that loads itself again, until no training is active",
-    )
+    # Of earlier versions.
+    form.add_argument("--html", help=argparse.SUPPRESS)
     parser.add_argument(
         "--every", type=_seconds, default=5.0, metavar="SECONDS",
-        help="interval of the screen and of the page; the batch system is asked once a minute; default: %(default)g",
+        help="interval of the screen; the batch system is asked once a minute; default: %(default)g",
     )  # fmt: skip
 
 
 def run_watch(options: argparse.Namespace) -> None:
-    """Print the trainings once, keep a page, or show a screen until the key q."""
+    """Print the trainings once, or show a table until a signal ends it; without a terminal, print them once."""
     from nnlo_lib.config.paths import RESULTS_FOLDER
+    from nnlo_lib.core.errors import StopRequestedError, UserError
     from nnlo_lib.workflow.live_jobs import LiveJobs
-    from nnlo_lib.workflow.live_view import as_json, as_text, keep_page, run_screen
+    from nnlo_lib.workflow.live_view import as_json, as_text, watch_trainings
 
-    watch = LiveJobs(options.folder or RESULTS_FOLDER)
-    if options.json or options.once:
-        print((as_json if options.json else as_text)(watch.settled_look()))
-    elif options.html:
-        keep_page(watch, options.html, options.every)
-    else:
-        run_screen(watch, options.every)
+    folder = options.folder or RESULTS_FOLDER
+    if options.html:
+        raise UserError(
+            f"--html: there is no such page any more; `nnlo report {folder}` writes the page of the results so far"
+        )
+    if options.json or options.once or not sys.stdout.isatty():
+        print((as_json if options.json else as_text)(LiveJobs(folder).settled_look()))
+        return
+    from rich.console import Console
+
+    # Whoever only looks has nothing to run again.
+    with suppress(StopRequestedError):
+        watch_trainings(folder, options.every, Console())
 
 
 def add_status_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder."""
     _add_folder(parser)
-    parser.set_defaults(once=True, json=False)
+    parser.set_defaults(once=True, json=False, html=None)
 
 
 run_status = run_watch

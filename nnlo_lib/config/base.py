@@ -29,6 +29,7 @@ from pydantic_core import PydanticCustomError
 
 from nnlo_lib.core.errors import USER_CODE_ERRORS
 from nnlo_lib.core.user_code import error_with_source_line, load_implementation
+from nnlo_lib.core.user_text import expanded, unset_variable
 
 # Validation context for the recorded settings of an earlier run, whose input files may have been deleted.
 RECORDED_RUN_CONTEXT = {"recorded": True}
@@ -89,6 +90,17 @@ def refuse_missing_file(path: str, info: ValidationInfo, *at: str) -> None:
         )
 
 
+def _expanded_path(path: Any, info: ValidationInfo) -> Any:
+    if not isinstance(path, str) or "://" in path:
+        return path
+    if info.context != RECORDED_RUN_CONTEXT and (name := unset_variable(path)):
+        raise_config_error(f"environment variable {name} is not set; set it, or write the path")
+    return expanded(path)
+
+
+UserPath = Annotated[str, BeforeValidator(_expanded_path)]  # or `path.py:name`
+
+
 @dataclass(frozen=True)
 class Requires:
     """Limit in the annotation of a field: it may differ from its default only if `key` of the section does, too."""
@@ -106,7 +118,8 @@ class Excludes:
 class ConfigModel(BaseModel):
     """A section of the experiment file: frozen, without unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # A number where a text is expected is the text: `label: 0` names the column 0.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:
@@ -325,7 +338,7 @@ class UserClassConfig(ImplementedConfig):
     kind: ClassVar[str] = "class"
     positional: ClassVar[int] = 0  # arguments that NNLO passes before `args`
 
-    name: str = Field(
+    name: UserPath = Field(
         description="`path.py:Class`; the path is relative to the working directory of nnlo.",
         json_schema_extra={"pattern": USER_CLASS_PATTERN},
     )

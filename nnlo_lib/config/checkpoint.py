@@ -165,7 +165,8 @@ class ObserveConfig(ConfigModel):
         None,
         examples=['mail -s "$NNLO_MESSAGE" me@example.org < /dev/null'],
         description="Shell command that is run at the end of the experiment, and when a training fails or is preempted, with "
-        "NNLO_EVENT, NNLO_MESSAGE and NNLO_FOLDER in its environment; its failure changes nothing. null: no command.",
+        "NNLO_EVENT, NNLO_MESSAGE and NNLO_FOLDER in its environment; its failure changes nothing. Write a token as `${VARIABLE}`. "
+        "null: no command.",
     )
 
     @property

@@ -1,6 +1,7 @@
 """Settings of the data set: source, store, splits, partition and preprocessing."""
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -11,12 +12,14 @@ from nnlo_lib.config.base import (
     ConfigModel,
     EditEffect,
     Requires,
+    UserPath,
     non_defaults,
     raise_config_error,
     suggest_name,
 )
 from nnlo_lib.config.reader import BaseReaderConfig, ReaderConfig, TableReaderConfig
 from nnlo_lib.data.catalog import CATALOG
+from nnlo_lib.data.fetch.record import is_remote
 from nnlo_lib.data.store_settings import StoreSettings
 
 
@@ -129,9 +132,10 @@ class DataConfig(ConfigModel):
             "anyOf": [{"enum": [*CATALOG]}, {"pattern": NAME_PATTERN, "description": "a new name"}]
         },
     )
-    source: Annotated[str | None, EditEffect.SAME_DATA] = Field(
+    source: Annotated[UserPath | None, EditEffect.SAME_DATA] = Field(
         None,
-        description="Folder, archive or URL of the original files, or a file for the reader table; null: the mirrors in the catalog.",
+        description="Folder, archive or URL of the original files, or a file for the reader table; null: the mirrors in the catalog. "
+        "`${VARIABLE}` is read from the environment and not stored, such as the password in https://me:${PASSWORD}@host/x.zip.",
     )
     reader: ReaderConfig | None = Field(
         None,
@@ -183,7 +187,7 @@ class DataConfig(ConfigModel):
     stage_command: Annotated[str | None, EditEffect.NEXT_ATTEMPT, Requires("stage_to")] = Field(
         None,
         description="Command that copies one file to the folder of `stage_to`, such as `xrdcp root://host/{source} {target}`; "
-        "{source} and {target} are absolute paths; null: a plain copy.",
+        "{source} and {target} are absolute paths, `${VARIABLE}` is read from the environment; null: a plain copy.",
     )
     placement: Annotated[Literal["host", "device"], EditEffect.NEXT_ATTEMPT] = Field(
         "host",
@@ -201,6 +205,20 @@ class DataConfig(ConfigModel):
         """Whether robots with a lidar take the samples."""
         return (self.reader.name if self.reader else CATALOG[self.dataset].reader) == "lidar"
 
+    def missing_split(self, splits: Iterable[str]) -> str | None:
+        """Return that the split of `validation` is none of these; None if it is, or is a fraction of the training samples."""
+        if not isinstance(self.validation, str) or self.validation in splits:
+            return None
+        drawn = isinstance(self.reader, TableReaderConfig) and not (
+            self.reader.test or self.reader.split_column
+        )
+        reason = (
+            "data.reader.test_fraction gives no row of any class; "
+            if drawn and self.validation == "test"
+            else ""
+        )
+        return f"{self.dataset} has no split {self.validation}; {reason}it has {', '.join(splits)}"
+
     @property
     def store_settings(self) -> StoreSettings:
         """Settings that determine the contents of the store."""
@@ -208,6 +226,7 @@ class DataConfig(ConfigModel):
         # The reader of the catalog, written out, is the same as none.
         if self.dataset in CATALOG and reader.keys() <= {"name"}:
             reader = {}
+        # The address of a URL is not stored with its secrets; a path is the same data by any name.
         source = self.source
         if source and isinstance(self.reader, TableReaderConfig) and self.reader.train is None:
             source, reader["train"] = str(Path(source).parent), Path(source).name
@@ -283,7 +302,9 @@ class DataConfig(ConfigModel):
                 "source",
             )
         elif (
-            isinstance(self.reader, TableReaderConfig) and self.reader.train is None and "://" in self.source
+            isinstance(self.reader, TableReaderConfig)
+            and self.reader.train is None
+            and is_remote(self.source)
         ):
             raise_config_error(
                 "required, because `source` is a URL; name the files in the archive, or download the table and set `source` to it",

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationInfo
 
-from nnlo_lib.config.base import raise_config_error, refuse_missing_file, suggest_name
+from nnlo_lib.config.base import UserPath, raise_config_error, refuse_missing_file, suggest_name
 
-Loss = str | dict[str, str]  # one loss, or one for each output by its name or index
+Loss = UserPath | dict[str, UserPath]  # one loss, or one for each output by its name or index
 
 # The first loss of a problem is its default.
 LOSSES = {

@@ -12,6 +12,7 @@ from nnlo_lib.config.base import (
     ConfigModel,
     EditEffect,
     Requires,
+    UserPath,
     raise_config_error,
     refuse_missing_file,
     suggest_name,
@@ -24,6 +25,13 @@ CODE_REFERENCE = re.compile(
 )  # path.py, path.py:name, path.py:name@output, set:path.py:name
 NETWORK_SUFFIXES = (".json", ".pt", ".pt2", ".pth", ".torch")  # of networks saved by Keras or torch
 WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".tar", ".npz", ".h5", ".hdf5")
+KERAS_SUFFIXES = (".h5", ".hdf5", ".keras")
+TO_JSON = "write its layers by `open('model.json', 'w').write(model.to_json())`"
+HDF5_REMEDY = f"{TO_JSON}, and set `model: {{{{name: model.json, weights: {{}}}}}}`"
+KERAS_REMEDY = (
+    f"{TO_JSON} and its weights by `model.save_weights('model.weights.h5')`, and set "
+    "`model: {name: model.json, weights: model.weights.h5}`"
+)
 FORMS = (
     "`path.py:function` that returns a torch Module or a Keras model, a module `path.py` with get_model() as in NNLO, "
     "a Keras `model.json`, TorchScript (`.pt`) or an exported program (`.pt2`)"
@@ -33,7 +41,7 @@ FORMS = (
 class ModelConfig(ConfigModel):
     """The trained network."""
 
-    name: str = Field(
+    name: UserPath = Field(
         "simplemlp",
         description=f"Name in the model zoo; timm:NAME or hf:NAME; or a file (docs/guides/models.md): {FORMS}.",
         json_schema_extra={
@@ -45,7 +53,7 @@ class ModelConfig(ConfigModel):
         },
     )
     args: dict[str, JsonValue] = Field({}, description="Keyword arguments passed to the model's function.")
-    custom_objects: dict[str, str] = Field(
+    custom_objects: dict[str, UserPath] = Field(
         {},
         description="Your classes and functions that a Keras `model.json` names: name in the file -> "
         "`path.py:Class` or `path.py:function`.",
@@ -55,7 +63,7 @@ class ModelConfig(ConfigModel):
         description="Allow that the file of a saved torch network (`.pt`, `.pt2`) runs its code when it is read "
         "(docs/reference/security.md). Set it if you would also run a `.py` file of its author.",
     )
-    weights: str | None = Field(
+    weights: UserPath | None = Field(
         None,
         description="File of initial weights: `.safetensors`, such as the model.safetensors of another run; a "
         "state_dict written by torch.save (`.pt`, `.pth`, `.ckpt`, `.bin`, `.pth.tar`); PyDTNN's weights (`.npz`), for a sequence of layers; or, for "
@@ -73,6 +81,16 @@ class ModelConfig(ConfigModel):
         if (path := _path(name)) is not None:
             refuse_missing_file(path, info)
         elif name not in MODELS and library_of(name) is None:
+            suffix = Path(name).suffix
+            if suffix in KERAS_SUFFIXES:
+                raise_config_error(
+                    f"'{name}' is a whole Keras model; {KERAS_REMEDY if suffix == '.keras' else HDF5_REMEDY.format(name)}"
+                )
+            if suffix in WEIGHT_SUFFIXES:
+                raise_config_error(
+                    f"'{name}' is a file of weights, without the network; set `model.weights: {name}`, and as `model.name` the "
+                    "function that builds the network, path/to/file.py:function"
+                )
             raise_config_error(
                 f"unknown model '{name}'; {suggest_name(name, MODELS)}, timm:NAME, hf:NAME, or path/to/file.py:function"
             )
@@ -94,6 +112,8 @@ class ModelConfig(ConfigModel):
         if weights is None:
             return None
         refuse_missing_file(weights, info)
+        if Path(weights).suffix == ".keras":
+            raise_config_error(f"'{weights}' is a whole Keras model; {KERAS_REMEDY}")
         if Path(weights).suffix not in WEIGHT_SUFFIXES:
             raise_config_error(f"'{weights}' has an unknown suffix; use one of {', '.join(WEIGHT_SUFFIXES)}")
         return weights

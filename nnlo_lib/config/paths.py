@@ -117,7 +117,6 @@ class RunPaths:
     wandb = PathBelow("wandb")
     code = PathBelow("code")
     # This name and the names in SearchStatePaths come from earlier versions: files on disk are not renamed.
-    chaos_log = PathBelow("said.txt")
     trial_log = PathBelow("trial.log")
 
     @property
@@ -235,7 +234,8 @@ class ExperimentPaths:
     comparisons = PathBelow("comparisons.csv")
     page = PathBelow("report.html")
     planned = PathBelow(".workflow/planned.json")
-    partial = PathBelow(".workflow/partial.txt")
+    made_from = PathBelow(".workflow/page.json")
+    owner = PathBelow(".workflow/experiment.json")
 
     @property
     def folder(self) -> Path:

@@ -11,6 +11,8 @@ from nnlo_lib.config.base import (
     USER_CLASS_PATTERN,
     ConfigModel,
     UserClassConfig,
+    UserPath,
+    raise_config_error,
     refuse_missing_file,
     user_class_tag,
 )
@@ -100,7 +102,19 @@ class FolderReaderConfig(BaseReaderConfig):
         lt=1,
         description="Fraction of the images of each class in the test split, if there are no split folders.",
     )
+    splits: dict[Literal["train", "validation", "test"], str] | None = Field(
+        None,
+        description="Folder of each split in `source`, such as {train: fold1, test: fold2}; {}: the folders in `source` are the "
+        "classes; null: folders of the usual names, also as words (seg_train), are the splits.",
+    )
     on_corrupt: OnCorrupt = Field("error", description=ON_CORRUPT)
+
+    @field_validator("splits")
+    @classmethod
+    def _has_training(cls, splits: dict[str, str] | None) -> dict[str, str] | None:
+        if splits and "train" not in splits:
+            raise_config_error("train is missing; name the folder of the training images")
+        return splits
 
 
 class TextsReaderConfig(BaseReaderConfig):
@@ -144,12 +158,12 @@ class ArraysReaderConfig(BaseReaderConfig):
         description="Axis of the channels in images, after the adaptor; last: it is moved to the front, as the "
         "models require.",
     )
-    adaptor: str | None = Field(
+    adaptor: UserPath | None = Field(
         None,
         pattern=r"\.py:\w+$",
         description="`path.py:function` that is called with each block of features; null: none.",
     )
-    label_adaptor: str | None = Field(
+    label_adaptor: UserPath | None = Field(
         None,
         pattern=r"\.py:\w+$",
         description="`path.py:function` that is called with each block of labels, before `one_hot` and `first_class` apply; "
@@ -265,7 +279,7 @@ class LidarReaderConfig(BaseReaderConfig):
 
     name: Literal["lidar"] = "lidar"
     samples_per_shard = 500_000
-    image: str | None = Field(
+    image: UserPath | None = Field(
         None,
         min_length=1,
         description="Image of the building in `source`; null: a floor plan drawn from the seed.",
@@ -284,7 +298,7 @@ class LidarReaderConfig(BaseReaderConfig):
         description="Smallest side of a room of the floor plan in pixels; doors have half of it.",
     )
     robots: int = Field(7, ge=1, description="Number of robots with planned paths.")
-    waypoints: tuple[str, ...] = Field(
+    waypoints: tuple[UserPath, ...] = Field(
         (),
         description="Files of waypoints in `source`, one per robot: `.npy` or `.csv` with rows x, y from -1 to 1; a cubic spline "
         "goes through them. Empty: planned paths.",
@@ -333,7 +347,7 @@ class UserReaderConfig(UserClassConfig, BaseReaderConfig):
     base = "nnlo_lib.data.readers.base:read"
     kind = "function"
 
-    name: str = Field(
+    name: UserPath = Field(
         description="`path.py:function`; the path is relative to the working directory of nnlo.",
         json_schema_extra={"pattern": USER_CLASS_PATTERN},
     )

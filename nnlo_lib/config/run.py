@@ -12,6 +12,7 @@ from nnlo_lib.config.base import (
     RECORDED_RUN_CONTEXT,
     ConfigModel,
     EditEffect,
+    UserPath,
     keys_with,
     non_defaults,
     raise_config_error,
@@ -41,6 +42,7 @@ from nnlo_lib.config.problem import (
 from nnlo_lib.config.rules.combinations import first_fault
 from nnlo_lib.config.topology import CompleteGraphConfig, TopologyConfig
 from nnlo_lib.config.train import TrainConfig
+from nnlo_lib.core.secrets import mask_settings
 
 # Placeholder of the problem's default, which validation fills in.
 PROBLEM_DEFAULT: Any = None
@@ -73,7 +75,7 @@ class Run(ConfigModel):
         {},
         description="Weights of the losses of several outputs in their sum; 1 if not given.",
     )
-    metrics: Annotated[tuple[str, ...], EditEffect.EVALUATE] = Field(
+    metrics: Annotated[tuple[UserPath, ...], EditEffect.EVALUATE] = Field(
         PROBLEM_DEFAULT,
         description="Metrics that are measured in addition to the loss: names (also of losses, and topK_accuracy for "
         "any K), or `path.py:function`; `name@output` selects an output other than the first. The evaluation after the "
@@ -230,10 +232,15 @@ class Run(ConfigModel):
         return {key for key in PROBLEM_DEFAULT_KEYS if key not in self.model_fields_set}
 
     @property
+    def shown(self) -> dict[str, Any]:
+        """All settings as JSON values with masked secrets, for files that are shown."""
+        return {key: mask_settings(value) for key, value in self.model_dump(mode="json").items()}
+
+    @property
     def result_settings(self) -> str:
         """Settings on which the results depend, as JSON; an edit of the others changes nothing that is finished."""
         run = self.with_defaults_for(*keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA))
-        return json.dumps(non_defaults(run), sort_keys=True)
+        return json.dumps(mask_settings(non_defaults(run)), sort_keys=True)
 
     @property
     def training_settings(self) -> str:
@@ -246,9 +253,8 @@ class Run(ConfigModel):
 
         Settings with their default value are left out, so that keys of later versions do not change the hash.
         """
-        text = json.dumps(
-            non_defaults(self.with_defaults_for("resources", "checkpoint", "observe")), sort_keys=True
-        )
+        settings = non_defaults(self.with_defaults_for("resources", "checkpoint", "observe"))
+        text = json.dumps(mask_settings(settings), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

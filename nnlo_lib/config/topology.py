@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from nnlo_lib.config.base import ConfigModel, raise_config_error
+from nnlo_lib.config.base import ConfigModel, UserPath, raise_config_error
 
 Node = Annotated[int, Field(ge=0)]
 Edge = tuple[Node, Node]
@@ -170,7 +170,7 @@ class DiskGraphConfig(IrregularGraphConfig):
     """Points within `radius` are linked, like robots with radios: random ones in the unit square, given ones, or moving robots."""
 
     name: Literal["disk"] = "disk"
-    positions: Literal["random", "trajectory"] | str | tuple[str, ...] = Field(
+    positions: Literal["random", "trajectory"] | UserPath | tuple[UserPath, ...] = Field(
         "random",
         description="random: points in the unit square; trajectory: the robots of the data set lidar, one per node, so that the graph "
         "of each round follows from where they are; a `.npy` or `.csv` file: rows x, y, one per node, which stays there; a list of such "

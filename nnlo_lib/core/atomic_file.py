@@ -3,14 +3,17 @@
 import errno
 import hashlib
 import json
+import math
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import cause_of
+from nnlo_lib.core.secrets import mask
 
 # Of a JSON file's content, kept in the file: it shows a number that was changed by hand.
 CHECKSUM_KEY = "content_sha256"
@@ -29,7 +32,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         yield part
         _publish(part, path)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+        raise UserError(f"cannot write {path}: {cause_of(error, path)}") from error
     finally:
         if part is not None:
             with suppress(OSError):
@@ -38,15 +41,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 def _reserve(path: Path) -> Path:
     """Create an empty file with an unused name and the default permissions of a new file."""
-    # In the folder of the target, because a rename is atomic only within one file system.
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    # mkstemp creates files with mode 0600, and the umask can only be read by setting it.
-    mask = os.umask(0)
-    os.umask(mask)
-    # By the open file, because another user of a shared folder could have replaced the name.
-    os.fchmod(handle, 0o666 & ~mask)
-    os.close(handle)
-    return Path(name)
+    # In the folder of the target, because a rename is atomic only within one file system. The kernel applies the umask,
+    # which this process could only read by changing it for all its threads.
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    return part
 
 
 def _publish(part: Path, path: Path) -> None:
@@ -55,6 +54,14 @@ def _publish(part: Path, path: Path) -> None:
         os.fsync(file.fileno())
     part.replace(path)
     fsync_folder(path.parent)
+
+
+def write_settings(path: Path, text: str) -> None:
+    """Write settings atomically; if they have a secret, only the owner can read the file. Raises UserError."""
+    with atomic_write(path) as part:
+        if mask(text) != text:
+            part.chmod(0o600)
+        part.write_text(text, encoding="utf-8")
 
 
 def fsync_folder(folder: Path) -> None:
@@ -87,8 +94,18 @@ def load_json(text: str | bytes) -> Any:
         raise ValueError("the values are nested too deeply") from error
 
 
+def without_nan(value: Any) -> Any:
+    """Return a JSON value with None in place of NaN and of infinite numbers, which JSON does not have and other readers refuse."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: without_nan(each) for key, each in value.items()}
+    return [without_nan(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def with_checksum(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content with its checksum under CHECKSUM_KEY."""
+    """Return the content with its checksum under CHECKSUM_KEY, and null for numbers that are not finite."""
+    content = without_nan(content)
     return {**content, CHECKSUM_KEY: content_checksum(content)}
 
 

@@ -1,20 +1,31 @@
 """Exceptions of nnlo, exit statuses of commands and attempts, stop signals, and errors as one line."""
 
+import errno
 import functools
 import os
 import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Any, Literal
+
+from nnlo_lib.core.secrets import mask
 
 EXIT_USER_ERROR = 2
 EXIT_PARTIAL_IMPORT = 3  # `nnlo import` printed an experiment that lacks options of its input
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped on request; the same command resumes
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
-# The default action for SIGTERM, SIGUSR1 and SIGUSR2 is to end the process without a message.
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+# Of all processes: commands, launchers, ranks. SIGTERM and SIGINT come from preemption and users, SIGHUP from a terminal
+# that closes. Warnings before the end of a job are SIGUSR1 (--signal in profiles/slurm) and SIGURG (-wa in profiles/lsf);
+# LSF sends SIGUSR2 at its run limit, and the kernel SIGXCPU.
+STOP_SIGNALS = (
+    signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG, signal.SIGXCPU,
+)  # fmt: skip
+CPU_LIMIT_TEXT = "the limit of processor time (ulimit -t) is reached"
+SignalHandler = Callable[[int, FrameType | None], Any]
 # Errors of a user's function. sys.exit() in it would end nnlo without a message, or with the status 0.
 USER_CODE_ERRORS = (Exception, SystemExit)
 ExitReason = Literal[
@@ -33,7 +44,10 @@ HEAD_SHARE = 0.3  # of the characters that are kept; the cause is more often at 
 
 
 class UserError(Exception):
-    """An error that the user can correct; the message gives its location, its cause and the fix."""
+    """An error that the user can correct; the message gives its location, its cause and the fix, without secrets."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(mask(str(message)))
 
 
 class DivergedError(UserError):
@@ -52,6 +66,15 @@ class StopRequestedError(KeyboardInterrupt):
     """A signal asked the command to stop; the message is for the user."""
 
 
+def handle_stop_signals(handler: SignalHandler) -> dict[signal.Signals, Any]:
+    """Install a handler of STOP_SIGNALS, except for those that the parent process ignores, as nohup does; return the handlers before."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    heard = {number: each for number, each in before.items() if each is not signal.SIG_IGN}
+    for number in heard:
+        signal.signal(number, handler)
+    return heard
+
+
 class StopSignals:
     """Makes stop signals raise StopRequestedError, until a part of the command that saves on a stop handles them."""
 
@@ -59,17 +82,17 @@ class StopSignals:
         self._raised = False
 
     def install(self) -> None:
-        """Install the handlers, except for signals that the parent process ignores, as nohup does."""
-        for number in STOP_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._stop)
+        """Install the handlers."""
+        handle_stop_signals(self._stop)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        text = f"stopped by {signal.Signals(number).name}; run the same command again"
+        cause = f": {CPU_LIMIT_TEXT}" if number == signal.SIGXCPU else ""
+        text = f"stopped by {signal.Signals(number).name}{cause}; run the same command again"
         # Compiled code that is importing, such as pydantic's, replaces or swallows the exception. Nothing is to be
         # cleaned up then. The second signal ends a command that has swallowed the first one elsewhere.
         if self._raised or _is_importing(frame):
-            os.write(2, f"nnlo: {text}\n".encode())
+            with suppress(OSError):  # the terminal may be gone
+                os.write(2, f"nnlo: {text}\n".encode())
             os._exit(EXIT_STOPPED)
         self._raised = True
         raise StopRequestedError(text)
@@ -84,11 +107,11 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
-    """Wrap a command: a `UserError` is logged to stderr, and the exit status is 2.
+    """Wrap a command: a `UserError`, or a file without permission, is logged to stderr, and the exit status is 2.
 
     A stop signal ends it with a sentence and EXIT_STOPPED.
-    If the reader of stdout has closed the pipe, as `| head` does, the command exits with 128 + SIGPIPE and no
-    message.
+    If the reader of stdout has closed the pipe, as `| head` does, or the terminal is gone, the command exits with
+    128 + SIGPIPE and no message.
     """
 
     @functools.wraps(main)
@@ -109,19 +132,33 @@ def exit_on_user_error(main: Callable[[], int | None]) -> Callable[[], int]:
 
             get_logger(__name__).info(stop)
             return EXIT_STOPPED
-        except BrokenPipeError:
+        except OSError as error:
+            if isinstance(error, PermissionError) and error.filename:
+                from nnlo_lib.core.file_access import cause_of
+                from nnlo_lib.core.logging_setup import get_logger
+
+                get_logger(__name__).error(
+                    f"{error.filename}: {cause_of(error, Path(os.fsdecode(error.filename)))}"
+                )
+                return EXIT_USER_ERROR
             # The broken pipe can be another one, for example to a child process.
-            if not _is_unread(sys.stdout.fileno()):
+            if error.errno not in (errno.EPIPE, errno.EIO) or not _is_unread(sys.stdout.fileno()):
                 raise
-            # The interpreter flushes the rest of the output at its exit; /dev/null accepts it.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return EXIT_BROKEN_PIPE
+        finally:
+            # What a terminal that is gone, a closed pipe or a full disk refuses, the interpreter flushes again at its exit,
+            # which then has the status 120; /dev/null accepts it.
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()
+                except OSError:
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
     return command
 
 
 def _is_unread(pipe: int) -> bool:
-    """Return True if the other end of a pipe is closed."""
+    """Return True if the other end of a pipe, or a terminal, is closed."""
     poll = select.poll()
     # No event needs to be requested: poll always reports POLLERR, which means that the read end is closed.
     poll.register(pipe, 0)
@@ -137,7 +174,7 @@ def error_headline(text: str, limit: int = HEADLINE_CHARS) -> str:
     first, found, _ = text.partition(TRACEBACK_START)
     if found:
         text = first + "\n".join(_after_frames(text.rpartition(TRACEBACK_START)[2]))
-    return without_middle(_joined(text), limit)
+    return without_middle(mask(_joined(text)), limit)
 
 
 def without_middle(text: str, limit: int) -> str:

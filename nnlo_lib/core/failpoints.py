@@ -1,4 +1,4 @@
-"""Named points in the code at which tests and `nnlo chaos` inject faults; they do nothing without a handler."""
+"""Named points in the code at which tests and benchmarks/chaos.py inject faults; they do nothing without a handler."""
 
 from collections.abc import Callable
 

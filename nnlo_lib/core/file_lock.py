@@ -6,7 +6,6 @@ Other users may have prepared links, pipes, files or folders there, such as in /
 import errno
 import fcntl
 import os
-import pwd
 import stat
 import sys
 import time
@@ -20,6 +19,7 @@ from types import ModuleType
 from typing import IO
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import cause_of, owner_name
 from nnlo_lib.core.logging_setup import get_logger
 
 logger = get_logger(__name__)
@@ -69,7 +69,7 @@ def _opened(path: Path) -> IO[bytes]:
         path.parent.mkdir(parents=True, exist_ok=True)
         return open_for_append(path)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
+        raise UserError(f"cannot write {path}: {cause_of(error, path)}") from error
 
 
 def _obstacle(path: Path, lock: IO[bytes], doing: str, kind: int) -> str | None:
@@ -133,7 +133,7 @@ def open_for_append(path: Path) -> IO[bytes]:
     try:
         handle = os.open(path, APPEND_FLAGS, 0o666)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EACCES):
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EACCES) and os.path.lexists(path):
             _refuse_untrusted(path, path.lstat())
         raise
     try:
@@ -147,12 +147,12 @@ def open_for_append(path: Path) -> IO[bytes]:
 def _refuse_untrusted(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise UntrustedPathError(
-            f"{path} is not a regular file ({stat.filemode(status.st_mode)}, made by {_owner_name(status)}); remove it"
+            f"{path} is not a regular file ({stat.filemode(status.st_mode)}, made by {owner_name(status)}); remove it"
         )
     # Folders of a group are shared on purpose: members of the group wait for the locks of other members.
     if _is_public(path.parent) and (status.st_uid != os.geteuid() or status.st_nlink > 1):
         raise UntrustedPathError(
-            f"{path} belongs to {_owner_name(status)} or has a second name, and all users can write to {path.parent}; "
+            f"{path} belongs to {owner_name(status)} or has a second name, and all users can write to {path.parent}; "
             "remove it, or use another folder"
         )
 
@@ -189,7 +189,7 @@ def _refuse_replaceable(place: Path) -> None:
         # Any user could have made the folder, or the symbolic link, and could replace it.
         if _is_public(parent) and (status := folder.lstat()).st_uid not in (0, os.geteuid()):
             raise UntrustedPathError(
-                f"{folder} belongs to {_owner_name(status)}, and all users can write to {parent}; use another folder"
+                f"{folder} belongs to {owner_name(status)}, and all users can write to {parent}; use another folder"
             )
 
 
@@ -198,7 +198,7 @@ def _refuse_foreign(path: Path) -> None:
     status = path.lstat()
     if status.st_uid != os.geteuid():
         raise UntrustedPathError(
-            f"{path} belongs to {_owner_name(status)}, so its content is not trusted; ask for its removal, or use another folder"
+            f"{path} belongs to {owner_name(status)}, so its content is not trusted; ask for its removal, or use another folder"
         )
     if not stat.S_ISDIR(status.st_mode):
         raise UntrustedPathError(f"{path} is not a folder; remove it: rm {path}")
@@ -217,14 +217,6 @@ def _mode(status: os.stat_result) -> str:
 def _is_public(folder: Path) -> bool:
     """Return True if every user can create files in the folder."""
     return bool(folder.stat().st_mode & stat.S_IWOTH)
-
-
-def _owner_name(status: os.stat_result) -> str:
-    """Return the owner of a file as text, for messages."""
-    try:
-        return f"{pwd.getpwuid(status.st_uid).pw_name} (uid {status.st_uid})"
-    except KeyError:
-        return f"the user with uid {status.st_uid}"
 
 
 def guard_torch_compiler() -> None:

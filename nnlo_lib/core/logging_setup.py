@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.secrets import mask
 
 TERMINAL_PREFIX = "nnlo: "
 LEVEL_VARIABLE, FILE_VARIABLE = "NNLO_LOG_LEVEL", "NNLO_LOG_FILE"
@@ -112,14 +113,14 @@ class LogFileHandler(logging.Handler):
         """Write one message and ignore write errors."""
         now = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         with suppress(OSError), self._path.open("a") as file:
-            file.writelines(f"{now} {line}\n" for line in self.format(record).splitlines())
+            file.writelines(f"{now} {line}\n" for line in mask(self.format(record)).splitlines())
 
 
 def write_stderr(text: str) -> None:
-    """Write to stderr and ignore errors.
+    """Write to stderr, with masked secrets, and ignore errors.
 
     The process must not fail if the reader of stderr has exited, for example when a scheduler ended it.
     """
     with suppress(OSError):
-        sys.stderr.write(text)
+        sys.stderr.write(mask(text))
         sys.stderr.flush()

@@ -8,7 +8,7 @@ BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 MISSING = "–"
 
 
-def number(value: float, digits: int = 4) -> str:
+def number(value: float | None, digits: int = 4) -> str:
     """Write a number with `digits` significant digits and thousands separators."""
     if value is None or not math.isfinite(value):
         return MISSING
@@ -16,8 +16,12 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def metrics_text(found: Mapping[str, object]) -> str:
-    """Write the loss and the metrics of an evaluation: its values that are floats, by name."""
-    figures = {name: value for name, value in found.items() if isinstance(value, float)}
+    """Write the loss and the metrics of an evaluation: its values that are floats, or null if undefined, by name."""
+    figures = {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, float) or (value is None and name != "classes")
+    }
     return ", ".join(f"{name} {number(value)}" for name, value in sorted(figures.items()))
 
 
@@ -69,3 +73,8 @@ def timestamp(seconds: float | None = None) -> str:
     """
     moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     return moment.isoformat(timespec="milliseconds")
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun: 1 seed, 3 seeds."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

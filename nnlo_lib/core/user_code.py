@@ -98,19 +98,33 @@ def _search_first_in(folders: Sequence[str]) -> None:
 
 
 def _forget_other_modules(files: set[str], folders: Sequence[str]) -> None:
-    """Remove imported modules that are not the current content of these files, which are found in `folders`."""
+    """Remove imported modules that are not the current content of these files, or that `folders` have themselves."""
     times = {file: os.stat(file).st_mtime_ns for file in files if os.path.isfile(file)}
     edited = any(_MODIFIED_NS.get(file, time) != time for file, time in times.items())
-    names = {Path(os.path.relpath(file, folder)).parts[0] for file in files for folder in folders}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         # All of the files, because they share classes; and modules of other folders with the same name.
-        top = name.partition(".")[0]
-        is_other = file in _MODIFIED_NS and file not in files and {top, f"{top}.py"} & names
-        if (edited and file in files) or is_other:
+        if file and ((edited and file in files) or _is_of_another_folder(name, file, folders)):
             del sys.modules[name]
     importlib.invalidate_caches()
     _MODIFIED_NS.update(times)
+
+
+def _is_of_another_folder(name: str, file: str, folders: Sequence[str]) -> bool:
+    """Return True if a module of the user would be found elsewhere now: by its name, in the first of `folders` that has it.
+
+    The source does not show all modules: a function may import one, by a computed name, when it is called.
+    """
+    root = str(
+        Path(file).parents[
+            min(name.count(".") + (Path(file).stem == "__init__"), len(Path(file).parents) - 1)
+        ]
+    )
+    if root not in _FOLDERS and file not in _MODIFIED_NS:
+        return False
+    top = name.partition(".")[0]
+    places = (each for each in folders if Path(each, top).is_dir() or Path(each, f"{top}.py").is_file())
+    return next(places, root) != root
 
 
 def imported_files(path: str | Path) -> tuple[str, ...]:

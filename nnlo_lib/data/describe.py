@@ -16,7 +16,7 @@ import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
-from nnlo_lib.core.text_format import sample_shape_text, size_text, table_lines
+from nnlo_lib.core.text_format import plural, sample_shape_text, size_text, table_lines
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, tree_size
 from nnlo_lib.data.readers.base import Array, Indices
 from nnlo_lib.data.store.convert import LOCK_FILE
@@ -49,11 +49,10 @@ def describe(manifest: DataManifest, partitions: Mapping[str, Sequence[Indices]]
 def _facts(manifest: DataManifest) -> Iterator[str]:
     shards = [shard for part in manifest.splits.values() for shard in part.shards]
     size = size_text(sum(shard.bytes for shard in shards))
-    several = "s" if len(shards) > 1 else ""
     splits = ", ".join(f"{name} {part.samples:,}" for name, part in manifest.splits.items())
     yield f"data set  {manifest.dataset}"
     yield f"samples   {splits}"
-    yield f"store     {manifest.folder}: {manifest.format}, {size} in {len(shards):,} shard{several}"
+    yield f"store     {manifest.folder}: {manifest.format}, {size} in {plural(len(shards), 'shard')}"
     for column in manifest.inputs:
         yield f"input     {_column(column)}{_moments(column, manifest.scale)}"
     classes = "" if manifest.classes is None else f", {manifest.classes:,} classes"
@@ -118,7 +117,7 @@ def _workers(manifest: DataManifest, run: str, parts: Sequence[Indices], labels:
     # Held back of the training samples, or a split of the data.
     split = manifest.splits.get("validation")
     held = len(labels) - samples.sum() or (split.samples if split else 0)
-    head = f"run {run}: {samples.sum():,} training samples, {held:,} validation samples; "
+    head = f"run {run}: {plural(samples.sum(), 'training sample')}, {plural(held, 'validation sample')}; "
     if len(parts) == 1:
         return (
             head + "all workers share one order of the training samples, which is shuffled again each epoch"

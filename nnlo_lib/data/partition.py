@@ -21,6 +21,7 @@ import numpy as np
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.loading.sampler import ShufflePurpose, shuffled
 from nnlo_lib.data.readers.base import Array, Indices, Labels
 from nnlo_lib.data.store.shard import write_shard
@@ -244,12 +245,14 @@ def check_cover(samples: int, validation: Indices, parts: Sequence[Indices]) -> 
         raise ValueError(f"the partition contains sample {invalid}, which is not in 0..{samples - 1}")
     times = np.bincount(ids, minlength=samples)
     for missing in np.flatnonzero(times == 0)[:1]:
-        raise ValueError(f"the partition lacks {np.sum(times == 0)} samples, the first is {missing}")
+        raise ValueError(
+            f"the partition lacks {plural(int(np.sum(times == 0)), 'sample')}, the first is {missing}"
+        )
     for repeated in np.flatnonzero(times > 1)[:1]:
         named = zip(_names(len(parts)), (*parts, validation), strict=True)
         owners = [name for name, each in named if repeated in each]
         raise ValueError(
-            f"the partition contains {np.sum(times > 1)} samples more than once, the first is {repeated} in {', '.join(owners)}"
+            f"the partition contains {plural(int(np.sum(times > 1)), 'sample')} more than once, the first is {repeated} in {', '.join(owners)}"
         )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256, load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.secrets import without_credentials
 from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.record import FetchRecord, is_remote, local_source
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, read
@@ -105,14 +106,14 @@ def _sha256(path: Path) -> str:
 def source_identity(settings: StoreSettings, checksums: SourceChecksums) -> str:
     """Return a hash of the original files: of the official checksums, of an archive, or of all files of a folder.
 
-    For a URL, the hash is of the URL, because its file is read only when it is fetched. Raises UserError if the source
-    does not exist or its files cannot be read.
+    For a URL, the hash is of the URL without its password, because its file is read only when it is fetched. Raises
+    UserError if the source does not exist or its files cannot be read.
     """
     if settings.spec.has_fixed_source:
         return _official_identity(settings.spec)
     source = settings.source
     if source and is_remote(source):
-        return short_hash(source)
+        return short_hash(without_credentials(source))
     path = local_source(settings.spec, source)
     return folder_digest(settings, path, checksums) if path.is_dir() else checksums.of([path])[0][:12]
 
@@ -121,8 +122,9 @@ def fetched_identity(dataset: DatasetSpec, record: FetchRecord) -> str:
     """Return the identity of files of the catalog or of an archive, equal to `source_identity` before the fetch."""
     if dataset.has_fixed_source:
         return _official_identity(dataset)
-    source = str(record.source)
-    return short_hash(source) if is_remote(source) else str(record.files[0].get("sha256", ""))[:12]
+    # The record has no secrets; the folder of files from a URL is named by the URL's identity.
+    of_url = record.raw.name.partition("-")[2]
+    return of_url if is_remote(str(record.source)) else str(record.files[0].get("sha256", ""))[:12]
 
 
 def _official_identity(dataset: DatasetSpec) -> str:
@@ -142,9 +144,15 @@ def folder_digest(settings: StoreSettings, folder: Path, checksums: SourceChecks
 
 
 def describe_unit(unit: ConversionUnit, folder: Path) -> list[Any]:
-    """Return split, name, files and ranges of samples of a unit as a JSON value; paths are relative to `folder`."""
+    """Return split, name, files, ranges of samples and changes of a unit as a JSON value; paths are relative to `folder`."""
     parts = [[os.path.relpath(part.path, folder), part.first, part.samples] for part in unit.parts]
-    return [unit.split, unit.name, [os.path.relpath(path, folder) for path in unit.sources], parts]
+    return [
+        unit.split,
+        unit.name,
+        [os.path.relpath(path, folder) for path in unit.sources],
+        parts,
+        *unit.changes,
+    ]
 
 
 def read_contents(settings: StoreSettings, folder: Path) -> DatasetContents:

@@ -63,15 +63,19 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
         UserError: if the original files do not exist, and no store of them exists either.
     """
     home = DATA_FOLDER / settings.dataset
-    recorded = _read_locations(home).get(settings.hash)
+    locations = _read_locations(home)
+    former = locations.get(settings.former_hash)
+    recorded = locations.get(settings.hash, former)
     if recorded and not leads:
         return _location(settings, **recorded)
-    if recorded and _is_gone(settings):
+    is_of_password = recorded is former and settings.hash != settings.former_hash
+    if recorded and (_is_gone(settings) or is_of_password):
         kept = _location(settings, **recorded | {"key": settings.key(recorded["identity"])})
         if kept.manifest.exists():
-            logger.warning(
-                f"data.source: {settings.source} not found; using the store that was converted from it"
-            )
+            if not is_of_password:
+                logger.warning(
+                    f"data.source: {settings.source} not found; using the store that was converted from it"
+                )
             return kept
     # The files and the user's code as they are now.
     identity = source_identity(settings, SourceChecksums(home / CHECKSUMS_FILE))
@@ -92,7 +96,7 @@ def _location(settings: StoreSettings, key: str, raw: str, identity: str) -> Sto
 def _is_gone(settings: StoreSettings) -> bool:
     """Return True if the source is a path that does not exist."""
     source = settings.source or ""
-    return not (settings.spec.has_fixed_source or is_remote(source) or Path(source).expanduser().exists())
+    return not (settings.spec.has_fixed_source or is_remote(source) or Path(source).exists())
 
 
 def _read_locations(home: Path) -> dict[str, dict[str, str]]:
@@ -109,6 +113,6 @@ def _raw_folder(settings: StoreSettings, identity: str) -> str:
     """Return the name of the folder of the fetched files: one for each source of a user's data set."""
     if settings.spec.has_fixed_source:
         return RAW_FOLDER
-    path = Path(settings.source or "").expanduser()
+    path = Path(settings.source or "")
     is_folder = not is_remote(settings.source or "") and path.is_dir()
     return f"{RAW_FOLDER}-{short_hash(str(path.resolve())) if is_folder else identity}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nnlo_lib.core.atomic_file import file_sha256
+from nnlo_lib.core.secrets import without_credentials
 from nnlo_lib.core.user_code import imported_files, split_function_reference
 from nnlo_lib.data.catalog import CATALOG, DatasetSpec, find_dataset, user_dataset
 
@@ -52,7 +53,12 @@ class StoreSettings:
 
     @property
     def hash(self) -> str:
-        """Hash of all settings, without the contents of the files that they name."""
+        """Hash of all settings without passwords, and without the contents of the files that they name."""
+        return short_hash(asdict(self) | {"source": self.source and without_credentials(self.source)})
+
+    @property
+    def former_hash(self) -> str:
+        """Hash of all settings, as versions that included passwords recorded it."""
         return short_hash(asdict(self))
 
 

@@ -9,6 +9,7 @@ from typing import IO
 
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import cause_of
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.progress import RestartPolicy
 from nnlo_lib.launch.launcher import die_with_parent
@@ -115,4 +116,4 @@ def _opened(log: Path) -> IO[bytes]:
         log.parent.mkdir(parents=True, exist_ok=True)
         return log.open("ab")
     except OSError as error:
-        raise UserError(f"cannot write {log}: {error.strerror}") from error
+        raise UserError(f"cannot write {log}: {cause_of(error, log)}") from error

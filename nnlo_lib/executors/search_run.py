@@ -7,6 +7,7 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import SearchPaths, store_of
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import refuse_unwritable
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.gpu_slots import warn_if_gpus_are_few
 from nnlo_lib.executors.local import LocalExecutor
@@ -68,6 +69,7 @@ def run_search(
             "folder or use another `name:`"
         )
         return print_outcome(folder)
+    refuse_unwritable(folder)
     for warning in search_warnings(experiment):
         logger.warning(warning)
     if not has_started and base_point(experiment) is None:

@@ -1,6 +1,7 @@
 """Mistakes of an experiment, each with its key: sentences for validation errors, and checks of keys together."""
 
 import json
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import NoneType, UnionType
@@ -21,6 +22,7 @@ from nnlo_lib.models.zoo_registry import missing_library
 Mistake = tuple[KeyPath, str]
 Settings = Mapping[str, Any]  # the experiment as written in the file
 Check = Callable[[Experiment, Settings], Iterator[Mistake]]
+PERIODIC = re.compile(r"(.+)\1{19}$")  # Snakemake's PeriodicWildcardError
 
 
 def validation_mistakes(model: type[ConfigModel], settings: Any) -> Iterator[Mistake]:
@@ -34,8 +36,12 @@ def validation_mistakes(model: type[ConfigModel], settings: Any) -> Iterator[Mis
 def describe_validation_error(model: type[ConfigModel], error: ValidationError) -> Iterator[Mistake]:
     """Yield a message for each rejected key; errors inside a section replace the error of the section itself."""
     sentences: dict[KeyPath, list[str]] = {}
+    refused = {tuple(_follow(model, each["loc"])[0]) for each in error.errors() if each["type"] == "refused"}
     for detail in error.errors():
         key, known = _follow(model, detail["loc"])
+        # A member of a union that refuses a value has understood it; the others only have another type.
+        if key in refused and detail["type"] != "refused":
+            continue
         # The key of the error relative to pydantic's location, usually empty.
         below = ("name",) if detail["type"] == "union_tag_invalid" else detail.get("ctx", {}).get("at", ())
         sentences.setdefault((*key, *below), []).append(_sentence(detail, key, known))
@@ -102,6 +108,8 @@ def _sentence(detail: ErrorDetails, key: KeyPath, known: Iterable[str]) -> str:
             return "missing `name`; add `name: ...` to select the kind (docs/reference/experiment.md)"
         case "too_short":
             return f"needs at least {context['min_length']} valid value, not {shown(given)}"
+        case "string_type" if given is None or isinstance(given, bool):
+            return f"must be a text, not {shown(given)}; write it in quotes, as it is in the file"
         case "missing":
             return "missing; set this key"
         case "none_required":
@@ -130,7 +138,16 @@ def find_mistakes(experiment: Experiment, settings: Settings) -> list[Mistake]:
 
 
 def _name_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Yield runs with the name of a file or folder of the experiment."""
+    """Yield runs with the name of a file or folder of the experiment, and names that Snakemake refuses."""
+    names = {("runs", name): name for name in experiment.runs} | {
+        ("data", "dataset"): experiment.data.dataset
+    }
+    for key, name in names.items():
+        if PERIODIC.search(name):
+            yield (
+                key,
+                "Snakemake takes a name that ends with 20 times the same text for an endless one; shorten it",
+            )
     for name in ExperimentPaths.reserved_names(experiment.search is not None) & experiment.runs.keys():
         owner = "the search" if name in (BEST_RUN, SEARCH_FOLDER) else "a file of the experiment"
         yield ("runs", name), f"this name is reserved for {owner}; rename the run"

@@ -16,6 +16,7 @@ from nnlo_lib.config.search import FoldsConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import visible_gpus
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.experiment.checks import (
     Mistake,
     describe_validation_error,
@@ -212,7 +213,7 @@ def with_visible_gpus(settings: dict[str, Any]) -> dict[str, Any]:
         return settings
     count = len(visible_gpus())
     if count:
-        logger.info(f"parallel.gpus_per_rank: auto is 1, because this host shows {count} GPUs")
+        logger.info(f"parallel.gpus_per_rank: auto is 1, because this host shows {plural(count, 'GPU')}")
     else:
         logger.info(
             "parallel.gpus_per_rank: auto is 0, because this host shows no GPU; the ranks compute on CPUs"

@@ -1,6 +1,7 @@
 """YAML reader that records the file and line of every key."""
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,19 @@ from typing import Any
 import yaml
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_text import decoded
 
 KeyPath = tuple[str, ...]
 # Of a file in which each alias is replaced by a copy: some lines of aliases could need hours or the whole memory.
 MAX_FILE_BYTES = 500_000
 MAX_LEVELS = 50  # an experiment has at most 10
+MERGE = "<<"
+EXTENSION = "x-"  # beginning of keys at the top level that are places for anchors, as in Compose files
+# What word processors write in place of YAML's characters.
+ODD_SPACE, ODD_QUOTES = (
+    re.compile("[\u00a0\u2007\u202f\u200b]"),
+    re.compile("[\u2018\u2019\u201c-\u201e\u00ab\u00bb]"),
+)
 NUMBER_TAGS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
@@ -40,12 +49,13 @@ ExperimentYamlLoader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, no
 ExperimentYamlLoader.add_constructor("tag:yaml.org,2002:int", lambda _, node: _integer(node.value))
 ExperimentYamlLoader.add_implicit_resolver(
     "tag:yaml.org,2002:int",
-    re.compile(r"[-+]?(0b[01_]+|0x[\da-fA-F_]+|\d[\d_]{,999})$"), list("-+0123456789"),
+    # Of underscores, only those between thousands: 2024_07 is a name.
+    re.compile(r"[-+]?(0b[01_]+|0x[\da-fA-F_]+|\d{1,3}(_\d{3}){1,200}|\d{1,1000})$"), list("-+0123456789"),
 )  # fmt: skip
 # YAML 1.1 requires a decimal point and a sign of the exponent, and reads 1e-3 as text.
 ExperimentYamlLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"([-+]?(\d[\d_]*\.[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
+    re.compile(r"([-+]?((\d{1,3}(_\d{3})+|\d+)\.\d*|\.\d+)([eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
     list("-+.0123456789"),
 )  # fmt: skip
 
@@ -77,7 +87,10 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
 def read_settings(
     text: bytes | str, place: Callable[[int], str]
 ) -> tuple[dict[str, Any], dict[KeyPath, str]]:
-    """Return the settings in a YAML text and the place of each key, by its line. Raises UserError as `read_yaml`."""
+    """Return the settings in a YAML text and the place of each key, by its line, without the places for anchors (x-...).
+
+    Raises UserError as `read_yaml`.
+    """
     values, lines = parse_yaml(text, place)
     if not isinstance(values := {} if values is None else values, dict):
         raise UserError(
@@ -87,9 +100,13 @@ def read_settings(
     # From the nodes, because PyYAML silently keeps the last of equal keys in the values.
     for key, line in lines:
         if key in origins:
-            raise UserError(f"{place(line)}: duplicate key '{key[-1]}'; remove one of them")
-        origins[key] = place(line)
-    return values, origins
+            merge = "write one line <<: [*x, *y], in which the first has priority"
+            raise UserError(
+                f"{place(line)}: duplicate key '{key[-1]}'; {merge if key[-1] == MERGE else 'remove one of them'}"
+            )
+        if not key[0].startswith(EXTENSION):
+            origins[key] = place(line)
+    return {key: value for key, value in values.items() if not key.startswith(EXTENSION)}, origins
 
 
 def parse_yaml(text: bytes | str, place: Callable[[int], str]) -> tuple[Any, list[tuple[KeyPath, int]]]:
@@ -116,7 +133,27 @@ def parse_yaml(text: bytes | str, place: Callable[[int], str]) -> tuple[Any, lis
     except Exception as error:  # PyYAML does not catch KeyError, ValueError ... of odd values
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
-        raise UserError(f"{place(mark.line + 1 if mark else 1)}: invalid YAML: {problem}") from error
+        line, problem = _odd_line(text, mark.line if mark else 0) or (mark.line if mark else 0, problem)
+        raise UserError(f"{place(line + 1)}: invalid YAML: {problem}") from error
+
+
+def _odd_line(text: bytes | str, line: int) -> tuple[int, str] | None:
+    """Return the line, from 0, and the problem of a character near an error that looks like one of YAML."""
+    if isinstance(text, bytes):
+        text = decoded(text, "replace")
+    for number, content in reversed([*enumerate(text.split("\n"))][max(0, line - 1) : line + 1]):
+        if "\t" in content[: len(content) - len(content.lstrip())]:
+            return number, "found character '\\t' (a tab) in the indentation; indent by spaces"
+        if (space := ODD_SPACE.search(content)) or (quote := ODD_QUOTES.search(content)):
+            return number, _odd_problem(space[0] if space else quote[0])  # type: ignore[index]
+    return None
+
+
+def _odd_problem(character: str) -> str:
+    kind, instead = (
+        ("space", "an ordinary space") if ODD_SPACE.match(character) else ("quotation mark", "\" or '")
+    )
+    return f"{kind} U+{ord(character):04X} ({unicodedata.name(character).lower()}); write {instead}, or quote a text that has it"
 
 
 def _lines(tree: yaml.Node | None) -> Iterator[tuple[KeyPath, int]]:
@@ -144,5 +181,9 @@ def _entries(node: yaml.Node | None, above: KeyPath) -> Iterator[tuple[KeyPath, 
         parts = [(str(index), item, item) for index, item in enumerate(node.value)]
     for name, start, value in parts:
         scalars = [part for part in {start, value} if isinstance(part, yaml.ScalarNode)]
+        for part in scalars:
+            odd = ODD_SPACE.search(part.value) or ODD_QUOTES.search(part.value[:1] + part.value[-1:])
+            if odd and not part.style:
+                raise yaml.MarkedYAMLError(problem=_odd_problem(odd[0]), problem_mark=part.start_mark)
         yield (*above, name), start.start_mark, 1 + sum(len(part.value) for part in scalars)
         yield from _entries(value, (*above, name))

@@ -17,9 +17,10 @@ from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import Fate, JobReport
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.errors import RESUMABLE_REASONS, USER_REASONS, UserError
+from nnlo_lib.core.file_access import refuse_unwritable
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import timestamp
-from nnlo_lib.launch.attempt_recovery import correct_last_attempt, read_progress, recover_attempt
+from nnlo_lib.launch.attempt_recovery import correct_last_attempt, leased, read_progress, record_attempt
 from nnlo_lib.launch.former_results import exchange_results
 from nnlo_lib.launch.launcher import launch_ranks
 from nnlo_lib.launch.stop_request import (
@@ -54,7 +55,6 @@ class LaunchOptions:
         time_limit_minutes: time limit of the batch job; None queries the scheduler.
         attempt_number: number of the attempt of Snakemake or of a search driver, from 1; None without either.
         on_preemption: what the job does after its ranks have saved and stopped.
-        requeue: requeues a job; returns the reason of a refusal, or an empty string on success.
         wait_for_lease: wait while another launcher holds the lease, as processes started by Snakemake always do.
     """
 
@@ -62,7 +62,6 @@ class LaunchOptions:
     time_limit_minutes: float | None = None
     attempt_number: int | None = None
     on_preemption: PreemptionPolicy = "exit"
-    requeue: Callable[[BatchJob], str] = BatchJob.requeue
     wait_for_lease: bool = False
 
 
@@ -84,8 +83,13 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
     """
     found = status(task).refuse_longer()
     if found.kind == "finished":
+        # Of a launcher that was killed in the evaluation, whose attempt is not recorded. The folder may be read-only.
+        if task.paths.state.lease.exists():
+            with suppress(LeaseHeldError, UserError), leased(task.state, task.run.parallel.ranks):
+                pass
         logger.info(finished_note(task))
         return AttemptOutcome("finished")
+    refuse_unwritable(task.folder)
     # The handlers come first: a signal must not kill the launcher while it acquires the lease.
     signals = SignalRecorder()
     try:
@@ -103,7 +107,7 @@ def train_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
             cause = f": {outcome.error_summary}" if outcome.error_summary else ""
             notify(task.run.observe.notify, outcome.reason, f"{where}: {outcome.reason}{cause}", task.folder)
         if job and outcome.may_requeue and options.on_preemption == "requeue":
-            requeue_job(options.requeue, job, signals)
+            requeue_job(job, signals)
         return replace(outcome, signal=outcome.signal or signals.first)
     finally:
         # An evaluation may follow, which a signal must be able to end.
@@ -178,43 +182,36 @@ def run_attempt(
     Raises UserError if another launcher holds the lease and this launcher does not wait for it, or if the folder is
     not writable.
     """
-    lease, signals = Lease(task.state), context.signals
+    signals, patient = context.signals, _waits_for_lease(options, context)
     try:
-        dead = lease.acquire(
-            _waits_for_lease(options, context), lambda: bool(signals.first) or context.time_limit.is_near
-        )
+        with leased(
+            task.state, task.run.parallel.ranks, patient, lambda: bool(signals.first) or context.time_limit.is_near
+        ) as (lease, log):  # fmt: skip
+            correct_last_attempt(log)
+            # The previous owner of the lease may also have finished the task.
+            if exchange_results(task).kind == "finished":
+                logger.info(finished_note(task))
+                return AttemptOutcome("finished")
+            log = AttemptLog(task.state)  # of the results that are now in the folder
+            # A requeued job repeats its command with the same attempt number; only the job id shows the retry.
+            is_requeued = bool(context.job and log.attempts and context.job.job_id == log.attempts[-1].job)
+            is_retry = options.attempt_number is not None and (options.attempt_number > 1 or is_requeued)
+            # A person who enters the command again always gets an attempt.
+            first = 0 if is_retry else len(log.attempts)
+            if useless := _outcome_if_useless(task, log.attempts[first:], context.job, is_requeued):
+                log_error(task.state, useless)
+                return useless
+            while True:
+                outcome = _launch_and_record(task, log, options, context, lease, launch)
+                if not outcome.no_rank_started:
+                    return outcome
+                decision = decide(log.attempts[first:], EndReport(runtime=task.run.resources.runtime))
+                if decision.action is Action.GIVE_UP:
+                    return replace(outcome, error=decision.why)
+                logger.info("no rank started; restarting all ranks")
     except LeaseHeldError as error:
         stopped = AttemptOutcome("preempted", str(error), signals.first)
         return judge_stop(stopped, context.job, options.attempt_number is not None)
-    try:
-        # Read only now: the lease's previous owner may have appended an attempt until it released the lease.
-        log = AttemptLog(task.state)
-        if dead and (recovered := recover_attempt(task.state, dead, task.run.parallel.ranks, log.attempts)):
-            record_attempt(log, recovered)
-        correct_last_attempt(log)
-        # The previous owner of the lease may also have finished the task.
-        if exchange_results(task).kind == "finished":
-            logger.info(finished_note(task))
-            return AttemptOutcome("finished")
-        log = AttemptLog(task.state)  # of the results that are now in the folder
-        # A requeued job repeats its command with the same attempt number; only the job id shows the retry.
-        is_requeued = bool(context.job and log.attempts and context.job.job_id == log.attempts[-1].job)
-        is_retry = options.attempt_number is not None and (options.attempt_number > 1 or is_requeued)
-        # A person who enters the command again always gets an attempt.
-        first = 0 if is_retry else len(log.attempts)
-        if useless := _outcome_if_useless(task, log.attempts[first:], context.job, is_requeued):
-            log_error(task.state, useless)
-            return useless
-        while True:
-            outcome = _launch_and_record(task, log, options, context, lease, launch)
-            if not outcome.no_rank_started:
-                return outcome
-            decision = decide(log.attempts[first:], EndReport(runtime=task.run.resources.runtime))
-            if decision.action is Action.GIVE_UP:
-                return replace(outcome, error=decision.why)
-            logger.info("no rank started; restarting all ranks")
-    finally:
-        lease.release()
 
 
 def _waits_for_lease(options: LaunchOptions, context: JobContext) -> bool:
@@ -300,13 +297,3 @@ def _training_key(task: Task) -> str | None:
         return task.fingerprint[:TRAINING_KEY_DIGITS]
     except (OSError, UserError):
         return None
-
-
-def record_attempt(log: AttemptLog, ended: Attempt) -> None:
-    """Append an attempt to the log; if it cannot be written, warn, and let this process count it."""
-    try:
-        log.append(ended)
-    except OSError as error:
-        # A full disk must not turn a finished training into a failure.
-        logger.warning(f"cannot record attempt {ended.attempt} in state/attempts.jsonl: {error}")
-        log.attempts.append(ended)

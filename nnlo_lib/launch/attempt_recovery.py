@@ -1,7 +1,7 @@
 """Attempts that ended without a record, or with a vague one: their end as the scheduler and the state folder report it."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +45,36 @@ def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
     return _corrected_last(attempts)
 
 
+@contextmanager
+def leased(
+    state: Path, ranks: int, patient: bool = False, give_up: Callable[[], bool] = lambda: False
+) -> Iterator[tuple[Lease, AttemptLog]]:
+    """Hold the lease of a `state/` folder; record the attempt of a dead launcher that held it before.
+
+    Raises as `Lease.acquire` does.
+    """
+    lease = Lease(state)
+    dead = lease.acquire(patient, give_up)
+    try:
+        # Read only now: the lease's previous owner may have appended an attempt until it released the lease.
+        log = AttemptLog(state)
+        if dead and (recovered := recover_attempt(state, dead, ranks, log.attempts)):
+            record_attempt(log, recovered)
+        yield lease, log
+    finally:
+        lease.release()
+
+
+def record_attempt(log: AttemptLog, ended: Attempt) -> None:
+    """Append an attempt to the log; if it cannot be written, warn, and let this process count it."""
+    try:
+        log.append(ended)
+    except OSError as error:
+        # A full disk must not turn a finished training into a failure.
+        logger.warning(f"cannot record attempt {ended.attempt} in state/attempts.jsonl: {error}")
+        log.attempts.append(ended)
+
+
 def recover_attempt(
     state: Path, dead: OwnerMonitor, ranks: int, recorded: Sequence[Attempt]
 ) -> Attempt | None:
@@ -59,7 +89,9 @@ def recover_attempt(
     # A dead launcher has left no end time; its last heartbeat is the best estimate.
     ended = datetime.fromtimestamp(dead.last_heartbeat, UTC)
     job = BatchJob.from_id(claim.scheduler, claim.job)
-    reason = job_exit_reason(job) if job else "killed"
+    # Rank 0 had published all results; the evaluation that follows was killed.
+    is_done = any(StatePaths(state).done.glob("*"))
+    reason = "finished" if is_done else job_exit_reason(job) if job else "killed"
     start, reached, saved = read_progress(state)
     return Attempt(
         attempt=len(recorded) + 1,
@@ -69,7 +101,7 @@ def recover_attempt(
         host=claim.host,
         job=claim.job,
         reason=reason,
-        error=f"{reason}: {claim} exited without recording a result",
+        error=None if is_done else f"{reason}: {claim} exited without recording a result",
         start=start,
         reached=reached,
         saved=saved,
@@ -135,15 +167,7 @@ def record_lost_attempt(state: Path, job: BatchJob, reason: ExitReason, ranks: i
 
     Raises OSError if the record cannot be written.
     """
-    lease = Lease(state)
-    try:
-        dead = lease.acquire(patient=False, give_up=lambda: True)
-    except (LeaseHeldError, UserError):
-        return False
-    try:
-        log = AttemptLog(state)
-        if dead and (recovered := recover_attempt(state, dead, ranks, log.attempts)):
-            log.append(recovered)
+    with suppress(LeaseHeldError, UserError), leased(state, ranks, give_up=lambda: True) as (_, log):
         if log.attempts and log.attempts[-1].job == job.job_id:
             return False
         text = error or f"{reason}: {job.scheduler} job {job.job_id} ended before its first line"
@@ -152,5 +176,4 @@ def record_lost_attempt(state: Path, job: BatchJob, reason: ExitReason, ranks: i
             Attempt(log.next_number, now, now, 0.0, "", job.job_id, reason, text, saved, saved, saved, ranks)
         )
         return True
-    finally:
-        lease.release()
+    return False

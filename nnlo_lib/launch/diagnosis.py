@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.core.errors import EXIT_USER_ERROR, ExitReason
+from nnlo_lib.core.errors import CPU_LIMIT_TEXT, EXIT_USER_ERROR, ExitReason
 from nnlo_lib.launch.lost_ranks import ExitFacts, lost_ranks_outcome
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED, AttemptOutcome
 from nnlo_lib.state.out_of_memory import OUT_OF_MEMORY_PATTERN
@@ -129,7 +129,8 @@ def _failure_outcome(first: Mapping[str, Any], end: ExitFacts) -> AttemptOutcome
 def _stop_outcome(task: Task, end: ExitFacts, notes: dict[str, dict[str, Any]]) -> AttemptOutcome:
     """Return the outcome of stopped ranks: `time limit` or `preempted`.
 
-    The reason is `time limit` if the ranks saved without a signal, or after a warning signal near the limit.
+    The reason is `time limit` if the ranks saved without a signal, after a warning signal near the limit, or at the limit of
+    processor time.
 
     `notes` has the contents of the ranks' files in `stopped/`, by rank; it is empty if no rank has saved.
     """
@@ -140,8 +141,10 @@ def _stop_outcome(task: Task, end: ExitFacts, notes: dict[str, dict[str, Any]]) 
         or "".join(names[:1])
     )
     saved = bool(notes) or end.launcher_status == EXIT_PREEMPTED
-    late = saved and (not signal or (signal in WARNING_SIGNALS and end.time_limit.is_in_warning_window))
-    how = "stopped and saved" if saved else "stopped without saving"
+    is_cpu_limit = signal == "SIGXCPU"
+    is_warned = is_cpu_limit or (signal in WARNING_SIGNALS and end.time_limit.is_in_warning_window)
+    late = saved and (not signal or is_warned)
+    how = f"{CPU_LIMIT_TEXT}; " * is_cpu_limit + ("stopped and saved" if saved else "stopped without saving")
     text = f"{task.folder}: {how}; run the same command again to resume"
     return AttemptOutcome("time limit" if late else "preempted", text, signal)
 

@@ -13,16 +13,16 @@ import sys
 
 PACKAGE = "nnlo_lib."  # prefix of the modules that run in forks
 IMPORT_TIMEOUT_S = 60.0  # of the server, which imports for seconds; then this process imports by itself
-FORWARDED = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGQUIT]
 
 
-def run_in_fork(address: str, python: str, scripts: str) -> None:
+def run_in_fork(address: str, python: str, scripts: str, forwarded: list[int]) -> None:
     """Run the program of the command line in a fork and exit with its status.
 
     Args:
         address: path of the fork server's socket.
         python: interpreter that replaces this process if the program is another one, or if no server answers.
         scripts: folder whose scripts run in forks, as modules of PACKAGE do.
+        forwarded: numbers of the signals that the fork gets.
     """
     words = sys.argv[1:]
     program = words[words[:1] == ["-P"] :]
@@ -41,7 +41,7 @@ def run_in_fork(address: str, python: str, scripts: str) -> None:
     if not accepted:
         os.execv(python, [python, *words])
     server.settimeout(None)
-    for number in FORWARDED:
+    for number in forwarded:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda number, _: server.send(bytes([number])))
     # Without a status, the server has ended, and its forks with it.

@@ -26,6 +26,7 @@ from functools import cache
 from pathlib import Path
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.core.errors import STOP_SIGNALS
 from nnlo_lib.core.installation import SCRIPTS
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import interpreter_folder
@@ -39,6 +40,7 @@ IMPORTED = [
     "nnlo_lib.experiment.load", "nnlo_lib.commands.run", "nnlo_lib.commands.results", "nnlo_lib.commands.task",
     "nnlo_lib.executors.trial_job", "nnlo_lib.report.page",
 ]  # fmt: skip
+FORWARDED = [*map(int, STOP_SIGNALS), int(signal.SIGQUIT)]
 HIGH = 500  # a fork has no open file descriptors from this number on
 REQUEST_TIMEOUT_S = 5  # a client sends its request at once, unless it is stopped; the other forks wait for it
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -70,7 +72,7 @@ def start_fork_server(modules: Sequence[str] = IMPORTED, scripts: Path = SCRIPTS
                 tempfile.mkdtemp(prefix="nnlo-fork-")
             )  # only this user may enter it, and so connect
             address, python = folder / "socket", folder / "python"
-            last = f"\nrun_in_fork({str(address)!r}, {sys.executable!r}, {str(scripts)!r})\n"
+            last = f"\nrun_in_fork({str(address)!r}, {sys.executable!r}, {str(scripts)!r}, {FORWARDED})\n"
             python.write_text(f"#!{sys.executable} -ISE\n{Path(fork_client.__file__).read_text()}{last}")
             python.chmod(0o755)
             for name in LAUNCHERS:

@@ -14,11 +14,14 @@ from pathlib import Path
 
 from nnlo_lib.config.paths import RunPaths, SearchPaths
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.state.lease import Lease
+from nnlo_lib.launch.attempt_recovery import leased
 from nnlo_lib.train.freshness import Freshness, continues, status
 from nnlo_lib.train.task import Task
 
 AWAY, BACK = ".away", ".back"  # suffixes during a move
+REPEATED = (
+    ".repeated"  # suffix of results whose training the user forced to start again: they do not move back
+)
 
 logger = get_logger(__name__)
 
@@ -34,22 +37,24 @@ def find_former(task: Task) -> Path | None:
     return next((each for each in found if continues(replace(task, folder=each), found[each])), None)
 
 
-def set_aside_outdated(task: Task) -> Path | None:
+def set_aside(task: Task, repeated: bool = False) -> Path | None:
     """Set results aside which a training of the task would replace; return their new folder, or None.
+
+    Args:
+        repeated: set aside results of the task's own settings, too, which the next training then does not find.
 
     Raises UserError if a launcher holds the lease of the folder.
     """
+    wanted = ("outdated", "finished") if repeated else ("outdated",)
     # The lease would create the folder.
-    if status(task).kind != "outdated" and not _former_folders(task.folder, AWAY, BACK):
+    if status(task).kind not in wanted and not _former_folders(task.folder, AWAY, BACK):
         return None
-    lease = Lease(task.state)
-    lease.acquire(False, lambda: False)
-    try:
+    with leased(task.state, task.run.parallel.ranks):
         _complete_moves(task.folder)
         found = status(task)
+        if found.kind == "finished" and repeated:
+            return _set_aside(task.folder, REPEATED)
         return _set_aside(task.folder) if found.kind == "outdated" and not continues(task, found) else None
-    finally:
-        lease.release()
 
 
 def exchange_results(task: Task) -> Freshness:
@@ -73,17 +78,18 @@ def exchange_results(task: Task) -> Freshness:
 
 
 def _former_folders(folder: Path, *suffixes: str) -> list[Path]:
-    """Return the folders in which results of `folder` are set aside, the newest first; with suffixes, those that move."""
-    names = re.compile(rf"(\d+)-{re.escape(folder.name)}({'|'.join(suffixes)})")
+    """Return the folders in which results of `folder` are set aside, the newest first; with suffixes, those with one of them."""
+    repeated = f"(?:{re.escape(REPEATED)})?" if suffixes else ""
+    names = re.compile(rf"(\d+)-{re.escape(folder.name)}{repeated}({'|'.join(suffixes)})")
     paths = RunPaths(folder).former.glob("*")
     found = [(int(match[1]), path) for path in paths if (match := names.fullmatch(path.name))]
     return [path for _, path in sorted(found, reverse=True)]
 
 
-def _set_aside(folder: Path) -> Path:
-    newest = next(iter(_former_folders(folder)), None)
+def _set_aside(folder: Path, suffix: str = "") -> Path:
+    newest = next(iter(_former_folders(folder, "", AWAY)), None)
     number = 1 + int(newest.name.partition("-")[0]) if newest else 1
-    target = RunPaths(folder).former / f"{number}-{folder.name}"
+    target = RunPaths(folder).former / f"{number}-{folder.name}{suffix}"
     target.with_name(target.name + AWAY).mkdir(parents=True, exist_ok=True)
     _complete_moves(folder)
     return target

@@ -27,6 +27,7 @@ from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger, write_stderr
 from nnlo_lib.core.process import interpreter_folder
+from nnlo_lib.core.secrets import conceal
 from nnlo_lib.launch.diagnosis import LauncherOutput, diagnose_exit
 from nnlo_lib.launch.launcher_command import LauncherCommand, check_container, is_needed, rank_python
 from nnlo_lib.launch.lost_ranks import SHARED_MEMORY_FOLDER, ExitFacts, shared_memory_text
@@ -134,18 +135,21 @@ def clear_previous_attempt(state: Path) -> None:
 
 
 def _start_launcher_process(task: Task, launcher: str, limit: TimeLimit) -> "subprocess.Popen[bytes]":
+    text = conceal(task.text)  # before the environment of the ranks is made
     environment = rank_environment(task.run.parallel)
     check_container(task.run, environment)
-    command = _command(task, launcher, limit, environment)
-    logger.debug(f"starts the ranks: {shlex.join(word if word != task.text else 'TASK' for word in command)}")
+    command = _command(task, text, launcher, limit, environment)
+    logger.debug(f"starts the ranks: {shlex.join(word if word != text else 'TASK' for word in command)}")
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         preexec_fn=die_with_parent, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
-def _command(task: Task, launcher: str, limit: TimeLimit, environment: dict[str, str]) -> list[str]:
-    rank = [*rank_python(task.run), "-m", "nnlo_lib.train.rank", task.text]
+def _command(
+    task: Task, text: str, launcher: str, limit: TimeLimit, environment: dict[str, str]
+) -> list[str]:
+    rank = [*rank_python(task.run), "-m", "nnlo_lib.train.rank", text]
     # The limit is an argument, because Snakemake's jobstep plugin removes most SLURM_* variables.
     rank += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
     if not is_needed(launcher, task.run):
@@ -178,8 +182,12 @@ def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
 
 
 def die_with_parent(by: int = signal.SIGTERM) -> None:
-    """Make the kernel send signal `by` to this process when its parent dies (Linux)."""
+    """Make the kernel send signal `by` to this process when its parent dies (Linux).
+
+    SIGHUP is ignored: mpiexec would end by it, and the parent process tells when the ranks stop.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def relay_output(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> None:

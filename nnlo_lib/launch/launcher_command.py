@@ -16,6 +16,8 @@ from pathlib import Path
 from nnlo_lib.config import Run
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.secrets import resolve
+from nnlo_lib.core.user_text import expanded
 
 VERSION_TIMEOUT_S = 15  # a launcher that prints its version
 # Options by which a command in --launcher, or in a profile, binds ranks itself.
@@ -214,4 +216,5 @@ def check_container(run: Run, environment: Mapping[str, str]) -> None:
 
 
 def _container_words(run: Run) -> list[str]:
-    return shlex.split(run.resources.container or "")
+    words = shlex.split(run.resources.container or "")
+    return [expanded(resolve(word, "resources.container")) for word in words]

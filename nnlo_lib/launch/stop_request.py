@@ -5,13 +5,12 @@ Light to import for parsers of options: no torch.
 
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
 from typing import Literal, Protocol, get_args
 
 from nnlo_lib.batch import BatchJob
-from nnlo_lib.core.errors import RESUMABLE_REASONS
+from nnlo_lib.core.errors import RESUMABLE_REASONS, handle_stop_signals
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.out_of_memory import is_job_out_of_memory
@@ -20,10 +19,8 @@ logger = get_logger(__name__)
 
 PreemptionPolicy = Literal["requeue", "exit"]
 PREEMPTION_POLICIES: tuple[PreemptionPolicy, ...] = get_args(PreemptionPolicy)
-# LSF sends SIGURG before the time limit (profiles/lsf/config.yaml).
-LAUNCHER_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
-# Signals of preemptions and cancellations; the others are warnings before the time limit.
-STOP_SIGNALS = ("SIGTERM", "SIGINT")
+# Signals of preemptions, cancellations and closed terminals; the others are warnings before a limit.
+CANCEL_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")
 NEAR_LIMIT_S = 120.0  # half of the limit if that is shorter
 SCHEDULER_WARNING_S = 180.0  # Slurm warns up to 30 s early, and counts from the start of the job
 # Slurm signals a requeued job within a second. The job must not end before, because LSF may count it as failed.
@@ -53,7 +50,7 @@ class SignalRecorder:
 
     def __init__(self) -> None:
         self.first, self.received = "", 0
-        self._before = {number: signal.signal(number, self._record) for number in LAUNCHER_STOP_SIGNALS}
+        self._before = handle_stop_signals(self._record)
 
     def restore(self) -> None:
         """Install the handlers again that were installed before."""
@@ -103,32 +100,28 @@ def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool
     """
     if job is None or outcome.reason not in RESUMABLE_REASONS:
         return outcome
-    if outcome.signal not in STOP_SIGNALS:
+    if outcome.signal not in CANCEL_SIGNALS:
         return replace(outcome, may_requeue=True)
     stop = job.stop_decision()
-    if stop.reason == "canceled" and is_automatic:
-        if is_job_out_of_memory(job, "canceled"):
-            return replace(outcome, reason="out of memory", error=f"job {job.job_id} exceeded its memory")
-        error = f"job {job.job_id} was canceled; run the same command again to resume"
-        return replace(outcome, reason="canceled", error=error)
-    reason = "preempted" if stop.reason == "canceled" else stop.reason
-    return replace(outcome, reason=reason, may_requeue=stop.in_grace_time)
+    reason = stop.reason
+    if reason == "canceled":
+        oom = is_automatic and is_job_out_of_memory(job, "canceled")
+        reason = "out of memory" if oom else "canceled" if is_automatic else "preempted"
+    error = {
+        "out of memory": f"job {job.job_id} exceeded its memory",
+        "canceled": f"job {job.job_id} was canceled; run the same command again to resume",
+        "killed": f"job {job.job_id} failed: its batch script ended before the training",
+    }.get(reason, outcome.error)
+    return replace(outcome, reason=reason, error=error, may_requeue=stop.in_grace_time)
 
 
-def requeue_job(
-    requeue: Callable[[BatchJob], str],
-    job: BatchJob,
-    signals: SignalRecorder,
-    timeout: float = REQUEUE_TIMEOUT_S,
-) -> None:
+def requeue_job(job: BatchJob, signals: SignalRecorder, timeout: float = REQUEUE_TIMEOUT_S) -> None:
     """Requeue this process's job, and wait until the scheduler signals it; return at once if it refuses.
 
-    Args:
-        requeue: requests the requeue; returns the reason of a refusal, or an empty string on success.
-        timeout: longest wait for the signal, in seconds.
+    `timeout` is the longest wait for the signal, in seconds.
     """
     before, end = signals.received, time.monotonic() + timeout
-    if refused := requeue(job):
+    if refused := job.requeue():
         logger.info(f"job {job.job_id} could not be requeued ({refused}); it ends and can be submitted again")
         return
     logger.info(f"job {job.job_id} is queued again")

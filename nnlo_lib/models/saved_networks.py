@@ -1,6 +1,7 @@
 """Files of weights, and the tensors that a replica can hold."""
 
 import pickle
+import re
 from argparse import Namespace
 from collections.abc import Sequence
 from copy import deepcopy
@@ -8,6 +9,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -21,6 +23,14 @@ from nnlo_lib.models.pydtnn_weights import read_pydtnn_weights
 logger = get_logger(__name__)
 KERAS_SUFFIXES = (".h5", ".hdf5")
 PYDTNN_SUFFIX = ".npz"
+# Trainers save their command line, and numbers of NumPy, beside the weights. Files of NumPy 1 name its module otherwise.
+PLAIN_TYPES: list[Any] = [
+    Namespace, np.dtype, np.ndarray, *{type(np.dtype(code)) for code in np.typecodes["All"] if code not in "OV"},
+    *((found.__reduce__()[0], f"numpy.{module}.multiarray.{name}")
+      for found, name in ((np.float64(0), "scalar"), (np.zeros(1), "_reconstruct")) for module in ("core", "_core")),
+]  # fmt: skip
+REFUSED_TYPE = re.compile(r"Unsupported (?:global: GLOBAL|class) ([\w.]+)")
+PREFIXED = '{{name: each for name, each in found.items() if name.startswith("{}")}}'
 SHOWN = 5  # maximum number of names in an error message
 
 
@@ -99,18 +109,38 @@ def _some(names: "set[str] | list[str] | dict[str, Tensor]") -> str:
 
 
 def _without_wrapper(tensors: dict[str, Tensor], module: nn.Module, path: str) -> dict[str, Tensor]:
-    """Return the tensors without a prefix that all names share and no name of the model has.
+    """Return the tensors without a prefix that all names share and no name of the model has, or whose names fit the model.
 
-    DataParallel writes `module.`, Lightning often `model.`, torch.compile `_orig_mod.`; they can be nested.
+    DataParallel writes `module.`, AveragedModel a counter beside it, Lightning often `model.`, with the weights of a loss beside
+    it, torch.compile `_orig_mod.`; they can be nested. Raises UserError if several prefixes fit.
     """
     wanted, removed, inside = module.state_dict().keys(), "", tensors
     while prefix := _shared_prefix(inside):
         if any(name.startswith(prefix) for name in wanted):
             break
         inside, removed = {name.removeprefix(prefix): each for name, each in inside.items()}, removed + prefix
+    if not wanted <= inside.keys():
+        first = next(iter(wanted))
+        prefixes = [name.removesuffix(first) for name in tensors if name.endswith(f".{first}")]
+        fitting = [
+            each
+            for each in prefixes
+            if all(each + name in tensors and not name.startswith(each) for name in wanted)
+        ]
+        if len(fitting) > 1:
+            raise UserError(
+                f"model.weights: {path} holds the weights of the model {len(fitting)} times, below "
+                f"{' and '.join(sorted(fitting))}; keep one: {_extraction(path, PREFIXED.format(sorted(fitting)[0]), True)}"
+            )
+        if fitting:
+            [removed] = fitting
+            inside = {name: each for name, each in tensors.items() if name.startswith(removed)}
+            left_out = tensors.keys() - inside.keys()
+            logger.info(f"model.weights: {path}: without {_some(left_out)}") if left_out else None
+            inside = {name.removeprefix(removed): each for name, each in inside.items()}
     if not removed or not wanted & inside.keys():  # names of another network
         return tensors
-    logger.info(f"model.weights: {path}: all names begin with '{removed}', which is left out")
+    logger.info(f"model.weights: {path}: the names of the weights begin with '{removed}', which is left out")
     return inside
 
 
@@ -119,47 +149,67 @@ def _shared_prefix(tensors: dict[str, Tensor]) -> str:
     return f"{firsts.pop()}." if len(firsts) == 1 and firsts != {""} else ""
 
 
+def _extraction(path: str, weights: str, is_safe: bool) -> str:
+    """Return the two lines of Python that write the weights alone."""
+    return f'found = torch.load("{path}", weights_only={is_safe}); torch.save({weights}, "weights.pth")'
+
+
 def read_weights(path: str) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file or of a state_dict saved by torch.save.
 
-    Raises UserError if the file cannot be read or contains anything except tensors.
+    Raises UserError if the file cannot be read or contains objects other than plain values.
     """
     try:
         if Path(path).suffix == ".safetensors":
             return dict(load_file(path))
-        # Trainers save their command line beside the weights; a Namespace is a plain container.
-        with torch.serialization.safe_globals([Namespace]):
+        with torch.serialization.safe_globals(PLAIN_TYPES):
             found = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise UserError(
-            f"model.weights: {path} is damaged or contains code that would run on loading; save the weights only: "
-            "torch.save(model.state_dict(), path)"
-        ) from error
+        raise UserError(f"model.weights: {path} {_refused(path, str(error))}") from error
     except Exception as error:  # torch raises exceptions of any type for other formats
         raise UserError(f"model.weights: {path} cannot be read ({type(error).__name__}: {error})") from error
-    if _are_tensors(found):
-        return dict(found)
+    if tensors := _tensors_of(found):
+        return tensors
     # Trainers save the state_dict beside other state, under a key of their own: state_dict, model, net, ...
-    inside = (
-        {key: value for key, value in found.items() if _are_tensors(value)} if isinstance(found, dict) else {}
-    )
+    entries = found.items() if isinstance(found, dict) else ()
+    inside = {str(key): tensors for key, value in entries if (tensors := _tensors_of(value))}
     if len(inside) == 1:
         ((key, tensors),) = inside.items()
         logger.info(f"model.weights: {path}: the weights are the entry '{key}'")
-        return dict(tensors)
-    several = (
-        f": several entries hold tensors by name ({_some({str(key) for key in inside})})" if inside else ""
-    )
+        return tensors
+    if inside:
+        raise UserError(
+            f"model.weights: {path}: several entries hold tensors by name ({_some(list(inside))}); choose one: "
+            + _extraction(path, f'found["{min(inside)}"]', True)
+        )
     raise UserError(
-        f"model.weights: {path} does not contain a state_dict (tensors by name){several}; save it by "
+        f"model.weights: {path} does not contain a state_dict (tensors by name); save it by "
         "torch.save(model.state_dict(), path)"
     )
 
 
-def _are_tensors(value: object) -> bool:
+def _refused(path: str, error: str) -> str:
+    """Return why torch does not load a file without running code, and the lines that write its weights alone."""
+    found = REFUSED_TYPE.search(error)
+    if found is None:
+        return "is damaged or contains code that would run on loading; save the weights only: torch.save(model.state_dict(), path)"
+    is_network = found[1].startswith("torch.nn.")
+    weights = "found.state_dict()" if is_network else 'found["state_dict"]'
+    what = "is a whole network" if is_network else f"contains {found[1]}"
+    other = "" if is_network else ", or its key of the weights; found.state_dict() if it is a whole network"
     return (
-        isinstance(value, dict) and bool(value) and all(isinstance(each, Tensor) for each in value.values())
+        f"{what}, whose code would run on loading; if you trust the file, write its weights alone: "
+        f"{_extraction(path, weights, False)}{other}"
     )
+
+
+def _tensors_of(value: object) -> dict[str, Tensor]:
+    """Return tensors by name, also of NumPy arrays; empty if the value is something else."""
+    if not isinstance(value, dict) or not all(
+        isinstance(each, Tensor | np.ndarray) for each in value.values()
+    ):
+        return {}
+    return {str(name): torch.as_tensor(each) for name, each in value.items()}
 
 
 def make_dense(module: nn.Module) -> nn.Module:

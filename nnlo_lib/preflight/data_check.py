@@ -3,6 +3,7 @@
 `Mistakes` collects what the checks find, each with the key of the experiment that is to be corrected.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,11 +29,13 @@ from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
 from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip
+from nnlo_lib.data.fetch.record import is_remote
 from nnlo_lib.data.loading.sampler import SharedOrderSampler, check_window
 from nnlo_lib.data.partition import split_train_validation, split_whole_shards
 from nnlo_lib.data.readers.base import Array, DatasetContents, Indices
 from nnlo_lib.data.source_identity import read_contents
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest, SplitInfo
+from nnlo_lib.data.store.sample_statistics import ChannelMoments, pooled
 from nnlo_lib.data.store.split import Split, stored_labels
 from nnlo_lib.experiment.checks import Mistake
 from nnlo_lib.experiment.yaml_source import KeyPath
@@ -41,6 +44,7 @@ from nnlo_lib.problems.target_range import check_target_range, measured_splits
 SAMPLES = 16  # read to find the shape of the samples, for example after an adaptor
 MAX_LABEL_SHARDS = 64  # stores with more shards take seconds to open, so their classes are not counted
 MAX_COUNTED_BYTES = 64 << 20  # of source files, which are read within a second
+LARGE_INPUT = 30.0  # root mean square of an input, beyond which usual learning rates diverge
 MAX_TARGETS = 20_000_000  # numbers of a split, which are read within a second; a training checks all of them
 # Messages such as `data.crop: 40 needs ...` begin with the key that they concern.
 KEY_IN_MESSAGE = re.compile(r"(\w+(?:\.\w+)*): ", re.ASCII)
@@ -137,9 +141,9 @@ def _check_source(data: DataConfig) -> None:
                 f"required, because {known.name} has no download address; set the folder of the files ({known.hint})"
             )
         return
-    if "://" in data.source:
+    if is_remote(data.source):
         return
-    path = Path(data.store_settings.source or "").expanduser()
+    path = Path(data.store_settings.source or "")
     if not path.exists():
         raise UserError(
             f"no such file or folder: {data.source}; paths are relative to the working directory of nnlo"
@@ -227,23 +231,43 @@ def _manifest_from_arrays(data: DataConfig, path: Path) -> DataManifest | None:
     settings = data.store_settings
     if (contents := _contents_of_files(data)) is None:
         return None
-    samples = sum(
-        sum(part.samples for part in unit.parts) or len(unit.read().labels)
-        for unit in contents.units
-        if unit.split == "train"
-    )
+    samples = dict[str, int]()
+    for unit in contents.units:
+        count = sum(part.samples for part in unit.parts) or len(unit.read().labels)
+        samples[unit.split] = samples.get(unit.split, 0) + count
     # A few samples show the shape, also after an adaptor.
     first = read_contents(replace(settings, shard_size=SAMPLES), _folder(data)).units[0].read()
+    inputs = tuple(map(_column, contents.inputs, first.inputs))
+    if contents.columns:
+        rows = [ChannelMoments.of(unit.read().inputs[0]) for unit in contents.units if unit.split == "train"]
+        inputs = (replace(inputs[0], mean=pooled(rows).means, std=pooled(rows).deviations),)
     return DataManifest(
-        path.parent, data.dataset, data.format, tuple(map(_column, contents.inputs, first.inputs)),
+        path.parent, data.dataset, data.format, inputs,
         ArraySpec(contents.labels, first.labels.shape[1:], first.labels.dtype.name),
         contents.classes, contents.first_class, contents.class_names,
-        1 / 255 if first.inputs[0].dtype == np.uint8 else 1.0, {}, {"train": SplitInfo(samples, ())},
+        1 / 255 if first.inputs[0].dtype == np.uint8 else 1.0, {},
+        {split: SplitInfo(count, ()) for split, count in samples.items()}, columns=contents.columns,
     )  # fmt: skip
 
 
+def large_inputs(run: Run, manifest: DataManifest) -> str:
+    """Return a warning about columns of a table with large numbers that are not standardized; empty without any."""
+    if not manifest.columns or run.data.normalize != "unit":
+        return ""
+    names = [each.name for each in manifest.columns for _ in (each.values if each.one_hot else [0])]
+    size = dict(zip(names, map(math.hypot, manifest.inputs[0].mean, manifest.inputs[0].std), strict=True))
+    large = sorted((name for name in size if size[name] > LARGE_INPUT), key=lambda name: -size[name])
+    if not large:
+        return ""
+    others = f" and {len(large) - 1:,} other columns" if len(large) > 1 else ""
+    return (
+        f"data.normalize: the model gets the numbers of {large[0]} (about {size[large[0]]:,.3g}){others} as they are, which trains badly; "
+        "set data.normalize: standard"
+    )
+
+
 def _folder(data: DataConfig) -> Path:
-    return Path(data.store_settings.source or "").expanduser()
+    return Path(data.store_settings.source or "")
 
 
 def _contents_of_files(data: DataConfig) -> DatasetContents | None:
@@ -317,12 +341,11 @@ def check_sample_counts(experiment: Experiment, run: Run, manifest: DataManifest
 
 def _check_splits(experiment: Experiment, run: Run, manifest: DataManifest) -> None:
     """Raise UserError if the data set is known to lack the split that validates or tests."""
-    wanted = run.data.validation
-    # Only a store has settings: expected manifests list no other split than `train`.
-    complete = bool(manifest.settings)
-    if complete and isinstance(wanted, str) and wanted not in manifest.splits:
-        raise UserError(f"{run.data.dataset} has no split {wanted}; it has {', '.join(manifest.splits)}")
-    if complete and "test" not in manifest.splits and not wanted and experiment.folds == 1:
+    # Expected manifests of other sources list no other split than `train`.
+    complete = bool(manifest.settings) or isinstance(run.data.reader, ArraysReaderConfig | TableReaderConfig)
+    if complete and (missing := run.data.missing_split(manifest.splits)):
+        raise UserError(missing)
+    if complete and "test" not in manifest.splits and not run.data.validation and experiment.folds == 1:
         raise UserError(
             f"{run.data.dataset} has no test split, so that 0 leaves no samples to evaluate the model; set it to 0.1"
         )

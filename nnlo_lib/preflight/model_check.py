@@ -27,10 +27,10 @@ from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.yaml_source import KeyPath
 from nnlo_lib.models.saved_networks import StateGuard
 from nnlo_lib.preflight.data_check import Mistakes
+from nnlo_lib.preflight.output_activation import activation_doubts
 from nnlo_lib.problems.base import build_problem, refuse_regularization
 from nnlo_lib.problems.losses import classes_only
 from nnlo_lib.train.replica.model_build import (
-    activation_in_loss,
     build_random_model,
     is_small,
     load_initial_weights,
@@ -40,6 +40,7 @@ from nnlo_lib.train.replica.precision import parameter_dtype
 from nnlo_lib.train.replica.preprocess import Preprocessor
 
 logger = get_logger(__name__)
+SUPERVISED = (ClassificationConfig, RegressionConfig, DenseClassificationConfig)
 SAMPLES = 3  # odd, so that a wrong reshape rarely fits; more than 1 for batch normalization
 
 
@@ -105,6 +106,8 @@ class ModelTrial:
         tensors: preprocessor of the batch.
         classes: number of outputs that the model should have.
         outputs: outputs of the last forward pass.
+        evaluated: what a supervised model returns in evaluation mode, with a gradient.
+        has_values: whether `evaluated` has values; on `meta`, it has none.
         stage: part of the training step that runs: problem, model, loss or backward.
     """
 
@@ -113,6 +116,8 @@ class ModelTrial:
     tensors: Preprocessor
     classes: int
     outputs: list[Tensor] = field(default_factory=list)
+    evaluated: Any = None
+    has_values: bool = True
     stage: str = "problem"
 
     @classmethod
@@ -152,8 +157,11 @@ class ModelTrial:
         """Compute loss, gradient and metrics of a batch in training mode, then loss and metrics in evaluation mode."""
         problem, (inputs, targets) = build_problem(self.run), self._batch()
         # TorchScript has no identity of tensors; on `meta`, they have no values.
-        scripted, has_values = isinstance(module, torch.jit.ScriptModule), not isinstance(module, MetaModel)
-        guard = StateGuard(module) if has_values and not scripted else None
+        scripted, self.has_values = (
+            isinstance(module, torch.jit.ScriptModule),
+            not isinstance(module, MetaModel),
+        )
+        guard = StateGuard(module) if self.has_values and not scripted else None
         module = _Called(module) if scripted else module
         hooks = (
             module.register_forward_pre_hook(self._enter_model),
@@ -179,6 +187,11 @@ class ModelTrial:
             if isinstance(self.run.problem, ClassificationConfig):
                 for name in self.run.set_metrics:
                     classes_only(targets, name)
+            if isinstance(self.run.problem, SUPERVISED):
+                # Not in `measure`, which computes no gradient, from which activations are known.
+                self.evaluated = (
+                    module.module(*_on_meta(inputs)) if isinstance(module, MetaModel) else module(*inputs)
+                )
         finally:
             for hook in hooks:
                 hook.remove()
@@ -268,12 +281,16 @@ class MetaModel(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Any:
         """Return random outputs of the model's shapes and types."""
-        outputs = self.module(*(each.to("meta") for each in inputs))
+        outputs = self.module(*_on_meta(inputs))
         if torch.is_grad_enabled():
             for each in _tensors(outputs):
                 if each.requires_grad:
                     each.sum().backward(retain_graph=True)  # type: ignore[no-untyped-call]
         return _like(outputs)
+
+
+def _on_meta(inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    return [each.to("meta") for each in inputs]
 
 
 def _tensors(outputs: Any) -> list[Tensor]:
@@ -335,15 +352,5 @@ def _doubts(trial: ModelTrial) -> Iterator[str]:
     """Yield what may be wrong with the outputs of a model that can be trained."""
     if trial.excess_outputs > 0:
         yield f"{trial.outputs_text}; is the number of outputs right?"
-    scores = trial.outputs[0].detach() if trial.outputs else torch.zeros(1, 1)
-    twice = (
-        scores.dim() == 2
-        and scores.shape[1] > 1
-        and bool(torch.allclose(scores.sum(1), torch.ones(1).to(scores)))
-    )
-    if twice and activation_in_loss(trial.run) == "softmax":
-        # The loss would apply softmax again.
-        yield (
-            f"the outputs of {trial.run.model.name} sum to 1 as after softmax, which {trial.run.loss} applies itself; "
-            "remove softmax from the model, or set `problem: {name: classification, outputs: probabilities}`"
-        )
+    if trial.evaluated is not None:
+        yield from activation_doubts(trial.run, trial.evaluated, trial.has_values)

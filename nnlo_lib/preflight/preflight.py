@@ -15,6 +15,7 @@ from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.metrics import SET_PREFIX
 from nnlo_lib.config.reader import ArraysReaderConfig
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.core.user_code import (
     error_with_source_line,
     load_implementation,
@@ -26,6 +27,7 @@ from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.checks import Mistake
 from nnlo_lib.experiment.load import load_with_origins, refusal
+from nnlo_lib.experiment.owner import refuse_other_owner
 from nnlo_lib.experiment.yaml_source import KeyPath
 from nnlo_lib.models.zoo_registry import MODELS, library_of
 from nnlo_lib.preflight.data_check import (
@@ -36,8 +38,10 @@ from nnlo_lib.preflight.data_check import (
     class_counts,
     distinct_runs,
     expected_manifest,
+    large_inputs,
 )
 from nnlo_lib.preflight.passed_checks import passed_before, remember_passed
+from nnlo_lib.preflight.secrets_check import check_variables, written_secrets
 from nnlo_lib.search.effect import end_points, same_training
 from nnlo_lib.search.pruners import build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
@@ -54,8 +58,12 @@ MAX_LISTED_CLASSES = 20
 
 
 def load_and_check(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
-    """Return the experiment in a file after all checks, as `load_experiment` and `check_experiment` do."""
+    """Return the experiment in a file after all checks, as `load_experiment` and `check_experiment` do.
+
+    Raises UserError as these do, and if its results folder belongs to another file.
+    """
     experiment, origins = load_with_origins(path, changes)
+    refuse_other_owner(experiment.name, str(path))
     check_experiment(experiment, origins)
     return experiment
 
@@ -74,7 +82,8 @@ def check_experiment(experiment: Experiment, origins: Mapping[KeyPath, str] | No
     ]
     if found:
         raise refusal(dict.fromkeys(found), origins or {(): experiment.name})
-    for doubt in dict.fromkeys(each for run in runs.values() for each in run.algorithm.doubts(run)):
+    doubts = (each for run in runs.values() for each in run.algorithm.doubts(run))
+    for doubt in dict.fromkeys([*doubts, *written_secrets(experiment, runs)]):
         logger.warning(doubt)
     _warn_about_search(experiment)
 
@@ -120,9 +129,9 @@ def _similar_argument(model: str, name: str) -> str:
 
 def _mistakes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistake]:
     """Return the mistakes of some runs of an experiment."""
-    found = _check_arguments(experiment, runs)
-    # A source is not read with adaptors that cannot be loaded.
-    if not any("adaptor" in key[-1] for each in found for key, _ in each):
+    found = [*_check_arguments(experiment, runs), *check_variables(experiment, runs)]
+    # A source is not read with adaptors that cannot be loaded, or at a place that is not known.
+    if not any("adaptor" in key[-1] or key[-1] == "source" for each in found for key, _ in each):
         found += check_sources(experiment, runs)
     # A model is not tried with functions or data that cannot be read: its error would only repeat theirs.
     if not any(found):
@@ -298,6 +307,8 @@ def _check_data_and_models(experiment: Experiment, runs: Mapping[str, Run]) -> l
                 check_sample_counts(experiment, run, manifest, mistakes)
                 check_targets(run, manifest, mistakes)
                 _check_model_with_data(run, manifest, mistakes)
+                if not mistakes and (doubt := large_inputs(run, manifest)):
+                    logger.warning(doubt)
                 # No warning before an error.
                 for line, is_warning in () if mistakes else _describe_classes(run, manifest):
                     if is_warning:
@@ -376,10 +387,10 @@ def _warning(run: Run) -> str:
     if needs.nodes > 1:
         return ""
     if wanted > cores:
-        return f"{workers} workers with {needs.threads_per_process} threads each on the {cores} cores of this machine will be slow"
+        return f"{plural(workers, 'worker')} with {plural(needs.threads_per_process, 'thread')} each on the {cores} cores of this machine will be slow"
     if needs.gpus:
         import torch
 
         if needs.gpus > (count := torch.cuda.device_count()):
-            return f"parallel.gpus_per_rank needs {needs.gpus} GPUs, but this machine has {count}"
+            return f"parallel.gpus_per_rank needs {plural(needs.gpus, 'GPU')}, but this machine has {count}"
     return ""

@@ -33,7 +33,11 @@ def set_metric(name: str, outputs: Array, targets: Array, predicted: Array | Non
     from sklearn import metrics  # takes a second
 
     if name == "r2":
-        return float(metrics.r2_score(targets, outputs)) if len(targets) > 1 else float("nan")
+        # Of targets that differ; scikit-learn gives a constant target 0 or 1.
+        varied = np.ptp(targets, axis=0) > 0
+        return (
+            float(metrics.r2_score(targets[:, varied], outputs[:, varied])) if varied.any() else float("nan")
+        )
     if name == "f1":
         return float(metrics.f1_score(targets, predicted, average="macro", zero_division=0))
     if name == "calibration_error":

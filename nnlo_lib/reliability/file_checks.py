@@ -1,16 +1,16 @@
-"""Checks of the files of a finished run, each against its checksum or the table it comes from.
+"""Checks of the files of a finished run against their checksums, and of the samples that the training used.
 
 Imports no torch.
 """
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest, checkpoint_folders
 from nnlo_lib.core.atomic_file import CHECKSUM_KEY, content_checksum, file_sha256
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.loading.sampler import SamplingPlan
 from nnlo_lib.data.partition import check_cover, load_partition
 from nnlo_lib.data.store.manifest import DataManifest
@@ -25,7 +25,7 @@ from nnlo_lib.reliability.findings import (
 )
 from nnlo_lib.state.finished_run import FinishedRun, find_data_manifest
 from nnlo_lib.state.published_results import copy_of, has_copy
-from nnlo_lib.state.training_records import counts_sha256, read_rows
+from nnlo_lib.state.training_records import counts_sha256
 
 
 def check_outputs(run: FinishedRun) -> Iterator[Finding]:
@@ -122,46 +122,6 @@ def _copy_fault(run: FinishedRun, path: str, checksum: str) -> str:
     return "" if file_sha256(copy) == checksum else f"{copy} was modified: its checksum differs"
 
 
-def check_history(run: FinishedRun) -> Iterator[Finding]:
-    """Check that the history has each epoch once and in order, and that the published tables agree with state/."""
-    try:
-        rows = read_epoch_table(run.paths.state.history, run.epochs)
-        published = _read_csv(run.paths.history)
-    except (EpochTableError, OSError, UnicodeDecodeError) as error:
-        yield failed(f"history: {error}")
-        return
-    if published != _as_csv(rows):
-        yield failed("history: history.csv does not agree with state/history.jsonl")
-    else:
-        yield ok(f"history: each of {run.epochs} epochs is present once and in order; history.csv agrees")
-    state = run.paths.state
-    for table, path in ((state.nodes, run.paths.nodes), (state.validations, run.paths.validations)):
-        if path.exists():
-            yield from _check_table(table, path)
-
-
-def _check_table(table: Path, path: Path) -> Iterator[Finding]:
-    try:
-        agrees = _read_csv(path) == _as_csv(read_rows(table))
-    except (OSError, ValueError, IndexError) as error:
-        yield failed(f"history: {table} is damaged ({error})")
-        return
-    if not agrees:
-        yield failed(f"history: {path.name} does not agree with state/{table.name}")
-
-
-def _read_csv(path: Path) -> list[list[str]]:
-    return list(csv.reader(path.read_text().splitlines()))
-
-
-def _as_csv(rows: Sequence[EpochRow]) -> list[list[str]]:
-    # csv writes None as an empty string and other values with str().
-    # A restart may have added a column.
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    values = [["" if row.get(name) is None else str(row[name]) for name in names] for row in rows]
-    return [names, *values]
-
-
 def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
     """Compare the sample counts of the training with the uses required by partition.npz and configuration."""
     try:
@@ -173,13 +133,14 @@ def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
     if not faults:
         complete = [row for row in rows if not row.get("cut")]
         if complete:
+            epochs = f"each of {len(complete)} epochs" if len(complete) > 1 else "the epoch"
             yield ok(
-                f"ledger: each of {len(complete)} epochs used each of its {complete[0]['samples']:,} samples exactly once, over all attempts"
+                f"ledger: {epochs} used each of its {complete[0]['samples']:,} samples exactly once, over all attempts"
             )
         # Only the last epoch of a training can be cut, so that cut rows come after complete ones.
         for row in rows[len(complete) :]:
             yield ok(
-                f"ledger: epoch {row['epoch']} ended before its last step: it used {row['samples']:,} samples, each once"
+                f"ledger: epoch {row['epoch']} ended before its last step: it used {plural(row['samples'], 'sample')}, each once"
             )
     if _epochs_may_mix_rank_counts(run):
         yield note(
@@ -193,7 +154,7 @@ def _ledger_faults(run: FinishedRun, rows: list[EpochRow]) -> Iterator[str]:
     for row in rows:
         if row["missed"] or row["repeated"]:
             yield (
-                f"epoch {row['epoch']} used {row['missed']} samples too few times and {row['repeated']} samples "
+                f"epoch {row['epoch']} used {plural(row['missed'], 'sample')} too few times and {plural(row['repeated'], 'sample')} "
                 f"too many times, such as {', '.join(map(str, row['examples']))}"
             )
             continue

@@ -22,6 +22,7 @@ from nnlo_lib.config.model import CODE_REFERENCE, input_files
 from nnlo_lib.config.paths import RESULTS_FOLDER, RunPaths
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.secrets import MASK, mask_settings
 from nnlo_lib.reliability.findings import Finding, failed, load_finished_run, note, ok
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.published_results import copy_of, has_copy
@@ -31,7 +32,9 @@ EXPERIMENT_FILE = "experiment.yaml"
 
 def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
     """Check the hash of the configuration, and note every reason why the run is not reproducible."""
-    if run.config.hash != run.summary["config_hash"]:
+    # The hash of earlier versions was of the secrets, too.
+    has_secrets = mask_settings(run.summary["config"]) != run.summary["config"]
+    if run.config.hash != run.summary["config_hash"] and not has_secrets:
         yield failed("the configuration in summary.json was modified: its hash differs from config_hash")
     reasons = [
         *_code_reasons(str(run.summary["code_version"])),
@@ -182,7 +185,7 @@ def _checked_source(run: FinishedRun, project: Path, path: str, checksum: str) -
 
 def _settings(run: FinishedRun, project: Path) -> dict[str, Any]:
     """Return the keys of the experiment file, with the paths that the files have in the new folder."""
-    config = _with_new_paths(non_defaults(run.config), run, project)
+    config = mask_settings(_with_new_paths(non_defaults(run.config), run, project))
     source = config.get("data", {}).get("source")
     if source and (project / source).exists():
         config["data"]["source"] = str((project / source).absolute())
@@ -219,5 +222,7 @@ def _instructions(run: FinishedRun, target: Path) -> Iterator[str]:
     checksum = run.summary["outputs"][run.paths.model.name]
     yield f"wrote {target / EXPERIMENT_FILE}; to repeat the training:"
     yield f"  cd {shlex.quote(str(target))} && nnlo run {EXPERIMENT_FILE}{fold}"
+    if MASK in str(mask_settings(run.summary["config"])):
+        yield f"secrets are not stored: replace each {MASK} in the file, at best by ${{VARIABLE}}"
     yield f"data: {run.summary.get('data', {}).get('manifest', run.config.data.dataset)}, converted again if it is missing"
     yield f"expected SHA-256 of {job.model}: {checksum}"

@@ -77,11 +77,6 @@ def task_listing(names: Sequence[str]) -> str:
     return listing([*names[:MAX_NAMED_TASKS], *([f"{more} more"] if more > 0 else [])])
 
 
-def plural(count: int, noun: str) -> str:
-    """Write a count with its noun: 1 seed, 3 seeds."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 @dataclass(frozen=True)
 class RunTable:
     """Table with one row per run; the cells of a row follow the order of the headings."""

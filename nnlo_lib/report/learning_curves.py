@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from nnlo_lib.core.text_format import MISSING
+from nnlo_lib.core.text_format import MISSING, plural
 from nnlo_lib.report.figure import Figure, curve_spec, level_layers, thinned, value_axis
 from nnlo_lib.report.quantities import TimeBase, measured_values, quantity_name
 from nnlo_lib.report.tables import group_by_run
@@ -116,7 +116,7 @@ def _figure(
         ]
         for epoch in thinned(table.index, MAX_TABLE_ROWS)
     ]
-    text = f"{title} against {x_title}: {len(shown)} runs; the table of values has the means over their training tasks."
+    text = f"{title} against {x_title}: {plural(len(shown), 'run')}; the table of values has the means over their training tasks."
     spec = curve_spec(points, against, x_title, y, names, is_band, _x_title("seconds", clock))
     if constant is not None:
         text += f" The best constant predictor has {y.format_value(constant)}."

@@ -15,8 +15,11 @@ from markupsafe import Markup
 from nnlo_lib.config.paths import RunPaths, SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import USER_REASONS, error_headline
+from nnlo_lib.core.secrets import mask
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.report import formatting, learning_curves, quantities
 from nnlo_lib.report.figure import vega_script
+from nnlo_lib.report.made_from import page_sources, record_page_sources
 from nnlo_lib.report.quantities import TimeBase, time_base_of
 from nnlo_lib.report.search.section import search_section
 from nnlo_lib.report.search.study_data import StudyData
@@ -65,11 +68,12 @@ def write_page(
     Raises:
         UserError: if an input cannot be used; the message names it.
     """
-    jobs = load_jobs(folders)
+    jobs, sources = load_jobs(folders), page_sources(experiment_file, folders, search)
     # Rendered outside of atomic_write, which reports every OSError as a failure to write `output`.
     text = render(jobs, summary, experiment_file, search, failed, output.parent)
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
+    record_page_sources(output, sources)
 
 
 def write_search_page(output: Path, search: Path) -> None:
@@ -109,7 +113,7 @@ def render(
         "page.html",
         search=search_section(search, page_folder) if search else None,
         experiment_file=experiment_file,
-        experiment=read_text(experiment_file) if experiment_file else "",
+        experiment=mask(read_text(experiment_file)) if experiment_file else "",
         runs=list(group_by_run(jobs)),
         job_count=len(jobs),
         failed_jobs=unfinished,
@@ -157,8 +161,8 @@ def render_template(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        name: getattr(formatting, name) for name in ("percent", "share", "plural", "listing")
-    }
+        "percent": formatting.percent, "share": formatting.share, "plural": plural, "listing": formatting.listing,
+    }  # fmt: skip
     return environment.get_template(template).render(scripts=_scripts(), **values)
 
 
@@ -278,11 +282,11 @@ def _unlike_asked(record: StoredStudy) -> Iterator[str]:
     """Yield a line for each reason that ended the search before the limit that the user has set."""
     count, limit = len(record.snapshot.trials), record.search.trial_limit
     if limit is not None and count < limit and count == count_distinct_points(record.search):
-        yield f"space:  exhausted after {count} trials (search.trials: {limit})"
+        yield f"space:  exhausted after {plural(count, 'trial')} (search.trials: {limit})"
     if left := unfinished_grid(record.search, count):
         yield f"grid:   {left}"
     if record.search.trials is None and count == limit:
         # A budget or a target did not end the search.
         others = [record.search.objective.target, *(most for _, most in record.search.budget)]
         if any(other is not None for other in others) and reason_to_end(record.snapshot) is None:
-            yield f"ended:  after {limit} trials, the default of search.trials; raise it to use the whole budget"
+            yield f"ended:  after {plural(limit, 'trial')}, the default of search.trials; raise it to use the whole budget"

@@ -21,7 +21,7 @@ MEASURED = (
     "problem", "loss_function", "data", "split", "samples", "training_samples", "validation_samples",
     "weights_chosen_by",
 )  # fmt: skip
-NOT_METRICS = {"samples", "accuracy", "loss"}
+NOT_METRICS = {"samples", "accuracy", "loss", "classes"}
 
 
 def load_jobs(folders: Iterable[Path]) -> list[FinishedRun]:
@@ -63,7 +63,7 @@ def _test_results(job: FinishedRun) -> dict[str, object]:
     return {
         **dict(zip(KEY, job.key, strict=True)),
         "accuracy": evaluation.get("accuracy"),
-        "loss": evaluation.get("loss"),
+        "loss": math.nan if evaluation.get("loss") is None else evaluation["loss"],
         "seconds": job.training_seconds,
         "samples_per_second": summary["samples_per_second"],
         "bytes_sent": sum(summary["bytes_sent"].values()),
@@ -73,9 +73,9 @@ def _test_results(job: FinishedRun) -> dict[str, object]:
 def _extra_results(job: FinishedRun) -> dict[str, object]:
     summary = job.summary
     others = {
-        name: value
+        name: math.nan if value is None else value
         for name, value in job.evaluation.items()
-        if name not in NOT_METRICS and isinstance(value, int | float)
+        if name not in NOT_METRICS and isinstance(value, int | float | None)
     }
     validation = {name: value for name, value in summary.get("final", {}).items() if name.startswith("val_")}
     last = {name: summary.get(name) for name in LAST} | {"transport": job.transport}

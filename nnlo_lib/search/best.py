@@ -17,8 +17,9 @@ import yaml
 
 from nnlo_lib.config import ConfigModel, Experiment, Run
 from nnlo_lib.config.paths import SearchPaths, store_of
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import atomic_write, write_settings
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.storage import StoredStudy, load_study, trial_run
@@ -46,8 +47,7 @@ def write_best_file(folder: Path, record: StoredStudy | None = None) -> None:
     """Write best.yaml atomically. Raises UserError if no trial has a valid result."""
     record = record or load_study(folder)
     text = _file(record, best_trial_summary(record))
-    with atomic_write(SearchPaths(folder).best) as part:
-        part.write_text(text, encoding="utf-8")
+    write_settings(SearchPaths(folder).best, text)
 
 
 def write_table(path: Path, record: StoredStudy) -> None:
@@ -155,12 +155,12 @@ def _file(record: StoredStudy, best: TrialSummary) -> str:
 def _comment(record: StoredStudy, best: TrialSummary, run: Run) -> Iterator[str]:
     file = SearchPaths(record.folder).best
     selected = ", ".join(filter(None, [f"trial {best.number}", format_selection(record.snapshot)]))
-    yield f"Best of {len(record.snapshot.trials)} trials of the search of experiment {record.experiment.name}: {selected}."
+    yield f"Best of {plural(len(record.snapshot.trials), 'trial')} of the search of experiment {record.experiment.name}: {selected}."
     yield f"{format_objective(record.search.objective, best)}; {SearchPaths.table.name} in this folder lists all trials."
     if record.search.objective.epoch == "best":
-        yield f"{run.train.epochs} epochs: mean of the best epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
+        yield f"{plural(run.train.epochs, 'epoch')}: mean of the best epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
     elif run.train.epochs < record.experiment.train.epochs:
-        yield f"{run.train.epochs} epochs: mean number of epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
+        yield f"{plural(run.train.epochs, 'epoch')}: mean number of epochs of its folds ({', '.join(map(str, best.selected_epochs))})."
     if run.data.validation == 0:
         yield "No samples are held back for validation: the model is trained on all training samples and evaluated on the test split."
         if removed := _keys_on_validation(trial_run(record.experiment, best.point)):

@@ -13,7 +13,7 @@ from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.text_format import duration_text, table_lines
+from nnlo_lib.core.text_format import duration_text, plural, table_lines
 from nnlo_lib.search.pruners import build_pruner
 from nnlo_lib.search.space.space import SearchSpace, count_distinct_points, count_trials
 from nnlo_lib.search.study.snapshot import StudySnapshot
@@ -197,9 +197,9 @@ def _trials(search: SearchConfig) -> str:
     """Return the number of trials as text, and the share of all points that they are, if that is known."""
     points = count_distinct_points(search)
     if points is not None and points <= count_trials(search):
-        return f"{points} trials (all points of the space)"
+        return f"{plural(points, 'trial')} (all points of the space)"
     unfinished = f" of the {points:,} points of the grid" if search.method.name == "grid" else ""
-    return f"{search.trials} trials{unfinished}"
+    return f"{plural(count_trials(search), 'trial')}{unfinished}"
 
 
 def _folds(search: SearchConfig) -> str:
@@ -223,7 +223,7 @@ def _epochs(experiment: Experiment, search: SearchConfig, likely: Expected) -> s
 def _jobs(runs: list[Run], cores: list[int], likely: Expected, most: Expected) -> str:
     about = f"about {likely.jobs:,}, at most {most.jobs:,}" if likely.jobs < most.jobs else f"{most.jobs:,}"
     most_gpus = max(RunResources(run).gpus for run in runs)
-    tail = f", {most_gpus} GPUs" if most_gpus else ""
+    tail = f", {plural(most_gpus, 'GPU')}" if most_gpus else ""
     return f"{about}; each {_span([run.parallel.ranks for run in runs])} ranks, {_span(cores)} cores{tail}"
 
 

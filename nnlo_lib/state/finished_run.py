@@ -4,8 +4,7 @@ An evaluation of a finished run may execute code of the user, which needs the us
 """
 
 import csv
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -20,6 +19,7 @@ from nnlo_lib.config.base import BUILT_IN, RECORDED_RUN_CONTEXT, USER_CLASS
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_text import decoded
 from nnlo_lib.state.attempts import AttemptStatistics
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ SPLIT_NAMES = {
     "validation": "the validation split",
     "held back": "the samples held back for validation",
 }
-STANDARD_ERRORS = 2.0  # above the share of the most frequent class, within which an accuracy is no better
 CODE_SUFFIXES = (".py", ".pt", ".pt2", ".pth", ".torch")
 
 
@@ -272,20 +271,6 @@ def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
     return frame
 
 
-def guessing_level(evaluation: Mapping[str, Any]) -> float | None:
-    """Return the share of the most frequent class if the accuracy is not clearly above it, else None.
-
-    Args:
-        evaluation: content of evaluation.json.
-    """
-    accuracy, confusion = evaluation.get("accuracy"), evaluation.get("confusion")
-    if accuracy is None or not confusion or not (samples := sum(map(sum, confusion))):
-        return None
-    share = max(map(sum, confusion)) / samples
-    error = math.sqrt(share * (1 - share) / samples)
-    return share if accuracy <= share + STANDARD_ERRORS * error else None
-
-
 def read_arrays(path: Path) -> "dict[str, NDArray[Any]]":
     """Read the arrays of an NPZ file. Raises UserError if the file cannot be read or is damaged."""
     import numpy as np
@@ -300,7 +285,7 @@ def read_arrays(path: Path) -> "dict[str, NDArray[Any]]":
 def read_text(path: Path) -> str:
     """Read a UTF-8 text file. Raises UserError, naming the file, if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return decoded(path.read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
 

@@ -19,6 +19,7 @@ from nnlo_lib.batch import BatchJob
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import cause_of
 from nnlo_lib.core.file_lock import exclusive_lock
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import ProcessIdentity
@@ -212,7 +213,7 @@ class Lease:
                     evicted = self._wait_for_owner(other, patient, give_up) or evicted
         except OSError as error:
             raise UserError(
-                f"cannot write {self._path}, the lease that gives one launcher exclusive access to the folder: {error.strerror or error}"
+                f"cannot write {self._path}, the lease that gives one launcher exclusive access to the folder: {cause_of(error, self._path)}"
             ) from error
         # The evicted owner may still run on a node that the scheduler lost. It notices the loss at its next
         # heartbeat and exits.

@@ -25,6 +25,7 @@ import numpy as np
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import RESUMABLE_REASONS, UserError
+from nnlo_lib.core.file_access import cause_of
 from nnlo_lib.core.logging_setup import (
     LogFileHandler,
     log_file_handlers,
@@ -97,7 +98,7 @@ class JsonlTable:
             with self.path.open("rb") as table:
                 os.fsync(table.fileno())
         except OSError as error:
-            raise UserError(f"cannot write {self.path}: {error.strerror or error}") from error
+            raise UserError(f"cannot write {self.path}: {cause_of(error, self.path)}") from error
 
     def publish(self, path: Path) -> None:
         """Write the table, which must have at least one row, as CSV to `path`; missing values are empty."""

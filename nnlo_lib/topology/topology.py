@@ -198,7 +198,7 @@ def building_of(data: DataConfig) -> "Building":
 
     reader = data.reader or LidarReaderConfig()
     return Building(
-        Path(data.source or ".").expanduser(),
+        Path(data.source or "."),
         **{each.name: getattr(reader, each.name) for each in fields(Building) if each.name != "folder"},
     )
 

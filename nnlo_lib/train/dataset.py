@@ -152,10 +152,8 @@ class TrainingData:
     def _check_splits(self) -> None:
         """Raise UserError before training if the samples for validation or test are missing."""
         data, splits = self._task.run.data, self.manifest.splits
-        if isinstance(data.validation, str) and data.validation not in splits:
-            raise UserError(
-                f"data.validation: {data.dataset} has no split {data.validation}; it has {', '.join(splits)}"
-            )
+        if missing := data.missing_split(splits):
+            raise UserError(f"data.validation: {missing}")
         if "test" not in splits and not data.validation and self._task.fold is None:
             raise UserError(
                 f"data.validation: {data.dataset} has no test split, and data.validation is 0, so that no "

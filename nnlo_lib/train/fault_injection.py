@@ -1,4 +1,4 @@
-"""Injection of faults into a rank at failpoints, for tests and `nnlo chaos`; configured by NNLO_FAULTS."""
+"""Injection of faults into a rank at failpoints, for tests and benchmarks/chaos.py; configured by NNLO_FAULTS."""
 
 import errno
 import json

@@ -13,6 +13,7 @@ from nnlo_lib.config.base import EditEffect, keys_with
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.atomic_file import differences
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.store.manifest import manifest_fingerprint
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.state.published_results import changed_files
@@ -90,7 +91,7 @@ def _published(task: Task) -> Freshness:
         if longer := _longer_results(finished, run):
             return Freshness("longer", longer)
         free = keys_with(Run, EditEffect.NEXT_ATTEMPT, EditEffect.SAME_DATA)
-        before, now = (each.with_defaults_for(*free).model_dump(mode="json") for each in (recorded, run))
+        before, now = (each.with_defaults_for(*free).shown for each in (recorded, run))
         reasons = [*differences(before, now), *([f"files changed: {', '.join(changed)}"] if changed else [])]
         return _outdated(task, f"of other settings: {'; '.join(reasons)}")
     data = summary.get("data", {})
@@ -121,7 +122,7 @@ def _longer_results(finished: FinishedRun, run: Run) -> str:
         if epochs <= run.train.epochs:
             return ""
         return (
-            f"train.epochs: {finished.folder} has the results of {epochs} epochs, which a training of {run.train.epochs} "
+            f"train.epochs: {finished.folder} has the results of {plural(epochs, 'epoch')}, which a training of {run.train.epochs} "
             f"would replace; set {epochs} or more, set another `name:`, or delete the folder"
         )
     # Without a limit, the data determine the number of steps.
@@ -129,7 +130,7 @@ def _longer_results(finished: FinishedRun, run: Run) -> str:
     if allowed >= steps:
         return ""
     return (
-        f"{STEPS_KEY}: {finished.folder} has the results of {steps} steps, which a training of {allowed:g} would replace; "
+        f"{STEPS_KEY}: {finished.folder} has the results of {plural(steps, 'step')}, which a training of {allowed:g} would replace; "
         f"set train.epochs times {STEPS_KEY} to {steps} or more, set another `name:`, or delete the folder"
     )
 

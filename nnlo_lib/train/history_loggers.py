@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from nnlo_lib.config.base import non_defaults
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.secrets import mask_settings
 from nnlo_lib.state.training_records import TableRow
 from nnlo_lib.train.callback import Callback
 from nnlo_lib.train.evaluation.recorder import Recorder
@@ -142,7 +143,7 @@ class TrackedRun(ABC):
         levels = 1 if task.fold is None else 2
         self._title = f"{task.name}/{'/'.join(task.folder.parts[-levels:])}"
         # Keys as in the experiment file: train.optimizer.lr.
-        self._settings = pd.json_normalize(non_defaults(task.run)).to_dict("records")[0]
+        self._settings = pd.json_normalize(mask_settings(non_defaults(task.run))).to_dict("records")[0]
 
     def rewrite(self, rows: Sequence[TableRow]) -> None:
         """Find or create the run, and log the rows that it lacks."""

@@ -23,7 +23,7 @@ from safetensors.torch import save
 from torch import nn
 
 from nnlo_lib.config.paths import RunPaths
-from nnlo_lib.core.atomic_file import atomic_write, file_sha256, with_checksum
+from nnlo_lib.core.atomic_file import atomic_write, file_sha256, with_checksum, without_nan
 from nnlo_lib.core.installation import code_version
 from nnlo_lib.core.process import process_age
 from nnlo_lib.data.store.manifest import manifest_fingerprint
@@ -84,8 +84,7 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     if isinstance(context.problem, GanProblem):
         draw_gan_samples(context.replica.module, paths.samples)
     if context.task.run.observe.nnlo_history:
-        settings = context.task.run.model_dump(mode="json")
-        _write_nnlo_history(paths.nnlo_history, trainer.recorder.history.rows, settings)
+        _write_nnlo_history(paths.nnlo_history, trainer.recorder.history.rows, context.task.run.shown)
     publish_code(paths)
     observations = _publish_observations(context.task)
     steps = [row["step"] for row in trainer.recorder.validation_rows]
@@ -147,7 +146,7 @@ def _write_nnlo_history(path: Path, rows: Sequence[Mapping[str, Any]], settings:
     seconds = rows[-1]["seconds"] if rows else 0.0
     with atomic_write(path) as part:
         content = {"train_time": seconds, "history": history, "args": dict(settings)}
-        part.write_text(json.dumps(content, indent=1))
+        part.write_text(json.dumps(without_nan(content), indent=1))
 
 
 def _lists(
@@ -205,7 +204,7 @@ def _origin(trainer: Trainer, reports: list[dict[str, Any]]) -> dict[str, Any]:
         "seed": task.seed,
         "fold": task.fold,
         "folds": task.folds,
-        "config": task.run.model_dump(mode="json"),
+        "config": task.run.shown,
         "config_hash": task.run.hash,
         "code_version": code_version(),
         "input_files": task.input_checksums,

@@ -13,7 +13,8 @@ from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.run import changed_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.process import process_age
-from nnlo_lib.core.text_format import timestamp
+from nnlo_lib.core.secrets import reveal
+from nnlo_lib.core.text_format import plural, timestamp
 from nnlo_lib.train.fault_injection import arm_fault_injection
 from nnlo_lib.train.model_summary import summarize_model
 from nnlo_lib.train.observers import attach_observers
@@ -140,9 +141,9 @@ def _headline(context: RankContext) -> str:
     numbers = "" if run.train.precision == "float32" else f", {run.train.precision}"
     sums = f", GPU vectors summed {context.gpu_transport}" if context.gpu_transport else ""
     summary = (
-        f"{task.experiment}/{task.name} seed {task.seed}: {run.algorithm.name} on {context.comm.size} ranks "
+        f"{task.experiment}/{task.name} seed {task.seed}: {run.algorithm.name} on {plural(context.comm.size, 'rank')} "
         f"({run.parallel.transport}), {run.model.name} on {run.data.dataset}, "
-        f"{context.loader.samples:,} samples, {context.loader.steps_per_epoch} steps per epoch{numbers}{sums}"
+        f"{plural(context.loader.samples, 'sample')}, {plural(context.loader.steps_per_epoch, 'step')} per epoch{numbers}{sums}"
     )
     return "\n".join([summary, *changed_settings(run), table])
 
@@ -155,7 +156,7 @@ def main() -> int:
     any other error.
     """
     parser = argparse.ArgumentParser()
-    parser.add_argument("task", type=Task.parse)
+    parser.add_argument("task", type=lambda text: Task.parse(reveal(text)))
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="minutes until the scheduler ends the job"
     )

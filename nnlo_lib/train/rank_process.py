@@ -6,6 +6,7 @@ The ranks agree at a step to stop, save together and exit. `state` is the folder
 import ctypes
 import errno
 import json
+import resource
 import signal
 import sys
 import time
@@ -28,6 +29,7 @@ from nnlo_lib.core.errors import (
     InvariantError,
     StopRequestedError,
     UserError,
+    handle_stop_signals,
 )
 from nnlo_lib.core.process import ProcessIdentity
 from nnlo_lib.core.user_code import error_with_source_line, is_in_user_code
@@ -35,9 +37,6 @@ from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 from nnlo_lib.state.out_of_memory import is_memory_error
 from nnlo_lib.state.training_records import print_failure
 
-# Warnings before the end of a job are SIGUSR1 (--signal in profiles/slurm) and SIGURG (-wa in profiles/lsf);
-# LSF sends SIGUSR2 at its run limit. SIGTERM and SIGINT come from preemption and users.
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 SAVE_TIME_FACTOR = 3  # margin over the duration of the last save, because an overloaded file system is slower
 # Seconds before the time limit at which a rank requests a stop, or half of the limit if that is shorter.
 MIN_SAVE_LEAD_S = 90
@@ -64,9 +63,12 @@ class StopFlag:
         self._lead = max(self._lead, SAVE_TIME_FACTOR * seconds)
 
     def install_handlers(self) -> "StopFlag":
-        """Install the handlers of STOP_SIGNALS; return this flag."""
-        for number in STOP_SIGNALS:
-            signal.signal(number, self._on_signal)
+        """Install the handlers of stop signals; return this flag."""
+        handle_stop_signals(self._on_signal)
+        soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        # At a soft limit, the kernel sends SIGXCPU; `ulimit -t` sets both limits, and the kernel then sends SIGKILL only.
+        if soft == hard != resource.RLIM_INFINITY:
+            resource.setrlimit(resource.RLIMIT_CPU, (max(hard // 2, hard - MIN_SAVE_LEAD_S), hard))
         return self
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:

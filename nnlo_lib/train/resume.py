@@ -10,8 +10,10 @@ from nnlo_lib.checkpoint.commit import SaveInterval
 from nnlo_lib.checkpoint.rank_file import SavedTables
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.installation import code_version
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.state import attempts
 from nnlo_lib.state.published_results import changed_files, keep_input_record, read_input_record
+from nnlo_lib.train.algorithm_checks import AttributeGuard, unsaved_text
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.rank_process import StopFlag
@@ -70,6 +72,8 @@ class TrainingSaver:
             position = self._state.position
             position.paused_within |= any(self._context.comm.gather(position.index > 0))
         state = self._state.capture()
+        if unsaved := self._guard.unsaved(state.tensors, self._context.replica):
+            self._recorder.journal.warn(unsaved_text(self._state.algorithm, unsaved))
         with self._context.phase_timer.phase("checkpoint"):
             recorder = self._recorder
             error = recorder.flush_tables()
@@ -93,6 +97,7 @@ class TrainingSaver:
         # `start` allocates the vectors into which `restore` copies; the checkpoint overwrites the parameters
         # that it broadcasts.
         self._state.algorithm.start(context.replica)
+        self._guard = AttributeGuard(self._state.algorithm)
         tables: SavedTables = {}
         if saved is not None:
             self._state.restore(saved)
@@ -142,7 +147,7 @@ class TrainingSaver:
         if not context.comm.gather(has_ended)[0]:
             return saved
         self._recorder.journal.warn(
-            f"{saved.folder} ends a training with {saved.ranks} ranks; the training with {context.comm.size} ranks starts "
+            f"{saved.folder} ends a training with {plural(saved.ranks, 'rank')}; the training with {plural(context.comm.size, 'rank')} starts "
             "at step 0"
         )
         return None

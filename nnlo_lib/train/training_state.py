@@ -20,6 +20,7 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Run
 from nnlo_lib.config.rules.combinations import reason_not_elastic
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.train.evaluation.early_stopping import BestWeights
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.rank_context import RankContext
@@ -224,7 +225,7 @@ class TrainingState:
         context, resized = self._context, saved.ranks != self._context.comm.size
         if resized:
             self._recorder.journal.write(
-                f"resuming with {context.comm.size} ranks; the checkpoint was written by {saved.ranks} ranks"
+                f"resuming with {plural(context.comm.size, 'rank')}; the checkpoint was written by {plural(saved.ranks, 'rank')}"
             )
         tensors, progress, _ = load_rank_state(saved, context.task.run, context.comm, self.algorithm)
         self._restore_tensors(tensors)
@@ -285,8 +286,8 @@ def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algori
         return saved.read_rank_state(comm.rank)
     if reason := reason_not_elastic(run):
         raise UserError(
-            f"{saved.folder} was written by {saved.ranks} ranks and cannot resume with {comm.size}: {reason}; "
-            f"use {saved.ranks} ranks, or delete {saved.folder.parents[1]} to start again"
+            f"{saved.folder} was written by {plural(saved.ranks, 'rank')} and cannot resume with {comm.size}: {reason}; "
+            f"use {plural(saved.ranks, 'rank')}, or delete {saved.folder.parents[1]} to start again"
         )
     return _merge_rank_states(saved, roles(run, saved.ranks), roles(run, comm.size), comm.rank, algorithm)
 

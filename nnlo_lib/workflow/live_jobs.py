@@ -238,6 +238,7 @@ class LiveJobs:
                 return self._silent(lease, own)
         if listed and listed.fate is Fate.PENDING:
             start = f"; expected start {listed.start}" if listed.start else ""
+            start = f"; {listed.remedy}{start}" if listed.remedy else start
             again = number in (last and last.job, lease and lease.owner.job)
             return "requeued" if again else "pending", f"job {number}: {listed.reason or 'no reason'}{start}"
         if listed:

@@ -19,6 +19,7 @@ from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.readers.base import Indices
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
@@ -121,7 +122,7 @@ def evaluation_line(target: Path, report: dict[str, Any]) -> str:
     """Return samples, loss and metrics of a report as one line."""
     found = ((name, value) for name, value in report.items() if isinstance(value, float))
     figures = "  ".join(f"{name} {value:.6g}" for name, value in found)
-    return f"{target}: {report['split']} ({report['samples']:,} samples): {figures}"
+    return f"{target}: {report['split']} ({plural(report['samples'], 'sample')}): {figures}"
 
 
 def refuse_published_output(output: Path | None) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.readers.base import Array, Inputs
 from nnlo_lib.models.pydtnn_weights import AxisOrder, pydtnn_arrays, write_pydtnn_weights
 from nnlo_lib.problems.supervised import outputs_by_name
@@ -104,7 +105,7 @@ def export_model(folder: Path, output: Path, kind: ExportFormat | None, order: A
         f"{each.name} {each.dtype} {('n', *each.shape)}".replace("'", "") for each in model.data.inputs
     )
     return (
-        f"{output}: program of {folder} with the normalization, inputs {inputs} as in the data store; on {len(samples[0])} samples, "
+        f"{output}: program of {folder} with the normalization, inputs {inputs} as in the data store; on {plural(len(samples[0]), 'sample')}, "
         f"its outputs differ from the model's by at most {difference:.2g}"
     )
 

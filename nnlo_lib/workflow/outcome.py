@@ -1,18 +1,16 @@
-"""Results that Snakemake must write again: outdated ones, and summaries that lack trainings that failed."""
+"""Results that Snakemake must write again, and what failed."""
 
 import json
-import os
 import sys
-import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from nnlo_lib.checkpoint.checkpoint_manifest import refuse_other_formats
 from nnlo_lib.config import JobSpec, Run
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import ExperimentPaths
-from nnlo_lib.core.atomic_file import atomic_write
-from nnlo_lib.launch.former_results import find_former, set_aside_outdated
+from nnlo_lib.launch.former_results import find_former, set_aside
+from nnlo_lib.report.made_from import page_sources, read_page_sources
 from nnlo_lib.report.sections.attempts import STOPPED_CAUSES, read_failed_job
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
@@ -21,14 +19,10 @@ from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.plan import Plan
 
 
-def mark_outdated_results(plan: Plan) -> None:
-    """Make the stamp of each job newer than its evaluation if its results are not current, else older than any.
+def examine(plan: Plan) -> dict[JobSpec, Freshness]:
+    """Return what the folder of each job whose settings are known has of its results; print what a start moves.
 
-    Snakemake notices edits by its own records, which results of `nnlo run` do not have, and knows only the evaluation: as
-    an input of the training, the stamp makes Snakemake compare their times. The content is new, too, because
-    Snakemake ignores a newer input whose checksum Snakemake has recorded.
-
-    Raises UserError, before Snakemake deletes anything, for results that a training cannot replace: those of a longer
+    Raises UserError, before anything is deleted, for results that a training cannot replace: those of a longer
     training, and those with checkpoints of another format, which the training refuses.
     """
     # The best trial of a search is not known before the end of the search.
@@ -38,17 +32,47 @@ def mark_outdated_results(plan: Plan) -> None:
     for job, task in tasks.items():
         if found[job].kind != "finished":
             refuse_other_formats(task.paths.state.checkpoints)
-    for job in plan.evaluated_jobs:
-        stamp, outdated = stamp_path(plan, job), False
-        if job in tasks:
-            # Without an evaluation, Snakemake runs the job anyway.
-            stale = tasks[job].paths.evaluation.exists() and not _is_current(tasks[job], found[job])
-            outdated = found[job].kind == "outdated" or stale
-        if outdated or not stamp.exists():
-            with atomic_write(stamp) as part:
-                part.write_text(str(time.time_ns()))
-        os.utime(stamp, (time.time() if outdated else 0,) * 2)
     _print_exchanges(plan, [(task, found[job]) for job, task in tasks.items()])
+    return found
+
+
+def outdated_outputs(plan: Plan, experiment_file: str) -> set[str]:
+    """Return the outputs of Snakemake's rules that the jobs must write again, also if the files exist.
+
+    Contents decide: settings, data, code, evaluations. Times would not notice a deleted training below a finished page, and would
+    take a file of a clock that is ahead for an edit.
+
+    Raises UserError as `examine` does.
+    """
+    paths = ExperimentPaths(plan.experiment.name)
+    found = examine(plan)
+    stale = {
+        str(paths.job(job).evaluation)
+        for job, each in found.items()
+        if not _is_current(task_of(plan, job), each)
+    }
+    search = paths.search.folder if plan.experiment.search else None
+    sources = page_sources(Path(experiment_file), [paths.folder / folder for folder in plan.folders], search)
+    made_from = read_page_sources(paths.page)
+    if made_from["results"] != sources["results"]:
+        stale |= {str(paths.summary), str(paths.comparisons)}
+    return stale if made_from == sources else stale | {str(paths.page)}
+
+
+def prepare_trainings(plan: Plan, started: Collection[str], forced: Collection[str]) -> None:
+    """Set aside, of the jobs that will start, what a training would replace, before Snakemake deletes the evaluation.
+
+    Args:
+        started: outputs of the jobs that will start.
+        forced: outputs that the user forces: a finished training is set aside, to be trained again from step 0.
+
+    Raises UserError if a launcher holds the lease of a job.
+    """
+    paths = ExperimentPaths(plan.experiment.name)
+    for job in plan.evaluated_jobs:
+        output = str(paths.job(job).evaluation)
+        if output in started and (job.run in plan.runs or paths.run_config(job.run).exists()):
+            set_aside(task_of(plan, job), repeated=output in forced)
 
 
 def _is_current(task: Task, found: Freshness) -> bool:
@@ -83,23 +107,6 @@ def _core_hours(task: Task) -> float:
     run = FinishedRun(task.folder).config if task.paths.summary.exists() else task.run
     seconds = sum(attempt.seconds for attempt in read_attempts(task.state))
     return RunResources(run).cores * seconds / 3600
-
-
-def set_aside_results(plan: Plan, jobs: Iterable[JobSpec]) -> None:
-    """Set aside the results of jobs that are of other settings, with the evaluation, which Snakemake is about to delete.
-
-    The training of the job moves them back if it finds them.
-
-    Raises UserError if a launcher holds the lease of a job.
-    """
-    for job in jobs:
-        set_aside_outdated(task_of(plan, job))
-
-
-def stamp_path(plan: Plan, job: JobSpec) -> Path:
-    """Return the path of the stamp of a job."""
-    # With a suffix, because seed-1 can later be the folder of its folds.
-    return ExperimentPaths(plan.experiment.name).workflow_state.folder / "outdated" / f"{job.path}.txt"
 
 
 def divide_jobs(plan: Plan) -> tuple[list[str], list[str]]:
@@ -141,20 +148,3 @@ def describe_failures(unfinished: list[str], page: str) -> str:
     shown = f"; {page} shows the others" if page else ""
     advice = "to train them, correct the cause and run the same command again"
     return "\n".join([f"nnlo: error: trainings without results: {len(unfinished)}{shown}; {advice}", *lines])
-
-
-def mark_as_partial(folder: Path) -> None:
-    """Record that summary and page in the folder of an experiment, which were just written, lack trainings. Raises UserError."""
-    with atomic_write(folder / ExperimentPaths.partial.name) as part:
-        # New content, because Snakemake ignores a newer input whose checksum it has recorded.
-        part.write_text(str(time.time_ns()))
-
-
-def partial_stamp(plan: Plan) -> list[str]:
-    """Return the path of a file that exists if summary and page ever lacked trainings that failed, else an empty list.
-
-    Snakemake did not write such a summary and has no record of it. As an input, the file makes Snakemake write
-    both again, also if a later edit of the experiment leaves only inputs that an earlier summary had.
-    """
-    stamp = ExperimentPaths(plan.experiment.name).partial
-    return [str(stamp)] if stamp.exists() else []

@@ -2,21 +2,22 @@
 
 import atexit
 import json
-import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, RunPaths
 from nnlo_lib.config.search import SearchConfig
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import atomic_write, write_settings
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import refuse_unwritable
+from nnlo_lib.core.secrets import conceal
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE
 from nnlo_lib.data.store_location import DATA_FOLDER, StoreLocation, locate_store
 from nnlo_lib.data.store_settings import StoreSettings
@@ -71,15 +72,9 @@ class Plan:
         """Regular expression of a job's folder below its run's folder."""
         return r"seed-\d+" if self.experiment.folds == 1 else r"seed-\d+/fold-\d+"
 
-    @property
-    def parallel_runs(self) -> list[str]:
-        """Names of the runs with several processes."""
-        return [name for name, run in self.runs.items() if RunResources(run).processes > 1]
-
-    @property
-    def single_runs(self) -> list[str]:
-        """Names of the runs with one process."""
-        return [name for name, run in self.runs.items() if RunResources(run).processes == 1]
+    def launcher(self, name: str) -> str:
+        """Return the launcher of a run's ranks where no profile sets one; empty for one process, which starts directly."""
+        return "mpiexec" if RunResources(self.run(name)).processes > 1 else ""
 
     def run(self, name: str) -> Run:
         """Return the run `name`. Raises UserError if the experiment has a search and no run `name`."""
@@ -152,7 +147,7 @@ class Plan:
         settings = next(
             store.settings for store in self.stores.values() if store.raw == DATA_FOLDER / dataset / raw
         )
-        source = ["--source", settings.source] if settings.source else []
+        source = ["--source", conceal(settings.source)] if settings.source else []
         return shlex.join([*source, *_reader_option(settings)])
 
     def raw_record(self, name: str) -> str:
@@ -189,17 +184,25 @@ class Plan:
         return json.dumps([self.experiment.folds, self.runs[name].result_settings])
 
     def lease_experiment(self) -> None:
-        """Refuse another Snakemake of this experiment until this process ends. Raises UserError if one is running."""
+        """Refuse another Snakemake of this experiment until this process ends.
+
+        Raises UserError if one is running, and as `refuse_unwritable` does.
+        """
+        self.refuse_unwritable()
         lease = Lease(ExperimentPaths(self.experiment.name).workflow_state.folder)
         lease.acquire(False, lambda: False)
         atexit.register(lease.release)
         begin_session()
 
+    def refuse_unwritable(self) -> None:
+        """Raise UserError, before anything is written, for files of another user in the folders of the experiment."""
+        name = self.experiment.name
+        refuse_unwritable(ExperimentPaths(name).folder, Path("logs", name))
+
     def write_configs(self) -> None:
         """Write config.json of each run, and the folders of all jobs for `nnlo watch`."""
         for name in self.runs:
-            with atomic_write(ExperimentPaths(self.experiment.name).run_config(name)) as part:
-                part.write_text(self.resolved_config(name))
+            write_settings(ExperimentPaths(self.experiment.name).run_config(name), self.resolved_config(name))
         with atomic_write(ExperimentPaths(self.experiment.name).planned) as part:
             part.write_text(json.dumps(self.folders, indent=1))
 
@@ -227,7 +230,7 @@ def _shards(settings: StoreSettings) -> list[str]:
 
 
 def _reader_option(settings: StoreSettings) -> list[str]:
-    return ["--reader", json.dumps(dict(settings.reader))] if settings.reader else []
+    return ["--reader", conceal(json.dumps(dict(settings.reader)))] if settings.reader else []
 
 
 def summarize_plan(experiment: Experiment) -> str:
@@ -236,11 +239,12 @@ def summarize_plan(experiment: Experiment) -> str:
     parts = [_describe_search(experiment.search)] if experiment.search else []
     if plan.jobs:
         runs = (
-            f"{name} ({run.algorithm.name}, {run.parallel.ranks} ranks)" for name, run in plan.runs.items()
+            f"{name} ({run.algorithm.name}, {plural(run.parallel.ranks, 'rank')})"
+            for name, run in plan.runs.items()
         )
-        parts.append(f"{len(plan.jobs)} trainings of {', '.join(runs)}")
+        parts.append(f"{plural(len(plan.jobs), 'training')} of {', '.join(runs)}")
     shards = sum(map(len, plan.shards.values()))
-    conversions = f", after the conversion of {shards:,} shards" if shards else ""
+    conversions = f", after the conversion of {plural(shards, 'shard')}" if shards else ""
     return f"{'; '.join(parts)}{conversions}"
 
 
@@ -248,25 +252,7 @@ def _describe_search(search: SearchConfig) -> str:
     folds = f" of {search.folds.k} folds" if search.folds.k > 1 else ""
     rungs = "" if search.fidelity.name == "full" else f", {search.fidelity.name}"
     keys = ", ".join(search.space)
-    return f"a search ({search.method.name}{rungs}) of {count_trials(search)} trials{folds} over {keys}"
-
-
-def the_experiment_file(configfiles: Sequence[str | Path], config: Mapping[str, Any]) -> str:
-    """Return the experiment file that Snakemake was called with; without one, config/config.yaml.
-
-    Raises UserError for what Snakemake would merge and NNLO would not read: several files, and `--config KEY=VALUE`.
-    """
-    if config:
-        raise UserError(
-            f"--config {' '.join(config)}: settings are read from the experiment file, for which results are kept; write "
-            "them there, or train one run with `nnlo run FILE --set KEY=VALUE`"
-        )
-    if len(configfiles) > 1:
-        names = ", ".join(os.path.relpath(file) for file in configfiles)
-        raise UserError(
-            f"--configfile: one experiment at a time, not {len(configfiles)} ({names}); call snakemake once for each"
-        )
-    return str(configfiles[0] if configfiles else "config/config.yaml")
+    return f"a search ({search.method.name}{rungs}) of {plural(count_trials(search), 'trial')}{folds} over {keys}"
 
 
 def command_prefix(python_folder: Path | None) -> str:

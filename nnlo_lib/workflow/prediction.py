@@ -12,6 +12,7 @@ import torch
 from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.readers.array_source import read_inputs
 from nnlo_lib.data.readers.base import Array, Inputs
 from nnlo_lib.data.readers.table import encode_rows
@@ -58,7 +59,7 @@ def predict_file(target: Path, source: Path, output: Path, trust: bool) -> str:
     table = _predictions(model, *_read_samples(model.data, source, trust))
     with atomic_write(output) as part:
         table.to_parquet(part) if parquet else table.to_csv(part, index=False, lineterminator="\n")
-    return f"{output}: {len(table):,} rows of {source}, predicted by {model.weights.parent}"
+    return f"{output}: {plural(len(table), 'row')} of {source}, predicted by {model.weights.parent}"
 
 
 def model_inputs(data: DataManifest, inputs: Sequence[Any], source: str = "predict") -> Inputs:
@@ -105,8 +106,8 @@ def model_inputs(data: DataManifest, inputs: Sequence[Any], source: str = "predi
     return tuple(arrays)
 
 
-def _encoded(data: DataManifest, source: Path | pd.DataFrame) -> tuple[Array, Array]:
-    """Return the inputs of the rows of a table, (n, m), and their numbers. Raises UserError if the training read no table."""
+def _encoded(data: DataManifest, source: Path | pd.DataFrame) -> tuple[Array, pd.DataFrame]:
+    """Return the inputs of the rows of a table, (n, m), and their numbers and other columns. Raises UserError if the training read no table."""
     reader = data.settings["reader"]
     if not data.columns:
         remedy = (
@@ -116,11 +117,11 @@ def _encoded(data: DataManifest, source: Path | pd.DataFrame) -> tuple[Array, Ar
             else "the model was not trained with a table; give arrays as in the data store"
         )
         raise UserError(f"{source if isinstance(source, Path) else 'predict'}: {remedy}")
-    return encode_rows(source, data.columns, reader)
+    return encode_rows(source, data.columns, reader, data.inputs[0].dtype)
 
 
-def _read_samples(data: DataManifest, source: Path, trust: bool) -> tuple[Inputs, Array]:
-    """Return the samples of a file as the data store has them, and the numbers of its rows, counted from 1."""
+def _read_samples(data: DataManifest, source: Path, trust: bool) -> tuple[Inputs, pd.DataFrame]:
+    """Return the samples of a file as the data store has them, and its rows: `row` from 1, and columns that the model does not use."""
     options = data.settings["reader"]
     if data.columns or source.name.lower().endswith(TABLE_SUFFIXES):
         features, rows = _encoded(data, source)
@@ -133,12 +134,12 @@ def _read_samples(data: DataManifest, source: Path, trust: bool) -> tuple[Inputs
     if is_nnlo_module(options.get("train")):
         options = {**options, **reader_options_of_module(options["train"])}
     arrays = read_inputs(source, [column.name for column in data.inputs], options)
-    return model_inputs(data, arrays, str(source)), np.arange(len(arrays[0])) + 1
+    return model_inputs(data, arrays, str(source)), pd.DataFrame({"row": np.arange(len(arrays[0])) + 1})
 
 
 @torch.no_grad()
-def _predictions(model: EvaluatedModel, inputs: Inputs, rows: Array) -> pd.DataFrame:
-    """Return a row for each sample: its number, and the class with a value for each class, or the predicted numbers."""
+def _predictions(model: EvaluatedModel, inputs: Inputs, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the class and a value for each class, or the predicted numbers."""
     problem = model.run.problem
     if not isinstance(problem, ClassificationConfig | RegressionConfig):
         raise UserError(
@@ -150,17 +151,26 @@ def _predictions(model: EvaluatedModel, inputs: Inputs, rows: Array) -> pd.DataF
     kind, values = output_table(problem, loss, outputs)
     outputs = outputs.reshape(len(outputs), -1).float().cpu()
     for row in (~outputs.isfinite().all(1)).nonzero()[:1, 0]:
-        raise UserError(f"row {rows[row]}: the model's output is NaN or infinite; correct the sample")
-    table = pd.DataFrame({"row": rows})
+        raise UserError(
+            f"row {rows['row'].tolist()[int(row)]}: the model's output is NaN or infinite; correct the sample"
+        )
+    table = pd.DataFrame(index=rows.index)
     if model.classes is None or isinstance(problem, RegressionConfig):
         names = (
             ["predicted"] if outputs.shape[1] == 1 else [f"predicted_{k}" for k in range(outputs.shape[1])]
         )
-        return table.assign(**dict(zip(names, outputs.numpy().T, strict=True)))
+        return _beside(rows, table.assign(**dict(zip(names, outputs.numpy().T, strict=True))))
     labels = model.class_labels
     chosen = predicted(outputs, decision_threshold(problem, loss))
     table["predicted"] = [labels[k] if k < len(labels) else str(k) for k in chosen.tolist()]
     for k, column in enumerate(values.numpy().T):
         # Outputs without a class, and the single score of two classes, have no name.
         table[f"{kind}_{labels[k] if values.shape[1] == len(labels) else k}"] = column
-    return table
+    return _beside(rows, table)
+
+
+def _beside(rows: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the file, such as their identifiers, beside their predictions."""
+    return rows.rename(columns={name: f"{name} in the file" for name in predictions if name in rows}).join(
+        predictions
+    )

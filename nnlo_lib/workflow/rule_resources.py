@@ -45,26 +45,15 @@ class RuleResources:
     @property
     def resources(self) -> dict[str, Any]:
         """Resources that the experiment determines."""
-        tasks = {"tasks": self._of_run("processes"), "nodes": self._of_run("nodes")}
-        return {**self._site, **tasks, **self._of_any_job}
-
-    @property
-    def single_process_resources(self) -> dict[str, Any]:
-        """Resources of jobs with one process, which the Slurm plugin starts without `tasks`."""
-        return {**self._site, **self._of_any_job}
-
-    @property
-    def _of_any_job(self) -> dict[str, Any]:
         return {
+            **{name: self._of_site(name) for name in self.site_names},
+            "tasks": self._of_run("processes"),
+            "nodes": self._of_run("nodes"),
             "cpus_per_task": self._of_run("threads_per_process"),
             "runtime": self._of_run("runtime_min"),
             "mem_mb": lambda wildcards, attempt: self._memory(wildcards, attempt),
             "attempt": lambda wildcards, attempt: attempt,
         }
-
-    @property
-    def _site(self) -> dict[str, Callable[[Wildcards], int | str]]:
-        return {name: self._of_site(name) for name in self.site_names}
 
     def _of_site(self, name: str) -> Callable[[Wildcards], int | str]:
         return lambda wildcards: RunResources(self.run(wildcards)).site[name]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, SearchPaths
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import write_settings
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.search.study.storage import (
@@ -127,8 +127,7 @@ class SearchPlan:
         write_best_file(self.folder)
         run = best_run(self.folder).model_dump(mode="json")
         settings = {"experiment": self.experiment.name, "name": BEST_RUN, "folds": 1, "run": run}
-        with atomic_write(self._best_config) as part:
-            part.write_text(json.dumps(settings, indent=1))
+        write_settings(self._best_config, json.dumps(settings, indent=1))
 
     @property
     def _best_config(self) -> Path:

@@ -1,19 +1,20 @@
 """Trainings without Snakemake: one job of an experiment (fetch, convert, train, evaluate), or all runs in virtual time."""
 
-import sys
 from collections.abc import Sequence
 
 from nnlo_lib.config import Experiment, JobSpec, merge_settings
 from nnlo_lib.config.metrics import metric_column, metric_direction
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.config.stopping import better_direction
-from nnlo_lib.core.atomic_file import atomic_write, load_json
+from nnlo_lib.core.atomic_file import load_json, write_settings
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.text_format import size_text, table_lines
+from nnlo_lib.core.file_access import refuse_unwritable
+from nnlo_lib.core.logging_setup import write_stderr
+from nnlo_lib.core.text_format import plural, size_text, table_lines
 from nnlo_lib.launch.attempt import LaunchOptions, complete_task, finished_note
 from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
-from nnlo_lib.state.finished_run import FinishedRun, guessing_level
+from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train.freshness import is_evaluated, status
 from nnlo_lib.train.task import Task, prepare_store
 from nnlo_lib.workflow.plan import Plan
@@ -41,22 +42,20 @@ def train_and_evaluate(
     task = job_task(experiment, name, seed, fold)
     # Before the conversion of new data, which may take hours.
     if status(task).refuse_longer().kind == "finished" and is_evaluated(task):
-        print(finished_note(task), file=sys.stderr)
+        write_stderr(f"{finished_note(task)}\n")
         _print_evaluation(task)
+        _print_guessing(task)
         return task, AttemptOutcome("finished")
+    refuse_unwritable(ExperimentPaths(experiment.name).run_folder(name))
     task = prepare_task(experiment, name, seed, fold)
-    with atomic_write(ExperimentPaths(experiment.name).run_config(name)) as part:
-        part.write_text(Plan.of(experiment).resolved_config(name))
+    write_settings(
+        ExperimentPaths(experiment.name).run_config(name), Plan.of(experiment).resolved_config(name)
+    )
     outcome = complete_task(task, LaunchOptions(launcher))
     if outcome.exit_status == 0:
         _print_evaluation(task)
-        print(f"results in {task.folder}/", file=sys.stderr)
-        if (share := guessing_level(load_json(task.paths.evaluation.read_text()))) is not None:
-            print(
-                f"warning: guessing level: always naming the most frequent class has accuracy {share:.4f}; "
-                "try a smaller learning rate, more epochs or other settings of the algorithm",
-                file=sys.stderr,
-            )
+        write_stderr(f"results in {task.folder}/\n")
+        _print_guessing(task)
     return task, outcome
 
 
@@ -83,8 +82,19 @@ def job_task(experiment: Experiment, name: str, seed: int, fold: int | None, tit
 
 def _print_evaluation(task: Task) -> None:
     report = load_json(task.paths.evaluation.read_text())
-    figures = "  ".join(f"{key} {report[key]:.4f}" for key in ("loss", *map(metric_column, task.run.metrics)))
-    print(f"{report['split']} ({report['samples']:,} samples): {figures}", file=sys.stderr)
+    figures = "  ".join(
+        f"{key} {'undefined' if report[key] is None else f'{report[key]:.4f}'}"
+        for key in ("loss", *map(metric_column, task.run.metrics))
+    )
+    write_stderr(f"{report['split']} ({plural(report['samples'], 'sample')}): {figures}\n")
+
+
+def _print_guessing(task: Task) -> None:
+    # Here, because a training that fails needs no pandas.
+    from nnlo_lib.report.statistics.run_comparison import guessing_sentence
+
+    if found := guessing_sentence([FinishedRun(task.folder)]):
+        write_stderr(f"warning: {found}\n")
 
 
 def simulated(experiment: Experiment) -> Experiment:

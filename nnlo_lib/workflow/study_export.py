@@ -12,6 +12,7 @@ from nnlo_lib.config.paths import SEARCH_FOLDER, SearchPaths
 from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.search.study.storage import StoredStudy, load_study
 from nnlo_lib.search.study.trial import Result
 from nnlo_lib.search.study.trial_summary import TrialSummary
@@ -65,9 +66,7 @@ def export_study(folder: Path, output: Path | None) -> str:
             if (present := [row.point[key] for row in rows if key in row.point])
         }
         study.add_trials([_trial(stored, row, distributions) for row in rows])
-    return (
-        f"{output}: {len(rows)} trials of {stored.folder}; see them by: optuna-dashboard sqlite:///{output}"
-    )
+    return f"{output}: {plural(len(rows), 'trial')} of {stored.folder}; see them by: optuna-dashboard sqlite:///{output}"
 
 
 def _distribution(dimension: DimensionConfig, present: Sequence[Any]) -> Any:

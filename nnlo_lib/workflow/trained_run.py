@@ -116,7 +116,7 @@ class ExperimentResults:
         Raises:
             UserError: if no metric ranks the runs, or the metric is unknown.
         """
-        from nnlo_lib.report.formatting import plural
+        from nnlo_lib.core.text_format import plural
         from nnlo_lib.report.statistics.run_comparison import ComparedMetric, evaluated_split, ranking_metric
         from nnlo_lib.report.tables import first_and_equal, spread_by_run
 

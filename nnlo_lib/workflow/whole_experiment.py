@@ -17,13 +17,14 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import ExperimentPaths
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import EXIT_STOPPED, StopRequestedError, UserError
+from nnlo_lib.core.file_access import refuse_unwritable
 from nnlo_lib.core.installation import PROFILES, SNAKEFILE
-from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.logging_setup import get_logger, write_stderr
 from nnlo_lib.core.text_format import duration_text, metrics_text, number, table_lines
 from nnlo_lib.launch.attempt import notify
 from nnlo_lib.launch.fork_server import can_fork, start_fork_server
 from nnlo_lib.train.task import prepare_store
-from nnlo_lib.workflow.outcome import describe_failures, divide_jobs, mark_as_partial, mark_outdated_results
+from nnlo_lib.workflow.outcome import describe_failures, divide_jobs, examine
 from nnlo_lib.workflow.plan import Plan
 
 logger = get_logger(__name__)
@@ -42,9 +43,14 @@ LINE_LENGTH = 100  # of sentences on the terminal
 # With -P, no file of the working directory replaces a module; Snakemake prints a traceback of Ctrl-C before its first job.
 # The fork server imports while Snakemake starts.
 # Snakemake's end would wait a second for its timer of submissions per second.
+# Snakemake stops its jobs after SIGINT only: a terminal that closes has to interrupt it, too, and `interrupt` also where a
+# shell script, which lets commands in the background ignore SIGINT, has started it.
 SNAKEMAKE = f"""\
-import sys, threading
+import signal, sys, threading
 try:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     if {{can_fork}}:
         from nnlo_lib.launch.fork_server import fork_server_of_jobs
         fork_server_of_jobs()
@@ -100,7 +106,7 @@ def run_experiment(experiment: Experiment, file: str, profile: str, options: Seq
     """Run all jobs of an experiment by Snakemake, print the comparison and the path of the page; return the exit status.
 
     Raises UserError for an unknown profile and for options that replace those of this command, and StopRequestedError
-    after Ctrl-C or SIGTERM, when the jobs have saved.
+    after a stop signal, when the jobs have saved.
     """
     for word in options:
         if word.partition("=")[0] in OWN_OPTIONS:
@@ -108,11 +114,8 @@ def run_experiment(experiment: Experiment, file: str, profile: str, options: Seq
                 f"--snakemake: nnlo all sets {word} itself; remove it, and use nnlo all FILE --profile NAME"
             )
     # Not data/, in which stores of other people may be read.
-    for folder in map(Path, (".snakemake", "logs", "results")):
-        if not os.access(folder if folder.exists() else Path(), os.W_OK | os.X_OK):
-            raise UserError(
-                f"{folder.resolve()}: cannot be written; change its permissions, or run nnlo in another folder"
-            )
+    Plan.of(experiment).refuse_unwritable()
+    refuse_unwritable(Path(".snakemake/locks"), Path(".snakemake/metadata"))
     # The options come first, because the values of Snakemake's own may be a list, to which a target would be added.
     program = SNAKEMAKE.format(can_fork=profile == "local" and can_fork(experiment))
     command = [
@@ -167,12 +170,13 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
     from nnlo_lib.preflight.preflight import check_experiment
     from nnlo_lib.report.page import write_page
     from nnlo_lib.report.statistics.comparison_text import compare_all, write_comparisons
+    from nnlo_lib.report.statistics.run_comparison import guessing_sentence
     from nnlo_lib.report.tables import load_jobs, summarize, write_summary
     from nnlo_lib.workflow.single_run import train_and_evaluate
 
     plan, paths = Plan.of(experiment), ExperimentPaths(experiment.name)
     plan.lease_experiment()
-    mark_outdated_results(plan)
+    examine(plan)
     plan.write_configs()
     if not all(store.manifest.exists() for store in plan.stores.values()):
         for store in plan.stores.values():
@@ -208,7 +212,7 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
             f"{number(time.monotonic() - start, 2)} s",
             f"about {duration_text(wait)} left" if wait else "",
         ]
-        print(f"{time.strftime('%H:%M:%S')}  {'  '.join(filter(None, parts))}", file=sys.stderr, flush=True)
+        write_stderr(f"{time.strftime('%H:%M:%S')}  {'  '.join(filter(None, parts))}\n")
     finished, unfinished = divide_jobs(plan)
     if finished:
         jobs = load_jobs(map(Path, finished))
@@ -222,11 +226,12 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
             list(map(Path, finished)),
             failed=dict.fromkeys(map(Path, unfinished), ""),
         )
+        if found := guessing_sentence(jobs):
+            print(f"warning: {found}", file=sys.stderr)
     event = "failed" if unfinished else "finished"
     notify(experiment.observe.notify, event, f"{experiment.name}: {event}", paths.folder)
     if unfinished:
-        mark_as_partial(paths.folder)
-        print(describe_failures(unfinished, str(paths.page) if finished else ""), file=sys.stderr)
+        write_stderr(f"{describe_failures(unfinished, str(paths.page) if finished else '')}\n")
         return 1
     print("\n".join(_comparison_lines(finished)))
     print(paths.page)

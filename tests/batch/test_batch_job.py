@@ -148,6 +148,9 @@ SELECTED = "2026-11-23T07:52:50"
         (line("CANCELLED"), None, StopDecision("canceled")),
         (line("COMPLETING", SELECTED), "CANCELLED by 0", StopDecision("canceled")),
         (line("COMPLETING", reason="TimeLimit"), "TIMEOUT", StopDecision("time limit")),
+        # A node of a job that may not be queued again.
+        (line("COMPLETING", reason="NodeDown"), "NODE_FAIL", StopDecision("preempted")),
+        (line("COMPLETING", reason="NodeDown"), None, StopDecision("preempted")),
         (line("TIMEOUT"), None, StopDecision("time limit")),
         (line("NODE_FAIL"), None, StopDecision("preempted")),
         # slurmctld does not respond.
@@ -174,6 +177,10 @@ def test_why_slurm_stops_a_job_that_runs(answers, record, accounted, decision):
         (line("RUNNING", restarts=1), "preempted"),
         (line("PENDING", end="EndTime=Unknown", restarts=2), "preempted"),
         (line("COMPLETING", end="EndTime=Unknown", restarts=1), "preempted"),
+        (line("COMPLETING", reason="NodeDown"), "node failure"),
+        (line("COMPLETING", reason="OutOfMemory"), "out of memory"),
+        (line("COMPLETING", SELECTED), "preempted"),
+        (line("COMPLETING"), "killed"),
         (line("RUNNING"), "killed"),
         (None, "killed"),
     ],
@@ -202,6 +209,9 @@ def test_whether_a_job_has_ended(answers, record, ended):
 def test_the_name_of_a_log_may_have_spaces(answers):
     answers("scontrol", line("RUNNING"))
     assert str(JOB.output_file()) == "/logs/my job/7.log"
+    # squeue prints the pattern, and scontrol may do so.
+    answers("scontrol", line("RUNNING").replace("7.log", "%j.log"))
+    assert str(JOB.output_file()) == "/logs/my job/7.log"
     assert LSF_JOB.output_file() is None
 
 
@@ -217,11 +227,13 @@ def test_the_batch_system_is_found_by_its_commands(answers, tmp_path, monkeypatc
 def test_the_list_of_own_jobs(answers):
     answers(
         "squeue", "12|PENDING|Resources|2026-11-26T06:25:29|10:00", "13|PENDING|Priority|N/A|10:00",
+        "14|PENDING|job requeued in held state|N/A|10:00",
         "8|RUNNING|None|2026-11-26T06:15:36|9:24", "9|COMPLETING|None|2026-11-26T06:15:36|UNLIMITED",
     )  # fmt: skip
     found = list_own_jobs()
     assert found == {
         "12": ListedJob(Fate.PENDING, "Resources", "2026-11-26T06:25:29", None),
+        "14": ListedJob(Fate.PENDING, "job requeued in held state", "", None, "`scontrol release 14`"),
         "13": ListedJob(Fate.PENDING, "Priority", "", None),
         "8": ListedJob(Fate.RUNNING, "", "", 9.4),
         "9": ListedJob(Fate.RUNNING, "", "", None),

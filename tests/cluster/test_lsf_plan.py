@@ -39,12 +39,15 @@ def test_values_of_the_profile_are_read(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(
         "set-resources:\n  train: {ptile: 4, lsf_gpu: \"'mode=shared'\"}\n"
-        "  train_single: {lsf_extra: \"'-r -gpu num=1:gmodel=A'\"}\n"
+        "  fold_task: {lsf_extra: \"'-r -gpu num=1:gmodel=A'\"}\n"
     )
     profile = LsfProfile.read(path)
     assert "-n 8 -R span[ptile=4] -gpu num=2:mode=shared" in requests(profile, parallel=GPUS)[0]
     (alone,) = requests(profile, parallel={"ranks": 1, "gpus_per_rank": 1})
-    assert "-gpu num=1:gmodel=A" in alone
+    assert "-R span[hosts=1] -gpu num=1:mode=shared" in alone
+    search = {"space": {"train.optimizer.lr": [0.1, 0.2]}}
+    (own,) = requests(profile, parallel=GPUS, search=search)
+    assert "-gpu num=1:gmodel=A" in own
     assert LsfProfile.read(REPOSITORY / "lsf/config.yaml").slots_per_host("train") == 32
 
 

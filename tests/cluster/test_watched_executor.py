@@ -197,10 +197,19 @@ def test_nothing_is_submitted_while_slurm_does_not_tell_whether_an_earlier_job_r
     assert (run(slurm, task()).done, len(slurm.jobs)) == (["a"], 1)
 
 
+REWRITES = {
+    "its own": None,
+    "the site's comment": ("uuid", "physics"),
+    "the site's name": ("x", "rule_a"),
+    "neither": ("x", ""),
+}
+
+
+@pytest.mark.parametrize("rewrites", REWRITES.values(), ids=REWRITES)
 @pytest.mark.parametrize("silent", [0, 100], ids=["answers at once", "silent for 100 s"])
 @pytest.mark.parametrize("lost", [1, 5])
-def test_a_job_in_the_queue_whose_answer_was_lost_is_watched_and_not_submitted_again(lost, silent):
-    slurm = ScriptedSlurm({"a": 500.0}, lost_answers=lost, silent_after_lost_answer=silent)
+def test_a_job_in_the_queue_whose_answer_was_lost_is_watched_and_not_submitted_again(lost, silent, rewrites):
+    slurm = ScriptedSlurm({"a": 500.0}, lost_answers=lost, silent_after_lost_answer=silent, rewrites=rewrites)
     executor = run(slurm, task())
     assert (executor.done, len(slurm.jobs)) == (["a"], 1)
     assert not any("was not submitted" in line for line in executor.lines)
@@ -208,10 +217,44 @@ def test_a_job_in_the_queue_whose_answer_was_lost_is_watched_and_not_submitted_a
     assert any(sentence in line for line in executor.lines)
 
 
+def test_a_job_of_an_earlier_snakemake_with_the_same_log_folder_is_not_mistaken_for_the_lost_one():
+    slurm = submit_and_die(ScriptedSlurm({"a": 300.0}, rewrites=("x", "")), params=("lr=0.1",))
+    slurm.lost_answers = 1
+    executor = run(slurm, task(params=("lr=0.2",)))
+    assert (executor.done, len(slurm.jobs)) == (["a"], 2)
+    assert any("job 2 (a) was submitted, although" in line for line in executor.lines)
+
+
+HOLDS = [
+    ("job requeued in held state", "PENDING"),
+    ("job requeued in special exit state", "SPECIAL_EXIT"),
+    ("None", "SPECIAL_EXIT"),
+    ("JobHoldMaxRequeue", "PENDING"),
+    ("JobHeldUser", "PENDING"),
+]
+
+
+@pytest.mark.parametrize(("reason", "state"), HOLDS)
+def test_a_held_job_is_named_within_a_minute_and_goes_on_when_it_is_released(reason, state):
+    slurm, executor = ScriptedSlurm({"a": 500.0}), None
+    slurm.at(200, lambda: slurm.hold("1", reason, state))
+    seen = []
+    slurm.at(265, lambda: seen.extend(line for line in executor.lines if "does not start" in line))
+    slurm.at(900, lambda: slurm.release("1"))
+    executor = ScriptedExecutor(slurm)
+    executor.run_until_done([task(restart_times=0)], LIMIT_S)
+    assert (executor.done, len(slurm.jobs)) == (["a"], 1)
+    named = state if reason == "None" else reason
+    (line,) = seen
+    assert line.startswith(f"nnlo: job 1 (a) does not start: {named}; ")
+    assert "`scontrol release 1`" in line
+    assert [each for each in executor.lines if "does not start" in each] == seen
+
+
 def test_an_unknown_refusal_ends_after_three_submissions(monkeypatch):
     slurm, submissions = ScriptedSlurm({"a": 500.0}), []
 
-    def refuse(task, status):
+    def refuse(task, status, marks):
         submissions.append(slurm.now)
         raise ConnectionError("sbatch: error: the plugin of this site says no")
 

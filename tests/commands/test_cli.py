@@ -178,7 +178,7 @@ def test_a_grid_with_more_points_than_trials_is_warned_of(tmp_path, command):
     assert "of the grid, 20 of 25 points are tried (search.trials: 20); remove search.trials" in cut.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "simulate", "chaos"])
+@pytest.mark.parametrize("command", ["run", "simulate"])
 def test_a_search_is_not_run_as_an_experiment(tmp_path, command):
     (tmp_path / "mine.yaml").write_text("search: {space: {train.batch_size: [8, 9]}}\n")
     told = refused(nnlo(command, "mine.yaml", folder=tmp_path))

@@ -14,7 +14,9 @@ MAX_DEPTH = 3  # nnlo_lib/<package>/<room>/<module>.py
 SMALL = {
     "commands/generate.py": "the commands that write derived files",
     "core/failpoints.py": "all layers import it, and it imports nothing",
+    "batch/surroundings.py": "the variables of sbatch and srun; launcher, executors and doctor import it",
     "core/rng.py": "all layers import it",
+    "core/shadowed_packages.py": "runs before any other import",
     "core/text_format.py": "all layers import it, and it imports nothing",
     "core/installation.py": "the build of the package reads it",
     "data/readers/synthetic.py": "each reader is the module of its name",

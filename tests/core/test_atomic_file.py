@@ -1,12 +1,14 @@
 """Atomic writes of files: complete content or no file, errors and permissions."""
 
 import errno
+import json
+import math
 import os
 import stat
 
 import pytest
 
-from nnlo_lib.core.atomic_file import atomic_write
+from nnlo_lib.core.atomic_file import CHECKSUM_KEY, atomic_write, content_checksum, with_checksum
 from nnlo_lib.core.errors import UserError
 
 
@@ -62,3 +64,12 @@ def test_the_umask_sets_the_permissions(tmp_path):
     finally:
         os.umask(old)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+def test_json_has_no_nan():
+    """JSON has no NaN: jq, JavaScript and R refuse a file with one. The checksum is that of what is read."""
+    content = {"loss": math.nan, "final": {"a": [1.5, -math.inf, None]}, "pair": (math.inf, 2), "name": "NaN"}
+    text = json.dumps(with_checksum(content), allow_nan=False)
+    read = json.loads(text)
+    assert read.pop(CHECKSUM_KEY) == content_checksum(read)
+    assert read == {"loss": None, "final": {"a": [1.5, None, None]}, "pair": [None, 2], "name": "NaN"}

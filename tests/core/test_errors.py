@@ -1,5 +1,6 @@
 """Errors as one line that ends with the cause, and commands that a stop signal ends with a sentence."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -98,9 +99,10 @@ def run(folder, body, name="SIGTERM", **options):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGURG", "SIGXCPU"])
 def test_a_signal_ends_a_command_after_its_clean_up(tmp_path, name):
-    assert run(tmp_path, CLEANED, name) == (75, "cleaned up\n", STOPPED.format(name))
+    cause = ": the limit of processor time (ulimit -t) is reached" * (name == "SIGXCPU")
+    assert run(tmp_path, CLEANED, name) == (75, "cleaned up\n", STOPPED.format(name + cause))
 
 
 @pytest.mark.processes
@@ -116,8 +118,22 @@ def test_the_second_signal_ends_a_command_that_has_swallowed_the_first(tmp_path)
 
 
 @pytest.mark.processes
-def test_a_signal_that_the_parent_ignores_stays_ignored(tmp_path):
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_that_the_parent_ignores_stays_ignored(tmp_path, name):
     def ignore():
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.Signals[name], signal.SIG_IGN)
 
-    assert run(tmp_path, "send()", preexec_fn=ignore) == (0, "", "")
+    assert run(tmp_path, "send()", name, preexec_fn=ignore) == (0, "", "")
+
+
+@pytest.mark.processes
+def test_a_terminal_that_is_gone_ends_a_command_without_a_message(tmp_path):
+    """All writes to it fail (EIO); a command that was detached from it gets no SIGHUP."""
+    master, terminal = os.openpty()
+    os.close(master)
+    (tmp_path / "command.py").write_text(COMMAND.format(body="print('a table')", name="SIGHUP"))
+    done = subprocess.run(
+        [sys.executable, "command.py"], cwd=tmp_path, stdout=terminal, stderr=subprocess.PIPE, text=True, timeout=250
+    )  # fmt: skip
+    os.close(terminal)
+    assert (done.returncode, done.stderr) == (141, "")

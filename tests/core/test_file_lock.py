@@ -50,7 +50,7 @@ def test_a_lock_of_another_user_in_a_public_folder_is_refused(shared_place):
         (shared_place / "lock").touch()
 
     run_as(ATTACKER, prepare)
-    message = f"UntrustedPathError: {shared_place}/lock belongs to the user with uid {ATTACKER}"
+    message = f"UntrustedPathError: {shared_place}/lock belongs to user {ATTACKER}"
     with pytest.raises(AssertionError, match=message):
         run_as(VICTIM, lambda: work_with_lock(shared_place / "lock"))
     assert (shared_place / "lock").stat().st_uid == ATTACKER

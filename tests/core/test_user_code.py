@@ -70,6 +70,27 @@ def test_modules_of_one_name_in_two_folders_are_two_modules(tmp_path, monkeypatc
     assert [load_user_function(f"{name}/main.py:value")() for name in "aba"] == ["a", "b", "a"]
 
 
+IMPORTS = {
+    "by name": "importlib.import_module('shared_layers.late').VALUE",
+    "by a computed name": "importlib.import_module('.'.join(['shared_layers', 'late'])).VALUE",
+    "by __import__": "__import__('shared_layers.late').late.VALUE",
+    "a file": "importlib.import_module('_'.join(['single', 'helper'])).VALUE",
+}
+
+
+@pytest.mark.parametrize("expression", IMPORTS.values(), ids=IMPORTS)
+def test_modules_that_a_function_imports_when_it_is_called(tmp_path, monkeypatch, expression):
+    """A package without __init__.py, as usual beside scripts; each file uses its own, in any order."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("one", "two"):
+        (tmp_path / folder / "shared_layers").mkdir(parents=True)
+        for name in ("shared_layers/late.py", "single_helper.py"):
+            (tmp_path / folder / name).write_text(f"VALUE = '{folder}'\n")
+        (tmp_path / folder / "net.py").write_text(f"import importlib\ndef build(): return {expression}\n")
+    for folder in ("one", "two", "one", "two"):
+        assert load_user_function(f"{folder}/net.py:build")() == folder
+
+
 def test_keras_computes_with_torch_for_every_user_file(tmp_path, monkeypatch):
     """A data module that imports Keras first got the backend of tensorflow, which is not installed."""
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")

@@ -369,7 +369,7 @@ TWICE = "contains {} samples more than once, the first is"
     ("held", "parts", "message"),
     [
         (HELD, PARTS[1:], "lacks 2 samples, the first is 0"),
-        (HELD[:1], PARTS, "lacks 1 samples, the first is 5"),
+        (HELD[:1], PARTS, "lacks 1 sample, the first is 5"),
         (HELD, [*PARTS, np.array([6, 4])], f"{TWICE.format(2)} 4 in worker-00000, worker-00003"),
         (np.array([3, 5, 1]), PARTS, f"{TWICE.format(1)} 1 in worker-00001, validation"),
         (HELD, [np.array([0, 4, 0]), *PARTS[1:]], f"{TWICE.format(1)} 0 in worker-00000"),

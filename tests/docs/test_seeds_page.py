@@ -4,19 +4,25 @@ import ast
 import functools
 import re
 import shlex
+import sys
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from nnlo_lib import cli
-from nnlo_lib.config.docgen.seeds import RowState, SeedRow, load_seed_table
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 
 REPOSITORY = Path(__file__).parents[2]
-TABLE = load_seed_table(REPOSITORY)
+SPEC = spec_from_file_location("seeds_page", REPOSITORY / "docs/seeds_page.py")
+page = module_from_spec(SPEC)
+sys.modules["seeds_page"] = page
+SPEC.loader.exec_module(page)
+RowState, SeedRow = page.RowState, page.SeedRow
+TABLE = page.load_seed_table(REPOSITORY)
 ROWS = [row for rows in TABLE.values() for row in rows]
 SENTENCE = re.compile(r"[A-Z`].{20,}\.")
 TARGETS = re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
@@ -30,7 +36,7 @@ def names_of_tests(file: str) -> set[str]:
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
-def faults(row: SeedRow) -> Iterator[str]:
+def faults(row) -> Iterator[str]:
     """Yield the names in a row that do not exist."""
     for test in row.tests:
         file, _, name = test.partition("::")
@@ -67,6 +73,11 @@ def test_rows_are_numbered_decided_and_name_what_exists():
     }  # fmt: skip
     assert [fault for row in ROWS for fault in faults(row)] == []
     assert [(row.row, *row.by) for row in ROWS if row.state is RowState.OPEN] == []
+
+
+def test_the_page_is_that_of_the_table():
+    current = (REPOSITORY / page.SEEDS_PAGE_FILE).read_text()
+    assert page.seeds_page(current, TABLE) == current, "run `make docs`"
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ def test_a_rank_group_without_gpus_ends_the_search_with_the_reason(machine):
     assert devices(experiment()) == ["cuda:1"]
     os.environ.pop(GPU_SUBSET)
     fault = assign_gpus(world(3, 1, "aaaa"), experiment())
-    assert "rank group 2 (of 3, numbered from 0) needs 1 GPUs on a, but too few of the 2" in fault
+    assert "rank group 2 (of 3, numbered from 0) needs 1 GPU on a, but too few of the 2" in fault
     assert _run_task(failing_train_function(fault), FoldTask(0, 0, 3)) == (EXIT_USER_ERROR, fault)
 
 

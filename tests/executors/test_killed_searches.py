@@ -55,12 +55,15 @@ def test_replay_names_a_decision_that_does_not_follow_from_the_results(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("executor", ["local", "mpi"])
-def test_ctrl_c_saves_all_trainings_and_the_same_command_resumes_them(executor: str, tmp_path: Path) -> None:
-    """A terminal sends SIGINT to the driver and to all its child processes."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_ctrl_c_and_a_closed_terminal_save_all_trainings_and_the_same_command_resumes_them(
+    executor: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """A terminal sends the signal to the driver and to all its child processes."""
     search = Search(tmp_path, "s", executor, SMALL).prepare()
     driver = search.start()
     wait("epochs", lambda: search.epochs_done >= 2, 600)
-    os.killpg(driver.pid, signal.SIGINT)
+    os.killpg(driver.pid, number)
     assert driver.wait(600) == 75, search.said
     assert processes_of(tmp_path) == []
     saved = search.attempts

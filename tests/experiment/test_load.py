@@ -1,8 +1,10 @@
 """Loading of experiment files: values, mistakes with their file, line and key, and overrides by `--set`."""
 
 import itertools
+import re
 import textwrap
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import example, given, settings
@@ -136,7 +138,31 @@ def test_one_mistake(write, text, sentence):
 UNREADABLE = {
     "open bracket": ("name: x\nseeds: [1", "2: invalid YAML: "),
     "two colons": ("name: a: b", "1: invalid YAML: mapping values are not allowed here"),
-    "tab": ("train:\n\tepochs: 1", "2: invalid YAML: found character"),
+    "tab": (
+        "train:\n\tepochs: 1",
+        "2: invalid YAML: found character '\\t' (a tab) in the indentation; indent by spaces",
+    ),
+    "no-break space after a key": (
+        "data:\u00a0digits\nname: x".encode(),
+        "1: invalid YAML: space U+00A0 (no-break space); write",
+    ),
+    "no-break space in braces": (
+        "train: {epochs:\u00a01}".encode(),
+        "1: invalid YAML: space U+00A0 (no-break space); write",
+    ),
+    "no-break space, UTF-16": (
+        "name: x\ndata:\u00a0digits\n".encode("utf-16"),
+        "2: invalid YAML: space U+00A0",
+    ),
+    "typographic quotes": (
+        "name: x\nmodel: {name: “net.py:build”}".encode(),
+        "2: invalid YAML: quotation mark U+201C (left double",
+    ),
+    "typographic key": ("name: x\n„data“: digits".encode(), "2: invalid YAML: quotation mark U+201E"),
+    "merge key twice": (
+        "name: x\nx-a: &a {epochs: 1}\ntrain:\n  <<: *a\n  <<: *a",
+        "5: duplicate key '<<'; write one line <<: [*x, *y], in which the first has priority",
+    ),
     "two documents": ("name: a\n---\nname: b", "2: invalid YAML: but found another document"),
     "list as a key": ("name: x\n? [a]\n: b", "2: invalid YAML: a key must be a scalar"),
     "python object": ("name: !!python/object:os.system {}", "1: invalid YAML: could not determine"),
@@ -384,6 +410,90 @@ def test_numbers_dates_and_words_are_read_as_written(write):
     assert experiment.name == "2024-01-01"
     assert experiment.model.args == {"rate": 0.001, "1": [2e5, "x"]}
     assert list(experiment.variants) == ["on"]
+
+
+def test_names_with_underscores_are_no_numbers(write):
+    """1_000 is a number, as in YAML 1.1 and Python; 2024_07 is a name."""
+    texts = ["2024_07", "1_0", "12_34_567", "1__000", "0_7.5", "1_000_00.5", "1e1_0"]
+    written = (
+        f"name: x\nmodel: {{args: {{numbers: [1_000, -12_345_678, 1_000.5], texts: [{', '.join(texts)}]}}}}\n"
+    )
+    assert load_experiment(write(written)).model.args == {
+        "numbers": [1000, -12_345_678, 1000.5],
+        "texts": texts,
+    }
+
+
+def test_odd_characters_in_quotes_and_comments_are_texts(write):
+    text = 'name: x  # “quoted”\u00a0\nmodel: {args: {a: "“b”\u00a0", c: d“e”f}}\n'
+    assert load_experiment(write(text.encode())).model.args == {"a": "“b”\u00a0", "c": "d“e”f"}
+
+
+def test_keys_of_extensions_hold_anchors(write):
+    text = "name: x\nx-common: &c {epochs: 7}\nx-more: [1, {a: b}]\ntrain: *c\nruns: {a: {train: {<<: *c, batch_size: 8}}}\n"
+    experiment = load_experiment(write(text))
+    assert (experiment.train.epochs, experiment.variants["a"].train.batch_size) == (7, 8)
+    (line,) = mistakes(write("name: x\ntrain: {x-a: 1}"))
+    assert line.startswith("mine.yaml:2: train.x-a: unknown key 'x-a'")
+
+
+@pytest.fixture
+def scratch(write, tmp_path, monkeypatch):
+    """Set $SCRATCH and the home to a folder with the files of an experiment."""
+    place = tmp_path / "deep er"
+    (place / "birds").mkdir(parents=True)
+    (place / "net.py").write_text(
+        "def build(shape, classes): ...\ndef loss(outputs, targets): ...\ndef read(folder, shard_size): ..."
+    )
+    (place / "w.pt").touch()
+    np.save(place / "p.npy", np.zeros((2, 2)))
+    for variable in ("SCRATCH", "HOME"):
+        monkeypatch.setenv(variable, str(place))
+    return place
+
+
+PATHS = {
+    "data.source": "data: {dataset: b, source: AT/birds, reader: {name: folder}}",
+    "data.reader.name": "data: {dataset: b, source: ., reader: {name: AT/net.py:read}}",
+    "data.reader.adaptor": "data: {dataset: b, source: ., reader: {name: arrays, train: a.npz, adaptor: AT/net.py:loss}}",
+    "data.reader.label_adaptor": "data: {dataset: b, source: ., reader: {name: arrays, train: a.npz, label_adaptor: AT/net.py:loss}}",
+    "data.reader.image": "data: {dataset: b, source: ., reader: {name: lidar, image: AT/w.pt}}",
+    "model.name": "model: AT/net.py:build",
+    "model.weights": "model: {name: simplecnn, weights: AT/w.pt}",
+    "loss": "loss: AT/net.py:loss",
+    "loss.a": "loss: {a: AT/net.py:loss}",
+    "metrics.1": "metrics: [accuracy, AT/net.py:build]",
+    "topology.positions": "algorithm: dsgd\nparallel: {ranks: 2}\ntopology: {name: disk, radius: 1, positions: AT/p.npy}",
+}  # fmt: skip
+
+
+def quoted(text: str, start: str) -> str:
+    return re.sub(r"AT(/[\w.:]+)", rf"'{start}\1'", text)
+
+
+@pytest.mark.parametrize("start", ["$SCRATCH", "${SCRATCH}", "~"])
+@pytest.mark.parametrize(("key", "text"), PATHS.items(), ids=PATHS)
+def test_variables_and_the_home_in_paths(write, scratch, key, text, start):
+    value = load_experiment(write(f"name: x\n{quoted(text, start)}\n")).model_dump()
+    for part in key.split("."):
+        value = value[int(part) if part.isdigit() else part]
+    assert value.startswith(f"{scratch}/")
+
+
+@pytest.mark.parametrize(("key", "text"), PATHS.items(), ids=PATHS)
+def test_a_variable_that_is_not_set_is_named(write, scratch, key, text):
+    (line,) = mistakes(write(f"name: x\n{quoted(text, '$NOWHERE')}\n"))
+    assert (
+        line.partition(": ")[2]
+        == f"{key}: environment variable NOWHERE is not set; set it, or write the path"
+    )
+
+
+def test_dollars_in_names_and_addresses_stay(write, scratch):
+    (scratch.parent / "a$b").mkdir()
+    for source in ("a$b", "https://x.org/a?token=$b"):
+        text = f"name: x\ndata: {{dataset: b, source: '{source}', reader: {{name: folder}}}}\n"
+        assert load_experiment(write(text)).data.source == source
 
 
 def test_merge_key_of_yaml(write):

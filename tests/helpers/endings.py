@@ -68,7 +68,9 @@ GROUPS = {
         Ending("Ctrl-C at the same time", ways.signalled_early(signal.SIGINT), 75, "", "stopped by SIGINT"),
         Ending("SIGTERM to the command", disturbed(ways.signal_launcher(signal.SIGTERM)), 75, "preempted", "stopped and saved"),
         Ending("SIGTERM to one rank", disturbed(ways.signal_rank(1, signal.SIGTERM)), 75, "preempted", "stopped and saved"),
-        Ending("Ctrl-C", disturbed(ways.interrupt_terminal), 75, "preempted", "stopped and saved"),
+        Ending("Ctrl-C", disturbed(ways.signal_all(signal.SIGINT)), 75, "preempted", "stopped and saved"),
+        Ending("the terminal closes (SIGHUP)", disturbed(ways.signal_all(signal.SIGHUP)), 75, "preempted", "stopped and saved"),
+        Ending("a rank reaches the limit of processor time (SIGXCPU, `ulimit -t`)", disturbed(ways.signal_rank(1, signal.SIGXCPU)), 75, "time limit", "the limit of processor time (ulimit -t) is reached; stopped and saved"),
         Ending("the time limit is near", ways.near_time_limit, 75, "time limit", "stopped and saved"),
     ],
     "Killed": [

@@ -14,14 +14,19 @@ import pytest
 from helpers.requires import absent
 
 VICTIM, ATTACKER = 60_001, 60_002  # users without a name and without files
+MEMBERS, GROUP = (60_011, 60_012), 60_020  # users of one group
 
 
-def run_as(user: int, work: Callable[[], Any]) -> Any:
-    """Return the result of `work` in a child process of the user; its exception becomes an AssertionError."""
+def run_as(user: int, work: Callable[[], Any], group: int | None = None, umask: int = 0o022) -> Any:
+    """Return the result of `work` in a child process of the user; its exception becomes an AssertionError.
+
+    `group`: the only group of the user; by default, one of its own.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
-        _work_and_exit(user, work, writer)
+        os.umask(umask)
+        _work_and_exit(user, group or user, work, writer)
     os.close(writer)
     try:
         with os.fdopen(reader, "rb") as answer:
@@ -35,10 +40,10 @@ def run_as(user: int, work: Callable[[], Any]) -> Any:
     return result
 
 
-def _work_and_exit(user: int, work: Callable[[], Any], writer: int) -> None:
+def _work_and_exit(user: int, group: int, work: Callable[[], Any], writer: int) -> None:
     try:
         os.setgroups([])
-        os.setgid(user)
+        os.setgid(group)
         os.setuid(user)
         answer = (None, work())
     except BaseException as error:

@@ -33,6 +33,11 @@ class ScriptedTask:
         return False
 
 
+def logs_of(task: ScriptedTask) -> Path:
+    """Return the folder of the logs of a task."""
+    return Path("logs", task.name).absolute()
+
+
 @dataclass
 class JobInfo:
     """Like Snakemake's SubmittedJobInfo."""
@@ -61,7 +66,10 @@ class PluginExecutor:
 
     def run_job(self, job: ScriptedTask) -> None:
         try:
-            number = self.slurm.submit(job.name, Path(shlex.split(self.get_job_exec_prefix(job))[2]))
+            status = Path(shlex.split(self.get_job_exec_prefix(job))[2])
+            number = self.slurm.submit(
+                job.name, status, (self.run_uuid, f"rule_{job.name}", str(logs_of(job)))
+            )
         except ConnectionError as error:
             if message := self._after_refusal(job, str(error)):
                 self.report_job_error(JobInfo(job), msg=message)
@@ -104,29 +112,16 @@ class ScriptedExecutor(WatchedExecutor, PluginExecutor):
             looked_at, self.active = self.active, []
             self.active += self._still_active(looked_at) if looked_at else []
 
-    _info_class, _refusal = JobInfo, staticmethod(classify_refusal)
+    log_key, info_class, _refusal = "log", JobInfo, staticmethod(classify_refusal)
 
     def _new_queue(self) -> SlurmQueue:
         return SlurmQueue(self.slurm.run)
 
     def _submitted_numbers(self, job: ScriptedTask) -> list[str] | None:
-        if self.slurm.is_down:
-            return None
-        known = {info.external_jobid for info in self.active}
-        return [
-            each.number
-            for each in self.slurm.jobs.values()
-            if each.task == job.name and each.number not in known
-        ]
+        return self._queue.find_submitted(self.run_uuid, f"rule_{job.name}", logs_of(job))
 
     def _submitted_info(self, job: ScriptedTask, number: str) -> JobInfo:
         return JobInfo(job, number, {"status_file": str(self.slurm.jobs[number].status.path)})
-
-    def _log_of(self, info: JobInfo) -> str:
-        return ""
-
-    def _log_entry(self, log: str) -> dict[str, Any]:
-        return {}
 
     def _after(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
         self.slurm.at(self.slurm.now + seconds, lambda: function(*arguments))

@@ -174,15 +174,3 @@ def train_here(experiment: Experiment, run: str, stop_after: int | None = None) 
     assert attempt_here(task).reason == "finished"
     evaluate_model(task.run, task.manifest, task.paths.model, task.paths.evaluation)
     return task.folder
-
-
-def write_tables(folder: Path) -> None:
-    """Write summary.csv and report.html of the workspace."""
-    jobs, summary = [f"results/t/{case}/seed-0" for case in CASES], "results/t/summary.csv"
-    options = ("--experiment-file", "t.yaml", "--summary", summary)
-    for command in (
-        ("aggregate", "--output", summary),
-        ("report", "--output", "results/t/report.html", *options),
-    ):
-        done = nnlo("task", *command, *jobs, folder=folder)
-        assert done.returncode in (None, 0), done.stderr

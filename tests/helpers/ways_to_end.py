@@ -185,9 +185,13 @@ def signal_program(name: str, number: signal.Signals) -> Disturbance:
     return disturb
 
 
-def interrupt_terminal(run: Training, _: object) -> None:
-    """Send SIGINT to all processes of the training, as a terminal does for Ctrl-C."""
-    signal_processes(processes_of(run.folder), signal.SIGINT)
+def signal_all(number: signal.Signals) -> Disturbance:
+    """Return a disturbance of all processes of the training, as a terminal does by Ctrl-C and by its end."""
+
+    def disturb(run: Training, _: object) -> None:
+        signal_processes(processes_of(run.folder), number)
+
+    return disturb
 
 
 def suspend_all(run: Training, _: object) -> None:

@@ -47,6 +47,8 @@ def stopped(signal_name="SIGTERM", reason="preempted"):
         (("preempted",), "preempted", False, 75),
         (("canceled",), "canceled", False, 1),
         (("time limit",), "time limit", False, 75),
+        (("killed",), "killed", False, 1),
+        (("out of memory",), "out of memory", False, 1),
     ],
 )
 def test_what_a_stopped_job_may_do(decide, decision, reason, may_requeue, status):
@@ -54,6 +56,7 @@ def test_what_a_stopped_job_may_do(decide, decision, reason, may_requeue, status
     judged = judge_stop(stopped(), JOB, is_automatic=True)
     assert (judged.reason, judged.may_requeue, judged.exit_status) == (reason, may_requeue, status)
     assert ("job 7 was canceled" in judged.error) == (reason == "canceled")
+    assert ("its batch script ended" in judged.error) == (reason == "killed")
 
 
 def test_slurm_cancels_a_job_for_its_memory(decide, monkeypatch):
@@ -92,24 +95,27 @@ def signals():
         signal.signal(number, handler)
 
 
-def test_a_requeued_job_ends_as_soon_as_the_scheduler_signals_it(signals):
+def test_a_requeued_job_ends_as_soon_as_the_scheduler_signals_it(signals, monkeypatch):
     os.kill(os.getpid(), signal.SIGTERM)  # of the preemption
 
     def accepted(job):
         os.kill(os.getpid(), signal.SIGTERM)
         return ""
 
-    requeue_job(accepted, JOB, signals, timeout=FOREVER_S)
+    monkeypatch.setattr(BatchJob, "requeue", accepted)
+    requeue_job(JOB, signals, timeout=FOREVER_S)
 
 
-def test_a_refused_requeue_is_logged_and_does_not_wait(signals, capsys):
+def test_a_refused_requeue_is_logged_and_does_not_wait(signals, capsys, monkeypatch):
     refusal = "Requested operation is presently disabled"
-    requeue_job(lambda job: refusal, JOB, signals, timeout=FOREVER_S)
+    monkeypatch.setattr(BatchJob, "requeue", lambda job: refusal)
+    requeue_job(JOB, signals, timeout=FOREVER_S)
     assert f"job 7 could not be requeued ({refusal})" in capsys.readouterr().err
 
 
-def test_a_scheduler_that_sends_no_signal_does_not_hold_the_job(signals):
-    requeue_job(lambda job: "", JOB, signals, timeout=0.2)
+def test_a_scheduler_that_sends_no_signal_does_not_hold_the_job(signals, monkeypatch):
+    monkeypatch.setattr(BatchJob, "requeue", lambda job: "")
+    requeue_job(JOB, signals, timeout=0.2)
 
 
 def test_the_policy_of_an_older_profile():

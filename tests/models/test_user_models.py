@@ -93,6 +93,10 @@ def test_its_ranges_are_searched(module):
 
 
 REFUSED = {
+    "whole Keras model": ("model: {name: m.keras}", r"model.name: 'm.keras' is a whole Keras model; .*model.to_json.*model.save_weights\('model.weights.h5'\)"),
+    "whole Keras model in HDF5": ("model: {name: m.h5}", r"model.name: 'm.h5' is a whole .*model.to_json.* set `model: {name: model.json, weights: m.h5}`"),
+    "weights in place of the network": ("model: {name: best.ckpt}", "model.name: 'best.ckpt' is a file of weights, .* set `model.weights: best.ckpt`"),
+    "whole Keras model as weights": ("model: {name: net.json, weights: m.keras}", r"model.weights: 'm.keras' is a whole Keras model; .*save_weights"),
     "no such module": ("model: {name: lost.py}", "model.name: file not found: 'lost.py'"),
     "no such weights": ("model:\n  weights: lost.pt", "model.weights: file not found: 'lost.pt'"),
     "other weights": ("model:\n  weights: mine.py", "model.weights: 'mine.py' has an unknown suffix; use one of .safetensors, .pt, .pth, .ckpt, .bin, .tar, .npz, .h5, .hdf5"),
@@ -112,6 +116,7 @@ REFUSED = {
 def test_refused(module, text, told):
     (module / "net.pt").write_text("")
     (module / "net.json").write_text("{}")
+    (module / "m.keras").write_text("")
     (module / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match=told):
         load_experiment("mine.yaml")

@@ -1,7 +1,13 @@
 """Initial weights from the file `model.weights`, also as other trainers write them: under a key, with a prefix of a wrapper."""
 
+import re
 from argparse import Namespace
+from collections import defaultdict
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from helpers.training_process import training
@@ -42,6 +48,12 @@ def test_all_tensors_are_taken(file, suffix):
     assert all(torch.equal(tensor, changed()[name]) for name, tensor in module.state_dict().items())
 
 
+def changed_network():
+    module = network()
+    module.load_state_dict(changed())
+    return module
+
+
 def under(prefix):
     return {prefix + name: tensor for name, tensor in changed().items()}
 
@@ -52,6 +64,12 @@ def under(prefix):
         {"state_dict": under("module."), "epoch": 3}, {"state_dict": under("model.")}, under("_orig_mod.module."),
         {"model": changed(), "optimizer": {"lr": 0.1}}, {"model_state_dict": changed(), "loss": 0.1},
         {"net": under("module."), "acc": 90.0}, {"state_dict": changed(), "args": Namespace(lr=0.1)},
+        {"state_dict": changed(), "best_acc": np.float64(0.9), "epoch": np.int64(3), "is_best": np.bool_(True)},
+        {"state_dict": changed(), "history": np.array([1.0, 2.0]), "classes": np.array(["cat", "dog"])},
+        {name: tensor.numpy() for name, tensor in changed().items()},
+        {"state_dict": under("model.") | {"criterion.weight": torch.ones(2)}},
+        {"net": changed(), "swa_n": torch.tensor(5)},
+        torch.optim.swa_utils.AveragedModel(changed_network()).state_dict(),
     ],
 )  # fmt: skip
 def test_weights_under_a_key_or_a_prefix_reach_the_model(file, nested):
@@ -64,6 +82,14 @@ def test_weights_under_a_key_or_a_prefix_reach_the_model(file, nested):
     ("nested", "words"),
     [
         ({"generator": changed(), "critic": changed()}, "several entries hold tensors by name.*critic, generator"),
+        (
+            {"model": changed(), "model_ema": changed()},
+            r'choose one: found = torch.load\(".*", weights_only=True\); torch.save\(found\["model"\], "weights.pth"\)',
+        ),
+        (
+            {"state_dict": under("student.") | under("teacher.")},
+            r"2 times, below student\. and teacher\.; keep one: .* if name.startswith\(\"student\.\"\)",
+        ),
         ({"epoch": 3}, "does not contain a state_dict"),
         (under("0."), "missing tensors"),  # a layer of the model is called so: no wrapper
     ],
@@ -104,9 +130,52 @@ def test_a_prefix_that_is_no_weight_s(file):
         load_weights(network(), file(changed()), ["fc"])
 
 
+class Mode(Enum):
+    FAST = 1
+
+
+SCHEDULE = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(network().parameters(), 0.1), 3)
+TYPES = {
+    "datetime.datetime": datetime(2026, 1, 1),
+    "pathlib.PosixPath": Path("folder"),
+    "collections.defaultdict": defaultdict(list),
+    ".Mode": Mode.FAST,
+    "torch.optim.lr_scheduler.StepLR": SCHEDULE,
+}
+
+
+@pytest.mark.parametrize(("name", "value"), TYPES.items(), ids=TYPES)
+def test_a_type_that_is_not_plain_is_named(file, name, value):
+    """The file is not damaged; the two lines extract what the model needs."""
+    path = file({"state_dict": changed(), "more": value}, ".pth")
+    with pytest.raises(UserError, match=rf"weights.pth contains \S*{name}, whose code would run") as refusal:
+        load_weights(network(), path)
+    extract(str(refusal.value), path)
+
+
 def test_pickled_code_is_not_run(file):
-    with pytest.raises(UserError, match="contains code that would run on loading"):
-        load_weights(network(), file(network(), ".pt"))
+    path = file(changed_network(), ".pt")
+    with pytest.raises(UserError, match="is a whole network, whose code would run on loading") as refusal:
+        load_weights(network(), path)
+    extract(str(refusal.value), path)
+
+
+def test_the_lines_of_the_remedy_choose_among_several(file):
+    for nested in ({"a": changed(), "b": network().state_dict()}, under("a.") | under("b.")):
+        path = file(nested, ".pth")
+        with pytest.raises(UserError) as refusal:
+            load_weights(network(), path)
+        extract(str(refusal.value), path)
+
+
+def extract(sentence, path):
+    """Run the lines of a refusal; what they write fits the model."""
+    written = f"{path}.pth"
+    lines = re.search(r'found = torch.load.*"weights.pth"\)', sentence)[0]
+    exec(lines.replace('"weights.pth"', repr(written)))
+    module = network()
+    load_weights(module, written)
+    assert all(torch.equal(tensor, changed()[name]) for name, tensor in module.state_dict().items())
 
 
 @pytest.mark.parametrize("name", ["bad.pt", "bad.safetensors"])

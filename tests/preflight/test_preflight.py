@@ -103,6 +103,14 @@ def test_softmax_before_cross_entropy_is_a_warning(folder):
     )
 
 
+def test_an_activation_in_evaluation_alone_is_a_warning(folder):
+    """Training sees scores, so that only the measured accuracy is wrong."""
+    changed_net(
+        folder, forward="h = self.layers(x.flatten(1))\n        return h if self.training else h.softmax(1)"
+    )
+    assert "as after softmax" in check(folder, "model: {name: net.py:build}")
+
+
 def test_classes_with_fewer_samples_than_folds(folder):
     """Known only from the labels in the store."""
     np.savez(folder / "few.npz", features=np.zeros((60, 1, 8, 8), np.float32), labels=np.arange(60) % 30)
@@ -147,7 +155,7 @@ def test_ranks_are_held_against_this_machine():
     cores = len(os.sched_getaffinity(0))
     runs = Experiment.model_validate({"parallel": {"ranks": cores + 1}}).variants
     assert machine_warnings(runs) == [
-        f"run allreduce: {cores + 1} workers with 1 threads each on the {cores} cores of this machine will be slow"
+        f"run allreduce: {cores + 1} workers with 1 thread each on the {cores} cores of this machine will be slow"
     ]
     # Several nodes are other machines.
     far = {"parallel": {"ranks": cores + 1}, "resources": {"nodes": 2}}

@@ -94,6 +94,16 @@ def test_r2_is_the_mean_over_outputs_of_the_explained_variance():
     assert set_metric("r2", outputs, targets, None) == pytest.approx(explained.mean())
 
 
+def test_r2_of_targets_that_do_not_vary_is_undefined():
+    """The total sum of squares is 0; scikit-learn returns 0, or 1 for the right constant."""
+    targets, outputs = np.full((20, 2), 3.0), np.random.default_rng(1).normal(size=(20, 2))
+    assert np.isnan(set_metric("r2", outputs, targets, None))
+    assert np.isnan(set_metric("r2", outputs[:1], outputs[:1], None))
+    targets[:, 1] = outputs[:, 1] + 0.1
+    total = ((outputs[:, 1] - outputs[:, 1].mean()) ** 2).sum()
+    assert set_metric("r2", outputs, targets, None) == pytest.approx(1 - 20 * 0.01 / total)
+
+
 @pytest.mark.parametrize("name", ORACLES)
 def test_outputs_that_are_not_finite_have_no_metric(name):
     outputs, labels = drawn(3)

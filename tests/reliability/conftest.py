@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.training_here import CASES, EXPERIMENT, train_here, write_tables
+from helpers.training_here import CASES, EXPERIMENT, train_here
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.atomic_file import with_checksum
@@ -16,7 +16,7 @@ from nnlo_lib.reliability.verify import verify_runs
 
 @pytest.fixture(scope="session")
 def workspace(tmp_path_factory) -> Path:
-    """Return a folder with a finished training of each case, interrupted once, their tables and their page."""
+    """Return a folder with a finished training of each case, interrupted once."""
     folder = tmp_path_factory.mktemp("workspace")
     torch.set_num_threads(1)
     with contextlib.chdir(folder):
@@ -27,7 +27,6 @@ def workspace(tmp_path_factory) -> Path:
             summary = json.loads((job / "summary.json").read_text())
             summary["code_version"] = "0.1.0 (0123456789ab)"
             (job / "summary.json").write_text(json.dumps(with_checksum(summary)))
-    write_tables(folder)
     return folder
 
 

@@ -54,7 +54,7 @@ def test_a_sound_training_has_nothing_against_it(workspace, verified, case):
     status, found = verified(folder, shards=True)
     assert (status, found["FAILED"]) == (0, [])
     for said in (
-        "outputs match their checksums", "checkpoints in state/checkpoints are intact", "history: each of 2 epochs",
+        "outputs match their checksums", "checkpoints in state/checkpoints are intact", "evaluation.json matches its checksums",
         "exactly once, over all attempts", "is the manifest of the training data", "every shard of the data",
     ):  # fmt: skip
         assert any(said in line for line in found["ok"]), said
@@ -142,33 +142,25 @@ TAMPERING = {
         lambda job: (newest(job) / "manifest.json").write_text('{"version": 2'),
         ["checkpoint 0000000"],
     ),
-    "an epoch twice in the history": (
-        lambda job: keep_lines(job / "state/history.jsonl", 0, 0, 1),
-        ["history: .*/state/history.jsonl contains epoch 1 2 times"],
-    ),
-    "an epoch less in the history": (
-        lambda job: keep_lines(job / "state/history.jsonl", 0),
-        ["history: .*/state/history.jsonl has no epoch 2"],
-    ),
-    "epochs in another order": (
-        lambda job: keep_lines(job / "state/history.jsonl", 1, 0),
-        ["history: .*/state/history.jsonl has its epochs out of order"],
-    ),
-    "another loss in the history": (
-        lambda job: edit(job / "state/history.jsonl", 1, train_loss=0.0),
-        ["history: history.csv does not agree with state/history.jsonl"],
-    ),
-    "no history": (
-        lambda job: (job / "state/history.jsonl").unlink(),
-        ["history: .*/state/history.jsonl is missing"],
-    ),
     "a sample missed": (
         lambda job: edit(job / "state/ledger.jsonl", 1, missed=1, repeated=1, examples=[4, 17]),
-        ["ledger: epoch 2 used 1 samples too few times and 1 samples too many times, such as 4, 17"],
+        ["ledger: epoch 2 used 1 sample too few times and 1 sample too many times, such as 4, 17"],
     ),
     "other samples used": (
         lambda job: edit(job / "state/ledger.jsonl", 0, sha256="0"),
         ["ledger: epoch 1 did not use the samples that partition.npz and the configuration require"],
+    ),
+    "an evaluation of other values": (
+        lambda job: (job / "evaluation.json").write_text('{"samples": 355, "confusion": [[1], 2]}'),
+        ["evaluation.json was modified: its content differs", "evaluation.json belongs to another model.safetensors"],
+    ),
+    "an epoch twice in the ledger": (
+        lambda job: keep_lines(job / "state/ledger.jsonl", 0, 0, 1),
+        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl contains epoch 1 2 times"],
+    ),
+    "epochs in another order": (
+        lambda job: keep_lines(job / "state/ledger.jsonl", 1, 0),
+        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl has its epochs out of order"],
     ),
     "an epoch less in the ledger": (
         lambda job: keep_lines(job / "state/ledger.jsonl", 1),
@@ -273,7 +265,7 @@ def test_with_other_ranks_within_an_epoch_of_few_steps_the_ledger_is_not_compare
 def test_an_epoch_that_was_cut_short_is_reported(job, verified):
     edit(job / "state/ledger.jsonl", 1, cut=True, samples=77)
     found = verified(job)[1]["ok"]
-    assert any("ledger: each of 1 epochs used each of its " in line for line in found)
+    assert any("ledger: the epoch used each of its " in line for line in found)
     assert "ledger: epoch 2 ended before its last step: it used 77 samples, each once" in found
 
 
@@ -400,6 +392,11 @@ def test_folders_without_trainings_are_reported(tmp_path):
     assert "folder not found" in refused(nnlo("verify", str(tmp_path / "no")))
     with pytest.raises(UserError, match="no training found"):
         verify_runs([str(tmp_path)], False)
+
+
+def test_another_evaluation_is_left_to_its_command(copy, job):
+    said = refused(nnlo("verify", str(job), "--evaluate", folder=copy))
+    assert "to evaluate a model again: nnlo evaluate FOLDER" in said
 
 
 @pytest.mark.processes

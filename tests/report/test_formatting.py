@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.models.layer_table_text import si_count
 from nnlo_lib.report import formatting
 from nnlo_lib.report.tables import Spread
@@ -30,7 +31,7 @@ from nnlo_lib.report.tables import Spread
         (formatting.plus_minus(Spread(math.nan, math.nan, 0)), "–"),
         (formatting.listing(["a", "b", "c"]), "a, b and c"),
         (formatting.listing(["a"]), "a"),
-        (formatting.plural(1, "seed"), "1 seed"),
+        (plural(1, "seed"), "1 seed"),
     ],
 )
 def test_written(written, expected):

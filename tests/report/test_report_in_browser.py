@@ -1,7 +1,6 @@
 """In a real browser a page fetches nothing, logs nothing, fits the window, draws every figure and answers its controls."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,6 @@ from helpers.synthetic_runs import change_json
 from helpers.synthetic_search import MadeUp
 
 from nnlo_lib.report.page import write_search_page
-from nnlo_lib.workflow.live_jobs import LiveJob
-from nnlo_lib.workflow.live_view import write_live_page
 
 pytestmark = pytest.mark.browser
 EACH_LOOK = pytest.mark.parametrize(
@@ -132,21 +129,6 @@ def test_a_wide_comparison_of_long_names_fits_and_no_name_of_a_bar_is_cut(browse
         "(each => each.scrollWidth <= each.clientWidth)(document.querySelector('#comparison .scroll'))"
     )
     assert browser.charts_with_marks_outside(".vega", "svg text") == 0
-
-
-@EACH_LOOK
-@pytest.mark.exhaustive
-def test_the_page_of_trainings_that_run_has_curves_and_a_button_to_pause(browser, tmp_path, width, dark):
-    running = LiveJob("r", "t", "two", "seed-1", "running", "a reason " * 20, True, 3.0, 1, 500.0, 5.0, 9, 60.0, "val_loss", (2.0, 1.0, 0.5))  # fmt: skip
-    write_live_page(
-        tmp_path / "live.html", tmp_path, [running, replace(running, state="hung", values=())], 300
-    )
-    browser.open(tmp_path / "live.html", width, dark)
-    is_complete(browser)
-    button = browser.page.locator(".headline + button")
-    button.click()
-    assert button.inner_text() == "continue reloading"
-    assert browser.count(".live .bad") == 1
 
 
 @pytest.mark.exhaustive

@@ -41,6 +41,17 @@ def test_a_row_per_job_in_the_order_given(fake):
     assert table["restarts"].tolist() == [0, 3]
 
 
+@pytest.mark.parametrize("missing", [None, math.nan], ids=["null", "NaN of an earlier version"])
+def test_an_undefined_metric_is_an_empty_cell(fake, tmp_path, missing):
+    for seed in (1, 2):
+        change_json(fake.job(seed=seed) / "evaluation.json", r2=missing, loss=missing, classes=None)
+    write_summary(summarize(load_jobs(fake.folders)), tmp_path / "summary.csv")
+    table = pd.read_csv(tmp_path / "summary.csv")
+    assert table[["r2", "loss"]].isna().all(axis=None)
+    assert "classes" not in table
+    assert sentences(fake)
+
+
 @pytest.mark.parametrize("name", ["007", "NA", 'a,"b'])
 def test_a_summary_reads_back_as_written(fake, tmp_path, name):
     fake.job().rename(fake.root / "odd")

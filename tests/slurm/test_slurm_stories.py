@@ -184,6 +184,29 @@ def node_failure(run: Submitted) -> None:
     assert not psutil.pid_exists(earlier), "shut out of the folder, it ends itself"
 
 
+def node_of_a_rank_fails_without_requeue(run: Submitted) -> None:
+    """Slurm ends the job, which may not be queued again, on the node that is left; Snakemake submits it again."""
+    with run.interrupted():
+        run.slurm.run("scontrol", "update", f"JobId={run.job}", "Requeue=0")
+        nodes = run.slurm.run("scontrol", "show", "hostnames", run.shown("%N")).split()
+        (lost,) = {*nodes} - {run.shown("%B")}
+        _mark_down(run, lost)
+    run.slurm.wait(
+        "the node is good again",
+        lambda: run.slurm.succeeds("scontrol", "update", f"NodeName={lost}", "State=RESUME"),
+    )
+
+
+def requeued_and_held(run: Submitted) -> None:
+    """The terminal names the job that Slurm holds, with the command that releases it."""
+    with run.interrupted() as ranks:
+        run.slurm.run("scontrol", "requeuehold", run.job)
+        run.wait_for_signal(ranks)
+        command = f"scontrol release {run.job}"
+        run.slurm.wait("the terminal names the command", lambda: f"; `{command}`" in run.terminal)
+        run.slurm.run(*command.split())
+
+
 def _mark_down(run: Submitted, node: str) -> None:
     """Say at once what slurmctld notices after minutes of silence."""
     run.slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=silent")
@@ -289,6 +312,8 @@ SITES: dict[str, tuple[ClusterOptions, list[Story]]] = {
         Story(failing_commands),
         Story(controller_is_down, alone=True),
         Story(preempted_without_requeue, "preempted", False, True),
+        Story(requeued_and_held, "preempted"),
+        Story(node_of_a_rank_fails_without_requeue, "preempted", False, alone=True),
     ]),
     "canceling": (CANCEL, [
         Story(preempted, "preempted", False, True),

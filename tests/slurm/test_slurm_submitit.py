@@ -55,8 +55,8 @@ def test_a_search_whose_driver_is_killed_and_whose_job_is_disturbed(slurm: Slurm
     assert search.results == undisturbed.results
     assert not search.trained_twice
     assert first.reasons == ["preempted", "preempted", "finished"]
-    assert len(set(first.jobs)) == 1, "first Slurm itself has queued it again, then submitit's hook"
-    (log,) = (tmp_path / "results/queued/search/submitit").glob(f"{first.job}_*_log.out")
-    assert log.read_text().count("Calling checkpoint method") == 1
+    assert len(set(first.jobs)) == 1, "first Slurm itself has queued it again, then the job"
+    (log,) = (tmp_path / "results/queued/search/submitit").glob(f"*/{first.job}_*_log.out")
+    assert log.read_text().count("is queued again") == 1
     jobs = slurm.run("sacct", "--noheader", "--allocations", "--format=JobID", "--name=nnlo-queued").split()
     assert len(jobs) == len(search.trials) == 3

@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 from helpers.algorithm_trainings import SYNCHRONOUS, rows, task
+from helpers.chaos_report import find_differences
 from helpers.observed_training import watched
 from helpers.training_here import simulate, train_with_mpi
 from PIL import Image
 from safetensors.torch import load_file
 
 from nnlo_lib.config import merge_settings
-from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
 
 AUGMENTED = {"augment": {"flip": 0.5, "pad": 1, "window": 6}, "normalize": "standard"}

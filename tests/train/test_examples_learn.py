@@ -16,7 +16,7 @@ from helpers.training_here import digits, simulate
 from nnlo_lib.config import Experiment
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.state.finished_run import guessing_level
+from nnlo_lib.problems.guessing import guessing
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
 from nnlo_lib.train.task import Task, prepare_dataset
 from nnlo_lib.workflow.plan import Plan
@@ -63,7 +63,7 @@ def reports(folder, manifest, settings, *runs, seed=0):
 @pytest.mark.parametrize(("name", "seed"), CASES)
 def test_an_example_learns(tmp_path, name, seed):
     for number, (run, report) in enumerate(reports(tmp_path, digits(), SETTINGS[name], seed=seed)):
-        assert guessing_level(report) is None, f"{run}: accuracy {report['accuracy']}"
+        assert guessing(report, dict) is None, f"{run}: accuracy {report['accuracy']}"
         assert number or name not in CONVERGED or report["accuracy"] > GUESS + 0.6, run
 
 

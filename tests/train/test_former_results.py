@@ -12,10 +12,12 @@ from helpers.training_here import simulate, training_here
 
 from nnlo_lib.config import Experiment, JobSpec
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.launch.former_results import exchange_results, set_aside_outdated
-from nnlo_lib.state.lease import Lease
+from nnlo_lib.launch.attempt import LaunchOptions, train_task
+from nnlo_lib.launch.former_results import exchange_results, set_aside
+from nnlo_lib.state.attempts import read_attempts
+from nnlo_lib.state.lease import Lease, LeaseOwner
 from nnlo_lib.train.freshness import status
-from nnlo_lib.workflow.outcome import mark_outdated_results, set_aside_results, stamp_path
+from nnlo_lib.workflow.outcome import examine, prepare_trainings
 from nnlo_lib.workflow.plan import Plan
 
 SMALL = {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}
@@ -115,11 +117,11 @@ def test_snakemake_sets_aside_what_it_is_about_to_delete(task):
     """Results that a killed process had begun to move back are complete after the start of Snakemake."""
     other, before = edited(task), contents(task.folder)
     for number in (1, 3):
-        assert status(replace(task, folder=set_aside_outdated(other))).kind == "finished"
-        assert set_aside_outdated(other) is None
+        assert status(replace(task, folder=set_aside(other))).kind == "finished"
+        assert set_aside(other) is None
         with kill_at_rename(number), suppress(Killed):
             exchange_results(task)
-        set_aside_outdated(task)
+        set_aside(task)
         assert contents(task.folder) == before
 
 
@@ -128,10 +130,34 @@ def test_results_of_a_folder_that_another_process_writes_are_not_moved(task):
     lease.acquire(False, lambda: False)
     try:
         with pytest.raises(UserError, match="is being written by"):
-            set_aside_outdated(edited(task))
+            set_aside(edited(task))
     finally:
         lease.release()
     assert status(task).kind == "finished"
+
+
+@pytest.mark.parametrize(
+    ("train", "place"), [({"epochs": 4}, "seed-0"), ({"batch_size": 32}, "former/1-seed-0")], ids=["extended", "edited"]
+)  # fmt: skip
+def test_a_killed_attempt_is_recorded_by_whoever_takes_over_its_lease(task, train, place):
+    """Snakemake sets results aside, and so takes the lease, before the launcher of the next attempt."""
+    replace(LeaseOwner.for_this_process(), started=1).write(task.state / "lease.json")
+    set_aside(edited(task, **train))
+    attempts = read_attempts(task.folder.parent / place / "state")
+    assert [each.reason for each in attempts][-1:] == ["killed"]
+    assert not task.paths.state.lease.exists()
+
+
+def test_an_attempt_that_was_killed_in_its_evaluation_is_recorded_as_finished(task):
+    """Rank 0 publishes the results and leaves its note before it evaluates."""
+    replace(LeaseOwner.for_this_process(), started=1).write(task.state / "lease.json")
+    task.paths.state.done.mkdir()
+    (task.paths.state.done / "0").write_text("{}")
+    before = len(read_attempts(task.state))
+    for _ in range(2):
+        assert train_task(task, LaunchOptions()).reason == "finished"
+    (ended,) = read_attempts(task.state)[before:]
+    assert (ended.reason, ended.error, ended.is_finished) == ("finished", None, True)
 
 
 def test_the_workflow_names_what_it_sets_aside_and_moves_back(task, tmp_path, capsys):
@@ -143,10 +169,10 @@ def test_the_workflow_names_what_it_sets_aside_and_moves_back(task, tmp_path, ca
         shutil.copytree(task.folder, here.folder)
         summary = here.paths.summary.read_text()
         here.paths.summary.write_text(summary.replace(str(task.manifest), str(here.manifest)))
-        mark_outdated_results(plans[0])
+        examine(plans[0])
         assert capsys.readouterr().err == "nnlo: trainings to evaluate, not to train again: 1\n"
         before = contents(here.folder)
-        mark_outdated_results(plans[1])
+        examine(plans[1])
         said = capsys.readouterr().err
         assert "trainings to set aside: 1, " in said
         assert (
@@ -154,9 +180,11 @@ def test_the_workflow_names_what_it_sets_aside_and_moves_back(task, tmp_path, ca
             in said
         )
         assert contents(here.folder) == before, "a dry run moves nothing"
-        set_aside_results(plans[1], plans[1].jobs)
-        mark_outdated_results(plans[0])
+        started = {str(here.paths.evaluation)}
+        prepare_trainings(plans[1], (), ())
+        assert contents(here.folder) == before, "jobs that do not start keep their results"
+        prepare_trainings(plans[1], started, ())
+        examine(plans[0])
         assert capsys.readouterr().err == (
             "nnlo: trainings to move back from results/t/*/former/, not to train again: 1\n"
         )
-        assert stamp_path(plans[0], job).exists()

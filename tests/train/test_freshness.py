@@ -1,7 +1,6 @@
 """What the folder of a training has of its results, for each state that a user meets."""
 
 import json
-import os
 import shutil
 from contextlib import chdir
 from dataclasses import replace
@@ -18,7 +17,7 @@ from nnlo_lib.core.errors import StopRequestedError, UserError
 from nnlo_lib.launch.attempt import LaunchOptions, complete_task
 from nnlo_lib.train.evaluation import evaluate
 from nnlo_lib.train.freshness import is_evaluated, status
-from nnlo_lib.workflow.outcome import mark_outdated_results, stamp_path, task_of
+from nnlo_lib.workflow.outcome import outdated_outputs, task_of
 from nnlo_lib.workflow.plan import Plan
 
 EDITS = {
@@ -101,14 +100,13 @@ def test_what_a_failed_evaluation_and_an_edit_of_metrics_leave_to_do(task, monke
 
 
 def test_snakemake_trains_the_best_of_a_search_again_if_its_model_was_deleted(task, tmp_path):
-    """Its stamp is an input of the rule `best`, so it exists before the search has found a best."""
     with chdir(tmp_path):
         search = {"space": {"train.batch_size": [8, 16]}}
         plan = Plan.of(Experiment.model_validate({"name": "t", "search": search}))
         [job] = plan.evaluated_jobs
-        stamp, paths = stamp_path(plan, job), ExperimentPaths("t")
-        mark_outdated_results(plan)
-        assert stamp.stat().st_mtime == 0
+        paths = ExperimentPaths("t")
+        evaluation = str(paths.job(job).evaluation)
+        assert evaluation not in outdated_outputs(plan, "t.yaml")
         shutil.copytree(task.manifest.parent, Path(plan.base_manifest).parent)
         shutil.copytree(task.folder, paths.job(job).folder)
         paths.run_config(job.run).write_text(json.dumps({"run": task.run.model_dump(mode="json")}))
@@ -116,11 +114,9 @@ def test_snakemake_trains_the_best_of_a_search_again_if_its_model_was_deleted(ta
         summary["data"]["manifest"] = plan.base_manifest
         paths.job(job).summary.write_text(json.dumps(summary))
         complete_task(task_of(plan, job), LaunchOptions())
-        mark_outdated_results(plan)
-        assert stamp.stat().st_mtime == 0
+        assert evaluation not in outdated_outputs(plan, "t.yaml")
         paths.job(job).model.unlink()
-        mark_outdated_results(plan)
-        assert stamp.stat().st_mtime > 1
+        assert evaluation in outdated_outputs(plan, "t.yaml")
 
 
 def test_an_evaluation_of_another_model_is_written_again(task):
@@ -148,19 +144,17 @@ def test_snakemake_trains_outdated_results_again_and_refuses_to_replace_a_longer
         plan = Plan.of(experiment)
         here = plan.task(job)
         shutil.copytree(task.folder, here.folder)
+        shutil.copytree(task.manifest.parent, here.manifest.parent)
         summary = json.loads(here.paths.summary.read_text())
-        summary["data"] = {"manifest": str(here.manifest)}
+        summary["data"]["manifest"] = str(here.manifest)
         here.paths.summary.write_text(json.dumps(summary))
-        os.utime(here.paths.summary, (1, 1))
-        mark_outdated_results(plan)
-        assert stamp_path(plan, job).stat().st_mtime == 0
-        for train, outdated in (({"batch_size": 32}, True), ({}, False)):
+        complete_task(here, LaunchOptions())
+        for train, outdated in (({}, False), ({"batch_size": 32}, True), ({}, False)):
             edited = experiment.model_copy(update={"runs": {"t": merged(task, train)}})
-            mark_outdated_results(Plan.of(edited))
-            assert (stamp_path(plan, job).stat().st_mtime > 1) == outdated
+            assert (str(here.paths.evaluation) in outdated_outputs(Plan.of(edited), "t.yaml")) == outdated
         with pytest.raises(UserError, match="results of 3 epochs"):
-            mark_outdated_results(
-                Plan.of(experiment.model_copy(update={"runs": {"t": merged(task, {"epochs": 2})}}))
+            outdated_outputs(
+                Plan.of(experiment.model_copy(update={"runs": {"t": merged(task, {"epochs": 2})}})), "t.yaml"
             )
 
 

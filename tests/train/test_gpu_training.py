@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers.algorithm_trainings import ASYNCHRONOUS, CALLS, SYNCHRONOUS, rows, task
+from helpers.chaos_report import find_differences
 from helpers.training_here import digits, simulate
 from helpers.training_process import training
 
 from nnlo_lib.core.errors import DivergedError
-from nnlo_lib.reliability.chaos_report import find_differences
 
 pytestmark = [pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"), pytest.mark.processes]
 PLAIN = {"model": {"name": "simplecnn", "args": {"dropout": 0.0}}}

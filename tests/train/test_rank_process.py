@@ -1,7 +1,9 @@
 """The process of a rank: its stop flag, the reason of its failure, and its exit."""
 
 import errno
+import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -9,9 +11,9 @@ import sys
 import pytest
 
 from nnlo_lib.comm.communicator import PeerLostError
-from nnlo_lib.core.errors import DivergedError, InvariantError, UserError
+from nnlo_lib.core.errors import STOP_SIGNALS, DivergedError, InvariantError, UserError
 from nnlo_lib.train import rank_process
-from nnlo_lib.train.rank_process import STOP_SIGNALS, StopFlag, failure_reason
+from nnlo_lib.train.rank_process import StopFlag, failure_reason
 
 
 @pytest.fixture
@@ -47,6 +49,37 @@ def test_the_time_limit_asks_in_time_to_save(monkeypatch, limit, wish):
 def test_without_a_limit_nothing_asks(monkeypatch):
     monkeypatch.setattr(rank_process.time, "monotonic", lambda: 1e300)
     assert not StopFlag()()
+
+
+LIMITED = """
+from nnlo_lib.train.rank_process import StopFlag
+stop = StopFlag().install_handlers()
+while not stop():
+    pass
+print(stop.signal)
+"""
+
+
+@pytest.mark.processes
+def test_a_rank_is_told_before_the_kernel_kills_it_for_its_processor_time():
+    """`ulimit -t` sets the soft and the hard limit; the kernel sends SIGKILL alone if both are equal."""
+    limit = 2 * process_seconds() + 2
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED], preexec_fn=limited, capture_output=True, text=True, timeout=250
+    )
+    assert done.stdout == "SIGXCPU\n", done.stderr
+
+
+def process_seconds():
+    """Return the seconds of processor time, rounded up, that the imports of a rank's process take here."""
+    begin = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", "import nnlo_lib.train.rank_process"], check=True, timeout=250)
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return math.ceil(end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime)
 
 
 def caused(error, cause):

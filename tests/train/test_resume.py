@@ -28,6 +28,7 @@ from helpers.algorithm_trainings import (
     rows,
     task,
 )
+from helpers.chaos_report import find_differences
 from helpers.power_cut import CrashState, Disk
 from helpers.training_here import simulate
 from helpers.training_process import StopAfter
@@ -37,7 +38,6 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.core import failpoints
-from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.reliability.reproduce import check_reproducibility
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train import training_state
@@ -286,6 +286,7 @@ from nnlo_lib import Algorithm, Capabilities
 
 class Own(Algorithm):
     capabilities = Capabilities(asynchronous={asynchronous})
+    replicas_differ = True
 
     def on_gradient(self, replica, share):
         pass

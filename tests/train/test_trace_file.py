@@ -7,11 +7,11 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from helpers.chaos_report import find_differences
 from helpers.observed_training import watched
 from helpers.training_here import simulate, train_with_mpi
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
-from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.state.chrome_trace import MAX_DETAIL_SPANS, TraceHeader, TraceWriter, write_chrome_trace
 from nnlo_lib.state.training_records import read_rows
 from nnlo_lib.train import phase_timer as clocks

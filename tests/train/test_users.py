@@ -2,11 +2,13 @@
 
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 from helpers.algorithm_trainings import SYNCHRONOUS, measured, task
-from helpers.other_users import ATTACKER, VICTIM, run_as, shared_place
-from helpers.training_here import simulate
+from helpers.other_users import ATTACKER, GROUP, MEMBERS, VICTIM, run_as, shared_place
+from helpers.training_here import attempt_here, simulate
+from helpers.training_process import StopAfter
 
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.rank_process import StopFlag
@@ -41,6 +43,34 @@ def test_both_train_with_a_staged_copy_of_their_own(train_as, shared_place, capf
     assert train_as() == train_as(VICTIM) == train_as(ATTACKER)
     assert "data.stage_to" not in capfd.readouterr().err
     assert {path.name for path in shared_place.iterdir()} == {f"nnlo-{VICTIM}", f"nnlo-{ATTACKER}"}
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o022])
+def test_a_member_of_a_group_continues_the_training_of_another(manifest, shared_place, umask):
+    """From checkpoints and with attempts of the first one; with umask 022, nothing is changed before the refusal."""
+    folder = shared_place.parent
+    shutil.copytree(manifest.parent, folder / "store")
+    (folder / "project").mkdir()
+    os.chown(folder / "project", 0, GROUP)
+    (folder / "project").chmod(0o2775)
+    job = task(folder / "project/job", folder / "store/manifest.json", "dsgt", SYNCHRONOUS["dsgt"])
+    simulate(replace(job, folder=folder / "undisturbed"))
+    first, second = MEMBERS
+
+    def attempt(user, stop):
+        return run_as(user, lambda: attempt_here(job, stop).reason, GROUP, umask)
+
+    assert attempt(first, StopAfter(20)) == "preempted"
+    before = {path: path.stat().st_mtime_ns for path in job.folder.rglob("*")}
+    if umask == 0o022:
+        owned = f"cannot write .*: {job.state} belongs to user {first}, and you cannot write there; ask for `chmod -R g.w"
+        with pytest.raises(AssertionError, match=owned):
+            attempt(second, StopFlag())
+        assert {path: path.stat().st_mtime_ns for path in job.folder.rglob("*")} == before
+        return
+    assert attempt(second, StopFlag()) == "finished"
+    assert measured(job) == measured(replace(job, folder=folder / "undisturbed"))
+    assert {path.stat().st_uid for path in job.folder.rglob("*")} == {first, second}
 
 
 def test_a_place_that_another_user_prepared_costs_one_warning(train_as, shared_place, capfd):

@@ -6,8 +6,8 @@ import os
 import pty
 import select
 import shutil
+import signal
 import struct
-import termios
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from nnlo_lib.batch.job_states import Fate
 from nnlo_lib.state.lease import Lease, LeaseOwner
 from nnlo_lib.workflow.live_files import History, LiveFiles
 from nnlo_lib.workflow.live_jobs import LiveJobs
-from nnlo_lib.workflow.live_view import Screen, as_text, keep_page, report_folder, sparkline
+from nnlo_lib.workflow.live_view import as_text, report_folder, screen, sparkline, watch_trainings
 
 RUNNING = ListedJob(Fate.RUNNING, "", "", 12.0)
 PENDING = ListedJob(Fate.PENDING, "Priority", "2026-11-26T06:35:00", None)
@@ -225,113 +225,114 @@ def test_status_prints_what_watch_prints_once(project):
     assert said.startswith("t: 1 preempted\ntraining")
     assert json.loads(nnlo("watch", "--json", folder=project).stdout)[0]["state"] == "preempted"
     assert "pass results/<experiment>" in refused(nnlo("watch", "none", folder=project))
-    assert "needs a terminal" in refused(nnlo("watch", folder=project))
-
-
-def test_the_page_loads_itself_again_only_while_a_training_is_active(project):
-    page, lease = project / "live.html", plant_lease(job_folder(project))
-    seen = []
-
-    def end_training(seconds):
-        seen.append((seconds, page.read_text()))
-        lease.unlink()
-
-    keep_page(LiveJobs(project / "results"), page, 30, end_training)
-    ((seconds, running),) = seen
-    assert (seconds, 'http-equiv="refresh" content="30"' in running, "1 running" in running) == (
-        30,
-        True,
-        True,
+    # Without a terminal, for example in a pipe, the table is printed once.
+    assert nnlo("watch", folder=project).stdout == said
+    assert "`nnlo report results` writes the page" in refused(
+        nnlo("watch", "--html", "x.html", folder=project)
     )
-    assert "1 preempted" in check(page).text
-    assert 'http-equiv="refresh"' not in page.read_text()
 
 
 def test_the_report_of_an_experiment_without_and_with_results(project):
-    page = report_folder(Path("results/t"))
-    assert "1 preempted" in check(page).text
-    assert (project / "results/t/.workflow/partial.txt").exists()
+    said = refused(nnlo("report", "results/t", folder=project))
+    assert "results/t: no training has results yet; `nnlo status results/t` shows why (1 preempted)" in said
+    assert not (project / "results/t/report.html").exists()
     shutil.copytree(job_folder(project), job_folder(project).with_name("seed-1"))
     assert nnlo("run", "t.yaml", folder=project).returncode in (0, None)
     shown = " ".join(check(report_folder(Path("results/t"))).text.split())
     assert "1 training task of 2 did not finish" in shown
     assert "preempted" in shown
+    assert (project / "results/t/.workflow/partial.txt").exists()
     assert "0 experiments" in refused(nnlo("report", "data", folder=project))
 
 
-def test_keys_of_the_screen(project):
-    screen = Screen(LiveJobs(project / "results"))
-    screen.refresh()
-    console = Console(width=160, record=True, file=io.StringIO())
-    assert all(map(screen.press, ("j", "l", "r", "")))
-    assert screen.message.startswith("wrote ")
-    console.print(screen.render(30, 160))
-    shown = console.export_text()
-    assert "1 preempted" in shown
-    assert "samples/s" in shown
-    assert "state/log.txt" in shown
-    screen.press("f")
-    assert screen.shown == []
-    assert not screen.press("q")
+def lines_of(shown, width):
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(shown)
+    return console.export_text().splitlines()
+
+
+def test_the_screen_shows_all_that_the_table_shows(project):
+    jobs = LiveJobs(project / "results").look()
+    counts, *shown = lines_of(screen(jobs, 160, 30), 160)
+    headline, *table = as_text(jobs).splitlines()
+    assert counts.startswith(headline.removeprefix("t: "))
+    assert [line.split() for line in shown] == [line.split() for line in table]
+    other = replace(jobs[0], experiment="u")
+    assert lines_of(screen([jobs[0], other], 170, 30), 170)[1].startswith("experiment training")
+
+
+def test_a_screen_that_is_too_low_shows_first_what_failed_and_what_runs_and_counts_the_rest(project):
+    (job,) = LiveJobs(project / "results").look()
+    states = ["finished"] * 5 + ["running", "failed", "not started"]
+    jobs = [replace(job, state=state, job=f"seed-{seed}") for seed, state in enumerate(states)]
+    shown = lines_of(screen(jobs, 160, 6), 160)
+    assert len(shown) == 6
+    assert [line.split()[1:3] for line in shown[2:5]] == [
+        ["seed-6", "failed"], ["seed-5", "running"], ["seed-0", "finished"],
+    ]  # fmt: skip
+    assert shown[0].startswith("5 finished, ")
+    assert shown[5] == "and 5 more: 4 finished, 1 not started"
 
 
 def test_a_narrow_screen_keeps_names_states_and_progress(project):
     plant_lease(job_folder(project))
-    screen = Screen(LiveJobs(project / "results"))
-    screen.refresh()
-    screen.jobs = [replace(screen.jobs[0], note="a reason " * 9)]
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(screen.render(30, 80))
-    heading, row = console.export_text().splitlines()[1:3]
+    (job,) = LiveJobs(project / "results").look()
+    heading, row = lines_of(screen([replace(job, note="a reason " * 9)], 80, 30), 80)[1:3]
     assert row.startswith("allreduce seed-0 running")
     assert row.rstrip().endswith("…")  # of the note only
     assert row.count("…") == heading.count("note") == 1
     assert "samples/s" not in heading
 
 
-class Terminal:
-    """A terminal of 200 columns on which `nnlo watch` runs."""
+def test_a_watch_that_starts_too_early_waits_for_the_folder(project):
+    class EndError(Exception): ...
 
-    def __init__(self, folder):
-        self._master, self._slave = pty.openpty()
-        termios.tcsetwinsize(self._slave, (30, 200))
-        self.settings = termios.tcgetattr(self._slave)
-        # A long interval: only keys draw the screen again.
-        self.process = start_nnlo("watch", "results", "--every", "1000", folder=folder, terminal=self._slave)
+    steps = iter(["appears", "is refreshed"])
+    (project / "results").rename(project / "later")
+    console = Console(width=160, height=20, force_terminal=True, file=io.StringIO())
+    seen = []
 
-    def press(self, keys, shown):
-        """Send keys; return the screen once it shows a text, and fail after a minute."""
-        os.write(self._master, keys)
-        screen, deadline = "", time.monotonic() + 60
-        while shown not in screen:
-            assert select.select([self._master], [], [], deadline - time.monotonic())[0], screen
-            screen += os.read(self._master, 65536).decode(errors="replace")
-        return screen
+    def sleep(seconds):
+        seen.append((seconds, console.file.getvalue()))
+        console.file.seek(console.file.truncate(0))
+        if next(steps, None) is None:
+            raise EndError
+        if not (project / "results").exists():
+            (project / "later").rename(project / "results")
 
-    def end(self):
-        """Return the exit status and whether the settings of the terminal are those of before."""
-        status = self.process.wait(60)
-        is_restored = termios.tcgetattr(self._slave) == self.settings
-        os.close(self._master)
-        os.close(self._slave)
-        return status, is_restored
+    with pytest.raises(EndError):
+        watch_trainings(Path("results"), 5, console, sleep)
+    (seconds, first), (_, second), (_, third) = seen
+    assert seconds == 5
+    assert "results: no such folder yet; it appears when the first training starts" in first
+    assert "1 preempted" in second
+    assert "1 preempted" in third
 
 
 @pytest.mark.processes
-def test_keys_on_a_terminal(project, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_screen_without_a_word(project, monkeypatch, number):
     # rich takes these before the size of its terminal.
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("LINES", "30")
-    shutil.copytree(job_folder(project), job_folder(project).with_name("seed-1"))
-    terminal = Terminal(project)
-    terminal.press(b"", "q quit")
-    terminal.press(b"l", "seed-0/state/log.txt")
-    terminal.press(b"\x1b[B", "seed-1/state/log.txt")
-    terminal.press(b"\x1b[A", "seed-0/state/log.txt")
-    terminal.press(b"f", "(failures only)")
-    terminal.press(b"f", "seed-1")
-    terminal.press(b"q", "\x1b[?1049l")  # the screen of before
-    assert terminal.end() == (0, True)
+    master, slave = pty.openpty()
+    process = start_nnlo("watch", "results", "--every", "1000", folder=project, terminal=slave)
+    said, deadline = "", time.monotonic() + 120
+
+    def read_until(text):
+        nonlocal said
+        while text not in said:
+            assert select.select([master], [], [], deadline - time.monotonic())[0], said
+            said += os.read(master, 65536).decode(errors="replace")
+
+    read_until("1 preempted")
+    process.send_signal(number)
+    read_until("\x1b[?1049l")  # the screen of before
+    assert process.wait(60) == 0
+    assert "stopped" not in said
+    assert "Traceback" not in said
+    os.close(master)
+    os.close(slave)
 
 
 @pytest.mark.parametrize(

@@ -101,16 +101,18 @@ def expected_scores(project, rows, run="long/seed-0"):
 
 def test_predictions_of_a_file_and_of_a_data_frame(project):
     rows = new_rows(project)
-    rows.assign(id=1).to_csv(project / "new.csv", index=False)
+    ids = [f"{number:03d}" for number in range(20)]
+    rows.assign(id=ids).to_csv(project / "new.csv", index=False)
     done = nnlo("predict", "results/people/long/seed-0", "new.csv", "--output", "out.csv", folder=project)
     assert done.stdout == "out.csv: 20 rows of new.csv, predicted by results/people/long/seed-0\n"
     assert "new.csv: columns that the model does not use: id" in done.stderr
-    assert "city: 1 rows have a value that no training row has" in done.stderr
-    written, scores = pd.read_csv(project / "out.csv"), expected_scores(project, rows)
+    assert "city: rows with a value that no training row has: 1" in done.stderr
+    written, scores = pd.read_csv(project / "out.csv", dtype={"id": str}), expected_scores(project, rows)
     shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
-    assert list(written) == ["row", "predicted", *(f"probability_{name}" for name in CLASSES)]
+    assert list(written) == ["row", "id", "predicted", *(f"probability_{name}" for name in CLASSES)]
+    assert written["id"].tolist() == ids
     assert written["predicted"].tolist() == [CLASSES[k] for k in scores.argmax(1)]
-    np.testing.assert_allclose(written.iloc[:, 2:], shares, atol=1e-5)
+    np.testing.assert_allclose(written.iloc[:, 3:], shares, atol=1e-5)
     run = nnlo_lib.load_run(project / "results/people/long/seed-0")
     assert run.classes == CLASSES
     np.testing.assert_allclose(run.predict(rows), scores, atol=1e-4)

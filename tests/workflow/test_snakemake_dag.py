@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 from helpers.repository_copy import environment
@@ -26,8 +29,8 @@ RUNS = {
 }
 EPOCHS = {"epochs": 2, "batch_size": 64}
 SUMMARY = {"aggregate": 1, "report": 1}
-ALL = {"train": 2, "train_single": 2} | SUMMARY
-ONE = {"train_single": 1} | SUMMARY
+ALL = {"train": 4} | SUMMARY
+ONE = {"train": 1} | SUMMARY
 EDITS = {
     "resources": ({"resources": {"runtime": 7}}, {"report": 1}),
     "metrics": ({"metrics": ["top2_accuracy"]}, ALL),
@@ -43,7 +46,7 @@ MORE_EDITS = {
     "run added": ({"runs": RUNS | {"more": {"train": {"batch_size": 8}} | ALONE}}, ONE),
     "run removed": ({"runs": {"pair": RUNS["pair"]}}, SUMMARY),
     "run renamed": ({"runs": {"pair": RUNS["pair"], "mine": RUNS["own"]}}, ONE),
-    "folds": ({"folds": 2}, {"train": 4, "train_single": 4} | SUMMARY),
+    "folds": ({"folds": 2}, {"train": 8} | SUMMARY),
     "name": ({"name": "other"}, ALL),
 }
 
@@ -83,6 +86,74 @@ def test_edits_rerun_exactly_what_depends_on_them(finished):
     (finished.folder / "net.py").write_text(NET)
     assert jobs(plan) == ONE
     assert "train own seed-0" in plan
+
+
+def contents(folder):
+    """Return the content of each file of the results, without the folder of Snakemake's own state."""
+    return {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and ".workflow" not in path.parts
+    }
+
+
+@pytest.mark.real
+def test_contents_decide_and_no_flag_or_clock(finished):
+    """Before, a deleted training was "nothing to be done", and --touch after an edit left no training at all."""
+    results, ahead = finished.results(), time.time() + 7200
+    one = results / "own/seed-0"
+    before = contents(results)
+    for file in ("net.py", "tiny.yaml"):
+        os.utime(finished.folder / file, (ahead, ahead))
+    assert "Nothing to be done" in finished.run(runs=RUNS)
+    # An edit, and --touch: nothing moves, and the plain command still trains.
+    edit = {"runs": RUNS, "train": EPOCHS | {"batch_size": 32}}
+    assert "--touch changes only times" in finished.run("--touch", **edit)
+    assert contents(results) == before
+    assert jobs(finished.run("--dry-run")) == ALL
+    finished.experiment(runs=RUNS)
+    # What the user forces, by rule or by file, is trained; a dry run moves nothing.
+    assert jobs(finished.run("--dry-run", "--forcerun", "train")) == ALL
+    assert contents(results) == before
+    finished.run("--forcerun", "results/tiny/own/seed-0/evaluation.json")
+    assert (one.parent / "former/1-seed-0.repeated/model.safetensors").exists()
+    assert (one / "model.safetensors").read_bytes() == before[one / "model.safetensors"]
+    # A deleted training, in the folder and in a copy.
+    shutil.rmtree(one)
+    assert (
+        jobs(finished.run("--dry-run")) == jobs(finished.run("--dry-run", "--rerun-triggers", "mtime")) == ONE
+    )
+    os.utime(finished.folder / "net.py", (ahead, ahead))
+    assert "older modification time" not in finished.run()
+    assert (one / "model.safetensors").read_bytes() == before[one / "model.safetensors"]
+    assert "Nothing to be done" in finished.run()
+
+
+@pytest.mark.real
+def test_a_module_keeps_the_handlers_of_the_user_and_names_what_failed(finished):
+    """Before, the user's handlers were replaced, and with renamed rules no failure was listed."""
+    handlers = "".join(f'{name}:\n    print("MINE {name}")\n' for name in ("onstart", "onsuccess", "onerror"))
+    module = (
+        'module nnlo:\n    snakefile: "workflow/Snakefile"\n    config: config\n'
+        "use rule * from nnlo as nnlo_*\n"
+        'rule mine:\n    input: "results/module/report.html"\n    output: "mine.txt"\n    shell: "wc -c {input} > {output}"\n'
+    )
+    broken = NET.replace("return", 'import os; 1 / ("NNLO_SESSION" not in os.environ); return')
+    (finished.folder / "broken.py").write_text(broken)
+    runs = {"good": RUNS["own"], "bad": RUNS["own"] | {"model": {"name": "broken.py:net"}}}
+    for number, text in enumerate((handlers + module, module + handlers)):
+        (finished.folder / "own.smk").write_text(text)
+        said = finished.run("mine.txt", "--snakefile", "own.smk", status=1, name="module", runs=runs)
+        assert "MINE onstart" in said
+        assert "MINE onerror" in said
+        assert (
+            "nnlo: error: trainings without results: 1; results/module/report.html shows the others" in said
+        )
+        assert ("Finished jobid" in said) == (number == 0), "the second start trains only what failed"
+    (finished.folder / "broken.py").write_text(NET)
+    said = finished.run("mine.txt", "--snakefile", "own.smk")
+    assert "MINE onsuccess" in said
+    assert (finished.folder / "mine.txt").exists()
 
 
 @pytest.mark.exhaustive
@@ -132,6 +203,18 @@ def test_a_mistake_is_one_sentence_before_anything_runs(clone, flags):
         *flags, status=2, name="broken", model={"name": "broken.py:build"}, runs={"pair": RUNS["pair"]}
     )
     assert said.count("model.name: broken.py:2 in build: RuntimeError: no such layer") == 1
+    for text in ("name: x\ntrain:\n\tepochs: 1\n", "name: x\ntrain: {epochs:\u00a01}\n"):
+        for encoding in ("utf-8", "utf-16"):  # Snakemake itself names no line, and reads no UTF-16
+            path = clone.folder / "odd.yaml"
+            path.write_bytes(text.encode(encoding))
+            command = [sys.executable, "-m", "snakemake", *flags, "--cores", "1", "--configfile", path.name]
+            found = subprocess.run(
+                command, cwd=clone.folder, env=environment(), capture_output=True, text=True
+            )
+            assert (found.returncode, found.stderr.count("\n")) == (2, 1), found.stderr
+            assert re.match(
+                rf"nnlo: error: \S*odd.yaml:{text[:-1].count(chr(10)) + 1}: invalid YAML: ", found.stderr
+            )
     assert not clone.results("misspelt").exists()
     assert not clone.results("broken").exists()
 

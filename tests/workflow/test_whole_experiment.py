@@ -10,6 +10,7 @@ import tempfile
 import zipfile
 from contextlib import chdir
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -21,7 +22,7 @@ import snakemake_logger_plugin_nnlo
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import experiment_from_settings, load_experiment
 from nnlo_lib.workflow import whole_experiment
-from nnlo_lib.workflow.plan import the_experiment_file
+from nnlo_lib.workflow.snakemake_start import the_experiment_file
 from nnlo_lib.workflow.whole_experiment import interrupt, run_experiment, write_folder
 from snakemake_logger_plugin_nnlo import LogHandler
 
@@ -75,13 +76,49 @@ def test_a_new_folder_holds_an_experiment_a_snakefile_and_the_profiles(tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_what_snakemake_would_merge_is_refused():
-    assert the_experiment_file([], {}) == "config/config.yaml"
-    assert the_experiment_file([Path("a.yaml")], {}) == "a.yaml"
-    with pytest.raises(UserError, match=r"one experiment at a time, not 2 \(a.yaml, b.yaml\)"):
-        the_experiment_file([Path("a.yaml"), Path("b.yaml")], {})
-    with pytest.raises(UserError, match="--config train: settings are read from the experiment file"):
-        the_experiment_file(["a.yaml"], {"train": {"epochs": 3}})
+def snakemake_with(files=(), config=(), prefix=None, module="__main__", **more):
+    """Return what the Snakefile reads of Snakemake's workflow; a stand-in, real modules are in test_modules.py."""
+    paths = SimpleNamespace(prefix=prefix, modifies_prefixes=False)
+    modifier = SimpleNamespace(path_modifier=paths, globals={"__name__": module})
+    settings = SimpleNamespace(config=dict(config))
+    return SimpleNamespace(
+        configfiles=files, config_settings=settings, modifier=modifier, is_main_process=True, **more
+    )
+
+
+def test_what_snakemake_would_merge_is_refused(tmp_path):
+    file, load = tmp_path / "a.yaml", lambda path: yaml.safe_load(Path(path).read_text())
+    file.write_text("name: a\ntrain: {epochs: 3}\nx-lab: 1\n")
+    assert the_experiment_file(snakemake_with(), {"mine": 3}, load) == "config/config.yaml"
+    assert the_experiment_file(snakemake_with([file]), {"name": "a", "train": {"epochs": 3}}, load) == str(
+        file
+    )
+    for workflow, config, refusal in (
+        (
+            snakemake_with([Path("a.yaml"), Path("b.yaml")]),
+            {},
+            r"one experiment at a time, not 2 \(a.yaml, b.yaml\)",
+        ),
+        (
+            snakemake_with(config={"train": 3}),
+            {},
+            "--config train: settings are read from the experiment file",
+        ),
+        (
+            snakemake_with([file]),
+            {"train": {"epochs": 4}},
+            "config: train of the Snakefile or module differs from",
+        ),
+        (
+            snakemake_with(),
+            {"data": "digits"},
+            "config: data of the Snakefile or module differs from config/config.yaml",
+        ),
+        (snakemake_with(prefix="sub/"), {}, "module: NNLO's paths .* take no `prefix:`"),
+        (snakemake_with(module="b", nnlo_module="a"), {}, "module b: NNLO is a module already"),
+    ):
+        with pytest.raises(UserError, match=refusal):
+            the_experiment_file(workflow, config, load)
 
 
 def test_all_trainings_run_one_after_the_other_and_continue_after_a_stop(tmp_path, monkeypatch):
@@ -267,7 +304,7 @@ def test_a_folder_for_temporary_files_that_cannot_be_written_is_replaced(folder,
 def test_a_folder_that_cannot_be_written_is_named_before_snakemake_starts(folder, monkeypatch):
     (folder / "logs").mkdir()
     monkeypatch.setattr(os, "access", lambda path, _: path != Path("logs"))  # root may write everywhere
-    with pytest.raises(UserError, match=rf"{folder}/logs: cannot be written; change its permissions"):
+    with pytest.raises(UserError, match=r"^logs does not let its owner read and write .*chmod"):
         run()
 
 

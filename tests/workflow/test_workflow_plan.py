@@ -43,8 +43,8 @@ def test_jobs_of_several_processes_and_of_one(plan):
     assert [job.path for job in plan.jobs] == [
         f"{run}/seed-{seed}" for run in SETTINGS["runs"] for seed in (1, 2)
     ]
-    assert plan.parallel_runs == ["two", "other"]
-    assert plan.single_runs == ["one", "virtual"]
+    launchers = {name: plan.launcher(name) for name in SETTINGS["runs"]}
+    assert launchers == {"two": "mpiexec", "one": "", "virtual": "", "other": "mpiexec"}
     jobs = [SimpleNamespace(run=name, job="seed-1") for name in SETTINGS["runs"]]
     assert [plan.training_resources.threads(job) for job in jobs] == [6, 1, 1, 2]
 

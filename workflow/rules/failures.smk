@@ -6,7 +6,6 @@ from subprocess import CalledProcessError
 from nnlo_lib.workflow.outcome import (
     describe_failures,
     divide_jobs,
-    mark_as_partial,
 )
 
 # Snakemake does not say in `onerror` whether Ctrl-C ended it.
@@ -45,12 +44,11 @@ def write_partial_results(finished: list[str], unfinished: list[str]) -> str:
         )
     except CalledProcessError:  # The command has printed its error.
         return ""
-    finally:
-        mark_as_partial(Path(RESULTS))
     return page
 
 
-onerror:
+def report_failures(log: str) -> None:
+    """Write the page of the finished trainings, print why others failed, and run `observe.notify`."""
     finished, unfinished = divide_jobs(PLAN)
     counts = f"{len(unfinished)} of {len(finished + unfinished)}"
     notify(
@@ -60,10 +58,10 @@ onerror:
         Path(RESULTS),
     )
     # Without the page among the targets, jobs that were not asked for are no failures.
-    if unfinished and any(job.rule.name == "report" for job in workflow.dag.jobs):
+    if unfinished and any(
+        f"{RESULTS}/report.html" in job.output for job in workflow.dag.jobs
+    ):
         print(
-            describe_failures(
-                unfinished, write_partial_results(finished, unfinished)
-            ),
+            describe_failures(unfinished, write_partial_results(finished, unfinished)),
             file=sys.stderr,
         )

@@ -1,8 +1,6 @@
 # Hyperparameter search: each fold task is a job. When a fold task ends, the search decides on the next ones.
 from snakemake.io import flag
 
-from nnlo_lib.config import JobSpec
-from nnlo_lib.config.paths import BEST_RUN
 from nnlo_lib.workflow.search_plan import TrialQueue
 
 BEST = f"{SEARCH.best}/seed-{{seed}}"
@@ -47,7 +45,6 @@ if not SEARCH.has_ended:
 rule fold_task:
     input:
         manifest=ancient(PLAN.base_manifest),
-        user_files=ancient(SEARCH.input_files),
     output:
         update(f"{SEARCH.folder}/trials/{{trial}}/fold-{{fold}}/epochs-{{epochs}}.json"),
     log:
@@ -117,14 +114,10 @@ rule choose:
 
 use rule train as best with:
     input:
-        outdated=lambda wildcards: str(
-            stamp_path(PLAN, JobSpec(run=BEST_RUN, seed=int(wildcards.seed)))
-        ),
         # Only a search that continues trains its best again, but not an edit of `resources` or `seeds`.
         trials=f"{SEARCH.folder}/trials.csv",
         config=ancient(f"{SEARCH.best}/config.json"),
-        manifest=PLAN.base_manifest,
-        user_files=SEARCH.input_files,
+        manifest=ancient(PLAN.base_manifest),
     output:
         evaluation=f"{BEST}/evaluation.json",
         values=f"{BEST}/sample_metrics.npz",

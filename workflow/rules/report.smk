@@ -1,10 +1,6 @@
 # Write the results of all jobs as tables, then as one self-contained HTML page.
-from nnlo_lib.workflow.outcome import partial_stamp
-
-
 rule aggregate:
     input:
-        partial=partial_stamp(PLAN),
         evaluations=[f"{RESULTS}/{job}/evaluation.json" for job in PLAN.folders],
     output:
         summary=report(
@@ -33,8 +29,6 @@ rule aggregate:
 
 rule report:
     input:
-        partial=partial_stamp(PLAN),
-        experiment=EXPERIMENT_FILE,
         summary=f"{RESULTS}/summary.csv",
         trials=[f"{RESULTS}/search/trials.csv"] if EXPERIMENT.search else [],
     output:
@@ -54,5 +48,6 @@ rule report:
         "write {output}"
     shell:
         f"python {SCRIPTS}/report.py"
-        " --output {output:q} --experiment-file={input.experiment:q}"
+        # No parameter, because an experiment in another folder is no other one.
+        f" --output {{output:q}} --experiment-file={quote(EXPERIMENT_FILE)}"
         " --summary {input.summary:q} {params.search:q} {params.folders:q} 2>&1 | tee -i {log:q}"

@@ -1,8 +1,8 @@
 # Train each run with each seed (and fold) with MPI, and evaluate its model on the test split, which is not used for
 # training: one job. Only the evaluation is a declared output, because Snakemake deletes declared outputs before it runs a
 # job and after the job failed: the model, history.csv, summary.json and `state/` beside it survive a failed evaluation, and
-# an edit that trains nothing again. The job trains only what they lack. config.json is not an input: it also has
-# settings such as `resources`, which must reach the next attempt but train nothing again. Instead, `settings` triggers.
+# an edit that trains nothing again. The job trains only what they lack. The main process compares contents and forces the
+# jobs whose results are outdated: Snakemake would compare times, of other clocks, of config.json and of the user's files.
 
 JOB = f"{RESULTS}/{{run}}/{{job}}"
 # Snakemake deletes the log before each attempt, also when the scheduler queues the job again. A second name of the same
@@ -12,11 +12,7 @@ KEEP_LOG = "touch {log:q}.all; ln -f {log:q}.all {log:q}; "
 
 rule train:
     input:
-        outdated=lambda wildcards: str(
-            stamp_path(PLAN, PLAN.job(wildcards.run, wildcards.job))
-        ),
-        manifest=lambda wildcards: PLAN.manifest(wildcards.run),
-        user_files=lambda wildcards: PLAN.input_files(wildcards.run),
+        manifest=lambda wildcards: ancient(PLAN.manifest(wildcards.run)),
     output:
         evaluation=f"{JOB}/evaluation.json",
         values=f"{JOB}/sample_metrics.npz",
@@ -24,15 +20,14 @@ rule train:
     log:
         f"logs/{EXPERIMENT.name}/{{run}}/{{job}}/train.log",
     wildcard_constraints:
-        run=any_of(PLAN.parallel_runs),
+        run=any_of(PLAN.runs),
         job=PLAN.job_pattern,
     conda:
         "../envs/nnlo.yaml"
     threads: PLAN.training_resources.threads
     resources:
         **PLAN.training_resources.resources,
-        mpi="mpiexec",
-        # At most one of `mpi` and `launcher` is set: the Slurm plugin accepts `mpi` only for several ranks.
+        mpi=lambda wildcards: PLAN.launcher(wildcards.run),
         launcher="",
         on_preemption="exit",
     params:
@@ -41,7 +36,7 @@ rule train:
         config=f"{RESULTS}/{{run}}/config.json",
         settings=lambda wildcards: PLAN.result_settings(wildcards.run),
     message:
-        "train {wildcards.run} {wildcards.job} on {resources.tasks} ranks"
+        "train {wildcards.run} {wildcards.job}, processes: {resources.tasks}"
     shell:
         # One thread for the evaluation: its figures do not depend on the cores of the job. The ranks set their own.
         f"{KEEP_LOG} OMP_NUM_THREADS=1 MKL_NUM_THREADS=1"
@@ -50,16 +45,3 @@ rule train:
         " --attempt {resources.attempt:q} --on-preemption {resources.on_preemption:q}"
         " --config {params.config:q} --manifest {input.manifest:q} --folder {params.folder:q} {params.options}"
         " 2>&1 | tee -ia {log:q}"
-
-
-use rule train as train_single with:
-    wildcard_constraints:
-        run=any_of(PLAN.single_runs),
-        job=PLAN.job_pattern,
-    resources:
-        **PLAN.training_resources.single_process_resources,
-        mpi="",
-        launcher="",
-        on_preemption="exit",
-    message:
-        "train {wildcards.run} {wildcards.job} in one process"

@@ -26,6 +26,7 @@ from nnlo_lib.comm.simulated.virtual_machine import (
     SimProcess,
 )
 from nnlo_lib.config.parallel import SimulationConfig
+from nnlo_lib.core.errors import UserError
 
 T = TypeVar("T")
 
@@ -111,10 +112,13 @@ class _Collective:
     """A collective call in progress: the contribution of each rank, and the result when all have called.
 
     Attributes:
+        what: the call, with what must be the same on all ranks.
+        first: rank that made it first.
         timed: False if the call changes no clock.
     """
 
-    number: int
+    what: str
+    first: int
     contributions: dict[int, Any] = field(default_factory=dict)
     start: float = 0.0
     size: int = 0
@@ -190,12 +194,13 @@ class SimulatedCommunicator(Communicator):
                 for key, ranks in members.items()
             }
 
-        shared, mine = self._run_collective(None, groups, self._all_to_all_cost(0))[color], members[color]
+        shared = self._run_collective("split()", None, groups, self._all_to_all_cost(0))[color]
+        mine = members[color]
         return SimulatedCommunicator(shared, mine.index(self.rank))._counting_into(self, mine)
 
     @exchange_failpoint
     def barrier(self) -> None:
-        self._run_collective(None, lambda _: None, self._all_to_all_cost(0))
+        self._run_collective("barrier()", None, lambda _: None, self._all_to_all_cost(0))
 
     @exchange_failpoint
     def reset_counter(self, start: int) -> None:
@@ -217,7 +222,7 @@ class SimulatedCommunicator(Communicator):
         text = json.dumps(item)
         # The length of a text depends on names of hosts, versions of the code and the interval of checkpoints;
         # a clock that depended on it would order messages that arrive together differently.
-        texts = self._run_collective(text, list, self._all_to_all_cost(0))
+        texts = self._run_collective("gather()", text, list, self._all_to_all_cost(0))
         return [json.loads(one) for one in texts]
 
     @exchange_failpoint
@@ -226,17 +231,20 @@ class SimulatedCommunicator(Communicator):
             self.traffic.count_broadcast(vector.nbytes, self.size, purpose)
         sent = vector.clone() if self.rank == root else None
         call = CollectiveCost(vector.nbytes, self.size - 1)
-        vector.copy_(self._run_collective(sent, lambda vectors: vectors[root], call))
+        what = _name(f"broadcast() from rank {root}", vector)
+        vector.copy_(self._run_collective(what, sent, lambda vectors: vectors[root], call))
 
     @exchange_failpoint
     def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
         values, width = vector.numel(), vector.element_size()
         share = self.traffic.count_allreduce(values, width, self.rank, self.size, purpose)
         call = self._all_to_all_cost(share, allreduce_rounds(values, width, self.size))
-        pending = self._enter_collective(vector.clone(), _sum_in_rank_order, call)
+        pending = self._enter_collective(
+            _name("allreduce()", vector), vector.clone(), _sum_in_rank_order, call
+        )
 
         def finish() -> None:
-            vector.copy_(self._wait_collective(pending, "an all-reduce"))
+            vector.copy_(self._wait_collective(pending, pending.what))
 
         return Request(finish)
 
@@ -327,16 +335,25 @@ class SimulatedCommunicator(Communicator):
             self.seconds.report_span("wait", "wait", started, now)
 
     def _enter_collective(
-        self, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost
+        self, what: str, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost
     ) -> _Collective:
         """Add an item to this rank's next collective call; the last rank to call it computes the result.
 
         Args:
+            what: the call, with what must be the same on all ranks.
             item: contribution of this rank, which `finish` may overwrite.
             finish: returns the result, common to all ranks, from the items in rank order.
+
+        Raises:
+            UserError: if another rank makes another call.
         """
         number, self._calls = self._calls, self._calls + 1
-        pending = self._group.collectives.setdefault(number, _Collective(number))
+        pending = self._group.collectives.setdefault(number, _Collective(what, self.rank))
+        if what != pending.what:
+            raise UserError(
+                f"rank {self.rank} calls {what} while rank {pending.first} calls {pending.what}: all ranks must make the same "
+                "collective calls in the same order, with vectors of the same length and type"
+            )
         pending.contributions[self.rank] = item
         pending.timed = self._timed
         # The call begins when the last rank enters it; the largest share of a rank decides its duration.
@@ -366,11 +383,17 @@ class SimulatedCommunicator(Communicator):
             self._wait_until(pending.end)
         return pending.result
 
-    def _run_collective(self, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost) -> Any:
-        return self._wait_collective(self._enter_collective(item, finish, call), "a collective call")
+    def _run_collective(
+        self, what: str, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost
+    ) -> Any:
+        return self._wait_collective(self._enter_collective(what, item, finish, call), what)
 
     def _all_to_all_cost(self, size: int, rounds: int = 1) -> CollectiveCost:
         return CollectiveCost(size, self.size * (self.size - 1), rounds)
+
+
+def _name(call: str, vector: Tensor) -> str:
+    return f"{call} of {vector.numel():,} numbers of {vector.dtype}"
 
 
 def _sum_in_rank_order(vectors: list[Tensor]) -> Tensor:

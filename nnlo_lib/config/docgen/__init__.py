@@ -1,6 +1,6 @@
-"""Generation of files from the types of the experiment file: JSON schema, reference pages, default experiment.
+"""Generation of files from the types of the experiment file: JSON schema and reference pages.
 
-The pages also use the docstrings of the algorithms, the parsers of the command line, and the table of older systems.
+The pages also use the docstrings of the algorithms and the parsers of the command line.
 """
 
 import argparse
@@ -10,20 +10,16 @@ import sys
 from pathlib import Path
 
 from nnlo_lib.config.docgen.pages import algorithms_page, cli_page, edits_page, reference_page
-from nnlo_lib.config.docgen.schema import default_file, experiment_schema
-from nnlo_lib.config.docgen.seeds import load_seed_table, seeds_page
+from nnlo_lib.config.docgen.schema import experiment_schema
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
 
-CHECKOUT = Path(__file__).parents[3]  # the seed table is read from here
-ROOT = CHECKOUT  # and the generated files are written here
+ROOT = Path(__file__).parents[3]  # a checkout, in which the generated files are
 SCHEMA_FILE = "workflow/schemas/experiment.schema.json"
-DEFAULT_EXPERIMENT_FILE = "config/config.yaml"
 REFERENCE_PAGE_FILE = "docs/reference/experiment.md"
 ALGORITHMS_PAGE_FILE = "docs/reference/algorithms.md"
 CLI_PAGE_FILE = "docs/reference/cli.md"
 EDITS_PAGE_FILE = "docs/reference/edits.md"
-SEEDS_PAGE_FILE = "docs/reference/seeds.md"
 
 
 def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int:
@@ -38,9 +34,8 @@ def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int
             f"nnlo docs requires a checkout of the repository, but {ROOT} is not one; run it from a checkout"
         )
     texts = {
-        SCHEMA_FILE: json.dumps(experiment_schema(), indent=1) + "\n", DEFAULT_EXPERIMENT_FILE: default_file(),
+        SCHEMA_FILE: json.dumps(experiment_schema(), indent=1) + "\n", EDITS_PAGE_FILE: edits_page(_current_text(EDITS_PAGE_FILE)),
         REFERENCE_PAGE_FILE: reference_page(_current_text(REFERENCE_PAGE_FILE)), ALGORITHMS_PAGE_FILE: algorithms_page(_current_text(ALGORITHMS_PAGE_FILE)),
-        EDITS_PAGE_FILE: edits_page(_current_text(EDITS_PAGE_FILE)), SEEDS_PAGE_FILE: seeds_page(_current_text(SEEDS_PAGE_FILE), load_seed_table(CHECKOUT)),
     }  # fmt: skip
     if parser:
         texts[CLI_PAGE_FILE] = cli_page(_current_text(CLI_PAGE_FILE), parser)

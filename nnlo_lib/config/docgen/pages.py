@@ -7,7 +7,7 @@ import argparse
 import ast
 import inspect
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from nnlo_lib.config.docgen.schema import (
 
 MARKER = "<!-- From here on written by `nnlo docs` from nnlo_lib/config/: edit there. -->\n"
 CLI_MARKER = MARKER.replace("nnlo_lib/config/", "nnlo_lib/commands/")
+HELP_WIDTH = 120
 NNLO_LIB = Path(__file__).parents[2]
 ALGORITHM_HEADINGS = (
     "algorithm", "graph must be", "compression", "batch norm", "groups", "masters", "schedule", "asynchronous", "one model", "elastic", "`weight_clip`", "`critic_steps`", "ranks",
@@ -216,53 +217,11 @@ def cli_page(current: str, parser: argparse.ArgumentParser) -> str:
 def _command_sections(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            for name, command in action.choices.items():
-                yield from _command_section(f"{'#' * level} `{command.prog}`", summaries[name], command)
+            for command in action.choices.values():
+                # The same lines on each terminal.
+                command.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=HELP_WIDTH)
+                yield f"{'#' * level} `{command.prog}`\n\n```text\n{command.format_help()}```\n"
                 yield from _command_sections(command, level + 1)
-
-
-def _command_section(heading: str, summary: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    # --log-level and --log-file, which all commands have, are in the hand-written introduction.
-    shown = [
-        action
-        for action in parser._actions
-        if not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS
-    ]
-    usage = " ".join([parser.prog, *map(_usage, shown)])
-    example = f"\n\n{parser.epilog}" if parser.epilog else ""
-    yield f"{heading}\n\n{summary[:1].upper()}{summary[1:]}.\n\n```text\n{usage}{example}\n```\n"
-    rows = [action for action in shown if not isinstance(action, argparse._SubParsersAction)]
-    if rows:
-        yield from (table_row("argument", "default", "meaning"), table_row(*["---"] * 3))
-        yield from map(_option_row, rows)
-        yield ""
-
-
-def _usage(action: argparse.Action) -> str:
-    if isinstance(action, argparse._SubParsersAction):
-        return "COMMAND ..."
-    text = _signature(action)
-    return text if action.required else f"[{text}]"
-
-
-def _signature(action: argparse.Action) -> str:
-    """Return an argument as it is typed: `FILE`, `--seed SEED`, `--replay`, `--executor local|mpi`."""
-    name = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
-    value = "|".join(map(str, action.choices)) if action.choices else str(name)
-    value = f"{value} ..." if action.nargs in ("+", "*", argparse.REMAINDER) else value
-    if not action.option_strings:
-        return value
-    return action.option_strings[-1] if action.nargs == 0 else f"{action.option_strings[-1]} {value}"
-
-
-def _option_row(action: argparse.Action) -> str:
-    """Return an argument's row of the table."""
-    meaning = ((action.help or "") % {"default": action.default}).replace("|", "\\|")
-    has_default = action.option_strings and action.nargs != 0 and action.default not in (None, [])
-    default = f"`{action.default}`" if has_default else "required" if action.required else ""
-    name = _signature(action).replace("|", "\\|")
-    return table_row(f"`{name}`", default, meaning)
 
 
 def edits_page(current: str) -> str:

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 
 from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.file_access import cause_of
 from nnlo_lib.core.file_lock import exclusive_lock
+from nnlo_lib.core.logging_setup import write_stderr
+from nnlo_lib.core.secrets import mask, resolve, unresolve
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -59,7 +62,7 @@ def download(urls: Sequence[str], target: Path, check: Callable[[Path, str], Non
             _try_in_turn(urls, part, check)
             part.replace(target)
     except OSError as error:
-        raise UserError(f"cannot write {target}: {error.strerror or error}") from error
+        raise UserError(f"cannot write {target}: {cause_of(error, target)}") from error
 
 
 def _try_in_turn(urls: Sequence[str], part: Path, check: Callable[[Path, str], None]) -> None:
@@ -116,7 +119,7 @@ def _get(url: str, part: Path) -> None:
     """Download the file, or the missing rest of it, into `part`."""
     import requests
 
-    version = _version_begun(url, part)
+    version, address = _version_begun(url, part), resolve(url, "data.source")
     have = part.stat().st_size if version else 0
     # Byte ranges and Content-Length would otherwise refer to a compressed transfer.
     headers = {"Accept-Encoding": "identity"}
@@ -126,7 +129,7 @@ def _get(url: str, part: Path) -> None:
     started = time.monotonic()
     try:
         with requests.get(
-            url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)
+            address, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)
         ) as response:
             response.raise_for_status()
             _receive(response, url, part, _start(response, part, have))
@@ -143,7 +146,7 @@ def _get(url: str, part: Path) -> None:
         # too. Errors of requests for invalid addresses are ValueErrors.
         slow = time.monotonic() - started > CONNECT_SECONDS
         is_permanent = isinstance(error, ValueError) or (isinstance(error, requests.ConnectionError) and slow)
-        raise _FailedError(_reason(error), again=not is_permanent) from error
+        raise _FailedError(unresolve(_reason(error), url), again=not is_permanent) from error
 
 
 def _start(response: "Response", part: Path, have: int) -> int:
@@ -163,12 +166,12 @@ def _receive(response: "Response", url: str, part: Path, start: int) -> None:
     with part.open("rb+") as file, _bar(response, part.name[1:-5], start) as bar:
         file.truncate(start)  # before the JSON file is written, because it must not describe older bytes
         _resume_info_path(part).write_text(
-            json.dumps({"url": url, "version": "" if version.startswith("W/") else version})
+            json.dumps({"url": mask(url), "version": "" if version.startswith("W/") else version})
         )
         file.seek(start)
         for chunk in response.iter_content(CHUNK_BYTES):
             if bar.update(file.write(chunk)) and not sys.stderr.isatty():
-                print(file=sys.stderr)  # in a log, each progress state is a line
+                write_stderr("\n")  # in a log, each progress state is a line
 
 
 def _bar(response: "Response", name: str, start: int) -> "tqdm[NoReturn]":
@@ -187,7 +190,7 @@ def _version_begun(url: str, part: Path) -> str | None:
     """Return the HTTP validator of the partial file's version, or None if it cannot be resumed from `url`."""
     try:
         info = load_json(_resume_info_path(part).read_text())
-        return str(info["version"]) or None if info["url"] == url else None
+        return str(info["version"]) or None if info["url"] == mask(url) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

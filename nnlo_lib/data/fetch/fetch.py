@@ -119,9 +119,7 @@ def _as_found(dataset: DatasetSpec, target: Path, base: str | None) -> DatasetSp
 
 def _is_available(file: SourceFile, places: list[str]) -> bool:
     """Return True if one of `places` is a path or URL with the file's name, or a folder that contains it."""
-    return any(
-        file_name(place) == file.name or (Path(place).expanduser() / file.name).is_file() for place in places
-    )
+    return any(file_name(place) == file.name or (Path(place) / file.name).is_file() for place in places)
 
 
 def _described(path: Path) -> dict[str, Any]:
@@ -175,7 +173,7 @@ def _fetch_file(dataset: DatasetSpec, file: SourceFile, target: Path, base: str 
     if base is None or is_remote(base):
         final = _from_web(dataset, file, target, base)
     else:
-        final = _from_disk(dataset, file, target, Path(base).expanduser())
+        final = _from_disk(dataset, file, target, Path(base))
     # Readers take the first of the variants that exists, which must not be a wrong file of an earlier fetch.
     for other in variants(file.name):
         if other != final.name:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.secrets import mask_settings, substitute
 from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
 
@@ -63,6 +64,7 @@ class FetchRecord:
         """Write the record atomically unless it is unchanged; return its path."""
         path = self.raw / FETCH_RECORD_FILE
         fields = {name: value for name, value in asdict(self).items() if name != "raw"}
+        fields["source"] = mask_settings(self.source)
         text = json.dumps(fields, indent=2) + "\n"
         if not path.is_file() or path.read_text() != text:
             with atomic_write(path) as part:
@@ -93,12 +95,12 @@ def file_version(path: Path) -> FileVersion:
 
 def is_remote(source: str) -> bool:
     """Return True if the source is a URL."""
-    return "://" in source
+    return "://" in substitute(source)
 
 
 def file_name(source: str) -> str:
     """Return the file name in a path or URL, without the query of a URL."""
-    return Path(urlsplit(source).path if is_remote(source) else source).name
+    return Path(urlsplit(substitute(source)).path if is_remote(source) else source).name
 
 
 def required_source(dataset: DatasetSpec, source: str | None) -> str:
@@ -115,7 +117,7 @@ def required_source(dataset: DatasetSpec, source: str | None) -> str:
 def local_source(dataset: DatasetSpec, source: str | None) -> Path:
     """Return the folder or archive of a data set of the user. Raises UserError if it does not exist."""
     source = required_source(dataset, source)
-    path = Path(source).expanduser()
+    path = Path(source)
     if path.is_dir():
         return path
     if not is_archive(path.name):
@@ -127,7 +129,7 @@ def local_source(dataset: DatasetSpec, source: str | None) -> Path:
 
 def local_archive(source: str) -> Path:
     """Return the path of an archive. Raises UserError if it does not exist."""
-    path = Path(source).expanduser()
+    path = Path(source)
     if not path.is_file():
         raise UserError(
             f"data.source: file not found: {source}; set data.source to an existing folder or archive"

@@ -26,6 +26,9 @@ PLUGIN_FILTERS = {
 }  # fmt: skip
 
 
+PANDAS = "a table of pandas; write it by pandas.read_hdf(...).to_csv(..., index=False), and read the file by data.reader: {name: table}"
+
+
 @dataclass(frozen=True)
 class ArrayHeader:
     """Shape of a whole array in a file, and its type."""
@@ -94,11 +97,15 @@ def open_hdf5(path: str | Path) -> h5py.File:
 def hdf5_names(path: Path) -> list[str]:
     """Return the names of the arrays and groups at the top level of an HDF5 file."""
     with open_hdf5(path) as file:
-        types = {name: getattr(file.get(name), "dtype", None) for name in sorted(file)}
+        items = {name: file.get(name) for name in sorted(file)}
+        fields = {
+            name: getattr(getattr(item, "dtype", None), "names", None) or () for name, item in items.items()
+        }
         return [
-            f"{name} with the fields {', '.join(type.names)}" if type is not None and type.names else name
-            for name, type in types.items()
-        ]
+            f"{name}, {PANDAS}" if item is not None and "pandas_type" in item.attrs
+            else f"{name} with the fields {', '.join(fields[name])}" if fields[name] else name
+            for name, item in items.items()
+        ]  # fmt: skip
 
 
 def find_hdf5(path: Path, key: str) -> dict[str, ArrayHeader]:
@@ -166,6 +173,8 @@ def _datasets(name: str, item: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]
     elif isinstance(item, h5py.Group):
         if item in seen:
             raise ValueError(f"{name.partition('/')[0]} contains the group {name} more than once")
+        if "pandas_type" in item.attrs:
+            raise UserError(f"{item.file.filename}: {item.name} is {PANDAS}")
         seen.add(item)
         for key in sorted(item):
             yield from _datasets(f"{name}/{key}", item[key], seen)

@@ -13,6 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.user_text import decoded, expanded
 from nnlo_lib.data.readers.array_file import is_array_file, refuse_other_file
 from nnlo_lib.data.readers.array_formats import stored_type
 from nnlo_lib.data.readers.array_source import (
@@ -220,7 +221,7 @@ def _entries(folder: Path, text: str) -> list[Entry]:
 
 def _matching(folder: Path, pattern: str) -> list[Entry]:
     # With root_dir, special characters in the path of the folder are not part of the pattern.
-    matches = sorted(glob.glob(_expanded(pattern), root_dir=folder, recursive=True))
+    matches = sorted(glob.glob(expanded(pattern), root_dir=folder, recursive=True))
     found: list[Entry] = [(folder / match,) for match in matches if (folder / match).is_file()]
     if not found:
         raise UserError(f"{WHERE}: no file in {folder} matches {pattern}; correct the pattern")
@@ -242,8 +243,7 @@ def _text(path: Path) -> str:
     try:
         refuse_other_file(path)
         # A zero byte marks what is no text list: too large here, not UTF-8 below, or binary by its content.
-        # Editors on Windows write a byte order mark, which utf-8-sig removes.
-        text = "\0" if path.stat().st_size > MAX_LIST_BYTES else path.read_text("utf-8-sig")
+        text = "\0" if path.stat().st_size > MAX_LIST_BYTES else decoded(path.read_bytes())
     except OSError as error:
         raise UserError(f"cannot read the list {path}: {error.strerror}") from error
     except UnicodeDecodeError:
@@ -276,11 +276,7 @@ def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:
 
 
 def _found(text: str, folders: Sequence[Path]) -> Path | None:
-    return next((path for folder in folders if os.path.isfile(path := folder / _expanded(text))), None)
-
-
-def _expanded(text: str) -> str:
-    return os.path.expanduser(os.path.expandvars(text))
+    return next((path for folder in folders if os.path.isfile(path := folder / expanded(text))), None)
 
 
 def refuse_repeated_files(splits: Mapping[str, Iterable[Path]]) -> None:

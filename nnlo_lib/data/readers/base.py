@@ -1,6 +1,5 @@
 """Units and contents of a data set, which each reader returns, and the call of a reader by its name."""
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -11,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger, write_stderr
 from nnlo_lib.core.user_code import load_implementation
+from nnlo_lib.data.readers.similar_names import question_of_similar
 
+logger = get_logger(__name__)
 Array = npt.NDArray[Any]
 Inputs = tuple[Array, ...]
 Labels = npt.NDArray[np.int64]
@@ -61,6 +63,7 @@ class ConversionUnit:
         read: reads the samples from the files again at each call; may raise UserError.
         files: all files of which the shard is made; empty: only `origin`.
         parts: files of the samples in order; may be empty.
+        changes: ways in which the samples differ from those that earlier versions made of the same files and settings.
     """
 
     split: str
@@ -69,6 +72,7 @@ class ConversionUnit:
     read: Callable[[], SampleBlock]
     parts: tuple[FilePart, ...] = ()
     files: tuple[Path, ...] = ()
+    changes: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[Path, ...]:
@@ -151,6 +155,8 @@ def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any])
 
         return read_with_user_reader(reader, folder, shard_size, options)
     contents: DatasetContents = load_implementation(reader_function(reader))(folder, shard_size, **options)
+    if question := question_of_similar(contents.class_names):
+        warn_once(f"data: the classes {question}")
     return contents
 
 
@@ -183,7 +189,13 @@ def contents_of_arrays(
 @cache
 def print_once(text: str) -> None:
     """Print a note to stderr once, although the files are read for the store's name, the shards, and to notice changes."""
-    print(text, file=sys.stderr)
+    write_stderr(f"{text}\n")
+
+
+@cache
+def warn_once(text: str) -> None:
+    """Log a warning once, for the reason of `print_once`."""
+    logger.warning(text)
 
 
 def shard_ranges(split: str, samples: int, shard_size: int, sample_bytes: int) -> list[tuple[str, int, int]]:

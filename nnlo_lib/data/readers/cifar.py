@@ -1,7 +1,7 @@
 """Reader of CIFAR-10 and CIFAR-100, in the binary or the python layout.
 
 A binary record is one label byte (CIFAR-100: coarse, then fine) and 3 x 32 x 32 pixels. The python layout has pickles,
-of which only arrays of bytes and built-in values are created.
+of which only arrays and built-in values are created.
 """
 
 import io
@@ -185,23 +185,20 @@ def _class_names(folder: Path, labels: LabelKind) -> tuple[str, ...]:
 def load_batch(path: Path, key: str) -> tuple[Array, Labels]:
     """Return pixels (n, 3072) uint8 and the labels `key`, (n,). Raises UserError if the file is not a CIFAR batch."""
     content = _content(path)
-    data, labels = content.get("data"), content.get(key)
-    pixels = data.array if isinstance(data, _Ndarray) else np.empty(0, np.uint8)
-    if isinstance(labels, _Ndarray):
-        labels = labels.array.reshape(-1).tolist()
+    pixels, labels = content.get("data"), np.array(content.get(key, []), object).reshape(-1)
     if (
-        pixels.dtype != np.uint8
+        not isinstance(pixels, np.ndarray)
+        or pixels.dtype != np.uint8
         or pixels.shape[1:] != (PIXELS,)
-        or not isinstance(labels, list)
         or len(labels) != len(pixels)
     ):
         raise UserError(
             f"{path}: not a CIFAR batch (expected `data` of shape (n, {PIXELS}) and n values in `{key}`); download or copy it "
             f"again"
         )
-    if not all(isinstance(label, int) and 0 <= label < 100 for label in labels):
+    if not all(isinstance(label, int | np.integer) and 0 <= label < 100 for label in labels):
         raise UserError(f"{path}: a label is not an integer in 0..99; download or copy the file again")
-    return pixels, np.array(labels, np.int64)
+    return pixels, labels.astype(np.int64)
 
 
 def load_class_names(path: Path, key: str) -> tuple[str, ...]:
@@ -232,59 +229,11 @@ def _text(value: bytes | str) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-class _Dtype:
-    """Stand-in for numpy.dtype of integers: bytes of pixels, or labels that NumPy or Keras made."""
-
-    def __init__(self, name: bytes | str, *_: object) -> None:
-        if _text(name) not in ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8"):
-            raise pickle.UnpicklingError(f"an array has the type {name!r} instead of 'u1' or another integer")
-        self.dtype = np.dtype(_text(name)).newbyteorder("<")
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        # Byte order: single bytes have none.
-        if state[1] in (">", b">"):
-            self.dtype = self.dtype.newbyteorder(">")
-
-
-class _Ndarray:
-    """Stand-in for numpy.ndarray, which would allocate any declared shape before its bytes are read."""
-
-    array: Array = np.empty(0, np.uint8)  # kept if the pickle sets no state
-
-    def __init__(self, *_: object) -> None: ...
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, dtype, fortran, data = state
-        # The official files are in C order; one wrong bit here would mix the pixels of all images.
-        if not isinstance(data, bytes) or not isinstance(dtype, _Dtype) or fortran:
-            raise pickle.UnpicklingError("an array does not have bytes in C order")
-        self.array = np.frombuffer(data, dtype.dtype).reshape(shape)
-
-
-def _scalar(dtype: _Dtype, data: bytes) -> int:
-    """Stand-in for numpy.core.multiarray.scalar: a label as a NumPy integer."""
-    [number] = np.frombuffer(data, dtype.dtype).tolist()
-    return int(number)
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    """Stand-in for codecs.encode: Python 3 writes bytes in protocol 2 as codecs.encode(text, 'latin1')."""
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"a text has the encoding {encoding!r} instead of 'latin1'")
-    return text.encode("latin1")
-
-
+MULTIARRAY = {f"numpy.{core}.multiarray" for core in ("core", "_core")}
 ADMITTED = {
-    ("numpy.core.multiarray", "_reconstruct"): _Ndarray,
-    # numpy 2 has renamed numpy.core; the official files have the old name.
-    ("numpy._core.multiarray", "_reconstruct"): _Ndarray,
-    ("numpy.core.multiarray", "scalar"): _scalar,
-    ("numpy._core.multiarray", "scalar"): _scalar,
-    # Only an argument of _reconstruct, which ignores it here.
-    ("numpy", "ndarray"): None,
-    ("numpy", "dtype"): _Dtype,
-    ("_codecs", "encode"): _encode,
-}
+    *((module, name) for module in MULTIARRAY for name in ("_reconstruct", "scalar")),
+    ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode"),
+}  # fmt: skip
 
 
 # The implementation in Python (undocumented, but part of each CPython), because the one in C allocates 16 bytes times the largest index in the pickle.
@@ -292,4 +241,5 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ADMITTED:
             raise pickle.UnpicklingError(f"the file refers to {module}.{name}, which CIFAR files do not use")
-        return ADMITTED[module, name]
+        # numpy 2 has renamed numpy.core; the official files have the old name.
+        return super().find_class("numpy._core.multiarray" if module in MULTIARRAY else module, name)

@@ -2,19 +2,22 @@
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import is_visible
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, print_once, shard_ranges
-from nnlo_lib.data.readers.image import ColorMode, ImageError, Resize, decode, resized
+from nnlo_lib.data.readers.image import ColorMode, ImageError, Resize, as_type, decode, image_header, resized
+from nnlo_lib.data.readers.similar_names import composed
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 # The names that Hugging Face datasets knows, in lower case.
@@ -24,10 +27,12 @@ SPLIT_NAMES = {
     "test": ("test", "testing", "eval", "evaluation"),
 }
 SPLITS = {name: split for split, names in SPLIT_NAMES.items() for name in names}
+WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 LAYOUT = "expected <split>/<class>/<image> with the splits train and test (or val), or <class>/<image>"
 HIDDEN, OTHER_SUFFIX, SPECIAL = "hidden", "with other suffixes", "neither files nor folders"
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".rar", ".7z")
 OUTSIDE = "outside the folders of the classes"
+SHOWN = 5  # names in a message
 LabeledPath = tuple[str, int]  # path below the folder, class
 Skipped = Counter[str]  # number of files that are not used, by the reason
 
@@ -40,14 +45,16 @@ def read(
     resize: Resize = "standard",
     colour: ColorMode = "rgb",
     test_fraction: float = 0.2,
+    splits: Mapping[str, str] | None = None,
     on_corrupt: Literal["error", "skip"] = "error",
 ) -> DatasetContents:
     """Return the contents of the image folders.
 
     Classes are the sorted names of the folders; samples are ordered by the hash of their path, which mixes
-    the classes. The usual names of splits in any case are known (`SPLIT_NAMES`); if the only split
-    beside `train` is `validation`, it is used as the test split. Links are followed. Hidden files and files with
-    other suffixes are ignored; their numbers are printed.
+    the classes. The usual names of splits in any case are known (`SPLIT_NAMES`), also as words of names such as
+    seg_train and seg_test; if the only split beside `train` is `validation`, it is used as the test split. Links are
+    followed. Hidden files and files with other suffixes are ignored; their numbers are printed.
+    The first images of the classes decide whether the store has bytes or float32 in 0..1.
 
     Args:
         folder: folder of the splits or of the classes, or of a single folder with these.
@@ -57,24 +64,44 @@ def read(
         test_fraction: fraction of each class that becomes the test split if there are no split folders. These
             are the images with the smallest hashes, so adding an image to a class moves at most one other
             image between training and test.
+        splits: folder of each split; empty: the folders are classes; None: by names and structure.
         on_corrupt: raise an error for an image that cannot be decoded, or skip it.
     Raises:
         UserError: if there is only one class, if a class is empty, if a split has a class that train does not
-            have, or if a link leads to nothing or to a folder that contains it.
+            have, if folders may be splits or classes, or if a link leads to nothing or to a folder that contains it.
     """
-    tree = ImageTree.of(folder)
+    tree = ImageTree.of(folder, splits)
     counts = [f"{count:,} {reason}" for reason, count in sorted(tree.skipped.items()) if count]
-    notes = (f"skipped files: {', '.join(counts)}",) if counts else ()
+    dtype, remarks = _stored_type(tree, size if resize != "none" else 0)
+    notes = (*([f"skipped files: {', '.join(counts)}"] if counts else []), *remarks)
     for note in notes:
         print_once(f"{tree.root}: {note}")
-    splits = tree.splits if tree.divided else _divided(tree.splits["train"], test_fraction)
-    units, sample_bytes = [], size * size * (3 if colour == "rgb" else 1)
-    for split, images in splits.items():
+    divided = tree.splits if tree.divided else _divided(tree.splits["train"], test_fraction)
+    units, sample_bytes = [], size * size * (3 if colour == "rgb" else 1) * dtype.itemsize
+    for split, images in divided.items():
         for name, start, end in shard_ranges(split, len(images), shard_size, sample_bytes):
-            block = partial(_block, tree.root, images[start:end], resize, size, colour, on_corrupt == "skip")
+            block = partial(
+                _block, tree.root, images[start:end], resize, size, colour, on_corrupt == "skip", dtype
+            )
             files = tuple(tree.root / path for path, _ in images[start:end])
             units.append(ConversionUnit(split, name, tree.root, block, files=files))
     return DatasetContents(tuple(units), class_names=tree.classes, notes=notes)
+
+
+def _stored_type(tree: "ImageTree", size: int) -> tuple[np.dtype[Any], list[str]]:
+    """Return the type of the stored pixels, by the first training image of each class, and notes on these images."""
+    firsts = {number: path for path, number in reversed(tree.splits["train"])}
+    headers = [found for path in firsts.values() if (found := image_header(tree.root / path))]
+    notes = [f"images {loss}" for loss in sorted({loss for each in headers for loss in each.losses})]
+    if (longest := max((each.shorter for each in headers), default=size)) < size:
+        notes.append(
+            f"images are enlarged: the shorter side of the first of each class has at most {longest} pixels, but "
+            f"data.reader.size is {size}; set data.reader.size: {longest}"
+        )
+    if not any(each.has_16_bits for each in headers):
+        return np.dtype(np.uint8), notes
+    depth = "images of 16 bits are stored as float32, value / 65,535; if they use a small part of it, set data.normalize: standard"
+    return np.dtype(np.float32), [*notes, depth]
 
 
 def _divided(images: Sequence[LabeledPath], test_fraction: float) -> dict[str, list[LabeledPath]]:
@@ -89,12 +116,19 @@ def _divided(images: Sequence[LabeledPath], test_fraction: float) -> dict[str, l
 
 
 def _block(
-    folder: Path, images: Sequence[LabeledPath], resize: Resize, size: int, colour: ColorMode, skip: bool
+    folder: Path,
+    images: Sequence[LabeledPath],
+    resize: Resize,
+    size: int,
+    colour: ColorMode,
+    skip: bool,
+    dtype: np.dtype[Any],
 ) -> SampleBlock:
     pixels, labels, skipped = [], [], []
     for path, number in images:
         try:
-            pixels.append(resized(decode(_bytes(folder / path), colour), resize, size))
+            image = resized(decode(_bytes(folder / path), colour), resize, size)
+            pixels.append(as_type(image, dtype))
             labels.append(number)
         except ImageError as error:
             if not skip:
@@ -174,18 +208,18 @@ class ImageTree:
     skipped: Skipped
 
     @classmethod
-    def of(cls, folder: Path) -> "ImageTree":
-        """Return the images below `folder`. Raises UserError if they are not in one of the two layouts."""
+    def of(cls, folder: Path, splits: Mapping[str, str] | None = None) -> "ImageTree":
+        """Return the images below `folder`, in the given folders of splits. Raises UserError if they are in no known layout."""
         skipped = Skipped()
         root, listing = _top(folder, skipped)
-        prefixes = _prefixes(root, listing)
+        prefixes = _prefixes(root, listing) if splits is None else _given_prefixes(root, splits)
         listings = _split_listings(root, listing, prefixes, skipped)
-        classes = listings["train"].folders
+        classes = tuple(dict.fromkeys(map(composed, listings["train"].folders)))
         _check_classes(root / prefixes["train"], classes)
-        splits = {
+        images = {
             split: _images(root, prefixes[split], listings[split], classes, skipped) for split in prefixes
         }
-        return cls(root, classes, splits, bool(prefixes["train"]), skipped)
+        return cls(root, classes, images, bool(prefixes["train"]), skipped)
 
 
 def _top(folder: Path, skipped: Skipped) -> tuple[Path, Listing]:
@@ -205,29 +239,104 @@ def _top(folder: Path, skipped: Skipped) -> tuple[Path, Listing]:
     return folder, listing
 
 
-def _split_names(listing: Listing) -> list[str]:
-    return [name for name in listing.folders if name.lower() in SPLITS]
+def _split_names(listing: Listing) -> dict[str, str]:
+    """Return the split of each folder that has its name, or, if these are no whole set, its name as a word, as seg_train."""
+    exact = {name: SPLITS[name.lower()] for name in listing.folders if name.lower() in SPLITS}
+    if len(exact) > 1 and "train" in exact.values():
+        return exact
+    named = {name: exact.get(name) or _split_in(name) for name in listing.folders}
+    found = {
+        name: split
+        for name, split in named.items()
+        if split and (name in exact or split not in exact.values())
+    }
+    return found if len({*found.values()}) > 1 and "train" in found.values() else exact
+
+
+def _split_in(name: str) -> str:
+    """Return the split that a word of the name denotes; empty if none or several do."""
+    found = {SPLITS[word.lower()] for word in WORD.findall(name) if word.lower() in SPLITS}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _is_same_split(name: str, other: str) -> bool:
+    return name == other or (bool(_split_in(name)) and _split_in(name) == _split_in(other))
+
+
+def _given_prefixes(root: Path, splits: Mapping[str, str]) -> dict[str, str]:
+    for split, name in splits.items():
+        if not (root / name).is_dir():
+            raise UserError(f"data.reader.splits.{split}: no folder {name} in {root}; correct the name")
+    return {split: f"{name.strip('/')}/" for split, name in splits.items()} or {"train": ""}
 
 
 def _prefixes(folder: Path, listing: Listing) -> dict[str, str]:
     """Return the path prefix of each split below `folder`; {"train": ""} if there are no split folders."""
     names = _split_names(listing)
-    if not names:
-        return {"train": ""}
+    is_exact = any(name.lower() in SPLITS for name in names)
     others = [name for name in listing.folders if name not in names]
-    with_images = [name for name in others if _has_image(folder / name)] if len(names) == 1 else []
+    with_images = (
+        [name for name in others if _has_image(folder / name)] if len(names) == 1 or not is_exact else []
+    )
+    if not names or (not is_exact and len(with_images) > 1):
+        _refuse_repeated_subfolders(folder, listing)
+        return {"train": ""}
     # A single folder, such as `extra`, is left out with a note; several look like classes.
     if len(with_images) > 1:
+        [name] = names
         raise UserError(
-            f"{folder}: the folder {names[0]} is taken for a split because of its name, but {', '.join(with_images)} "
-            f"beside it have images, too; if it is a class, rename it, such as class-{names[0]}; {LAYOUT}"
+            f"{folder}: the folder {name} is taken for a split because of its name, but {', '.join(with_images)} "
+            f"beside it have images, too; if it is a class, rename it, such as class-{name}, or set data.reader.splits: {{}}; {LAYOUT}"
         )
-    prefixes = {SPLITS[name.lower()]: f"{name}/" for name in names}
+    prefixes = {split: f"{name}/" for name, split in names.items()}
     if "train" not in prefixes or len(prefixes) < len(names):
-        raise UserError(f"{folder}: the folders {' and '.join(names)} are not a set of splits; {LAYOUT}")
+        raise UserError(
+            f"{folder}: the folders {' and '.join(names)} are not a set of splits; {LAYOUT}; name others by "
+            "data.reader.splits, or, if these folders are classes, set it to {}"
+        )
     if "test" not in prefixes and "validation" in prefixes:
         prefixes["test"] = prefixes.pop("validation")
     return prefixes
+
+
+def _refuse_repeated_subfolders(folder: Path, listing: Listing) -> None:
+    """Raise UserError if the same subfolders are below several folders, which may be splits as well as classes."""
+    inside = {name: _subfolders(folder / name) for name in listing.folders}
+    uses = Counter(name for names in inside.values() for name in names)
+    repeated = sorted(name for name, count in uses.items() if count > 1)
+    # Folders of splits inside of classes are refused later.
+    if (
+        len(repeated) < 2
+        or 2 * len(repeated) < len(uses)
+        or SPLITS.keys() & {name.lower() for name in repeated}
+    ):
+        return
+    places = [name for name, names in inside.items() if names & {*repeated}]
+    if _are_numbered(repeated) and not _are_numbered(places):  # parts of classes
+        return
+    raise UserError(
+        f"{folder}: {', '.join(places[:SHOWN])} have the same subfolders ({', '.join(repeated[:SHOWN])}): if these are the "
+        f"classes, name the folders of the splits, such as data.reader.splits: {{train: {places[0]}, test: {places[1]}}}; if "
+        f"{places[0]} and {places[1]} are classes, set data.reader.splits: {{}}"
+    )
+
+
+def _are_numbered(names: Sequence[str]) -> bool:
+    """Return True for names such as part1 and part2."""
+    stems = {name.rstrip("0123456789") for name in names}
+    return len(stems) == 1 and stems != {""} and not stems & {*names}
+
+
+def _subfolders(folder: Path) -> set[str]:
+    """Return the names of the folders in a folder without images, or in its only folder."""
+    names = set()
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if (kind := _kind(entry)) == "image":
+                return set()
+            if kind == "folder":
+                names.add(entry.name)
+    return _subfolders(folder / names.pop()) if len(names) == 1 else names
 
 
 def _has_image(folder: Path) -> bool:
@@ -235,20 +344,29 @@ def _has_image(folder: Path) -> bool:
 
 
 def _split_listings(
-    root: Path, listing: Listing, prefixes: Mapping[str, str], skipped: Skipped
+    root: Path, listing: Listing, prefixes: dict[str, str], skipped: Skipped
 ) -> dict[str, Listing]:
-    """Return what is in the folder of each split, and count what is outside the folders of the classes."""
+    """Return what is in the folder of each split, and count what is outside the folders of the classes.
+
+    Prefixes of folders that only repeat their split, as seg_train/seg_train, become longer.
+    """
     skipped[OUTSIDE] += len(listing.images)
     if not prefixes["train"]:
         return {"train": listing}
-    for name in sorted(set(listing.folders) - set(_split_names(listing))):
+    for name in sorted(set(listing.folders) - {prefix.partition("/")[0] for prefix in prefixes.values()}):
         skipped[f"in the folder {name} beside the splits"] += sum(
             len(files) for *_, files in os.walk(root / name)
         )
-    listings = {split: Listing.of(root / prefix, skipped) for split, prefix in prefixes.items()}
+    listings = {}
     for split, prefix in prefixes.items():
-        if split != "train" and not listings[split].folders:
-            count = len(listings[split].images)
+        found = Listing.of(root / prefix, skipped)
+        own = prefix.strip("/")
+        while len(found.folders) == 1 and not found.images and _is_same_split(found.folders[0], own):
+            prefix += f"{found.folders[0]}/"
+            found = Listing.of(root / prefix, skipped)
+        prefixes[split], listings[split] = prefix, found
+        if split != "train" and not found.folders:
+            count = len(found.images)
             raise UserError(
                 f"{root / prefix}: {f'{count:,} images, but' if count else 'empty,'} no folder of a class; sort images into "
                 f"{root / prefix}/<class>/, or remove the folder; {LAYOUT}"
@@ -276,11 +394,11 @@ def _images(
     """Return the images of all classes of a split, ordered by the hash of their path."""
     images = []
     for name in listing.folders:
-        if name not in classes:
+        if composed(name) not in classes:
             place = root / prefix
             unsorted = (
                 ""
-                if set(listing.folders) & set(classes)
+                if {*map(composed, listing.folders)} & {*classes}
                 else (
                     f", nor any other folder here; if its images are not sorted, sort them into {place}/<class>/, or leave "
                     f"out the folder {prefix.strip('/')}"
@@ -298,7 +416,7 @@ def _images(
             raise UserError(
                 f"{root / prefix / name}: folders of splits inside the folder of a class; {LAYOUT}"
             )
-        images += [(path, classes.index(name)) for path in paths]
+        images += [(path, classes.index(composed(name))) for path in paths]
     # File names on Linux are bytes, which need not be valid UTF-8.
     names = {path: os.fsencode(path.removeprefix(prefix)) for path, _ in images}
     return sorted(images, key=lambda image: hashlib.blake2b(names[image[0]], digest_size=8).digest())

@@ -2,7 +2,9 @@
 
 import io
 import warnings
-from typing import TYPE_CHECKING, Literal
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +12,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Pixels = npt.NDArray[np.uint8]
+Pixels = npt.NDArray[Any]  # uint8, or float32 in 0..1
 Indices = npt.NDArray[np.intp]
 ColorMode = Literal["rgb", "grey"]
 Resize = Literal["pydtnn", "standard", "none"]
@@ -21,6 +23,10 @@ MAX_PIXELS = 64_000_000
 LONGEST_SIDE = 65_535  # limit of the JPEG format
 CENTRAL = 0.875  # PyDTNN's central_crop
 SHORTER = 256 / 224  # shorter side relative to the side of the crop, by convention
+WHITE_OF_16_BITS = np.float32(65_535)
+ORIENTATION = 0x0112  # tag of EXIF
+# Pillow's Transpose that turns an image of this orientation upright.
+TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
 
 class ImageError(ValueError):
@@ -30,8 +36,9 @@ class ImageError(ValueError):
 def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
     """Return an encoded image as (height, width, channels): 3 channels, or 1 if `colour` is "grey".
 
-    The image may have any of the FORMATS. The format is detected from the first bytes. Transparency and EXIF
-    rotation are ignored, as in TensorFlow. Decoded JPEGs equal TensorFlow's with dct_method INTEGER_ACCURATE;
+    Gray images of 16 bits become float32 in 0..1, all other images bytes. The image may have any of the FORMATS, which
+    is detected from the first bytes. Photos are turned upright, as their EXIF orientation says; TensorFlow ignores it.
+    Transparency is ignored, as in TensorFlow. Decoded JPEGs equal TensorFlow's with dct_method INTEGER_ACCURATE;
     its default, INTEGER_FAST, deviates by 1.2 of 255 on average. Raises ImageError if the bytes are damaged
     or not an image, or if the image is too large.
     """
@@ -41,12 +48,15 @@ def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=FORMATS) as image:
             # The header gives the size; pixels are decoded only below.
             _refuse_large(image.width, image.height)
-            pixels = np.asarray(_eight_bits(image).convert("RGB" if colour == "rgb" else "L"))
+            deep = _has_16_bits(image)
+            negative = deep and getattr(image, "tag_v2", {}).get(262) == 0  # TIFF's white is zero
+            image.load()  # which turns a TIFF
+            pixels = _deep_pixels(_upright(image), negative) if deep else _bytes(_upright(image), colour)
     except ImageError:
         raise
     except Exception as error:  # Pillow's decoders raise exceptions of many types for damaged bytes
         raise ImageError(f"not a decodable image ({error})") from error
-    return pixels if colour == "rgb" else pixels[:, :, np.newaxis]
+    return pixels.repeat(3, axis=2) if deep and colour == "rgb" else pixels
 
 
 def _refuse_large(width: int, height: int) -> None:
@@ -56,15 +66,84 @@ def _refuse_large(width: int, height: int) -> None:
         )
 
 
-def _eight_bits(image: "Image") -> "Image":
-    """Return 16-bit gray images reduced to their high byte, because Pillow's convert would clip them."""
+def _has_16_bits(image: "Image") -> bool:
+    """Return True for a gray image of 16 bits, which Pillow's convert would clip."""
     if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
-        raise ImageError("samples of 32 bits are not supported, because their white level is unknown")
-    if not image.mode.startswith("I"):
-        return image
+        raise ImageError(
+            "samples of 32 bits or with a sign are not supported, because their white level is unknown"
+        )
+    return image.mode.startswith("I")
+
+
+def _upright(image: "Image") -> "Image":
+    orientation = None
+    with suppress(Exception):  # a damaged note of the camera is no damaged image
+        orientation = image.getexif().get(ORIENTATION)
+    return image.transpose(TURNS[orientation]) if orientation in TURNS else image  # type: ignore[arg-type]
+
+
+def _deep_pixels(image: "Image", negative: bool) -> npt.NDArray[np.float32]:
+    values = np.asarray(image)[:, :, np.newaxis].astype(np.float32) / WHITE_OF_16_BITS
+    return 1 - values if negative else values
+
+
+def _bytes(image: "Image", colour: ColorMode) -> npt.NDArray[np.uint8]:
+    is_transparent = image.mode.endswith("A") or "transparency" in image.info
+    if is_transparent and _is_constant(image.convert("RGB")) and not _is_constant(image.convert("RGBA")):
+        raise ImageError(
+            "all pixels have one color, and differ in their transparency only, which is not read"
+        )
+    pixels = np.asarray(image.convert("RGB" if colour == "rgb" else "L"))
+    return pixels if colour == "rgb" else pixels[:, :, np.newaxis]
+
+
+def _is_constant(image: "Image") -> bool:
+    ranges: Any = image.getextrema()
+    return all(low == high for low, high in ranges)
+
+
+class ImageHeader(NamedTuple):
+    """Facts of an image that need no decoding.
+
+    Attributes:
+        shorter: shorter side in pixels.
+        has_16_bits: whether `decode` returns float32.
+        losses: what `decode` leaves out.
+    """
+
+    shorter: int
+    has_16_bits: bool
+    losses: tuple[str, ...]
+
+
+def image_header(path: Path) -> ImageHeader | None:
+    """Return the header of an image file; None if the file is damaged, which its conversion reports."""
     from PIL import Image
 
-    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    try:
+        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as image:
+            pages, has_16_bits = getattr(image, "n_frames", 1), _has_16_bits(image)
+            # The arguments of the decoder have the type in the file, such as RGB;16B, or the white level of a PPM.
+            is_cut = not has_16_bits and any(
+                ";16" in str(args) or (isinstance(args, tuple) and codec.startswith("ppm") and args[1] > 255)
+                for codec, _, _, args in image.tile
+            )
+            losses = {"keep 8 of their 16 bits per color; for all bits, use the reader arrays": is_cut,
+                      f"keep the first of their {pages} pages or frames": pages > 1}  # fmt: skip
+            return ImageHeader(
+                min(image.size), has_16_bits, tuple(text for text, is_lost in losses.items() if is_lost)
+            )
+    except Exception:  # see decode
+        return None
+
+
+def as_type(pixels: Pixels, dtype: "np.dtype[Any]") -> Pixels:
+    """Return pixels in the type of a store, bytes or float32 in 0..1. Raises ImageError if bytes cannot hold them."""
+    if pixels.dtype == dtype:
+        return pixels
+    if dtype == np.uint8:
+        raise ImageError("16 bits per pixel among images of 8 bits; convert it to 8 bits")
+    return pixels.astype(np.float32) / np.float32(255)
 
 
 def resized(image: Pixels, resize: Resize, size: int) -> Pixels:
@@ -73,7 +152,7 @@ def resized(image: Pixels, resize: Resize, size: int) -> Pixels:
     Pillow's `draft` would decode large JPEGs faster, but to other pixels.
 
     Args:
-        image: uint8 pixels.
+        image: pixels as `decode` returns them.
         resize: "pydtnn" stretches the central 87.5 % of each side as TensorFlow 1's resize_bilinear does (no
             aligned corners, no half-pixel centers, no antialias) and truncates the values. "standard" scales
             the shorter side to round(size * 256 / 224) by Pillow's bilinear filter and crops the center, with
@@ -95,7 +174,7 @@ def _pydtnn(image: Pixels, size: int) -> Pixels:
 def _bilinear(image: Pixels, size: int) -> Pixels:
     """Interpolate at i * in / out between the pixels below and above, in float32, and truncate.
 
-    Values are gathered plane by plane, which takes 40 % of the time of gathering pixel by pixel.
+    Values are gathered plane by plane, which takes 40 % of the time of gathering pixel by pixel. Floats are not truncated.
     """
     height, width, channels = image.shape
     above, below, down = _places(height, size)
@@ -110,7 +189,7 @@ def _bilinear(image: Pixels, size: int) -> Pixels:
         return start + (rows.take(second, axis=1) - start) * across
 
     upper = row(above)
-    values = (upper + (row(below) - upper) * down[:, np.newaxis]).astype(np.uint8)
+    values = (upper + (row(below) - upper) * down[:, np.newaxis]).astype(image.dtype)
     return values.reshape(size, channels, size).transpose(0, 2, 1)
 
 
@@ -136,8 +215,12 @@ def _standard(image: Pixels, size: int) -> Pixels:
         raise ImageError(
             f"{width} x {height} pixels, too elongated: more than {MAX_PIXELS:,} pixels after resizing"
         )
-    picture = Image.fromarray(image if image.shape[2] == 3 else image[:, :, 0])
-    larger = np.asarray(picture.resize(target, Image.Resampling.BILINEAR)).reshape(target[1], target[0], -1)
+    # Pillow has colors of bytes only, so that floats are resized channel by channel.
+    planes = [image] if image.dtype == np.uint8 and image.shape[2] == 3 else np.moveaxis(image, 2, 0)
+    pictures = (Image.fromarray(np.ascontiguousarray(plane)) for plane in planes)
+    larger: Pixels = np.dstack(
+        [np.asarray(each.resize(target, Image.Resampling.BILINEAR)) for each in pictures]
+    )
     top, left = (round((side - size) / 2) for side in larger.shape[:2])
     return larger[top : top + size, left : left + size]
 

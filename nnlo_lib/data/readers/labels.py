@@ -6,6 +6,7 @@ The rule is the same for all files, shards and splits. A function of the user ca
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from unicodedata import normalize
 
 import numpy as np
 
@@ -59,7 +60,9 @@ class LabelRule:
 def _text(labels: Array, array: FileArray) -> Array:
     texts = labels.astype(object)
     try:
-        return np.array([text if isinstance(text, str) else text.decode() for text in texts], np.str_)
+        return np.array(
+            [normalize("NFC", text if isinstance(text, str) else text.decode()) for text in texts], np.str_
+        )
     except UnicodeDecodeError as error:
         raise UserError(f"{array.path}: {array.name} is not text in UTF-8 ({error}); convert it") from error
 

@@ -5,18 +5,21 @@ whole, so it must fit in memory.
 """
 
 import glob
+import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.user_text import expanded
 from nnlo_lib.data.fetch.record import FileVersion, file_version
 from nnlo_lib.data.readers.arrays import refuse_repeated_files
 from nnlo_lib.data.readers.base import (
@@ -26,35 +29,34 @@ from nnlo_lib.data.readers.base import (
     EncodedColumn,
     SampleBlock,
     shard_ranges,
+    warn_once,
 )
+from nnlo_lib.data.readers.similar_names import composed, look_alike
 from nnlo_lib.data.readers.table_columns import (
-    WHERE,
-    Columns,
+    collected,
     encoded_column,
-    is_identifier,
     is_name,
     learned_column,
-    matching,
+    needs_float64,
     numbers_of,
     place_of,
     refuse_infinite,
 )
+from nnlo_lib.data.readers.table_doubts import doubts_of_columns, doubts_of_labels, texts_of_missing
 from nnlo_lib.data.readers.table_file import (
     FILE,
     ROW,
     SPLIT,
-    TableFormat,
-    holds_arrays,
+    TableFiles,
     saved_dataset_files,
     saved_dataset_splits,
 )
+from nnlo_lib.data.readers.table_options import WHERE, TableOptions, matching
 
-MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
 SPLITS = {
     "train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation",
     "dev": "validation", "test": "test",
 }  # fmt: skip
-Names = str | Sequence[str]
 logger = get_logger(__name__)
 
 
@@ -63,11 +65,13 @@ class Rows:
     """The samples of all splits.
 
     Attributes:
-        features: float32 (n, m) by split.
+        features: float32 or float64 (n, m) by split.
         labels: int64 or float64 (n,) by split.
         classes: names of the classes; empty if the labels are numbers.
         notes: sentences about columns, rows and values that were left out or changed.
         columns: columns in the order of their inputs.
+        doubts: sentences about what is probably a mistake.
+        changes: see TableFiles.
     """
 
     features: Mapping[str, Array]
@@ -75,76 +79,47 @@ class Rows:
     classes: tuple[str, ...]
     notes: tuple[str, ...]
     columns: tuple[EncodedColumn, ...]
+    doubts: tuple[str, ...]
+    changes: tuple[str, ...]
 
 
-def read(
-    folder: Path,
-    shard_size: int,
-    *,
-    train: Names,
-    label: str,
-    test: Names = (),
-    validation: Names = (),
-    test_fraction: float = 0.2,
-    split_column: str | None = None,
-    target: Literal["classes", "numbers"] = "classes",
-    features: Names = ("*",),
-    exclude: Names = (),
-    categorical: Names = (),
-    categories: Literal["one_hot", "integer"] = "one_hot",
-    missing: Literal["refuse", "drop", "median"] = "refuse",
-    na: Names = MISSING,
-    columns: Names = (),
-    delimiter: str | None = None,
-    decimal: str = ".",
-    tree: str | None = None,
-) -> DatasetContents:
-    """Return the contents of tables with one row per sample, as float32 of shape (columns,).
+def read(folder: Path, shard_size: int, **keys: Any) -> DatasetContents:
+    """Return the contents of tables with one row per sample, as (columns,) of float32, or float64 if float32 loses digits.
 
     A column whose cells are numbers is one input; other columns are categories. Test rows are drawn by a fixed seed.
 
     Args:
         folder: folder that relative paths refer to.
-        train: files or patterns of the training rows, or a folder of `datasets`, whose splits are kept.
-        label: column of the class or of the number to learn.
-        test: files of the test split.
-        validation: files of the validation split.
-        test_fraction: fraction of the rows, of each class, in the test split, without `test` and `split_column`.
-        split_column: column with train, validation or test in each row.
-        target: classes: each different label is a class; numbers: labels are numbers to learn.
-        features: names or patterns of the columns to use.
-        exclude: names or patterns of the columns to leave out.
-        categorical: names or patterns of the columns whose numbers denote categories.
-        categories: one_hot: one column per category, 0 or 1; integer: number of the category in sorted order.
-        missing: refuse missing values, drop their rows, or replace them by the median (or most frequent category).
-        na: texts of missing values.
-        columns: names of the columns of files without a header.
-        delimiter: separator of the cells; None: found in the first line.
-        decimal: mark in numbers before the fraction, a point or a comma.
-        tree: tree of ROOT files; None: the only one.
+        keys: keys of config.reader.TableReaderConfig.
 
     Raises:
-        UserError: if a file, a column or a cell is not as described; with file, row and column.
+        UserError: if files, columns or cells are not as described; lists all problems, with file, row and column.
     """
-    named, unused = {"train": train, "validation": validation, "test": test}, []
-    for name in saved_dataset_splits(folder / train) if isinstance(train, str) else ():
-        split = SPLITS.get(name.lower())
-        if split is None:
-            unused.append(f"the split {name} is not used; known: {', '.join(SPLITS)}")
-        elif split == "train" or not named[split]:
-            named[split] = f"{train}/{name}"
-    files = {split: tuple(_files(folder, _tuple(each))) for split, each in named.items() if each}
+    options, unused = TableOptions.of(keys), []
+    named = {"train": options.train, "validation": options.validation, "test": options.test}
+    for place in options.train if len(options.train) == 1 else ():
+        for name in saved_dataset_splits(folder / place):
+            split = SPLITS.get(name.lower())
+            if split is None:
+                unused.append(f"the split {name} is not used; known: {', '.join(SPLITS)}")
+            elif split == "train" or not named[split]:
+                named[split] = (f"{place}/{name}",)
+    files = {split: tuple(_files(folder, each)) for split, each in named.items() if each}
     refuse_repeated_files(files)
     paths = tuple(path for each in files.values() for path in each)
-    choice = Columns(
-        label, target, _tuple(features), _tuple(exclude), _tuple(categorical), categories, missing, test_fraction,
-        split_column,
-    )  # fmt: skip
-    form = TableFormat(_tuple(columns), delimiter, decimal, _tuple(na), tree=tree)
-    rows = partial(_rows, tuple(files.items()), form, choice, tuple(map(file_version, paths)))
+    rows = partial(_rows, tuple(files.items()), options, tuple(map(file_version, paths)))
     found = rows()
+    for doubt in found.doubts:
+        warn_once(f"{paths[0]}: {doubt}")
     units = (
-        ConversionUnit(split, name, paths[0], partial(_block, rows, split, start, end), files=paths)
+        ConversionUnit(
+            split,
+            name,
+            paths[0],
+            partial(_block, rows, split, start, end),
+            files=paths,
+            changes=found.changes,
+        )
         for split, labels in found.labels.items()
         for name, start, end in shard_ranges(split, len(labels), shard_size, found.features[split][:1].nbytes)
     )
@@ -155,56 +130,66 @@ def read(
 
 
 def encode_rows(
-    source: Path | pd.DataFrame, columns: Sequence[EncodedColumn], options: Mapping[str, Any]
-) -> tuple[Array, Array]:
-    """Return the inputs, float32 (n, m), of rows to predict, and the numbers of the rows, counted from 1.
+    source: Path | pd.DataFrame,
+    columns: Sequence[EncodedColumn],
+    keys: Mapping[str, Any],
+    dtype: str = "float64",
+) -> tuple[Array, pd.DataFrame]:
+    """Return the inputs (n, m) of rows to predict; and their numbers, `row` counted from 1, with the columns without use.
 
     Columns without use and replaced values are logged.
 
     Args:
         source: file, folder of `datasets`, or data frame with the columns of the training files; the label may be missing.
         columns: columns of the training.
-        options: options of the reader that differ from their defaults.
+        keys: keys of the reader that differ from their defaults.
+        dtype: type of the inputs in the data store.
 
     Raises:
-        UserError: if a column is missing, or a cell cannot be used; with row and column.
+        UserError: if columns are missing, or cells cannot be used; with row and column.
     """
-    texts = tuple(each.name for each in columns if each.values and isinstance(each.values[0], str))
-    form = TableFormat(
-        _tuple(options.get("columns", ())), options.get("delimiter"), options.get("decimal", "."),
-        _tuple(options.get("na", MISSING)), texts,
-        options.get("tree"),
-    )  # fmt: skip
+    names = [composed(each.name) for each in columns]
+    numbers = [
+        name
+        for name, each in zip(names, columns, strict=True)
+        if not each.values or isinstance(each.values[0], float)
+    ]
+    reader = TableFiles(TableOptions.of(keys), numbers=numbers)
     if isinstance(source, pd.DataFrame):
-        table = form.of_frame(source)
+        table = reader.of_frame(source)
     else:
-        table = form.read({"": saved_dataset_files(source) or [source]})
-    names, known = [each.name for each in columns], [*table.columns.drop([SPLIT, FILE, ROW])]
+        table = reader.read({"": saved_dataset_files(source) or [source]})
+    where, known = table[FILE].iloc[0], [*table.columns.drop([SPLIT, FILE, ROW])]
+    problems = list[str]()
     for name in names:
         if name not in known:
             close = get_close_matches(name, known, 1)
             hint = f"rename '{close[0]}' if it is meant" if close else f"the columns are {', '.join(known)}"
-            raise UserError(f"{table[FILE].iloc[0]}: no column '{name}'; {hint}")
-    if unused := ", ".join(name for name in known if name not in names):
-        logger.info(f"{table[FILE].iloc[0]}: columns that the model does not use: {unused}")
-    encoded = [encoded_column(table, column) for column in columns]
+            problems.append(f"{where}: no column '{name}'; {hint}")
+    encoded = []
+    for name, column in zip(names, columns, strict=True):
+        if name in known:
+            with collected(problems):
+                encoded.append(encoded_column(table, column))
+    if problems:
+        raise UserError("\n  ".join(problems))
+    unused = [name for name in known if name not in names]
+    if unused:
+        logger.info(f"{where}: columns that the model does not use: {', '.join(unused)}")
     for note in (note for _, found in encoded for note in found):
         logger.warning(note)
-    return np.concatenate([each for each, _ in encoded], axis=1).astype(np.float32), table[ROW].to_numpy()
-
-
-def _tuple(names: Names) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+    features = np.concatenate([each for each, _ in encoded], axis=1).astype(dtype)
+    return features, table[[ROW, *unused]].rename(columns={ROW: "row", "row": "row in the file"})
 
 
 def _files(folder: Path, wanted: Sequence[str]) -> Iterator[Path]:
     for text in wanted:
-        path = folder / Path(text).expanduser()
+        path = folder / expanded(text)
         matches = saved_dataset_files(path)
         if path.is_file():
             matches = [path]
         elif not path.is_dir():
-            matches = sorted(folder / each for each in glob.glob(text, root_dir=folder))
+            matches = sorted(folder / each for each in glob.glob(expanded(text), root_dir=folder))
         if not matches:
             reason = (
                 "is a folder; set data.reader.train to its files"
@@ -212,7 +197,10 @@ def _files(folder: Path, wanted: Sequence[str]) -> Iterator[Path]:
                 else "not found; correct the name or pattern"
             )
             raise UserError(f"{WHERE}: {path} {reason}")
-        yield from matches
+        # Below the working directory as one path, so that a table is read once, whatever the source is called.
+        yield from (
+            Path(os.path.relpath(each)) if Path.cwd() in each.absolute().parents else each for each in matches
+        )
 
 
 def _block(rows: "partial[Rows]", split: str, start: int, end: int) -> SampleBlock:
@@ -222,145 +210,172 @@ def _block(rows: "partial[Rows]", split: str, start: int, end: int) -> SampleBlo
 
 @lru_cache(maxsize=1)
 def _rows(
-    files: tuple[tuple[str, tuple[Path, ...]], ...],
-    form: TableFormat,
-    choice: Columns,
-    _versions: tuple[FileVersion, ...],
+    files: tuple[tuple[str, tuple[Path, ...]], ...], options: TableOptions, _versions: tuple[FileVersion, ...]
 ) -> Rows:
     """Return the samples of one version of the files, which are read once for all shards."""
-    table = form.read(dict(files))
-    names, notes = _features(table, choice)
-    table, left_out = _without_missing(table, choice, names)
-    labels, classes = _labels(table, choice)
-    splits = _splits(table, choice, labels, divided=len(files) > 1)
+    reader = TableFiles(options)
+    problems, learned = list[str](), list[EncodedColumn]()
+    read_rows = reader.read(dict(files))
+    names = _features(read_rows, options, problems)
+    table, left_out = _without_missing(read_rows, options, names, reader.missing, problems)
+    labels, classes, splits = np.zeros(len(table)), tuple[str, ...](), np.full(len(table), "train")
+    if options.label in table:
+        with collected(problems):
+            labels, classes = _labels(table, options)
+            splits = _splits(table, options, labels, divided=len(files) > 1)
     train = splits == "train"
-    if unknown := set(labels[~train]) - set(labels[train]) if classes else ():
-        row = int(np.flatnonzero(labels == min(unknown))[0])
-        raise UserError(
-            f"{place_of(table, row, choice.label)}: no training row has the class {classes[labels[row]]}"
-        )
+    problems += [
+        f"{place_of(table, row, options.label)}: no training row has the class {classes[labels[row]]!r}{_near(classes, labels[row], labels[train])}"
+        for label in (sorted({*labels[~train]} - {*labels[train]}) if classes else ())
+        for row in np.flatnonzero(labels == label)[:1]
+    ]
     for name in names:
-        if name not in choice.features and is_identifier(table[name]):
-            logger.warning(
-                f"{table[FILE][0]}: column {name} is a feature, but may be a row number or an identifier (integers, no two of them "
-                f"equal); list it in {WHERE}.exclude, or in {WHERE}.features if it is a feature"
-            )
-    learned = tuple(learned_column(table, name, train, choice) for name in names)
-    encoded = [encoded_column(table, column) for column in learned]
-    features = np.concatenate([each for each, _ in encoded], axis=1).astype(np.float32)
+        with collected(problems):
+            learned.append(learned_column(table, name, train, options))
+    if problems:
+        raise UserError("\n  ".join(problems))
+    encoded = [
+        encoded_column(table, each, texts_of_missing(reader.missing.get(each.name), "; ")) for each in learned
+    ]
+    parts = [part for part, _ in encoded]
+    kind = np.float64 if any(map(needs_float64, parts)) else np.float32
+    features = np.concatenate(parts, axis=1).astype(kind)
+    if kind == np.float64:
+        reader.changes.add("float64")
+        large = [column.name for column, part in zip(learned, parts, strict=True) if needs_float64(part)]
+        left_out.append(f"the inputs are float64, because float32 loses digits of {', '.join(large)}")
     present = [split for split in ("train", "validation", "test") if (splits == split).any()]
     return Rows(
         {split: features[splits == split] for split in present},
         {split: labels[splits == split] for split in present},
         classes,
-        (*notes, *left_out, *(note for _, found in encoded for note in found)),
-        learned,
+        (*reader.notes, *left_out, *(note for _, found in encoded for note in found)),
+        tuple(learned),
+        (
+            *doubts_of_labels(table, read_rows, options, classes, labels, splits, reader.missing),
+            *doubts_of_columns(table, options, learned, labels, reader.missing),
+        ),
+        tuple(sorted(reader.changes)),
     )
 
 
-def _features(table: pd.DataFrame, choice: Columns) -> tuple[list[str], list[str]]:
-    """Return the names of the columns to use, and a note on columns without a name."""
-    known = [name for name in table.columns if name not in (SPLIT, FILE, ROW)]
-    for key, name in (("label", choice.label), ("split_column", choice.split_column)):
+def _features(table: pd.DataFrame, options: TableOptions, problems: list[str]) -> list[str]:
+    """Return the names of the columns to use; add names and patterns without a column to the problems."""
+    known = [*table.columns.drop([SPLIT, FILE, ROW])]
+    shown = f"the columns are {', '.join(known)}"
+    for key, name in (("label", options.label), ("split_column", options.split_column)):
         if name is not None and name not in known:
-            raise UserError(
-                f"{WHERE}.{key}: no column {name}; the columns are {', '.join(filter(None, known))}"
-            )
-    keys = {"features": choice.features, "exclude": choice.exclude, "categorical": choice.categorical}
+            problems.append(f"{WHERE}.{key}: no column {name}; {shown}")
+    keys = {"features": options.features, "exclude": options.exclude, "categorical": options.categorical}
     for key, patterns in keys.items():
-        for pattern in patterns:
-            if not matching(known, (pattern,)):
-                raise UserError(
-                    f"{WHERE}.{key}: no column {pattern}; the columns are {', '.join(filter(None, known))}"
-                )
-    left_out = {choice.label, choice.split_column, "", *matching(known, choice.exclude)}
-    names = [name for name in matching(known, choice.features) if name not in left_out]
+        unknown = [each for each in patterns if not matching(known, (each,))]
+        problems += [f"{WHERE}.{key}: no column {each}; {shown}" for each in unknown]
+    left_out = {options.label, options.split_column, *matching(known, options.exclude)}
+    names = [name for name in matching(known, options.features) if name not in left_out]
     if not names:
-        raise UserError(
-            f"{WHERE}.features: no column is left beside the label; the columns are {', '.join(filter(None, known))}"
-        )
-    for name in (choice.label, *names):
-        if holds_arrays(table[name]):
-            raise UserError(
-                f"{table[FILE][0]}: column {name} has arrays of several lengths, texts or bytes in its rows, not one number or text; write "
-                f"columns of numbers, or list it in {WHERE}.exclude"
-            )
-    # Pandas writes the number of the row so, which would tell the place of a row in sorted files.
-    return names, ["a column without a name is not used"] if "" in known else []
+        problems.append(f"{WHERE}.features: no column is left beside the label; {shown}")
+    return names
 
 
 def _without_missing(
-    table: pd.DataFrame, choice: Columns, names: Sequence[str]
-) -> tuple[pd.DataFrame, Iterator[str]]:
-    """Return the rows to use, and a note on those that are left out. Raises UserError if a value is missing."""
-    needed = [choice.label, *([choice.split_column] if choice.split_column else [])]
-    needed += names if choice.missing != "median" else []
-    missing = table[needed].isna()
+    table: pd.DataFrame,
+    options: TableOptions,
+    names: Sequence[str],
+    texts: Mapping[str, Counter[str]],
+    problems: list[str],
+) -> tuple[pd.DataFrame, list[str]]:
+    """Return the rows to use, and notes on those that are left out; add a sentence on missing values to the problems.
+
+    Rows without a label are left out with `missing: median`, too, because nothing can replace it.
+    """
+    needed = [name for name in (options.label, options.split_column) if name in table]
+    # Columns without a value are refused by their own sentence.
+    others = [name for name in names if table[name].notna().any()]
+    missing = table[needed if options.missing == "median" else [*needed, *others]].isna()
     rows = missing.any(axis=1).to_numpy()
-    if choice.missing != "drop":
-        for row in np.flatnonzero(rows)[:1]:
-            column = needed[int(missing.iloc[row].to_numpy().argmax())]
-            remedies = "drop" if column not in names else "drop or median"
-            raise UserError(
-                f"{place_of(table, row, column)}: missing; {rows.sum():,} of {len(rows):,} rows have missing values: set "
-                f"{WHERE}.missing: {remedies}, or exclude the column"
-            )
-    if rows.all():
-        raise UserError(
-            f"{table[FILE][0]}: each row has a missing value; set {WHERE}.missing: median, or exclude columns"
-        )
-    note = f"{rows.sum():,} of {len(rows):,} rows with missing values are left out"
-    return table[~rows].reset_index(drop=True), iter([note] if rows.any() else [])
+    if not rows.any():
+        return table, []
+    absent = missing.sum()
+    listed = ", ".join(f"{name}{texts_of_missing(texts.get(name))}" for name in absent[absent > 0].index)
+    left = len(rows) - rows.sum()
+    if options.missing != "refuse" and left:
+        note = f"{rows.sum():,} of {len(rows):,} rows with missing values are left out ({listed})"
+        return table[~rows].reset_index(drop=True), [note]
+    row = int(np.flatnonzero(rows)[0])
+    first = missing.columns[int(missing.iloc[row].to_numpy().argmax())]
+    remedy = (
+        "drop" if not absent.drop(needed).any() else "drop or median" if left >= len(rows) / 2 else "median"
+    )
+    problems.append(
+        f"{place_of(table, row, first)}: missing; {rows.sum():,} of {len(rows):,} rows have missing values ({listed}): set "
+        f"{WHERE}.missing: {remedy}, or exclude the column (drop leaves {left:,} rows)"
+    )
+    # The other problems are those of the rows with a label.
+    unlabeled = table[needed].isna().any(axis=1).to_numpy()
+    return table[~unlabeled].reset_index(drop=True) if not unlabeled.all() else table, []
 
 
-def _labels(table: pd.DataFrame, choice: Columns) -> tuple[Array, tuple[str, ...]]:
+def _labels(table: pd.DataFrame, options: TableOptions) -> tuple[Array, tuple[str, ...]]:
     """Return the label of each row, and the names of the classes."""
-    cells = table[choice.label]
+    cells = table[options.label]
     numbers = numbers_of(cells)
-    if choice.target == "numbers":
-        refuse_infinite(table, choice.label, numbers)
+    if options.target == "numbers":
+        refuse_infinite(table, options.label, numbers)
         for row in np.flatnonzero(np.isnan(numbers))[:1]:
             raise UserError(
-                f"{place_of(table, row, choice.label)}: {cells[row]} is no number to learn; correct it, or set {WHERE}.target: classes"
+                f"{place_of(table, row, options.label)}: {cells[row]} is no number to learn; correct it, or set {WHERE}.target: classes"
             )
         return numbers, ()
     if numeric := not np.isnan(numbers).any():
-        refuse_infinite(table, choice.label, numbers)
+        refuse_infinite(table, options.label, numbers)
         for row in np.flatnonzero(numbers != np.round(numbers))[:1]:
             raise UserError(
-                f"{place_of(table, row, choice.label)}: {cells[row]} is no class number; set {WHERE}.target: numbers to learn numbers"
+                f"{place_of(table, row, options.label)}: {cells[row]} is no class number; set {WHERE}.target: numbers to learn numbers"
             )
     # 1 and 1.0 are one class.
     values, labels = np.unique(numbers if numeric else cells.to_numpy(str), return_inverse=True)
     if len(values) < 2 or is_name(len(values), len(table)):
         count = f"{len(values):,} different labels in {len(table):,} rows"
         raise UserError(
-            f"{table[FILE][0]}: column {choice.label} has {count}; set {WHERE}.target: numbers if they are numbers to learn, or "
+            f"{table[FILE].iloc[0]}: column {options.label} has {count}; set {WHERE}.target: numbers if they are numbers to learn, or "
             f"correct {WHERE}.label"
         )
     return labels.astype(np.int64), tuple(f"{value:.0f}" if numeric else str(value) for value in values)
 
 
-def _splits(table: pd.DataFrame, choice: Columns, labels: Array, divided: bool) -> Array:
+def _splits(table: pd.DataFrame, options: TableOptions, labels: Array, divided: bool) -> Array:
     """Return the split of each row: of its file, of the split column, or drawn for the fraction of test rows."""
-    splits = table[SPLIT].to_numpy(str)
-    if choice.split_column is not None:
-        texts = table[choice.split_column].map(lambda cell: str(cell).lower())
+    splits = table[SPLIT].to_numpy("<U10")
+    if options.split_column is not None:
+        texts = table[options.split_column].map(lambda cell: str(cell).lower())
         for row in np.flatnonzero(~texts.isin(list(SPLITS)))[:1]:
             raise UserError(
-                f"{place_of(table, row, choice.split_column)}: {table[choice.split_column][row]!r} is no split; write train, "
+                f"{place_of(table, row, options.split_column)}: {table[options.split_column][row]!r} is no split; write train, "
                 "validation or test"
             )
         splits = texts.map(SPLITS).to_numpy(str)
     elif not divided:
         draw = np.random.default_rng(0)
-        groups = labels if choice.target == "classes" else np.zeros(len(labels))
+        groups = labels if options.target == "classes" else np.zeros(len(labels))
         for group in np.unique(groups):
             rows = draw.permutation(np.flatnonzero(groups == group))
-            splits = splits.astype("<U10")
-            splits[rows[: int(len(rows) * choice.test_fraction)]] = "test"
+            splits[rows[: int(len(rows) * options.test_fraction)]] = "test"
     if "train" not in splits:
         raise UserError(
-            f"{table[FILE][0]}: no training row; correct {WHERE}.split_column or {WHERE}.test_fraction"
+            f"{table[FILE].iloc[0]}: no training row; correct {WHERE}.split_column or {WHERE}.test_fraction"
         )
     return splits
+
+
+def _near(classes: Sequence[str], label: int, trained: Array) -> str:
+    """Return the names of trained classes that look like the one of a label, as the end of a sentence."""
+    alike = [
+        classes[each]
+        for each in np.unique(trained)
+        if look_alike(classes[each]) == look_alike(classes[label])
+    ]
+    return (
+        f", but {alike[0]!r}: if they are one class, write it the same in all files"
+        if alike
+        else "; add training rows of it, or remove its rows"
+    )

@@ -4,43 +4,32 @@ Cells decide: a column is numbers if each cell is one, and categories if none is
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.base import Array, EncodedColumn
-from nnlo_lib.data.readers.table_file import FILE, ROW
+from nnlo_lib.data.readers.similar_names import composed
+from nnlo_lib.data.readers.table_file import FILE, ROW, holds_arrays
+from nnlo_lib.data.readers.table_options import WHERE, TableOptions, matching
 
-WHERE = "data.reader"
 MANY = 20  # more categories than this, and more than half the number of rows, are names or numbers
-SIGNS = r"[$€£%,\s]"  # signs beside the digits of amounts, and separators of thousands
+SIGNS = r"[$€£%,'’\s\u2212]"  # signs beside the digits of amounts, and separators of thousands
 DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?"
+LOST_DEVIATIONS = 1e-3  # rounding of fractions that standardized numbers may have
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Choice of the columns and use of their cells; see `read`."""
-
-    label: str
-    target: Literal["classes", "numbers"]
-    features: tuple[str, ...]
-    exclude: tuple[str, ...]
-    categorical: tuple[str, ...]
-    categories: Literal["one_hot", "integer"]
-    missing: Literal["refuse", "drop", "median"]
-    test_fraction: float
-    split_column: str | None
-
-
-def matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """Return the names that equal or match a pattern."""
-    return [name for name in names if any(name == each or fnmatchcase(name, each) for each in patterns)]
+@contextmanager
+def collected(problems: list[str]) -> Iterator[None]:
+    """Add the message of a UserError to the problems of a table."""
+    try:
+        yield
+    except UserError as error:
+        problems.append(str(error))
 
 
 def place_of(table: pd.DataFrame, row: int, column: str) -> str:
@@ -53,64 +42,72 @@ def is_name(different: int, rows: int) -> bool:
     return different > max(MANY, rows / 2)
 
 
-def is_identifier(cells: "pd.Series[str]") -> bool:
-    """Return True if the rows of a column are different integers that grow, or that would repeat if they were drawn from their range.
-
-    Of n numbers drawn from a range of n^2 / 20, two are equal but for one case in exp(10) (the birthday problem).
-    """
-    numbers = numbers_of(cells)
-    different = np.unique(numbers)
-    if len(numbers) <= MANY or len(different) < len(numbers) or (numbers != np.round(numbers)).any():
-        return False
-    return bool((np.diff(numbers) > 0).all() or np.ptp(numbers) < len(numbers) ** 2 / 20)
-
-
 def numbers_of(cells: "pd.Series[str]") -> Array:
     """Return float64 (n,), NaN for cells that are no numbers."""
     return pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+
+
+def needs_float64(numbers: Array) -> bool:
+    """Return True if float32 loses digits of whole numbers, or as many of fractions that it matters beside their deviation."""
+    lost = np.abs(numbers - numbers.astype(np.float32))
+    return bool(
+        (lost[numbers == np.round(numbers)] > 0).any() or lost.max() > LOST_DEVIATIONS * numbers.std()
+    )
 
 
 def refuse_infinite(table: pd.DataFrame, name: str, numbers: Array) -> None:
     """Raise UserError with the first cell of a column that is infinite or beyond float32."""
     for row in np.flatnonzero(np.abs(numbers) > np.finfo(np.float32).max)[:1]:
         raise UserError(
-            f"{place_of(table, row, name)}: {table[name][row]} is infinite or beyond float32; correct it"
+            f"{place_of(table, row, name)}: {table[name].iloc[row]} is infinite or beyond float32; correct it, or add it to {WHERE}.na if "
+            "it means a missing value"
         )
 
 
-def learned_column(table: pd.DataFrame, name: str, train: Array, choice: Columns) -> EncodedColumn:
+def learned_column(table: pd.DataFrame, name: str, train: Array, options: TableOptions) -> EncodedColumn:
     """Return how a column becomes inputs; medians and categories are those of the rows `train`, (n,) bool."""
     cells = table[name]
+    if holds_arrays(cells):
+        raise UserError(
+            f"{table[FILE].iloc[0]}: column {name} has arrays of several lengths, texts or bytes in its rows, not one number or text; write "
+            f"columns of numbers, or list it in {WHERE}.exclude"
+        )
     missing = cells.isna().to_numpy()
-    known, fills = train & ~missing, choice.missing == "median"
+    known, fills = train & ~missing, options.missing == "median"
     if not known.any():
-        raise UserError(f"{table[FILE][0]}: column {name} has no value in the training rows; exclude it")
+        raise UserError(
+            f"{table[FILE].iloc[0]}: column {name} has no value in the training rows; list it in {WHERE}.exclude"
+        )
     numbers = numbers_of(cells)
-    if not matching([name], choice.categorical):
+    if not matching([name], options.categorical):
         _refuse_ambiguous(table, name, numbers, missing)
         if not np.isnan(numbers[~missing]).any():
+            refuse_infinite(table, name, numbers)
             return EncodedColumn(name, missing=float(np.median(numbers[known])) if fills else None)
     texts = numbers if cells.dtype != object else cells.to_numpy(str)
     values, counts = np.unique(texts[known], return_counts=True)
     if is_name(len(values), int(train.sum())):
         raise UserError(
-            f"{table[FILE][0]}: column {name} has {len(values):,} different texts in {train.sum():,} training rows; exclude it by "
+            f"{table[FILE].iloc[0]}: column {name} has {len(values):,} different texts in {train.sum():,} training rows; exclude it by "
             f"{WHERE}.exclude"
         )
     most_frequent = values[counts.argmax()].item() if fills else None
-    return EncodedColumn(name, tuple(values.tolist()), most_frequent, choice.categories == "one_hot")
+    return EncodedColumn(name, tuple(values.tolist()), most_frequent, options.categories == "one_hot")
 
 
-def encoded_column(table: pd.DataFrame, column: EncodedColumn) -> tuple[Array, list[str]]:
-    """Return the inputs (n, k) of one column, and notes on replaced values."""
-    name, cells = column.name, table[column.name]
+def encoded_column(table: pd.DataFrame, column: EncodedColumn, absent: str = "") -> tuple[Array, list[str]]:
+    """Return the inputs (n, k) of one column, and notes on replaced values; `absent` lists the texts of missing values."""
+    name = composed(column.name)
+    cells = table[name]
     missing, notes = cells.isna().to_numpy(), []
     for row in np.flatnonzero(missing)[:1]:
         if column.missing is None:
             raise UserError(f"{place_of(table, row, name)}: missing; the training had no replacement for it")
         value = column.missing if column.values else f"{column.missing:g}"
         kind = "most frequent value" if column.values else "median"
-        notes = [f"{name}: missing values ({missing.sum():,}) are {value}, the {kind} of the training rows"]
+        notes = [
+            f"{name}: missing values ({missing.sum():,}) are {value}, the {kind} of the training rows{absent}"
+        ]
     if not column.values or isinstance(column.values[0], float):
         cells = pd.Series(numbers_of(cells))
     if not column.values:
@@ -120,15 +117,19 @@ def encoded_column(table: pd.DataFrame, column: EncodedColumn) -> tuple[Array, l
             )
         refuse_infinite(table, name, cells.to_numpy())
         return cells.mask(missing, column.missing).to_numpy()[:, None], notes
-    texts = cells.mask(missing, column.missing).to_numpy(type(column.values[0]))
-    values = np.array(column.values)
-    found = np.minimum(np.searchsorted(values, texts), len(values) - 1)
-    unknown = values[found] != texts
+    # Stores of earlier versions have texts as they were written.
+    is_text = isinstance(column.values[0], str)
+    codes = {composed(value) if is_text else value: code for code, value in enumerate(column.values)}
+    known = cells.mask(missing, column.missing)
+    found = (known.map(composed) if is_text else known).map(codes)
+    unknown = found.isna().to_numpy()
     if unknown.any():
-        notes.append(f"{name}: {unknown.sum():,} rows have a value that no training row has")
+        notes.append(f"{name}: rows with a value that no training row has: {unknown.sum():,}")
+    others = len(column.values)
+    places = found.fillna(others).to_numpy(np.int64)
     if not column.one_hot:
-        return np.where(unknown, len(values), found)[:, None], notes
-    return np.eye(len(values))[found] * ~unknown[:, None], notes
+        return places[:, None].astype(np.float64), notes
+    return np.eye(others + 1)[places, :others], notes
 
 
 def _refuse_ambiguous(table: pd.DataFrame, name: str, numbers: Array, missing: Array) -> None:
@@ -137,7 +138,7 @@ def _refuse_ambiguous(table: pd.DataFrame, name: str, numbers: Array, missing: A
     other = np.flatnonzero(np.isnan(numbers) & ~missing)
     if not len(other):
         return
-    shown = f"{place_of(table, int(other[0]), name)}: {cells[other[0]]!r}"
+    shown = f"{place_of(table, int(other[0]), name)}: {cells.iloc[other[0]]!r}"
     if len(other) < (~missing).sum():
         raise UserError(
             f"{shown} is no number, but other rows have numbers; add it to {WHERE}.na if it means a missing value, or the column to "
@@ -151,5 +152,5 @@ def _refuse_ambiguous(table: pd.DataFrame, name: str, numbers: Array, missing: A
         )
     if texts.map(partial(re.fullmatch, DATE)).notna().all():
         raise UserError(
-            f"{shown} is a date; write it as a number, or add the column to {WHERE}.exclude or {WHERE}.categorical"
+            f"{shown} is a date; write it as a number, such as the day of the year, or add the column to {WHERE}.exclude"
         )

@@ -1,53 +1,80 @@
-"""Files of tables as one data frame: CSV, Parquet, Arrow and ROOT. A column has only numbers, only texts and None, or arrays."""
+"""Files of tables as one data frame: text, Parquet, Arrow and ROOT.
+
+A column has only numbers, only texts and None, or arrays. Texts have composed letters (Unicode NFC), and no spaces at their ends.
+"""
 
 import csv
 import io
 import json
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from unicodedata import is_normalized
 
 import numpy as np
 import pandas as pd
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.gzip_content import open_decompressed
+from nnlo_lib.data.readers.base import warn_once
+from nnlo_lib.data.readers.similar_names import composed
+from nnlo_lib.data.readers.table_options import TableOptions, matching
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 ROOT_SUFFIXES = (".root",)
 ARROW_SUFFIXES = (".arrow", ".feather")
-PARQUET_START, ARROW_START = b"PAR1", b"ARROW1"
+ARROW_START = b"ARROW1"
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz", ".txt.gz", ".data.gz")
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, *PARQUET_SUFFIXES, *ARROW_SUFFIXES, *ROOT_SUFFIXES)
+SPREADSHEET = (
+    "a spreadsheet; save it as CSV in its program, or by pandas.read_excel(...).to_csv(..., index=False)"
+)
+HDF5 = "an HDF5 file; write a table of pandas as CSV: pandas.read_hdf(...).to_csv(..., index=False); read arrays by data.reader: {name: arrays}"
+PACKED = "a compressed file; unpack it, or compress it by gzip"
+OTHER_SUFFIXES = {
+    ".xlsx": SPREADSHEET, ".xls": SPREADSHEET, ".xlsm": SPREADSHEET, ".ods": SPREADSHEET, ".h5": HDF5, ".hdf5": HDF5, ".hdf": HDF5,
+    ".zip": PACKED, ".bz2": PACKED, ".xz": PACKED, ".zst": PACKED, ".7z": PACKED,
+}  # fmt: skip
+OTHER_STARTS = {
+    b"PAR1": "a Parquet file; rename it to {}.parquet", b"PK\3\4": f"{SPREADSHEET}; or a ZIP archive: unpack it",
+    b"\xd0\xcf\x11\xe0": SPREADSHEET, b"\x89HDF": HDF5, b"BZh": PACKED, b"\xfd7zXZ": PACKED,
+}  # fmt: skip
 DELIMITERS = ",;\t|"
+COMMENT_MARKS = ("#", "|", "%")
+UNNAMED = "a column without a name is not used"
+SAMPLED_LINES = 50  # by which the delimiter is found
 SPLIT, FILE, ROW = (
     "\0split",
     "\0file",
     "\0row",
 )  # columns of the origin of a row; no header can have these names
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+CODE = re.compile(r"[+-]?0\d.*|[+-]?\d{16,}")  # of digits that a number would not keep
 
 
-@dataclass(frozen=True)
-class TableFormat:
-    """Form of text files and of missing values.
+class TableFiles:
+    """Reads tables.
 
     Attributes:
-        columns: names of all columns; empty: the first line has them.
-        delimiter: separator of the cells; None: the one of DELIMITERS that the first line has most often.
-        decimal: mark in numbers before the fraction.
-        na: texts of missing values.
-        texts: columns of text whose cells may look like numbers.
-        tree: name of the TTree or RNTuple of ROOT files; None: the only one.
+        notes: sentences about lines and columns that are not read.
+        missing: how often each text or number of `na` occurs in a column; "" is an empty cell.
+        changes: ways in which the samples differ from those of earlier versions, which stores of the same files may have.
     """
 
-    columns: tuple[str, ...]
-    delimiter: str | None
-    decimal: str
-    na: tuple[str, ...]
-    texts: tuple[str, ...] = ()
-    tree: str | None = None
+    def __init__(self, options: TableOptions, numbers: Sequence[str] | None = None) -> None:
+        """Prepare to read.
+
+        Args:
+            numbers: columns that may be numbers; None: all, but codes such as 007 of columns in `categorical` stay texts.
+        """
+        self._options, self._may_be_numbers = options, numbers
+        known = pd.to_numeric(pd.Series(options.na, dtype=object), errors="coerce")
+        self._numbers = known.dropna().to_numpy(np.float64)
+        self.notes, self.changes = list[str](), set[str]()
+        self.missing: dict[str, Counter[str]] = {}
 
     def read(self, files: Mapping[str, Sequence[Path]]) -> pd.DataFrame:
         """Return the rows of the files of each split in order, with SPLIT, FILE and ROW; rows of a file count from 1.
@@ -70,7 +97,22 @@ class TableFormat:
                 )
             origin = pd.DataFrame({SPLIT: split, FILE: str(path), ROW: table.index + 1}, table.index)
             tables.append(pd.concat([table, origin], axis=1))
-        return pd.concat(tables, ignore_index=True).apply(self._plain)
+        table = pd.concat(tables, ignore_index=True)
+        is_text = all(str(path).lower().endswith(TEXT_SUFFIXES) for paths in files.values() for path in paths)
+        if len(self._numbers) and not is_text:
+            self.changes.add("na")  # which was a list of texts, so that these files kept its numbers
+        for name in table.columns.drop([SPLIT, FILE, ROW]):
+            table[name] = self._plain(table[name])
+            if is_text and self._may_be_numbers is None and matching([name], self._options.categorical):
+                if table[name].map(CODE.fullmatch, na_action="ignore").notna().any():
+                    self.changes.add("codes")
+                elif (
+                    (numbers := pd.to_numeric(table[name], errors="coerce"))
+                    .notna()
+                    .equals(table[name].notna())
+                ):
+                    table[name] = numbers
+        return table
 
     def of_frame(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return a data frame as `read` returns the rows of a file."""
@@ -78,20 +120,38 @@ class TableFormat:
         table[SPLIT], table[FILE], table[ROW] = "", "predict", table.index + 1
         return table
 
-    def _plain(self, cells: "pd.Series[str]") -> "pd.Series[str]":
-        """Return a column as numbers, or as texts without spaces at their ends and None for missing values."""
-        if holds_arrays(cells) or (
-            pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells)
-        ):
+    def _plain(self, cells: "pd.Series[Any]") -> "pd.Series[Any]":
+        """Return a column as numbers, or as texts and None; `na` is missing in both."""
+        if holds_arrays(cells):
             return cells
-        texts = cells.astype(object).where(cells.notna(), None)
-        texts = texts.map(str, na_action="ignore").str.strip().astype(object)
-        return texts.where(~texts.isin(self.na) & texts.notna(), None)
+        if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
+            # In the type of the column: -999.9 of float32 is another float64.
+            known = self._numbers.astype(np.float32) if cells.dtype == np.float32 else self._numbers
+            return self._without(cells, cells.isin(known))
+        if not all(is_normalized("NFC", str(text)) for text in cells.dropna().unique()):
+            self.changes.add("NFC")
+        texts = self._without(*self._texts_of(cells)).astype(object)
+        return texts.where(texts.notna(), None)
+
+    def _texts_of(self, cells: "pd.Series[Any]") -> "tuple[pd.Series[Any], pd.Series[bool]]":
+        """Return the cells as texts, and whether `na` has them."""
+        texts = (
+            cells.astype(object).where(cells.notna(), None).map(composed, na_action="ignore").astype(object)
+        )
+        return texts, texts.isin(self._options.na)
+
+    def _without(self, cells: "pd.Series[Any]", missing: "pd.Series[bool]") -> "pd.Series[Any]":
+        """Return the cells without those that count as missing, which are counted."""
+        found = self.missing.setdefault(str(cells.name), Counter())
+        for text, count in cells[missing].value_counts().items():
+            found[f"{text:g}" if isinstance(text, float) else str(text)] += count
+        return cells.mask(missing) if missing.any() else cells
 
     def _table(self, path: Path) -> pd.DataFrame:
         name = path.name.lower()
         if not name.endswith(TABLE_SUFFIXES):
-            raise UserError(f"{path}: not the name of a table; known: {' '.join(TABLE_SUFFIXES)}")
+            known = f"not the name of a table; known: {' '.join(TABLE_SUFFIXES)}; if it is text, rename it to {path.name}.csv"
+            raise UserError(f"{path}: {OTHER_SUFFIXES.get(path.suffix.lower(), known)}")
         if name.endswith(TEXT_SUFFIXES):
             return self._text_table(path)
         kind, package = "Arrow", "pyarrow"
@@ -100,7 +160,7 @@ class TableFormat:
         elif name.endswith(ROOT_SUFFIXES):
             kind, package = "ROOT", "uproot"
         try:
-            table = _root_table(path, self.tree) if kind == "ROOT" else _arrow_table(path, kind)
+            table = _root_table(path, self._options.tree) if kind == "ROOT" else _arrow_table(path, kind)
         except ImportError as error:
             raise UserError(
                 f"{path}: {kind} needs {package}; run `pip install {package}`, or write the table as CSV"
@@ -112,50 +172,159 @@ class TableFormat:
         return _with_flat_arrays(path, table)
 
     def _text_table(self, path: Path) -> pd.DataFrame:
-        text = _text(path)
-        delimiter = self.delimiter or max(DELIMITERS, key=text.partition("\n")[0].count)
-        names = self._names(path, text, delimiter)
+        text, options = _text(path), self._options
+        # Excel writes the delimiter so.
+        told = re.match(r'"?sep=(.)"?[^\S\n]*\n', text, re.IGNORECASE)
+        delimiter = options.delimiter or (told[1] if told else _delimiter(text, options))
+        names, lines = self._names(path, text, delimiter, 1 if told else 0)
+        may = self._may_be_numbers
+        texts = (
+            matching(names, options.categorical)
+            if may is None
+            else [name for name in names if name not in may]
+        )
         try:
-            return pd.read_csv(
-                io.StringIO(text), sep=delimiter, decimal=self.decimal, header=None if self.columns else 0, names=names,
-                keep_default_na=False, na_values=list(self.na), index_col=False, skipinitialspace=True, low_memory=False,
-                dtype=dict.fromkeys(self.texts, str),
+            table = pd.read_csv(
+                _below(text, lines), sep=r"\s+" if delimiter == " " else delimiter, decimal=options.decimal, header=None,
+                names=names, keep_default_na=False, na_values=[""] if "" in options.na else [], index_col=False,
+                skipinitialspace=True, low_memory=False, dtype=dict.fromkeys(texts, str),
             )  # fmt: skip
         except ValueError as error:
             raise UserError(f"{path}: {error}; correct the file") from error
+        for name in names:
+            if name.startswith("\0"):
+                # Pandas writes the number of the row so, which would tell the place of a row in sorted files.
+                if table[name].notna().any() and UNNAMED not in self.notes:
+                    self.notes.append(UNNAMED)
+                table = table.drop(columns=name)
+            elif name not in texts and not pd.api.types.is_numeric_dtype(table[name]):
+                table[name] = self._numbers_beside_missing(table[name])
+        return table
 
-    def _names(self, path: Path, text: str, delimiter: str) -> list[str]:
-        """Return the names of the columns. Raises UserError if a line has another number of cells, which pandas fills."""
-        lines = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True, strict=True)
-        names = list(self.columns)
+    def _numbers_beside_missing(self, cells: "pd.Series[Any]") -> "pd.Series[Any]":
+        """Return a column as numbers if each cell that `na` does not have is one, as `pandas.read_csv` reads them."""
+        texts, missing = self._texts_of(cells)
+        known = texts[~missing & texts.notna()]
+        if not missing.any() or (self._options.decimal == "," and known.str.contains(".", regex=False).any()):
+            return cells
         try:
-            for cells in filter(None, lines):
-                names = names or [cell.strip() for cell in cells]
-                if len(cells) != len(names):
-                    raise UserError(
-                        f"{path}: line {lines.line_num} has {len(cells)} cells, but there are {len(names)} columns; correct the "
-                        "line, or set data.reader.delimiter or data.reader.columns"
+            numbers = pd.to_numeric(known.str.replace(self._options.decimal, ".", regex=False))
+        except (TypeError, ValueError):
+            return cells
+        self._without(texts, missing)
+        return numbers.reindex(cells.index)
+
+    def _names(self, path: Path, text: str, delimiter: str, above: int) -> tuple[list[str], int]:
+        """Return the names of the columns, and the number of lines above the first row; the lines `above` are no table.
+
+        Names that are empty begin with a zero byte. Raises UserError if a line has another number of cells, which pandas fills.
+        """
+        lines = csv.reader(_below(text, above), delimiter=delimiter, skipinitialspace=True, strict=True)
+        names, first, width = [*self._options.columns], above, 0
+        widths = Counter(map(len, _sampled(text, delimiter)))
+        usual = len(names) or (widths.most_common(1)[0][0] if widths else 0)
+        try:
+            for cells in filter(_is_row, lines):
+                if delimiter == " " and not cells[-1]:
+                    cells.pop()
+                line, mark = above + lines.line_num, cells[0][:1] in COMMENT_MARKS
+                if (
+                    mark
+                    and not width
+                    and len(cells) != usual
+                    and not (cells[0] in COMMENT_MARKS and len(cells) == usual + 1)
+                ):
+                    comment = delimiter.join(cells).strip()[:60]
+                    warn_once(f"{path}: line {line} is a comment and not read: {comment}")
+                    self.notes.append(f"line {line} of {path.name} is a comment: {comment}")
+                    first = line
+                elif not names:
+                    names, first = [composed(cell) for cell in cells], line
+                else:
+                    names, width = (names, width) if width else _fitting(names, cells)
+                    title = (
+                        f"; line {first} has no names of columns: remove it"
+                        if usual > len(names) == 1
+                        else ""
                     )
+                    if len(cells) != width or (width > len(names) and cells[-1]):
+                        raise UserError(
+                            f"{path}: line {line} has {len(cells)} cells, but there are {len(names)} columns; correct the "
+                            f"line, or set data.reader.delimiter or data.reader.columns{title}"
+                        )
         except csv.Error as error:
             raise UserError(
-                f"{path}: line {lines.line_num}: {error}; correct the quotes of the line"
+                f"{path}: line {above + lines.line_num}: {error}; correct the quotes of the line"
             ) from error
-        _check_names(path, names)
-        return names
+        _check_names(path, [name for name in names if name])
+        # Pandas numbers the columns of an array so.
+        is_numbered = self._options.label in names and names == [*map(str, range(len(names)))]
+        if not (self._options.columns or is_numbered) and all(map(_is_number, names)):
+            raise UserError(
+                f"{path}: the first line has only numbers, no names of columns; name them by data.reader.columns"
+            )
+        names += [""] * (width - len(names))
+        return [name or f"\0{place}" for place, name in enumerate(names)], first
+
+
+def _below(text: str, lines: int) -> io.StringIO:
+    """Return the text below some lines."""
+    stream = io.StringIO(text)
+    for _ in range(lines):
+        stream.readline()
+    return stream
+
+
+def _is_number(text: str) -> bool:
+    return bool(np.isfinite(pd.to_numeric(text, errors="coerce")))
+
+
+def _is_row(cells: list[str]) -> bool:
+    return cells != [] and cells != [""]
+
+
+def _sampled(text: str, delimiter: str) -> list[list[str]]:
+    """Return the cells of the first lines."""
+    lines = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
+    return [*islice(filter(_is_row, lines), SAMPLED_LINES)]
+
+
+def _delimiter(text: str, options: TableOptions) -> str:
+    """Return the delimiter by which most of the first lines have the same number of cells; blanks if there is no other one."""
+    columns, found = len(options.columns), dict[str, tuple[bool, int, int]]()
+    for delimiter in DELIMITERS.replace(options.decimal, ""):
+        widths = Counter(len(cells) for cells in _sampled(text, delimiter) if len(cells) > 1)
+        for width, count in widths.items():
+            rank = (columns in (width, width - 1), count, width)
+            found[delimiter] = max(rank, found.get(delimiter, rank))
+    blanks = " " if any(len(cells) > 1 for cells in _sampled(text, " ")) else ","
+    return max(found, key=lambda each: found[each], default=blanks)
+
+
+def _fitting(names: list[str], cells: list[str]) -> tuple[list[str], int]:
+    """Return the names of the columns, and the number of cells of all rows, by the first row.
+
+    The names, or the rows, may end with a delimiter, and the names begin with a mark of a comment.
+    """
+    if len(cells) == len(names) - 1 and (not names[-1] or names[0] in COMMENT_MARKS):
+        return (names[:-1] if not names[-1] else names[1:]), len(cells)
+    return names, len(names) + (len(cells) == len(names) + 1 and not cells[-1])
 
 
 def _text(path: Path) -> str:
     with open_decompressed(path) as stream:
         content = stream.read()
-    if content.startswith(PARQUET_START):
-        raise UserError(f"{path}: a Parquet file; rename it to {path.stem}.parquet")
+    for start, kind in OTHER_STARTS.items():
+        if content.startswith(start):
+            raise UserError(f"{path}: {kind.replace('{}', path.stem)}")
     try:
         # Spreadsheets write a byte order mark, or UTF-16.
-        return content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
+        text = content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: no text in UTF-8 ({error}); convert it, for example: iconv -f latin1 -t utf-8"
         ) from error
+    return re.sub(r"\n[\s\x1a]*$", "\n", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def _arrow_table(path: Path, kind: str) -> pd.DataFrame:
@@ -222,7 +391,7 @@ def _with_flat_arrays(path: Path, table: pd.DataFrame) -> pd.DataFrame:
     """Return a table in which numbers of arrays of one length are columns: x_0, x_1 and x_2 for x of length 3."""
     parts = list[pd.DataFrame]()
     for name in table:
-        cells = table[name].rename(str(name)).reset_index(drop=True)
+        cells = table[name].rename(composed(name)).reset_index(drop=True)
         part = cells.to_frame()
         if holds_arrays(cells):
             try:
@@ -230,7 +399,7 @@ def _with_flat_arrays(path: Path, table: pd.DataFrame) -> pd.DataFrame:
             except (TypeError, ValueError):
                 pass  # of several lengths, or of texts: refused if it is used
             else:
-                part = pd.DataFrame(numbers).add_prefix(f"{name}_")
+                part = pd.DataFrame(numbers).add_prefix(f"{cells.name}_")
         parts.append(part)
     table = pd.concat(parts, axis=1)
     _check_names(path, list(table.columns))
@@ -238,14 +407,10 @@ def _with_flat_arrays(path: Path, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
-    """Raise UserError if the names are no header, or two columns have one name."""
+    """Raise UserError if two columns have one name."""
     for name in names:
         if names.count(name) > 1:
             raise UserError(
                 f"{path}: two columns are called '{name}'; rename one of them, or, if the first line has no names of columns, "
                 "name them by data.reader.columns"
             )
-    if names and pd.to_numeric(pd.Series(names), errors="coerce").notna().all():
-        raise UserError(
-            f"{path}: the first line has only numbers, no names of columns; name them by data.reader.columns"
-        )

@@ -17,6 +17,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import is_visible
 from nnlo_lib.data.fetch.record import FileVersion, file_version
 from nnlo_lib.data.readers.base import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
+from nnlo_lib.data.readers.similar_names import composed
 
 PADDING, UNKNOWN = 0, 1  # numbers that are no words
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
@@ -49,7 +50,7 @@ def read(folder: Path, shard_size: int, *, words: int = 10_000, length: int = 50
             f"{root}: {len(classes)} classes have .txt files in train and in test, but at least 2 are needed; expected "
             "train/<class>/*.txt and test/<class>/*.txt"
         )
-    texts = {split: _texts(root / split, classes) for split in splits}
+    texts = {split: _texts(root / split, [found[split][name] for name in classes]) for split in splits}
     training = tuple(path for path, _ in texts["train"])
     units = []
     for split, each in texts.items():
@@ -75,17 +76,17 @@ def _root(folder: Path) -> Path:
     )
 
 
-def _classes(split: Path) -> list[str]:
-    """Return the names of the subfolders with texts."""
-    return [
-        each.name
+def _classes(split: Path) -> dict[str, Path]:
+    """Return the subfolders with texts by name."""
+    return {
+        composed(each.name): each
         for each in split.iterdir()
         if is_visible(each.name) and each.is_dir() and next(each.glob("*.txt"), None)
-    ]
+    }
 
 
-def _texts(split: Path, classes: list[str]) -> list[LabeledText]:
-    found = [(path, label) for label, name in enumerate(classes) for path in (split / name).glob("*.txt")]
+def _texts(split: Path, classes: list[Path]) -> list[LabeledText]:
+    found = [(path, label) for label, folder in enumerate(classes) for path in folder.glob("*.txt")]
     return sorted(found, key=lambda each: hashlib.sha256(os.fsencode(each[0].relative_to(split))).digest())
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.arrays import refuse_repeated_files
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, print_once
-from nnlo_lib.data.readers.image import ColorMode, ImageError, Pixels, Resize, decode, resized
+from nnlo_lib.data.readers.image import ColorMode, ImageError, Pixels, Resize, as_type, decode, resized
 from nnlo_lib.data.readers.tfrecord_stream import RecordError, parse, read_records
 
 SPLITS = ("train", "validation", "test")
@@ -138,7 +138,8 @@ def _sample(
     label = _single(features, label_key, int)
     if label not in LABELS:
         raise RecordError(f"the label {label} is not in 0..{LABELS[-1]}")
-    return resized(decode(_single(features, image_key, bytes), colour), resize, size), label
+    image = decode(_single(features, image_key, bytes), colour)
+    return as_type(resized(image, resize, size), np.dtype(np.uint8)), label
 
 
 def _single(features: dict[str, list[Any]], name: str, kind: type[Value]) -> Value:

@@ -1,7 +1,6 @@
 """Conversion of the original files of a data set to a store: its shards, then its manifest."""
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -16,6 +15,9 @@ import numpy as np
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
+from nnlo_lib.core.logging_setup import write_stderr
+from nnlo_lib.core.secrets import mask_settings
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.record import FetchRecord
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock
@@ -236,7 +238,7 @@ def _complete_records(conversion: Conversion, processes: int) -> list[ShardRecor
         _make_all(conversion, missing, processes)
     raise UserError(
         f"{missing[0].origin}: the file changes while it is converted ({len(missing)} of "
-        f"{len(conversion.contents.units)} shards, {ROUNDS} times); wait until the files are complete, then run the "
+        f"{plural(len(conversion.contents.units), 'shard')}, {ROUNDS} times); wait until the files are complete, then run the "
         f"same command again"
     )
 
@@ -265,7 +267,7 @@ def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes
 def print_skipped(record: ShardRecord) -> None:
     """Print the corrupt records that were left out to stderr."""
     for reason in record.skipped:
-        print(f"{record.shard.file}: skipped {reason}", file=sys.stderr)
+        write_stderr(f"{record.shard.file}: skipped {reason}\n")
 
 
 def _shown(each: Iterable[Any], total: int) -> Iterable[Any]:
@@ -304,7 +306,10 @@ def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataMan
         notes=contents.notes,
         columns=contents.columns,
         code=dict(zip(conversion.settings.user_files, conversion.code, strict=True)),
-        settings={"reader": dict(conversion.settings.reader), "shard_size": conversion.settings.shard_size},
+        settings={
+            "reader": mask_settings(dict(conversion.settings.reader)),
+            "shard_size": conversion.settings.shard_size,
+        },
         splits={
             split: SplitInfo(sum(shard.samples for shard in shards), tuple(shards))
             for split, shards in shards_of_split.items()

@@ -17,6 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256, load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.secrets import mask_settings
 from nnlo_lib.data.readers.base import EncodedColumn, SampleBlock
 from nnlo_lib.data.store.sample_statistics import ChannelMoments, count_non_finite
 from nnlo_lib.data.store.shard import LOCATORS
@@ -159,8 +160,8 @@ class DataManifest:
 
     def refuse_other_settings(self, wanted: StoreSettings) -> None:
         """Raise UserError if the store was converted with another data set or reader than `wanted`."""
-        made = {"data.dataset": self.dataset, **_flat(self.settings.get("reader", {}))}
-        asked = {"data.dataset": wanted.dataset, **_flat(dict(wanted.reader))}
+        made = {"data.dataset": self.dataset, **_flat(mask_settings(self.settings.get("reader", {})))}
+        asked = {"data.dataset": wanted.dataset, **_flat(mask_settings(dict(wanted.reader)))}
         for key in sorted(made.keys() | asked.keys()):
             if made.get(key) != asked.get(key):
                 raise UserError(

@@ -15,7 +15,9 @@ from typing import IO
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.secrets import resolve, unresolve
 from nnlo_lib.core.text_format import size_text
+from nnlo_lib.core.user_text import expanded
 from nnlo_lib.data.store.manifest import DataManifest, Shard
 
 COPY_TIMEOUT_S = 1800.0  # one shard; other ranks of the node wait STAGING_TIMEOUT_S for all shards
@@ -86,15 +88,16 @@ def run_copy_command(command: str, source: Path, target: Path, timeout_s: float 
         UserError: if the command cannot start, fails, takes too long or writes no file.
     """
     paths = {"{source}": str(source.absolute()), "{target}": str(target.absolute())}
-    words = [_filled(word, paths) for word in shlex.split(command)]
+    words = [_filled(word, paths) for word in map(expanded, shlex.split(command))]
     logger.debug(f"data.stage_command: {shlex.join(words)}")
     # A file and not a pipe: a process that the command leaves behind could keep a pipe open.
     with tempfile.TemporaryFile() as output:
-        reason = _run(words, output, timeout_s)
+        reason = _run([resolve(word, "data.stage_command") for word in words], output, timeout_s)
         if not reason and not target.is_file():
             reason = "ended with status 0, but wrote no file"
         if reason:
-            raise UserError(f"data.stage_command: '{shlex.join(words)}' {reason}{_last_lines(output)}; {END}")
+            printed = unresolve(_last_lines(output), command)
+            raise UserError(f"data.stage_command: '{shlex.join(words)}' {reason}{printed}; {END}")
 
 
 def _run(words: list[str], output: IO[bytes], timeout_s: float) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,8 @@ from nnlo_lib.core.atomic_file import atomic_write, file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import UntrustedPathError, open_for_append, private_folder, try_lock
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.text_format import duration_text, size_text
+from nnlo_lib.core.text_format import duration_text, plural, size_text
+from nnlo_lib.core.user_text import expanded, unset_variable
 from nnlo_lib.data.store.manifest import MANIFEST_FILE, DataManifest, Shard
 from nnlo_lib.data.store.shard_copy import copy_shards
 
@@ -93,12 +93,11 @@ def _staged(
 
 def node_folder(folder: str) -> Path:
     """Return the existing folder of a path that may contain environment variables. Raises UserError."""
-    for variable in re.findall(r"\$\{?(\w+)", folder):
-        if not os.environ.get(variable):
-            raise UserError(
-                f"data.stage_to: environment variable {variable} is not set on this node; set it, or change data.stage_to"
-            )
-    path = os.path.expanduser(os.path.expandvars(folder))
+    if variable := unset_variable(folder):
+        raise UserError(
+            f"data.stage_to: environment variable {variable} is not set on this node; set it, or change data.stage_to"
+        )
+    path = expanded(folder)
     if not Path(path).is_dir():
         raise UserError(
             f"data.stage_to: folder {path} does not exist on this node; create it, or change data.stage_to"
@@ -165,7 +164,7 @@ def _damaged(folder: Path, shards: Sequence[Shard]) -> list[Shard]:
         checksums = list(threads.map(lambda shard: file_sha256(folder / shard.file), shards))
     size, seconds = sum(shard.bytes for shard in shards), time.monotonic() - started
     logger.info(
-        f"data.stage_to: compared the checksums of {len(shards)} shards in {folder} ({size_text(size)}, {duration_text(seconds)})"
+        f"data.stage_to: compared the checksums of {plural(len(shards), 'shard')} in {folder} ({size_text(size)}, {duration_text(seconds)})"
     )
     return [shard for shard, checksum in zip(shards, checksums, strict=True) if checksum != shard.sha256]
 

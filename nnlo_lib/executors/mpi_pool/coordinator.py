@@ -11,6 +11,7 @@ from nnlo_lib.config.paths import RunPaths, SearchPaths, SearchStatePaths
 from nnlo_lib.config.search import MpiPoolConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.executors.mpi_pool.pool_launcher import FailureLog, NoGroupLeftError
 from nnlo_lib.executors.mpi_pool.world import (
     ASSIGN_TAG,
@@ -253,7 +254,7 @@ class PoolUtilization:
         """Return the utilization as text."""
         now = time.time()
         return (
-            f"{self.trainings} trainings on {self.groups} rank groups in {now - self.begun:.1f} s: "
+            f"{plural(self.trainings, 'training')} on {plural(self.groups, 'rank group')} in {now - self.begun:.1f} s: "
             f"{100 * self.utilization(now):.1f} % of the rank groups' time was training"
         )
 

@@ -55,7 +55,9 @@ def run_pool_rank(folder: Path, size: int, role: GroupRole, limit: TimeLimit) ->
     """
     die_with_parent(signal.SIGKILL)
     world = PoolWorld(size)
-    stop = _install_signal_handlers(PoolStopFlag(world, limit.seconds_left))
+    stop = PoolStopFlag(world, limit.seconds_left)
+    # SIGUSR1 stays ignored below Hydra (MPICH's mpiexec), which reports a dead rank by it (KEEP_ALIVE_SHELL).
+    stop.install_handlers()
     register_rank(SearchPaths(folder).state.folder, world.rank)
     try:
         if world.rank == COORDINATOR_RANK:
@@ -68,18 +70,6 @@ def run_pool_rank(folder: Path, size: int, role: GroupRole, limit: TimeLimit) ->
         mpi_is_intact = False
         world.messenger.send(f"{world.describe_rank(world.rank)}: {error}", COORDINATOR_RANK, GROUP_LOST_TAG)
     _exit_rank(world, mpi_is_intact)
-
-
-def _install_signal_handlers(stop: PoolStopFlag) -> PoolStopFlag:
-    """Install the signal handlers.
-
-    Leave SIGUSR1 ignored if the parent process ignores it: Hydra (MPICH's mpiexec) reports a dead rank by it.
-    """
-    ignored = signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
-    stop.install_handlers()
-    if ignored:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    return stop
 
 
 def _train(world: PoolWorld, folder: Path, stop: PoolStopFlag, limit: TimeLimit) -> bool:

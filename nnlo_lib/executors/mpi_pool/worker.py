@@ -20,6 +20,7 @@ from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import GPU_SUBSET, visible_gpus
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.executors.gpu_slots import choose_gpus
 from nnlo_lib.executors.mpi_pool.rank_group import PoolStopFlag, RankGroup, redirect_output
@@ -187,7 +188,7 @@ def gpus_of_group(world: PoolWorld, experiment: Experiment, shown: Sequence[int]
         chosen = choose_gpus(taken, shown, wanted, max(1, ranks_per_gpu // max(1, len(local_ranks))))
         if chosen is None:
             raise UserError(
-                f"rank group {group} (of {len(world.groups)}, numbered from 0) needs {wanted} GPUs on {host}, but too few "
+                f"rank group {group} (of {len(world.groups)}, numbered from 0) needs {plural(wanted, 'GPU')} on {host}, but too few "
                 f"of the {len(shown)} visible GPUs are free; start fewer --ranks, let more ranks share a GPU (raise "
                 "parallel.ranks_per_gpu), or train on CPUs (parallel.gpus_per_rank: 0)"
             )

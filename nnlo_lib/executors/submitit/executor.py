@@ -1,11 +1,11 @@
 """Executor that trains fold tasks as Slurm jobs, submitted by submitit."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from nnlo_lib.batch.refusals import Backoff
-from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.batch.refusals import WaitingJobs
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.executors.progress import RestartPolicy
@@ -19,10 +19,13 @@ from nnlo_lib.state.attempt_outcome import memory_for_next_attempt
 logger = get_logger(__name__)
 
 RESULT_POLL_INTERVAL_S = 0.2  # between two checks for results
+_Due = tuple[float, Callable[[], None]]
 
 
 class SubmititExecutor:
     """Trains fold tasks as Slurm jobs; continues jobs that an earlier driver submitted."""
+
+    _clock = staticmethod(time.monotonic)
 
     def __init__(self, folder: Path, launcher: str, signals: SignalRecorder) -> None:
         self._folder, self._signals = folder, signals
@@ -31,20 +34,35 @@ class SubmititExecutor:
         self._queue = SlurmTrialQueue(folder, self._name, launcher)
         self._jobs: dict[FoldTask, str] = {}
         self._restarts = RestartPolicy(folder)
-        self._deferred = DeferredStarts(self._start)
-        self._checked_at, self._missed = time.monotonic(), set[str]()
+        self._waiting, self._due = WaitingJobs(self._start, self._after), list[_Due]()
+        self._checked_at, self._missed = self._clock(), set[str]()
 
     def start(self, fold_task: FoldTask) -> None:
         """Submit a job for a fold task, unless it already has one; later if the queue refuses the job for now."""
-        self._deferred.start(fold_task)
+        self._waiting.submit(fold_task)
 
     def _start(self, fold_task: FoldTask) -> None:
-        if found := self._queue.find(fold_task):
-            logger.info(f"trial {fold_task.trial}, fold {fold_task.fold} continues as job {found}")
-            self._restarts.record_start(fold_task, is_running=True)
-            self._jobs[fold_task] = found
-        else:
-            self._submit(fold_task)
+        try:
+            if found := self._queue.find(fold_task):
+                logger.info(f"trial {fold_task.trial}, fold {fold_task.fold} continues as job {found}")
+                self._restarts.record_start(fold_task, is_running=True)
+                self._jobs[fold_task] = found
+            else:
+                self._submit(fold_task)
+            self._waiting.accepted()
+        except TransientRefusalError as error:
+            delay = self._waiting.add_refused(fold_task)
+            logger.warning(f"trial {fold_task.trial} waits {delay:g} s before it is submitted again: {error}")
+
+    def _after(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
+        self._due.append((self._clock() + seconds, lambda: function(*arguments)))
+
+    def start_due(self) -> None:
+        """Start the waiting fold tasks whose delay has passed."""
+        due = [call for at, call in self._due if self._clock() >= at]
+        self._due = [each for each in self._due if each[1] not in due]
+        for call in due:
+            call()
 
     def wait(self) -> bool:
         """Wait for a result; return False after a stop signal. Raises UserError if a fold task cannot be trained."""
@@ -53,10 +71,11 @@ class SubmititExecutor:
             if ended := [each for each in self._jobs if each.result_path(self._folder).exists()]:
                 for fold_task in ended:
                     del self._jobs[fold_task]
+                self._after(0, self._waiting.job_ended)  # a limit of jobs may have room now
                 return True
             try:
                 self._check_jobs()
-                self._deferred.start_due()
+                self.start_due()
             except UserError:
                 self._shut_down()
                 raise
@@ -76,23 +95,23 @@ class SubmititExecutor:
 
         A job must be missing in two consecutive checks, because its result may become visible late.
         """
-        if time.monotonic() - self._checked_at < self._queue.poll_interval_s:
+        if self._clock() - self._checked_at < self._queue.poll_interval_s:
             return
         ended = self._queue.ended(self._jobs.values())
         gone, self._missed = ended & self._missed, ended
         for fold_task in [fold_task for fold_task, job in self._jobs.items() if job in gone]:
             if not fold_task.result_path(self._folder).exists():
                 self._resubmit(fold_task)
-        self._checked_at = time.monotonic()
+        self._checked_at = self._clock()
 
     def _resubmit(self, fold_task: FoldTask) -> None:
         job = self._jobs.pop(fold_task)
-        log = SearchPaths(self._folder).submitit / f"{job}_0_log.out"
+        log = self._queue.logs(fold_task) / f"{job}_0_log.out"
         self._restarts.record_exit(fold_task, log, self._queue.report(job))
         logger.info(
             f"job {job} ended without a result (see {log}); resubmitting trial {fold_task.trial}, fold {fold_task.fold}"
         )
-        self._deferred.start(fold_task)
+        self.start(fold_task)
 
     def _submit(self, fold_task: FoldTask) -> None:
         run = fold_task_run(self._experiment, self._folder, fold_task)
@@ -105,44 +124,3 @@ class SubmititExecutor:
         except TransientRefusalError:
             self._restarts.withdraw_start(fold_task)
             raise
-
-
-class DeferredStarts:
-    """Starts fold tasks in their order; after a refusal all wait, because a limit or an outage concerns all.
-
-    Args:
-        start: starts a fold task. Raises TransientRefusalError.
-        clock: returns seconds.
-    """
-
-    def __init__(
-        self, start: Callable[[FoldTask], None], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._start, self._clock = start, clock
-        self._waiting: list[FoldTask] = []
-        self._backoff, self._due = Backoff(), 0.0
-
-    def start(self, fold_task: FoldTask) -> None:
-        """Start a fold task now, or later if others wait or the queue refuses the job."""
-        self._start_in_order([fold_task])
-
-    def start_due(self) -> None:
-        """Start the waiting fold tasks if the delay has passed."""
-        if self._waiting and self._clock() >= self._due:
-            waiting, self._waiting = self._waiting, []
-            self._start_in_order(waiting)
-
-    def _start_in_order(self, fold_tasks: Iterable[FoldTask]) -> None:
-        for fold_task in fold_tasks:
-            if self._waiting:
-                self._waiting.append(fold_task)
-                continue
-            try:
-                self._start(fold_task)
-                self._backoff.succeeded()
-            except TransientRefusalError as error:
-                delay = self._backoff.delay()
-                self._waiting, self._due = [fold_task], self._clock() + delay
-                logger.warning(
-                    f"trial {fold_task.trial} waits {delay:g} s before it is submitted again: {error}"
-                )

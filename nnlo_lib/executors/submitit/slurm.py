@@ -14,16 +14,11 @@ from typing import Any
 
 from submitit import SlurmExecutor
 
-from nnlo_lib.batch.job_states import JobReport
-from nnlo_lib.batch.refusals import PendingExplainer, RefusalKind, classify_refusal
-from nnlo_lib.batch.slurm_queue import (
-    Command,
-    SlurmQueue,
-    blamed_variable,
-    memory_per_node,
-    run_command,
-    submitted_number,
-)
+from nnlo_lib.batch.job_states import JobReport, QueueReport
+from nnlo_lib.batch.pending_reasons import PendingExplainer
+from nnlo_lib.batch.refusals import RefusalKind, classify_refusal
+from nnlo_lib.batch.scheduler_query import Command, run_command
+from nnlo_lib.batch.slurm_queue import SlurmQueue, blamed_variable, memory_per_node, submitted_number
 from nnlo_lib.batch.surroundings import leave_surrounding_job, sentence_about_variables
 from nnlo_lib.cluster.job_watch import FIRST_LOOK_S, JobWatch, StatusFile
 from nnlo_lib.config import Run
@@ -37,8 +32,6 @@ from nnlo_lib.search.study.trial import FoldTask
 
 logger = get_logger(__name__)
 
-# Practically no limit: the launcher stops requeueing if an attempt makes no progress.
-MAX_TIMEOUT_REQUEUES = 10**9
 # profiles/slurm/config.yaml gives the reasons for the options.
 SLURM_LAUNCHER = "srun --mpi=pmi2 --kill-on-bad-exit=1"
 # Jobs of submitit write no status file; the executor itself looks for results.
@@ -62,7 +55,7 @@ def refuse_without_slurm() -> None:
 
 
 class SlurmTrialQueue:
-    """Slurm jobs with a common name; the comment of each job is the path of its result file.
+    """Slurm jobs with a common name; the comment of each job is the path of its result file, and its logs have a folder of their own.
 
     The number of each job is recorded beside the result file, where the next driver finds the job.
     Slurm is asked about all jobs in one call, at first every 10 s and later every minute. A query that fails changes nothing.
@@ -117,16 +110,14 @@ class SlurmTrialQueue:
             raise UserError(f"Slurm refused the job of trial {job.task.trial}: {sentence}") from error
 
     def find(self, fold_task: FoldTask) -> str | None:
-        """Return the number of a fold task's job by its record, or by its comment if the driver died too early.
+        """Return the number of a fold task's job by its record, or by its comment or log if the driver died too early.
 
         Return None if no job waits or runs. Raises TransientRefusalError if Slurm does not respond.
         """
-        queue, written = self._jobs(), self._recorded(fold_task)
-        if written in queue:
-            return written
-        comment = self._comment_of(fold_task)
-        found = next((job for job, each in queue.items() if each == comment), None)
-        return self._record(fold_task, found) if found else None
+        live, recorded = self._live(fold_task), self._recorded(fold_task)
+        if not live or recorded in live:
+            return recorded if live else None
+        return self._record(fold_task, live[-1])
 
     def ended(self, jobs: Iterable[str]) -> set[str]:
         """Return the jobs that have ended or were lost; a canceled rest of a lost job does not train beside its successor."""
@@ -137,13 +128,18 @@ class SlurmTrialQueue:
         self._ends |= {number: report for number, report in ends.items() if self._slurm.cancel(number)}
         return numbers & self._ends.keys()
 
+    def logs(self, fold_task: FoldTask) -> Path:
+        """Return the folder for files and logs of the jobs of a fold task; a job is also recognized by it."""
+        name = f"{fold_task.trial:04d}-fold-{fold_task.fold}-epochs-{fold_task.epochs}"
+        return (SearchPaths(self._search).submitit / name).absolute()
+
     def report(self, job: str) -> JobReport:
         """Return what the controller or the accounting reported of a job that has ended."""
         return self._ends[job]
 
     def _submitted(self, job: TrialJob, run: Run, memory: int) -> str:
         executor = _Submission(
-            SearchPaths(self._search).submitit, lambda: next(reversed(self._unrecorded(job.task)), None), max_num_timeout=MAX_TIMEOUT_REQUEUES,
+            self.logs(job.task), lambda: next(reversed(self._unrecorded(job.task)), None),
             # `exec` replaces the batch shell, which would receive Slurm's signals instead of the launcher.
             python=f"exec {shlex.quote(sys.executable)}",
         )  # fmt: skip
@@ -153,15 +149,21 @@ class SlurmTrialQueue:
         with _outside_any_job():
             return executor.submit(job).job_id
 
-    def _unrecorded(self, fold_task: FoldTask) -> list[str]:
-        """Return the numbers of the live jobs of a fold task that have no record, the newest one last.
+    def _live(self, fold_task: FoldTask) -> list[str]:
+        """Return the numbers of the jobs of a fold task that wait or run, the newest one last.
 
         Raises TransientRefusalError if Slurm does not respond.
         """
-        recorded, comment = self._recorded(fold_task), self._comment_of(fold_task)
-        return sorted(
-            (job for job, each in self._jobs().items() if each == comment and job != recorded), key=int
-        )
+        found = self._slurm.find_submitted("", self._comment_of(fold_task), self.logs(fold_task))
+        numbers = {*(found or ()), self._recorded(fold_task)} - {None}
+        report = self._slurm.look(filter(None, numbers)) if numbers else QueueReport()
+        if found is None or not report.is_complete:
+            raise TransientRefusalError("Slurm does not respond")
+        return sorted((number for number, job in report.jobs.items() if job.fate.is_active), key=int)
+
+    def _unrecorded(self, fold_task: FoldTask) -> list[str]:
+        recorded = self._recorded(fold_task)
+        return [number for number in self._live(fold_task) if number != recorded]
 
     def _cancel_unclear(self, fold_task: FoldTask) -> None:
         """Cancel a job that Slurm accepted although the answer was lost: submitit has not written what the job reads.
@@ -178,16 +180,6 @@ class SlurmTrialQueue:
                 f"job {number} of trial {fold_task.trial} was accepted without an answer; it is canceled"
             )
         self._unclear.discard(fold_task)
-
-    def _jobs(self) -> dict[str, str]:
-        """Return the comments of this user's waiting and running jobs, by number.
-
-        Raises TransientRefusalError if Slurm does not respond.
-        """
-        answer = self._run("squeue", "--all", "--me", "--noheader", "--format=%A|%k")
-        if answer is None or answer.returncode:
-            raise TransientRefusalError("Slurm does not respond")
-        return dict(line.strip().split("|", 1) for line in answer.stdout.splitlines() if "|" in line)
 
     def _record(self, fold_task: FoldTask, job: str) -> str:
         with atomic_write(self._record_path(fold_task)) as part:

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.report.figure import Figure, Spec, bar_spec, inline_data
-from nnlo_lib.report.formatting import plural, share
+from nnlo_lib.report.formatting import share
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
 from nnlo_lib.report.search.trial_charts import trial_points, trial_spec
 from nnlo_lib.search.study.trial_summary import format_value

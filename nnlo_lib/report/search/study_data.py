@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from nnlo_lib.config.space import DimensionConfig
-from nnlo_lib.core.text_format import number
+from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.report.figure import ValueAxis, value_axis
-from nnlo_lib.report.formatting import listing, percent, plural, plus_minus
+from nnlo_lib.report.formatting import listing, percent, plus_minus
 from nnlo_lib.report.tables import Spread
 from nnlo_lib.search.study.storage import StoredStudy, load_study
 from nnlo_lib.search.study.trial_summary import TrialSummary, adjustment_text

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import pandas as pd
 
-from nnlo_lib.core.text_format import MISSING, number
+from nnlo_lib.core.text_format import MISSING, number, plural
 from nnlo_lib.report.figure import (
     TRIAL_COLOR,
     TRIAL_PARAMS,
@@ -19,7 +19,6 @@ from nnlo_lib.report.figure import (
     inline_data,
     thinned,
 )
-from nnlo_lib.report.formatting import plural
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
 from nnlo_lib.search.best import SearchCosts, candidate_values
 from nnlo_lib.search.study.trial_summary import TrialSummary, format_value, objective_rung

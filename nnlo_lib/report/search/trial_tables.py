@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pandas as pd
 from markupsafe import Markup, escape
 
-from nnlo_lib.core.text_format import MISSING
+from nnlo_lib.core.text_format import MISSING, plural
 from nnlo_lib.report.figure import Figure, dot_spec
-from nnlo_lib.report.formatting import UNBROKEN, bold, format_duration, listing, plural
+from nnlo_lib.report.formatting import UNBROKEN, bold, format_duration, listing
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData, named
 from nnlo_lib.report.statistics.comparison_text import TrialComparison, compare_with_best, difference_text
 from nnlo_lib.report.statistics.run_comparison import ComparedMetric

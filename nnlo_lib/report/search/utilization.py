@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.config.paths import SearchPaths
-from nnlo_lib.core.text_format import number
+from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.report.figure import TRIAL_PARAMS, Figure, inline_data
-from nnlo_lib.report.formatting import format_duration, listing, plural
+from nnlo_lib.report.formatting import format_duration, listing
 from nnlo_lib.report.search.study_data import StudyData
 from nnlo_lib.report.sections.origin import hardware_texts
 from nnlo_lib.search.cost_estimate import trained_seconds

@@ -9,9 +9,9 @@ import pandas as pd
 from markupsafe import escape
 
 from nnlo_lib.config.paths import RunPaths
-from nnlo_lib.core.text_format import MISSING
+from nnlo_lib.core.text_format import MISSING, plural
 from nnlo_lib.report.figure import Figure, bar_spec
-from nnlo_lib.report.formatting import format_duration, listing, plural, share
+from nnlo_lib.report.formatting import format_duration, listing, share
 from nnlo_lib.state.attempts import FINISHED, read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from nnlo_lib.core.text_format import MISSING, number
+from nnlo_lib.core.text_format import MISSING, number, plural
 from nnlo_lib.report.figure import COLORS, Figure, dot_spec, value_axis
-from nnlo_lib.report.formatting import format_bytes, format_duration, plural, plus_minus
+from nnlo_lib.report.formatting import format_bytes, format_duration, plus_minus
 from nnlo_lib.report.quantities import TimeBase
 from nnlo_lib.report.sections.nodes import node_metric_ranges
 from nnlo_lib.report.statistics.comparison_text import difference_text, p_text

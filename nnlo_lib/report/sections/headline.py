@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.report.formatting import (
     MAX_NAMED_RUNS,
     bold,
     listing,
     percent,
-    plural,
     plus_minus,
     rounded,
     task_listing,

@@ -12,7 +12,7 @@ from PIL import Image
 
 from nnlo_lib.config.stopping import better_direction
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.text_format import MISSING, number
+from nnlo_lib.core.text_format import MISSING, number, plural
 from nnlo_lib.report.figure import thinned
 from nnlo_lib.report.formatting import RunTable, percent, plus_minus, run_table
 from nnlo_lib.report.sections.origin import published_epoch
@@ -38,7 +38,7 @@ class NodeMetricRange:
 
     def __str__(self) -> str:
         ends = f"worst {self.format_value(self.worst)}, best {self.format_value(self.best)}"
-        return f"{self.format_value(self.mean)}, mean over {self.nodes} nodes ({ends})"
+        return f"{self.format_value(self.mean)}, mean over {plural(self.nodes, 'node')} ({ends})"
 
     def format_value(self, value: float) -> str:
         """Format a value of the metric."""

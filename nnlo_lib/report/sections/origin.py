@@ -14,9 +14,10 @@ from typing import Any
 import pandas as pd
 
 from nnlo_lib.config.paths import RunPaths
-from nnlo_lib.core.text_format import MISSING
+from nnlo_lib.core.secrets import mask
+from nnlo_lib.core.text_format import MISSING, plural
 from nnlo_lib.models.layer_table_text import shape_text, si_count
-from nnlo_lib.report.formatting import UNBROKEN, format_bytes, format_duration, listing, plural, task_listing
+from nnlo_lib.report.formatting import UNBROKEN, format_bytes, format_duration, listing, task_listing
 from nnlo_lib.report.quantities import measured_values
 from nnlo_lib.report.tables import group_by_run
 from nnlo_lib.state.finished_run import FinishedRun
@@ -50,7 +51,7 @@ def _flatten(config: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, st
         if isinstance(value, dict) and value:
             yield from _flatten(value, f"{prefix}{key}.")
         else:
-            yield prefix + key, value if isinstance(value, str) else json.dumps(value)
+            yield prefix + key, mask(value if isinstance(value, str) else json.dumps(value))
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ def provenance_facts(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
         ("left out of the data", _different(_left_out(jobs))),
         ("hosts", hosts),
         ("hardware", "; ".join(hardware_texts(job.summary.get("hardware", {}) for job in jobs))),
-        ("training tasks", f"{len(jobs)}, with {listing(ranks)} ranks"),
+        ("training tasks", f"{len(jobs)}, with {listing(ranks)} rank{'' if ranks == ['1'] else 's'}"),
         *_span(jobs),
         ("configuration", _different(job.summary.get("config_hash") for job in jobs)),
     ]

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.text_format import number
+from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.problems.set_metrics import FALSE_POSITIVE_RATES, reliability, roc_curve
 from nnlo_lib.report.figure import VISIBLE, ZOOM, Figure, Spec, inline_data, run_styles, thinned
 from nnlo_lib.report.formatting import listing, percent
@@ -204,7 +204,7 @@ def _square_figure(
     if not points:
         return None
     spec = _square_spec(pd.concat(points, ignore_index=True), *titles, names, line)
-    text = f"{title}: {titles[1]} against {titles[0]} of {len(points)} runs; the table has values."
+    text = f"{title}: {titles[1]} against {titles[0]} of {plural(len(points), 'run')}; the table has values."
     return Figure(title, note, text, spec, headings, rows)
 
 

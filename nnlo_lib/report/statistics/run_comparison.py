@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Literal
 
@@ -11,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.config.metrics import metric_direction
-from nnlo_lib.report.formatting import percent, task_listing
+from nnlo_lib.problems.guessing import Guessing, guessing
+from nnlo_lib.report.formatting import task_listing
 from nnlo_lib.report.statistics.significance import (
     ERROR_RATE,
     PairedTest,
@@ -23,7 +25,7 @@ from nnlo_lib.report.statistics.significance import (
     without_verdict,
 )
 from nnlo_lib.report.tables import test_metrics
-from nnlo_lib.state.finished_run import FinishedRun, guessing_level
+from nnlo_lib.state.finished_run import FinishedRun
 
 Method = Literal["seeds", "folds", "samples"]  # what the pairs of a test are
 JobKey = tuple[str, int, int | None]  # run, seed, fold
@@ -297,13 +299,16 @@ def _tested_samples(
 
 
 def guessing_sentence(jobs: Sequence[FinishedRun]) -> str:
-    """Return a sentence that names the trainings at guessing level; an empty string if there are none."""
-    names = []
+    """Return sentences that name the trainings at guessing level and say what to try; an empty string if there are none."""
+    found: list[tuple[str, Guessing]] = []
     for job in jobs:
-        if (share := guessing_level(job.evaluation)) is not None:
+        if level := guessing(job.evaluation, partial(getattr, job, "predictions")):
             run, seed, fold = job.key
             name = f"{run} seed {seed}" + ("" if fold is None else f", fold {fold}")
-            names.append(f"{name} ({percent(float(job.evaluation['accuracy']))} against {percent(share)})")
-    if not names:
-        return ""
-    return f"At guessing level, not better than always naming the most frequent class: {task_listing(names)}."
+            found.append((f"{name} ({level.text})", level))
+    remedies = dict.fromkeys(level.remedy for _, level in found)
+    return " ".join(
+        "At guessing level, classes no better than always naming one: "
+        f"{task_listing([name for name, level in found if level.remedy == remedy])}; {remedy}."
+        for remedy in remedies
+    )

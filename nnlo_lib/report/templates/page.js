@@ -151,16 +151,3 @@ document.querySelectorAll(".film").forEach(film => {
   film.append(tools);
   show();
 });
-
-// The page of `nnlo watch --html` loads itself again, until the reader pauses it.
-const every = document.body.dataset.every;
-if (every) {
-  let timer = 0;
-  const run = () => { timer = setTimeout(() => location.reload(), 1000 * every); };
-  const pause = button(`pause reloading (every ${every} s)`, () => {
-    if (timer) timer = clearTimeout(timer); else run();
-    pause.textContent = timer ? "pause reloading" : "continue reloading";
-  });
-  document.querySelector(".headline").after(pause);
-  run();
-}

@@ -16,7 +16,7 @@ from nnlo_lib.config.base import EditEffect, keys_with, without_keys
 from nnlo_lib.config.model import input_files
 from nnlo_lib.config.paths import ExperimentPaths, RunPaths, SearchPaths, store_of
 from nnlo_lib.config.search import SearchConfig
-from nnlo_lib.core.atomic_file import atomic_write, differences, file_sha256, load_json
+from nnlo_lib.core.atomic_file import differences, file_sha256, load_json, write_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.search.space.space import nested
@@ -65,6 +65,11 @@ def load_study(folder: Path) -> StoredStudy:
         experiment = read_config(folder)
     except FileNotFoundError as error:
         raise UserError(f"{folder} is not the folder of a search: config.json is missing") from error
+    except PermissionError as error:
+        raise UserError(
+            f"{folder}/config.json: only its owner can read it, because it has a password or token; write ${{VARIABLE}} in "
+            "its place in the experiment"
+        ) from error
     except ValueError as error:
         raise UserError(f"{folder}/config.json is not valid for this version of nnlo_lib: {error}") from error
     if experiment.search is None:
@@ -85,8 +90,7 @@ def search_folder(experiment: Experiment) -> Path:
 
 def write_config(experiment: Experiment) -> None:
     """Write the resolved experiment atomically."""
-    with atomic_write(ExperimentPaths(experiment.name).search.config) as part:
-        part.write_text(config_text(experiment))
+    write_settings(ExperimentPaths(experiment.name).search.config, config_text(experiment))
 
 
 def config_text(experiment: Experiment) -> str:
@@ -113,8 +117,7 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
     if path.exists():
         return verify_settings(folder, experiment)
     experiment = _ordered(experiment, None)
-    with atomic_write(path) as part:
-        part.write_text(json.dumps(settings_to_freeze(experiment), indent=1) + "\n")
+    write_settings(path, json.dumps(settings_to_freeze(experiment), indent=1) + "\n")
     return experiment
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.search.fold_statistics import pruning_p_value
 from nnlo_lib.search.pruners import Pruner, build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
@@ -203,7 +204,7 @@ def reason_no_new_trial(known: StudySnapshot) -> str | None:
     """Return the reason why no new trial is started, or None; known trials may continue."""
     limit = known.search.trial_limit
     if limit is not None and len(known.trials) >= limit:
-        return f"{len(known.trials)} trials"
+        return f"{plural(len(known.trials), 'trial')}"
     return reason_to_end(known)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from nnlo_lib.config.search import ObjectiveConfig
 from nnlo_lib.core.errors import error_headline
-from nnlo_lib.core.text_format import table_lines
+from nnlo_lib.core.text_format import plural, table_lines
 from nnlo_lib.search.study.snapshot import StudySnapshot, exceeds_time_limit, fold_value, mean_and_error
 from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint, resource_hours
 
@@ -172,7 +172,7 @@ def format_selection(known: StudySnapshot) -> str:
     if len(epochs) == valid and low == high:
         return ""
     span = f"{high}" if low == high else f"{low} to {high}"
-    return f"selected from {len(epochs)} trial{'s' * (len(epochs) > 1)} trained for {span} epochs"
+    return f"selected from {plural(len(epochs), 'trial')} trained for {span} epoch{'s' * (high > 1)}"
 
 
 def with_error(mean: float, error: float) -> str:

@@ -18,6 +18,7 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.core.errors import InvariantError, UserError
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.state.training_records import JsonlTable
+from nnlo_lib.train.algorithm_checks import refuse_unequal_models
 from nnlo_lib.train.callback import AlgorithmHooks, Callbacks
 from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
 from nnlo_lib.train.evaluation.evaluate import Batches, evaluation_batches, evaluation_sums
@@ -305,6 +306,7 @@ def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where:
 
     Raises:
         InvariantError: on all ranks, if the algorithm's invariant does not hold.
+        UserError: on all ranks, if their models differ, but the user's algorithm has a common one.
     """
     measured = algorithm.telemetry(replica)
     error = measured.get("invariant", 0.0)
@@ -315,6 +317,7 @@ def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where:
             "docstring of the class in nnlo_lib/algorithms defines the invariant. The cause is an error in nnlo, or "
             "faulty memory or network of a node"
         )
+    refuse_unequal_models(algorithm, replica, where)
     return measured | (consensus_errors(algorithm.comm, replica.theta) if algorithm.replicas_differ else {})
 
 

@@ -26,6 +26,7 @@ from nnlo_lib.config.schedule import (
     WarmUpConfig,
 )
 from nnlo_lib.config.train import TrainConfig
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.state.training_records import RunLog, TableRow
 
 
@@ -95,7 +96,7 @@ class LearningRateSchedule:
         if self._lr != self._train.optimizer.lr:
             rule, lr = self._train.scale_lr, self._train.optimizer.lr
             journal.write(
-                f"learning rate {self._lr:g}: {lr:g} scaled for {self._workers} workers (train.scale_lr: {rule})"
+                f"learning rate {self._lr:g}: {lr:g} scaled for {plural(self._workers, 'worker')} (train.scale_lr: {rule})"
             )
 
     def update_plateau(self, comm: Communicator, rows: Sequence[TableRow]) -> None:

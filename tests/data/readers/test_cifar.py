@@ -84,7 +84,7 @@ def test_batches_of_any_size_are_joined_in_order_beside_their_archive(tmp_path, 
     assert labels.tolist() == [label for name in BATCHES[:5] for label in parts[name][1]]
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4])
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
 def test_the_python_layout_gives_the_same_as_the_binary_one(tmp_path, protocol):
     python(tmp_path / "py", binary(tmp_path / "bin"), protocol)
     for split, (images, labels) in whole(tmp_path / "bin").items():
@@ -266,11 +266,9 @@ def test_a_binary_file_of_another_size_is_refused(tmp_path):
             read("cifar", tmp_path, 9, {})
 
 
-def test_pixels_in_fortran_order_or_of_another_length_are_refused(tmp_path):
+def test_pixels_of_another_length_are_refused(tmp_path):
     pixels = np.arange(3 * 3072, dtype=np.uint32).astype(np.uint8).reshape(3, 3072)
     good = pickle.dumps({b"data": pixels, b"labels": [3, 1, 4]}, protocol=3)
-    for old, new in ((b"\x89B\x00\x24", b"\x88B\x00\x24"), (b"K\x03M\x00\x0c", b"K\x02M\x00\x0c")):
-        assert good.count(old) == 1
-        (tmp_path / "data_batch_1").write_bytes(good.replace(old, new))
-        with pytest.raises(UserError, match="data_batch_1"):
-            load_batch(tmp_path / "data_batch_1", "labels")
+    (tmp_path / "data_batch_1").write_bytes(good.replace(b"K\x03M\x00\x0c", b"K\x02M\x00\x0c"))
+    with pytest.raises(UserError, match="data_batch_1"):
+        load_batch(tmp_path / "data_batch_1", "labels")

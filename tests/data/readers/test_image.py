@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from nnlo_lib.data.readers import image as imaging
-from nnlo_lib.data.readers.image import ImageError, decode, resized
+from nnlo_lib.data.readers.image import ImageError, decode, image_header, resized
 
 RNG = np.random.default_rng(0)
 
@@ -70,12 +70,61 @@ def test_grey_alpha_palette_and_sixteen_bits():
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
-def test_sixteen_bits_keep_their_high_byte(kind):
-    grey = picture()[:, :, 0]
+def test_gray_images_of_sixteen_bits_keep_their_levels(kind):
+    """A 12-bit camera: 800 levels of 65,536, of which the high byte has 4."""
+    levels = RNG.permutation(800).reshape(20, 40).astype(np.uint16)
     deep = io.BytesIO()
-    Image.fromarray((grey.astype(np.uint16) << 8) + 7).save(deep, kind)
-    for colour in ("rgb", "grey"):
-        assert (decode(deep.getvalue(), colour) == grey[:, :, None]).all()
+    Image.fromarray(levels).save(deep, kind)
+    for colour, channels in (("rgb", 3), ("grey", 1)):
+        pixels = decode(deep.getvalue(), colour)
+        assert pixels.shape == (20, 40, channels)
+        assert np.array_equal(np.rint(pixels.astype(np.float64) * 65_535), np.dstack([levels] * channels))
+        for resize in ("pydtnn", "standard"):
+            assert len(np.unique(resized(pixels, resize, 12))) > 100
+
+
+def test_white_is_zero_in_some_tiffs():
+    levels = np.array([[0, 65_535], [655, 64_880]], np.uint16)
+    file = io.BytesIO()
+    Image.fromarray(levels).save(file, "TIFF", tiffinfo={262: 0})
+    assert np.allclose(decode(file.getvalue(), "grey")[:, :, 0], 1 - levels / 65_535, atol=1e-6)
+
+
+@pytest.mark.parametrize("resize", ["pydtnn", "standard"])
+def test_floats_are_resized_as_bytes_are(resize):
+    pixels = picture(40, 50)
+    floats = resized(pixels.astype(np.float32) / np.float32(255), resize, 16)
+    assert floats.dtype == np.float32
+    # Bytes are rounded, by "standard" once per axis, or truncated.
+    assert abs(255 * floats - resized(pixels, resize, 16)).max() < 1.6
+
+
+def test_a_picture_in_its_transparency_alone_is_no_black_image():
+    pixels = np.zeros((6, 6, 4), np.uint8)
+    pixels[2:4, :, 3] = 255
+    for mode in ("RGBA", "LA"):
+        with pytest.raises(ImageError, match="differ in their transparency only"):
+            decode(encoded(pixels, mode))
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        ("ppm", b"P6\n2 1\n65535\n" + bytes(12), (1, False, ("8 of their 16 bits",))),
+        ("png", encoded(np.zeros((5, 3), np.uint16), "I;16"), (3, True, ())),
+        ("jpg", encoded(picture(), kind="JPEG"), (20, False, ())),
+        ("gif", encoded(SMOOTH, kind="GIF", save_all=True, append_images=[Image.new("RGB", (64, 64), each) for each in ("red", "blue")]),
+         (64, False, ("the first of their 3 pages",))),
+    ],
+)  # fmt: skip
+def test_the_header_says_what_the_pixels_lose(tmp_path, kind, data, expected):
+    path = tmp_path / f"1.{kind}"
+    path.write_bytes(data)
+    found, shorter, has_16_bits, losses = image_header(path), *expected
+    assert found[:2] == (shorter, has_16_bits)
+    assert [text in loss for text, loss in zip(losses, found.losses, strict=True)] == [True] * len(losses)
+    path.write_bytes(data[:4])
+    assert image_header(path) is None
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
@@ -91,13 +140,32 @@ def test_formats_that_run_programs_are_no_images():
         decode(encoded(picture(), kind="EPS"))
 
 
-def test_rotation_notes_of_cameras_are_left_alone():
+# What a camera stores of an upright picture, by the definition of EXIF: 6 has its first row at the right.
+STORED = {
+    1: lambda upright: upright,
+    2: lambda upright: upright[:, ::-1],
+    3: lambda upright: upright[::-1, ::-1],
+    4: lambda upright: upright[::-1],
+    5: lambda upright: upright.swapaxes(0, 1),
+    6: lambda upright: np.rot90(upright),
+    7: lambda upright: upright[::-1, ::-1].swapaxes(0, 1),
+    8: lambda upright: np.rot90(upright, -1),
+}
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("orientation", STORED)
+def test_photos_are_turned_upright(kind, orientation):
     pixels, exif = picture(), Image.Exif()
-    exif[0x0112] = 6
-    assert np.array_equal(decode(encoded(pixels, kind="PNG", exif=exif)), pixels)
-    assert np.array_equal(
-        decode(encoded(pixels, kind="JPEG", exif=exif)), decode(encoded(pixels, kind="JPEG"))
-    )
+    exif[0x0112] = orientation
+    stored = np.ascontiguousarray(STORED[orientation](pixels))
+    options = {"lossless": True} if kind == "WEBP" else {}
+    assert np.array_equal(decode(encoded(stored, kind=kind, exif=exif, **options)), pixels)
+
+
+def test_a_damaged_note_of_a_camera_is_no_damaged_photo():
+    data = encoded(SMOOTH, kind="JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff")
+    assert distance(data, SMOOTH) < 4
 
 
 @pytest.mark.parametrize("data", [b"", b"not an image", b"\xff\xd8\xff\xe0"])

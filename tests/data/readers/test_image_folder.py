@@ -304,3 +304,88 @@ def test_an_archive_inside_of_an_archive_is_named(tmp_path):
         UserError, match=r"no folders of images found; it has the archive train.zip: extract it"
     ):
         read("folder", tmp_path, 4, {"size": 8})
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("seg_train", "seg_test"), ("train_images", "val_images"), ("training_data", "testing_data"), ("Train2017", "Test2017"),
+     ("BirdsTrain", "BirdsTest"), ("train", "test_images")],
+)  # fmt: skip
+def test_splits_by_a_word_of_their_names(tmp_path, names):
+    train, test = names
+    fill(tmp_path / train, 5)
+    fill(tmp_path / test / test, 2)  # Kaggle's archives repeat the name
+    draw(tmp_path / "seg_pred" / "1.png")  # without labels
+    assert sizes(tmp_path) == ({"train": 15, "test": 6}, ("ant", "bee", "cat"))
+    assert {split: len(items) for split, items in samples(tmp_path).items()} == {"train": 15, "test": 6}
+
+
+def test_words_of_splits_are_classes_beside_other_classes(tmp_path):
+    for name in ("bullet_train", "test_tube", "car", "dog"):
+        draw(tmp_path / name / "1.png")
+    assert sizes(tmp_path)[1] == ("bullet_train", "car", "dog", "test_tube")
+
+
+@pytest.mark.parametrize("names", [("color", "gray"), ("fold1", "fold2"), ("imagesTr", "imagesTs")])
+def test_repeated_subfolders_are_asked(tmp_path, names):
+    for name in names:
+        fill(tmp_path / name, 2)
+    with pytest.raises(
+        UserError, match=rf"{names[0]}, {names[1]} have the same subfolders \(ant, bee, cat\)"
+    ):
+        sizes(tmp_path)
+    given = {"train": names[0], "test": names[1]}
+    assert {split: len(items) for split, items in samples(tmp_path, splits=given).items()} == {
+        "train": 6,
+        "test": 6,
+    }
+    assert read("folder", tmp_path, 9, {"splits": given}).class_names == ("ant", "bee", "cat")
+    assert read("folder", tmp_path, 9, {"splits": {}}).class_names == names
+
+
+def test_flat_folders_of_splits_are_no_classes(tmp_path):
+    for name in ("train_images", "test_images"):
+        draw(tmp_path / name / "1.png")
+    with pytest.raises(
+        UserError,
+        match=r"test_images: 1 images, but no folder of a class; .* expected <split>/<class>/<image>",
+    ):
+        sizes(tmp_path)
+    assert ImageTree.of(tmp_path, {}).classes == ("test_images", "train_images")
+    with pytest.raises(UserError, match=r"data.reader.splits.train: no folder no in .*; correct the name"):
+        ImageTree.of(tmp_path, {"train": "no"})
+
+
+def gray(path, levels):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(levels).save(path)
+
+
+def test_images_of_sixteen_bits_keep_their_levels(tmp_path, capsys):
+    levels = np.arange(64, dtype=np.uint16).reshape(8, 8) * 12
+    for number, name in itertools.product(range(3), ("a", "b")):
+        gray(tmp_path / name / f"{number}.tif", levels + number)
+    gray(tmp_path / "a" / "eight.png", np.full((8, 8), 255, np.uint8))
+    contents = read("folder", tmp_path, 100, {"size": 8, "resize": "none", "colour": "grey"})
+    found = np.concatenate([unit.read().inputs[0] for unit in contents.units])
+    assert found.dtype == np.float32
+    assert {*np.rint(found.astype(np.float64) * 65_535).ravel()} == {
+        *(levels[None] + [[[0]], [[1]], [[2]]]).ravel(),
+        65_535,
+    }
+    assert "images of 16 bits are stored as float32" in capsys.readouterr().err
+
+
+def test_an_image_of_sixteen_bits_among_bytes_is_named(tmp_path):
+    fill(tmp_path, 4)
+    contents = read("folder", tmp_path, 100, {"size": 9})
+    gray(contents.units[0].files[-1], np.zeros((9, 9), np.uint16))
+    with pytest.raises(UserError, match="16 bits per pixel among images of 8 bits; convert it to 8 bits"):
+        contents.units[0].read()
+
+
+def test_enlarged_images_are_named(tmp_path):
+    fill(tmp_path)
+    [note] = [note for note in read("folder", tmp_path, 9, {}).notes if "enlarged" in note]
+    assert note.endswith("at most 9 pixels, but data.reader.size is 224; set data.reader.size: 9")
+    assert read("folder", tmp_path, 9, {"size": 9}).notes == ()

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from submitit.core.utils import DelayedSubmission
 
-from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import PREEMPTED, Fate, JobReport
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.paths import SearchPaths
@@ -18,7 +17,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.search_run import run_search
 from nnlo_lib.executors.submitit import executor
 from nnlo_lib.executors.submitit.executor import SubmititExecutor
-from nnlo_lib.executors.submitit.job import TrialJob, requeue_by
+from nnlo_lib.executors.submitit.job import TrialJob
 from nnlo_lib.executors.submitit.slurm import SlurmTrialQueue, TransientRefusalError, refuse_without_slurm
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt
@@ -34,12 +33,14 @@ RUN = Run.model_validate(
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Install stand-ins for Slurm's commands and return the folder with the files that they print."""
+    """Install stand-ins for Slurm's commands and return their folder; `queue` has a line for each job, written by `queued`."""
     folder = tmp_path / "slurm"
     (folder / "bin").mkdir(parents=True)
     stand_in(folder, "sbatch", f'cp "$2" {folder}/script; echo Your last job 900 used 12 hours; echo 7')
-    stand_in(folder, "squeue", f"cat {folder}/queue")
-    stand_in(folder, "scontrol", "echo Slurmctld is UP")
+    listed = f"awk -F'\\t' '{{print $1 \"|RUNNING|None\"}}' {folder}/queue"
+    stand_in(folder, "squeue", f'case "$*" in *--Format=*) cat {folder}/queue ;; *) {listed} ;; esac')
+    unknown = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+    stand_in(folder, "scontrol", f'case "$*" in *"show job"*) {unknown} ;; *) echo Slurmctld is UP ;; esac')
     stand_in(folder, "sacct", "true")
     stand_in(folder, "srun", "true")
     (folder / "queue").touch()
@@ -51,6 +52,15 @@ def stand_in(folder: Path, name: str, script: str) -> None:
     path = folder / "bin" / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
+
+
+def queued(folder: Path, *jobs: tuple[str, str, str]) -> None:
+    """Put jobs of (number, comment, folder of the log) into the queue, as squeue --Format prints them."""
+    rows = [
+        (number, "nnlo-x", comment, str(Path.cwd()), f"{log}/%j_0_log.out", "")
+        for number, comment, log in jobs
+    ]
+    (folder / "queue").write_text("".join("\t".join(row) + "\n" for row in rows))
 
 
 @pytest.fixture
@@ -93,11 +103,20 @@ def test_variables_of_a_job_around_the_driver_do_not_reach_its_jobs(slurm, queue
 def test_a_job_whose_driver_died_is_found_by_its_comment_or_its_number(slurm, tmp_path, queue):
     search = tmp_path / "search"
     assert queue.find(LEAF) is None
-    (slurm / "queue").write_text(f"4|something else\n5|{LEAF.result_path(search)}\n6|(null)\n")
+    queued(
+        slurm, ("4", "something else", "/"), ("5", str(LEAF.result_path(search)), "/"), ("6", "(null)", "/")
+    )
     assert queue.find(LEAF) == "5"
     SearchPaths(search).job_record(LEAF.trial, LEAF.fold, LEAF.epochs).write_text('{"job": "6"}')
     assert queue.find(LEAF) == "6", "a site may use comments for something else"
     assert queue.find(FoldTask(0, 0, 9)) is None
+
+
+@pytest.mark.processes
+def test_a_job_whose_comment_the_site_rewrites_is_found_by_its_folder_of_logs(slurm, queue):
+    other = FoldTask(0, 0, 9)
+    queued(slurm, ("5", "charged to physics", str(queue.logs(LEAF))), ("6", "", str(queue.logs(other))))
+    assert (queue.find(LEAF), queue.find(other), queue.find(FoldTask(1, 0, 3))) == ("5", "6", None)
 
 
 @pytest.mark.processes
@@ -141,31 +160,11 @@ def test_a_search_without_slurm_is_refused_before_it_begins(slurm: Path, tmp_pat
     assert not (tmp_path / "results").exists()
 
 
-def test_a_pickle_holds_no_state(tmp_path, job):
-    """A requeued job equals the first submission, because the pickle does not depend on the attempts."""
-    job.checkpoint().dump(tmp_path / "pickle")
-    loaded = DelayedSubmission.load(tmp_path / "pickle")
-    assert (loaded.function, loaded.args, loaded.kwargs) == (job, (), {})
-
-
-def test_submitits_own_handler_queues_a_job_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = []
-    requeue = requeue_by(lambda number, frame: heard.append(number))
-    assert requeue(BatchJob("slurm", "7")) == "the job was not submitted by submitit"
-    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
-    assert requeue(BatchJob("slurm", "7")) == ""
-    assert len(heard) == 1
-
-    for error in (
-        PermissionError("not yours"),
-        AssertionError("temporary saved file already exists"),
-        ValueError(),
-    ):
-
-        def refuses(number: int, frame: object, error: Exception = error) -> None:
-            raise error
-
-        assert requeue_by(refuses)(BatchJob("slurm", "7")) == (str(error) or "ValueError")
+def test_a_requeued_job_loads_the_pickle_of_its_submission_again(tmp_path, job):
+    DelayedSubmission(job).dump(tmp_path / "pickle")
+    for _ in range(2):
+        loaded = DelayedSubmission.load(tmp_path / "pickle")
+        assert (loaded.function, loaded.args, loaded.kwargs) == (job, (), {})
 
 
 class Place:
@@ -199,14 +198,19 @@ class Place:
     def report(self, job: str) -> JobReport:
         return self.end
 
+    def logs(self, fold_task: FoldTask) -> Path:
+        return Path("submitit")
+
 
 class Driver(SubmititExecutor):
     """Executor of a driver with virtual time, of a search that has decided on the fold task LEAF."""
 
     def __init__(self, folder: Path, place: Place) -> None:
-        super().__init__(folder, "mpiexec", SimpleNamespace(first=""))
         self.folder, self.place, self.now = folder, place, 0
-        self._deferred._clock = lambda: self.now
+        super().__init__(folder, "mpiexec", SimpleNamespace(first=""))
+
+    def _clock(self) -> float:
+        return self.now
 
     def end_job(self, *reasons: str | None) -> None:
         """End the job once for each reason of its recorded attempt (None: no attempt), and detect the end."""
@@ -219,9 +223,9 @@ class Driver(SubmititExecutor):
             self._check_jobs()
             self._check_jobs()
 
-    def start_due(self, now: int) -> None:
+    def start_at(self, now: int) -> None:
         self.now = now
-        self._deferred.start_due()
+        self.start_due()
 
 
 @pytest.fixture
@@ -313,7 +317,7 @@ def test_refused_submissions_wait_and_cost_no_start(driver: Driver, place: Place
     place.refusals = 2
     driver.start(LEAF)
     for now in range(31):
-        driver.start_due(now)
+        driver.start_at(now)
         assert len(place.memory) == (now >= 30), "10 s after the first refusal, 20 s after the second"
     assert place.attempts == [1]
 
@@ -324,7 +328,7 @@ def test_all_fold_tasks_wait_for_the_first_and_keep_their_order(driver: Driver, 
     for task in tasks:
         driver.start(task)
     assert not place.memory
-    driver.start_due(10)
+    driver.start_at(10)
     assert list(place.living) == tasks
 
 
@@ -333,7 +337,7 @@ def test_a_job_is_not_submitted_while_slurm_does_not_say_whether_there_is_one(
 ) -> None:
     place.silences, place.living[LEAF] = 1, "7"
     driver.start(LEAF)
-    driver.start_due(10)
+    driver.start_at(10)
     assert driver._jobs == {LEAF: "7"}
     assert not place.memory
 
@@ -345,7 +349,7 @@ def test_a_job_accepted_with_an_error_is_canceled_once_although_it_stays_in_the_
     stand_in(slurm, "sbatch", "echo the plugin of this site says no >&2; exit 1")
     stand_in(slurm, "scancel", f'echo "$@" >> {slurm}/canceled')
     comment = LEAF.result_path(tmp_path / "search").absolute()
-    (slurm / "queue").write_text(f"9|{comment}\n8|another job\n")  # 9 is COMPLETING for a while
+    queued(slurm, ("9", str(comment), "/"), ("8", "another job", "/"))  # 9 is COMPLETING for a while
     with pytest.raises(UserError, match="the plugin of this site says no"):
         queue.submit(job, RUN, 1)
     assert (slurm / "canceled").read_text() == "9\n"

@@ -8,9 +8,9 @@ from helpers.synthetic_runs import change_json
 from helpers.training_here import attempt_here
 from helpers.training_process import training
 
+from nnlo_lib.problems.guessing import guessing
 from nnlo_lib.report.statistics.run_comparison import guessing_sentence
 from nnlo_lib.report.tables import load_jobs
-from nnlo_lib.state.finished_run import guessing_level
 
 
 def evaluation(truth, guesses):
@@ -36,13 +36,46 @@ TRUTH = DRAWS.integers(10, size=355)
     ids=["most frequent", "another class", "random", "a little better", "right"],
 )
 def test_guessing_level(guesses, is_guessing):
-    level = guessing_level(evaluation(TRUTH, guesses))
-    assert level == (np.bincount(TRUTH).max() / 355 if is_guessing else None)
+    level = guessing(evaluation(TRUTH, guesses), dict)
+    assert (level is not None) == is_guessing
+    assert level is None or (level.chance == 0.1 and level.roc_auc is None)
 
 
 def test_without_classes_there_is_no_level():
-    assert guessing_level({"loss": 1.0, "samples": 3}) is None
-    assert guessing_level({"accuracy": 0.1, "samples": 3}) is None
+    assert guessing({"loss": 1.0, "samples": 3}, dict) is None
+    assert guessing({"accuracy": 0.1, "samples": 3}, dict) is None
+    assert guessing({"accuracy": 1.0, "confusion": [[9, 0], [0, 0]]}, dict) is None
+
+
+RARE = np.arange(1000) < 80  # 8 % positive samples
+
+
+def rare(guesses, scores=None):
+    """Return the judgment of guesses, and scores of class 1, of a rare class."""
+    confusion = [[int(((truth == RARE) & (guess == guesses)).sum()) for guess in (0, 1)] for truth in (0, 1)]
+    outputs = {} if scores is None else {
+        "outputs": np.stack([1 - scores, scores], 1), "targets": RARE.astype(int), "predicted": guesses.astype(int),
+    }  # fmt: skip
+    return guessing({"confusion": confusion, "accuracy": float((guesses == RARE).mean())}, lambda: outputs)
+
+
+def test_a_rare_class_counts_like_a_frequent_one():
+    """All negative is 92 % right and guessing; half of the positives found at the price of accuracy is not."""
+    nothing = rare(np.zeros(1000, bool))
+    assert (nothing.balanced_accuracy, nothing.chance, nothing.roc_auc) == (0.5, 0.5, None)
+    assert "smaller learning rate" in nothing.remedy
+    found = (np.arange(1000) < 40) | (np.arange(1000) > 900)  # 86 % right
+    assert rare(found) is None
+
+
+def test_outputs_that_order_the_samples_are_no_guesses():
+    """Each positive is above all but 70 negatives: the area is 1 - 70 / 920, though no output is above one half."""
+    scores = np.where(RARE, 0.4, np.where(np.arange(1000) >= 930, 0.45, 0.1))
+    level = rare(np.zeros(1000, bool), scores)
+    assert level.roc_auc == pytest.approx(1 - 70 / 920)
+    assert "smaller learning rate" not in level.remedy
+    assert "threshold" in level.remedy
+    assert rare(np.zeros(1000, bool), DRAWS.random(1000)).roc_auc is None
 
 
 def test_the_page_names_them(fake, report):
@@ -50,7 +83,7 @@ def test_the_page_names_them(fake, report):
     change_json(fake.job("bad", seed=2) / "evaluation.json", **evaluation(TRUTH, np.full(355, 3)))
     said = guessing_sentence(load_jobs(fake.folders))
     assert said.startswith(
-        "At guessing level, not better than always naming the most frequent class: bad seed 2 ("
+        "At guessing level, classes no better than always naming one: bad seed 2 (balanced accuracy 10.0% against 10.0%)"
     )
     assert "good" not in said
     assert "At guessing level" in check(report(fake)).text
@@ -62,4 +95,4 @@ def test_the_last_line_of_a_training_says_so(tmp_path, monkeypatch):
         train = {"epochs": 1, "optimizer": {"name": "sgd", "lr": rate, "momentum": 0.9 * (not named)}}
         run = training(tmp_path / str(rate), train=train, parallel={"ranks": 1, "transport": "simulated"})
         said = nnlo("run", "t.yaml", folder=run.folder).stderr
-        assert ("warning: guessing level: " in said.strip().splitlines()[-1]) == named, said
+        assert ("warning: At guessing level, " in said.strip().splitlines()[-1]) == named, said

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from helpers.algorithm_trainings import STEPS, rows, task
+from helpers.chaos_report import find_differences
 from helpers.oracles.schedules import (
     LR,
     PER_EPOCH,
@@ -27,7 +28,6 @@ from nnlo_lib.config.base import block_types
 from nnlo_lib.config.optimizer import SGDConfig
 from nnlo_lib.config.schedule import PlateauScheduleConfig, ScheduleConfig
 from nnlo_lib.config.train import TrainConfig
-from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.train.optimizers.schedules import LearningRateSchedule, num_plateau_drops
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.task import Task

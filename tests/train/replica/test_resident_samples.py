@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.algorithm_trainings import ASYNCHRONOUS, CALLS, task
+from helpers.chaos_report import find_differences
 from helpers.synthetic_store import handmade
 from helpers.training_here import digits, simulate
 from helpers.training_process import StopAfter
@@ -20,7 +21,6 @@ from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.loading.augment import Augment
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.reliability.chaos_report import find_differences
 from nnlo_lib.train import dataset
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.rank import train_simulated

@@ -1,4 +1,7 @@
-"""The features of the five older systems: their table, with the test or the reason of each, and its page."""
+"""The features of the five older systems: their table, with the test or the reason of each, and its page.
+
+`python docs/seeds_page.py` writes the page.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -10,10 +13,12 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
 
-from nnlo_lib.config.docgen.pages import MARKER, table_row
+from nnlo_lib.config.docgen.pages import table_row
 
+ROOT = Path(__file__).parents[1]
 SEED_TABLE_FILE = "docs/reference/seed_rows.yaml"
-SEEDS_MARKER = MARKER.replace("nnlo_lib/config/", SEED_TABLE_FILE)
+SEEDS_PAGE_FILE = "docs/reference/seeds.md"
+SEEDS_MARKER = f"<!-- From here on written by `make docs` from {SEED_TABLE_FILE}: edit there. -->\n"
 PAGE_FOLDER = "docs/reference"
 
 
@@ -126,3 +131,8 @@ def _link(path: str) -> str:
 
 def _line(*cells: str) -> str:
     return table_row(*(cell.replace("|", "\\|") for cell in cells))
+
+
+if __name__ == "__main__":
+    page = ROOT / SEEDS_PAGE_FILE
+    page.write_text(seeds_page(page.read_text(encoding="utf-8"), load_seed_table(ROOT)), encoding="utf-8")

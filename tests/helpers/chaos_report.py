@@ -23,7 +23,6 @@ from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.text_format import table_lines
 from nnlo_lib.reliability.file_checks import (
     check_checkpoints,
-    check_history,
     check_outputs,
     check_sample_ledger,
 )
@@ -79,7 +78,6 @@ def check_faulted_run(faulted: Task, undisturbed: Task) -> Iterator[Finding]:
     run = load_finished_run(faulted.folder)
     yield from check_outputs(run)
     yield from check_checkpoints(run)
-    yield from check_history(run)
     yield from check_sample_ledger(run)
     # The checks above hold for every algorithm; bitwise equality is promised only for deterministic ones.
     if reason := _reason_not_deterministic(faulted.run):

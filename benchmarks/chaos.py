@@ -1,18 +1,22 @@
-"""A training with random faults, compared bit for bit with the same training without faults.
+"""A training with random faults, compared bit for bit with the same training without faults: `python benchmarks/chaos.py FILE`.
 
 The faults are a function of the seed: action, rank, failpoint and time. The training is restarted until all of them
 are injected, and then finished without faults. The launcher of each attempt runs in its own process, as in a batch
 job.
 """
 
+import argparse
+import atexit
 import multiprocessing
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 
 from tqdm import tqdm
@@ -22,7 +26,7 @@ from nnlo_lib.core.errors import UserError, exit_on_user_error
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.launch.attempt_recovery import read_progress
-from nnlo_lib.reliability.chaos_report import campaign_table, check_faulted_run
+from nnlo_lib.preflight.preflight import load_and_check
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.fault_injection import (
     FAULTS_ENV_VAR,
@@ -33,6 +37,11 @@ from nnlo_lib.train.fault_injection import (
     reached_failpoints,
 )
 from nnlo_lib.train.task import Task
+from nnlo_lib.workflow.single_run import prepare_task
+
+# The helpers belong to the tests, which are not installed with the package.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from helpers.chaos_report import campaign_table, check_faulted_run
 
 ACTION_WEIGHTS: dict[FaultAction, int] = {
     "kill": 10, "term": 3, "term_all": 2, "kill_launcher": 2, "truncate": 2, "bitflip": 1, "enospc": 2,
@@ -47,6 +56,16 @@ DISK_FAULT_FAILPOINTS: dict[FaultAction, set[str]] = {
 FATAL_ACTIONS = ACTION_WEIGHTS.keys() - {"enospc"}
 CHECKPOINTS_PER_FAULT = 4  # approximate number of checkpoints between two faults
 ATTEMPT_EXTRA_TIMEOUT_S = 300.0  # seconds for an attempt, added to three times the undisturbed training
+
+
+# Of `--quick`: two faults of a small training.
+QUICK = """\
+name: chaos
+data: digits
+model: {name: simplemlp, args: {hidden: 16, layers: 1}}
+train: {epochs: 4, batch_size: 64}
+parallel: {ranks: 2}
+"""
 
 
 class UnfinishedError(Exception):
@@ -72,7 +91,7 @@ def run_twice(undisturbed: Task, faulted: Task, launcher: str, seed: int, faults
     started = time.monotonic()
     if run_faulty_attempt(undisturbed, launcher, [], None):
         raise UserError(
-            f"{undisturbed.folder}: the training without faults failed; see {undisturbed.paths.chaos_log}"
+            f"{undisturbed.folder}: the training without faults failed; see {chaos_log(undisturbed)}"
         )
     undisturbed_s = time.monotonic() - started
     # A training saves a checkpoint when it ends, so the newest checkpoint holds the last step.
@@ -158,7 +177,7 @@ class FaultCampaign:
             )
         if run_faulty_attempt(self.task, self.launcher, [], self.attempt_timeout_s):
             raise UnfinishedError(
-                f"{self.task.folder}: the last attempt after {faults} faults failed; see {self.task.paths.chaos_log}"
+                f"{self.task.folder}: the last attempt after {faults} faults failed; see {chaos_log(self.task)}"
             )
 
     def _faults_for_attempt(self, waiting: Sequence[int]) -> list[InjectedFault]:
@@ -217,16 +236,58 @@ def run_faulty_attempt(
         process.kill()
         process.join()
         raise UnfinishedError(
-            f"{task.folder}: an attempt took longer than {patience:.0f} s, with {faults}; see {task.paths.chaos_log}"
+            f"{task.folder}: an attempt took longer than {patience:.0f} s, with {faults}; see {chaos_log(task)}"
         )
     return process.exitcode
 
 
 def _train_with_faults(task: Task, launcher: str, faults: Sequence[InjectedFault]) -> None:
-    with task.paths.chaos_log.open("a") as file:
+    with chaos_log(task).open("a") as file:
         # The file descriptors are replaced, because ranks inherit them, but not Python's sys.stdout.
         for stream in (sys.stdout.fileno(), sys.stderr.fileno()):
             os.dup2(file.fileno(), stream)
     # The PID is that of this process, the launcher, which `kill_launcher` and `term_all` signal.
     os.environ[FAULTS_ENV_VAR] = FaultPlan(task.folder, os.getpid(), list(faults)).json_text
     sys.exit(exit_on_user_error(lambda: train_task(task, LaunchOptions(launcher)).exit_status)())
+
+
+def chaos_log(task: Task) -> Path:
+    """Return the file with the output of all attempts at a task."""
+    return task.folder / "said.txt"
+
+
+def main() -> int:
+    """Train a run of an experiment twice; return 1 if the training with faults does not finish or a check of its result fails."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, nargs="?", help="experiment file")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key; may be repeated"
+    )
+    parser.add_argument("--run", help="name of the run in `runs:`; default: the first run")
+    parser.add_argument("--faults", type=int, default=20, help="number of faults; default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the faults; default: %(default)s")
+    parser.add_argument(
+        "--launcher", default="mpiexec", help="command that starts the ranks; default: %(default)s"
+    )
+    parser.add_argument("--quick", action="store_true", help="two faults of a small training of the digits")
+    options = parser.parse_args()
+    if options.faults < 1:
+        raise UserError(f"--faults: must be at least 1, not {options.faults}")
+    if options.quick:
+        os.chdir(folder := tempfile.mkdtemp(prefix="chaos-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        options.file, options.faults = Path("chaos.yaml"), 2
+        options.file.write_text(QUICK)
+    elif options.file is None:
+        raise UserError("file: missing; pass an experiment file, or --quick")
+    experiment = load_and_check(options.file, options.set)
+    name = options.run or next(iter(experiment.variants))
+    undisturbed, faulted = (
+        prepare_task(experiment, name, experiment.seeds[0], None, f"{experiment.name}-{suffix}")
+        for suffix in ("undisturbed", "chaos")
+    )
+    return run_twice(undisturbed, faulted, options.launcher, options.seed, options.faults)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_on_user_error(main)())

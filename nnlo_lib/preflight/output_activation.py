@@ -1,0 +1,110 @@
+"""Whether the last activation of a model fits its loss: a loss of scores applies softmax or sigmoid itself."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nnlo_lib.config import Run
+from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
+from nnlo_lib.problems.losses import LOSSES_OF_DISTANCE
+from nnlo_lib.problems.supervised import loss_of_output, outputs_by_name
+
+APPLIES_ACTIVATION = ("cross_entropy", "binary_cross_entropy")
+ACTIVATIONS = {"Sigmoid": "sigmoid", "Hardsigmoid": "sigmoid", "Softmax": "softmax"}
+# Operations of autograd that move, copy, convert or bound values.
+NEUTRAL = (
+    "View", "UnsafeView", "ReshapeAlias", "AsStrided", "Alias", "Squeeze", "Unsqueeze", "Permute", "Transpose", "T", "Expand",
+    "Select", "Slice", "Index", "Clone", "ToCopy", "Clamp", "Cat", "Stack",
+)  # fmt: skip
+TOLERANCE = 1e-3
+
+
+def final_activation(output: Tensor, has_values: bool) -> str:
+    """Return `softmax` or `sigmoid` if an output with a gradient is the result of one, else an empty string.
+
+    Args:
+        output: (samples, ...).
+        has_values: whether the values of the output are known, so that a softmax of any kind is recognized by its sum.
+    """
+    is_table = output.dim() == 2 and output.shape[1] > 1
+    if (
+        has_values
+        and is_table
+        and torch.allclose(output.sum(1).float(), torch.ones(len(output)), atol=TOLERANCE)
+    ):
+        return "softmax"
+    node: Any = output.grad_fn
+    while node is not None:
+        operation = node.name().partition("Backward")[0]
+        if operation not in NEUTRAL or not node.next_functions:
+            return ACTIVATIONS.get(operation, "")
+        node = node.next_functions[0][0]
+    return ""
+
+
+def activation_doubts(run: Run, outputs: Any, has_values: bool) -> Iterator[str]:
+    """Yield what is wrong with the activations of a supervised model's outputs, each beside its loss and metrics.
+
+    Args:
+        outputs: what the model returns in evaluation mode, with a gradient.
+        has_values: whether the outputs have values; on the device `meta`, they have none.
+    """
+    wants = getattr(run.problem, "outputs", "scores")
+    for place, (name, output) in enumerate(outputs_by_name(outputs).items()):
+        loss = loss_of_output(run.loss, outputs, name)
+        metrics = [
+            each.partition("@")[0]
+            for each in run.metrics
+            if each.partition("@")[2] == ("" if place == 0 else name)
+        ]
+        activation = final_activation(output, has_values)
+        what = f"the outputs of {run.model.name}"
+        if wants == "probabilities":
+            output = output.detach()
+            if has_values and not bool(((output >= 0) & (output <= 1)).all()):
+                yield (
+                    f"{what} are from {float(output.min()):.3g} to {float(output.max()):.3g}, but `problem.outputs: "
+                    "probabilities` means 0 to 1; end the model with softmax or sigmoid, or remove `outputs`"
+                )
+        elif "nll" in (loss, *metrics):
+            if activation or (has_values and not _are_logarithms(output)):
+                yield (
+                    f"{what} are {'as after ' + activation if activation else 'no logarithms of probabilities'}, but nll needs "
+                    "logarithms of probabilities; end the model with log_softmax, or use cross_entropy"
+                    + (
+                        ", with `problem: {name: classification, outputs: probabilities}`"
+                        if activation
+                        else ", which takes scores"
+                    )
+                )
+        elif activation and (applied := [each for each in (loss, *metrics) if each in APPLIES_ACTIVATION]):
+            sign = "sum to 1" if activation == "softmax" else "are between 0 and 1"
+            yield f"{what} {sign} as after {activation}, which {applied[0]} applies itself; {_remedy(run, activation)}"
+        elif (
+            activation == "sigmoid"
+            and loss not in LOSSES_OF_DISTANCE
+            and _is_split_at_zero(run, output, metrics)
+        ):
+            yield (
+                f"{what} are between 0 and 1 as after sigmoid, but an output above 0 counts as positive; "
+                f"{_remedy(run, activation)}"
+            )
+
+
+def _are_logarithms(output: Tensor) -> bool:
+    total = output.float().exp().sum(1)
+    return bool(torch.allclose(total, torch.ones_like(total), atol=TOLERANCE))
+
+
+def _is_split_at_zero(run: Run, output: Tensor, metrics: list[str]) -> bool:
+    """Return True if each number of an output decides alone, above or below 0."""
+    classified = isinstance(run.problem, ClassificationConfig) and output[0].numel() == 1
+    return classified or "binary_accuracy" in metrics
+
+
+def _remedy(run: Run, activation: str) -> str:
+    known = isinstance(run.problem, ClassificationConfig | RegressionConfig)
+    option = f", or set `problem: {{name: {run.problem.name}, outputs: probabilities}}`" if known else ""
+    return f"remove {activation} from the model{option}"

@@ -1,0 +1,57 @@
+"""Check of the variables that settings name, and of secrets that are written in them."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.core.secrets import VARIABLE, mask, mask_settings, resolve
+from nnlo_lib.preflight.data_check import Mistakes
+
+
+def check_variables(experiment: Experiment, runs: Mapping[str, Run]) -> Iterator[Mistakes]:
+    """Yield the mistakes of each run: variables that are not set, and secrets that were masked."""
+    for name, run in runs.items():
+        mistakes = Mistakes(experiment, name)
+        for key, text in (
+            ("data.source", run.data.source),
+            ("data.stage_command", run.data.stage_command),
+            ("resources.container", run.resources.container),
+        ):
+            with mistakes.collected(*key.split(".")):
+                resolve(text or "", key)
+        command = run.observe.notify or ""
+        for variable in dict.fromkeys(VARIABLE.findall(command)):
+            # The shell also has the variables that the command sets itself.
+            is_set = variable in (*os.environ, "NNLO_EVENT", "NNLO_MESSAGE", "NNLO_FOLDER")
+            if not is_set and not re.search(rf"(?<![${{\w]){variable}\b", command):
+                mistakes.add(
+                    ("observe", "notify"),
+                    f"the environment variable {variable} is not set; `export {variable}=...`",
+                )
+        yield mistakes
+
+
+def written_secrets(experiment: Experiment, runs: Mapping[str, Run]) -> Iterator[str]:
+    """Yield a sentence for each setting with a password or token that the results would keep in plain text."""
+    found = {
+        line: None
+        for run in (experiment, *runs.values())
+        for line in _written(run.model_dump(mode="json"), "")
+    }
+    for key in found:
+        yield (
+            f"{key}: has a password or token; write ${{VARIABLE}} in its place, and export the variable. Pages and logs show ***, "
+            "but this file and config.json keep it"
+        )
+
+
+def _written(value: object, key: str) -> Iterator[str]:
+    """Yield the dotted keys of the texts with secrets."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _written(each, f"{key}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        yield from [key] * (mask_settings(value) != value)
+    elif isinstance(value, str) and mask(value) != value:
+        yield key
