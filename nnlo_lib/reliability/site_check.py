@@ -15,10 +15,10 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from nnlo_lib.batch.batch_job import parse_minutes
 from nnlo_lib.batch.lsf_queue import LsfQueue
 from nnlo_lib.batch.scheduler_query import Command, run_command
-from nnlo_lib.batch.slurm_queue import SlurmQueue, submitted_number
+from nnlo_lib.batch.slurm_queue import SlurmQueue, refused_requests, submitted_number
+from nnlo_lib.batch.surroundings import variables_that_change_jobs
 from nnlo_lib.cluster.submission import read_profile
 from nnlo_lib.config.parallel import ParallelConfig, ResourcesConfig
 from nnlo_lib.core.atomic_file import fsync_folder
@@ -236,15 +236,22 @@ def check_slurm(run: Command = run_command, environment: Mapping[str, str] = os.
         yield note(
             "requeue: JobRequeue=0; keep `nnlo-slurm-requeue: true` in the profile, with which each job asks for it"
         )
-    yield from _check_partitions(run, environment, config.get("PreemptType", "none"))
-    gres = run("sinfo", "--noheader", "--format=%P|%G")
-    rows = {line.strip() for line in gres.stdout.splitlines()} if gres else set()
-    having = sorted(row.replace("|", ": ") for row in rows if "gpu" in row)
-    yield (
-        ok(f"GPUs of partitions: {', '.join(having)}")
-        if having
-        else note("GPUs of partitions: none (gres); Slurm refuses jobs with parallel.gpus_per_rank above 0")
-    )
+    if variables := variables_that_change_jobs(environment):
+        listed = ", ".join(f"{name}={value}" for name, value in variables.items())
+        yield note(
+            f"variables of the environment that change each job: {listed}; unset what is not meant for it"
+        )
+    request = f"sbatch --ntasks=2 --cpus-per-task=1 --mem=500 --time={ResourcesConfig().runtime}"
+    for command, name, refused in ((request, "two ranks", failed), (f"{request} --gpus=1", "a GPU", note)):
+        unclear: list[str] = []
+        problems = refused_requests({command: f"a job with {name}"}, unclear.append, run)
+        yield (
+            note(unclear[0])
+            if unclear
+            else refused(problems[0])
+            if problems
+            else ok(f"Slurm accepts a job with {name}")
+        )
 
 
 def _configured_launcher() -> str:
@@ -266,45 +273,6 @@ def _check_pmi(run: Command) -> Finding:
         f'{PROFILE}, such as "srun --mpi={next((name for name in known if name.startswith("pmi")), "pmix")} --kill-on-bad-exit=1", '
         "and an mpi4py built for it"
     )
-
-
-def _check_partitions(run: Command, environment: Mapping[str, str], kind: str) -> Iterator[Finding]:
-    """Yield the limits and the preemption of each partition; `kind` is PreemptType of slurm.conf."""
-    shown = run("scontrol", "--oneliner", "show", "partition")
-    found = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in shown.stdout.splitlines()] if shown else []
-    wanted = environment.get("SBATCH_PARTITION")
-    names = [each["PartitionName"] for each in found if "PartitionName" in each]
-    if wanted and wanted not in names:
-        yield failed(f"SBATCH_PARTITION: {wanted} does not exist; one of: {', '.join(names)}")
-    if not wanted and not any(each.get("Default") == "YES" for each in found):
-        yield failed(
-            f"partition: no default; export SBATCH_PARTITION, or write resources.partition: {', '.join(names)}"
-        )
-    for each in found:
-        if each.get("State") != "UP":
-            yield note(f"partition {each['PartitionName']}: {each.get('State')}; choose another one")
-            continue
-        # Only jobs of a partition with a higher tier, or of a higher quality of service, preempt.
-        tiers = [int(other.get("PriorityTier", 1)) for other in found]
-        can_be = "qos" in kind or int(each.get("PriorityTier", 1)) < max(tiers)
-        mode = each.get("PreemptMode", "OFF") if can_be and not kind.endswith("none") else "OFF"
-        grace, limit = each.get("GraceTime", "0"), each.get("MaxTime", "UNLIMITED")
-        text = f"partition {each['PartitionName']}: at most {limit}, preemption {mode}" + (
-            f", grace time {grace} s" if mode != "OFF" else ""
-        )
-        minutes = parse_minutes(limit)
-        if mode.startswith(("CANCEL", "REQUEUE")) and grace == "0":
-            yield note(
-                f"{text}; a preempted training loses the steps since its last checkpoint: set checkpoint.every, such as 2 min"
-            )
-        elif "SUSPEND" in mode:
-            yield note(
-                f"{text}; ranks wait while they are suspended, which does not count toward parallel.peer_timeout"
-            )
-        elif minutes is not None and minutes < ResourcesConfig().runtime:
-            yield note(f"{text}; set resources.runtime to {int(minutes)} or less")
-        else:
-            yield ok(text)
 
 
 def check_lsf() -> Finding:

@@ -18,14 +18,11 @@ JobRequeue              = 1
 PreemptType             = preempt/partition_prio
 SLURM_VERSION           = 22.05.8
 """
-PARTITION = "PartitionName={name} Default={default} GraceTime={grace} MaxTime={limit} PreemptMode=REQUEUE PriorityTier={tier} State=UP"
-LOW = PARTITION.format(name="low", default="YES", grace=60, limit="UNLIMITED", tier=1)
-HIGH = PARTITION.format(name="high", default="NO", grace=0, limit="UNLIMITED", tier=2)
+REFUSED = CompletedProcess([], 1, "", "sbatch: error: invalid partition specified: nowhere\n")
 ANSWERS = {
     "scontrol show": CONFIG,
-    "scontrol --oneliner": f"{LOW}\n{HIGH}\n",
     "srun --mpi=list": "MPI plugin types are...\n\tpmix\n\tnone\n\tpmi2\nspecific pmix plugin versions available: pmix_v4\n",
-    "sinfo --noheader": "low*|gpu:2\nhigh|(null)\n",
+    "sh -c": "",
 }
 
 
@@ -51,11 +48,8 @@ def test_a_good_slurm():
     found = findings()
     assert said(found, "FAILED") == []
     assert said(found, "ok")[:2] == ["Slurm 22.05.8, cluster nnlo", "accounting: accounting_storage/slurmdbd"]
-    assert "partition low: at most UNLIMITED, preemption REQUEUE, grace time 60 s" in said(found, "ok")
-    assert "partition high: at most UNLIMITED, preemption OFF" in said(
-        found, "ok"
-    )  # no partition has a higher tier
-    assert "GPUs of partitions: low*: gpu:2" in said(found, "ok")
+    assert said(found, "ok")[-2:] == ["Slurm accepts a job with two ranks", "Slurm accepts a job with a GPU"]
+    assert said(found, "note") == []
 
 
 @pytest.mark.parametrize(
@@ -65,12 +59,10 @@ def test_a_good_slurm():
         ({"scontrol show": CONFIG.replace("slurmdbd", "none")}, {}, "note", "accounting: none"),
         ({"scontrol show": CONFIG.replace("Requeue              = 1", "Requeue = 0")}, {}, "note", "nnlo-slurm-requeue: true"),
         ({"srun --mpi=list": "\tnone\n\tpmix\n"}, {}, "FAILED", '"srun --mpi=pmix --kill-on-bad-exit=1"'),
-        ({"scontrol --oneliner": LOW.replace("YES", "NO")}, {}, "FAILED", "resources.partition: low"),
-        ({}, {"SBATCH_PARTITION": "gpus"}, "FAILED", "gpus does not exist; one of: low, high"),
-        ({"scontrol --oneliner": f"{LOW}\n{HIGH}".replace("=60", "=0")}, {}, "note", "set checkpoint.every"),
-        ({"scontrol --oneliner": LOW.replace("UNLIMITED", "00:30:00")}, {}, "note", "set resources.runtime to 30 or less"),
-        ({"scontrol --oneliner": LOW.replace("State=UP", "State=DOWN")}, {}, "note", "partition low: DOWN"),
-        ({"sinfo --noheader": "low*|(null)\n"}, {}, "note", "Slurm refuses jobs with parallel.gpus_per_rank"),
+        ({"sh -c": REFUSED}, {}, "FAILED", "a job with two ranks: the partition does not exist or is closed to you: set resources.partition"),
+        ({"sh -c": REFUSED}, {}, "note", "a job with a GPU: the partition"),
+        ({"sh -c": None}, {}, "note", "whether Slurm would accept all jobs is unknown"),
+        ({}, {"SBATCH_GRES": "gpu:1", "SBATCH_PARTITION": "p"}, "note", "change each job: SBATCH_GRES=gpu:1, SBATCH_PARTITION=p;"),
     ],
 )  # fmt: skip
 def test_a_slurm_that_lacks_something(changes, environment, status, message):

@@ -15,7 +15,7 @@ from nnlo_lib.compat.importers.nnlo import LOSSES
 from nnlo_lib.config.base import block_types, default, suggest_name
 from nnlo_lib.config.optimizer import OptimizerConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers.array_formats import refuse_external_storage
+from nnlo_lib.data.readers.array_formats import open_hdf5, refuse_external_storage
 from nnlo_lib.data.readers.base import Array
 
 Side = Array | Sequence[Array]  # inputs or outputs of a network: one or several arrays
@@ -93,7 +93,7 @@ class H5Data(Data):
         return sum(self._count(name) for name in self.file_names)
 
     def _count(self, name: str) -> int:
-        with h5py.File(name) as file:
+        with open_hdf5(name) as file:
             labels = file[self.labels_name]
             return len(labels if isinstance(labels, h5py.Dataset) else labels[min(labels)])
 
@@ -108,7 +108,7 @@ class H5Data(Data):
 
     def load_data(self, in_file_name: str) -> tuple[Side, Side]:
         """Return the features and labels of one file; override this method for other file formats."""
-        with h5py.File(in_file_name) as file:
+        with open_hdf5(in_file_name) as file:
             return _read(file[self.features_name]), _read(file[self.labels_name])
 
 

@@ -68,10 +68,27 @@ def refuse_bomb(name: str, declared: int, stored: int) -> None:
         raise ValueError(f"{name} declares {declared:,} bytes, but {stored:,} are stored")
 
 
+class _NamedFile(io.FileIO):
+    def __repr__(self) -> str:
+        return str(self.name)  # h5py's name of the file
+
+
+def open_hdf5(path: str | Path) -> h5py.File:
+    """Open a file for reading, to be closed by `with`. Locks are not needed, and some network file systems lack them."""
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        # This process has the file open with locks, HDF5_USE_FILE_LOCKING asks for them, or a writer was killed.
+        if not any(
+            words in str(error) for words in ("file locking flag", "unable to lock", "already open for write")
+        ):
+            raise
+    return h5py.File(_NamedFile(path), "r")  # HDF5 neither locks an open file nor compares it with others
+
+
 def hdf5_names(path: Path) -> list[str]:
     """Return the names of the arrays and groups at the top level of an HDF5 file."""
-    # The files are only read, so locks are not needed; some network file systems do not support them.
-    with h5py.File(path, "r", locking=False) as file:
+    with open_hdf5(path) as file:
         items = {name: file.get(name) for name in sorted(file)}
         fields = {
             name: getattr(getattr(item, "dtype", None), "names", None) or () for name, item in items.items()
@@ -88,14 +105,14 @@ def find_hdf5(path: Path, key: str, unwritten: Unwritten) -> dict[str, ArrayHead
 
     unwritten: whether values that were never written are an error, or have the fill value of their array.
     """
-    with h5py.File(path, "r", locking=False) as file:
+    with open_hdf5(path) as file:
         item = file.get(key) if key else None
         return {name: _kind_of(dataset, unwritten) for name, dataset in _datasets(key, item, set())}
 
 
 def hdf5_rows(path: Path, name: str, start: int, end: int) -> Array:
     """Return rows start..end-1 of an array."""
-    with h5py.File(path, "r", locking=False) as file:
+    with open_hdf5(path) as file:
         return np.asarray(file[name][start:end])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from nnlo_lib.data.readers.array_formats import open_hdf5
 from nnlo_lib.data.readers.base import Array
 from nnlo_lib.data.store_settings import ShardFormat as ShardFormat
 
@@ -118,8 +119,7 @@ class ArrayLocation:
 
 
 def _in_hdf5(path: Path, names: Sequence[str]) -> list[ArrayLocation]:
-    # Shards are never changed in place, so locks are not needed; some network file systems do not support them.
-    with h5py.File(path, "r", locking=False) as file:
+    with open_hdf5(path) as file:
         return [_in_dataset(file[name]) for name in names]
 
 

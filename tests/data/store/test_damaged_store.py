@@ -2,7 +2,10 @@
 
 import copy
 import json
+import os
 import shutil
+import subprocess
+import sys
 import warnings
 
 import h5py
@@ -13,7 +16,7 @@ from helpers.synthetic_store import handmade
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.describe import describe
 from nnlo_lib.data.store.manifest import DataManifest
-from nnlo_lib.data.store.shard import write_shard
+from nnlo_lib.data.store.shard import map_shard, write_shard
 from nnlo_lib.data.store.split import Split
 
 SAMPLES = 40
@@ -51,6 +54,45 @@ def test_a_missing_manifest_is_answered_with_the_command(tmp_path):
     message = r"manifest.json: data set not found; convert the data of the experiment"
     with pytest.raises(UserError, match=message):
         DataManifest.load(tmp_path / "manifest.json")
+
+
+WRITER = "import h5py, sys; file = h5py.File(sys.argv[1], 'r+'); print('open', flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def shard(tmp_path):
+    write_shard(tmp_path / "a.h5", "hdf5", {"features": FEATURES})
+    return tmp_path / "a.h5"
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_a_shard_that_this_process_has_open_is_read(shard, mode):
+    with h5py.File(shard, mode):
+        assert np.array_equal(map_shard(shard, ["features"])[0], FEATURES)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("locking", ["TRUE", "FALSE", "BEST_EFFORT"])
+def test_a_shard_that_another_process_has_locked_is_read(shard, locking):
+    reader = "import sys; from pathlib import Path; from nnlo_lib.data.store.shard import map_shard; print(map_shard(Path(sys.argv[1]), ['features'])[0].sum())"
+    environment = os.environ | {"HDF5_USE_FILE_LOCKING": locking}
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, shard],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as writer:
+        assert writer.stdout.readline() == "open\n"
+        done = subprocess.run(
+            [sys.executable, "-c", reader, shard],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
+        writer.stdin.close()
+    assert done.stdout == "7140.0\n", done.stderr  # of 0 ... 119
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"splits": {}}', '{"splits": {"train": 3}}', "\xff"])
