@@ -1,7 +1,6 @@
 """All checks of an experiment before anything starts: functions and their arguments, data, models, this machine."""
 
 import inspect
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -41,7 +40,7 @@ from nnlo_lib.preflight.data_check import (
     expected_manifest,
 )
 from nnlo_lib.preflight.passed_checks import passed_before, remember_passed
-from nnlo_lib.preflight.secrets_check import check_variables, written_secrets
+from nnlo_lib.preflight.setting_warnings import check_variables, large_inputs, written_secrets
 from nnlo_lib.search.effect import end_points, same_training
 from nnlo_lib.search.pruners import build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
@@ -55,7 +54,6 @@ SEARCH = "search"  # label of the base of a search; no run can have this name
 SHAPE_AND_CLASSES = ("shape", "classes")
 ARGUMENT_KEY = "model.args."
 MAX_LISTED_CLASSES = 20
-LARGE_INPUT = 30.0  # root mean square of an input, beyond which usual learning rates diverge
 
 
 def load_and_check(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
@@ -308,7 +306,7 @@ def _check_data_and_models(experiment: Experiment, runs: Mapping[str, Run]) -> l
                 check_sample_counts(experiment, run, manifest, mistakes)
                 check_targets(run, manifest, mistakes)
                 _check_model_with_data(run, manifest, mistakes)
-                if not mistakes and (doubt := _large_inputs(run, manifest)):
+                if not mistakes and (doubt := large_inputs(run, manifest)):
                     logger.warning(doubt)
                 # No warning before an error.
                 for line, is_warning in () if mistakes else _describe_classes(run, manifest):
@@ -316,17 +314,6 @@ def _check_data_and_models(experiment: Experiment, runs: Mapping[str, Run]) -> l
                         logger.warning(line)
         found.append(mistakes)
     return found
-
-
-def _large_inputs(run: Run, manifest: DataManifest) -> str:
-    """Return a warning about columns of a table with large numbers that are not standardized; empty without any."""
-    if not manifest.columns or run.data.normalize != "unit":
-        return ""
-    names = [each.name for each in manifest.columns for _ in (each.values if each.one_hot else [0])]
-    size = dict(zip(names, map(math.hypot, manifest.inputs[0].mean, manifest.inputs[0].std), strict=True))
-    if size[first := max(names, key=lambda name: size[name])] <= LARGE_INPUT:
-        return ""
-    return f"data.normalize: the model gets the numbers of {first} (about {size[first]:,.3g}) as they are, which trains badly; set data.normalize: standard"
 
 
 def _check_model_with_data(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:

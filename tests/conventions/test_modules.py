@@ -12,10 +12,7 @@ MAX_FILES_IN_FOLDER = 23
 MAX_DEPTH = 3  # nnlo_lib/<package>/<room>/<module>.py
 # Modules below MIN_LINES, with their reasons.
 SMALL = {
-    "batch/surroundings.py": "what a site or session changes, for sbatch, srun, both drivers and doctor",
-    "core/shadowed_packages.py": "commands import it before any package",
     "experiment/owner.py": "Snakemake, nnlo run and nnlo search record and compare it",
-    "preflight/secrets_check.py": "one kind of check; preflight.py calls all kinds",
     "problems/guessing.py": "page and terminal judge alike, without torch",
     "report/made_from.py": "each start of the workflow reads it, without pandas",
     "batch/scheduler_query.py": "the one way to run a command of a batch system, for the queues, jobs and launchers",
@@ -24,7 +21,6 @@ SMALL = {
     "batch/surroundings.py": "the variables of sbatch and srun; launcher, executors and doctor import it",
     "core/rng.py": "all layers import it",
     "core/shadowed_packages.py": "runs before any other import",
-    "core/text_format.py": "all layers import it, and it imports nothing",
     "core/installation.py": "the build of the package reads it",
     "data/readers/synthetic.py": "each reader is the module of its name",
     "launch/fork_client.py": "a program of its own, which starts with each process of a job",
@@ -34,7 +30,7 @@ SMALL = {
     "models/zoo_registry.py": "the configuration imports it, without torch",
     "mpi_learn.py": "the documented import path of compat/mpi_learn",
     "preflight/passed_checks.py": "keeps torch out of a check",
-    "preflight/secrets_check.py": "one question; the modules of the other checks have 400 lines",
+    "preflight/setting_warnings.py": "one question; the modules of the other checks have 400 lines",
     "problems/target_range.py": "the checks before a start import it, without torch",
 }
 TOP_LEVEL = {

@@ -112,8 +112,7 @@ class _Collective:
     """A collective call in progress: the contribution of each rank, and the result when all have called.
 
     Attributes:
-        what: the call, with what must be the same on all ranks.
-        first: rank that made it first.
+        what: the call, with what must be the same on all ranks; `first` is the rank that made it first.
         timed: False if the call changes no clock.
     """
 
@@ -337,15 +336,12 @@ class SimulatedCommunicator(Communicator):
     def _enter_collective(
         self, what: str, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost
     ) -> _Collective:
-        """Add an item to this rank's next collective call; the last rank to call it computes the result.
+        """Add an item to this rank's next collective call; the last rank to call it computes the result. Raises UserError.
 
         Args:
             what: the call, with what must be the same on all ranks.
             item: contribution of this rank, which `finish` may overwrite.
             finish: returns the result, common to all ranks, from the items in rank order.
-
-        Raises:
-            UserError: if another rank makes another call.
         """
         number, self._calls = self._calls, self._calls + 1
         pending = self._group.collectives.setdefault(number, _Collective(what, self.rank))

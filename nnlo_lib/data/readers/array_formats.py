@@ -1,6 +1,7 @@
 """Formats of array files: names, headers and rows of HDF5, NPY and NPZ by h5py and NumPy, and checks of what headers declare."""
 
 import importlib
+import io
 import math
 import zipfile
 from collections.abc import Iterator

@@ -1,12 +1,16 @@
-"""Check of the variables that settings name, and of secrets that are written in them."""
+"""Variables that settings name, and settings that are probably a mistake: written secrets, and large inputs."""
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
 
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.core.secrets import VARIABLE, mask, mask_settings, resolve
+from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.preflight.data_check import Mistakes
+
+LARGE_INPUT = 30.0  # root mean square of an input, beyond which usual learning rates diverge
 
 
 def check_variables(experiment: Experiment, runs: Mapping[str, Run]) -> Iterator[Mistakes]:
@@ -55,3 +59,17 @@ def _written(value: object, key: str) -> Iterator[str]:
         yield from [key] * (mask_settings(value) != value)
     elif isinstance(value, str) and mask(value) != value:
         yield key
+
+
+def large_inputs(run: Run, manifest: DataManifest) -> str:
+    """Return a warning about columns of a table with large numbers that are not standardized; empty without any."""
+    if not manifest.columns or run.data.normalize != "unit":
+        return ""
+    names = [each.name for each in manifest.columns for _ in (each.values if each.one_hot else [0])]
+    size = dict(zip(names, map(math.hypot, manifest.inputs[0].mean, manifest.inputs[0].std), strict=True))
+    if size[first := max(names, key=lambda name: size[name])] <= LARGE_INPUT:
+        return ""
+    return (
+        f"data.normalize: the model gets the numbers of {first} (about {size[first]:,.3g}) as they are, which trains badly; "
+        "set data.normalize: standard"
+    )
