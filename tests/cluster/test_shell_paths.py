@@ -66,7 +66,7 @@ def test_lsf_gets_only_folders_that_need_no_quotes(name):
 def test_the_sentence_names_the_path_and_the_character(paths, which):
     problem = paths.problem(workflow(**{which: "/a/$(x)"}))
     assert problem is not None
-    assert problem.startswith("nnlo: /a/$(x): ")
+    assert problem.startswith("/a/$(x): ")
     assert "with '$' in its path" in problem
     assert "rename or move it" in problem
 
