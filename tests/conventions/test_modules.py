@@ -15,7 +15,6 @@ SMALL = {
     "commands/generate.py": "the commands that write derived files",
     "core/failpoints.py": "all layers import it, and it imports nothing",
     "core/rng.py": "all layers import it",
-    "core/text_format.py": "all layers import it, and it imports nothing",
     "core/installation.py": "the build of the package reads it",
     "data/readers/synthetic.py": "each reader is the module of its name",
     "launch/fork_client.py": "a program of its own, which starts with each process of a job",
