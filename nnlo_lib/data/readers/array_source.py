@@ -15,6 +15,8 @@ from nnlo_lib.data.readers.base import Array, Inputs, SampleBlock
 from nnlo_lib.data.readers.labels import LabelRule, adapt_labels
 from nnlo_lib.data.readers.user_reader import load_feature_adaptor
 
+PARTS = 8  # of a shard, in which its samples are read
+
 
 @dataclass(frozen=True)
 class ArraySource:
@@ -202,21 +204,31 @@ class BlockReader:
 
     def inputs(self, pieces: Sequence[FileSlice]) -> Inputs:
         """Return the inputs of all pieces in order, without their labels."""
-        parts, first = [], ""
+        count, filled, first = sum(piece.samples for piece in pieces), 0, ""
+        joined: Inputs = ()
         for piece in pieces:
-            rows: Inputs = tuple(array.rows(piece.start, piece.end) for array in piece.inputs)
-            path = piece.inputs[0].path
-            if self.adaptor:
-                rows = _adapted(rows, self.adaptor, path)
-                found = ", ".join(f"{array.shape[1:]} {array.dtype}" for array in rows)
-                first = first or found
-                if found != first:
-                    raise UserError(
-                        f"{path}: the adaptor {self.adaptor} returned samples of {found}, but of "
-                        f"{first} for {pieces[0].inputs[0].path}; it must return the same shapes and types for all files"
-                    )
-            parts.append([self._stored(*each, piece.start) for each in zip(rows, piece.inputs, strict=True)])
-        return tuple(each[0] if len(each) == 1 else np.concatenate(each) for each in zip(*parts, strict=True))
+            # An adaptor gets all samples of a file; otherwise, memory is needed for the result and a small part.
+            step = piece.samples if self.adaptor else max(1, count // PARTS)
+            for start in range(piece.start, piece.end, step):
+                rows: Inputs = tuple(
+                    array.rows(start, min(start + step, piece.end)) for array in piece.inputs
+                )
+                path = piece.inputs[0].path
+                if self.adaptor:
+                    rows = _adapted(rows, self.adaptor, path)
+                    found = ", ".join(f"{array.shape[1:]} {array.dtype}" for array in rows)
+                    first = first or found
+                    if found != first:
+                        raise UserError(
+                            f"{path}: the adaptor {self.adaptor} returned samples of {found}, but of "
+                            f"{first} for {pieces[0].inputs[0].path}; it must return the same shapes and types for all files"
+                        )
+                stored = [self._stored(*each, start) for each in zip(rows, piece.inputs, strict=True)]
+                joined = joined or tuple(np.empty((count, *each.shape[1:]), each.dtype) for each in stored)
+                for into, each in zip(joined, stored, strict=True):
+                    into[filled : filled + len(each)] = each
+                filled += len(rows[0])
+        return joined
 
     def _stored(self, rows: Array, source: FileArray, start: int) -> Array:
         """Return samples (n, ...), whose first is sample `start` of a file, as the store has them.

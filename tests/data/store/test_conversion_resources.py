@@ -53,7 +53,9 @@ def test_a_conversion_holds_one_shard(tmp_path, kind, format, options, dtype):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     stored = SHARD_BYTES // 2 if "dtype" in options else SHARD_BYTES
-    assert 0.9 * stored < peak < 1.5 * stored
+    # An array of an NPZ is in memory as a whole, beside the one that was read before.
+    members = SHARD_BYTES if kind == "compressed npz" else 0
+    assert 0.9 * stored < peak < 1.5 * stored + members
 
 
 @pytest.mark.exhaustive
