@@ -53,7 +53,7 @@ def test_mpi_ranks_neither(tmp_path, manifest):
     settings |= {"algorithm": {"name": f"{tmp_path / 'own.py'}:Own"}}
     settings["parallel"] |= {"ranks": 2, "transport": "mpi"}
     job = replace(job, run=Run.model_validate(settings))
-    with pytest.raises(AssertionError, match="UserError: Own: .* 50% of the ranks differ"):
+    with pytest.raises(AssertionError, match=r"UserError: Own: .* 50% of the ranks differ"):
         train_with_mpi(job)
 
 
