@@ -16,7 +16,7 @@ from helpers.training_here import digits, simulate
 from nnlo_lib.config import Experiment
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.problems.guessing import guessing
+from nnlo_lib.problems.set_metrics import guessing
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
 from nnlo_lib.train.task import Task, prepare_dataset
 from nnlo_lib.workflow.plan import Plan

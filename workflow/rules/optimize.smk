@@ -68,9 +68,9 @@ rule fold_task:
         "trial {wildcards.trial} fold {wildcards.fold} to epoch {wildcards.epochs}: {params.point}"
     shell:
         f"{KEEP_LOG}"
-        "python -m nnlo_lib.cli task trial {params.folder:q} {wildcards.trial:q} {wildcards.fold:q} {wildcards.epochs:q}"
+        "python -P -m nnlo_lib.cli task trial {params.folder:q} {wildcards.trial:q} {wildcards.fold:q} {wildcards.epochs:q}"
         " --launcher={resources.mpi:q}{resources.launcher:q} --minutes {resources.runtime:q}"
-        " --attempt {resources.attempt:q} --on-preemption {resources.on_preemption:q} 2>&1 | tee -ia {log:q}"
+        " --attempt {resources.attempt:q} --on-preemption {resources.on_preemption:q} 2>&1 | tee -ia {log:q} {log:q}.all"
 
 
 rule trials:

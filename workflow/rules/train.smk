@@ -5,9 +5,9 @@
 # jobs whose results are outdated: Snakemake would compare times, of other clocks, of config.json and of the user's files.
 
 JOB = f"{RESULTS}/{{run}}/{{job}}"
-# Snakemake deletes the log before each attempt, also when the scheduler queues the job again. A second name of the same
-# file keeps the output of earlier attempts.
-KEEP_LOG = "touch {log:q}.all; ln -f {log:q}.all {log:q}; "
+# Snakemake deletes the log before each attempt, also when the scheduler queues the job again. A copy, which needs no hard
+# links, keeps the output of earlier attempts.
+KEEP_LOG = "rm -f {log:q}; touch {log:q}.all; cp {log:q}.all {log:q}; "
 
 
 rule train:
@@ -44,4 +44,4 @@ rule train:
         " --launcher={resources.mpi:q}{resources.launcher:q} --minutes {resources.runtime:q}"
         " --attempt {resources.attempt:q} --on-preemption {resources.on_preemption:q}"
         " --config {params.config:q} --manifest {input.manifest:q} --folder {params.folder:q} {params.options}"
-        " 2>&1 | tee -ia {log:q}"
+        " 2>&1 | tee -ia {log:q} {log:q}.all"

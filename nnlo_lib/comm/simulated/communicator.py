@@ -230,7 +230,7 @@ class SimulatedCommunicator(Communicator):
             self.traffic.count_broadcast(vector.nbytes, self.size, purpose)
         sent = vector.clone() if self.rank == root else None
         call = CollectiveCost(vector.nbytes, self.size - 1)
-        what = _name(f"broadcast() from rank {root}", vector)
+        what = f"broadcast() from rank {root} of {vector.numel():,} numbers of {vector.dtype}"
         vector.copy_(self._run_collective(what, sent, lambda vectors: vectors[root], call))
 
     @exchange_failpoint
@@ -238,9 +238,8 @@ class SimulatedCommunicator(Communicator):
         values, width = vector.numel(), vector.element_size()
         share = self.traffic.count_allreduce(values, width, self.rank, self.size, purpose)
         call = self._all_to_all_cost(share, allreduce_rounds(values, width, self.size))
-        pending = self._enter_collective(
-            _name("allreduce()", vector), vector.clone(), _sum_in_rank_order, call
-        )
+        what = f"allreduce() of {values:,} numbers of {vector.dtype}"
+        pending = self._enter_collective(what, vector.clone(), _sum_in_rank_order, call)
 
         def finish() -> None:
             vector.copy_(self._wait_collective(pending, pending.what))
@@ -336,10 +335,10 @@ class SimulatedCommunicator(Communicator):
     def _enter_collective(
         self, what: str, item: Any, finish: Callable[[list[Any]], Any], call: CollectiveCost
     ) -> _Collective:
-        """Add an item to this rank's next collective call; the last rank to call it computes the result. Raises UserError.
+        """Add an item to this rank's next collective call, which must be that of the other ranks; the last one computes the result.
 
         Args:
-            what: the call, with what must be the same on all ranks.
+            what: the call, as it must be on all ranks.
             item: contribution of this rank, which `finish` may overwrite.
             finish: returns the result, common to all ranks, from the items in rank order.
         """
@@ -386,10 +385,6 @@ class SimulatedCommunicator(Communicator):
 
     def _all_to_all_cost(self, size: int, rounds: int = 1) -> CollectiveCost:
         return CollectiveCost(size, self.size * (self.size - 1), rounds)
-
-
-def _name(call: str, vector: Tensor) -> str:
-    return f"{call} of {vector.numel():,} numbers of {vector.dtype}"
 
 
 def _sum_in_rank_order(vectors: list[Tensor]) -> Tensor:

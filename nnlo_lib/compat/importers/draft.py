@@ -17,6 +17,8 @@ from nnlo_lib.experiment.load import has_automatic_gpus, with_numbers_of_gpus
 
 WIDTH = 110
 ORDER = ["name", *(key for key in Experiment.model_fields if key != "name")]
+# Keys that decide what is trained: written as they are, so that the file is refused until they are filled in.
+DECISIVE = re.compile(r"(model|data|loss|problem|train\.optimizer)(\..*)?")
 Tree = dict[str, Any]  # nested trees; the leaves are (setting, True if experiments accept it)
 MANY_GPUS = 1_000_000  # `gpus_per_rank: auto` then leaves `ranks_per_gpu` as it is written
 
@@ -67,7 +69,8 @@ class ExperimentDraft:
 
         Args:
             source: options or keys from which the setting follows.
-            missing: reason why experiments may reject the setting; if they do, it is written as a comment.
+            missing: reason why experiments may reject the setting; if they do, it is written as a comment, or as a line to
+                correct if it decides what is trained.
         """
         self.settings.append(ImportedSetting(key, value, source, missing))
 
@@ -274,7 +277,7 @@ def _block(tree: Tree, indent: str) -> Iterator[str]:
     for key, node in tree.items():
         if isinstance(node, tuple):
             setting, there = node
-            yield from _leaf(key.strip(), setting, there, indent)
+            yield from _leaf(key, setting, there, indent)
             continue
         inner = list(_block(node, indent + "  "))
         # A section with only comments is itself a comment, because YAML would read it as null.
@@ -284,12 +287,15 @@ def _block(tree: Tree, indent: str) -> Iterator[str]:
 
 
 def _leaf(key: str, setting: ImportedSetting, there: bool, indent: str) -> Iterator[str]:
-    line = f"{key}: {inline_yaml(setting.value)}"
+    line = f"{key.strip()}: {inline_yaml(setting.value)}"
     if not there:
+        # A key of the same name that is accepted stays.
+        is_open = DECISIVE.fullmatch(setting.key) and not key.endswith(" ")
+        end = "; correct this line" if is_open else ""
         yield from _wrapped(
-            f"{setting.source}: not translated because {setting.missing_reason}", f"{indent}# "
+            f"{setting.source}: not translated because {setting.missing_reason}{end}", f"{indent}# "
         )
-        yield f"{indent}# {line}"
+        yield f"{indent}{'' if is_open else '# '}{line}"
     elif len(indent + line + setting.source) + 4 <= WIDTH:
         yield f"{indent}{line}  # {setting.source}"
     elif len(indent + line) <= WIDTH or not isinstance(setting.value, dict):

@@ -99,7 +99,7 @@ def set_model(draft: ExperimentDraft, written: str, source: str) -> ImportedNetw
         draft.set("model", {"name": written}, source)
         return ImportedNetwork(written, known.dataset if known else None)
     if known is None:
-        reason = "neither a file nor a model of nnlo has this name; the default model is trained instead"
+        reason = "neither a file nor a model of nnlo has this name"
         draft.set("model", {"name": written}, source, reason)
         return ImportedNetwork(written)
     draft.set("model", {"name": known.name}, source)

@@ -172,8 +172,10 @@ def _set_data_of_model(draft: ExperimentDraft, network: ImportedNetwork, source:
         # The functions may be imported from another module, so the text of the file does not show them.
         names = vars(load_user_module(network.name)) if network.is_user_file else {}
     except USER_CODE_ERRORS as error:
-        reason = f"{network.name} cannot be loaded: {error_with_source_line(error)}"
-        draft.add_untranslatable(source, f"{reason}; correct the file, and import the command again")
+        lacks_keras = isinstance(error, ModuleNotFoundError) and error.name == "keras"
+        remedy = "pip install 'nnlo[keras]'" if lacks_keras else "correct the file"
+        reason = f"{network.name} cannot be loaded ({error_with_source_line(error)}); {remedy}, and import the command again"
+        draft.set("data.dataset", "your-data", source, reason)
         return
     if "get_train" in names:
         draft.set("data.dataset", f"{Path(network.name).stem}-files", "name for the files")
@@ -185,8 +187,11 @@ def _set_data_of_model(draft: ExperimentDraft, network: ImportedNetwork, source:
         draft.set("data.dataset", network.dataset, source)
         draft.set("data.validation", "test", f"get_val(): the test files of {network.dataset}")
     else:
-        draft.add_untranslatable(
-            source, "its files are unknown; the default data set is used until you set the `data` section"
+        draft.set(
+            "data.dataset",
+            "your-data",
+            source,
+            "its files are unknown: set `dataset`, or `source` and `reader`",
         )
 
 
@@ -200,9 +205,7 @@ def set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
         draft.set(
             "problem", {"name": "classification", "outputs": "probabilities"}, "the network ends in softmax"
         )
-    draft.set(
-        "loss", name, options.as_written("loss"), f"nnlo has no loss {name}; the default loss is used instead"
-    )
+    draft.set("loss", name, options.as_written("loss"), f"nnlo has no loss {name}")
     if name == "binary_cross_entropy":
         draft.remarks.append(
             f"{options.as_written('loss')}: the original NNLO computes this loss for each output of a softmax; nnlo "

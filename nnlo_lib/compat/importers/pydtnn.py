@@ -142,7 +142,7 @@ def set_model(draft: ExperimentDraft, options: ParsedOptions) -> None:
     if name == "simplecnn" and is_2020_launcher(options):
         # The model of 2020 has neither dropout nor padding.
         args = {"dropout": 0.0, "padding": 0}
-    reason = f"nnlo has no model {name}; the default model is trained instead"
+    reason = f"nnlo has no model {name}"
     block = {"name": name, "args": args} | _weights(draft, options)
     words = ["weights_and_bias_filename"] if "weights" in block else []
     draft.set("model", block, options.as_written("model", *words), reason)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.config.metrics import metric_direction
-from nnlo_lib.problems.guessing import Guessing, guessing
+from nnlo_lib.problems.set_metrics import Guessing, guessing
 from nnlo_lib.report.formatting import task_listing
 from nnlo_lib.report.statistics.significance import (
     ERROR_RATE,

@@ -3,6 +3,7 @@
 import pytest
 import yaml
 from helpers.nnlo_command import nnlo
+from pydantic import ValidationError
 
 from nnlo_lib.compat.importers.draft import ExperimentDraft, render_import
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option
@@ -25,12 +26,21 @@ def draft():
 def test_a_setting_that_nnlo_lacks_is_a_comment_with_its_key(draft):
     draft.set("train.epochs", 3, "--epochs 3")
     draft.set("train.telepathy", {"far": True}, "--telepathy", "it is magic")
-    draft.set("model", {"name": "no such model"}, "--model x", "it is not in the zoo")
     experiment, lines = read(draft)
     assert experiment.train.epochs == 3
     number = lines.index("# --telepathy: not translated because it is magic")
     assert lines[number + 1] == "# telepathy: {far: true}"
-    assert "# model: {name: no such model}" in lines
+
+
+def test_a_model_that_nnlo_lacks_has_to_be_filled_in(draft):
+    """A comment in its place would train the default model on digits."""
+    draft.set("model", {"name": "no such model"}, "--model x", "it is not in the zoo")
+    draft.set("data.dataset", "your-data", "--data y", "its files are unknown")
+    text = render_import(draft, "command").text
+    assert "model: {name: no such model}" in text.splitlines()
+    assert "  dataset: your-data" in text.splitlines()
+    with pytest.raises(ValidationError):
+        Experiment.model_validate(yaml.safe_load(text))
 
 
 def test_a_setting_that_nnlo_has_is_live_despite_its_reason(draft):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from nnlo_lib.compat.importers.command_line import parse_command
 from nnlo_lib.compat.importers.nnlo import OPTIONS as NNLO_OPTIONS
@@ -32,9 +33,10 @@ COMMON = {
     "threads": ("parallel.threads_per_rank", 1), "nodes": ("resources.nodes", 1), "runtime": ("resources.runtime", 60),
     "partition": ("resources.partition", None), "account": ("resources.account", None), "container": ("resources.container", None),
 }  # fmt: skip
+# open: keys that decide what is trained and that the user has to fill in; the experiment is refused until then.
 # notes, absent: texts that are on the page below the command, or not; keys: values, `any` if not None.
 FIELDS = {
-    "input", "files", "status", "says", "lost", "notes", "absent", "ranks", "keys", "runs", "dimensions", "gpus",
+    "input", "files", "status", "says", "lost", "notes", "absent", "ranks", "keys", "runs", "dimensions", "gpus", "open",
 }  # fmt: skip
 
 
@@ -95,7 +97,19 @@ def test_corpus(row, tmp_path, monkeypatch):
     text = body(imported.text)
     assert [each for each in row.get("notes", []) if each not in text] == [], text
     assert [each for each in row.get("absent", []) if each in text] == [], text
+    for key in row.get("open", []):
+        with pytest.raises(ValidationError):
+            Experiment.model_validate(with_numbers_of_gpus(settings, 1000))
+        drop(settings, key.split("."))
     check_values(row, Experiment.model_validate(with_numbers_of_gpus(settings, 1000)))
+
+
+def drop(settings: dict[str, Any], path: list[str]) -> None:
+    """Remove a key, and its section if the section is then empty."""
+    if path[1:]:
+        drop(settings[path[0]], path[1:])
+    if not path[1:] or not settings[path[0]]:
+        del settings[path[0]]
 
 
 def check_values(row: dict[str, Any], experiment: Experiment) -> None:

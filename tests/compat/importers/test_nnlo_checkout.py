@@ -170,9 +170,17 @@ def test_an_edit_of_an_imported_module_is_another_store():
     assert prepare_task(experiment, next(iter(experiment.variants)), 0, None).manifest != before
 
 
+def test_a_module_that_lacks_keras_needs_no_correction(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras", None)
+    Path("examples/needs_keras.py").write_text("import keras\n")
+    text = " ".join(import_experiment([TRAIN.format("needs_keras.py")]).text.replace("#", "").split())
+    assert "pip install 'nnlo[keras]', and import the command again" in text
+    assert "correct the file" not in text
+
+
 def test_the_page_names_a_module_that_cannot_be_loaded():
     Path("examples/broken.py").write_text("import tensorflow_of_2017\n")
     text = import_experiment([TRAIN.format("broken.py")]).text
-    assert "examples/broken.py cannot be loaded: examples/broken.py:1" in " ".join(
+    assert "examples/broken.py cannot be loaded (examples/broken.py:1" in " ".join(
         text.replace("#", "").split()
     )

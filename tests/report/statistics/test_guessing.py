@@ -8,7 +8,7 @@ from helpers.synthetic_runs import change_json
 from helpers.training_here import attempt_here
 from helpers.training_process import training
 
-from nnlo_lib.problems.guessing import guessing
+from nnlo_lib.problems.set_metrics import guessing
 from nnlo_lib.report.statistics.run_comparison import guessing_sentence
 from nnlo_lib.report.tables import load_jobs
 
