@@ -171,12 +171,6 @@ def _try_file_system(folder: Path, where: str) -> Iterator[Finding]:
             f"{where}: a renamed file keeps its old name; results need atomic renames: use another file system"
         )
     try:
-        os.link(second, first)
-    except OSError as error:
-        yield failed(
-            f"{where}: no hard links ({error.strerror}), on which leases and logs rely; work in a folder on another file system"
-        )
-    try:
         with second.open("r+b") as one, second.open("r+b") as other:
             excludes = try_lock(one, second) and not try_lock(other, second)
         if not excludes:
@@ -190,7 +184,7 @@ def _try_file_system(folder: Path, where: str) -> Iterator[Finding]:
             f"{where}: the clock of the file server is {duration_text(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this host; "
             "trainings tolerate it, but Snakemake compares times of files: ask for a time service (NTP)"
         )
-    yield ok(f"{where}: fsync {1000 * flushed:.1f} ms, rename, hard links, locks and clock tried")
+    yield ok(f"{where}: fsync {1000 * flushed:.1f} ms, rename, locks and clock tried")
 
 
 def check_gpus() -> Finding:

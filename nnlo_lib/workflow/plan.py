@@ -259,6 +259,10 @@ class Plan:
         """Raise UserError, before anything is written, for files of another user in the folders of the experiment."""
         name = self.experiment.name
         refuse_unwritable(ExperimentPaths(name).folder, Path("logs", name))
+        for store in self.stores.values():
+            if not store.manifest.exists():  # a colleague's complete store is only read
+                is_fetched = (store.raw / FETCH_RECORD_FILE).exists()
+                refuse_unwritable(store.folder, *([] if is_fetched else [store.raw]))
 
     def write_configs(self) -> None:
         """Write config.json of each run, and the folders of all jobs for `nnlo watch`."""
