@@ -35,5 +35,7 @@ def record_owner(name: str, file: str) -> None:
     path = Path(file).resolve()
     with suppress(ValueError):  # outside of the working directory
         path = path.relative_to(Path.cwd())
-    with atomic_write(ExperimentPaths(name).owner) as part:
-        part.write_text(json.dumps({"file": str(path)}))
+    record, text = ExperimentPaths(name).owner, json.dumps({"file": str(path)})
+    if not record.exists() or record.read_text() != text:
+        with atomic_write(record) as part:
+            part.write_text(text)

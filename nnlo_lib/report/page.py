@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from nnlo_lib.config.paths import RunPaths, SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write
-from nnlo_lib.core.errors import USER_REASONS, error_headline
+from nnlo_lib.core.errors import PERMANENT_REASONS, error_headline
 from nnlo_lib.core.secrets import mask
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.report import formatting, learning_curves, quantities
@@ -251,7 +251,7 @@ def lost_trials(record: StoredStudy) -> list[str]:
     for task, result in record.snapshot.results.items():
         attempts = read_attempts(RunPaths(task.run_folder(record.folder)).state.folder)
         reason = attempts[-1].reason if attempts else "bad input"
-        if result.status == "failed" and reason not in USER_REASONS:
+        if result.status == "failed" and reason not in PERMANENT_REASONS:
             again = f"to train it again, delete {task.result_path(record.folder)} and run the same command"
             lines.append(
                 f"lost:   trial {task.trial}, fold {task.fold}: {error_headline(result.error, 240)}; {again}"

@@ -13,7 +13,6 @@ MAX_DEPTH = 3  # nnlo_lib/<package>/<room>/<module>.py
 # Modules below MIN_LINES, with their reasons.
 SMALL = {
     "experiment/owner.py": "Snakemake, nnlo run and nnlo search record and compare it",
-    "problems/guessing.py": "page and terminal judge alike, without torch",
     "report/made_from.py": "each start of the workflow reads it, without pandas",
     "batch/scheduler_query.py": "the one way to run a command of a batch system, for the queues, jobs and launchers",
     "commands/generate.py": "the commands that write derived files",

@@ -95,7 +95,7 @@ def test_the_outcome_names_the_best_trial_and_the_files(search, capsys):
         ("killed", 1),
         ("peer lost", 1),
         ("out of memory", 1),
-        ("code error", 1),
+        ("code error", 0),
         ("diverged", 0),
         ("bad input", 0),
         ("user code", 0),

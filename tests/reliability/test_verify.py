@@ -4,10 +4,12 @@ import json
 import platform
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from helpers.nnlo_command import nnlo, nnlo_process, refused
+from helpers.nnlo_command import nnlo, refused
 from helpers.training_here import CASES
 
 from nnlo_lib.config import Run
@@ -400,8 +402,12 @@ def test_another_evaluation_is_left_to_its_command(copy, job):
 
 
 @pytest.mark.processes
-def test_the_command_does_not_need_torch(workspace, tmp_path):
-    (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')")
-    done = nnlo_process("verify", str(workspace / "results/t/dsgd/seed-0"), folder=tmp_path)
+def test_the_command_does_not_need_torch(workspace):
+    code = "import atexit, sys; atexit.register(lambda: print('torch' in sys.modules)); from nnlo_lib.cli import main; main()"
+    folder = str(workspace / "results/t/dsgd/seed-0")
+    done = subprocess.run(
+        [sys.executable, "-c", code, "verify", folder], capture_output=True, text=True, timeout=250
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "ok" in done.stdout
+    assert done.stdout.endswith("False\n")

@@ -219,7 +219,6 @@ def test_a_local_folder_is_named_by_a_variable(tmp_path, monkeypatch):
     monkeypatch.setenv("NNLO_TEST_DATA", str(tmp_path / "mine"))
     data = DataConfig(dataset="x", source="${NNLO_TEST_DATA}/t.csv", reader={"name": "table", "label": "l"})
     assert data.store_settings.source == str(tmp_path / "mine")
-    assert data.model_dump()["source"] == "${NNLO_TEST_DATA}/t.csv"
 
 
 def test_a_copy_command_that_prints_its_password_does_not_pass_it_on(tmp_path, monkeypatch):

@@ -87,11 +87,13 @@ def run_copy_command(command: str, source: Path, target: Path, timeout_s: float 
         UserError: if the command cannot start, fails, takes too long or writes no file.
     """
     paths = {"{source}": str(source.absolute()), "{target}": str(target.absolute())}
-    words = [_filled(word, paths) for word in map(expanded, shlex.split(command))]
+    given = shlex.split(command)
+    words = [_filled(word, paths) for word in given]  # for messages, without the values of variables
     logger.debug(f"data.stage_command: {shlex.join(words)}")
     # A file and not a pipe: a process that the command leaves behind could keep a pipe open.
     with tempfile.TemporaryFile() as output:
-        reason = _run([resolve(word, "data.stage_command") for word in words], output, timeout_s)
+        used = [_filled(expanded(resolve(word, "data.stage_command")), paths) for word in given]
+        reason = _run(used, output, timeout_s)
         if not reason and not target.is_file():
             reason = "ended with status 0, but wrote no file"
         if reason:

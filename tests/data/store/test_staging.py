@@ -237,7 +237,7 @@ def test_a_folder_that_another_user_prepared_is_not_used(store, shared_place, at
     assert Split(copy, "train").labels.any()
     message = capfd.readouterr().err
     assert str(top) in message
-    assert f"uid {ATTACKER}" in message
+    assert f"user {ATTACKER}" in message
 
 
 @pytest.mark.processes
