@@ -35,17 +35,10 @@ class CommandLine:
     """Program of a command, its arguments and the options of its launcher.
 
     Attributes:
-        program: file name of the program without `.py`.
-        words: arguments of the program.
-        text: the command without the lines that only prepare the shell.
         path: program as it was written.
-        layout: ranks, threads and GPUs.
-        environment: variables that are set for the program.
         remarks: parts of the text that affect only the machine.
         untranslated: parts of the text without an equivalent, with the reason.
-        written: options of launchers and jobs, and lines without an equivalent, as they were written.
-        lines: the other lines of the text, with their meaning.
-        container: command of a container, or an empty string.
+        written: options of launchers and jobs, and parts without an equivalent, as they were written.
     """
 
     program: str
@@ -148,7 +141,11 @@ def set_launch_keys(draft: ExperimentDraft, command: CommandLine, kind: Kind = "
     elif source:
         draft.remarks.append(f"{source}: {RANKS_OF[kind]}")
     _set_gpus(draft, command, ranks)
-    _set_threads(draft, command)
+    if command.threads > 1 or command.environment.get("OMP_NUM_THREADS"):
+        source = (
+            "OMP_NUM_THREADS" if command.environment.get("OMP_NUM_THREADS") else command.layout.threads[1]
+        )
+        draft.set("parallel.threads_per_rank", max(1, command.threads), source)
     if command.container:
         draft.set("resources.container", command.container, command.container)
     if kind == "search":
@@ -180,13 +177,6 @@ def _set_gpus(draft: ExperimentDraft, command: CommandLine, ranks: int) -> None:
         draft.set("parallel.ranks_per_gpu", -(-ranks // gpus), f"{source}: {gpus} GPUs for {ranks} ranks")
     if gpus > ranks:
         draft.remarks.append(f"{source}: {gpus} GPUs for {ranks} ranks; in nnlo, a rank uses one GPU")
-
-
-def _set_threads(draft: ExperimentDraft, command: CommandLine) -> None:
-    if command.environment.get("OMP_NUM_THREADS"):
-        draft.set("parallel.threads_per_rank", max(1, command.threads), "OMP_NUM_THREADS")
-    elif command.threads > 1:
-        draft.set("parallel.threads_per_rank", command.threads, command.layout.threads[1])
 
 
 def _set_job(draft: ExperimentDraft, command: CommandLine) -> None:

@@ -32,7 +32,7 @@ PIECE = re.compile(
     re.X,
 )
 NEEDS_A_SHELL = re.compile(
-    r"""(?:for|while|until|if|elif|else|then|case|select|function|do|done|fi|esac|\{|!)(?:\s|\(|$)|[A-Za-z_]\w*\+?=\(
+    r"""(?:for|while|until|if|case|select|function|\{|!)(?:\s|\(|$)|[A-Za-z_]\w*\+?=\(
     |(?:[^'"]|'[^']*'|"[^"]*")*?<<|(?:.*[\s/])?(?:ba|z|k|da)?sh\s+(?:-\w+\s+)*-\w*c\s""",
     re.X,
 )
@@ -194,11 +194,15 @@ class JobText:
         try:
             words = shlex.split(self._expanded(text))
         except ValueError as error:
-            raise UserError(f"cannot parse the command ({error}): {text}; check its quotes") from error
+            raise UserError(
+                f"cannot parse the command ({error}): {text}; close its quotes on the same line"
+            ) from error
         is_export, has_output = words[0] == "export", "$(" in text or "`" in text
-        if not has_output and all(map(ASSIGNMENT.fullmatch, words[is_export:])):
-            self._values |= dict(word.split("=", 1) for word in words[is_export:])
-            self._exported |= {word.partition("=")[0] for word in words[1:] if is_export}
+        names = [word for word in words[is_export:] if is_export and word.isidentifier()]
+        assigned = [word.split("=", 1) for word in words[is_export:] if ASSIGNMENT.fullmatch(word)]
+        if len(names) + len(assigned) + is_export == len(words) and not has_output:
+            self._values |= dict(assigned)
+            self._exported |= {*names, *(name for name, _ in assigned if is_export)}
             self.lines.append(f"{where} (variable)")
             return
         environment = {name: self._values[name] for name in sorted(self._exported & self._values.keys())}
@@ -209,7 +213,6 @@ class JobText:
         if kind != "training":
             if found := re.match(r"(?:export\s+)?([A-Za-z_]\w*)\+?=", text):  # NAME=$(command), NAME+=value
                 self._values.pop(found[1], None)
-            self._exported |= {word for word in words[1:] if is_export}  # export NAME
             self.others.append(command)
             self.lines.append(f"{where} ({'prepares data or software' if kind else 'not read'})")
         elif has_output:

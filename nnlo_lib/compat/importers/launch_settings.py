@@ -7,7 +7,7 @@ does not express. All options that a table lacks are remarks.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -114,16 +114,12 @@ PARSERS: dict[str, tuple[str, Callable[[str, str], int]]] = {
 
 @dataclass
 class LaunchSettings:
-    """Options of a launcher or of a job, by meaning.
+    """Options of a launcher or of a job: numbers, texts such as `partition` and the written options, by meaning.
 
     Attributes:
-        numbers: numbers by meaning.
-        texts: other values by meaning, such as `partition`.
-        sources: options as they were written, by meaning.
         environment: variables that the launcher sets for the ranks.
         written: all options as they were written.
-        remarks: options that affect only the placement of processes, or nothing.
-        untranslated: options without an equivalent, with the reason.
+        untranslated: options without an equivalent that change what the job does, with the reason.
     """
 
     numbers: dict[str, int] = field(default_factory=dict)
@@ -135,15 +131,7 @@ class LaunchSettings:
     untranslated: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, meaning: str, value: str, written: str) -> None:
-        """Record one option.
-
-        Args:
-            value: values of the option, separated by spaces; empty for a flag.
-            written: the option as it was written, with its value.
-
-        Raises:
-            UserError: if a number is required and the value is none.
-        """
+        """Record one option with its values, separated by spaces. Raises UserError if a number is required."""
         self.written.append(written)
         if meaning == "environment":
             self.environment |= environment_variables(value)
@@ -161,15 +149,8 @@ class LaunchSettings:
 
     def merged(self, inner: "LaunchSettings") -> "LaunchSettings":
         """Return the settings of this job with the settings of the launcher inside it, which take precedence."""
-        return LaunchSettings(
-            {**self.numbers, **inner.numbers},
-            {**self.texts, **inner.texts},
-            {**self.sources, **inner.sources},
-            {**self.environment, **inner.environment},
-            [*self.written, *inner.written],
-            [*self.remarks, *inner.remarks],
-            [*self.untranslated, *inner.untranslated],
-        )
+        pairs = [(getattr(self, each.name), getattr(inner, each.name)) for each in fields(self)]
+        return LaunchSettings(*(one | two if isinstance(one, dict) else one + two for one, two in pairs))
 
     def source(self, *meanings: str) -> str:
         """Return the options of the meanings as they were written."""
@@ -204,16 +185,14 @@ class LaunchSettings:
         else:
             self.untranslated.append((written, REASONS["site"]))
 
-    def _add_hosts(self, value: str, written: str) -> None:
-        self._add_slots(host_slots(value), written)
-
     def _add_hostfile(self, value: str, written: str) -> None:
         if Path(value).is_file():
-            self._add_slots(hostfile_slots(Path(value)), written)
+            self._add_hosts(",".join(map(":".join, hostfile_slots(Path(value)).items())), written)
         else:
             self._add_text("unknown_hosts", value, written)
 
-    def _add_slots(self, hosts: dict[str, str], written: str) -> None:
+    def _add_hosts(self, value: str, written: str) -> None:
+        hosts = host_slots(value)
         self._set("slots", sum(parse_count(slots, written) for slots in hosts.values()), written)
         if len(hosts) > 1:
             self._set("hosts", len(hosts), written)
@@ -228,11 +207,8 @@ def add_options(
 ) -> list[str]:
     """Add the options of a launcher to `settings`; return the words from the first that belongs to no option.
 
-    Args:
-        starts: returns True for a word that ends the options, such as a program.
-
-    Raises:
-        UserError: if the value of an option is missing or not valid.
+    A word for which `starts` returns True is no value of an unknown option.
+    Raises UserError if the value of an option is missing or not valid.
     """
     others: list[list[str]] = []
     is_open = False  # the words that follow an unknown option may be its values
@@ -272,7 +248,7 @@ class RankLayout:
     """Ranks of a training and their share of a machine, computed from the options of its launch.
 
     Attributes:
-        launcher: name of the launcher, or an empty string if the command starts one process itself.
+        launcher: an empty string if the command starts one process itself.
         job: options of the job in which the launcher runs.
         step: options of the launcher, which take precedence.
     """
