@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from os.path import isfile  # Path.is_file raises an error if a name is too long
 from pathlib import Path
 from typing import Literal
 
@@ -121,7 +122,7 @@ def _only_command(script: JobText, kind_of: Callable[[str], str]) -> StartedComm
     found[0].strip(kind_of)
     if not found[0].words:
         raise UserError(f"the command has no program; {PASTE}")
-    if found[0].name in SHELLS or Path(found[0].words[0]).is_file() or " " in found[0].words[0]:
+    if found[0].name in SHELLS or isfile(found[0].words[0]) or " " in found[0].words[0]:
         raise UserError(
             f"{found[0].text}: the commands of a script that another one starts are not read; {PASTE}"
         )

@@ -23,12 +23,11 @@ HEADER = re.compile(r"#(SBATCH|BSUB|PBS|COBALT)\s+(.*)")
 PROGRAMS = {"SBATCH": "sbatch", "BSUB": "bsub"}
 OTHER_SYSTEM = "nnlo reads the headers of Slurm and LSF only; set the `resources` section"
 PROMPT = re.compile(r"^[ \t]*(?:\([\w.-]+\)[ \t]*)?(?:\[?\w+@[\w.-]+[^$#%\n]*[$#%]|[$>%])[ \t]+", re.M)
-BROKEN_CONTINUATION = re.compile(r"^[^#\n]*[^#\s][^#\n]*\\[ \t]+(?:#[^\n]*)?\r?$", re.M)
 PIECE = re.compile(
     r"""(?P<kept>'[^']*'|"(?:\\.|[^"\\])*"|\\.|\$\(.*\)|`[^`]*`|<<+|(?<=\w),~?[<>],)  # `val_loss,~<,4` is NNLO's
     |(?P<comment>(?<!\S)\#.*)
     |(?P<redirection>(?:(?<!\S)\d|&)?(?:>>?|<)&?[ \t]*[^\s;|&]+)
-    |(?P<end>&&|\|[|&]?|;|&|(?<!\S)\(|\)\s*$)""",
+    |(?P<end>&&|\|[|&]?|;|&|(?<!=)\(|\))""",
     re.X,
 )
 NEEDS_A_SHELL = re.compile(
@@ -146,19 +145,18 @@ class JobText:
         self._kind_of = kind_of
         self._values: dict[str, str] = {}
         self._exported: set[str] = set()
-        text = PROMPT.sub("", text)
-        if broken := BROKEN_CONTINUATION.search(text):
-            raise UserError(
-                f"line {1 + text.count(chr(10), 0, broken.start())}: spaces follow the backslash, so that the shell ends the "
-                "command there; remove what follows the backslash"
-            )
         number, has_started = 1, False
         # A vertical tab marks the end of a continued line, so that lines are still counted.
-        for line in re.sub(r"\\\r?\n", " \v", text).split("\n"):
+        for line in re.sub(r"\\\r?\n", " \v", PROMPT.sub("", text)).split("\n"):
             if header := HEADER.match(line):
                 self._read_header(f"line {number}: {line.strip()}", header, has_started)
             elif not re.match(r"\s*(#|$)", line):
                 has_started = True
+                if re.match(r"[^#]*\\[ \t]+(#.*)?\r?$", line.rpartition("\v")[2]):
+                    raise UserError(
+                        f"line {number + line.count(chr(11))}: spaces follow the backslash, so that the shell ends the "
+                        "command there; remove what follows the backslash"
+                    )
                 for part in PIECE.sub(self._without_redirection, line.replace("\v", "")).split("\n"):
                     if part.strip():
                         self._read_command(number, part.strip())
