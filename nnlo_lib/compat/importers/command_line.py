@@ -3,12 +3,14 @@
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from os.path import isfile  # Path.is_file raises an error if a name is too long
+from pathlib import Path
 from typing import Literal
 
 from nnlo_lib.compat.importers.draft import ExperimentDraft
-from nnlo_lib.compat.importers.launch_settings import NOTES, RankLayout
+from nnlo_lib.compat.importers.job_text import PASTE, REFERENCE, JobText, StartedCommand
+from nnlo_lib.compat.importers.launch_settings import LAUNCHERS, NOTES, RankLayout
 from nnlo_lib.compat.importers.options import parse_count
-from nnlo_lib.compat.importers.shell_script import ShellScript, StartedCommand, read_script
 from nnlo_lib.core.errors import UserError
 
 Kind = Literal["training", "search", "session"]
@@ -16,6 +18,7 @@ RANKS_OF = {
     "search": "the ranks of the whole search, one of them the coordinator",
     "session": "the number of ranks follows from other options",
 }
+SHELLS = {"bash", "sh", "zsh", "ksh", "dash", "eval", "source"}
 # Variables that NNLO reads, which change its training.
 NNLO_VARIABLES = {
     "NNLO_SHORT_BATCHES": "set train.steps_per_epoch",
@@ -33,17 +36,10 @@ class CommandLine:
     """Program of a command, its arguments and the options of its launcher.
 
     Attributes:
-        program: file name of the program without `.py`.
-        words: arguments of the program.
-        text: the command without the lines that only prepare the shell.
         path: program as it was written.
-        layout: ranks, threads and GPUs.
-        environment: variables that are set for the program.
         remarks: parts of the text that affect only the machine.
         untranslated: parts of the text without an equivalent, with the reason.
-        written: options of launchers and jobs, and lines without an equivalent, as they were written.
-        lines: the other lines of the text, with their meaning.
-        container: command of a container, or an empty string.
+        written: options of launchers and jobs, and parts without an equivalent, as they were written.
     """
 
     program: str
@@ -70,9 +66,7 @@ class CommandLine:
         return parse_count(written, "OMP_NUM_THREADS") if written else max(1, self.layout.threads[0])
 
 
-def parse_command(
-    words: Sequence[str], kind_of: Callable[[str], str] = lambda path: "training"
-) -> CommandLine:
+def parse_command(words: Sequence[str], kind_of: Callable[[str], str]) -> CommandLine:
     """Parse a command given as one string in shell syntax or as its words.
 
     Args:
@@ -80,68 +74,59 @@ def parse_command(
         kind_of: returns training, preparation or an empty string for a program.
 
     Raises:
-        UserError: if the text does not start exactly one program, and no program that trains.
+        UserError: if the text starts no program that trains, and not exactly one other program.
     """
-    script = read_script(words[0] if len(words) == 1 else shlex.join(words))
-    return _command_line(script, *_chosen(script, kind_of))
-
-
-def _chosen(
-    script: ShellScript, kind_of: Callable[[str], str]
-) -> tuple[StartedCommand, list[StartedCommand]]:
-    """Return the first command that trains, and the commands that train after it; record all others."""
-    trains = [each for each in script.commands if kind_of(each.program.words[0]) == "training"]
-    if not trains and len(script.commands) != 1:
-        names = ", ".join(dict.fromkeys(each.program.name for each in script.commands))
+    script = JobText(words[0] if len(words) == 1 else shlex.join(words), kind_of)
+    chosen, *others = script.commands or [_only_command(script, kind_of)]
+    if chosen.launcher and ":" in chosen.words:
         raise UserError(
-            f"expected one command, got {len(script.commands)}{f' ({names})' if names else ''}; pass a command or script "
-            "that trains: nnlo import '...'"
+            f"{chosen.launcher}: several programs are separated by `:`; import one of them with the number of all ranks"
         )
-    chosen = trains[0] if trains else script.commands[0]
-    for each in script.commands:
-        where = f"line {each.line}: {' '.join(each.text.split())}"
-        if each is chosen or each in trains:
-            continue
-        if kind_of(each.program.words[0]) == "preparation":
-            script.understood.append(f"{where} (prepares data or software)")
-        else:
-            script.unknown.append((where, f"nnlo does not know the program {each.program.name}"))
-    return chosen, trains[1:]
-
-
-def _command_line(script: ShellScript, chosen: StartedCommand, others: list[StartedCommand]) -> CommandLine:
-    program = chosen.program
-    layout = RankLayout(program.launcher, script.job, program.step)
+    layout = RankLayout(chosen.launcher, script.job.merged(chosen.job), chosen.step)
     settings = layout.settings
-    untranslated = [*settings.untranslated, *script.unknown]
+    untranslated = [*settings.untranslated, *script.untranslated]
     untranslated += [
-        (
-            f"line {each.line}: {' '.join(each.text.split())}",
-            "an experiment is one training; import it separately",
-        )
+        (f"line {each.line}: {each.text}", "an experiment is one training; import it separately")
         for each in others
     ]
-    untranslated += [(name, "the text does not set this variable; write its value") for name in chosen.unset]
+    unset = [name for word in chosen.words[1:] for name in REFERENCE.findall(word)]
+    untranslated += [(name, "the text does not set this variable; write its value") for name in unset]
     if layout.has_unknown_ranks:
-        source = settings.source("unknown_hosts") or program.launcher
+        source = settings.source("unknown_hosts") or chosen.launcher
         untranslated.append((source, "the number of ranks is not in the command; set parallel.ranks"))
-    redirections = [f"{' '.join(chosen.redirections)}: {NOTES['output']}"] if chosen.redirections else []
     return CommandLine(
-        program=program.name,
-        words=tuple(program.words[1:]),
-        text=" ".join(chosen.text.split()),
-        path=program.words[0],
+        program=chosen.name,
+        words=tuple(chosen.words[1:]),
+        text=chosen.text,
+        path=chosen.words[0],
         layout=layout,
         environment={**chosen.environment, **settings.environment},
-        remarks=(*settings.remarks, *program.remarks, *redirections),
+        remarks=(*settings.remarks, *chosen.remarks),
         untranslated=tuple(untranslated),
-        written=(
-            *settings.written,
-            *(source for source, _ in untranslated if source not in settings.written),
-        ),
-        lines=tuple(script.understood),
-        container=program.container,
+        written=tuple(dict.fromkeys([*settings.written, *(source for source, _ in untranslated)])),
+        lines=tuple(script.lines),
+        container=chosen.container,
     )
+
+
+def _only_command(script: JobText, kind_of: Callable[[str], str]) -> StartedCommand:
+    """Return the command of a text in which none trains, for the sentence about its program."""
+    launched = [each for each in script.others if LAUNCHERS.keys() & {Path(word).name for word in each.words}]
+    found = launched or script.others
+    if len(found) != 1:
+        names = ", ".join(dict.fromkeys(each.name for each in found))
+        raise UserError(
+            f"expected one command, got {len(found)}{f' ({names})' if names else ''}; pass a command or script "
+            "that trains: nnlo import '...'"
+        )
+    found[0].strip(kind_of)
+    if not found[0].words:
+        raise UserError(f"the command has no program; {PASTE}")
+    if found[0].name in SHELLS or isfile(found[0].words[0]) or " " in found[0].words[0]:
+        raise UserError(
+            f"{found[0].text}: the commands of a script that another one starts are not read; {PASTE}"
+        )
+    return found[0]
 
 
 def set_launch_keys(draft: ExperimentDraft, command: CommandLine, kind: Kind = "training") -> None:
@@ -157,7 +142,11 @@ def set_launch_keys(draft: ExperimentDraft, command: CommandLine, kind: Kind = "
     elif source:
         draft.remarks.append(f"{source}: {RANKS_OF[kind]}")
     _set_gpus(draft, command, ranks)
-    _set_threads(draft, command)
+    if command.threads > 1 or command.environment.get("OMP_NUM_THREADS"):
+        source = (
+            "OMP_NUM_THREADS" if command.environment.get("OMP_NUM_THREADS") else command.layout.threads[1]
+        )
+        draft.set("parallel.threads_per_rank", max(1, command.threads), source)
     if command.container:
         draft.set("resources.container", command.container, command.container)
     if kind == "search":
@@ -189,13 +178,6 @@ def _set_gpus(draft: ExperimentDraft, command: CommandLine, ranks: int) -> None:
         draft.set("parallel.ranks_per_gpu", -(-ranks // gpus), f"{source}: {gpus} GPUs for {ranks} ranks")
     if gpus > ranks:
         draft.remarks.append(f"{source}: {gpus} GPUs for {ranks} ranks; in nnlo, a rank uses one GPU")
-
-
-def _set_threads(draft: ExperimentDraft, command: CommandLine) -> None:
-    if command.environment.get("OMP_NUM_THREADS"):
-        draft.set("parallel.threads_per_rank", max(1, command.threads), "OMP_NUM_THREADS")
-    elif command.threads > 1:
-        draft.set("parallel.threads_per_rank", command.threads, command.layout.threads[1])
 
 
 def _set_job(draft: ExperimentDraft, command: CommandLine) -> None:

@@ -1,22 +1,13 @@
 """Ranks, threads, GPUs and memory of a training, computed from the options of its launch.
 
-Options of launchers and of the commands that submit jobs are tables: launcher -> option -> meaning.
-
-Meanings with a number or text that experiments can use:
-    ranks, ranks_per_node, nodes, threads (per rank), resource_sets, sets_per_node, ranks_per_set,
-    threads_per_set, gpus_per_set,
-    gpus (of all ranks), gpus_per_node, gpus_per_rank, gres, lsf_gpu, hosts, hostfile, account, partition,
-    slurm_time, lsf_time, memory_per_node, memory_per_cpu, lsf_span,
-    wrap (the command of a job).
-Meanings without a key:
-    placement: the profile decides it; output: nnlo has its own files; environment: ranks inherit it;
-    nothing: no effect on the training; directory: the working directory; site: belongs into the profile;
-    lost: part of the job's meaning that an experiment does not express.
+Options of launchers and of the commands that submit jobs are tables: launcher -> option -> meaning, number of values.
+`environment` sets variables, `site` belongs into the profile, `lost` is a part of the job's meaning that an experiment
+does not express. All options that a table lacks are remarks.
 """
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -29,24 +20,13 @@ from nnlo_lib.compat.importers.options import (
     size_mb,
     slurm_minutes,
 )
+from nnlo_lib.core.errors import UserError
 
 
-@dataclass(frozen=True)
-class LauncherOption:
-    """Meaning of one option, and the number of its values."""
-
-    meaning: str
-    value_count: int
-
-
-def _options(**names: str) -> dict[str, LauncherOption]:
-    """Return the options of a launcher by name, from `meaning="name name:value_count ..."`."""
-    table = {}
-    for meaning, text in names.items():
-        for word in text.split():
-            name, _, count = word.partition(":")
-            table[name] = LauncherOption(meaning, int(count or 1))
-    return table
+def _options(**names: str) -> dict[str, tuple[str, int]]:
+    """Return the meaning and the number of values of each option, from `meaning="name name:value_count ..."`."""
+    words = [(meaning, *word.partition(":")) for meaning, text in names.items() for word in text.split()]
+    return {name: (meaning, int(count or 1)) for meaning, name, _, count in words}
 
 
 # Open MPI and Hydra (MPICH, Intel MPI) install commands of the same names, so that one table serves both.
@@ -55,50 +35,26 @@ MPI = _options(
     ranks_per_node="N npernode ppn perhost",
     hosts="H host hosts",
     hostfile="hostfile machinefile f machine default-hostfile",
-    environment="x genv:2 env:2 genvlist envlist genvall:0 genvnone:0 envall:0 envnone:0 usize hostname-propagation:0",
-    directory="wdir wd",
-    placement="map-by rank-by bind-to cpus-per-proc cpus-per-rank pernode:0 bynode:0 byslot:0 bycore:0 "
-    "bind-to-core:0 bind-to-socket:0 bind-to-none:0 nooversubscribe:0 npersocket rankfile rf cpu-set cpu-list "
-    "binding membind order-nodes nolocal:0 slot-list ranks-on-same-node:0 oversubscribe:0 use-hwthread-cpus:0",
-    output="tag-output:0 timestamp-output:0 output-filename output report-bindings:0 prepend-rank:0 l:0 v:0 verbose:0 q:0 "
-    "quiet:0 print-all-exitcodes:0 outfile-pattern errfile-pattern merge-stderr-to-stdout:0 xterm V:0 display-map:0 "
-    "display-allocation:0 display stdin s",
-    nothing="mca:2 gmca:2 prtemca:2 pmixmca:2 allow-run-as-root:0 prefix bootstrap launcher iface rmk launcher-exec "
-    "enable-recovery:0 disable-recovery:0 timeout ckpoint-interval disable-auto-cleanup:0 demux topolib check_mpi:0 tune am "
-    "path personality pmi_port pmi-port:0 localroot:0 localonly:0 bootstrap-exec nopm:0 noprefix:0 ssh:0",
-)  # fmt: skip
-SLURM = {
-    **_options(
-        ranks="n ntasks",
-        nodes="N nodes",
-        ranks_per_node="ntasks-per-node tasks-per-node",
-        threads="c cpus-per-task",
-        gpus="G gpus",
-        gpus_per_rank="gpus-per-task",
-        gpus_per_node="gpus-per-node",
-        gres="gres",
-        account="A account",
-        partition="p partition",
-        slurm_time="t time",
-        memory_per_node="mem",
-        memory_per_cpu="mem-per-cpu",
-    ),
-    **_options(
-        environment="export export-file",
-        directory="D chdir",
-        placement="m distribution cpu-bind cpu_bind mem-bind mem_bind gpu-bind ntasks-per-core ntasks-per-socket "
-        "ntasks-per-gpu cores-per-socket sockets-per-node threads-per-core hint exclusive:0 O:0 overcommit:0 "
-        "s:0 oversubscribe:0 share:0 contiguous:0 overlap:0 exact:0 spread-job:0 use-min-nodes:0 accel-bind B "
-        "extra-node-info S core-spec gpu-freq cpu-freq",
-        output="o output e error J job-name l:0 label:0 u:0 unbuffered:0 v:0 verbose:0 Q:0 quiet:0 open-mode comment "
-        "i input mail-type mail-user parsable:0 slurmd-debug",
-        nothing="mpi K kill-on-bad-exit:0 no-kill:0 k:0 requeue:0 no-requeue:0 signal W wait I immediate:0 propagate pty:0 "
-        "get-user-env:0 jobid profile acctg-freq export-env no-shell:0 wait-all-nodes ignore-pbs:0 test-only:0 Z:0",
-        site="q qos C constraint reservation w nodelist x exclude L licenses M clusters nice priority switches tmp bb "
-        "bbf cluster-constraint partition-feature mem-per-gpu cpus-per-gpu container-image container-mounts",
-        lost="a array d dependency b begin deadline multi-prog:0 het-group pack-group",
-    ),
-}  # fmt: skip
+    environment="x genv:2 env:2",
+)
+SLURM = _options(
+    ranks="n ntasks",
+    nodes="N nodes",
+    ranks_per_node="ntasks-per-node tasks-per-node",
+    threads="c cpus-per-task",
+    gpus="G gpus",
+    gpus_per_rank="gpus-per-task",
+    gpus_per_node="gpus-per-node",
+    gres="gres",
+    account="A account",
+    partition="p partition",
+    slurm_time="t time",
+    memory_per_node="mem",
+    memory_per_cpu="mem-per-cpu",
+    environment="export",
+    site="q qos C constraint reservation",
+    lost="a array d dependency multi-prog:0",
+)
 LSF = _options(
     ranks="n",
     nodes="nnodes",
@@ -108,12 +64,7 @@ LSF = _options(
     lsf_span="R",
     lsf_gpu="gpu",
     environment="env",
-    directory="cwd",
-    placement="x:0 alloc_flags cn_cu csm core_isolation",
-    output="J o e oo eo N:0 B:0 u I:0 Is:0 Ip:0 K:0 i jd notify",
-    nothing="r:0 rn:0 L step_cgroup stage sla_x",
-    site="m G U app sla M v C D F S T Lp a g hostfile hl:0 sp network",
-    lost="w b t E Ep wt wa ti",
+    lost="w",
 )
 JSRUN = _options(
     ranks="p np",
@@ -122,56 +73,29 @@ JSRUN = _options(
     threads_per_set="c cpu_per_rs",
     gpus_per_set="g gpu_per_rs",
     sets_per_node="r rs_per_host",
-    placement="K rs_per_socket d launch_distribution b bind l latency_priority m memory_per_rs X exit_on_error "
-    "L use_resources U use_resources_file f appfile",
-    environment="E env F env_eval D env_no_propagate:0",
-    directory="h chdir",
-    output="o stdio_stdout e stdio_mode k stdio_stderr t stdio_input progress",
-    nothing="M smpiargs i:0 immediate:0 P pre_post_exec smt allocate_only:0",
+    environment="E env",
 )
 APRUN = _options(
-    ranks="n pes",
-    ranks_per_node="N pes-per-node",
-    threads="d cpus-per-pe",
-    environment="e environment-override",
-    placement="S sn sl cc cpu-binding cpu-binding-file ss:0 j cpus-per-cu F access-mode L node-list r specialized-cpus "
-    "E exclude-node-list p-governor m memory-per-pe R relaunch",
-    nothing="b:0 bypass-app-transfer:0 q:0 quiet:0 t cpu-time-limit D debug a architecture p protection-domain P pipes T:0",
-    directory="wdir",
-    lost="B:0 batch-args:0",
+    ranks="n pes", ranks_per_node="N pes-per-node", threads="d cpus-per-pe", environment="e", lost="B:0"
 )
-HOROVOD = _options(
-    ranks="np num-proc",
-    placement="H hosts hostfile p ssh-port i ssh-identity-file network-interfaces binding-args",
-    output="verbose:0 output-filename prefix-output-with-timestamp:0",
-    nothing="gloo:0 mpi:0 jsrun:0 start-timeout disable-cache:0 fusion-threshold-mb cycle-time-ms cache-capacity "
-    "mpi-args autotune:0 timeline-filename no-stall-check:0 config-file mpi-threads-disable:0 gloo-timeout-seconds",
-    site="min-np max-np slots host-discovery-script",
-)
-IBRUN = _options(ranks="n np", placement="o", nothing="v:0 m")
-LAUNCHERS: dict[str, dict[str, LauncherOption]] = {
+COUNTED = _options(ranks="n np num-proc")
+LAUNCHERS = {
     **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra", "mpirun_rsh", "mpiexec.mpich", "mpirun.mpich",
                      "mpirun.openmpi", "mpiexec.openmpi"), MPI),
     "srun": SLURM,
     "jsrun": JSRUN,
     "aprun": APRUN,
-    "ibrun": IBRUN,
-    "horovodrun": HOROVOD,
+    "ibrun": COUNTED,
+    "horovodrun": COUNTED,
 }  # fmt: skip
 # Commands and headers that request the job in which a launcher runs.
-SUBMITTERS: dict[str, dict[str, LauncherOption]] = {
-    "sbatch": {**SLURM, "wrap": LauncherOption("wrap", 1)},
-    "salloc": SLURM,
-    "bsub": LSF,
-}
+SUBMITTERS = {"sbatch": SLURM, "salloc": SLURM, "bsub": LSF}
 # Launchers whose short options may have their value attached, as in -n4; the others write -np, -ppn with one hyphen.
 WITH_ATTACHED_VALUES = {"srun", "sbatch", "salloc", "jsrun", "aprun"}
 NOTES = {
-    "placement": "the Snakemake profile (profiles/) and the `resources` section determine the placement of ranks",
-    "output": "nnlo writes logs to the run folder",
     "environment": "the ranks inherit the environment of nnlo; set the variable before you start nnlo",
-    "nothing": "no effect on the training",
-    "directory": "relative paths of the command belong to this folder; run nnlo there",
+    "other": "not translated; if the training needs it, set it in the Snakemake profile (profiles/)",
+    "output": "nnlo writes logs to the run folder",
 }
 REASONS = {
     "site": "it is an option of your site; add it to slurm_extra or lsf_extra of the Snakemake profile",
@@ -190,16 +114,12 @@ PARSERS: dict[str, tuple[str, Callable[[str, str], int]]] = {
 
 @dataclass
 class LaunchSettings:
-    """Options of a launcher or of a job, by meaning.
+    """Options of a launcher or of a job: numbers, texts such as `partition` and the written options, by meaning.
 
     Attributes:
-        numbers: numbers by meaning.
-        texts: other values by meaning, such as `partition`.
-        sources: options as they were written, by meaning.
         environment: variables that the launcher sets for the ranks.
         written: all options as they were written.
-        remarks: options that affect only the placement of processes, or nothing.
-        untranslated: options without an equivalent, with the reason.
+        untranslated: options without an equivalent that change what the job does, with the reason.
     """
 
     numbers: dict[str, int] = field(default_factory=dict)
@@ -211,16 +131,7 @@ class LaunchSettings:
     untranslated: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, meaning: str, value: str, written: str) -> None:
-        """Record one option.
-
-        Args:
-            meaning: one of those that the docstring of this module lists.
-            value: values of the option, separated by spaces; empty for a flag.
-            written: the option as it was written, with its value.
-
-        Raises:
-            UserError: if a number is required and the value is none.
-        """
+        """Record one option with its values, separated by spaces. Raises UserError if a number is required."""
         self.written.append(written)
         if meaning == "environment":
             self.environment |= environment_variables(value)
@@ -238,15 +149,8 @@ class LaunchSettings:
 
     def merged(self, inner: "LaunchSettings") -> "LaunchSettings":
         """Return the settings of this job with the settings of the launcher inside it, which take precedence."""
-        return LaunchSettings(
-            {**self.numbers, **inner.numbers},
-            {**self.texts, **inner.texts},
-            {**self.sources, **inner.sources},
-            {**self.environment, **inner.environment},
-            [*self.written, *inner.written],
-            [*self.remarks, *inner.remarks],
-            [*self.untranslated, *inner.untranslated],
-        )
+        pairs = [(getattr(self, each.name), getattr(inner, each.name)) for each in fields(self)]
+        return LaunchSettings(*(one | two if isinstance(one, dict) else one + two for one, two in pairs))
 
     def source(self, *meanings: str) -> str:
         """Return the options of the meanings as they were written."""
@@ -281,19 +185,62 @@ class LaunchSettings:
         else:
             self.untranslated.append((written, REASONS["site"]))
 
-    def _add_hosts(self, value: str, written: str) -> None:
-        self._add_slots(host_slots(value), written)
-
     def _add_hostfile(self, value: str, written: str) -> None:
         if Path(value).is_file():
-            self._add_slots(hostfile_slots(Path(value)), written)
+            self._add_hosts(",".join(map(":".join, hostfile_slots(Path(value)).items())), written)
         else:
             self._add_text("unknown_hosts", value, written)
 
-    def _add_slots(self, hosts: dict[str, str], written: str) -> None:
+    def _add_hosts(self, value: str, written: str) -> None:
+        hosts = host_slots(value)
         self._set("slots", sum(parse_count(slots, written) for slots in hosts.values()), written)
         if len(hosts) > 1:
             self._set("hosts", len(hosts), written)
+
+
+def add_options(
+    launcher: str,
+    table: dict[str, tuple[str, int]],
+    words: list[str],
+    settings: LaunchSettings,
+    starts: Callable[[str], bool] = lambda word: False,
+) -> list[str]:
+    """Add the options of a launcher to `settings`; return the words from the first that belongs to no option.
+
+    A word for which `starts` returns True is no value of an unknown option.
+    Raises UserError if the value of an option is missing or not valid.
+    """
+    others: list[list[str]] = []
+    is_open = False  # the words that follow an unknown option may be its values
+    while words:
+        written, equals, value = words[0].partition("=")
+        name = written.lstrip("-")
+        if (
+            name not in table
+            and written[1:2] != "-"
+            and launcher in WITH_ATTACHED_VALUES
+            and name[:1] in table
+        ):
+            name, written, equals, value = name[0], written[:2], "=", words[0][2:]
+        if words[0].startswith("-") and name in table:
+            meaning, count = table[name]
+            values = [value] if equals else words[1 : 1 + count]
+            if len(values) < count and not equals:
+                raise UserError(f"{launcher}: {written} requires a value; write it after the option")
+            words = words[1 if equals else 1 + count :]
+            settings.add(meaning, " ".join(values), " ".join([written, *values]))
+            is_open = False
+        elif words[0].startswith("-"):
+            others.append([words[0]])
+            is_open, words = not equals, words[1:]
+        elif is_open and not starts(words[0]):
+            others[-1].append(words[0])
+            words = words[1:]
+        else:
+            break
+    settings.written += map(" ".join, others)
+    settings.remarks += [f"{' '.join(other)}: {NOTES['other']}" for other in others]
+    return words
 
 
 @dataclass(frozen=True)
@@ -301,7 +248,7 @@ class RankLayout:
     """Ranks of a training and their share of a machine, computed from the options of its launch.
 
     Attributes:
-        launcher: name of the launcher, or an empty string if the command starts one process itself.
+        launcher: an empty string if the command starts one process itself.
         job: options of the job in which the launcher runs.
         step: options of the launcher, which take precedence.
     """

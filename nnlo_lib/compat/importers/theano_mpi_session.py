@@ -2,12 +2,12 @@
 
 import ast
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.compat.importers.shell_syntax import shell_words, split_commands
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
@@ -86,15 +86,18 @@ def session_from_cfg(path: Path) -> TheanoSession:
     Raises UserError if the file is unreadable or the session is not valid.
     """
     keys = {}
-    # Parsed and not sourced, so that an import executes nothing.
-    for command in split_commands(_text(path)):
-        name, equals, value = command.text.partition("=")
+    # Parsed and not sourced, so that an import executes nothing; an array may extend over several lines.
+    text = re.sub(r"=\(([^)]*)\)", lambda array: "=" + " ".join(array[1].split()), _text(path))
+    for number, line in enumerate(text.splitlines(), start=1):
+        name, equals, value = line.strip().partition("=")
+        if not name or name.startswith("#"):
+            continue
         if not equals or name not in KEYS:
-            raise UserError(
-                f"{path}:{command.line}: unknown session key '{name}'; {suggest_name(name, KEYS)}"
-            )
-        # Parentheses of an array, which may extend over several lines, only group words.
-        keys[name] = " ".join(shell_words(re.sub(r"[()\n]", " ", value)).words)
+            raise UserError(f"{path}:{number}: unknown session key '{name}'; {suggest_name(name, KEYS)}")
+        try:
+            keys[name] = " ".join(shlex.split(value, comments=True))
+        except ValueError as error:
+            raise UserError(f"{path}:{number}: cannot parse the value ({error}); check its quotes") from error
     return TheanoSession(keys)
 
 
