@@ -9,7 +9,6 @@ from nnlo_lib.report.search.importance import (
     fit_forest,
     importance_figure,
     importance_note,
-    partial_dependence_figures,
 )
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import (
@@ -17,8 +16,6 @@ from nnlo_lib.report.search.trial_charts import (
     count_single_epoch_trials,
     learning_curve_figure,
     parallel_coordinates,
-    rank_figure,
-    rung_table,
 )
 from nnlo_lib.report.search.trial_tables import (
     base_sentence,
@@ -30,12 +27,7 @@ from nnlo_lib.report.search.trial_tables import (
     search_headline,
     trial_rows,
 )
-from nnlo_lib.report.search.utilization import (
-    host_sentences,
-    timeline_figure,
-    trial_timeline,
-    utilization_sentence,
-)
+from nnlo_lib.report.search.utilization import cost_sentence, host_sentences
 from nnlo_lib.search.effect import question_of_effect
 
 
@@ -50,35 +42,25 @@ def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, A
     fitted = fit_forest(data, keys)
     ranked = [key for key, _ in fitted.ranked_parameters()] if fitted and fitted.is_reliable else keys
     headings, rows = trial_rows(data, searched_parameters(data, data.rows))
-    timeline = trial_timeline(data)
     comparisons = compare_trials(data)
     return {
         "title": data.study.experiment.name,
         "headline": search_headline(data),
         "question": question_of_effect(data.rows),
         "folder": folder,
-        "charts": [
-            chart
-            for chart in (*convergence_figures(data), learning_curve_figure(data), rank_figure(data))
-            if chart
-        ],
+        "charts": [chart for chart in (*convergence_figures(data), learning_curve_figure(data)) if chart],
         "stopped": any(row.state == "stopped" for row in data.ranked_rows),
         "single_epoch": count_single_epoch_trials(data),
-        "rungs": rung_table(data),
         "coordinates": parallel_coordinates(data, ranked),
         "effects": importance_figure(fitted),
         "how": importance_note(data, fitted),
-        "dependences": partial_dependence_figures(data, fitted),
         "coverage": data.coverage_note({row.number for row in data.ranked_rows}),
         "folds": fold_figure(data, differences_to_best(data, comparisons)),
         "as_good": f"{best_trial_sentence(data, comparisons)} {base_sentence(data, comparisons)}".strip(),
         "folded": sum(len(row.folds) > 1 for row in data.ranked_rows),
         "failures": failure_groups(data),
-        "workers": timeline,
-        "lanes": timeline_figure(timeline) if timeline and timeline.segments else None,
         "logs": _logs(data, page_folder) if page_folder else {},
-        "hosts": host_sentences(data),
-        "busy": utilization_sentence(timeline) if timeline else "",
+        "costs": [sentence for sentence in (cost_sentence(data), *host_sentences(data)) if sentence],
         "headings": headings,
         "rows": rows,
         "several": data.study.search.folds.k,
