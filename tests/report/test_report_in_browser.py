@@ -111,8 +111,7 @@ def test_the_page_of_a_search_is_quiet_and_a_chosen_trial_is_drawn_in_every_figu
     write_search_page(tmp_path / "report.html", made.folder)
     browser.open(tmp_path / "report.html", width, dark)
     is_complete(browser)
-    importance = browser.page.locator("[aria-label^='Share of the variance']")
-    importance.scroll_into_view_if_needed()
+    importance = browser.page.locator("figure").filter(has=browser.page.locator("b", has_text="Importance"))
     ticks = importance.locator(".role-axis-label text").all_text_contents()
     assert len(set(ticks)) == len(ticks) > 2
     browser.page.locator("a[data-trial='4']").click()
