@@ -13,10 +13,9 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.mpi_pool.coordinator import PoolUtilization
 from nnlo_lib.report.page import write_search_page
 from nnlo_lib.report.search.importance import fit_forest
-from nnlo_lib.report.search.section import search_section
+from nnlo_lib.report.search.section import cost_sentence, search_section
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import convergence_figures, learning_curve_figure
-from nnlo_lib.report.search.utilization import cost_sentence
 from nnlo_lib.search.best import candidate_values
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, read_result, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt
