@@ -111,6 +111,9 @@ def test_the_page_of_a_search_is_quiet_and_a_chosen_trial_is_drawn_in_every_figu
     write_search_page(tmp_path / "report.html", made.folder)
     browser.open(tmp_path / "report.html", width, dark)
     is_complete(browser)
+    importance = browser.page.locator("figure").filter(has=browser.page.locator("b", has_text="Importance"))
+    ticks = importance.locator(".role-axis-label text").all_text_contents()
+    assert len(set(ticks)) == len(ticks) > 2
     browser.page.locator("a[data-trial='4']").click()
     browser.page.wait_for_timeout(300)
     assert browser.count("svg [stroke='var(--run-1)']") > 3

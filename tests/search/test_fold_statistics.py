@@ -15,7 +15,7 @@ from scipy import stats
 from nnlo_lib.executors.progress import format_progress
 from nnlo_lib.report.search.importance import fit_forest
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
-from nnlo_lib.report.search.trial_charts import learning_curve_figure, rung_table
+from nnlo_lib.report.search.trial_charts import learning_curve_figure
 from nnlo_lib.report.search.trial_tables import trial_rows
 from nnlo_lib.search.best import write_table
 from nnlo_lib.search.fold_statistics import (
@@ -132,14 +132,6 @@ def test_learning_curves_are_adjusted(pruned_search):
     columns = learning_curve_figure(StudyData.load(pruned_search.folder)).spec["layer"][0]["data"]["columns"]
     ends = dict(zip(columns["trial"], columns["y"], strict=True))  # the last epoch of each trial
     assert ends[10] > max(ends[number] for number in range(10))
-
-
-def test_the_best_of_a_rung_has_all_folds(tmp_path):
-    made = MadeUp(tmp_path, folds={"k": 2, "in_turn": True})
-    made.trial(worth=[0.5, 0.5], rungs=[3, 9]).trial(worth=[0.3], rungs=[3])
-    first, _ = rung_table(StudyData.load(made.folder))
-    assert first[:2] == (3, 2)
-    assert float(first[2]) == pytest.approx(0.5 + math.exp(-1.5), abs=1e-3)
 
 
 def test_trials_with_fewer_folds_come_after_the_candidates_for_the_best(tmp_path):

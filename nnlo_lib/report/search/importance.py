@@ -1,4 +1,4 @@
-"""Importance of the searched keys, and dependence of the objective on the most important ones, from a random forest."""
+"""Importance of the searched keys, from a random forest."""
 
 import math
 from collections.abc import Sequence
@@ -10,37 +10,29 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from nnlo_lib.core.text_format import plural
-from nnlo_lib.report.figure import Figure, Spec, bar_spec, inline_data
+from nnlo_lib.report.figure import Figure, bar_spec
 from nnlo_lib.report.formatting import share
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
-from nnlo_lib.report.search.trial_charts import trial_points, trial_spec
-from nnlo_lib.search.study.trial_summary import format_value
 
 Array = NDArray[np.float64]
 MIN_TRIALS = 8  # trials with an objective that a fit needs
 MIN_RELIABLE_R2 = 0.2  # R squared on held-out trials below which the forest says nothing about the keys
-TREES, SHUFFLES, GRID = 100, 5, 24  # trees, shuffles per key, points per partial dependence
+TREES, SHUFFLES = 100, 5  # trees, shuffles per key
 SPLITS = 5  # parts of the trials, each held out once
 INACTIVE_INPUT = -1.0  # input of a key that is not active in a trial; active keys are in [0, 1]
-MAX_DEPENDENCE_CHARTS = 4  # number of keys with a chart
 
 
 @dataclass(frozen=True)
 class ImportanceForest:
-    """The fitted forest.
+    """Quality of the forest's predictions and the importances.
 
     Attributes:
-        inputs: (trials, keys + 1) in [0, 1], or INACTIVE_INPUT; the last column is the number of epochs.
-        ranges: (keys + 1, 2) smallest and largest number of each column before scaling.
         r_squared: R squared of the predictions for held-out trials (cross-validation).
         importances: share of the variance of the objective by key; the sum is at most `r_squared`.
         logarithmic: whether the forest predicts the logarithm of the objective.
     """
 
     keys: tuple[SearchedParameter, ...]
-    inputs: Array
-    ranges: Array
-    model: Any
     r_squared: float
     importances: tuple[float, ...]
     logarithmic: bool
@@ -54,26 +46,6 @@ class ImportanceForest:
         """Return the keys with their shares of importance, the largest first."""
         pairs = zip(self.keys, self.importances, strict=True)
         return sorted(pairs, key=lambda pair: -pair[1])
-
-    def partial_dependence(self, key: SearchedParameter) -> tuple[list[float], list[float]]:
-        """Return values of a key as numbers, and the mean prediction of the objective at each of them.
-
-        The mean is over the trials in which the key is active, with the largest number of epochs of all
-        trials. If the forest predicts the logarithm, the mean is geometric.
-        """
-        column = self.keys.index(key)
-        active = self.inputs[self.inputs[:, column] != INACTIVE_INPUT]
-        low, high = self.ranges[column]
-        grid = np.linspace(0, 1, len(key.choices) or GRID)
-        changed = np.repeat(active[None], len(grid), axis=0)
-        changed[:, :, -1] = 1.0  # the largest number of epochs of all trials
-        changed[:, :, column] = grid[:, None]
-        predicted = (
-            self.model.predict(changed.reshape(-1, active.shape[1])).reshape(len(grid), -1).mean(axis=1)
-        )
-        numbers = low + grid * (high - low)
-        objective = np.exp(predicted) if self.logarithmic else predicted
-        return list(np.exp(numbers) if key.is_log else numbers), list(objective)
 
 
 def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> ImportanceForest | None:
@@ -102,25 +74,19 @@ def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> Importance
         dtype=float,
     )
     # NaN marks a key that is not active in a trial. Each key has at least two values: no column is all NaN.
-    ranges = np.array([(np.nanmin(column), np.nanmax(column)) for column in numbers.T])
-    places = _placed(numbers, ranges)
-    # The fixed seeds make equal inputs give equal pages.
-    model = _forest().fit(places, targets)
-    r_squared, shares = _held_out_importances(places, targets)
-    return ImportanceForest(tuple(keys), places, ranges, model, r_squared, shares, logarithmic)
-
-
-def _placed(numbers: Array, ranges: Array) -> Array:
-    low, high = ranges.T
+    low, high = np.nanmin(numbers, axis=0), np.nanmax(numbers, axis=0)
     # A column with a single value, such as equal epochs, has no length to divide by.
     places = (numbers - low) / np.where(high > low, high - low, 1)
-    return np.where(np.isnan(places), INACTIVE_INPUT, places)
+    places = np.where(np.isnan(places), INACTIVE_INPUT, places)
+    r_squared, shares = _held_out_importances(places, targets)
+    return ImportanceForest(tuple(keys), r_squared, shares, logarithmic)
 
 
 def _forest() -> Any:
     # Imported here, because importing scikit-learn is slow and only searches with enough trials need it.
     from sklearn.ensemble import RandomForestRegressor
 
+    # The fixed seed makes equal inputs give equal pages.
     return RandomForestRegressor(TREES, min_samples_leaf=2, random_state=0)
 
 
@@ -179,7 +145,7 @@ def importance_figure(fitted: ImportanceForest | None) -> Figure | None:
         columns=["label", "part", "value", "text"],
     )
     text = "Share of the variance of the objective by key."
-    spec = bar_spec(table, ["share of the variance"], ".0%")
+    spec = bar_spec(table, ["share of the variance"], ".2~%")
     return Figure(
         "Importance", "", text, spec, ("key", "share"), [(name, share(part)) for name, part in ranked]
     )
@@ -203,48 +169,4 @@ def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
     return (
         f"{model}{quality}; the bars divide this share among the keys by permutation importance (Breiman 2001), the decrease of R² for "
         f"held-out trials when the values of a key are shuffled among all trials."
-    )
-
-
-def partial_dependence_figures(data: StudyData, fitted: ImportanceForest | None) -> list[Figure]:
-    """Return figures of the most important keys: the trials and the partial dependence."""
-    if fitted is None or not fitted.is_reliable:
-        return []
-    # A key without importance has a constant dependence.
-    ranked = [key for key, part in fitted.ranked_parameters() if part > 0][:MAX_DEPENDENCE_CHARTS]
-    return [_dependence(data, fitted, key) for key in ranked]
-
-
-def _dependence(data: StudyData, fitted: ImportanceForest, key: SearchedParameter) -> Figure:
-    numbers, predicted = fitted.partial_dependence(key)
-    rows = [row for row in data.ranked_rows if key.name in row.point]
-    y = data.objective_axis([*(row.objective for row in rows), *predicted])
-    texts = [format_value(value) for value in key.choices]
-    curve = pd.DataFrame({"x": texts or numbers, "value": predicted, "y": y.drawn(pd.Series(predicted))})
-    # Choices have no order, so nothing lies between them: a short bar each instead of a line.
-    mark: Spec = (
-        {"type": "tick", "thickness": 3} if texts else {"type": "line", "strokeWidth": 2.4, "clip": True}
-    )
-    line = {"data": inline_data(curve), "mark": {**mark, "color": "var(--run-0)"}}
-    places = {
-        row.number: format_value(row.point[key.name]) if texts else float(row.point[key.name]) for row in rows
-    }
-    scale = {"type": "log", "nice": False} if key.is_log else {"nice": False, "zero": False}
-    axis = {"labelOverlap": "greedy", "format": ".4~g"}
-    x: Spec = {"type": "quantitative", "scale": scale, "axis": axis}
-    if texts:
-        x = {"type": "nominal", "sort": texts, "axis": {"labelAngle": 0}}
-    spec = trial_spec(trial_points(data, y, places), key.name, y, [line], x)
-    table = [
-        (text, data.format_value(value))
-        for text, value in zip(texts or [f"{value:.4g}" for value in numbers], predicted, strict=True)
-    ]
-    title = f"{data.metric} by {key.name}"
-    return Figure(
-        key.name,
-        y.note,
-        f"{title}: the trials, and the partial dependence.",
-        spec,
-        (key.name, "partial dependence"),
-        table,
     )

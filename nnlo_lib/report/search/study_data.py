@@ -17,6 +17,7 @@ from nnlo_lib.report.formatting import listing, percent, plus_minus
 from nnlo_lib.report.tables import Spread
 from nnlo_lib.search.study.storage import StoredStudy, load_study
 from nnlo_lib.search.study.trial_summary import TrialSummary, adjustment_text
+from nnlo_lib.state.finished_run import FinishedRun
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,13 @@ class StudyData:
                 row.number,
             ),
         )
+
+    @cached_property
+    def trained_runs(self) -> list[FinishedRun]:
+        """The run of each fold of each trial, in the order of the trials; it need not be finished."""
+        fold_tasks = (decision.task for trial in self.study.snapshot.trials for decision in trial.decisions)
+        folders = dict.fromkeys(task.run_folder(self.study.folder) for task in fold_tasks)
+        return [*map(FinishedRun, folders)]
 
     @property
     def best(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Figures of the trials of a search: best objective so far, learning curves, ranks by rung, and parallel coordinates."""
+"""Figures of the trials of a search: best objective so far, learning curves, and parallel coordinates."""
 
 import json
 import math
@@ -80,14 +80,14 @@ def _convergence(
         "data": inline_data(steps.assign(y=y.drawn(steps["value"]))),
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2.4, "clip": True, "color": "var(--run-0)"},
     }  # fmt: skip
-    points = trial_points(data, y, {row.number: places[row.number] for row in data.ranked_rows})
-    spec = trial_spec(points, against, y, [line])
+    points = _trial_points(data, y, {row.number: places[row.number] for row in data.ranked_rows})
+    spec = _trial_spec(points, against, y, line)
     note = _joined_notes(y.note, data.coverage_note(places))
     title = f"Best {data.metric} so far"
     return Figure(title, note, f"{title} against {against}; the table of all trials has the values.", spec)
 
 
-def trial_points(data: StudyData, y: ValueAxis, places: Mapping[int, float | str]) -> pd.DataFrame:
+def _trial_points(data: StudyData, y: ValueAxis, places: Mapping[int, float]) -> pd.DataFrame:
     """Return the marks of the trials in `places`, the best trial last: over the others."""
     rows = [row for row in reversed(data.ranked_rows) if row.number in places]
     objective = pd.Series([row.objective for row in rows], dtype=float)
@@ -100,15 +100,12 @@ def trial_points(data: StudyData, y: ValueAxis, places: Mapping[int, float | str
     )  # fmt: skip
 
 
-def trial_spec(
-    points: pd.DataFrame, x_title: str, y: ValueAxis, lines: Sequence[Spec] = (), x: Spec | None = None
-) -> Spec:
+def _trial_spec(points: pd.DataFrame, x_title: str, y: ValueAxis, line: Spec) -> Spec:
     """Return a specification with a mark per trial, hollow if it was stopped; a click chooses the trial in all figures.
 
     Args:
         points: columns `trial`, `x`, `y`, `value`, `state` and `text`, the tooltip.
-        lines: layers behind the marks.
-        x: encoding of the horizontal axis; linear by default.
+        line: layer behind the marks.
     """
     stopped = {"test": "datum.state == 'stopped'", "value": "transparent"}
     marks = {
@@ -121,17 +118,13 @@ def trial_spec(
             "tooltip": [{"field": "trial"}, {"field": "x", "title": x_title}, {"field": "value", "format": ".5~g"}, {"field": "text", "title": "trial's result"}],
         },
     }  # fmt: skip
-    layers = [*lines, marks]
-    if x is None:
-        layers[0] = {**layers[0], "params": [ZOOM]}
-        x = {
-            "type": "quantitative",
-            "scale": {"zero": x_title != "epoch", "nice": False},
-            "axis": {"tickMinStep": 1} if x_title in ("trial", "epoch") else {},
-        }
+    x = {
+        "field": "x", "type": "quantitative", "title": x_title, "scale": {"zero": x_title != "epoch", "nice": False},
+        "axis": {"tickMinStep": 1} if x_title in ("trial", "epoch") else {},
+    }  # fmt: skip
     return {
-        "data": inline_data(points), "params": TRIAL_PARAMS, "layer": layers, "width": "container", "height": 240,
-        "encoding": {"x": {**x, "field": "x", "title": x_title}, "y": {"field": "y", "type": "quantitative", **y.encoding}},
+        "data": inline_data(points), "params": TRIAL_PARAMS, "layer": [{**line, "params": [ZOOM]}, marks], "width": "container", "height": 240,
+        "encoding": {"x": x, "y": {"field": "y", "type": "quantitative", **y.encoding}},
     }  # fmt: skip
 
 
@@ -169,7 +162,7 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
         for row in data.ranked_rows
         if row.number in curves and (row.state == "stopped" or len(curves[row.number]) == 1)
     }
-    points = trial_points(data, y, marked)
+    points = _trial_points(data, y, marked)
     ends = pd.Series([curves[trial][-1][1] for trial in points["trial"]], dtype=float)
     points = points.assign(value=ends, y=y.drawn(ends))
     epochs = thinned(sorted({epoch for curve in curves.values() for epoch, _ in curve}), MAX_TABLE_COLUMNS)
@@ -179,7 +172,7 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
     ]  # fmt: skip
     note = _joined_notes(y.note, data.coverage_note(curves))
     headings = ["trial", *(f"epoch {epoch:.5g}" for epoch in epochs)]
-    spec = trial_spec(points, "epoch", y, [line])
+    spec = _trial_spec(points, "epoch", y, line)
     return Figure(
         f"{data.metric} by epoch", note, f"{data.metric} of each trial by epoch.", spec, headings, rows
     )
@@ -213,62 +206,6 @@ def trial_state(data: StudyData, row: TrialSummary) -> str:
 def count_single_epoch_trials(data: StudyData) -> int:
     """Return the number of trials that the learning curves show as a mark only, for lack of a second epoch."""
     return sum(len(_fold_mean_curve(data, row.number)) == 1 for row in data.ranked_rows)
-
-
-def rung_table(data: StudyData) -> list[tuple[int, int, str]]:
-    """Return epochs, number of trials and best value of each rung; empty for fewer than two rungs."""
-    known = data.study.snapshot
-    found = {epochs for trial in known.trials for epochs in known.rungs(trial.number)}
-    if len(found) < 2:
-        return []
-    table = []
-    for epochs in sorted(found):
-        means = {trial.number: known.mean_value(trial.number, epochs) for trial in known.trials}
-        values = {trial: mean for trial, mean in means.items() if mean is not None and math.isfinite(mean)}
-        if values:
-            # Trials that lack folds count only if no trial has all of them.
-            complete = [value for trial, value in values.items() if known.is_complete(trial, epochs)]
-            # Snapshot values are multiplied by `sign`, so that smaller is better.
-            best = data.sign * min(complete or values.values())
-            table.append((epochs, len(values), data.format_value(best)))
-    return table
-
-
-def rank_figure(data: StudyData) -> Figure | None:
-    """Return the rank of each trial among the trials of a rung, by rung; None for fewer than two rungs."""
-    known = data.study.snapshot
-    rungs = sorted({epochs for trial in known.trials for epochs in known.rungs(trial.number)})
-    points, cells = [], defaultdict[int, dict[int, str]](dict)
-    for epochs in rungs:
-        means = {row.number: known.mean_value(row.number, epochs) for row in data.ranked_rows}
-        values = {trial: mean for trial, mean in means.items() if mean is not None and math.isfinite(mean)}
-        for rank, trial in enumerate(sorted(values, key=lambda trial: (values[trial], trial)), 1):
-            state = trial_state(data, data.rows[trial])
-            points.append((trial, epochs, rank, state, data.format_value(data.sign * values[trial])))
-            cells[trial][epochs] = f"{rank} ({data.format_value(data.sign * values[trial])})"
-    if len({epochs for _, epochs, *_ in points}) < 2:
-        return None
-    table = pd.DataFrame(points, columns=["trial", "x", "rank", "state", "text"])
-    strong = {"test": "datum.state == 'best' || datum.trial == chosen", "value": 1}
-    spec = {
-        "data": inline_data(table), "params": TRIAL_PARAMS, "width": "container", "height": 240,
-        "mark": {"type": "line", "point": {"size": 40}, "cursor": "pointer"},
-        "encoding": {
-            "x": {"field": "x", "type": "ordinal", "title": "epochs of the rung", "axis": {"labelAngle": 0}},
-            "y": {"field": "rank", "type": "quantitative", "title": None, "axis": {"tickMinStep": 1}, "scale": {"reverse": True, "domainMin": 1}},
-            "detail": {"field": "trial"}, "color": TRIAL_COLOR, "opacity": {"condition": strong, "value": 0.45},
-            "tooltip": [{"field": "trial"}, {"field": "x", "title": "epochs"}, {"field": "rank"}, {"field": "text", "title": data.metric}],
-        },
-    }  # fmt: skip
-    rows = [[str(row.number), *(cells[row.number].get(epochs, MISSING) for epochs in rungs)] for row in data.ranked_rows][:MAX_TABLE_ROWS]  # fmt: skip
-    return Figure(
-        "Rank by rung",
-        "1: best",
-        "Rank of each trial among the trials of a rung.",
-        spec,
-        ["trial", *map(str, rungs)],
-        rows,
-    )
 
 
 def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> Figure | None:

@@ -12,11 +12,10 @@ from helpers.synthetic_search import MadeUp
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.executors.mpi_pool.coordinator import PoolUtilization
 from nnlo_lib.report.page import write_search_page
-from nnlo_lib.report.search.importance import fit_forest, partial_dependence_figures
-from nnlo_lib.report.search.section import search_section
+from nnlo_lib.report.search.importance import fit_forest
+from nnlo_lib.report.search.section import cost_sentence, search_section
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import convergence_figures, learning_curve_figure
-from nnlo_lib.report.search.utilization import trial_timeline, utilization_sentence
 from nnlo_lib.search.best import candidate_values
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial, read_result, write_trial
 from nnlo_lib.state.attempts import Attempt, append_attempt
@@ -147,11 +146,6 @@ def test_the_key_that_matters_is_found(search):
     key, share = fitted.ranked_parameters()[0]
     assert (key.name, share > 0.5, fitted.r_squared > 0.5) == ("train.optimizer.lr", True, True)
     assert sum(fitted.importances) <= fitted.r_squared <= 1
-    rates, predicted = fitted.partial_dependence(key)
-    lowest = rates[predicted.index(min(predicted))]
-    assert 0.005 < lowest < 0.02
-    assert 0.001 < rates[0] < 0.002 < 0.05 < rates[-1] < 0.1
-    assert len(partial_dependence_figures(data, fitted)) <= 4
 
 
 def noisy(search):
@@ -164,7 +158,7 @@ def noisy(search):
 def test_noise_has_no_importance(search):
     found = search_section(noisy(search).folder)
     assert "less than 20%: importances are not shown" in found["how"]
-    assert (found["effects"], found["dependences"]) == (None, [])
+    assert found["effects"] is None
 
 
 def test_importances_add_up_to_what_the_forest_explains(search):
@@ -261,19 +255,38 @@ def fold_task(made, number, start, end, status="finished"):
     Result(where, status, rows, started=start, ended=end, cores=4).write(made.folder)
 
 
-def test_utilisation_by_hand(search):
+def cost(made):
+    return cost_sentence(StudyData.load(made.folder)).replace("\u00a0", " ")
+
+
+def test_utilization_by_hand(search):
     """Two workers train 10 s and 6 s in parallel, then 4 s after an idle pause of 1000 s, which does not count."""
     made = search(parallel=2)
     fold_task(made, 0, 0.0, 10.0), fold_task(made, 1, 0.0, 6.0), fold_task(made, 2, 1010.0, 1014.0)
-    found = trial_timeline(StudyData.load(made.folder))
-    assert found.wall_s == pytest.approx(14)
-    assert found.utilization == pytest.approx(20 / 28)
-    assert found.epoch_share == pytest.approx(0.9)  # the rows of the history have the time of 9 of 10 epochs
-    assert found.core_hours == pytest.approx(80 / 3600)
-    assert [piece.lane for piece in found.segments] == [0, 1, 0]
-    assert [(piece.left, piece.left + piece.width) for piece in found.segments] == [
-        pytest.approx((0, 100 * 10 / 14)), pytest.approx((0, 100 * 6 / 14)), pytest.approx((100 * 10 / 14, 100)),
-    ]  # fmt: skip
+    said = cost(made)
+    assert said.startswith(
+        "0.0222 core hours in 14.0 s. Fold tasks used 71.4% of 2 × wall time (2 fold tasks could run"
+    )
+    assert "spent 90.0% of their time in epochs" in said  # the history has the time of 9 of 10 epochs
+
+
+@pytest.mark.parametrize(
+    ("cores", "second", "share", "slots"),
+    [
+        (8, 10.0, "50.0%", 2),  # one after the other, where two of 4 cores each could run
+        (4, 10.0, "100.0%", 1),
+        (4, 0.0, "100.0%", 2),  # each training saw only the cores of its own job: two ran
+        (64, 10.0, "25.0%", 4),
+        (None, 10.0, "25.0%", 4),  # no training has finished: the cores are not known
+    ],
+)
+def test_only_fold_tasks_that_had_cores_could_run(search, cores, second, share, slots):
+    """Two fold tasks of 10 s with 4 cores each, `search.parallel` is 4."""
+    made = search(parallel=4)
+    fold_task(made, 0, 0.0, 10.0), fold_task(made, 1, second, second + 10.0)
+    if cores:
+        summarize(attempt(made, 0, "laptop"), "laptop", cores)
+    assert f"used {share} of {slots} × wall time" in cost(made)
 
 
 def test_the_time_of_interrupted_attempts_was_available(search):
@@ -282,33 +295,22 @@ def test_the_time_of_interrupted_attempts_was_available(search):
     fold_task(made, 0, 100.0, 106.0)
     result = read_result(made.folder, FoldTask(0, 0, 9))
     replace(result, interrupted=4.0, earlier=((0.0, 4.0),)).write(made.folder)
-    found = trial_timeline(StudyData.load(made.folder))
-    assert (found.wall_s, found.utilization) == (pytest.approx(10), pytest.approx(1))
+    assert "in 10.0 s. Fold tasks used 100.0% of 1 × wall time" in cost(made)
 
 
-def test_utilisation_of_blocks_is_that_of_the_allocations(search):
+def test_utilization_of_blocks_is_that_of_the_allocations(search):
     """Three rank groups train 18 s of 3 * 20 s; then two local workers train 10 s and 5 s in parallel."""
     made = search(parallel=2)
     fold_task(made, 0, 100.0, 109.0), fold_task(made, 1, 100.0, 109.0)
     fold_task(made, 2, 200.0, 210.0), fold_task(made, 3, 200.0, 205.0)
-    row = {
-        "begun": 95.0,
-        "ended": 115.0,
-        "blocks": 3,
-        "lost": 0,
-        "trainings": 2,
-        "trained": 18.0,
-        "utilisation": 0.3,
-    }
+    row = {"begun": 95.0, "ended": 115.0, "blocks": 3, "trained": 18.0, "utilisation": 0.3}
     (made.folder / "state").mkdir()
     (made.folder / "state/blocks.jsonl").write_text(json.dumps(row) + "\n")
-    found = trial_timeline(StudyData.load(made.folder))
-    assert found.utilization == pytest.approx((18 + 15) / (60 + 20))
-    said = utilization_sentence(found)
-    assert "41.2% of the time of 3 rank groups and 2 (search.parallel) × wall time" in said
+    share = f"{(18 + 15) / (60 + 20):.1%}"
+    assert f"{share} of the time of 3 rank groups and 2 × wall time" in cost(made)
 
 
-def test_utilisation_of_blocks_alone_is_what_the_terminal_says(search):
+def test_utilization_of_blocks_alone_is_what_the_terminal_says(search):
     """`parallel` is 1, but three rank groups trained in parallel for 91 % of their time."""
     made = search(parallel=1)
     for trial in range(3):
@@ -320,9 +322,8 @@ def test_utilisation_of_blocks_alone_is_what_the_terminal_says(search):
     ends = {"begun": 10.0, "ended": 20.0}
     row = ends | {"blocks": 3, "trained": tally.trained, "utilisation": tally.utilization(20.0)}
     (made.folder / "state/blocks.jsonl").write_text(json.dumps(row) + "\n")
-    found = trial_timeline(StudyData.load(made.folder))
-    assert found.utilization == pytest.approx(tally.utilization(20.0))
-    assert "91.0% of the time of 3 rank groups," in utilization_sentence(found)
+    assert f"{tally.utilization(20.0):.1%} of the time of 3 rank groups," in cost(made)
+    assert tally.utilization(20.0) == pytest.approx(0.91)
 
 
 def test_failures_are_counted_by_reason(search):
@@ -347,16 +348,21 @@ def attempt(made, trial, host):
     return folder
 
 
+def summarize(folder, host, cores):
+    """Write a summary that records the hardware of `host`, with `cores` cores that the training may use."""
+    hardware = {"cpu": "Processor X", "cores": 2 * cores, "cores_available": cores, "ranks": 1, "threads": 4}
+    hardware |= {"memory_bytes": 64e9, "gpus": ["H200"]}
+    summary = dict.fromkeys(SUMMARY_KEYS, 1) | {"hardware": {host: hardware}}
+    (folder / "summary.json").write_text(json.dumps(summary))
+
+
 def test_hosts_of_the_fold_tasks_are_named(search, page):
     """The summary of one of three trainings is there: it says what the host is."""
     made = search()
     for trial, host in enumerate(("n1", "n1", "n2")):
         made.trial()
         folder = attempt(made, trial, host)
-    hardware = {"cpu": "Processor X", "cores": 8, "cores_available": 4, "ranks": 1, "threads": 4}
-    hardware |= {"memory_bytes": 64e9, "gpus": ["H200"]}
-    summary = dict.fromkeys(SUMMARY_KEYS, 1) | {"hardware": {"n2": hardware}}
-    (folder / "summary.json").write_text(json.dumps(summary))
+    summarize(folder, "n2", 4)
     text = check(page(made)).text.replace("\u00a0", " ")
     assert "Trained on n1 (2 trainings) and n2 (1 training)." in text
     assert "n2: Processor X, 4 threads of 1 rank on 4 of 8 cores, 64.0 GB memory, 1 × H200." in text
