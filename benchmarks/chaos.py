@@ -28,20 +28,13 @@ from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.launch.attempt_recovery import read_progress
 from nnlo_lib.preflight.preflight import load_and_check
 from nnlo_lib.train.dataset import TrainingData
-from nnlo_lib.train.fault_injection import (
-    FAULTS_ENV_VAR,
-    FaultAction,
-    FaultPlan,
-    InjectedFault,
-    injected_faults,
-    reached_failpoints,
-)
 from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.single_run import prepare_task
 
 # The helpers belong to the tests, which are not installed with the package.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from helpers.chaos_report import campaign_table, check_faulted_run
+from helpers.fault_injection import FaultAction, FaultPlan, InjectedFault, injected_faults, reached_failpoints
 
 ACTION_WEIGHTS: dict[FaultAction, int] = {
     "kill": 10, "term": 3, "term_all": 2, "kill_launcher": 2, "truncate": 2, "bitflip": 1, "enospc": 2,
@@ -247,7 +240,7 @@ def _train_with_faults(task: Task, launcher: str, faults: Sequence[InjectedFault
         for stream in (sys.stdout.fileno(), sys.stderr.fileno()):
             os.dup2(file.fileno(), stream)
     # The PID is that of this process, the launcher, which `kill_launcher` and `term_all` signal.
-    os.environ[FAULTS_ENV_VAR] = FaultPlan(task.folder, os.getpid(), list(faults)).json_text
+    os.environ |= FaultPlan(task.folder, os.getpid(), list(faults)).variables
     sys.exit(exit_on_user_error(lambda: train_task(task, LaunchOptions(launcher)).exit_status)())
 
 

@@ -2,6 +2,10 @@
 
 from collections.abc import Callable
 
+FAILPOINT_VARIABLE = (
+    "NNLO_FAILPOINTS"  # `path.py:function`, which each rank calls with its number and its folder of state
+)
+
 _handlers: list[Callable[[str], None]] = []
 
 

@@ -12,10 +12,11 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.run import changed_settings
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.failpoints import FAILPOINT_VARIABLE
 from nnlo_lib.core.process import process_age
 from nnlo_lib.core.secrets import reveal
 from nnlo_lib.core.text_format import plural, timestamp
-from nnlo_lib.train.fault_injection import arm_fault_injection
+from nnlo_lib.core.user_code import load_user_function
 from nnlo_lib.train.model_summary import summarize_model
 from nnlo_lib.train.observers import attach_observers
 from nnlo_lib.train.publish import publish_training
@@ -50,7 +51,8 @@ def train_rank(
         True if the task is done, False if the ranks stopped and saved.
     """
     # First, so that failpoints of the start count, too.
-    arm_fault_injection(comm.rank, task.state)
+    if arm := os.environ.pop(FAILPOINT_VARIABLE, None):
+        load_user_function(arm)(comm.rank, task.state)
     started_at = timestamp()
     trainer = Trainer(RankContext(task, comm, stack, started=started), stop)
     if comm.rank == 0:

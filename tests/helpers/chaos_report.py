@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from helpers.fault_injection import FaultAction, InjectedFault
 from nnlo_lib.checkpoint.checkpoint_manifest import (
     CheckpointManifest,
     checkpoint_folder_name,
@@ -28,7 +29,6 @@ from nnlo_lib.reliability.file_checks import (
 )
 from nnlo_lib.reliability.findings import Finding, failed, load_finished_run, note, ok
 from nnlo_lib.state.finished_run import FinishedRun
-from nnlo_lib.train.fault_injection import FaultAction, InjectedFault
 from nnlo_lib.train.task import Task
 
 ACTION_LABELS: dict[FaultAction, str] = {

@@ -7,18 +7,17 @@ import time
 
 import pytest
 import yaml
+from helpers.fault_injection import (
+    FaultPlan,
+    InjectedFault,
+    injected_faults,
+)
 from helpers.repository_copy import environment
 from helpers.training_here import share_store, training_here
 from helpers.training_process import processes_of, started, training, wait
 
 from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.core.errors import StopRequestedError
-from nnlo_lib.train.fault_injection import (
-    FAULTS_ENV_VAR,
-    FaultPlan,
-    InjectedFault,
-    injected_faults,
-)
 from nnlo_lib.train.rank_process import StopFlag
 
 pytestmark = [pytest.mark.mpi, pytest.mark.processes]
@@ -42,7 +41,7 @@ def test_a_killed_rank_ends_all_and_the_same_command_resumes(tmp_path, algorithm
     run = started(tmp_path / "real", algorithm, ranks, **settings)
     share_store(run.folder)
     fault = InjectedFault(0, "checkpoint.written", victim, 2, "kill")
-    plan = {FAULTS_ENV_VAR: FaultPlan(tmp_path, 0, [fault]).json_text}
+    plan = FaultPlan(tmp_path, 0, [fault]).variables
     done = subprocess.run(
         run.command, cwd=run.folder, env=environment() | plan, timeout=800, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

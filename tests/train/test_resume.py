@@ -29,6 +29,7 @@ from helpers.algorithm_trainings import (
     task,
 )
 from helpers.chaos_report import find_differences
+from helpers.fault_injection import FaultInjector, FaultPlan, InjectedFault
 from helpers.power_cut import CrashState, Disk
 from helpers.training_here import simulate
 from helpers.training_process import StopAfter
@@ -41,7 +42,6 @@ from nnlo_lib.core import failpoints
 from nnlo_lib.reliability.reproduce import check_reproducibility
 from nnlo_lib.state.finished_run import FinishedRun
 from nnlo_lib.train import training_state
-from nnlo_lib.train.fault_injection import FaultInjector, FaultPlan, InjectedFault
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.rank_process import StopFlag
 

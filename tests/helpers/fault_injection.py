@@ -14,7 +14,7 @@ from typing import Literal
 from nnlo_lib.checkpoint.checkpoint_manifest import MANIFEST_FILE
 from nnlo_lib.checkpoint.rank_file import rank_file_name
 from nnlo_lib.config.paths import StatePaths
-from nnlo_lib.core.failpoints import add_failpoint_handler
+from nnlo_lib.core.failpoints import FAILPOINT_VARIABLE, add_failpoint_handler
 
 FAULTS_ENV_VAR = "NNLO_FAULTS"
 
@@ -58,9 +58,10 @@ class FaultPlan:
     faults: list[InjectedFault]
 
     @property
-    def json_text(self) -> str:
-        """The plan as JSON, the value of NNLO_FAULTS."""
-        return json.dumps(asdict(self), default=str)
+    def variables(self) -> dict[str, str]:
+        """Variables of the environment in which ranks arm the plan: this file's function, and the plan as JSON."""
+        function = f"{Path(__file__).resolve()}:{arm_fault_injection.__name__}"
+        return {FAILPOINT_VARIABLE: function, FAULTS_ENV_VAR: json.dumps(asdict(self), default=str)}
 
 
 def arm_fault_injection(rank: int, state: Path) -> None:
