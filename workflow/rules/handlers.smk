@@ -1,5 +1,4 @@
-# After a failure, write summary and page of the trainings that finished; the page names the others. Rules cannot do this:
-# a rule runs only when all its inputs exist. Snakemake still ends with the status of a failure.
+# What happens before the first job and after the last; not as onstart, onsuccess and onerror, which a module would lose.
 import signal
 from subprocess import CalledProcessError
 
@@ -48,7 +47,10 @@ def write_partial_results(finished: list[str], unfinished: list[str]) -> str:
 
 
 def report_failures(log: str) -> None:
-    """Write the page of the finished trainings, print why others failed, and run `observe.notify`."""
+    """Write the page of the finished trainings, print why others failed, and run `observe.notify`.
+
+    Rules cannot do this: a rule runs only when all its inputs exist. Snakemake still ends with the status of a failure.
+    """
     finished, unfinished = divide_jobs(PLAN)
     counts = f"{len(unfinished)} of {len(finished + unfinished)}"
     notify(
@@ -65,3 +67,46 @@ def report_failures(log: str) -> None:
             describe_failures(unfinished, write_partial_results(finished, unfinished)),
             file=sys.stderr,
         )
+
+
+# Before the first job, but not in a dry run. These files are no outputs of rules: an edit that changes no result of a
+# finished training, such as one of `resources`, would else train it again.
+def start_jobs(log: str) -> None:
+    """Set aside what the jobs replace, and write their settings."""
+    try:
+        if workflow.non_local_exec:
+            refuse_automatic_gpus(EXPERIMENT_FILE)
+        PLAN.lease_experiment()
+        if workflow.touch:
+            if OUTDATED:
+                print(
+                    "nnlo: --touch changes only times, and contents decide what is outdated: the next start without it trains",
+                    file=sys.stderr,
+                )
+            return
+        CHOICE.set_times_to_now()
+        prepare_trainings(PLAN, CHOICE.started, CHOICE.forced)
+        record_owner(EXPERIMENT.name, EXPERIMENT_FILE)
+        PLAN.write_configs()
+        if EXPERIMENT.search:
+            SEARCH.update_best()
+        if not (workflow.non_local_exec or HAS_CONDA) and can_fork(EXPERIMENT):
+            shell.prefix(command_prefix(fork_server_of_jobs()))
+    except UserError as error:
+        print(f"nnlo: error: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def end_of_success(log: str) -> None:
+    """Run the user's command `observe.notify`; exit with status 1 if a search has lost trials."""
+    lost = SEARCH.lost_trials if EXPERIMENT.search else []
+    event = "failed" if lost else "finished"
+    notify(
+        EXPERIMENT.observe.notify,
+        event,
+        f"{EXPERIMENT.name}: {event}",
+        Path(RESULTS),
+    )
+    if lost:
+        print("\n".join(lost), file=sys.stderr)
+        sys.exit(1)
