@@ -123,7 +123,9 @@ def _is_of_another_folder(name: str, file: str, folders: Sequence[str]) -> bool:
     if root not in _FOLDERS and file not in _MODIFIED_NS:
         return False
     top = name.partition(".")[0]
-    places = (each for each in folders if Path(each, top).is_dir() or Path(each, f"{top}.py").is_file())
+    # Not by Path, which raises PermissionError below a folder of another user.
+    found = (os.path.join(each, top) for each in folders)
+    places = (os.path.dirname(each) for each in found if os.path.isdir(each) or os.path.isfile(f"{each}.py"))
     return next(places, root) != root
 
 

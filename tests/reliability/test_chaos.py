@@ -23,9 +23,12 @@ from nnlo_lib.checkpoint.rank_file import rank_file_name, read_rank_file, write_
 from nnlo_lib.config import Experiment
 from nnlo_lib.workflow.single_run import prepare_task
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
+sys.path.insert(0, BENCHMARKS)
 import chaos
 from chaos import ACTION_WEIGHTS, DISK_FAULT_FAILPOINTS, sample_fault
+
+sys.path.remove(BENCHMARKS)  # other tests have an `examples` of their own
 
 SMALL = {"model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}}}
 PLACES = Counter(

@@ -142,7 +142,7 @@ def in_checkout(checkout, monkeypatch):
 def test_an_example_is_imported_checked_and_trained(example, shape, classes):
     Path("x.yaml").write_text(import_experiment([TRAIN.format(example)]).text)
     done = nnlo("check", "x.yaml", folder=Path.cwd())
-    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr + Path("x.yaml").read_text()
     experiment = load_experiment("x.yaml", SHORT)
     task = prepare_task(experiment, next(iter(experiment.variants)), 0, None)
     manifest = DataManifest.load(task.manifest)
