@@ -4,7 +4,9 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -23,16 +25,17 @@ from nnlo_lib.checkpoint.rank_file import rank_file_name, read_rank_file, write_
 from nnlo_lib.config import Experiment
 from nnlo_lib.workflow.single_run import prepare_task
 
-BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
-sys.path.insert(0, BENCHMARKS)
-import chaos
-from chaos import ACTION_WEIGHTS, DISK_FAULT_FAILPOINTS, sample_fault
-
-sys.path.remove(BENCHMARKS)  # other tests have an `examples` of their own
+# Not on the path of other tests, which have an `examples` of their own.
+with patch.object(sys, "path", [str(Path(__file__).parents[2] / "benchmarks"), *sys.path]):
+    chaos = import_module("chaos")
 
 SMALL = {"model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}}}
 PLACES = Counter(
-    {"training.step": 500, "exchange.gather": 100, **dict.fromkeys(DISK_FAULT_FAILPOINTS["truncate"], 50)}
+    {
+        "training.step": 500,
+        "exchange.gather": 100,
+        **dict.fromkeys(chaos.DISK_FAULT_FAILPOINTS["truncate"], 50),
+    }
 )
 
 
@@ -109,19 +112,21 @@ def change_newest_checkpoint(checkpoints: Path, tensor: str) -> None:
 
 
 def test_faults_are_a_function_of_the_seed():
-    drawn = [[sample_fault(seed, number, [PLACES] * 3, 0.1) for number in range(20)] for seed in (1, 1, 2)]
+    drawn = [
+        [chaos.sample_fault(seed, number, [PLACES] * 3, 0.1) for number in range(20)] for seed in (1, 1, 2)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_each_kind_of_fault_is_drawn_for_each_rank_within_its_share():
     share = 0.1
-    drawn = [sample_fault(0, number, [PLACES] * 3, share) for number in range(400)]
-    assert {fault.action for fault in drawn} == ACTION_WEIGHTS.keys()
+    drawn = [chaos.sample_fault(0, number, [PLACES] * 3, share) for number in range(400)]
+    assert {fault.action for fault in drawn} == chaos.ACTION_WEIGHTS.keys()
     assert {fault.rank for fault in drawn} == {0, 1, 2}
     for fault in drawn:
         assert 1 <= fault.count <= share * PLACES[fault.place]
-        assert fault.place in DISK_FAULT_FAILPOINTS.get(fault.action, PLACES)
-        assert (fault.within is None) == (fault.action in DISK_FAULT_FAILPOINTS)
+        assert fault.place in chaos.DISK_FAULT_FAILPOINTS.get(fault.action, PLACES)
+        assert (fault.within is None) == (fault.action in chaos.DISK_FAULT_FAILPOINTS)
     # At the end of a training nothing is written, and no disk fails.
-    ends = {sample_fault(0, number, [PLACES], 0).action for number in range(100)}
-    assert not ends & DISK_FAULT_FAILPOINTS.keys()
+    ends = {chaos.sample_fault(0, number, [PLACES], 0).action for number in range(100)}
+    assert not ends & chaos.DISK_FAULT_FAILPOINTS.keys()
