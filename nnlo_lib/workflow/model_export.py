@@ -159,7 +159,7 @@ def _description(model: EvaluatedModel, samples: Inputs) -> dict[str, Any]:
 
 
 def _column(column: EncodedColumn) -> dict[str, Any]:
-    described = {"name": column.name, "encoding": "number", "missing": column.missing}
+    described: dict[str, Any] = {"name": column.name, "encoding": "number", "missing": column.missing}
     if column.values:
         described["encoding"] = "one_hot" if column.one_hot else "number of the value"
         described["values"] = list(column.values)

@@ -128,7 +128,7 @@ def _encoded(data: DataManifest, source: Path | pd.DataFrame) -> tuple[Array, pd
     if not data.columns:
         remedy = (
             "its store, of an earlier version, does not have the encoding of the columns; remove the store "
-            f"(nnlo data --remove {data.folder}), and convert it again (nnlo run FILE)"
+            f"(nnlo data --remove {data.folder}), and convert it again: nnlo data FILE"
             if reader.get("name") == "table"
             else "the model was not trained with a table; give arrays as in the data store"
         )
