@@ -9,7 +9,9 @@ TOP = "top"  # the modules that lie directly below nnlo_lib
 
 
 def _budgets() -> dict[str, int]:
-    section = (REPOSITORY / "docs/develop/style.md").read_text().partition("## Budgets")[2].partition("\n## ")[0]
+    section = (
+        (REPOSITORY / "docs/develop/style.md").read_text().partition("## Budgets")[2].partition("\n## ")[0]
+    )
     return {rooms: int(budget.replace(",", "")) for rooms, budget, _ in ROW.findall(section)}
 
 
