@@ -1,13 +1,12 @@
 """Figures of the report as Vega-Lite specifications, each with a text alternative and a table of its values.
 
-Vega-Lite by vl-convert, which carries Vega, Vega-Lite and Vega-Embed (0.9 MB of script) and needs no network: Bokeh's
-script has 1.3 MB and draws on a canvas, without text for screen readers and without CSS; Plotly's has 4.8 MB, more than
-the 2 MB of a page. Vega draws SVG whose colors are CSS variables, so dark mode and print follow the style sheet; its
-interpreter of expressions needs no `eval`, so that the page's Content-Security-Policy allows its two scripts only.
-Interaction between figures is in templates/page.js.
+The script of Vega, Vega-Lite and Vega-Embed, templates/vega.js, has 0.9 MB: Bokeh's has 1.3 MB and draws on a canvas,
+without text for screen readers and without CSS; Plotly's has 4.8 MB, more than the 2 MB of a page. Vega draws SVG whose
+colors are CSS variables, so dark mode and print follow the style sheet; its interpreter of expressions needs no `eval`,
+so that the page's Content-Security-Policy allows its two scripts only. Interaction between figures is in
+templates/page.js.
 """
 
-import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,18 +72,6 @@ class Figure:
         """The specification as the text of a script element."""
         # `<` could end the element; names come from the user.
         return Markup(json.dumps(self.spec, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
-
-
-@functools.cache
-def vega_script() -> Markup:
-    """Return the script of Vega, Vega-Lite and Vega-Embed."""
-    import vl_convert  # takes a second; only a page needs it
-
-    return Markup(
-        vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-        .replace("</script", "<\\/script")
-        .replace("<!--", "<\\!--")
-    )
 
 
 def inline_data(table: pd.DataFrame) -> Spec:

@@ -18,7 +18,6 @@ from nnlo_lib.core.errors import PERMANENT_REASONS, error_headline
 from nnlo_lib.core.secrets import mask
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.report import formatting, learning_curves, quantities
-from nnlo_lib.report.figure import vega_script
 from nnlo_lib.report.made_from import page_sources, record_page_sources
 from nnlo_lib.report.quantities import TimeBase, time_base_of
 from nnlo_lib.report.search.section import search_section
@@ -141,12 +140,11 @@ def render(
 @cache
 def _scripts() -> dict[str, Markup]:
     """Return the style sheet and the scripts of a page, and the hashes by which its policy allows these scripts only."""
-    css, page = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    names = {"vega": "vega.js", "page": "page.js", "css": "page.css"}
     # Markup exempts them from autoescape, which would escape quotes and `>`.
-    scripts = {"vega": vega_script(), "page": Markup(page)}
-    digests = [b64encode(sha256(text.encode()).digest()).decode() for text in scripts.values()]
-    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return {**scripts, "css": Markup(css), "hashes": Markup(hashes)}
+    texts = {key: Markup((TEMPLATES / name).read_text(encoding="utf-8")) for key, name in names.items()}
+    digests = [b64encode(sha256(texts[key].encode()).digest()).decode() for key in ("vega", "page")]
+    return {**texts, "hashes": Markup(" ".join(f"'sha256-{digest}'" for digest in digests))}
 
 
 def render_template(template: str, **values: Any) -> str:
