@@ -131,9 +131,13 @@ def render(
         clock=time_base,
         **_tables(jobs, table, time_base),
         **_costs(jobs, time_base),
-        **_resource_usage(jobs),
         attempts=attempts.attempt_figure(jobs),
-        **_provenance(jobs, experiment_file),
+        settings=origin.resolved_settings(jobs),
+        models=origin.trained_models(jobs),
+        layer_headings=origin.HEADINGS,
+        facts=origin.provenance_facts(jobs),
+        packages=origin.packages(jobs),
+        commands=origin.commands(jobs, experiment_file),
     )
 
 
@@ -193,7 +197,7 @@ def _tables(jobs: Sequence[FinishedRun], table: pd.DataFrame, time_base: TimeBas
 
 def _costs(jobs: Sequence[FinishedRun], clock: TimeBase) -> dict[str, Any]:
     times, volumes = resources.seconds_by_phase(jobs), resources.bytes_by_purpose(jobs)
-    virtual = clock.virtual if clock.mixed else ()
+    virtual, monitored = clock.virtual if clock.mixed else (), resources.monitor_tables(jobs)
     return {
         "times": resources.bar_figure(
             "Seconds of a rank by phase", times, formatting.format_duration, virtual
@@ -202,26 +206,9 @@ def _costs(jobs: Sequence[FinishedRun], clock: TimeBase) -> dict[str, Any]:
         "volumes": resources.bar_figure("Bytes sent by purpose", volumes, formatting.format_bytes),
         "exchange": resources.communication_table(jobs),
         "stale": bool(resources.staleness(jobs)),
-    }
-
-
-def _resource_usage(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
-    tables = resources.monitor_tables(jobs)
-    return {
         "asked": resources.request_table(jobs),
-        "used": resources.usage_table(tables),
-        "usage": resources.usage_figures(tables, list(group_by_run(jobs))),
-    }
-
-
-def _provenance(jobs: Sequence[FinishedRun], experiment_file: Path | None) -> dict[str, Any]:
-    return {
-        "settings": origin.resolved_settings(jobs),
-        "models": origin.trained_models(jobs),
-        "layer_headings": origin.HEADINGS,
-        "facts": origin.provenance_facts(jobs),
-        "packages": origin.packages(jobs),
-        "commands": origin.commands(jobs, experiment_file),
+        "used": resources.usage_table(monitored),
+        "usage": resources.usage_figures(monitored, list(group_by_run(jobs))),
     }
 
 
