@@ -40,8 +40,6 @@ class CheckpointPosition:
     """Position of a checkpoint in a run.
 
     Attributes:
-        epoch: number of complete epochs.
-        step: number of steps in all epochs.
         metrics: metrics of the last epoch if the checkpoint ends an epoch, else empty.
     """
 
@@ -72,9 +70,7 @@ class Checkpointer:
     """The checkpoints of one training; all ranks of the training make the same calls.
 
     Args:
-        folder: `state/checkpoints` of the run.
         key: fingerprint of the run; only checkpoints with this key are resumed from.
-        code: version of nnlo, for the manifest.
         patience: seconds to wait for the files of other ranks.
 
     Attributes:
@@ -270,11 +266,7 @@ def error_text(error: Exception) -> str:
 
 
 class BackgroundTask(Thread):
-    """Run `work` in a thread that does not keep the process alive.
-
-    Attributes:
-        exception: the error if `work` failed, else None.
-    """
+    """Run `work` in a thread that does not keep the process alive."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         super().__init__(daemon=True)

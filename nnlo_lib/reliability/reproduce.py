@@ -195,12 +195,7 @@ def _settings(run: FinishedRun, project: Path) -> dict[str, Any]:
 
 
 def _with_new_paths(value: Any, run: FinishedRun, project: Path) -> Any:
-    """Return settings in which files outside of the project have the path of their copy in the new folder.
-
-    Args:
-        value: JSON value of settings.
-        project: folder that the paths are relative to.
-    """
+    """Return settings in which files outside of the project have the path of their copy in the new folder."""
     if isinstance(value, Mapping):
         return {key: _with_new_paths(each, run, project) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -100,11 +100,9 @@ class RankContext:
 
     Args:
         stack: holds the replicas of simulated ranks with batched gradients; None for other ranks.
-        module: network to train; None for the task's model.
         started: start of the rank on the communicator's clock, in seconds; None for now.
 
     Attributes:
-        roles: role of each rank, `worker` or `server`.
         is_lr_scheduled: True if the replica's learning rate follows train.schedule; False on a server with
             its own optimizer, which keeps the learning rate of this optimizer.
     """

@@ -23,9 +23,6 @@ from nnlo_lib.train.training_state import TrainingSegment, TrainingState
 class TrainingSaver:
     """Saves a rank's state to checkpoints and restores it. All ranks call each method except `is_due`.
 
-    Args:
-        stop: stop flag, which reserves the time that a save takes.
-
     Attributes:
         continues_finished: True if the training resumed from a checkpoint of a finished training.
     """

@@ -37,7 +37,6 @@ class Trainer:
     """Trains on one rank; resumable at any step.
 
     Attributes:
-        callbacks: observers of the training; others may be added before `run`.
         published_metrics: validation metrics of the mean of different replicas, after `run`; else empty.
     """
 
@@ -80,11 +79,7 @@ class Trainer:
         return self.position.epoch == self.context.task.run.train.epochs or bool(self.position.over)
 
     def run(self) -> bool:
-        """Train; return True if the task is done, False if the ranks agreed to stop and have saved.
-
-        Raises:
-            CheckpointNotSavedError: if the state needed to continue the run could not be saved.
-        """
+        """Train; return True if the task is done, False if the ranks agreed to stop and have saved."""
         for callback in self.callbacks:
             callback.on_run_begin()
         done = self._run()
@@ -300,13 +295,7 @@ class Trainer:
 
 
 class ProgressBar:
-    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal.
-
-    Args:
-        epoch: running epoch, counted from 0.
-        index: progress within the epoch at which the bar starts, in steps.
-        shown: whether this rank shows a bar.
-    """
+    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal."""
 
     def __init__(self, epoch: int, index: int, loader: BatchLoader, problem: Problem, shown: bool) -> None:
         visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)

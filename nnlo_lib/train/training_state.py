@@ -47,17 +47,12 @@ class RunPosition:
     """Position of a rank in its run. The names of the fields are keys of a checkpoint.
 
     Attributes:
-        epoch: number of completed epochs.
         index: progress within the running epoch, in steps of this rank (with dynamic dealing: batches of all
             workers).
-        steps: number of steps of this rank.
-        samples: number of samples used by all ranks in the completed epochs.
-        restarts: number of times the run was resumed after an interruption.
         validated_at: `steps` at the last validation.
         over: why the training ends before its last epoch; else an empty string.
         shift: global step minus the step implied by `epoch` and today's steps per epoch; non-zero only after
             a change of the number of ranks.
-        legs: segments of the training.
         paused_within: True if simulated ranks that do not wait for each other paused within an epoch, which
             changed their messages in flight.
     """
@@ -154,7 +149,6 @@ class TrainingState:
 
     Attributes:
         metric_sums: sums of samples, loss and metrics in the running epoch, (sums,) of float64.
-        loss_average: moving average of this rank's loss, if requested.
         used_before_resize: mask of the running epoch's samples used before the number of ranks changed,
             (samples,) of bool; empty if the number has not changed in this epoch.
     """
@@ -273,15 +267,7 @@ class TrainingState:
 
 
 def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algorithm: Algorithm) -> RankState:
-    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed.
-
-    Args:
-        saved: checkpoint, written by any number of ranks.
-        algorithm: this rank's instance, which names the tensors to sum.
-
-    Raises:
-        UserError: if the run does not support a change of the number of ranks.
-    """
+    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed."""
     if saved.ranks == comm.size:
         return saved.read_rank_state(comm.rank)
     if reason := reason_not_elastic(run):

@@ -45,9 +45,7 @@ class Compressor(ABC):
         """Return the payload of a vector, (size,) of uint8.
 
         Args:
-            vector: vector to encode, (P,); not changed.
             step: step or round of the sender; selects the stream of random draws, with `rank`.
-            rank: rank that sends the payload.
         """
 
     @abstractmethod
@@ -137,10 +135,6 @@ def compressed_allreduce(
 
     Every rank adds in rank order, in the dtype of `vector`: the same bits on all ranks. Bytes: n - 1
     payloads.
-
-    Args:
-        feedback: compressor of this rank, with the residual of its earlier vectors.
-        vector: this rank's vector, (P,); overwritten with the sum.
     """
     payload = feedback.encode(vector)
     # A rank decodes its own payload, too: all ranks add the same vectors and get the same bits.

@@ -172,13 +172,7 @@ class SharedMemoryAllreduce:
         return finish
 
     def _add(self, array: Array, vectors: Sequence[Array], mine: slice) -> None:
-        """Add this rank's chunk in rank order.
-
-        Args:
-            array: this rank's vector, (P,); overwritten in the chunk.
-            vectors: buffers of all ranks, by rank; this rank's buffer is overwritten in the chunk.
-            mine: chunk of this rank.
-        """
+        """Add this rank's chunk in rank order."""
         first, *others = (buffer[mine] for buffer in vectors)
         total = np.add(first, others[0], out=array[mine])
         for part in others[1:]:
@@ -203,11 +197,7 @@ def _mapped(address: Address, known: dict[tuple[int, ...], Bytes]) -> Bytes:
 
 
 def map_remote(address: Address) -> Bytes:
-    """Map the mailbox of another process, given its address.
-
-    Raises:
-        OSError: if the process has ended, or the file is not a mailbox of this user.
-    """
+    """Map the mailbox of another process, given its address."""
     pid, file, size, _ = address.tolist()
     handle = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_NONBLOCK)
     try:

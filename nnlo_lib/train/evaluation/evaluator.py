@@ -42,11 +42,6 @@ class Evaluator:
     """Evaluates the model, records the metrics, and decides on the best weights and on early stopping.
 
     Every method except `is_due` is collective: all ranks call it.
-
-    Args:
-        lr_schedule: schedule, which may depend on the history (plateau).
-        callbacks: observers of new rows and of the end of epochs.
-        stop: returns True if this rank has to stop.
     """
 
     def __init__(
@@ -215,12 +210,7 @@ class InterruptedValidationError(Exception):
 
 
 class Validation:
-    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`).
-
-    Args:
-        nodes: table to which rank 0 appends a row for each node.
-        stop: returns True if this rank has to stop.
-    """
+    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`)."""
 
     def __init__(self, context: RankContext, nodes: JsonlTable, stop: Callable[[], bool] = bool) -> None:
         self._context, self._nodes, self._stop = context, nodes, stop
@@ -300,13 +290,8 @@ def _summarize_nodes(nodes: Sequence[dict[str, float]]) -> dict[str, float]:
 def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where: str) -> dict[str, float]:
     """Return the algorithm's telemetry and, if replicas differ, their consensus errors; all ranks call it.
 
-    Args:
-        replica: replica of this rank, loaded with the model to evaluate.
-        where: place in the run, for the error message.
-
     Raises:
         InvariantError: on all ranks, if the algorithm's invariant does not hold.
-        UserError: on all ranks, if their models differ, but the user's algorithm has a common one.
     """
     measured = algorithm.telemetry(replica)
     error = measured.get("invariant", 0.0)

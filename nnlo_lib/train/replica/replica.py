@@ -35,18 +35,13 @@ class Replica:
     Algorithms change these vectors in place and never access layers.
 
     Args:
-        memory: vectors to use for theta and grad; None to allocate them.
         channels_last: whether 4-dimensional tensors, the weights of convolutions on images, are stored in
             channels-last format, in which these convolutions are fastest.
 
     Attributes:
-        theta: parameters, (parameters,).
-        grad: gradients, (parameters,).
         buffers: values of the floating-point buffers, for example batch-norm statistics, (values,).
         counters: the other buffers, not flattened.
-        layout: position of each parameter in theta.
         network: the network that is trained: the module itself, or its compiled version.
-        clip_norm: maximum norm of the gradient in a step; None for no limit.
     """
 
     def __init__(
