@@ -206,7 +206,10 @@ class Checkpointer:
         Return None if all are unusable. Raises UserError, on rank 0, if a checkpoint has another format.
         """
         if self._comm.rank == 0:
-            self._tidy()
+            create_folder(self.folder)
+            # A crash leaves unfinished checkpoints behind.
+            for unfinished in self.folder.glob("unfinished-*"):
+                shutil.rmtree(unfinished)
         # All ranks use the list of rank 0, because the calls in the loop are collective.
         for number in reversed(self._comm.gather(checkpoint_numbers(self.folder))[0]):
             folder = self.folder / checkpoint_folder_name(number)
@@ -219,12 +222,6 @@ class Checkpointer:
                 return SavedCheckpoint(folder, manifest["ranks"], manifest["epoch"], manifest["step"])
             self._skip(folder, fault)
         return None
-
-    def _tidy(self) -> None:
-        """Create the checkpoint folder and remove unfinished checkpoints, which a crash leaves behind."""
-        create_folder(self.folder)
-        for unfinished in self.folder.glob("unfinished-*"):
-            shutil.rmtree(unfinished)
 
     def _manifest(self, folder: Path, epochs: int) -> tuple[dict[str, object] | None, str]:
         try:

@@ -4,10 +4,10 @@ If the number of ranks changes, each new rank resumes from the combined states o
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from typing import Any, Self, TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, from_numpy
@@ -67,15 +67,6 @@ class RunPosition:
     shift: int = 0
     legs: list[TrainingSegment] = field(default_factory=list)
     paused_within: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a checkpoint stores them."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    @classmethod
-    def from_dict(cls, progress: Mapping[str, Any]) -> Self:
-        """Return the position from a checkpoint's `progress`, which has other keys, too."""
-        return cls(**{each.name: progress[each.name] for each in fields(cls)})
 
     @property
     def where(self) -> str:
@@ -194,7 +185,7 @@ class TrainingState:
     def capture(self) -> RankState:
         """Return the state for a checkpoint; tensors are not copied."""
         context, recorder = self._context, self._recorder
-        progress = self.position.to_dict()
+        progress = {each.name: getattr(self.position, each.name) for each in fields(RunPosition)}
         # Nothing reads the numbers of rows, which are part of the checkpoint format.
         progress |= {"stopwatches": [context.phase_timer.state()], "rows": recorder.row_counts()}
         progress |= {"machine": context.comm.machine_state()}
@@ -223,7 +214,8 @@ class TrainingState:
             )
         tensors, progress, _ = load_rank_state(saved, context.task.run, context.comm, self.algorithm)
         self._restore_tensors(tensors)
-        self.position = RunPosition.from_dict(progress)
+        # `progress` has other keys, too.
+        self.position = RunPosition(**{each.name: progress[each.name] for each in fields(RunPosition)})
         for state in progress["stopwatches"]:
             context.phase_timer.load_state(state)
         # Other ranks have another machine.

@@ -10,7 +10,7 @@ import mmap
 import os
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -161,7 +161,13 @@ class SharedMemoryAllreduce:
             parts = np.array_split(np.empty(array.size, np.bool_), self._size)
             ends = np.cumsum([0, *map(len, parts)])
             chunks = [slice(start, end) for start, end in pairwise(ends.tolist())]
-            self._add(array, vectors, chunks[self._rank])
+            mine = chunks[self._rank]
+            first, *others = (buffer[mine] for buffer in vectors)
+            total = np.add(first, others[0], out=array[mine])
+            for part in others[1:]:
+                np.add(total, part, out=total)
+            # Other ranks do not read this chunk of the buffer before the barrier.
+            vectors[self._rank][mine] = total
             # Chunks of the sum may be read only after their ranks have written them.
             wait(self._signals.Ibarrier().Test)
             for rank in set(range(self._size)) - {self._rank}:
@@ -170,15 +176,6 @@ class SharedMemoryAllreduce:
             buffer.readers_done = self._signals.Ibarrier()
 
         return finish
-
-    def _add(self, array: Array, vectors: Sequence[Array], mine: slice) -> None:
-        """Add this rank's chunk in rank order."""
-        first, *others = (buffer[mine] for buffer in vectors)
-        total = np.add(first, others[0], out=array[mine])
-        for part in others[1:]:
-            np.add(total, part, out=total)
-        # Other ranks do not read this chunk of the buffer before the barrier.
-        vectors[self._rank][mine] = total
 
     def _free(self, size: int) -> SharedBuffer:
         free = next((buffer for buffer in self._mine if buffer.fits(size)), None)

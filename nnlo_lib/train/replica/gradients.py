@@ -121,7 +121,9 @@ class LocalGradients:
             )
             # Neither empty parts nor an overflow (weight NaN) contribute to the metrics.
             measured += [sums] if weight > 0 else []
-        return combine_sums(measured)
+        if len(measured) < 2:
+            return measured[0] if measured else None
+        return lambda: torch.stack([each() for each in measured]).sum(0)
 
     def finish(self) -> None:
         """Raise DivergedError if the loss of the last call, which a GPU tells after the call, was not finite."""
@@ -157,13 +159,6 @@ class LocalGradients:
             return self._precision.loss_factor(loss, where)
         advice = loss_advice(samples, self._precision, self._replica.theta, step, where)
         return self._precision.loss_factor(loss, where, advice)
-
-
-def combine_sums(measured: list[DeferredSums]) -> DeferredSums | None:
-    """Return a function that adds the sums of all parts; None if `measured` is empty."""
-    if len(measured) < 2:
-        return measured[0] if measured else None
-    return lambda: torch.stack([each() for each in measured]).sum(0)
 
 
 def micro_batch_slices(count: int, parts: int) -> list[slice]:

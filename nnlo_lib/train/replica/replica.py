@@ -51,7 +51,10 @@ class Replica:
         memory: ReplicaMemory | None = None,
         channels_last: bool = True,
     ) -> None:
-        self.module = self.network = _laid_out(module.to(device), channels_last)
+        self.module = self.network = module.to(device)
+        for tensor in (*module.parameters(), *module.buffers()):
+            if channels_last and tensor.dim() == 4:
+                tensor.data = tensor.data.to(memory_format=torch.channels_last)
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not parameters:
             raise UserError("the model has no trainable parameter")
@@ -180,13 +183,6 @@ class Replica:
         assert self.optimizer is not None, "set_optimizer() has not been called"
         fused = self.optimizer.defaults.get("fused")
         return value.to(self.theta.device, copy=True) if value.dim() or fused else value.clone()
-
-
-def _laid_out(module: nn.Module, channels_last: bool) -> nn.Module:
-    for tensor in (*module.parameters(), *module.buffers()):
-        if channels_last and tensor.dim() == 4:
-            tensor.data = tensor.data.to(memory_format=torch.channels_last)
-    return module
 
 
 def _flatten(tensors: Sequence[Tensor]) -> Tensor:
