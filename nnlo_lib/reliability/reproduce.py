@@ -114,16 +114,12 @@ def _pause_reasons(run: FinishedRun) -> Iterator[str]:
 
 def _differing_packages(packages: dict[str, str]) -> Iterator[str]:
     for name, recorded in packages.items():
-        current = platform.python_version() if name == "python" else _installed(name)
+        try:
+            current = platform.python_version() if name == "python" else version(name)
+        except PackageNotFoundError:
+            current = "not installed"
         if current != recorded:
             yield f"{name} is {current} (summary.json: {recorded})"
-
-
-def _installed(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def write_reproduction(folder: Path, target: Path) -> str:

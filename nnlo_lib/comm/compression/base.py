@@ -23,6 +23,7 @@ class Compressor(ABC):
     """
 
     lossless = False  # whether C(v) = v always
+    draws = False  # whether the class takes a `seed`, from which it draws
 
     @classmethod
     def from_config(cls, config: Any, seed: int) -> Self:
@@ -30,7 +31,7 @@ class Compressor(ABC):
 
         The settings in `config`, a subclass of BaseCompressionConfig, are the keyword arguments of the class.
         """
-        return cls(**config.arguments)
+        return cls(**config.arguments, **({"seed": seed} if cls.draws else {}))
 
     @abstractmethod
     def size(self, vector: Tensor) -> int:

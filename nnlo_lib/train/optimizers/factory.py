@@ -168,16 +168,13 @@ class NetworkOptimizer:
         self._piece.grad = whole.grad[self.slice]
         # A generator has gradients only in some steps; momentum and weight decay would move it in the others.
         if self._piece.grad.any():
-            self._update(moments, factor)
+            self._optimizer.param_groups[0]["lr"] = self._lr * factor
+            if mine := self._mine(moments):
+                self._optimizer.state[self._piece] = mine
+            self._optimizer.step()
+            state = self._optimizer.state[self._piece]
+            moments |= {f"{self._prefix}{name}": value for name, value in state.items()}
         self.clip_weights()
-
-    def _update(self, moments: dict[str, Any], factor: float) -> None:
-        self._optimizer.param_groups[0]["lr"] = self._lr * factor
-        if mine := self._mine(moments):
-            self._optimizer.state[self._piece] = mine
-        self._optimizer.step()
-        state = self._optimizer.state[self._piece]
-        moments |= {f"{self._prefix}{name}": value for name, value in state.items()}
 
     def clip_weights(self) -> None:
         """Move the weights into their bound, if any."""
