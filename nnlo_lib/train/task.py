@@ -24,9 +24,7 @@ class Task:
     """One training job: a run with a seed and a fold.
 
     Attributes:
-        name: name of the run.
         fold: fold held out for validation; None without cross-validation.
-        folder: folder for the results and `state/`.
         until: epoch after which the training pauses and saves, for trials of a search; None to train to the
             end.
     """
