@@ -149,7 +149,7 @@ def _start_launcher_process(task: Task, launcher: str, limit: TimeLimit) -> "sub
 def _command(
     task: Task, text: str, launcher: str, limit: TimeLimit, environment: dict[str, str]
 ) -> list[str]:
-    rank = [*rank_python(task.run), "-m", "nnlo_lib.train.rank", text]
+    rank = [*rank_python(task.run), "-m", task.rank_module, text]
     # The limit is an argument, because Snakemake's jobstep plugin removes most SLURM_* variables.
     rank += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
     if not is_needed(launcher, task.run):
