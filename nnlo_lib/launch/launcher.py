@@ -138,7 +138,7 @@ def _start_launcher_process(task: Task, launcher: str, limit: TimeLimit) -> "sub
     text = conceal(task.text)  # before the environment of the ranks is made
     environment = rank_environment(task.run.parallel)
     check_container(task.run, environment)
-    command = [*rank_python(task.run), "-m", "nnlo_lib.train.rank", text]
+    command = [*rank_python(task.run), "-m", task.rank_module, text]
     # The limit is an argument, because Snakemake's jobstep plugin removes most SLURM_* variables.
     command += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
     if is_needed(launcher, task.run):
