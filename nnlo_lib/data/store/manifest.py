@@ -138,8 +138,7 @@ class DataManifest:
             return manifest
         except FileNotFoundError as error:
             raise UserError(
-                f"{path}: data set not found; convert the data of the experiment (nnlo run FILE, or snakemake stores "
-                f"--configfile FILE)"
+                f"{path}: data set not found; convert the data of the experiment: nnlo data FILE"
             ) from error
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{path}: damaged ({error}); remove it and convert the data set again") from error
@@ -166,8 +165,7 @@ class DataManifest:
             if made.get(key) != asked.get(key):
                 raise UserError(
                     f"{self.folder / MANIFEST_FILE}: converted with {key}: {_json(made.get(key))}, but the experiment has "
-                    f"{_json(asked.get(key))}; convert the data of the experiment (nnlo run FILE, or snakemake stores "
-                    f"--configfile FILE)"
+                    f"{_json(asked.get(key))}; convert the data of the experiment: nnlo data FILE"
                 )
 
     def path(self, shard: Shard) -> Path:
