@@ -25,14 +25,11 @@ class DatasetSpec:
 
     Attributes:
         shape: required shape of a sample, for images (channels, height, width); None accepts any shape.
-        classes: required number of classes; None accepts any number.
         scale: factor that maps a stored byte to 0..1.
         instead: another official form of the only file, used if it is found in the target folder or at
             data.source; the mirrors are not searched for it.
         mirrors: base URLs, tried in turn.
         embedded: folder inside an installed package that holds the files, used in place of mirrors.
-        hint: source of files that no mirror may distribute, shown in an error message.
-        generated: True if the reader draws the samples and reads no file.
     """
 
     name: str

@@ -36,8 +36,8 @@ def download(urls: Sequence[str], target: Path, check: Callable[[Path, str], Non
     Args:
         check: called with the temporary file's path and the URL before the file is renamed; raises UserError if
             the file is not the expected one.
-    Raises:
-        UserError: with the reason for each address if all fail; if `target` cannot be written.
+
+    Raises UserError with the reason for each address if all fail; if `target` cannot be written.
     """
     import requests
 
