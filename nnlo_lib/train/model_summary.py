@@ -117,9 +117,6 @@ def training_flops(
     The result is the mean over `cycle` steps; None if the steps cannot be computed.
 
     Args:
-        module: the trained model; not changed.
-        inputs: inputs of a mini-batch, each (samples, ...).
-        targets: its labels, (samples, ...).
         cycle: number of steps after which the kinds of steps repeat, such as `cycle` of a GAN.
     """
     step = _Step(module, problem)
@@ -334,6 +331,5 @@ def _convolution_backward_flops(
 
     Args:
         w_shape: shape of the weights; its second side is the channels of one group.
-        output_mask: whether the gradients of input and weights are computed.
     """
     return sum(output_mask[:2]) * conv_flop_count(x_shape, w_shape, grad_out_shape, transposed)

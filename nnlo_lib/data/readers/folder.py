@@ -58,18 +58,12 @@ def read(
     The first images of the classes decide whether the store has bytes or float32 in 0..1.
 
     Args:
-        folder: folder of the splits or of the classes, or of a single folder with these.
-        size: side of the stored images, in pixels.
-        resize: method, see `readers.image.resized`.
-        colour: stored channels, "rgb" (3) or "grey" (1).
         test_fraction: fraction of each class that becomes the test split if there are no split folders. These
             are the images with the smallest hashes, so adding an image to a class moves at most one other
             image between training and test.
-        splits: folder of each split; empty: the folders are classes; None: by names and structure.
-        on_corrupt: raise an error for an image that cannot be decoded, or skip it.
-    Raises:
-        UserError: if there is only one class, if a class is empty, if a split has a class that train does not
-            have, if folders may be splits or classes, or if a link leads to nothing or to a folder that contains it.
+
+    Raises UserError if there is only one class, if a class is empty, if a split has a class that train does not have,
+    if folders may be splits or classes, or if a link leads to nothing or to a folder that contains it.
     """
     tree = ImageTree.of(folder, splits)
     counts = [f"{count:,} {reason}" for reason, count in sorted(tree.skipped.items()) if count]
@@ -157,11 +151,8 @@ class ImageTree:
     """Images below the folder `root`.
 
     Attributes:
-        root: folder of the splits or of the classes.
-        classes: names of the classes, sorted.
         splits: images of each split, ordered by the hash of their path, which mixes the classes.
         divided: True if there are folders of splits; otherwise all images are in `train`.
-        skipped: number of files that are not used, by the reason.
     """
 
     root: Path
