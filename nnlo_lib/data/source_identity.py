@@ -45,12 +45,18 @@ class SourceChecksums:
 
         Raises UserError if a file cannot be read.
         """
+        from tqdm import tqdm
+
         known, before = self._load(), time.time_ns()
         stamps = {path: stamp_of(path) for path in dict.fromkeys(paths)}
         changed = [
             path for path, stamp in stamps.items() if known.get(os.path.abspath(path), [None])[0] != stamp
         ]
-        fresh = dict(zip(changed, _read_all(changed), strict=True))
+        # Threads, because hashlib computes without holding the interpreter's lock.
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            read = pool.map(_sha256, changed)
+            shown = tqdm(read, "checksums", len(changed), unit="file", disable=None, leave=False)
+            fresh = dict(zip(changed, shown, strict=True))
         found = {path: fresh.get(path) or known[os.path.abspath(path)][1] for path in stamps}
         settled = [path for path in fresh if before - max(stamps[path][1:3]) > SETTLED_SECONDS * 1e9]
         if settled:
@@ -83,17 +89,6 @@ def stamp_of(path: Path) -> list[int]:
     if stat.S_ISDIR(status.st_mode):
         return [0, 0, 0, 0]
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
-def _read_all(paths: Sequence[Path]) -> list[str]:
-    """Return the checksums of files, read in parallel; a progress bar is shown on a terminal."""
-    from tqdm import tqdm
-
-    # Threads, because hashlib computes without holding the interpreter's lock.
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return list(
-            tqdm(pool.map(_sha256, paths), "checksums", len(paths), unit="file", disable=None, leave=False)
-        )
 
 
 def _sha256(path: Path) -> str:

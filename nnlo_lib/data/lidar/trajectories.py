@@ -82,7 +82,10 @@ class Planner:
         while queue:
             _, cell = heapq.heappop(queue)
             if cell == goal:
-                return _walk_back(before, goal)
+                path = [goal]
+                while before[path[-1]] != path[-1]:
+                    path.append(before[path[-1]])
+                return path[::-1]
             if cell in closed:
                 continue
             closed.add(cell)
@@ -106,13 +109,6 @@ class Planner:
     def _estimate(cell: Cell, goal: Cell) -> float:
         rows, columns = abs(cell[0] - goal[0]), abs(cell[1] - goal[1])
         return max(rows, columns) + (sqrt(2) - 1) * min(rows, columns)
-
-
-def _walk_back(before: dict[Cell, Cell], goal: Cell) -> list[Cell]:
-    path = [goal]
-    while before[path[-1]] != path[-1]:
-        path.append(before[path[-1]])
-    return path[::-1]
 
 
 def planned_path(planner: Planner, stops: int, scans: int, draw: np.random.Generator) -> Points:

@@ -128,9 +128,11 @@ def read_images(
     pixels, labels, skipped = [], [], []
     for path, number in images:
         try:
-            image = resized(decode(_bytes(folder / path), colour), resize, size)
+            image = resized(decode((folder / path).read_bytes(), colour), resize, size)
             pixels.append(as_type(image, dtype))
             labels.append(number)
+        except OSError as error:
+            raise UserError(f"cannot read {folder / path}: {error.strerror}") from error
         except ImageError as error:
             if not skip:
                 raise UserError(
@@ -142,13 +144,6 @@ def read_images(
             f"{folder}: none of {len(images)} images can be used ({skipped[0]}); replace the images"
         )
     return SampleBlock((np.stack(pixels),), np.array(labels, np.int64), tuple(skipped))
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
 @dataclass(frozen=True)
