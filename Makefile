@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/ready
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: run test test-real test-all planted-defects check setup docs site wheelhouse clean
+.PHONY: run test test-real test-all planted-defects check setup docs vega site wheelhouse clean
 
 # Tests run in parallel, so each test uses one core.
 test test-real test-all planted-defects: export OMP_NUM_THREADS := 1
@@ -40,6 +40,9 @@ check: $(READY)  ## check style, types, import layers, workflow, generated files
 docs: $(READY)  ## regenerate the files that are generated from the configuration's types
 	@nnlo docs
 	@python docs/seeds_page.py
+
+vega: $(READY)  ## write the script that each page of the report carries, by the locked version of vl-convert
+	@python tests/helpers/vega_script.py
 
 site: export NO_MKDOCS_2_WARNING := 1
 site: $(READY)  ## the documentation as a site, in site/index.html; a broken link or anchor is an error

@@ -109,15 +109,11 @@ class SlurmRecord:
 
 def slurm_exit_reason(job_id: str) -> ExitReason:
     """Return why the last run of the job that has ended did so; `killed` if its state does not tell it."""
-    return reason_of_state(last_end(job_id) or _recorded_end(job_id)) or "killed"
-
-
-def _recorded_end(job_id: str) -> str:
-    record = SlurmRecord.query(job_id)
-    if record is None:
-        return ""
-    # Slurm queues a job again after a preemption or a node failure, or because a user requests it.
-    return record.end or ("REQUEUED" if record.fields.get("Restarts", "0") != "0" else "")
+    end = last_end(job_id)
+    if not end and (record := SlurmRecord.query(job_id)):
+        # Slurm queues a job again after a preemption or a node failure, or because a user requests it.
+        end = record.end or ("REQUEUED" if record.fields.get("Restarts", "0") != "0" else "")
+    return reason_of_state(end) or "killed"
 
 
 def slurm_stop_decision(job_id: str) -> StopDecision:

@@ -31,14 +31,8 @@ class CheckpointManifest:
     Attributes:
         key: fingerprint of the run that wrote it; only a run with the same key may resume from it.
         code: version of nnlo that wrote it.
-        ranks: number of ranks that wrote it.
-        epoch: number of complete epochs.
-        step: number of steps of the run so far.
         metrics: metrics of the epoch that it ends; empty within an epoch.
         seconds: seconds for which the training paused to write it.
-        bytes: size of all files.
-        sha256: checksum of each file, by file name.
-        version: format of the checkpoint.
     """
 
     key: str

@@ -40,8 +40,6 @@ class CheckpointPosition:
     """Position of a checkpoint in a run.
 
     Attributes:
-        epoch: number of complete epochs.
-        step: number of steps in all epochs.
         metrics: metrics of the last epoch if the checkpoint ends an epoch, else empty.
     """
 
@@ -72,9 +70,7 @@ class Checkpointer:
     """The checkpoints of one training; all ranks of the training make the same calls.
 
     Args:
-        folder: `state/checkpoints` of the run.
         key: fingerprint of the run; only checkpoints with this key are resumed from.
-        code: version of nnlo, for the manifest.
         patience: seconds to wait for the files of other ranks.
 
     Attributes:
@@ -210,7 +206,10 @@ class Checkpointer:
         Return None if all are unusable. Raises UserError, on rank 0, if a checkpoint has another format.
         """
         if self._comm.rank == 0:
-            self._tidy()
+            create_folder(self.folder)
+            # A crash leaves unfinished checkpoints behind.
+            for unfinished in self.folder.glob("unfinished-*"):
+                shutil.rmtree(unfinished)
         # All ranks use the list of rank 0, because the calls in the loop are collective.
         for number in reversed(self._comm.gather(checkpoint_numbers(self.folder))[0]):
             folder = self.folder / checkpoint_folder_name(number)
@@ -223,12 +222,6 @@ class Checkpointer:
                 return SavedCheckpoint(folder, manifest["ranks"], manifest["epoch"], manifest["step"])
             self._skip(folder, fault)
         return None
-
-    def _tidy(self) -> None:
-        """Create the checkpoint folder and remove unfinished checkpoints, which a crash leaves behind."""
-        create_folder(self.folder)
-        for unfinished in self.folder.glob("unfinished-*"):
-            shutil.rmtree(unfinished)
 
     def _manifest(self, folder: Path, epochs: int) -> tuple[dict[str, object] | None, str]:
         try:
@@ -270,11 +263,7 @@ def error_text(error: Exception) -> str:
 
 
 class BackgroundTask(Thread):
-    """Run `work` in a thread that does not keep the process alive.
-
-    Attributes:
-        exception: the error if `work` failed, else None.
-    """
+    """Run `work` in a thread that does not keep the process alive."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         super().__init__(daemon=True)

@@ -79,10 +79,6 @@ class Committer:
     """Turns the rank files into a checkpoint.
 
     Attributes:
-        folder: folder of all checkpoints.
-        config: settings of checkpoints.
-        ranks: number of ranks.
-        receipt_timeout_s: seconds to wait for the receipts of rank files.
         lease: content of the run's lease file; if it changes, another launcher owns the run.
     """
 

@@ -67,11 +67,7 @@ def write_rank_file(folder: Path, rank: int, part: RankState) -> WriteReceipt:
     training on busy cores three times as much time (benchmarks/checkpoint.py).
 
     Args:
-        folder: folder of the unfinished checkpoint.
         part: state of this rank; its tensors are on the CPU.
-
-    Raises:
-        OSError: if the file cannot be written.
     """
     types = list(TYPE_NAMES)
     left_out = part.common if rank else ()
@@ -126,11 +122,7 @@ def read_rank_file(folder: Path, rank: int) -> RankState:
 
 
 def write_receipt(folder: Path, rank: int, receipt: WriteReceipt) -> None:
-    """Write the receipt of a rank file for rank 0, which may be on another host.
-
-    Raises:
-        OSError: if the receipt cannot be written.
-    """
+    """Write the receipt of a rank file for rank 0, which may be on another host."""
     path = folder / RECEIPT_FILE.format(rank)
     part = path.with_suffix(".part")
     # Rank 0 polls for the receipt and must not read an incomplete one.

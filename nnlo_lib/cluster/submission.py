@@ -84,16 +84,15 @@ class LastingSubmission(ABC):
     def _after_refusal(self, job: Job, text: str) -> str | None:
         """Submit a refused job again later, or return the error to report; `text` is what the batch system printed."""
         refusal = self._refusal(text)
-        if refusal.kind is RefusalKind.UNKNOWN or refusal.may_be_submitted:
+        is_unknown = refusal.kind is RefusalKind.UNKNOWN
+        if is_unknown or refusal.may_be_submitted:
             self._unclear.add(job)
-        passes = refusal.kind is RefusalKind.TRANSIENT or (
-            refusal.kind is RefusalKind.UNKNOWN and self._submissions.get(job, 0) < UNKNOWN_REFUSALS
-        )
-        if passes and not self._is_closing.is_set():
-            if not self._adopt_unreported(job):
-                self._submit_later(job, refusal.sentence)
+        has_tries = is_unknown and self._submissions.get(job, 0) < UNKNOWN_REFUSALS
+        waits = (refusal.kind is RefusalKind.TRANSIENT or has_tries) and not self._is_closing.is_set()
+        if (waits or is_unknown) and self._adopt_unreported(job):
             return None
-        if refusal.kind is RefusalKind.UNKNOWN and self._adopt_unreported(job):
+        if waits:
+            self._submit_later(job, refusal.sentence)
             return None
         if refusal.kind is not RefusalKind.TRANSIENT:
             end_tries(job)
@@ -119,9 +118,7 @@ class LastingSubmission(ABC):
 
         The submission stays unclear while the batch system does not answer.
         """
-        if job not in self._unclear:
-            return False
-        if (found := self._submitted_numbers(job)) is None:
+        if job not in self._unclear or (found := self._submitted_numbers(job)) is None:
             return False
         numbers = [number for number in found if SubmissionRecord.read(number) is None]
         report = self._queue.look(numbers)
@@ -131,12 +128,13 @@ class LastingSubmission(ABC):
         active = [
             number for number in numbers if number in report.jobs and report.jobs[number].fate.is_active
         ]
-        if active:
-            self._say(
-                f"job {active[-1]} ({job_name(job)}) was submitted, although the answer did not say so; it is watched"
-            )
-            self._report_submission(self._submitted_info(job, active[-1]))
-        return bool(active)
+        if not active:
+            return False
+        self._say(
+            f"job {active[-1]} ({job_name(job)}) was submitted, although the answer did not say so; it is watched"
+        )
+        self._report_submission(self._submitted_info(job, active[-1]))
+        return True
 
     def _take_over(self, job: Job) -> bool:
         """Watch a job that an earlier Snakemake left in the queue; return False if there is none that does the same."""

@@ -32,8 +32,6 @@ class Traffic:
     A collective call counts as the messages of its algorithm and does not appear in `edges`.
 
     Attributes:
-        bytes_sent: bytes by purpose.
-        messages_sent: messages by purpose.
         edges: point-to-point messages, as [messages, bytes] by the peer's rank in the world.
     """
 
@@ -107,23 +105,13 @@ Listener = Callable[[str, str, float, float], None]  # name, phase, start and en
 
 
 class PhaseSeconds(defaultdict[str, float]):
-    """Seconds by phase (`communication`, `wait`).
-
-    Attributes:
-        listener: called with the name, phase, start and end of each span; optional.
-    """
+    """Seconds by phase (`communication`, `wait`)."""
 
     def __init__(self) -> None:
         super().__init__(float)
         self.listener: Listener | None = None
 
     def report_span(self, name: str, phase: str, start: float, end: float) -> None:
-        """Pass a span to the listener. Spans nest; inner spans are reported before outer ones.
-
-        Args:
-            name: name of the call, or of the awaited event.
-            phase: for example `communication`, `wait` or `compute`.
-            start: seconds on the clock of the communicator, as `end`.
-        """
+        """Pass a span, in seconds on the communicator's clock, to the listener. Inner spans are reported before outer ones."""
         if self.listener is not None:
             self.listener(name, phase, start, end)

@@ -22,11 +22,7 @@ ANY = -1
 
 
 class PeerLostError(Exception):
-    """A peer rank died or did not respond in time; the message names the rank.
-
-    Attributes:
-        dead: ranks that are known to have died.
-    """
+    """A peer rank died or did not respond in time; the message names the rank."""
 
     def __init__(self, message: str, dead: Sequence[int] = ()) -> None:
         super().__init__(message)
@@ -55,11 +51,7 @@ class Communicator(ABC):
     under which `traffic` counts the bytes of a call.
 
     Attributes:
-        rank: this rank.
-        size: number of ranks.
-        traffic: bytes and messages that this rank sent.
         seconds: time of this rank in `communication` and in `wait` (idle polling).
-        is_virtual: True if the ranks share one process and a computed clock.
     """
 
     is_virtual = False
@@ -115,12 +107,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def broadcast(self, vector: Tensor, root: int = 0, purpose: str = "parameters") -> None:
-        """Overwrite a vector on every rank with the vector of one rank; all ranks call it.
-
-        Args:
-            vector: sent by `root`, overwritten on the other ranks; of the same length and dtype on all ranks.
-            root: rank whose vector is sent.
-        """
+        """Overwrite a vector on every rank with the vector of one rank; all ranks call it."""
 
     @abstractmethod
     def iallreduce(self, vector: Tensor, purpose: str = "gradient") -> Request:
@@ -193,12 +180,7 @@ class Communicator(ABC):
         """Do the same as `advance_clock`, then let every rank with an earlier virtual clock run first."""
 
     def sum_by_nccl(self, timeout: float, fastest: bool) -> None:
-        """Sum vectors on GPUs by NCCL from now on; all ranks call it. Raises TypeError if the transport cannot.
-
-        Args:
-            timeout: seconds that NCCL waits for a peer.
-            fastest: True if NCCL chooses the order of additions.
-        """
+        """Sum vectors on GPUs by NCCL from now on; all ranks call it. Raises TypeError if the transport cannot."""
         raise TypeError(f"{type(self).__name__} does not support NCCL")
 
 

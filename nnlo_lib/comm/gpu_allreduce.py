@@ -21,9 +21,6 @@ class NcclAllreduce:
     the sum through host memory: GPUs add float32 and float64 as CPUs do. Vectors are padded to equal chunks.
 
     Args:
-        comm: exchanges the address of the group's store.
-        timeout: seconds to wait for a peer.
-        fastest: use NCCL's own all-reduce, which chooses the order of additions.
         backend: `gloo` runs the same calls on CPUs, for tests.
     """
 

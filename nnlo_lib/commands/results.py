@@ -11,7 +11,9 @@ VERIFY_HELP = "check the files of finished trainings: checksums, samples used pe
 VERIFY_EXAMPLE = "nnlo verify results/mine"
 EVALUATE_HELP = "evaluate a finished run, or a weights file, on its own or other data, without training"
 EVALUATE_EXAMPLE = "nnlo evaluate results/mine/four/seed-1 --split test"
-PREDICT_HELP = "predict the samples of a file by a finished run, or by the best run of an experiment"
+PREDICT_HELP = (
+    "predict the samples of a file, or images, by a finished run, or by the best run of an experiment"
+)
 PREDICT_EXAMPLE = "nnlo predict results/mine new_rows.csv --output predictions.csv"
 EXPORT_HELP = "write a trained model for torch or ONNX, its weights in PyDTNN's layout, or a search as a study of Optuna"
 EXPORT_EXAMPLE = "nnlo export results/mine model.pt2 --to torch"
@@ -101,11 +103,13 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "input",
         type=Path,
-        help="samples: CSV, Parquet, Arrow or ROOT for a model of tables, else NPZ, NPY or HDF5 without labels",
+        nargs="+",
+        help="samples: CSV, Parquet, Arrow or ROOT for a model of tables; images, or folders of images, for one of images; else NPZ, NPY "
+        "or HDF5 without labels",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE",
-        help="CSV or Parquet file to write: row, predicted class and probability of each class, or predicted numbers",
+        help="CSV or Parquet file to write: row, file of an image, predicted class and probability of each class, or predicted numbers",
     )  # fmt: skip
     _add_trust_argument(parser)
 

@@ -24,7 +24,7 @@ SIMULATE_EXAMPLE = "nnlo simulate mine.yaml --target 0.9"
 
 def add_all_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the experiment file, the profile and options of Snakemake."""
-    parser.add_argument("file", help="experiment file (YAML)")
+    parser.add_argument("file", nargs="?", help="experiment file (YAML)")
     parser.add_argument(
         "--profile", default="local",
         help="local, slurm, lsf, or the folder of a profile of Snakemake; default: %(default)s",
@@ -37,9 +37,14 @@ def add_all_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_all(options: argparse.Namespace) -> int:
     """Run the jobs, print the comparison of the runs and return the exit status of Snakemake."""
+    from nnlo_lib.core.errors import UserError
     from nnlo_lib.experiment.load import load_experiment
-    from nnlo_lib.workflow.whole_experiment import run_experiment
+    from nnlo_lib.workflow.whole_experiment import EXPERIMENT_FILE, run_experiment
 
+    if options.file is None:
+        raise UserError(
+            f"FILE: missing; name the experiment file, such as the one of nnlo init: nnlo all {EXPERIMENT_FILE}"
+        )
     return run_experiment(load_experiment(options.file), options.file, options.profile, options.snakemake)
 
 

@@ -8,6 +8,7 @@ for dead.
 import fcntl
 import os
 import socket
+import stat
 import struct
 import sys
 import termios
@@ -168,14 +169,15 @@ def wait_until_read(stream: TextIO, timeout_s: float = 2.0) -> None:
     deadline = time.monotonic() + timeout_s
     try:
         stream.flush()
-        while _unread_bytes(stream.fileno()) and time.monotonic() < deadline:
+        if not stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
+            return
+        while time.monotonic() < deadline:
+            (unread,) = struct.unpack("i", fcntl.ioctl(stream, termios.FIONREAD, bytes(4)))
+            if not unread:
+                return
             time.sleep(CHECK_INTERVAL_S)
     except (OSError, ValueError):
         return
-
-
-def _unread_bytes(descriptor: int) -> int:
-    return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0])
 
 
 def visible_gpus() -> list[int]:

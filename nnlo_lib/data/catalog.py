@@ -9,9 +9,7 @@ from nnlo_lib.core.errors import UserError
 class SourceFile:
     """One original file, identified by the SHA-256 of its decompressed content or else by its published MD5.
 
-    Attributes:
-        content_sha256: SHA-256 of the decompressed content; recompressing the file does not change it.
-        md5: MD5 of the file as published; recompressing the file changes it.
+    Recompressing the file changes the MD5 only.
     """
 
     name: str
@@ -26,17 +24,12 @@ class DatasetSpec:
     A data set without `files` is read from the folder, archive or URL that the user names as data.source.
 
     Attributes:
-        reader: name of the module in `nnlo_lib.data.readers` that reads the files.
         shape: required shape of a sample, for images (channels, height, width); None accepts any shape.
-        classes: required number of classes; None accepts any number.
-        train_samples: number of training samples; None if unknown.
         scale: factor that maps a stored byte to 0..1.
         instead: another official form of the only file, used if it is found in the target folder or at
             data.source; the mirrors are not searched for it.
         mirrors: base URLs, tried in turn.
         embedded: folder inside an installed package that holds the files, used in place of mirrors.
-        hint: source of files that no mirror may distribute, shown in an error message.
-        generated: True if the reader draws the samples and reads no file.
     """
 
     name: str
@@ -47,8 +40,6 @@ class DatasetSpec:
     scale: float = 1 / 255
     files: tuple[SourceFile, ...] = ()
     instead: SourceFile | None = None
-    homepage: str = ""
-    license: str = ""
     mirrors: tuple[str, ...] = ()
     embedded: str | None = None
     hint: str = ""
@@ -68,8 +59,6 @@ DIGITS = DatasetSpec(
     scale=1 / 16,
     reader="digits",
     files=(SourceFile("digits.csv.gz", "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8"),),
-    homepage="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
-    license="CC BY 4.0",
     embedded="sklearn/datasets/data",
 )
 
@@ -85,8 +74,6 @@ DIABETES = DatasetSpec(
             "diabetes_target.csv.gz", "244713a551f62a291a354212d8a048adec6cb1244b2bc44e66a0698f5006d26d"
         ),
     ),
-    homepage="https://www4.stat.ncsu.edu/~boos/var.select/diabetes.html",
-    license="none stated; cite Efron, Hastie, Johnstone and Tibshirani 2004",
     embedded="sklearn/datasets/data",
 )
 
@@ -119,8 +106,6 @@ MNIST = DatasetSpec(
             "ec29112dd5afa0611ce80d1b7f02629c",
         ),
     ),
-    homepage="http://yann.lecun.com/exdb/mnist/",
-    license="CC BY-SA 3.0",
     mirrors=(
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -136,8 +121,6 @@ FASHION_MNIST = replace(
         SourceFile("t10k-images-idx3-ubyte.gz", md5="bef4ecab320f06d8554ea6380940ec79"),
         SourceFile("t10k-labels-idx1-ubyte.gz", md5="bb300cfdad3c16e7a12a480ee83cd310"),
     ),
-    homepage="https://github.com/zalandoresearch/fashion-mnist",
-    license="MIT",
     mirrors=(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
@@ -152,8 +135,6 @@ CIFAR10 = DatasetSpec(
     reader="cifar",
     files=(SourceFile("cifar-10-binary.tar.gz", md5="c32a1d4ab5d03f1284b67883e8d87530"),),
     instead=SourceFile("cifar-10-python.tar.gz", md5="c58f30108f718f92721af3b95e74349a"),
-    homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
-    license="none stated; cite Krizhevsky 2009",
     mirrors=("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/"),
 )
 
@@ -169,8 +150,6 @@ IMAGENET = DatasetSpec(
     name="imagenet",
     classes=1000,
     reader="tfrecord",
-    homepage="https://image-net.org",
-    license="non-commercial research, by agreement",
     hint="get the images from image-net.org and make the TFRecords with the script imagenet_to_gcs.py of tensorflow/tpu",
 )
 
@@ -180,8 +159,6 @@ IMDB = DatasetSpec(
     train_samples=25_000,
     reader="texts",
     files=(SourceFile("aclImdb_v1.tar.gz", md5="7c2ac02c03563afcf9b574c7e56c153a"),),
-    homepage="https://ai.stanford.edu/~amaas/data/sentiment/",
-    license="none stated; cite Maas et al. 2011",
     mirrors=("https://ai.stanford.edu/~amaas/data/sentiment/",),
 )
 

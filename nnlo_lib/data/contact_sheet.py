@@ -14,7 +14,6 @@ from nnlo_lib.data.store.split import Split
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
 
 USUAL, SMALLEST, LARGEST = 96, 64, 128  # sides of a tile in pixels
 MARGIN, GAP = 16, 8
@@ -42,13 +41,17 @@ def contact_sheet(manifest: DataManifest, split: str, path: Path, columns: int =
             f"width); the inputs are {shapes}"
         )
     samples = Split(manifest, split)
-    chosen, places = _choose(_groups(samples.labels, manifest.classes), columns, rows)
+    chosen, places = _choose(samples.labels, manifest.classes, columns, rows)
     inputs, labels = samples.take(chosen)
-    images = [_tile(image) for image in _bytes(inputs[number], manifest.scale)]
+    names = manifest.class_labels
+    captions = [
+        f"sample {number}" if manifest.classes is None else " ".join(names[label].split())
+        for number, label in zip(chosen, labels, strict=True)
+    ]
+    tiles = list(map(_tile, _bytes(inputs[number], manifest.scale), captions))
     title = f"{manifest.dataset}, {split}: {len(chosen):,} of {len(samples):,} samples"
-    sheet = _sheet(title, images, _captions(manifest, chosen, labels), places, columns)
     with atomic_write(path) as part:
-        sheet.save(part, format="PNG")
+        _sheet(title, tiles, places, columns).save(part, format="PNG")
 
 
 def image_input(manifest: DataManifest) -> int | None:
@@ -59,19 +62,12 @@ def image_input(manifest: DataManifest) -> int | None:
     return None
 
 
-def _groups(labels: Array, classes: int | None) -> list[Indices]:
-    """Return the samples of each class that occurs, or all samples in one group if there are no classes."""
-    if classes is None:
-        return [np.arange(len(labels))]
-    order = np.argsort(labels, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
-
-
-def _choose(groups: Sequence[Indices], columns: int, rows: int) -> tuple[Indices, Indices]:
-    """Return samples and their tile numbers, row by row.
-
-    Each class, one of the `groups`, gets the tiles of whole rows, or of an equal part of a row.
-    """
+def _choose(labels: Array, classes: int | None, columns: int, rows: int) -> tuple[Indices, Indices]:
+    """Return samples and their tile numbers, row by row: each class gets whole rows, or an equal part of a row."""
+    groups = [np.arange(len(labels))]
+    if classes is not None:
+        order = np.argsort(labels, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
     groups = [groups[index] for index in _spread(len(groups), columns * rows)]
     most = columns * rows // len(groups)
     each = next(count for count in range(most, 0, -1) if count % columns == 0 or columns % count == 0)
@@ -98,61 +94,37 @@ def _bytes(images: Array, scale: float) -> Array:
     return np.rint(255 * values.clip(0, 1)).astype(np.uint8)  # type: ignore[no-any-return]
 
 
-def _captions(manifest: DataManifest, chosen: Indices, labels: Array) -> list[str]:
-    if manifest.classes is None:
-        return [f"sample {number}" for number in chosen]
-    names = manifest.class_labels
-    return [" ".join(names[label].split()) for label in labels]
-
-
-def _tile(image: Array) -> "Image":
-    """Return bytes (1 or 3, height, width) as a picture of a visible size.
-
-    Large images are reduced to LARGEST; small ones are enlarged by a whole factor without interpolation.
-    """
-    from PIL import Image
-
-    picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).convert("RGB")
-    side = max(picture.size)
-    if side > LARGEST:
-        picture.thumbnail((LARGEST, LARGEST))
-        return picture
-    times = max(1, round(USUAL / side))
-    # Without interpolation, the pixels of small images remain visible.
-    return picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST)
-
-
-def _sheet(
-    title: str, images: Sequence["Image"], captions: Sequence[str], places: Indices, columns: int
-) -> "Image":
-    """Return the sheet with a title and the images, of one size, above their captions.
-
-    `places` are the tile numbers of the images, row by row from 0.
-    """
+def _tile(image: Array, caption: str) -> "Image":
+    """Return bytes (1 or 3, height, width) as a picture of a visible size above its caption, which is cut at the sides."""
     from PIL import Image, ImageDraw, ImageFont
 
-    width, height = max(SMALLEST, images[0].width) + GAP, images[0].height + TEXT + 2 * GAP
+    picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).convert("RGB")
+    picture.thumbnail((LARGEST, LARGEST))
+    times = max(1, round(USUAL / max(picture.size)))
+    # Without interpolation, the pixels of small images remain visible.
+    picture = picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST)
+    width = max(SMALLEST, picture.width)
+    tile = Image.new("RGB", (width, picture.height + TEXT + GAP), PAPER)
+    tile.paste(picture, ((width - picture.width) // 2, 0))
+    draw, font = ImageDraw.Draw(tile), ImageFont.load_default(TEXT)
+    left = max(0, (width - round(draw.textlength(caption, font=font))) // 2)
+    draw.text((left, picture.height + TEXT + 1), caption, fill=INK, font=font, anchor="ls")
+    return tile
+
+
+def _sheet(title: str, tiles: Sequence["Image"], places: Indices, columns: int) -> "Image":
+    """Return the title above the tiles, of one size, at their places row by row from 0."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    width, height = tiles[0].width + GAP, tiles[0].height + GAP
     top, rows = MARGIN + TITLE + GAP, int(places.max()) // columns + 1
     sheet = Image.new("RGB", (2 * MARGIN - GAP + columns * width, top + rows * height + MARGIN - GAP), PAPER)
-    draw = ImageDraw.Draw(sheet)
-    draw.text((MARGIN, MARGIN), title, fill=INK, font=ImageFont.load_default(TITLE), anchor="lt")
-    draw.font = ImageFont.load_default(TEXT)
-    for image, caption, place in zip(images, captions, places.tolist(), strict=True):
+    font = ImageFont.load_default(TITLE)
+    ImageDraw.Draw(sheet).text((MARGIN, MARGIN), title, fill=INK, font=font, anchor="lt")
+    for tile, place in zip(tiles, places.tolist(), strict=True):
         row, column = divmod(place, columns)
-        middle, upper = MARGIN + column * width + (width - GAP) // 2, top + row * height
-        sheet.paste(image, (middle - image.width // 2, upper))
-        text = _fitting(draw, caption, width - GAP)
-        draw.text((middle, upper + image.height + TEXT + 1), text, fill=INK, anchor="ms")
+        sheet.paste(tile, (MARGIN + column * width, top + row * height))
     return sheet
-
-
-def _fitting(draw: "ImageDraw", text: str, width: int) -> str:
-    """Return the text of one line, shortened if it is wider than `width` pixels."""
-    short = text
-    while draw.textlength(short) > width and text:
-        text = text[:-1]
-        short = text.rstrip(" ,") + "…"
-    return short
 
 
 def has_points(manifest: DataManifest) -> bool:

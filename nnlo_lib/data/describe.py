@@ -6,7 +6,6 @@ The text has tables of the samples per class and split, and per worker and class
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from textwrap import shorten
@@ -20,7 +19,7 @@ from nnlo_lib.core.text_format import plural, sample_shape_text, size_text, tabl
 from nnlo_lib.data.fetch.record import FETCH_RECORD_FILE, tree_size
 from nnlo_lib.data.readers.base import Array, Indices
 from nnlo_lib.data.store.convert import LOCK_FILE
-from nnlo_lib.data.store.manifest import MANIFEST_FILE, ArraySpec, DataManifest, Shard
+from nnlo_lib.data.store.manifest import MANIFEST_FILE, ArraySpec, DataManifest
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.data.store_location import DATA_FOLDER, RAW_FOLDER
 
@@ -28,7 +27,7 @@ ROWS = 24  # maximum rows of a table; a longer table is shortened in the middle
 CLASSES = 12  # maximum number of classes that get one column each
 HEADING, MAX_CLASS_NAME_CHARS = 10, 40  # limits of a class name's length: above a column, and in a row
 CHANNELS = 4  # maximum number of channels for which each mean and deviation is listed
-LISTED = 4  # maximum number of shards with corrupt records or non-finite values that are listed
+LISTED = 4  # maximum number of shards with corrupt records, or of empty classes, that are listed
 STORE_NAME = re.compile(r"(hdf5|npz)(-[0-9a-f]{12})?")  # stores of version 0.1 have no key
 Column = tuple[str, Any]  # heading, and a sequence or an array of texts or counts
 
@@ -41,9 +40,15 @@ def describe(manifest: DataManifest, partitions: Mapping[str, Sequence[Indices]]
     unreadable.
     """
     labels = {name: Split(manifest, name).labels for name in manifest.splits}
-    paragraphs = ["\n".join(_facts(manifest)), _labels(manifest, labels)]
-    paragraphs += [_workers(manifest, run, parts, labels["train"]) for run, parts in partitions.items()]
-    return "\n\n".join(paragraphs)
+    if manifest.classes is None:
+        samples = "\n".join(
+            f"labels of {name}: {each.min():.4g} to {each.max():.4g}, mean {each.mean():.4g}"
+            for name, each in labels.items()
+        )
+    else:
+        samples = _samples_by_class(manifest, labels)
+    workers = (_workers(manifest, run, parts, labels["train"]) for run, parts in partitions.items())
+    return "\n\n".join(["\n".join(_facts(manifest)), samples, *workers])
 
 
 def _facts(manifest: DataManifest) -> Iterator[str]:
@@ -59,17 +64,17 @@ def _facts(manifest: DataManifest) -> Iterator[str]:
     yield f"labels    {_column(manifest.labels)}{classes}"
     for note in manifest.notes:
         yield f"note      {note}"
-    if skipped := _counts(shards, [shard.skipped for shard in shards]):
+    if skipped := _listed([f"{shard.skipped:,} in {shard.file}" for shard in shards if shard.skipped]):
         yield f"skipped   corrupt records: {skipped}"
-    if non_finite := _counts(shards, [shard.non_finite for shard in shards]):
+    if non_finite := _listed(
+        [f"{shard.non_finite:,} in {shard.file}" for shard in shards if shard.non_finite]
+    ):
         yield f"values    NaN or infinite: {non_finite}"
 
 
-def _counts(shards: Sequence[Shard], counts: Sequence[int]) -> str:
-    """Return the counts that are not 0, with the names of their shards."""
-    found = [f"{count:,} in {shard.file}" for shard, count in zip(shards, counts, strict=True) if count]
-    more = f" and {len(found) - LISTED:,} more shards" if len(found) > LISTED else ""
-    return ", ".join(found[:LISTED]) + more
+def _listed(texts: Sequence[str]) -> str:
+    """Return the first LISTED texts, and how many follow."""
+    return ", ".join(texts[:LISTED]) + (f" and {len(texts) - LISTED:,} more" if len(texts) > LISTED else "")
 
 
 def _column(column: ArraySpec) -> str:
@@ -88,16 +93,6 @@ def _moments(column: ArraySpec, scale: float) -> str:
     return ", ".join(["", *statistics]) + unit
 
 
-def _labels(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
-    """Return the number of samples per class and split, or range and mean of labels that are not classes."""
-    if manifest.classes is not None:
-        return _samples_by_class(manifest, labels)
-    return "\n".join(
-        f"labels of {name}: {each.min():.4g} to {each.max():.4g}, mean {each.mean():.4g}"
-        for name, each in labels.items()
-    )
-
-
 def _samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
     """Return a table of the samples per class and split; `labels` has the class of each sample by split."""
     counts = [(name, _count(manifest, each)) for name, each in labels.items()]
@@ -106,8 +101,7 @@ def _samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> st
     columns: list[Column] = [("class", numbers), *([("name", names)] if names else []), *counts]
     summary = _range_summary("training samples per class", dict(counts)["train"])
     if empty := [numbers[number] for number in np.flatnonzero(dict(counts)["train"] == 0)]:
-        more = f" and {len(empty) - LISTED:,} more" if len(empty) > LISTED else ""
-        summary += f"\nnote: classes without a training sample: {', '.join(empty[:LISTED])}{more}"
+        summary += f"\nnote: classes without a training sample: {_listed(empty)}"
     return f"{_text(columns, left=(1,) if names else ())}\n{summary}"
 
 
@@ -175,31 +169,19 @@ def _text(columns: Sequence[Column], left: Sequence[int] = ()) -> str:
     return "\n".join(table_lines([[heading for heading, _ in columns], *rows], left))
 
 
-@dataclass(frozen=True)
-class DataFolder:
-    """One store or one folder of fetched files.
-
-    Attributes:
-        folder: path, relative to the working directory.
-        contents: samples of each split, or what the folder holds otherwise.
-        bytes: size of all files.
-        changed: local time at which the folder was completed; time of the last change without a manifest.
-    """
-
-    folder: Path
-    contents: str
-    bytes: int
-    changed: datetime
-
-
-def list_data_folders() -> Iterator[DataFolder]:
-    """Yield the stores and the folders of fetched files, sorted by name."""
-    for folder in sorted(DATA_FOLDER.glob("*/*")):
-        if not folder.is_dir() or not _is_known(folder):
-            continue
-        last = folder / (FETCH_RECORD_FILE if _is_raw(folder) else MANIFEST_FILE)
-        changed = (last if last.exists() else folder).stat().st_mtime
-        yield DataFolder(folder, _contents(folder), tree_size(folder)[1], datetime.fromtimestamp(changed))
+def list_data_folders() -> Iterator[tuple[Path, str, int, datetime]]:
+    """Yield (folder, contents, size in bytes, local time of the last change) of stores and fetched files, sorted by name."""
+    for folder in sorted(each for each in DATA_FOLDER.glob("*/*") if each.is_dir() and _is_known(each)):
+        record = folder / (FETCH_RECORD_FILE if _is_raw(folder) else MANIFEST_FILE)
+        contents = "fetched files" if _is_raw(folder) else "incomplete"
+        if not _is_raw(folder) and record.exists():
+            try:
+                splits = DataManifest.load(folder).splits
+                contents = ", ".join(f"{name} {split.samples:,}" for name, split in splits.items())
+            except UserError:
+                contents = "damaged manifest"
+        changed = (record if record.exists() else folder).stat().st_mtime
+        yield folder, contents, tree_size(folder)[1], datetime.fromtimestamp(changed)
 
 
 def remove_data_folder(folder: Path) -> int:
@@ -226,15 +208,3 @@ def _is_raw(folder: Path) -> bool:
 
 def _is_known(folder: Path) -> bool:
     return _is_raw(folder) or STORE_NAME.fullmatch(folder.name) is not None
-
-
-def _contents(folder: Path) -> str:
-    if _is_raw(folder):
-        return "fetched files"
-    if not (folder / MANIFEST_FILE).exists():
-        return "incomplete"
-    try:
-        splits = DataManifest.load(folder).splits
-    except UserError:
-        return "damaged manifest"
-    return ", ".join(f"{name} {split.samples:,}" for name, split in splits.items())

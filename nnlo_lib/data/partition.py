@@ -36,12 +36,10 @@ def split_train_validation(
 
     Args:
         labels: classes (samples,), distributed evenly between training and validation; None ignores classes.
-        validation: fraction of the samples for validation; ignored if `fold` is given.
         folds: number of folds; over all folds each sample is in the validation once.
-        fold: number of the fold that validates, from 0; None splits by `validation`.
-    Raises:
-        UserError: if training or validation has no sample (`validation` 0 is allowed), or if `fold` or `folds`
-            is out of range.
+
+    Raises UserError if training or validation has no sample (`validation` 0 is allowed), or if `fold` or `folds` is
+    out of range.
     """
     chosen = _fraction(samples, validation) if fold is None else _fold(samples, folds, fold)
     if not len(chosen):  # to shuffle millions of samples takes seconds
@@ -117,11 +115,7 @@ def assign_to_workers(
 
     Each sample belongs to exactly one worker and each worker has at least one sample.
 
-    Args:
-        train: indices of the training samples in `labels`.
-        labels: classes (samples of the split,).
-    Raises:
-        UserError: if the labels are not classes or if there are fewer samples than workers.
+    Raises UserError if the labels are not classes or if there are fewer samples than workers.
     """
     classes = None if scheme.name == "contiguous" else _classes(labels, scheme)[train]
     if len(train) < workers:

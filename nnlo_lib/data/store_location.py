@@ -59,8 +59,7 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
         leads: read the original files. False, for a job of a search or workflow, uses the location that the
             leading process has recorded, so that all jobs use the same store.
 
-    Raises:
-        UserError: if the original files do not exist, and no store of them exists either.
+    Raises UserError if the original files do not exist, and no store of them exists either.
     """
     home = DATA_FOLDER / settings.dataset
     locations = _read_locations(home)

@@ -21,9 +21,7 @@ class StoreSettings:
     """Data set, source, reader and layout of a store.
 
     Attributes:
-        source: folder, archive or URL of the original files; None: the origin in the catalog.
         reader: name and options of the reader that differ from their defaults; empty: the reader of the catalog.
-        shard_size: maximum number of samples per shard.
     """
 
     dataset: str

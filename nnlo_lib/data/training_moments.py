@@ -34,7 +34,6 @@ class MomentsFile:
     """File with the moments of samples.
 
     Attributes:
-        path: the file, which may be missing.
         samples: key of the samples, by which a file of other samples is recognized.
     """
 
@@ -68,9 +67,7 @@ def with_training_moments(
     that starts again, on any node, finds the moments in its own file.
 
     Args:
-        train: training samples, without the held-out ones.
         store: fingerprint of the data set.
-        kept: file of the training for its moments.
     """
     key = hashlib.sha256(store.encode() + train.tobytes()).hexdigest()
     own = MomentsFile(kept, key)

@@ -33,7 +33,7 @@ from nnlo_lib.launch.stop_request import (
 )
 from nnlo_lib.state.attempt_outcome import UNKNOWN_END, Action, AttemptOutcome, EndReport, decide
 from nnlo_lib.state.attempts import SESSION_VARIABLE, Attempt, AttemptLog
-from nnlo_lib.state.lease import Lease, LeaseHeldError
+from nnlo_lib.state.lease import LeaseHeldError
 from nnlo_lib.state.out_of_memory import job_exit_reason
 from nnlo_lib.state.training_records import log_error
 from nnlo_lib.train.freshness import is_evaluated, status
@@ -51,10 +51,8 @@ class LaunchOptions:
     """Options of an attempt.
 
     Attributes:
-        launcher: command that starts the ranks.
         time_limit_minutes: time limit of the batch job; None queries the scheduler.
         attempt_number: number of the attempt of Snakemake or of a search driver, from 1; None without either.
-        on_preemption: what the job does after its ranks have saved and stopped.
         wait_for_lease: wait while another launcher holds the lease, as processes started by Snakemake always do.
     """
 
@@ -133,10 +131,7 @@ def complete_task(task: Task, options: LaunchOptions) -> AttemptOutcome:
 def notify(command: str | None, event: str, message: str, folder: Path) -> None:
     """Run the user's command `observe.notify`, if there is one; warn if it fails or takes too long.
 
-    Args:
-        event: how the training or the experiment ended, for NNLO_EVENT.
-        message: sentence for NNLO_MESSAGE.
-        folder: folder of the results, for NNLO_FOLDER.
+    `event` says how the training or the experiment ended; `folder` is the one of its results.
     """
     if not command:
         return
@@ -182,7 +177,10 @@ def run_attempt(
     Raises UserError if another launcher holds the lease and this launcher does not wait for it, or if the folder is
     not writable.
     """
-    signals, patient = context.signals, _waits_for_lease(options, context)
+    signals, is_automatic = context.signals, options.attempt_number is not None
+    # In a batch job without a terminal, too, no user is present to stop the other launcher.
+    unwatched_job = context.job is not None and not sys.stderr.isatty()
+    patient = options.wait_for_lease or is_automatic or unwatched_job
     try:
         with leased(
             task.state, task.run.parallel.ranks, patient, lambda: bool(signals.first) or context.time_limit.is_near
@@ -195,14 +193,14 @@ def run_attempt(
             log = AttemptLog(task.state)  # of the results that are now in the folder
             # A requeued job repeats its command with the same attempt number; only the job id shows the retry.
             is_requeued = bool(context.job and log.attempts and context.job.job_id == log.attempts[-1].job)
-            is_retry = options.attempt_number is not None and (options.attempt_number > 1 or is_requeued)
+            is_retry = is_automatic and (options.attempt_number != 1 or is_requeued)
             # A person who enters the command again always gets an attempt.
             first = 0 if is_retry else len(log.attempts)
             if useless := _outcome_if_useless(task, log.attempts[first:], context.job, is_requeued):
                 log_error(task.state, useless)
                 return useless
             while True:
-                outcome = _launch_and_record(task, log, options, context, lease, launch)
+                outcome = _launch_and_record(task, log, options, context, lease.lost, launch)
                 if not outcome.no_rank_started:
                     return outcome
                 decision = decide(log.attempts[first:], EndReport(runtime=task.run.resources.runtime))
@@ -211,16 +209,7 @@ def run_attempt(
                 logger.info("no rank started; restarting all ranks")
     except LeaseHeldError as error:
         stopped = AttemptOutcome("preempted", str(error), signals.first)
-        return judge_stop(stopped, context.job, options.attempt_number is not None)
-
-
-def _waits_for_lease(options: LaunchOptions, context: JobContext) -> bool:
-    """Return True if the launcher waits for the lease: by option, under Snakemake, or in a batch job.
-
-    In these cases no user is present to stop the other launcher; a batch job with a terminal does not wait.
-    """
-    unwatched_job = context.job is not None and not sys.stderr.isatty()
-    return options.wait_for_lease or options.attempt_number is not None or unwatched_job
+        return judge_stop(stopped, context.job, is_automatic)
 
 
 def _outcome_if_useless(
@@ -228,9 +217,7 @@ def _outcome_if_useless(
 ) -> AttemptOutcome | None:
     """Return the outcome if the retry policy gives the task up, or None if the attempt must be made.
 
-    Args:
-        before: the attempts that count, in their order.
-        is_requeued: whether the last attempt was of the same job; a person may requeue a canceled job.
+    Of the attempts `before`, the last is of the same job if it `is_requeued`; a person may requeue a canceled job.
     """
     if not before:
         return None
@@ -252,7 +239,7 @@ def _launch_and_record(
     log: AttemptLog,
     options: LaunchOptions,
     context: JobContext,
-    lease: Lease,
+    lost: Event,
     launch: LaunchFunction,
 ) -> AttemptOutcome:
     if log.attempts and options.attempt_number is not None:  # the log of a job has the output of all attempts
@@ -263,9 +250,9 @@ def _launch_and_record(
     log.reserve_space()
     _ = task.input_checksums  # read now: a later edit is not the code that trains
     started, clock = timestamp(), time.monotonic()
-    outcome = launch(task, options.launcher, context.time_limit, context.signals, lease.lost)
+    outcome = launch(task, options.launcher, context.time_limit, context.signals, lost)
     # Without the lease, this launcher must not append to the attempts of the new owner.
-    if lease.lost.is_set():
+    if lost.is_set():
         text = (
             f"{task.folder}: lost the lease of this folder (the folder is missing or not writable, or another nnlo process "
             "took it over); killed all ranks"
@@ -285,15 +272,10 @@ def ended_attempt(
     """Return the record of an attempt that ends now; `number` is from 1, `started` an ISO 8601 time."""
     start, reached, saved = read_progress(task.state)
     ended, job_id = timestamp(), job.job_id if job else None
+    training = None
+    with suppress(OSError, UserError):  # data that cannot be read, which the ranks report
+        training = task.fingerprint[:TRAINING_KEY_DIGITS]
     return Attempt(
         number, started, ended, seconds, socket.gethostname(), job_id, outcome.reason, outcome.error_summary,
-        start, reached, saved, task.run.parallel.ranks, _training_key(task),
+        start, reached, saved, task.run.parallel.ranks, training,
     )  # fmt: skip
-
-
-def _training_key(task: Task) -> str | None:
-    """Return the start of the task's fingerprint; None if its data cannot be read, which the ranks report."""
-    try:
-        return task.fingerprint[:TRAINING_KEY_DIGITS]
-    except (OSError, UserError):
-        return None

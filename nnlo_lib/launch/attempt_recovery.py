@@ -28,11 +28,8 @@ VAGUE_LSF_REASONS = (*VAGUE_REASONS, "preempted")
 def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
     """Return the recorded attempts and the attempt, if any, that left its lease behind without a record.
 
-    If the last attempt is recorded as killed, its job is asked again whether it ran out of memory.
-
-    Args:
-        ranks: number of ranks of the run, for the recovered attempt.
-        ended: whether no attempt is running; otherwise a lease belongs to the running attempt and is ignored.
+    If the last attempt is recorded as killed, its job is asked again whether it ran out of memory. Unless all attempts have
+    `ended`, a lease belongs to the one that runs, and is ignored. `ranks` is the number of the recovered attempt.
     """
     attempts = read_attempts(state)
     if not ended:
@@ -92,21 +89,12 @@ def recover_attempt(
     # Rank 0 had published all results; the evaluation that follows was killed.
     is_done = any(StatePaths(state).done.glob("*"))
     reason = "finished" if is_done else job_exit_reason(job) if job else "killed"
-    start, reached, saved = read_progress(state)
+    error = None if is_done else f"{reason}: {claim} exited without recording a result"
+    seconds = round(max(0.0, (ended - datetime.fromisoformat(claim.since)).total_seconds()), 3)
     return Attempt(
-        attempt=len(recorded) + 1,
-        started=claim.since,
-        ended=timestamp(dead.last_heartbeat),
-        seconds=round(max(0.0, (ended - datetime.fromisoformat(claim.since)).total_seconds()), 3),
-        host=claim.host,
-        job=claim.job,
-        reason=reason,
-        error=None if is_done else f"{reason}: {claim} exited without recording a result",
-        start=start,
-        reached=reached,
-        saved=saved,
-        ranks=ranks,
-    )
+        len(recorded) + 1, claim.since, timestamp(dead.last_heartbeat), seconds, claim.host, claim.job, reason, error,
+        *read_progress(state), ranks,
+    )  # fmt: skip
 
 
 def read_progress(state: Path) -> tuple[int, int, int]:
@@ -115,20 +103,14 @@ def read_progress(state: Path) -> tuple[int, int, int]:
     The checkpoint's step is 0 if no checkpoint is readable. If the last attempt did not start training, all
     three are the checkpoint's step.
     """
-    paths = StatePaths(state)
-    saved = _newest_checkpoint_step(paths.checkpoints)
+    paths, saved = StatePaths(state), 0
+    for folder in reversed(checkpoint_folders(paths.checkpoints)):
+        with suppress(OSError, ValueError, UserError):
+            saved = CheckpointManifest.read(folder).step
+            break
     # The launcher deletes the marker before it starts the ranks, so an existing one is of this attempt.
     start, reached = read_step_marker(state) if paths.step.exists() else (saved, saved)
     return start, reached, saved
-
-
-def _newest_checkpoint_step(checkpoints: Path) -> int:
-    for folder in reversed(checkpoint_folders(checkpoints)):
-        try:
-            return CheckpointManifest.read(folder).step
-        except (OSError, ValueError, UserError):
-            continue
-    return 0
 
 
 def correct_last_attempt(log: AttemptLog) -> None:
@@ -158,12 +140,8 @@ def _corrected_last(attempts: Sequence[Attempt]) -> list[Attempt]:
 def record_lost_attempt(state: Path, job: BatchJob, reason: ExitReason, ranks: int, error: str = "") -> bool:
     """Append an attempt for a job that has left none; return False if it has left one.
 
-    The function changes nothing if a launcher, of this or another job, may hold the lease of the folder.
-
-    Args:
-        state: `state/` folder of the run; created if missing.
-        job: the job, which has ended.
-        error: message for the user; by default one from the reason.
+    The function changes nothing if a launcher, of this or another job, may hold the lease of the folder, which is created if
+    missing. `error` is a message for the user, by default one from the reason.
 
     Raises OSError if the record cannot be written.
     """

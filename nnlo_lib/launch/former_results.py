@@ -8,7 +8,6 @@ next start completes the move. Must not import torch.
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,29 +18,23 @@ from nnlo_lib.train.freshness import Freshness, continues, status
 from nnlo_lib.train.task import Task
 
 AWAY, BACK = ".away", ".back"  # suffixes during a move
-REPEATED = (
-    ".repeated"  # suffix of results whose training the user forced to start again: they do not move back
-)
+REPEATED = ".repeated"  # suffix of results that the user forced to train again: they do not move back
 
 logger = get_logger(__name__)
 
 
 def find_former(task: Task) -> Path | None:
     """Return the folder in `former/` with results of the task, else with a training that the task resumes, else None."""
-    found = {}
-    for folder in _former_folders(task.folder):
-        former = replace(task, folder=folder)
-        found[folder] = status(former)
-        if found[folder].kind == "finished":
-            return folder
-    return next((each for each in found if continues(replace(task, folder=each), found[each])), None)
+    former = [replace(task, folder=folder) for folder in _former_folders(task.folder)]
+    found = [(each, status(each)) for each in former]
+    finished = [each.folder for each, its in found if its.kind == "finished"]
+    return next(iter([*finished, *(each.folder for each, its in found if continues(each, its))]), None)
 
 
 def set_aside(task: Task, repeated: bool = False) -> Path | None:
     """Set results aside which a training of the task would replace; return their new folder, or None.
 
-    Args:
-        repeated: set aside results of the task's own settings, too, which the next training then does not find.
+    If `repeated`, results of the task's own settings are set aside, too, and the next training does not find them.
 
     Raises UserError if a launcher holds the lease of the folder.
     """
@@ -72,7 +65,12 @@ def exchange_results(task: Task) -> Freshness:
     if found.kind == "outdated" and (former or not continues(task, found)):
         logger.info(f"{found.reason}; set aside in {_set_aside(task.folder)}")
     if former:
-        _move_back(former, task.folder)
+        published = [path for path in former.iterdir() if path.is_file()]
+        # New times, in the same order: for Snakemake, results that are older than a file of the user are outdated.
+        for path in sorted(published, key=lambda path: path.stat().st_mtime_ns):
+            os.utime(path)
+        former.rename(former.with_name(former.name + BACK))
+        _complete_moves(task.folder)
         logger.info(f"{task.folder}: results of these settings were moved back from {former}")
     return status(task)
 
@@ -95,15 +93,6 @@ def _set_aside(folder: Path, suffix: str = "") -> Path:
     return target
 
 
-def _move_back(former: Path, folder: Path) -> None:
-    published = [path for path in former.iterdir() if path.is_file()]
-    # New times, in the same order: for Snakemake, results that are older than a file of the user are outdated.
-    for path in sorted(published, key=lambda path: path.stat().st_mtime_ns):
-        os.utime(path)
-    former.rename(former.with_name(former.name + BACK))
-    _complete_moves(folder)
-
-
 def _complete_moves(folder: Path) -> None:
     """Complete the moves to and from `former/` that began."""
     for moving in _former_folders(folder, AWAY):
@@ -115,22 +104,18 @@ def _complete_moves(folder: Path) -> None:
 
 
 def _move(source: Path, target: Path) -> None:
-    for path in list(_contents(source)):
+    paths = RunPaths(source)
+    state = paths.state
+    # Not its lease, nor the folders of the folds of the same seed.
+    inside = [
+        path for path in source.iterdir() if path not in (state.folder, paths.folder / paths.former.name)
+    ]
+    moved = [path for path in inside if not path.name.startswith("fold-")]
+    moved += [path for path in state.folder.glob("[!.]*") if path != state.lease]
+    for path in moved:
         place = target / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
         # Left by attempts that saved no checkpoint.
         if place.is_dir():
             shutil.rmtree(place)
         path.rename(place)
-
-
-def _contents(folder: Path) -> Iterator[Path]:
-    """Yield the files and folders of a training, but not its lease, nor the folders of the folds of the same seed."""
-    paths = RunPaths(folder)
-    state = paths.state
-    for path in folder.iterdir():
-        if path not in (state.folder, paths.folder / paths.former.name) and not path.name.startswith("fold-"):
-            yield path
-    for path in state.folder.glob("*"):
-        if path != state.lease and not path.name.startswith("."):
-            yield path

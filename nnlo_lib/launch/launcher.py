@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +28,14 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger, write_stderr
 from nnlo_lib.core.process import interpreter_folder
 from nnlo_lib.core.secrets import conceal
-from nnlo_lib.launch.diagnosis import LauncherOutput, diagnose_exit
+from nnlo_lib.launch.diagnosis import (
+    SHARED_MEMORY_FOLDER,
+    ExitFacts,
+    LauncherOutput,
+    diagnose_exit,
+    shared_memory_text,
+)
 from nnlo_lib.launch.launcher_command import LauncherCommand, check_container, is_needed, rank_python
-from nnlo_lib.launch.lost_ranks import SHARED_MEMORY_FOLDER, ExitFacts, shared_memory_text
 from nnlo_lib.launch.stop_request import SignalSource, TimeLimit
 from nnlo_lib.launch.watchdog import EXIT_GRACE_S, RankProcesses, Watchdog
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
@@ -63,13 +68,8 @@ def launch_ranks(
 ) -> AttemptOutcome:
     """Run the task until it ends, or until a signal or the time limit makes the ranks save and stop.
 
-    On return the ranks on this host have ended and the shared memory that they left behind is removed.
-
-    Args:
-        launcher: command that starts the ranks, for example `mpiexec`.
-        limit: time limit of the batch job.
-        signals: stop signals sent to this process.
-        lost: set when the lease of the run folder is lost; all ranks are then killed.
+    On return the ranks on this host have ended and the shared memory that they left behind is removed. All ranks are killed
+    if `lost` is set, which tells that the lease of the run folder is lost.
     """
     outcome = _launch_once(task, launcher, limit, signals, lost)
     # Ranks register once MPI has connected them.
@@ -138,29 +138,20 @@ def _start_launcher_process(task: Task, launcher: str, limit: TimeLimit) -> "sub
     text = conceal(task.text)  # before the environment of the ranks is made
     environment = rank_environment(task.run.parallel)
     check_container(task.run, environment)
-    command = _command(task, text, launcher, limit, environment)
+    command = [*rank_python(task.run), "-m", task.rank_module, text]
+    # The limit is an argument, because Snakemake's jobstep plugin removes most SLURM_* variables.
+    command += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
+    if is_needed(launcher, task.run):
+        starter = LauncherCommand(launcher, task.run, environment)
+        refuse_dead_allocation(starter, environment)
+        # The step of mpiexec's proxies would else take all cores of the job.
+        environment |= {} if starter.is_srun else {"SLURM_OVERLAP": "1"}
+        command = [*starter.words, *command]
     logger.debug(f"starts the ranks: {shlex.join(word if word != text else 'TASK' for word in command)}")
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         preexec_fn=die_with_parent, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-
-
-def _command(
-    task: Task, text: str, launcher: str, limit: TimeLimit, environment: dict[str, str]
-) -> list[str]:
-    rank = [*rank_python(task.run), "-m", "nnlo_lib.train.rank", text]
-    # The limit is an argument, because Snakemake's jobstep plugin removes most SLURM_* variables.
-    rank += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
-    if not is_needed(launcher, task.run):
-        return rank
-    starter = LauncherCommand(launcher, task.run, environment)
-    refuse_dead_allocation(starter, environment)
-    if not starter.is_srun:
-        environment["SLURM_OVERLAP"] = (
-            "1"  # the step of mpiexec's proxies would else take all cores of the job
-        )
-    return [*starter.words, *rank]
 
 
 def rank_environment(parallel: ParallelConfig) -> dict[str, str]:
@@ -191,13 +182,22 @@ def die_with_parent(by: int = signal.SIGTERM) -> None:
 
 
 def relay_output(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> None:
-    """Relay the output of a launcher to stderr until it ends; add the facts that are parsed from it to `hints`.
+    """Relay the output of a launcher to stderr until it ends, except boilerplate; add the facts in it to `hints`.
 
     On return the launcher has exited. Its output normally ends then, too; a background process of a rank may keep
     the pipe open, and is left after EXIT_GRACE_S.
     """
+    assert process.stdout is not None
+    # newline="" also splits at \r, which ends a progress bar, and keeps it.
+    lines = io.TextIOWrapper(process.stdout, errors="replace", newline="")
+
+    def relay() -> None:
+        for line in lines:
+            if hints.parse_line(line):
+                write_stderr(line)
+
     # In a thread, because a read has no time limit. All output is read: a full pipe would block the ranks.
-    reader = Thread(target=_relay_lines, args=(process, hints), daemon=True)
+    reader = Thread(target=relay, daemon=True)
     reader.start()
     process.wait()
     reader.join(EXIT_GRACE_S)
@@ -205,15 +205,6 @@ def relay_output(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> N
         logger.warning(
             f"process {process.pid} has exited, but a process that it started still has its output open"
         )
-
-
-def _relay_lines(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> None:
-    """Write output to stderr as it arrives, except boilerplate."""
-    assert process.stdout is not None
-    # newline="" also splits at \r, which ends a progress bar, and keeps it.
-    for line in io.TextIOWrapper(process.stdout, errors="replace", newline=""):
-        if hints.parse_line(line):
-            write_stderr(line)
 
 
 def refuse_dead_allocation(command: LauncherCommand, environment: Mapping[str, str]) -> None:
@@ -258,34 +249,26 @@ class SharedMemoryCleanup:
     """MPICH's shared memory segments of this user that appear after the construction of this object."""
 
     def __init__(self) -> None:
-        self._before = set(_segments())
+        self._before = set(self._segments())
 
     def remove_unused(self) -> None:
         """Remove the segments that no process has mapped."""
-        left = [path for path in _segments() if path not in self._before and _is_removable(path)]
-        used = _mapped() if left else ""
+        left, used = [], ""
+        for path in set(self._segments()) - self._before:
+            with suppress(OSError):
+                # `stat` follows a link of another user to its target, which can belong to this user.
+                status = path.lstat()
+                is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+                if is_own and time.time() - status.st_mtime > MIN_SEGMENT_AGE_S:
+                    left.append(path)
+        for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
+            with suppress(OSError):
+                used += maps.read_text()
         for path in left:
             if str(path) not in used:
                 with suppress(OSError):
                     path.unlink()
 
-
-def _segments() -> list[Path]:
-    return list(SHARED_MEMORY_FOLDER.glob("mpich_shm_*"))
-
-
-def _is_removable(path: Path) -> bool:
-    with suppress(OSError):
-        # `stat` follows a link of another user to its target, which can belong to this user.
-        status = path.lstat()
-        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-        return is_own and time.time() - status.st_mtime > MIN_SEGMENT_AGE_S
-    return False
-
-
-def _mapped() -> str:
-    texts = []
-    for path in Path("/proc").glob("[0-9]*/maps"):
-        with suppress(OSError):
-            texts.append(path.read_text())
-    return "".join(texts)
+    @staticmethod
+    def _segments() -> Iterator[Path]:
+        return SHARED_MEMORY_FOLDER.glob("mpich_shm_*")

@@ -105,13 +105,8 @@ class LauncherCommand:
     def _ranks_per_host(self) -> list[str]:
         # LSF lists slots, of which a rank has several. Hydra would start one rank per slot, all on the first host.
         hosts = self.environment.get("LSB_MCPU_HOSTS", "").split()
-        if (
-            len(hosts) <= 2
-            or self._threads == 1
-            or self.is_srun
-            or "-ppn" in self._given
-            or not self.is_hydra
-        ):
+        has_slots = len(hosts) > 2 and self._threads > 1 and "-ppn" not in self._given
+        if not has_slots or self.is_srun or not self.is_hydra:
             return []
         return ["-ppn", str(max(1, int(hosts[1]) // self._threads))]
 

@@ -120,10 +120,8 @@ class Watchdog(Thread):
     """Watches the launcher process and its ranks until all have exited.
 
     Args:
-        ranks: handles on the ranks of this host.
         expected: number of rank processes; signals are forwarded when all of them have registered.
         child: the launcher process (mpiexec, srun).
-        signals: stop signals sent to this process.
         lost: set when the lease is lost; launcher and ranks are then killed.
         timeout: seconds in which a rank must start, clipped to MIN_START_TIMEOUT_S ... MAX_START_TIMEOUT_S.
 
@@ -132,8 +130,6 @@ class Watchdog(Thread):
         waits_for_step: returns True while srun waits until other steps of the job leave it the resources; the ranks' time to
             start begins after it.
         first_exits: ranks that exited first; a launcher that then kills the others may report a wrong rank.
-        start_timeout: seconds in which a rank must start.
-        start_timed_out: whether no rank started in time.
         lost_parent: process that started ranks and ended EXIT_GRACE_S before them; else empty.
         outlived_ranks: whether the launcher process did not exit within LINGER_TIMEOUT_S after its ranks.
     """

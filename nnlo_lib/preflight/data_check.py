@@ -293,14 +293,6 @@ def _column(name: str, samples: Array) -> ArraySpec:
     return ArraySpec(name, shape, samples.dtype.name, (0.0,) * channels, (1.0,) * channels)
 
 
-def unknown_shape_error(data: DataConfig, path: Path) -> UserError:
-    """Return the error of a command that needs the shape of the samples, with the command that converts them."""
-    return UserError(
-        f"data.dataset: the sample shape of {data.dataset} is unknown before the conversion; convert the data set "
-        f"with `snakemake {path} --profile profiles/local --configfile FILE`"
-    )
-
-
 def check_sample_counts(experiment: Experiment, run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
     """Add the mistakes in the numbers of a run; the manifest has no splits if the number of samples is unknown."""
     with mistakes.collected("data", "validation"):

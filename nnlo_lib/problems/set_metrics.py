@@ -18,6 +18,10 @@ from nnlo_lib.core.user_code import error_with_source_line, load_user_function
 
 Array = NDArray[Any]
 STANDARD_ERRORS = 2.0  # above a guess, within which a result is no better
+ONE_CLASS = (
+    0.99  # share of the samples that get one class, from which the balanced accuracy must exceed chance by
+)
+ONE_CLASS_MARGIN = 1.05  # this factor: a tenth of the rarer of two classes is found
 ORDERED = 0.75  # roc_auc of outputs that are worth a threshold; a first epoch can have 0.7
 CONFIDENCE_BINS = 15  # as in Guo et al. 2017
 # Dense at 0, where the curve of a good model rises; twice 0, because curves begin at the corner.
@@ -149,7 +153,9 @@ def guessing(
     # Of guesses with the same shares of the classes.
     variance = sum(share * (1 - share) / sum(row) for share, row in zip(named, truths, strict=True))
     balanced, chance = sum(recalls) / len(recalls), 1 / len(recalls)
-    if balanced > chance + STANDARD_ERRORS * math.sqrt(variance) / len(recalls) + 1e-9:
+    # A few right answers of a rare class are significant, but the model still names (almost) always the same class.
+    one_class = max(named) >= ONE_CLASS and balanced <= chance * ONE_CLASS_MARGIN
+    if not one_class and balanced > chance + STANDARD_ERRORS * math.sqrt(variance) / len(recalls) + 1e-9:
         return None
     auc = evaluation.get("roc_auc")
     if auc is None and "predicted" in (predictions := read_predictions()):

@@ -35,10 +35,6 @@ from nnlo_lib.state.training_records import counts_sha256
 def verify_runs(folders: Sequence[str], shards: bool) -> int:
     """Check all jobs in `folders` and print a line per finding; return 1 if a check failed, else 0.
 
-    Args:
-        folders: folders of jobs, or folders above them.
-        shards: verify every shard of the data too.
-
     Raises:
         UserError: after all checks, if jobs are not finished or their summary is damaged.
     """

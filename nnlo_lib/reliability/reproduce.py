@@ -114,16 +114,12 @@ def _pause_reasons(run: FinishedRun) -> Iterator[str]:
 
 def _differing_packages(packages: dict[str, str]) -> Iterator[str]:
     for name, recorded in packages.items():
-        current = platform.python_version() if name == "python" else _installed(name)
+        try:
+            current = platform.python_version() if name == "python" else version(name)
+        except PackageNotFoundError:
+            current = "not installed"
         if current != recorded:
             yield f"{name} is {current} (summary.json: {recorded})"
-
-
-def _installed(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def write_reproduction(folder: Path, target: Path) -> str:
@@ -195,12 +191,7 @@ def _settings(run: FinishedRun, project: Path) -> dict[str, Any]:
 
 
 def _with_new_paths(value: Any, run: FinishedRun, project: Path) -> Any:
-    """Return settings in which files outside of the project have the path of their copy in the new folder.
-
-    Args:
-        value: JSON value of settings.
-        project: folder that the paths are relative to.
-    """
+    """Return settings in which files outside of the project have the path of their copy in the new folder."""
     if isinstance(value, Mapping):
         return {key: _with_new_paths(each, run, project) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,13 +1,12 @@
 """Figures of the report as Vega-Lite specifications, each with a text alternative and a table of its values.
 
-Vega-Lite by vl-convert, which carries Vega, Vega-Lite and Vega-Embed (0.9 MB of script) and needs no network: Bokeh's
-script has 1.3 MB and draws on a canvas, without text for screen readers and without CSS; Plotly's has 4.8 MB, more than
-the 2 MB of a page. Vega draws SVG whose colors are CSS variables, so dark mode and print follow the style sheet; its
-interpreter of expressions needs no `eval`, so that the page's Content-Security-Policy allows its two scripts only.
-Interaction between figures is in templates/page.js.
+The script of Vega, Vega-Lite and Vega-Embed, templates/vega.js, has 0.9 MB: Bokeh's has 1.3 MB and draws on a canvas,
+without text for screen readers and without CSS; Plotly's has 4.8 MB, more than the 2 MB of a page. Vega draws SVG whose
+colors are CSS variables, so dark mode and print follow the style sheet; its interpreter of expressions needs no `eval`,
+so that the page's Content-Security-Policy allows its two scripts only. Interaction between figures is in
+templates/page.js.
 """
 
-import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,6 +32,7 @@ MIN_LABEL_GAP = 0.07  # of the height, between two labels at the ends of lines
 MAX_LABELS = 8
 MAX_LABEL_LETTERS, LETTER_WIDTH = 18, 6.4  # of a label at the end of a line; pixels
 MAX_ROW_LETTERS = 48  # of a line above a bar, which fit into 360 pixels
+IS_MEAN = {"filter": "datum.job < 0"}
 VISIBLE = {"filter": "indexof(hidden, datum.run) < 0"}
 TRIAL_PARAMS = [{"name": "chosen", "value": -1}]
 TRIAL_COLOR = {
@@ -52,14 +52,7 @@ ZOOM = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure.
-
-    Attributes:
-        note: note on the scale of the y axis, or an empty string.
-        text: text alternative: one sentence on what the figure shows.
-        spec: Vega-Lite specification, with data by columns.
-        headings: headings of the table of values; empty if another table of the page has the values.
-    """
+    """A figure: a note on the scale, a sentence as text alternative, and a table of values unless another table has them."""
 
     title: str
     note: str
@@ -73,18 +66,6 @@ class Figure:
         """The specification as the text of a script element."""
         # `<` could end the element; names come from the user.
         return Markup(json.dumps(self.spec, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"))
-
-
-@functools.cache
-def vega_script() -> Markup:
-    """Return the script of Vega, Vega-Lite and Vega-Embed."""
-    import vl_convert  # takes a second; only a page needs it
-
-    return Markup(
-        vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-        .replace("</script", "<\\/script")
-        .replace("<!--", "<\\!--")
-    )
 
 
 def inline_data(table: pd.DataFrame) -> Spec:
@@ -108,12 +89,7 @@ class ValueAxis:
     format_value: Callable[[float], str]
 
     def labels_that_fit(self, ends: Mapping[int, float], drawn: "pd.Series[float]") -> list[int]:
-        """Return the runs whose labels fit beside the ends of their lines.
-
-        Args:
-            ends: drawn value at the end of the line of each run.
-            drawn: all drawn values, which give the height of the figure.
-        """
+        """Return the runs whose labels fit beside `ends`, the last drawn values; all of them give the height of the figure."""
         scale = np.log if self.encoding.get("scale", {}).get("type") == "log" else np.asarray
         places, extent = dict(zip(ends, scale(list(ends.values())), strict=True)), scale(drawn.dropna())
         kept: list[int] = []
@@ -190,109 +166,146 @@ def curve_spec(
         band: whether one standard deviation around the mean is shaded.
         clock: what the column `seconds` is, for the tooltip.
     """
-    styles = run_styles(names)
     # More lines than colors are gray until the legend or the pointer selects them.
     is_muted = len(names) > COLORS
-    strong = (
-        "datum.run == lit || indexof(hidden, datum.run) < 0" if is_muted else "lit < 0 || datum.run == lit"
-    )
+    is_lit = "datum.run == lit"
+    is_strong = f"{is_lit} || indexof(hidden, datum.run) < 0" if is_muted else f"lit < 0 || {is_lit}"
+    styles = run_styles(names)
     if is_muted:
         plain = {"color": "var(--soft)", "strokeDash": [1, 0], "shape": "circle"}
         styles = {
-            name: {"condition": {"test": strong, **style, "legend": None}, "value": plain[name]}
-            for name, style in styles.items()
+            channel: {"condition": {"test": is_strong, **style, "legend": None}, "value": plain[channel]}
+            for channel, style in styles.items()
         }
-    low, high = points["value"].min(), points["value"].max()
-    drawn = points.assign(y=y.drawn(points["value"]))
-    if band:
-        drawn["low"] = y.drawn((points["value"] - points["std"]).clip(low, high))
-        drawn["high"] = y.drawn((points["value"] + points["std"]).clip(low, high))
-    means = drawn[drawn["job"] < 0]
-    ends = means.groupby("run", sort=False).last()
-    labels = short_names(names)
-    ends = (
-        ends[[against, "y"]]
-        .reset_index()
-        .assign(
-            name=[labels[run] for run in ends.index],
-            fits=ends.index.isin(y.labels_that_fit(dict(ends["y"]), drawn["y"])),
-        )
-    )
+    table = points.assign(y=y.drawn(points["value"]))
+    means = table[table["job"] < 0]
+    ends = _line_ends(means, against, names, y, table["y"])
     label_width = LETTER_WIDTH * min(MAX_LABEL_LETTERS, max(map(len, ends["name"]))) + 8
-    lit = {"condition": {"test": strong, "value": 1}, "value": 0.4 if is_muted else 0.12}
-    named = "lit < 0 && datum.fits" + (f" && length(hidden) == {len(names)}" if is_muted else "")
-    labeled = f"({named}) || {strong if is_muted else 'datum.run == lit'}"
-    thin = {"condition": {"test": "datum.run == lit", "value": 0.6}, "value": 0.3}
-    few = len(means) <= 12 * max(1, means["run"].nunique())
-    mean, near = {"filter": "datum.job < 0"}, {"filter": {"param": "near", "empty": False}}
-    axis: Spec = (
+    y_encoding = {"field": "y", "type": "quantitative", **y.encoding}
+
+    spread: list[Spec] = []
+    if band:
+        low, high = points["value"].min(), points["value"].max()
+        table["low"] = y.drawn((points["value"] - points["std"]).clip(low, high))
+        table["high"] = y.drawn((points["value"] + points["std"]).clip(low, high))
+        spread.append({
+            "transform": [IS_MEAN],
+            "mark": {"type": "area", "clip": True},
+            "encoding": {"y": {**y_encoding, "field": "low"}, "y2": {"field": "high"}, "opacity": {"value": 0.16}},
+        })  # fmt: skip
+    elif (table["job"] >= 0).any():
+        spread.append({
+            "transform": [{"filter": "datum.job >= 0"}],
+            "mark": {"type": "line", "clip": True, "strokeWidth": 1},
+            "encoding": {"detail": {"field": "job"}, "opacity": _value_if(is_lit, 0.6, 0.3)},
+        })  # fmt: skip
+
+    line = {
+        "transform": [IS_MEAN],
+        "mark": {"type": "line", "clip": True},
+        "encoding": {
+            "strokeDash": styles["strokeDash"],
+            "opacity": _value_if(is_strong, 1, 0.4 if is_muted else 0.12),
+            "strokeWidth": _value_if(is_strong, 2.2, 1.3),
+        },
+    }
+    near = {"type": "point", "on": "pointermove", "nearest": True, "clear": "pointerout"}
+    has_few_points = len(means) <= 12 * max(1, means["run"].nunique())
+    shown = [{"param": "near", "empty": False, "value": 1}, {"test": f"!({is_strong})", "value": 0}]
+    marker = {
+        "transform": [IS_MEAN],
+        "params": [ZOOM, {"name": "near", "select": near}],
+        "mark": {"type": "point", "clip": True, "filled": True, "size": 36},
+        "encoding": {
+            "shape": styles["shape"],
+            "tooltip": {"value": {"expr": _tooltip(table, clock)}},
+            "opacity": {"condition": shown, "value": 0.9 if has_few_points else 0},
+        },
+    }
+    crosshair = {
+        "transform": [IS_MEAN, {"filter": {"param": "near", "empty": False}}],
+        "mark": {"type": "rule", "strokeDash": [3, 3], "color": "var(--soft)"},
+    }
+    visible = [] if is_muted else [VISIBLE]
+    has_place = "lit < 0 && datum.fits" + (f" && length(hidden) == {len(names)}" if is_muted else "")
+    is_labeled = f"({has_place}) || {is_strong if is_muted else is_lit}"
+    label = {
+        "data": inline_data(ends),
+        "transform": visible,
+        "mark": {"type": "text", "align": "left", "dx": 6, "limit": label_width},
+        "encoding": {"text": {"field": "name"}, "opacity": _value_if(is_labeled, 1, 0)},
+    }
+
+    x: Spec = (
         {"scale": {"zero": False, "nice": False}, "axis": {"tickMinStep": 1, "title": x_title}}
         if against == "epoch"
         else {"scale": {"domainMin": 0, "padding": 0}, "axis": {"title": x_title, "format": "~s"}}
     )
-    axis["scale"]["rangeMax"] = {"expr": f"width - {label_width:.0f}"}
-    # The datum of the cell around a point is the point; Vega-Lite does not look into it for names, only for numbers.
-    tips = ["run: (datum.datum || datum).name"]
-    tips += [
-        f"{json.dumps(clock if name == 'seconds' else name)}: format((datum.datum || datum).{name}, '.4~g')"
-        for name in ("epoch", "seconds", "value", "std")
-        if name in drawn and drawn[name].notna().any()
-    ]
-    position = {
-        "x": {"field": against, "type": "quantitative", **axis},
-        "y": {"field": "y", "type": "quantitative", **y.encoding},
-    }
-    visible = [] if is_muted else [VISIBLE]
-    rule = {"mark": {"type": "rule", "strokeDash": [3, 3], "color": "var(--soft)"}}
-    layers: list[Spec] = [
-        {"transform": [mean], "mark": {"type": "line", "clip": True},
-         "encoding": {"strokeDash": styles["strokeDash"], "opacity": lit,
-                      "strokeWidth": {"condition": {"test": strong, "value": 2.2}, "value": 1.3}}},
-        {"transform": [mean], "params": [ZOOM, {"name": "near", "select": {
-            "type": "point", "on": "pointermove", "nearest": True, "clear": "pointerout"}}],
-         "mark": {"type": "point", "clip": True, "filled": True, "size": 36},
-         "encoding": {"shape": styles["shape"], "tooltip": {"value": {"expr": f"{{{', '.join(tips)}}}"}}, "opacity": {
-             "condition": [{"param": "near", "empty": False, "value": 1},
-                           {"test": f"!({strong})", "value": 0}], "value": 0.9 if few else 0}}},
-        {**rule, "transform": [mean, near], "encoding": {"y": None, "color": None}},
-        {**rule, "transform": [mean, near], "encoding": {"x": None, "color": None}},
-        {"data": inline_data(ends), "transform": visible, "mark": {"type": "text", "align": "left", "dx": 6, "limit": label_width},
-         "encoding": {"text": {"field": "name"}, "opacity": {"condition": {"test": labeled, "value": 1}, "value": 0}}},
-    ]  # fmt: skip
-    if band:
-        edges = {"y": {**position["y"], "field": "low"}, "y2": {"field": "high"}, "opacity": {"value": 0.16}}
-        layers.insert(0, {"transform": [mean], "mark": {"type": "area", "clip": True}, "encoding": edges})
-    elif (drawn["job"] >= 0).any():
-        layers.insert(0, {"transform": [{"filter": "datum.job >= 0"}], "mark": {"type": "line", "clip": True, "strokeWidth": 1},
-                          "encoding": {"detail": {"field": "job"}, "opacity": thin}})  # fmt: skip
-    full_name = {"calculate": f"({json.dumps(list(names))})[datum.run]", "as": "name"}
-    # page.js sets these parameters, in all figures.
-    params = [
-        {"name": "hidden", "value": list(range(len(names))) if is_muted else []},
-        {"name": "lit", "value": -1},
-    ]
+    x["scale"]["rangeMax"] = {"expr": f"width - {label_width:.0f}"}
     return {
-        "data": inline_data(drawn), "params": params, "transform": [*visible, full_name], "layer": layers,
-        "encoding": {**position, "color": styles["color"]}, "width": "container", "height": 240,
+        "data": inline_data(table),
+        # page.js sets these parameters, in all figures.
+        "params": [
+            {"name": "hidden", "value": list(range(len(names))) if is_muted else []},
+            {"name": "lit", "value": -1},
+        ],
+        "transform": [*visible, {"calculate": f"({json.dumps(list(names))})[datum.run]", "as": "name"}],
+        "layer": [
+            *spread, line, marker,
+            {**crosshair, "encoding": {"y": None, "color": None}},
+            {**crosshair, "encoding": {"x": None, "color": None}},
+            label,
+        ],
+        "encoding": {
+            "x": {"field": against, "type": "quantitative", **x}, "y": y_encoding, "color": styles["color"],
+        },
+        "width": "container",
+        "height": 240,
         "usermeta": {"x": against, "muted": is_muted},
     }  # fmt: skip
 
 
+def _value_if(test: str, value: float, otherwise: float) -> Spec:
+    return {"condition": {"test": test, "value": value}, "value": otherwise}
+
+
+def _line_ends(
+    means: pd.DataFrame, against: str, names: Sequence[str], y: ValueAxis, drawn: "pd.Series[float]"
+) -> pd.DataFrame:
+    """Return the last point of each line with the name of its run, and whether the name fits beside it."""
+    ends, labels = means.groupby("run", sort=False).last(), short_names(names)
+    fits = ends.index.isin(y.labels_that_fit(dict(ends["y"]), drawn))
+    return ends[[against, "y"]].reset_index().assign(name=[labels[run] for run in ends.index], fits=fits)
+
+
+def _tooltip(table: pd.DataFrame, clock: str) -> str:
+    """Return the expression of the tooltip of a point: its run, and its known values."""
+    # The datum of the cell around a point is the point; Vega-Lite does not look into it for names, only for numbers.
+    datum = "(datum.datum || datum)"
+    values = [
+        f"{json.dumps(clock if name == 'seconds' else name)}: format({datum}.{name}, '.4~g')"
+        for name in ("epoch", "seconds", "value", "std")
+        if name in table and table[name].notna().any()
+    ]
+    return f"{{{', '.join([f'run: {datum}.name', *values])}}}"
+
+
 def level_layers(level: float, name: str) -> list[Spec]:
     """Return the layers of a curve's specification that draw a horizontal line with its name; `level` is the drawn value."""
-    common: Spec = {"data": inline_data(pd.DataFrame({"y": [level]}))}
-    mark = {
+    data = inline_data(pd.DataFrame({"y": [level]}))
+    rule = {"type": "rule", "strokeDash": [6, 4], "color": "var(--soft)"}
+    text = {
         "type": "text",
+        "text": name,
         "align": "left",
         "baseline": "bottom",
         "dy": -3,
-        "text": name,
         "color": "var(--soft)",
     }
     return [
-        {**common, "mark": {"type": "rule", "strokeDash": [6, 4], "color": "var(--soft)"}, "encoding": {"x": None, "color": None}},
-        {**common, "mark": mark, "encoding": {"x": {"value": 4}, "color": None}},
-    ]  # fmt: skip
+        {"data": data, "mark": rule, "encoding": {"x": None, "color": None}},
+        {"data": data, "mark": text, "encoding": {"x": {"value": 4}, "color": None}},
+    ]
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -358,12 +371,8 @@ def dot_spec(points: pd.DataFrame, axis: Spec, x_title: str = "") -> Spec:
     labels = list(dict.fromkeys(points["label"]))
     table = points.assign(row=points["label"].map(labels.index))
     colors = {"domain": list(range(COLORS)), "range": [f"var(--run-{place})" for place in range(COLORS)]}
-    x = {
-        "type": "quantitative",
-        **axis,
-        "axis": {**axis["axis"], "title": x_title or None},
-        "scale": {**axis["scale"], "reverse": axis["scale"].get("reverse", False)},
-    }
+    scale = {**axis["scale"], "reverse": axis["scale"].get("reverse", False)}
+    x = {"type": "quantitative", **axis, "axis": {**axis["axis"], "title": x_title or None}, "scale": scale}
     color = {"field": "color", "type": "nominal", "scale": colors, "legend": None}
     tips = [{"field": "label", "title": "name"}, {"field": "value", "format": ".5~g"}]
     dots = {

@@ -18,7 +18,6 @@ from nnlo_lib.core.errors import PERMANENT_REASONS, error_headline
 from nnlo_lib.core.secrets import mask
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.report import formatting, learning_curves, quantities
-from nnlo_lib.report.figure import vega_script
 from nnlo_lib.report.made_from import page_sources, record_page_sources
 from nnlo_lib.report.quantities import TimeBase, time_base_of
 from nnlo_lib.report.search.section import search_section
@@ -132,21 +131,24 @@ def render(
         clock=time_base,
         **_tables(jobs, table, time_base),
         **_costs(jobs, time_base),
-        **_resource_usage(jobs),
         attempts=attempts.attempt_figure(jobs),
-        **_provenance(jobs, experiment_file),
+        settings=origin.resolved_settings(jobs),
+        models=origin.trained_models(jobs),
+        layer_headings=origin.HEADINGS,
+        facts=origin.provenance_facts(jobs),
+        packages=origin.packages(jobs),
+        commands=origin.commands(jobs, experiment_file),
     )
 
 
 @cache
 def _scripts() -> dict[str, Markup]:
     """Return the style sheet and the scripts of a page, and the hashes by which its policy allows these scripts only."""
-    css, page = ((TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    names = {"vega": "vega.js", "page": "page.js", "css": "page.css"}
     # Markup exempts them from autoescape, which would escape quotes and `>`.
-    scripts = {"vega": vega_script(), "page": Markup(page)}
-    digests = [b64encode(sha256(text.encode()).digest()).decode() for text in scripts.values()]
-    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return {**scripts, "css": Markup(css), "hashes": Markup(hashes)}
+    texts = {key: Markup((TEMPLATES / name).read_text(encoding="utf-8")) for key, name in names.items()}
+    digests = [b64encode(sha256(texts[key].encode()).digest()).decode() for key in ("vega", "page")]
+    return {**texts, "hashes": Markup(" ".join(f"'sha256-{digest}'" for digest in digests))}
 
 
 def render_template(template: str, **values: Any) -> str:
@@ -195,7 +197,7 @@ def _tables(jobs: Sequence[FinishedRun], table: pd.DataFrame, time_base: TimeBas
 
 def _costs(jobs: Sequence[FinishedRun], clock: TimeBase) -> dict[str, Any]:
     times, volumes = resources.seconds_by_phase(jobs), resources.bytes_by_purpose(jobs)
-    virtual = clock.virtual if clock.mixed else ()
+    virtual, monitored = clock.virtual if clock.mixed else (), resources.monitor_tables(jobs)
     return {
         "times": resources.bar_figure(
             "Seconds of a rank by phase", times, formatting.format_duration, virtual
@@ -204,26 +206,9 @@ def _costs(jobs: Sequence[FinishedRun], clock: TimeBase) -> dict[str, Any]:
         "volumes": resources.bar_figure("Bytes sent by purpose", volumes, formatting.format_bytes),
         "exchange": resources.communication_table(jobs),
         "stale": bool(resources.staleness(jobs)),
-    }
-
-
-def _resource_usage(jobs: Sequence[FinishedRun]) -> dict[str, Any]:
-    tables = resources.monitor_tables(jobs)
-    return {
         "asked": resources.request_table(jobs),
-        "used": resources.usage_table(tables),
-        "usage": resources.usage_figures(tables, list(group_by_run(jobs))),
-    }
-
-
-def _provenance(jobs: Sequence[FinishedRun], experiment_file: Path | None) -> dict[str, Any]:
-    return {
-        "settings": origin.resolved_settings(jobs),
-        "models": origin.trained_models(jobs),
-        "layer_headings": origin.HEADINGS,
-        "facts": origin.provenance_facts(jobs),
-        "packages": origin.packages(jobs),
-        "commands": origin.commands(jobs, experiment_file),
+        "used": resources.usage_table(monitored),
+        "usage": resources.usage_figures(monitored, list(group_by_run(jobs))),
     }
 
 

@@ -169,7 +169,7 @@ def _comment(record: StoredStudy, best: TrialSummary, run: Run) -> Iterator[str]
         metric = run.train.watched["schedule"]
         yield f"Samples are held back for validation because the learning-rate schedule uses {metric} (train.schedule)."
     yield f"  nnlo run {file}"
-    yield f"  snakemake --profile profiles/local --configfile {file}"
+    yield f"  nnlo all {file}"
 
 
 def non_default_settings(value: Any) -> Any:

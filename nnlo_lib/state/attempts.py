@@ -31,12 +31,7 @@ class Attempt:
     """One ended attempt.
 
     Attributes:
-        attempt: number of the attempt, from 1.
-        started: start time, ISO 8601.
-        ended: end time, ISO 8601.
-        host: host of the launcher.
-        job: id of the batch job, if any.
-        error: one-line error message, if any.
+        started, ended: ISO 8601.
         start: step from which it started (`from` in the file).
         reached: last step it completed.
         saved: step of the newest checkpoint at its end.
@@ -164,7 +159,7 @@ def attempts_of_result(found: Sequence[Attempt]) -> list[Attempt]:
 
 def count_out_of_memory(attempts: Sequence[Attempt]) -> int:
     """Return the number of attempts that ran out of memory since the run last finished."""
-    return Counter(each.reason for each in _since_last_finish(attempts))["out of memory"]
+    return sum(each.reason == "out of memory" for each in _since_last_finish(attempts))
 
 
 def interrupted_attempts(attempts: Sequence[Attempt], before: float) -> list[Attempt]:
@@ -189,10 +184,8 @@ def _unix_time(text: str) -> float:
 class AttemptStatistics:
     """Statistics over the attempts of a task.
 
-    Attributes:
-        attempts: attempts in their order, at least one.
-        productive_seconds: seconds of the training steps and evaluations that the result consists of, or None if
-            the clock is virtual.
+    `productive_seconds` are those of the training steps and evaluations that the result consists of, or None if the clock is
+    virtual.
     """
 
     attempts: Sequence[Attempt]
@@ -257,8 +250,4 @@ class AttemptStatistics:
         """Sum of the seconds from the end of an interrupted attempt to the start of the next one."""
         # The clocks of the hosts may differ, so that an attempt seems to start before the last one has ended.
         pairs = [pair for pair in pairwise(self.attempts) if not pair[0].is_finished]
-        gaps = (
-            datetime.fromisoformat(after.started) - datetime.fromisoformat(each.ended)
-            for each, after in pairs
-        )
-        return sum(max(0.0, gap.total_seconds()) for gap in gaps)
+        return sum(max(0.0, _unix_time(after.started) - _unix_time(each.ended)) for each, after in pairs)

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -43,9 +43,7 @@ class TraceHeader:
 class TraceWriter:
     """Writer of one rank's spans in one attempt; write errors are ignored, so that they never end a training.
 
-    Args:
-        folder: folder of the trace files; created if missing.
-        fine: whether detail spans are written.
+    Detail spans are written if `fine`.
     """
 
     def __init__(self, folder: Path, part: TraceHeader, fine: bool) -> None:
@@ -102,7 +100,11 @@ def write_chrome_trace(folder: Path, output: Path) -> None:
 
     Times are microseconds since the first attempt began; on a virtual clock, attempts follow without a gap.
     """
-    parts = sorted(_read_headers(folder), key=lambda found: (found[0].attempt, found[0].rank))
+    parts = []
+    for trace in folder.glob("trace-*.jsonl"):
+        with trace.open() as file, suppress(ValueError, TypeError):
+            parts.append((TraceHeader(**json.loads(file.readline())), trace))
+    parts.sort(key=lambda found: (found[0].attempt, found[0].rank))
     events = chain(_metadata_events([part for part, _ in parts]), _span_events(parts))
     with atomic_write(output) as path, path.open("w") as file:
         file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
@@ -110,12 +112,6 @@ def write_chrome_trace(folder: Path, output: Path) -> None:
             f"{',' if number else ''}{json.dumps(event)}\n" for number, event in enumerate(events)
         )
         file.write("]}\n")
-
-
-def _read_headers(folder: Path) -> Iterator[tuple[TraceHeader, Path]]:
-    for path in folder.glob("trace-*.jsonl"):
-        with path.open() as file, suppress(ValueError, TypeError):
-            yield TraceHeader(**json.loads(file.readline())), path
 
 
 def _metadata_events(parts: Sequence[TraceHeader]) -> Iterator[dict[str, Any]]:
@@ -134,10 +130,20 @@ def _span_events(parts: Sequence[tuple[TraceHeader, Path]]) -> Iterator[dict[str
         # A virtual clock starts at 0 in each attempt, so the ends of earlier attempts are added.
         before = max((end for attempt, end in ends.items() if attempt < part.attempt), default=0)
         shift = before if part.virtual or first is None else _nanoseconds_after(first, part)
-        for name, phase, start, end in _read_spans(path):
-            times = {"ts": (start + shift) / 1e3, "dur": (end - start) / 1e3}
-            ends[part.attempt] = max(ends[part.attempt], end + shift)
-            yield {"name": name, "cat": phase, "ph": "X", "pid": part.rank, "tid": part.attempt, **times}
+        with path.open() as file:
+            for line in islice(file, 1, None):
+                with suppress(ValueError):  # a line that a crash cut short
+                    name, phase, start, end = json.loads(line)
+                    times = {"ts": (start + shift) / 1e3, "dur": (end - start) / 1e3}
+                    ends[part.attempt] = max(ends[part.attempt], end + shift)
+                    yield {
+                        "name": name,
+                        "cat": phase,
+                        "ph": "X",
+                        "pid": part.rank,
+                        "tid": part.attempt,
+                        **times,
+                    }
 
 
 def _nanoseconds_after(first: TraceHeader, part: TraceHeader) -> int:
@@ -146,14 +152,3 @@ def _nanoseconds_after(first: TraceHeader, part: TraceHeader) -> int:
     Seconds since 1970 have a resolution of 240 ns as a float, so the difference of the shifts is taken first.
     """
     return round((part.shift - first.shift) * 1e9) - round(first.start * 1e9)
-
-
-def _read_spans(path: Path) -> Iterator[list[Any]]:
-    """Yield the spans of a trace file; a line that a crash cut short is skipped."""
-    with path.open() as file:
-        file.readline()
-        for line in file:
-            with suppress(ValueError):
-                span = json.loads(line)
-                if len(span) == 4:
-                    yield span

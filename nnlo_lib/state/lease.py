@@ -37,14 +37,8 @@ MAX_CREDITED_LEASE_GAP_S = 2.0
 JOB_CHECK_AFTER_S = 7.5
 # What the kernel, NFS servers and FUSE report on a file system without hard links, and a folder with a limit of them.
 NO_HARD_LINKS = {
-    errno.EPERM,
-    errno.EOPNOTSUPP,
-    errno.ENOTSUP,
-    errno.ENOSYS,
-    errno.EMLINK,
-    errno.EACCES,
-    errno.EINVAL,
-}
+    errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EACCES, errno.EINVAL,
+}  # fmt: skip
 # A valid time, from which attempt_recovery can compute the duration of an attempt.
 UNKNOWN = "1970-01-01T00:00:00+00:00"
 
@@ -55,8 +49,6 @@ class LeaseOwner(ProcessIdentity):
 
     Attributes:
         owner: unique name of the claim.
-        job: id of the process's batch job, if any.
-        scheduler: name of the batch system, if any.
         since: time of the claim, ISO 8601.
         restarts: how often the scheduler had queued the job again; 0 if that is unknown.
         inode, folder: number and absolute path of the leased folder; a copy has neither. A file system of FUSE may change
@@ -75,14 +67,9 @@ class LeaseOwner(ProcessIdentity):
     def for_this_process(cls) -> "LeaseOwner":
         """Return a new claim by this process."""
         job, since = BatchJob.current(), timestamp()
-        return cls(
-            **asdict(ProcessIdentity.current()),
-            owner=uuid.uuid4().hex,
-            job=job.job_id if job else None,
-            scheduler=job.scheduler if job else None,
-            since=since,
-            restarts=BatchJob.current_restarts(),
-        )
+        number, scheduler = (job.job_id, job.scheduler) if job else (None, None)
+        me, restarts = ProcessIdentity.current(), BatchJob.current_restarts()
+        return cls(me.host, me.room, me.pid, me.started, uuid.uuid4().hex, number, scheduler, since, restarts)
 
     @classmethod
     def parse(cls, content: bytes) -> "LeaseOwner":
@@ -100,10 +87,6 @@ class LeaseOwner(ProcessIdentity):
         """Return True if both belong to the same batch job; the later one is then the job after a requeue."""
         return self.job is not None and (self.scheduler, self.job) == (other.scheduler, other.job)
 
-    def is_of_earlier_run(self, other: "LeaseOwner") -> bool:
-        """Return True if `other` belongs to a later run of the same batch job, which ended the run of this process."""
-        return self.is_of_same_job(other) and self.restarts < other.restarts
-
     def __str__(self) -> str:
         job = f"{self.scheduler} job {self.job}, " if self.job else ""
         return f"process {self.pid} on {self.host} ({job}since {self.since})"
@@ -112,13 +95,10 @@ class LeaseOwner(ProcessIdentity):
 class OwnerMonitor:
     """Monitors the current owner of the lease at `path`.
 
-    Args:
-        path: the lease file.
-        patience: seconds without a heartbeat, on this process's clock, after which the owner counts as dead.
+    `patience`: seconds without a heartbeat, on this process's clock, after which the owner counts as dead.
 
     Attributes:
         content: bytes of the lease file at construction.
-        lease_owner: the parsed owner.
         has_shown_heartbeat: whether a heartbeat was seen since construction; the owner was then alive.
     """
 
@@ -172,15 +152,10 @@ class LeaseHeldError(Exception):
 
 
 class Lease:
-    """The lease of a run's `state/` folder; a background thread renews it.
+    """The lease of a run's `state/` folder; a background thread renews it every `beat` seconds.
 
-    Args:
-        folder: the `state/` folder.
-        beat: seconds between two heartbeats.
-        patience: seconds without a heartbeat after which an owner counts as dead.
-
-    Attributes:
-        lost: set if the lease belongs to another owner, is gone, or was not renewed for `patience` seconds.
+    `lost` is set if the lease belongs to another owner, is gone, or was not renewed for `patience` seconds, after which an
+    owner counts as dead.
     """
 
     def __init__(
@@ -239,14 +214,20 @@ class Lease:
         # After a requeue, the scheduler has given up the job's earlier run, so its lease is taken over at
         # once. A user's command does so only if the scheduler has counted the requeue: another command of the
         # same interactive job may hold the lease.
-        same_job = patient and other.lease_owner.is_of_same_job(self._this_owner)
-        requeued, logged = same_job or other.lease_owner.is_of_earlier_run(self._this_owner), False
+        is_earlier = other.lease_owner.restarts < self._this_owner.restarts
+        requeued = other.lease_owner.is_of_same_job(self._this_owner) and (patient or is_earlier)
+        logged = False
         while other.poll():
             if other.is_dead or requeued:
                 return other if self._take_over(other) else None
             # A lease that a crash left behind must not refuse a command: only a heartbeat proves a live owner.
             if other.has_shown_heartbeat and not patient:
-                raise UserError(_held_message(self._path, other.lease_owner))
+                claim = other.lease_owner
+                how = f"kill {claim.pid}" + (f", or cancel job {claim.job}" if claim.job else "")
+                raise UserError(
+                    f"{self._path.parents[1]} is being written by {claim}; wait until it exits, or stop it (on {claim.host}: {how}) "
+                    "and run the same command again"
+                )
             if give_up():
                 raise LeaseHeldError(
                     f"{self._path.parents[1]}: the lease is still held by {other.lease_owner}"
@@ -337,11 +318,3 @@ def _link_or_create(complete: Path, lease: Path) -> None:
         # Another launcher may read the file before it is complete; it then waits for a heartbeat, as for a live owner.
         with lease.open("xb") as file:
             file.write(complete.read_bytes())
-
-
-def _held_message(path: Path, claim: LeaseOwner) -> str:
-    how = f"kill {claim.pid}" + (f", or cancel job {claim.job}" if claim.job else "")
-    return (
-        f"{path.parents[1]} is being written by {claim}; wait until it exits, or stop it (on {claim.host}: {how}) "
-        "and run the same command again"
-    )

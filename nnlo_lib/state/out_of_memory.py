@@ -3,7 +3,7 @@
 | evidence | written by | read here by |
 | --- | --- | --- |
 | MemoryError, or an error of torch with one of TORCH_MESSAGES | the rank | `is_memory_error` |
-| the count of OOM kills of the job's control group | the kernel | `kernel_oom_kills`, `is_launch_out_of_memory` |
+| the count of OOM kills of the job's control group | the kernel | `kernel_oom_kills` |
 | a line of slurmstepd or srun in the launcher's output, or in the job's log | Slurm | `OUT_OF_MEMORY_PATTERN` |
 | the state of the job, or LSF's termination reason | the scheduler | `BatchJob.exit_reason` |
 | the state of a step; SIGKILL with as much memory used as requested | Slurm's accounting | `JOB_EVIDENCE` |
@@ -12,6 +12,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from nnlo_lib.batch import BatchJob
@@ -42,14 +43,6 @@ def is_memory_error(error: BaseException) -> bool:
     """Return True if a rank's exception says that it got no memory."""
     says_so = any(words in str(error) for words in TORCH_MESSAGES)
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and says_so)
-
-
-def is_launch_out_of_memory(is_oom_killed: bool, launcher_facts: Mapping[str, str]) -> bool:
-    """Return True if the kernel or Slurm reported that a process of a launch was killed for its memory.
-
-    `is_oom_killed` is True if `kernel_oom_kills` grew during the launch; LauncherOutput parses the facts.
-    """
-    return is_oom_killed or "memory" in launcher_facts
 
 
 def kernel_oom_kills() -> int:
@@ -87,18 +80,14 @@ def _log_reports_kill(job: BatchJob) -> bool:
         return False
     # Below the working directory of Snakemake, also after slurmctld has removed the record of the job.
     written, output = SLURM_LOGS_FOLDER.resolve().glob(f"**/{job.job_id}.log"), job.output_file()
-    return any(_last_run_is_out_of_memory(path) for path in {*written, *([output] if output else [])})
-
-
-def _last_run_is_out_of_memory(log: Path) -> bool:
-    try:
-        with log.open("rb") as file:
+    for log in {*written, *([output] if output else [])}:
+        with suppress(OSError), log.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_READ_BYTES))
             lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return False
-    begins = [number for number, line in enumerate(lines, 1) if NEXT_RUN_PATTERN.search(line)]
-    return any(OUT_OF_MEMORY_PATTERN.search(line) for line in lines[begins[-1] if begins else 0 :])
+            begins = [number for number, line in enumerate(lines, 1) if NEXT_RUN_PATTERN.search(line)]
+            if any(OUT_OF_MEMORY_PATTERN.search(line) for line in lines[begins[-1] if begins else 0 :]):
+                return True
+    return False
 
 
 def _accounting_reports_kill(job: BatchJob) -> bool:

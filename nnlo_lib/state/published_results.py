@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from nnlo_lib.config import Run
@@ -46,16 +46,17 @@ def read_input_record(state: StatePaths) -> dict[str, str]:
 def keep_input_record(state: StatePaths, checksums: Checksums, of_data: Checksums) -> None:
     """Write the checksums and copy the code to `state/`, unless `state/` has them.
 
-    Args:
-        checksums: files of the training.
-        of_data: files that read or adapted the samples of the store; one that was edited since is not copied.
+    `of_data` are files that read or adapted the samples of the store; one that was edited since is not copied.
 
-    Raises:
-        UserError: if a file of the training was edited after its checksum was computed.
+    Raises UserError if a file of the training was edited after its checksum was computed.
     """
-    unchanged = [path for path, checksum in of_data.items() if _is_copy(Path(path), checksum)]
+
+    def is_copy(path: Path, checksum: str) -> bool:
+        return path.is_file() and file_sha256(path) == checksum
+
+    unchanged = [path for path, checksum in of_data.items() if is_copy(Path(path), checksum)]
     has_copies = all(
-        _is_copy(copy_of(state.code, path), of_data[path]) for path in filter(has_copy, unchanged)
+        is_copy(copy_of(state.code, path), of_data[path]) for path in filter(has_copy, unchanged)
     )
     if has_copies and state.input_files.exists() and read_input_record(state) == checksums:
         return
@@ -70,10 +71,6 @@ def keep_input_record(state: StatePaths, checksums: Checksums, of_data: Checksum
             part.write_bytes(content)
     with atomic_write(state.input_files) as part:
         part.write_text(json.dumps(dict(checksums), indent=1))
-
-
-def _is_copy(path: Path, checksum: str) -> bool:
-    return path.is_file() and file_sha256(path) == checksum
 
 
 def publish_code(paths: RunPaths) -> None:
@@ -96,15 +93,10 @@ def refuse_changed_code(run: Run, folder: Path) -> None:
     for checksums in (used, current):
         checksums.pop(run.model.weights or "", None)  # the published weights replace the initial ones
     if changed := changed_files(used, current):
-        raise UserError(_refusal(paths, changed, current))
-
-
-def _refusal(paths: RunPaths, changed: Sequence[str], current: Checksums) -> str:
-    path = changed[0]
-    state = "differs from the file" if path in current else "is missing; it is a file"
-    copy = copy_of(paths.code, path)
-    kept = f" (kept as {copy})" if copy.exists() else ""
-    return (
-        f"{path}: the file {state} that trained {paths.model}{kept}; restore the file, or train again, so that the "
-        "weights and the code belong together"
-    )
+        state = "differs from the file" if changed[0] in current else "is missing; it is a file"
+        copy = copy_of(paths.code, changed[0])
+        kept = f" (kept as {copy})" if copy.exists() else ""
+        raise UserError(
+            f"{changed[0]}: the file {state} that trained {paths.model}{kept}; restore the file, or train again, so that the "
+            "weights and the code belong together"
+        )

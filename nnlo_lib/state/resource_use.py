@@ -24,7 +24,6 @@ class ResourceUse:
     """Resources of the trainings of a run: those asked for each, and the most that one of them used.
 
     Attributes:
-        asked: the request, from the configuration.
         memory_mb: sum of the peaks of all processes; pages that processes share count several times.
         seconds: wall time of the longest attempt; None if no attempt is recorded.
         busy_cores: processor seconds of all processes per second.
@@ -41,8 +40,7 @@ class ResourceUse:
     def of(cls, jobs: Sequence[FinishedRun], run: Run | None = None) -> "ResourceUse | None":
         """Return the use of the trainings of one run; None without measurements or a readable configuration.
 
-        Args:
-            run: present configuration of the run, whose request is compared; by default the one of the trainings.
+        The request of the configuration `run` is compared; by default the one of the trainings.
         """
         measured = [used for job in jobs if (used := job.summary.get("used"))]
         if not measured:
@@ -82,13 +80,17 @@ class ResourceUse:
     @property
     def advice(self) -> list[str]:
         """The settings of `resources` that would have been enough, where they differ much from the request."""
-        memory = _rounded_up(MEMORY_MARGIN * self.memory_mb + MEMORY_MARGIN_MB, 100)
-        found = [f"mem_mb: {memory}"] if _differs(self.memory_mb, memory, self.asked.memory_mb) else []
+        memory = math.ceil((MEMORY_MARGIN * self.memory_mb + MEMORY_MARGIN_MB) / 100) * 100
+        compared = [("mem_mb", self.memory_mb, memory, self.asked.memory_mb)]
         if self.seconds is not None:
-            runtime = _rounded_up(TIME_MARGIN * self.seconds / 60 + TIME_MARGIN_MIN, 5)
-            if _differs(self.seconds / 60, runtime, self.asked.runtime_min):
-                found.append(f"runtime: {runtime}")
-        return found
+            minutes = self.seconds / 60
+            runtime = math.ceil((TIME_MARGIN * minutes + TIME_MARGIN_MIN) / 5) * 5
+            compared.append(("runtime", minutes, runtime, self.asked.runtime_min))
+        return [
+            f"{key}: {enough}"
+            for key, used, enough, asked in compared
+            if enough <= ENOUGH * asked or used > SCARCE * asked
+        ]
 
     @property
     def sentence(self) -> str:
@@ -111,11 +113,3 @@ def total_use(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "seconds": max(rank["seconds"] for rank in processes),
         "gpu_memory_bytes": max(rank["gpu_memory_bytes"] for rank in ranks),
     }
-
-
-def _rounded_up(value: float, unit: int) -> int:
-    return math.ceil(value / unit) * unit
-
-
-def _differs(used: float, enough: int, asked: int) -> bool:
-    return enough <= ENOUGH * asked or used > SCARCE * asked

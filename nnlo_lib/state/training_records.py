@@ -4,16 +4,13 @@ A rank prints its failure if it cannot write it, as on a full disk.
 """
 
 import csv
-import fcntl
 import hashlib
 import json
 import logging
 import os
 import shutil
-import stat
 import struct
-import termios
-import time
+import sys
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,14 +30,13 @@ from nnlo_lib.core.logging_setup import (
     terminal_handler,
     write_stderr,
 )
+from nnlo_lib.core.process import wait_until_read
 from nnlo_lib.data.readers.base import Array, Indices
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 
 TableRow = dict[str, Any]
 FAILURE_PREFIX = "nnlo failure: "
-STDERR = 2
 READ_TIMEOUT_S = 5.0  # until a launcher has read the line of a failure
-READ_POLL_S = 0.002
 MAX_COUNT = 255  # uses of a sample; counts saturate at the largest uint8
 MAX_EXAMPLES = 10  # samples that a row of the ledger lists
 STEP_MARKER_FORMAT = struct.Struct("<qq")
@@ -237,18 +233,7 @@ def print_failure(failure: Mapping[str, Any]) -> None:
     MPI_Abort, which ends the ranks after a failure, makes Hydra (MPICH) drop output that it has not read.
     """
     write_stderr(f"\n{FAILURE_PREFIX}{json.dumps(failure)}\n")
-    deadline = time.monotonic() + READ_TIMEOUT_S
-    while _unread_bytes() and time.monotonic() < deadline:
-        time.sleep(READ_POLL_S)
-
-
-def _unread_bytes() -> int:
-    """Return the number of bytes in the pipe at stderr; 0 if stderr is no pipe."""
-    with suppress(OSError):
-        if stat.S_ISFIFO(os.fstat(STDERR).st_mode):
-            (size,) = struct.unpack("i", fcntl.ioctl(STDERR, termios.FIONREAD, bytes(4)))
-            return int(size)
-    return 0
+    wait_until_read(sys.stderr, READ_TIMEOUT_S)
 
 
 def parse_failure(line: str) -> dict[str, Any] | None:

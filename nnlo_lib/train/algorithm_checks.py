@@ -16,16 +16,7 @@ MAX_DEPTH = 4  # of containers among the attributes
 
 
 def refuse_unequal_models(algorithm: Algorithm, replica: Replica, where: str) -> None:
-    """Refuse, on all ranks, models that differ if the algorithm says that they are one; all ranks call it.
-
-    Args:
-        replica: replica of this rank, loaded with the model to evaluate.
-        where: place in the run, for the error message.
-
-    Raises:
-        UserError: for a class of the user.
-        InvariantError: for an algorithm of nnlo.
-    """
+    """Refuse, on all ranks, models that differ if the algorithm says that they are one; all ranks call it."""
     if algorithm.replicas_differ or algorithm.comm.size == 1:
         return
     # Neither clock nor counted bytes depend on a check.
@@ -69,7 +60,6 @@ class AttributeGuard:
         """Return the attributes that have changed and that no saved tensor holds, once.
 
         Args:
-            saved: the tensors of the checkpoint, by name.
             replica: replica of this rank, whose vectors are no state of the algorithm.
         """
         if not self._is_watched:

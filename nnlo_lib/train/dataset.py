@@ -29,13 +29,7 @@ from nnlo_lib.train.task import Task
 class TrainingData:
     """Samples of a training and their assignment to workers.
 
-    Args:
-        job: the job for which `data.stage_to` is read; None for a process without other ranks.
-
     Attributes:
-        manifest: description of the data store, staged if `data.stage_to` is set.
-        split: the split `train`, which holds the training samples.
-        validation_set: (split, indices of the validation samples in it).
         worker_samples: indices of each worker's training samples in `split`; a single array with all training
             samples if the workers share them (data.partition: iid).
     """

@@ -167,7 +167,6 @@ def search_status(folder: Path, experiment: Experiment) -> Freshness:
     has ended with other outputs, and `resumable` otherwise.
 
     Args:
-        folder: folder of the search.
         experiment: the experiment, which `verify_settings` has compared with the start of the search.
     """
     # Imported here: the launcher of a training starts faster without the package.

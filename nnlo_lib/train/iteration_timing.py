@@ -30,13 +30,7 @@ WARM_UP = 5  # iterations that are not counted: memory is allocated, kernels are
 
 @dataclass(frozen=True)
 class IterationTimes:
-    """Seconds of iterations.
-
-    Attributes:
-        gradients: seconds of loss and gradient, one value per iteration.
-        steps: seconds of the optimizer's step.
-        batch_size: samples of an iteration.
-    """
+    """Seconds of iterations."""
 
     gradients: Sequence[float]
     steps: Sequence[float]
@@ -57,16 +51,7 @@ class IterationTimes:
 
 
 def time_iterations(run: Run, manifest: DataManifest, seed: int, iterations: int) -> IterationTimes:
-    """Return the times of iterations on one rank; data loading and exchanges are not included.
-
-    Args:
-        manifest: manifest of the run's store, or one with the same shapes.
-        seed: seed of the initial weights.
-        iterations: number of iterations, besides WARM_UP.
-
-    Raises:
-        UserError: if the model does not fit, or if its GPU is not there.
-    """
+    """Return the times of iterations on one rank; data loading and exchanges are not included."""
     torch.set_num_threads(run.parallel.threads_per_rank)
     # One simulated rank: a communicator without MPI.
     return SimulatedWorld(1).run(lambda comm: _times(comm, run, manifest, seed, iterations))[0]

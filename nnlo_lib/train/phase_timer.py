@@ -29,9 +29,6 @@ class PhaseTimer:
     Attributes:
         training_seconds: seconds in training steps, which include communication, waiting and loading of batches;
             this is the training time of tables and charts.
-
-    Args:
-        started: start of the rank on the communicator's clock, in seconds.
     """
 
     def __init__(self, comm: Communicator, trace: TraceWriter, started: float) -> None:
@@ -124,12 +121,7 @@ class PhaseTimer:
 
 
 def open_trace(task: Task, comm: Communicator, role: str, started: float) -> TraceWriter:
-    """Start the trace file of this rank for this attempt; all ranks call it.
-
-    Args:
-        role: role of this rank, `worker` or `server`.
-        started: start of this rank on the communicator's clock, in seconds.
-    """
+    """Start the trace file of this rank for this attempt; all ranks call it."""
     fine, virtual = task.run.observe.trace, comm.is_virtual
     # Trace files count, too: without a launcher no attempts are recorded, and the files of earlier attempts are kept.
     files = task.observe_folder.glob(f"trace-{comm.rank:05d}-*.jsonl")

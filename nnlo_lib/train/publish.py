@@ -56,11 +56,6 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     The outputs are model.safetensors, partition.npz, history.csv, summary.json, trace.json, log.txt and, if the
     run has them, copies of the user's code, tables of nodes and of validations within epochs, GAN samples and
     the output of observers.
-
-    Args:
-        trainer: already closed.
-        started: start of the attempt, ISO 8601.
-        finished: end of the training, ISO 8601.
     """
     context = trainer.context
     reports = context.comm.gather(
@@ -345,9 +340,6 @@ def hardware_by_host(ranks: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any
     `cores` is the number of logical cores, `cores_available` of those on which the ranks may run;
     `cores_per_rank` has the numbers of cores to which a rank is bound; `threads` is the number of threads of all
     processes together; `gpus` has the name of each GPU that a rank uses.
-
-    Args:
-        ranks: results of `rank_hardware` of all ranks.
     """
     hosts = dict.fromkeys(rank["host"] for rank in ranks)
     return {host: _host([rank for rank in ranks if rank["host"] == host]) for host in hosts}

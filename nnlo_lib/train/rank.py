@@ -44,11 +44,7 @@ def train_rank(
     """Train as one rank, and publish the outputs if the run is finished.
 
     Args:
-        stack: replicas of all simulated ranks, if their gradients are batched; else None.
         started: start of the rank on the communicator's clock, in seconds; None for now.
-
-    Returns:
-        True if the task is done, False if the ranks stopped and saved.
     """
     # First, so that failpoints of the start count, too.
     if arm := os.environ.pop(FAILPOINT_VARIABLE, None):

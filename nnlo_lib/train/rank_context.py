@@ -100,11 +100,9 @@ class RankContext:
 
     Args:
         stack: holds the replicas of simulated ranks with batched gradients; None for other ranks.
-        module: network to train; None for the task's model.
         started: start of the rank on the communicator's clock, in seconds; None for now.
 
     Attributes:
-        roles: role of each rank, `worker` or `server`.
         is_lr_scheduled: True if the replica's learning rate follows train.schedule; False on a server with
             its own optimizer, which keeps the learning rate of this optimizer.
     """
@@ -122,7 +120,11 @@ class RankContext:
         task.input_checksums  # noqa: B018 - read now: a later edit is not the code that trains
         self.roles = roles(task.run, comm.size)
         self.phase_timer = PhaseTimer(comm, open_trace(task, comm, self.roles[comm.rank], started), started)
-        self._open_data(task)
+        # Only with the key, because the exchange would change the clocks of simulated ranks.
+        job = _staging_job(comm) if task.run.data.stage_to else None
+        self.data = TrainingData(task, self.roles.count("worker"), job)
+        if comm.rank == 0:
+            self.data.save()
         self.problem: Problem = build_problem(task.run)
         self._build_replica(task, module)
         self._open_batches(task)
@@ -142,14 +144,6 @@ class RankContext:
     def is_first_worker(self) -> bool:
         """True if this rank is the first worker."""
         return self.comm.rank == self.roles.index("worker")
-
-    def _open_data(self, task: Task) -> None:
-        workers = self.roles.count("worker")
-        # Only with the key, because the exchange would change the clocks of simulated ranks.
-        job = _staging_job(self.comm) if task.run.data.stage_to else None
-        self.data = TrainingData(task, workers, job)
-        if self.comm.rank == 0:
-            self.data.save()
 
     def _open_batches(self, task: Task) -> None:
         """Open the worker's batches, after the model: the samples may take what it leaves of a GPU's memory."""

@@ -129,6 +129,8 @@ def report_failure(state: Path, rank: int, error: BaseException) -> int:
 def report_end(state: Path, rank: int, done: bool, signal: str | None) -> int:
     """Write that a rank has trained to the end, or has stopped and saved; return its exit status.
 
+    The status is 0 after a stop, too, because MPI launchers kill the ranks that still run when a rank exits with
+    another status. It is EXIT_PREEMPTED if the file cannot be written: then only the status can report the stop.
     Without a note of rank 0, which ends last, the launcher takes the status 0 for the end of a process by user code
     or a library. If the disk is full, the published results replace the note.
 
@@ -136,23 +138,13 @@ def report_end(state: Path, rank: int, done: bool, signal: str | None) -> int:
         signal: name of the signal that requested a stop; None without a signal, for example near the time limit.
     """
     if not done:
-        return report_stopped(state, rank, signal)
-    if rank == 0:
+        try:
+            _write_status(StatePaths(state).stopped / str(rank), {"signal": signal})
+        except UserError:
+            return EXIT_PREEMPTED
+    elif rank == 0:
         with suppress(UserError):
             _write_status(StatePaths(state).done / str(rank), {})
-    return 0
-
-
-def report_stopped(state: Path, rank: int, signal: str | None) -> int:
-    """Write that a rank has stopped and saved; return its exit status.
-
-    The status is 0, because MPI launchers kill the ranks that still run when a rank exits with another
-    status. It is EXIT_PREEMPTED if the file cannot be written.
-    """
-    try:
-        _write_status(StatePaths(state).stopped / str(rank), {"signal": signal})
-    except UserError:  # The file cannot be written: only the status can report the stop.
-        return EXIT_PREEMPTED
     return 0
 
 

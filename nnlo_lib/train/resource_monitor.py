@@ -26,11 +26,6 @@ class ResourceMonitor(Thread):
 
     The column cpu_percent is the sum over the threads of the process, where 100 is one core; host_cpu_percent
     is a percentage of all cores.
-
-    Args:
-        folder: folder of the files of all ranks; created if missing.
-        device: device of the rank, `cpu` or `cuda:N`.
-        seconds: seconds between two rows.
     """
 
     def __init__(self, folder: Path, rank: int, device: str, seconds: float) -> None:

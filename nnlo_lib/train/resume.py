@@ -23,9 +23,6 @@ from nnlo_lib.train.training_state import TrainingSegment, TrainingState
 class TrainingSaver:
     """Saves a rank's state to checkpoints and restores it. All ranks call each method except `is_due`.
 
-    Args:
-        stop: stop flag, which reserves the time that a save takes.
-
     Attributes:
         continues_finished: True if the training resumed from a checkpoint of a finished training.
     """
@@ -68,8 +65,8 @@ class TrainingSaver:
         self._stop.reserve_save_time(self._checkpointer.last_save_seconds)
 
     def _save(self) -> None:
+        position = self._state.position
         if not self._pauses_freely:
-            position = self._state.position
             position.paused_within |= any(self._context.comm.gather(position.index > 0))
         state = self._state.capture()
         if unsaved := self._guard.unsaved(state.tensors, self._context.replica):
@@ -77,18 +74,15 @@ class TrainingSaver:
         with self._context.phase_timer.phase("checkpoint"):
             recorder = self._recorder
             error = recorder.flush_tables()
-            self._checkpointer.save(state, self._checkpoint_position(), recorder.copy_tables(), error)
+            # Only a checkpoint at the end of an epoch has metrics, by which `checkpoint.best` chooses.
+            rows = recorder.history.rows if position.index == 0 else []
+            step = max(self._context.comm.gather(self._state.run_step))
+            moment = CheckpointPosition(position.epoch, step, rows[-1] if rows else {})
+            self._checkpointer.save(state, moment, recorder.copy_tables(), error)
 
     def count_from_here(self) -> None:
         """Start counting toward the next checkpoint at the current position."""
         self._interval.mark_saved(self._state.position.steps, self._state.position.epoch)
-
-    def _checkpoint_position(self) -> CheckpointPosition:
-        position = self._state.position
-        # Only a checkpoint at the end of an epoch has metrics, by which `checkpoint.best` chooses.
-        rows = self._recorder.history.rows if position.index == 0 else []
-        step = max(self._context.comm.gather(self._state.run_step))
-        return CheckpointPosition(position.epoch, step, rows[-1] if rows else {})
 
     def resume(self) -> None:
         """Resume from the newest complete checkpoint, if any; take the tables back to its rows."""
@@ -107,7 +101,12 @@ class TrainingSaver:
         elif context.comm.rank == 0:
             self._report_changed_files()
             # Before `restore_tables`, which would delete the rows of the earlier training.
-            self._archive_unfinished()
+            if former := archive_unfinished(context.task.state):
+                self._recorder.journal.warn(
+                    f"the training starts at step 0; the earlier training state was moved to {former}. To resume the "
+                    f"earlier training, undo the change of the experiment and replace the files in {former.parent} by "
+                    f"the files in {former}; otherwise delete {former}"
+                )
         if context.comm.rank == 0:
             task = context.task
             keep_input_record(task.paths.state, task.input_checksums, context.data.manifest.code)
@@ -151,14 +150,6 @@ class TrainingSaver:
             "at step 0"
         )
         return None
-
-    def _archive_unfinished(self) -> None:
-        if former := archive_unfinished(self._context.task.state):
-            self._recorder.journal.warn(
-                f"the training starts at step 0; the earlier training state was moved to {former}. To resume the "
-                f"earlier training, undo the change of the experiment and replace the files in {former.parent} by "
-                f"the files in {former}; otherwise delete {former}"
-            )
 
     def begin_segment(self) -> None:
         """Record the step from which these ranks and this version of the code train."""

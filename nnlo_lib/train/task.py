@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar, Self
 
 from nnlo_lib.config import Run
 from nnlo_lib.config.base import EditEffect, keys_with, non_defaults
@@ -24,13 +25,13 @@ class Task:
     """One training job: a run with a seed and a fold.
 
     Attributes:
-        name: name of the run.
         fold: fold held out for validation; None without cross-validation.
-        folder: folder for the results and `state/`.
         until: epoch after which the training pauses and saves, for trials of a search; None to train to the
             end.
+        rank_module: module that each rank runs with the task's JSON.
     """
 
+    rank_module: ClassVar[str] = "nnlo_lib.train.rank"
     experiment: str
     name: str
     run: Run
@@ -42,7 +43,7 @@ class Task:
     until: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> "Task":
+    def parse(cls, text: str) -> Self:
         """Return the task from its JSON `text`."""
         fields = json.loads(text)
         paths = {"manifest": Path(fields["manifest"]), "folder": Path(fields["folder"])}

@@ -37,7 +37,6 @@ class Trainer:
     """Trains on one rank; resumable at any step.
 
     Attributes:
-        callbacks: observers of the training; others may be added before `run`.
         published_metrics: validation metrics of the mean of different replicas, after `run`; else empty.
     """
 
@@ -80,11 +79,7 @@ class Trainer:
         return self.position.epoch == self.context.task.run.train.epochs or bool(self.position.over)
 
     def run(self) -> bool:
-        """Train; return True if the task is done, False if the ranks agreed to stop and have saved.
-
-        Raises:
-            CheckpointNotSavedError: if the state needed to continue the run could not be saved.
-        """
+        """Train; return True if the task is done, False if the ranks agreed to stop and have saved."""
         for callback in self.callbacks:
             callback.on_run_begin()
         done = self._run()
@@ -101,7 +96,11 @@ class Trainer:
 
     def _run(self) -> bool:
         self._resume()
-        self._end_startup()
+        # A repeated publication of a finished training has the figures of the first one.
+        if self._has_ended and self._saver.continues_finished:
+            self.context.phase_timer.discard_start()
+        else:
+            self.context.phase_timer.end_startup()
         self.state.restore_machine()
         position, comm = self.position, self.context.comm
         # A restart repeats nothing: every checkpoint is written after this validation and counts its row.
@@ -118,17 +117,19 @@ class Trainer:
             if stop or due or self._has_ended:
                 self._saver.save()
             if stop and not self._has_ended:
-                return self._stopped()
+                self._require(self.checkpointer.wait_until_saved(), "stopped in")
+                self.journal.write(
+                    f"stopped at epoch {position.epoch}, step {position.index}: checkpoint saved"
+                )
+                return False
         with self.context.phase_timer.phase("checkpoint"):
             saved = self.checkpointer.wait_until_saved()
         if self.is_finished:
             self._finish()
         # A finished run publishes its results; a task that pauses before the last epoch is continued from
         # this checkpoint only.
-        elif not saved:
-            raise CheckpointNotSavedError(
-                f"paused before {position.where}, but the checkpoint could not be written; see the warning above"
-            )
+        else:
+            self._require(saved, "paused before")
         failpoint("training.finish")
         return True
 
@@ -147,13 +148,6 @@ class Trainer:
             self.context.task.state, self.state.run_step, leads=self.context.is_first_worker
         )
         failpoint("training.resumed")
-
-    def _end_startup(self) -> None:
-        # A repeated publication of a finished training has the figures of the first one.
-        if self._has_ended and self._saver.continues_finished:
-            self.context.phase_timer.discard_start()
-        else:
-            self.context.phase_timer.end_startup()
 
     @property
     def _has_ended(self) -> bool:
@@ -180,7 +174,14 @@ class Trainer:
         context, position = self.context, self.position
         context.batch_source.start_at(position.index)
         with context.phase_timer.training():
-            self._train_epoch() if context.is_worker else self._serve()
+            if context.is_worker:
+                self._train_epoch()
+            else:
+                for callback in self.callbacks:
+                    callback.on_serve_begin()
+                self.algorithm.serve(context.replica, self._should_pause)
+                for callback in reversed(self.callbacks):
+                    callback.on_serve_end()
             context.gradients.finish()
             # Messages in flight are in no rank's state: a checkpoint would lose them.
             self._call(self.algorithm.quiesce)
@@ -202,21 +203,11 @@ class Trainer:
     def _should_pause(self) -> bool:
         return self.stop() or self._saver.is_due()
 
-    def _stopped(self) -> bool:
-        position = self.position
-        if not self.checkpointer.wait_until_saved():
+    def _require(self, saved: bool, how: str) -> None:
+        if not saved:
             raise CheckpointNotSavedError(
-                f"stopped in {position.where}, but the checkpoint could not be written; see the warning above"
+                f"{how} {self.position.where}, but the checkpoint could not be written; see the warning above"
             )
-        self.journal.write(f"stopped at epoch {position.epoch}, step {position.index}: checkpoint saved")
-        return False
-
-    def _serve(self) -> None:
-        for callback in self.callbacks:
-            callback.on_serve_begin()
-        self.algorithm.serve(self.context.replica, self._should_pause)
-        for callback in reversed(self.callbacks):
-            callback.on_serve_end()
 
     def _train_epoch(self) -> None:
         context, position = self.context, self.position
@@ -300,13 +291,7 @@ class Trainer:
 
 
 class ProgressBar:
-    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal.
-
-    Args:
-        epoch: running epoch, counted from 0.
-        index: progress within the epoch at which the bar starts, in steps.
-        shown: whether this rank shows a bar.
-    """
+    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal."""
 
     def __init__(self, epoch: int, index: int, loader: BatchLoader, problem: Problem, shown: bool) -> None:
         visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)

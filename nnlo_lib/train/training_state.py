@@ -4,10 +4,10 @@ If the number of ranks changes, each new rank resumes from the combined states o
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from typing import Any, Self, TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, from_numpy
@@ -47,17 +47,12 @@ class RunPosition:
     """Position of a rank in its run. The names of the fields are keys of a checkpoint.
 
     Attributes:
-        epoch: number of completed epochs.
         index: progress within the running epoch, in steps of this rank (with dynamic dealing: batches of all
             workers).
-        steps: number of steps of this rank.
-        samples: number of samples used by all ranks in the completed epochs.
-        restarts: number of times the run was resumed after an interruption.
         validated_at: `steps` at the last validation.
         over: why the training ends before its last epoch; else an empty string.
         shift: global step minus the step implied by `epoch` and today's steps per epoch; non-zero only after
             a change of the number of ranks.
-        legs: segments of the training.
         paused_within: True if simulated ranks that do not wait for each other paused within an epoch, which
             changed their messages in flight.
     """
@@ -72,15 +67,6 @@ class RunPosition:
     shift: int = 0
     legs: list[TrainingSegment] = field(default_factory=list)
     paused_within: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a checkpoint stores them."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    @classmethod
-    def from_dict(cls, progress: Mapping[str, Any]) -> Self:
-        """Return the position from a checkpoint's `progress`, which has other keys, too."""
-        return cls(**{each.name: progress[each.name] for each in fields(cls)})
 
     @property
     def where(self) -> str:
@@ -154,7 +140,6 @@ class TrainingState:
 
     Attributes:
         metric_sums: sums of samples, loss and metrics in the running epoch, (sums,) of float64.
-        loss_average: moving average of this rank's loss, if requested.
         used_before_resize: mask of the running epoch's samples used before the number of ranks changed,
             (samples,) of bool; empty if the number has not changed in this epoch.
     """
@@ -200,7 +185,7 @@ class TrainingState:
     def capture(self) -> RankState:
         """Return the state for a checkpoint; tensors are not copied."""
         context, recorder = self._context, self._recorder
-        progress = self.position.to_dict()
+        progress = {each.name: getattr(self.position, each.name) for each in fields(RunPosition)}
         # Nothing reads the numbers of rows, which are part of the checkpoint format.
         progress |= {"stopwatches": [context.phase_timer.state()], "rows": recorder.row_counts()}
         progress |= {"machine": context.comm.machine_state()}
@@ -229,7 +214,8 @@ class TrainingState:
             )
         tensors, progress, _ = load_rank_state(saved, context.task.run, context.comm, self.algorithm)
         self._restore_tensors(tensors)
-        self.position = RunPosition.from_dict(progress)
+        # `progress` has other keys, too.
+        self.position = RunPosition(**{each.name: progress[each.name] for each in fields(RunPosition)})
         for state in progress["stopwatches"]:
             context.phase_timer.load_state(state)
         # Other ranks have another machine.
@@ -273,15 +259,7 @@ class TrainingState:
 
 
 def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algorithm: Algorithm) -> RankState:
-    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed.
-
-    Args:
-        saved: checkpoint, written by any number of ranks.
-        algorithm: this rank's instance, which names the tensors to sum.
-
-    Raises:
-        UserError: if the run does not support a change of the number of ranks.
-    """
+    """Return the state from which this rank resumes: its own, or a merged one if the number of ranks changed."""
     if saved.ranks == comm.size:
         return saved.read_rank_state(comm.rank)
     if reason := reason_not_elastic(run):

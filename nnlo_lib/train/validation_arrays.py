@@ -195,7 +195,6 @@ def publish_validation_arrays(task: Task, steps: Iterable[int], samples: Array) 
 
     Args:
         steps: steps of the validations; files of other steps belong to an attempt that was taken back.
-        samples: numbers of the validation samples in their split.
     """
     outputs = {
         CONSENSUS: task.paths.consensus,

@@ -97,13 +97,13 @@ def print_stores(experiment: Experiment | None, file: str | None) -> None:
         users.setdefault(str(Path(manifest).parent), []).append(training)
     rows = [
         (
-            str(each.folder),
-            each.contents,
-            size_text(each.bytes),
-            each.changed.strftime("%Y-%m-%d %H:%M"),
-            _first_of(users.get(str(each.folder), [])),
+            str(folder),
+            contents,
+            size_text(size),
+            f"{changed:%Y-%m-%d %H:%M}",
+            _first_of(users.get(str(folder), [])),
         )
-        for each in list_data_folders()
+        for folder, contents, size, changed in list_data_folders()
     ]
     print(*table_lines([STORE_HEADINGS, *rows], left=range(len(STORE_HEADINGS))), sep="\n")
 

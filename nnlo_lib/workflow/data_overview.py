@@ -7,11 +7,12 @@ from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.paths import ExperimentPaths
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.contact_sheet import contact_sheet, has_points, image_input, point_map
 from nnlo_lib.data.describe import describe
 from nnlo_lib.data.readers.base import Indices
 from nnlo_lib.data.store.manifest import DataManifest
-from nnlo_lib.preflight.data_check import expected_manifest, unknown_shape_error
+from nnlo_lib.preflight.data_check import expected_manifest
 from nnlo_lib.topology.topology import building_of
 from nnlo_lib.train.dataset import TrainingData
 from nnlo_lib.train.iteration_timing import time_iterations
@@ -73,15 +74,15 @@ def print_model_overview(experiment: Experiment, names: list[str], seed: int, tr
     Raises UserError if neither has the shapes; the message contains the command that converts the data.
     """
     names_by_text: dict[str, list[str]] = {}
-    for name, run, manifest in _runs(experiment, names, trust):
-        names_by_text.setdefault(describe_model(run, manifest, seed), []).append(name)
+    for name, run in _runs(experiment, names, trust):
+        names_by_text.setdefault(describe_model(run, seed), []).append(name)
     for text, runs in names_by_text.items():
         print(f"{', '.join(runs)}: {text}\n")
 
 
-def describe_model(run: Run, manifest: Path, seed: int) -> str:
-    """Return a run's model, its data set and the model's layers as text; the manifest of its store need not exist."""
-    data, dtype = _shapes(run, manifest), parameter_dtype(run.train.precision)
+def describe_model(run: Run, seed: int) -> str:
+    """Return a run's model, its data set and the model's layers as text; its store need not exist."""
+    data, dtype = _shapes(run), parameter_dtype(run.train.precision)
     tensors = Preprocessor(data, run.data, "cpu", dtype)
     module = build_random_model(run, tensors.shape, model_output_size(run, data), seed).to(dtype)
     return f"{run.model.name} on {run.data.dataset}\n{summarize_model(module, tensors.dummy_batch()).text}"
@@ -94,23 +95,25 @@ def print_iteration_times(
 
     Raises UserError if the shapes of the samples are unknown.
     """
-    for name, run, manifest in _runs(experiment, names, trust):
-        times = time_iterations(run, _shapes(run, manifest), experiment.seeds[0], iterations)
+    for name, run in _runs(experiment, names, trust):
+        times = time_iterations(run, _shapes(run), experiment.seeds[0], iterations)
         print(f"{name}: {run.model.name} on made-up samples as of {run.data.dataset}\n{times.text}\n")
 
 
-def _runs(experiment: Experiment, names: list[str], trust: bool) -> Iterator[tuple[str, Run, Path]]:
-    """Yield name, settings and manifest of some runs."""
+def _runs(experiment: Experiment, names: list[str], trust: bool) -> Iterator[tuple[str, Run]]:
+    """Yield name and settings of some runs."""
     plan = Plan.of(experiment)
     for name in names:
         run = plan.run(name)
         model = run.model.model_copy(update={"trust": trust or run.model.trust})
-        yield name, run.model_copy(update={"model": model}), Path(plan.manifest(name))
+        yield name, run.model_copy(update={"model": model})
 
 
-def _shapes(run: Run, manifest: Path) -> DataManifest:
+def _shapes(run: Run) -> DataManifest:
     """Return a manifest with the shapes of a run's samples. Raises UserError if they are unknown."""
     data = expected_manifest(run)
     if data is None:
-        raise unknown_shape_error(run.data, manifest)
+        raise UserError(
+            f"data.dataset: the sample shape of {run.data.dataset} is unknown before the conversion; convert the data set: nnlo data FILE"
+        )
     return data

@@ -1,6 +1,6 @@
 """Predictions for new samples: rows or arrays of the user, checked and prepared as in the training, and a table of the results."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,19 +9,25 @@ import numpy as np
 import pandas as pd
 import torch
 
+from nnlo_lib.config.base import ConfigModel, default
 from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
+from nnlo_lib.config.reader import FolderReaderConfig, TFRecordReaderConfig
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.readers.array_source import read_inputs
 from nnlo_lib.data.readers.base import Array, Inputs
+from nnlo_lib.data.readers.folder import images_below, read_images
+from nnlo_lib.data.readers.split_folders import IMAGE_SUFFIXES, Skipped
 from nnlo_lib.data.readers.table import encode_rows
 from nnlo_lib.data.readers.table_file import PARQUET_SUFFIXES, TABLE_SUFFIXES, saved_dataset_files
 from nnlo_lib.data.readers.user_reader import is_nnlo_module, reader_options_of_module
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.data.store_settings import StoreSettings
 from nnlo_lib.problems.losses import decision_threshold, output_table, predicted
 from nnlo_lib.problems.supervised import loss_of_output, primary_output
-from nnlo_lib.train.evaluation.evaluate import output_batches
+from nnlo_lib.train.evaluation.evaluate import EVALUATION_BATCH_SIZE, output_batches
 from nnlo_lib.workflow.model_evaluation import (
     EvaluatedModel,
     EvaluationRequest,
@@ -30,13 +36,18 @@ from nnlo_lib.workflow.model_evaluation import (
 )
 from nnlo_lib.workflow.trained_run import run_or_best
 
+IMAGE_READERS: dict[str, type[ConfigModel]] = {"folder": FolderReaderConfig, "tfrecord": TFRecordReaderConfig}
+Samples = tuple[Inputs, pd.DataFrame]  # as the data store has them; their numbers, names and other columns
+logger = get_logger(__name__)
 
-def predict_file(target: Path, source: Path, output: Path, trust: bool) -> str:
-    """Write the predictions for the samples of a file; return a sentence with their number.
+
+def predict_file(target: Path, sources: Sequence[Path], output: Path, trust: bool) -> str:
+    """Write the predictions for the samples of a file, or of images; return a sentence with their number.
 
     Args:
         target: folder of a run, or of an experiment, whose best run predicts.
-        source: table in a form that the training can read if it read a table, else NPZ, NPY or HDF5 with the inputs.
+        sources: table in a form that the training can read if it read a table; images and folders of images if it read such;
+            else NPZ, NPY or HDF5 with the inputs.
         output: CSV or Parquet file.
         trust: allow that files that the run names run their code.
 
@@ -50,16 +61,21 @@ def predict_file(target: Path, source: Path, output: Path, trust: bool) -> str:
         )
     if parquet and find_spec("pyarrow") is None:
         raise UserError(f"--output: {output} needs pyarrow; pip install 'nnlo[parquet]', or name a .csv file")
-    if not source.is_file() and not saved_dataset_files(source):
-        raise UserError(f"{source}: no such file; name the file of the samples")
-    if output.exists() and output.samefile(source):
-        raise UserError(f"--output: {output} is the file of the samples; name a new file")
+    for source in sources:
+        if not source.exists():
+            raise UserError(f"{source}: no such file; name the file of the samples")
+        if output.exists() and output.samefile(source):
+            raise UserError(f"--output: {output} is the file of the samples; name a new file")
     refuse_published_output(output)
     model = load_evaluated_model(EvaluationRequest(run_or_best(target), trust=trust))
-    table = _predictions(model, *_read_samples(model.data, source, trust))
+    samples = (
+        _images(model.data, sources) if _are_images(sources) else _read_samples(model.data, sources, trust)
+    )
+    table = pd.concat([_predictions(model, *part) for part in samples], ignore_index=True)
     with atomic_write(output) as part:
         table.to_parquet(part) if parquet else table.to_csv(part, index=False, lineterminator="\n")
-    return f"{output}: {plural(len(table), 'row')} of {source}, predicted by {model.weights.parent}"
+    shown = str(sources[0]) if len(sources) == 1 else plural(len(sources), "file")
+    return f"{output}: {plural(len(table), 'row')} of {shown}, predicted by {model.weights.parent}"
 
 
 def model_inputs(data: DataManifest, inputs: Sequence[Any], source: str = "predict") -> Inputs:
@@ -112,7 +128,7 @@ def _encoded(data: DataManifest, source: Path | pd.DataFrame) -> tuple[Array, pd
     if not data.columns:
         remedy = (
             "its store, of an earlier version, does not have the encoding of the columns; remove the store "
-            f"(nnlo data --remove {data.folder}), and convert it again (nnlo run FILE)"
+            f"(nnlo data --remove {data.folder}), and convert it again: nnlo data FILE"
             if reader.get("name") == "table"
             else "the model was not trained with a table; give arrays as in the data store"
         )
@@ -120,12 +136,63 @@ def _encoded(data: DataManifest, source: Path | pd.DataFrame) -> tuple[Array, pd
     return encode_rows(source, data.columns, reader, data.inputs[0].dtype)
 
 
-def _read_samples(data: DataManifest, source: Path, trust: bool) -> tuple[Inputs, pd.DataFrame]:
-    """Return the samples of a file as the data store has them, and its rows: `row` from 1, and columns that the model does not use."""
-    options = data.settings["reader"]
+def _are_images(sources: Sequence[Path]) -> bool:
+    return all(
+        source.suffix.lower() in IMAGE_SUFFIXES or (source.is_dir() and not saved_dataset_files(source))
+        for source in sources
+    )
+
+
+def image_form(data: DataManifest) -> dict[str, Any]:
+    """Return the method of resizing, the size and the colors of the images that the training stored; empty without images."""
+    reader = data.settings["reader"]
+    kind = IMAGE_READERS.get(StoreSettings(data.dataset, reader=reader).spec.reader)
+    if kind is None:
+        return {}
+    channels, size, _ = data.inputs[0].shape
+    return {
+        "resize": reader.get("resize", default(kind, "resize")),
+        "size": size,
+        "colour": "rgb" if channels == 3 else "grey",
+    }
+
+
+def _images(data: DataManifest, sources: Sequence[Path]) -> Iterator[Samples]:
+    """Yield the images of files and folders, decoded and resized as in the training, some at a time."""
+    form, reader, dtype = image_form(data), data.settings["reader"], np.dtype(data.inputs[0].dtype)
+    if not form:
+        raise UserError(
+            f"{sources[0]}: {'a folder' if sources[0].is_dir() else 'an image'}, but the model was trained with "
+            f"{'the reader ' + reader['name'] if reader else data.dataset}; name a file of samples in its form: a table, or an NPZ file "
+            "of arrays as in the data store"
+        )
+    files = list[tuple[Path, str]]()
+    for source in sources:
+        found = sorted(images_below(source, "", Skipped())) if source.is_dir() else [str(source)]
+        files += ((source / file if source.is_dir() else source, file) for file in found)
+        if not found:
+            raise UserError(f"{source}: no image found ({' '.join(IMAGE_SUFFIXES)}); name another folder")
+    for start in range(0, len(files), EVALUATION_BATCH_SIZE):
+        numbers = range(start, min(len(files), start + EVALUATION_BATCH_SIZE))
+        paths = [(str(files[number][0]), number) for number in numbers]
+        block = read_images(Path(), paths, **form, skip=True, dtype=dtype)
+        for text in block.skipped:
+            if reader.get("on_corrupt") != "skip":
+                raise UserError(f"{text}; replace the image, or leave it out")
+            logger.warning(f"{text}; the image is left out")
+        names = [files[number][1] for number in block.labels]
+        yield block.inputs, pd.DataFrame({"row": block.labels + 1, "file": names})
+
+
+def _read_samples(data: DataManifest, sources: Sequence[Path], trust: bool) -> Iterator[Samples]:
+    """Yield the samples of a file, and its rows: `row` from 1, and columns that the model does not use."""
+    if len(sources) > 1:
+        raise UserError(f"{sources[1]}: only images may be several files; predict one file after the other")
+    source, options = sources[0], data.settings["reader"]
     if data.columns or source.name.lower().endswith(TABLE_SUFFIXES):
         features, rows = _encoded(data, source)
-        return (features,), rows
+        yield (features,), rows
+        return
     code = [text for key in ("adaptor", "train") if ".py" in (text := str(options.get(key)))]
     if code and not trust:
         raise UserError(
@@ -134,7 +201,7 @@ def _read_samples(data: DataManifest, source: Path, trust: bool) -> tuple[Inputs
     if is_nnlo_module(options.get("train")):
         options = {**options, **reader_options_of_module(options["train"])}
     arrays = read_inputs(source, [column.name for column in data.inputs], options)
-    return model_inputs(data, arrays, str(source)), pd.DataFrame({"row": np.arange(len(arrays[0])) + 1})
+    yield model_inputs(data, arrays, str(source)), pd.DataFrame({"row": np.arange(len(arrays[0])) + 1})
 
 
 @torch.no_grad()

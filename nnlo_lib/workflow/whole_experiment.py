@@ -170,7 +170,6 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
     from nnlo_lib.preflight.preflight import check_experiment
     from nnlo_lib.report.page import write_page
     from nnlo_lib.report.statistics.comparison_text import compare_all, write_comparisons
-    from nnlo_lib.report.statistics.run_comparison import guessing_sentence
     from nnlo_lib.report.tables import load_jobs, summarize, write_summary
     from nnlo_lib.workflow.single_run import train_and_evaluate
 
@@ -227,8 +226,6 @@ def train_all(experiment: Experiment, file: str, launcher: str) -> int:
             list(map(Path, finished)),
             failed=dict.fromkeys(map(Path, unfinished), ""),
         )
-        if found := guessing_sentence(jobs):
-            print(f"warning: {found}", file=sys.stderr)
     event = "failed" if unfinished else "finished"
     notify(experiment.observe.notify, event, f"{experiment.name}: {event}", paths.folder)
     if unfinished:
@@ -305,11 +302,12 @@ def _profile(name: str) -> str:
 
 
 def _comparison_lines(folders: Sequence[str]) -> Iterator[str]:
-    """Yield the page's table of the runs and its first paragraph, from the folders of the finished jobs."""
+    """Yield the page's table of the runs, its first paragraph and its warning of guesses, from the folders of the finished jobs."""
     from nnlo_lib.report.quantities import time_base_of
     from nnlo_lib.report.sections.comparison import comparison_columns
     from nnlo_lib.report.sections.headline import headline
     from nnlo_lib.report.statistics.comparison_text import compare_all
+    from nnlo_lib.report.statistics.run_comparison import guessing_sentence
     from nnlo_lib.report.tables import load_jobs, summarize
 
     jobs = load_jobs(map(Path, folders))
@@ -334,3 +332,5 @@ def _comparison_lines(folders: Sequence[str]) -> Iterator[str]:
     if any(cell.best for column in columns for cell in column.cells.values()):
         yield "* better than every other run"
     yield from textwrap.wrap(headline(table, clock, comparisons).striptags(), LINE_LENGTH)
+    if found := guessing_sentence(jobs):
+        yield from textwrap.wrap(f"warning: {found}", LINE_LENGTH)

@@ -221,3 +221,9 @@ def test_a_change_that_the_run_overrides_is_refused(tmp_path):
     told = refused(nnlo("run", str(path), "--run", "one", "--set", "parallel.ranks=8", folder=tmp_path))
     assert "runs.one.parallel.ranks is 1; use --set runs.one.parallel.ranks=8" in told
     assert nnlo("check", str(path), "--set", "parallel.ranks=8", folder=tmp_path).returncode == 0
+
+
+def test_nnlo_all_without_a_file_names_the_one_of_nnlo_init(tmp_path):
+    assert "name the experiment file, such as the one of nnlo init: nnlo all config/config.yaml" in refused(
+        nnlo("all", folder=tmp_path)
+    )

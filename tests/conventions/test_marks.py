@@ -4,6 +4,7 @@ helpers/lanes.py counts the tests that are marked `real`.
 """
 
 import ast
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,3 +73,17 @@ def test_tests_wait_for_conditions():
     assert sorted(found) == []
     assert len(SLEEPS) <= 5
     assert all(list(_sleeps(tree(TESTS / name))) for name in SLEEPS), "remove an exception that is none"
+
+
+def test_each_planted_defect_applies():
+    """A patch that no longer applies is found by `make planted-defects` only, which no lane runs."""
+    patches = sorted((REPOSITORY / "tests/planted_defects").glob("*.patch"))
+    stale = [
+        patch.stem
+        for patch in patches
+        if subprocess.run(
+            ["git", "apply", "--check", patch], cwd=REPOSITORY, capture_output=True, check=False
+        ).returncode
+    ]
+    assert patches
+    assert stale == [], "write the patch anew, with the same mistake"

@@ -16,6 +16,7 @@ SMALL = {
     "report/made_from.py": "each start of the workflow reads it, without pandas",
     "batch/scheduler_query.py": "the one way to run a command of a batch system, for the queues, jobs and launchers",
     "commands/generate.py": "the commands that write derived files",
+    "compat/importers/mpi_learn.py": "each imported system has a module",
     "core/failpoints.py": "all layers import it, and it imports nothing",
     "batch/surroundings.py": "the variables of sbatch and srun; launcher, executors and doctor import it",
     "core/rng.py": "all layers import it",

@@ -33,16 +33,10 @@ class Server:
 
     Attributes:
         answers: response by path: a body, an HTTP status, or ("truncated", body) to send only half of the body.
-        etag: ETag header; a range request with the same If-Range gets the requested part. Empty: no parts.
-        shift: offset in bytes that is added to the start of each part.
-        ranges: Range header of each request that was answered with a body.
     """
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes | int | tuple[str, bytes]] = {}
-        self.etag = ""
-        self.shift = 0
-        self.ranges: list[str | None] = []
         self.requests: Counter[str] = Counter()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._http.server_port}"
@@ -64,16 +58,8 @@ class Server:
                 if isinstance(answer, int):
                     return self.send_error(answer)
                 body = answer[1] if isinstance(answer, tuple) else answer
-                server.ranges.append(self.headers["Range"])
-                part = bool(server.etag and self.headers["If-Range"] == server.etag)
-                start = int(self.headers["Range"][6:-1]) + server.shift if part else 0
-                end, body = len(body), body[start:]
-                self.send_response(206 if part else 200)
+                self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
-                if part:
-                    self.send_header("Content-Range", f"bytes {start}-{end - 1}/{end}")
-                if server.etag:
-                    self.send_header("ETag", server.etag)
                 self.end_headers()
                 self.wfile.write(body[: len(body) // 2] if isinstance(answer, tuple) else body)
                 return None

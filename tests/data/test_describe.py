@@ -4,10 +4,8 @@ import re
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from helpers.synthetic_store import handmade
 
-from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.describe import describe
 
 PIXELS = np.zeros((7, 3, 2, 2), np.uint8)
@@ -94,12 +92,6 @@ def test_a_thousand_classes_and_workers_fit_on_a_page(tmp_path):
     assert "n00000500 a" not in text
 
 
-@pytest.mark.parametrize("name", ["worker", "samples", "class"])
-def test_classes_may_be_called_like_columns(tmp_path, name):
-    manifest = handmade(tmp_path, {"train": (PIXELS, LABELS)}, class_names=(name, "b", "b"))
-    assert name in describe(manifest, {"own": [np.arange(3), np.arange(3, 7)]}).splitlines()[-5]
-
-
 def test_labels_that_are_no_classes(tmp_path):
     targets = np.array([[0.5, -1.0]] * 6 + [[2.0, 0.0]], np.float32)
     manifest = handmade(tmp_path, {"train": (np.zeros((7, 54), np.float32), targets)})
@@ -107,11 +99,3 @@ def test_labels_that_are_no_classes(tmp_path):
     assert "labels of train: -1 to 2, mean -0.07143" in text
     assert "input     features: (54,), float32\n" in text
     assert text.endswith("each of 2 workers has its own\nsamples per worker: 3 to 4, median 4")
-
-
-def test_damaged_store_is_named(tmp_path):
-    manifest = handmade(tmp_path, SPLITS)
-    shard = tmp_path / "test-00000-of-00001.npz"
-    shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(UserError, match=r"test-00000-of-00001\.npz"):
-        describe(manifest, {})

@@ -18,8 +18,7 @@ from helpers.training_process import StopAfter, Training, training
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.config import Experiment
 from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
-from nnlo_lib.launch.diagnosis import diagnose_exit
-from nnlo_lib.launch.lost_ranks import ExitFacts
+from nnlo_lib.launch.diagnosis import ExitFacts, diagnose_exit
 from nnlo_lib.launch.stop_request import SignalSource, TimeLimit
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.train.evaluation.evaluate import evaluate_model

@@ -2,8 +2,7 @@
 
 import pytest
 
-from nnlo_lib.launch.diagnosis import LauncherOutput
-from nnlo_lib.launch.lost_ranks import ExitFacts, lost_ranks_outcome
+from nnlo_lib.launch.diagnosis import ExitFacts, LauncherOutput, lost_ranks_outcome
 from nnlo_lib.launch.stop_request import TimeLimit
 
 HYDRA = """

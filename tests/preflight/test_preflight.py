@@ -18,10 +18,11 @@ from nnlo_lib.config.paths import store_of
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.preflight import model_check
-from nnlo_lib.preflight.data_check import Mistakes, expected_manifest, unknown_shape_error
+from nnlo_lib.preflight.data_check import Mistakes, expected_manifest
 from nnlo_lib.preflight.model_check import ModelTrial
 from nnlo_lib.preflight.preflight import check_experiment, machine_warnings
 from nnlo_lib.train.task import prepare_store
+from nnlo_lib.workflow.data_overview import describe_model
 
 
 @pytest.fixture
@@ -434,9 +435,11 @@ def test_the_shape_of_the_samples_is_known_before_the_conversion(tmp_path, monke
     run = Experiment.model_validate({"data": data}).variants["allreduce"]
     found = expected_manifest(run)
     assert (found and found.inputs[0].shape, found and found.splits["train"].samples) == (shape, samples)
-    assert "unknown before the conversion; convert the data set with `snakemake x --profile" in str(
-        unknown_shape_error(run.data, "x")
-    )
+    if shape is None:
+        with pytest.raises(
+            UserError, match="unknown before the conversion; convert the data set: nnlo data FILE"
+        ):
+            describe_model(run, 0)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import re
 
 import pandas as pd
 import pytest
+from helpers import vega_script
 
 from nnlo_lib.report.figure import bar_spec, curve_spec, short_names, value_axis
 from nnlo_lib.report.page import TEMPLATES
@@ -74,6 +75,10 @@ def test_more_lines_than_colors_are_gray_at_first(count, hidden):
     spec = curve_spec(points, "epoch", "epoch", axis, [f"run-{number}" for number in range(count)])
     assert spec["params"][0] == {"name": "hidden", "value": hidden}
     assert ("condition" in spec["encoding"]["color"]) == bool(hidden)
+
+
+def test_the_script_of_the_page_is_what_vl_convert_bundles():
+    assert vega_script.SCRIPT.read_text() == vega_script.vega_script(), "run `make vega`"
 
 
 def luminance(color):

@@ -106,6 +106,7 @@ def test_the_file_of_the_best_is_an_experiment_without_default_settings(search):
     comments = [line for line in file.read_text().splitlines() if line.startswith("#")]
     assert any("trial 0" in line for line in comments)
     assert f"#   nnlo run {made.folder}/best.yaml" in comments
+    assert f"#   nnlo all {made.folder}/best.yaml" in comments
 
 
 @pytest.mark.parametrize(

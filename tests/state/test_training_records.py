@@ -1,10 +1,10 @@
 """Records of a training: the sample ledger counts the samples of the surviving steps; a printed failure reaches the launcher."""
 
 import os
+import sys
 from threading import Thread
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -128,36 +128,15 @@ def test_other_lines_are_output():
     assert output.failures == {}
 
 
-@pytest.fixture
-def pipe(monkeypatch):
-    """Replace stderr by a pipe; return its reading end."""
+def test_the_rank_waits_until_the_line_has_been_read(monkeypatch):
     reading, writing = os.pipe()
-    monkeypatch.setattr(training_records, "STDERR", writing)
-    monkeypatch.setattr(training_records, "write_stderr", lambda text: os.write(writing, text.encode()))
-    yield reading
-    os.close(reading)
-    os.close(writing)
-
-
-def test_the_rank_waits_until_the_line_has_been_read(pipe, monkeypatch):
-    monkeypatch.setattr(training_records, "READ_TIMEOUT_S", 3600)
-    rank = Thread(target=print_failure, args=({"rank": 3, "error": "disk full"},), daemon=True)
-    rank.start()
-    rank.join(0.2)
-    assert rank.is_alive()
-    assert b"disk full" in os.read(pipe, 1000)
-    rank.join(250)
-    assert not rank.is_alive()
-
-
-def test_the_rank_does_not_wait_for_ever(pipe, monkeypatch):
-    monkeypatch.setattr(training_records, "READ_TIMEOUT_S", 0.05)
-    print_failure({"rank": 3})
-    assert os.read(pipe, 1000)
-
-
-def test_the_rank_does_not_wait_for_the_reader_of_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(training_records, "READ_TIMEOUT_S", 3600)
-    with (tmp_path / "log").open("w") as log:
-        monkeypatch.setattr(training_records, "STDERR", log.fileno())
-        print_failure({"rank": 3})
+    with os.fdopen(writing, "w") as stderr, os.fdopen(reading, "rb", buffering=0) as launcher:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        monkeypatch.setattr(training_records, "READ_TIMEOUT_S", 3600)
+        rank = Thread(target=print_failure, args=({"rank": 3, "error": "disk full"},), daemon=True)
+        rank.start()
+        rank.join(0.2)
+        assert rank.is_alive()
+        assert b"disk full" in launcher.read(1000)
+        rank.join(250)
+        assert not rank.is_alive()

@@ -1,5 +1,7 @@
 """Results of an experiment, predictions of new rows and exported programs: numbers by pandas and numpy, and refusals."""
 
+import csv
+import json
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -210,31 +212,68 @@ def exported(project, file):
     return "/".join(best.parts[-2:])
 
 
-def raw_inputs(rows):
-    places = {"city": ["bern", "oslo", "rome"], "zip": ["0123", "0456", "A12"]}
-    return np.array(
-        [rows["age"], *(rows[name] == each for name in places for each in places[name])], np.float32
-    ).T
+def encoded_by(description, file):
+    """Return the inputs of raw rows as someone without NNLO makes them of the description beside a program, by the csv module."""
+    with open(file, newline="") as lines:
+        rows = [{name: cell.strip() for name, cell in row.items()} for row in csv.DictReader(lines)]
+    columns = []
+    for column in description["columns"]:
+        cells = [row[column["name"]] for row in rows]
+        cells = [column["missing"] if cell in description["missing"] else cell for cell in cells]
+        if column["encoding"] == "number":
+            columns.append([float(str(cell).replace(description["decimal"], ".")) for cell in cells])
+        else:
+            assert (column["encoding"], column["unknown"]) == ("one_hot", "zeros")
+            columns += [[float(cell == value) for cell in cells] for value in column["values"]]
+    return np.array(columns, description["inputs"][0]["dtype"]).T
 
 
-def test_a_torch_program_gives_the_scores_of_the_model(project):
-    best = exported(project, "m.pt2")
-    rows = new_rows(project).dropna()
-    program = torch.export.load(project / "m.pt2").module()
-    scores = program(torch.from_numpy(raw_inputs(rows))).detach().numpy()
-    np.testing.assert_allclose(scores, expected_scores(project, rows, best), atol=1e-4)
+def check_program(project, file, description, run):
+    """Compare the outputs of a program for raw rows with `nnlo predict` and with numpy; `run` calls it with its inputs."""
+    rows = new_rows(project)
+    rows.loc[5, "zip"] = "N/A"
+    rows.to_csv(project / "raw.csv", index=False)
+    best = exported(project, file)
+    beside = json.loads((project / f"{file}.json").read_text())
+    assert beside == json.loads(description())
+    scores = run(encoded_by(beside, project / "raw.csv"))
+    most = pd.read_csv(project / "gone.csv", dtype=str)["zip"].mode()[0]
+    expected = expected_scores(project, rows.replace({"zip": {"N/A": most}}), best)
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    nnlo("predict", "results/people", "raw.csv", "--output", "by_nnlo.csv", folder=project)
+    predicted = pd.read_csv(project / "by_nnlo.csv")
+    assert beside["outputs"]["probabilities"] == "softmax"
+    shares = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    np.testing.assert_allclose(
+        predicted[[f"probability_{name}" for name in beside["classes"]]], shares, atol=1e-5
+    )
+    assert predicted["predicted"].tolist() == [beside["classes"][k] for k in scores.argmax(1)]
+
+
+def test_a_torch_program_and_its_description_predict_raw_rows_without_nnlo(project):
+    def description():
+        content = {"nnlo.json": ""}
+        torch.export.load(project / "m.pt2", extra_files=content)
+        return content["nnlo.json"]
+
+    def run(inputs):
+        return torch.export.load(project / "m.pt2").module()(torch.from_numpy(inputs)).detach().numpy()
+
+    check_program(project, "m.pt2", description, run)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not all(map(find_spec, ONNX)), reason=f"{', '.join(ONNX)} are not all installed")
-def test_an_onnx_program_gives_the_scores_of_the_model(project):
+def test_an_onnx_program_and_its_description_predict_raw_rows_without_nnlo(project):
     import onnxruntime
 
-    best = exported(project, "m.onnx")
-    rows = new_rows(project).dropna()
-    session = onnxruntime.InferenceSession(str(project / "m.onnx"))
-    (scores,) = session.run(None, {session.get_inputs()[0].name: raw_inputs(rows)})
-    np.testing.assert_allclose(scores, expected_scores(project, rows, best), atol=1e-4)
+    def session():
+        return onnxruntime.InferenceSession(str(project / "m.onnx"))
+
+    def run(inputs):
+        return session().run(None, {session().get_inputs()[0].name: inputs})[0]
+
+    check_program(project, "m.onnx", lambda: session().get_modelmeta().custom_metadata_map["nnlo"], run)
 
 
 def test_files_of_a_training_and_the_samples_are_not_overwritten(project):
@@ -263,3 +302,13 @@ def test_a_program_with_other_outputs_is_not_written(project, monkeypatch):
 def test_onnx_without_its_packages_names_the_command(project):
     done = nnlo("export", "results/people/long/seed-0", "m.onnx", folder=project)
     assert "pip install 'nnlo[onnx]'" in refused(done)
+
+
+def test_images_for_a_model_of_arrays_are_refused_with_what_it_reads(project):
+    (project / "photos").mkdir(exist_ok=True)
+    done = nnlo("predict", "results/numbers/r/seed-1", "photos", "--output", "y.csv", folder=project)
+    assert "photos: a folder, but the model was trained with the reader arrays; name a file" in refused(done)
+    done = nnlo(
+        "predict", "results/numbers/r/seed-1", "x.npy", "people.csv", "--output", "y.csv", folder=project
+    )
+    assert "people.csv: no such file" in refused(done)

@@ -1,6 +1,7 @@
 # Hyperparameter search: each fold task is a job. When a fold task ends, the search decides on the next ones.
 from snakemake.io import flag
 
+from nnlo_lib.core.text_format import plural
 from nnlo_lib.workflow.search_plan import TrialQueue
 
 BEST = f"{SEARCH.best}/seed-{{seed}}"
@@ -36,7 +37,7 @@ if not SEARCH.has_ended:
             end_conditions=SEARCH.end_conditions,
             config=f"{SEARCH.folder}/config.json",
         message:
-            f"search: at most {EXPERIMENT.search.trials} trials (folds per trial: {EXPERIMENT.search.folds.k})"
+            f"search: at most {plural(EXPERIMENT.search.trials, 'trial')} (folds per trial: {EXPERIMENT.search.folds.k})"
         shell:
             "cp {params.config:q} {output:q} 2>&1 | tee -i {log:q}"
 

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from math import ceil, isqrt
-from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -60,14 +59,11 @@ class RandomK(Sparse):
     Bytes: rank and step, 8 bytes each, then k values.
     """
 
+    draws = True
+
     def __init__(self, fraction: float, seed: int) -> None:
         super().__init__(fraction)
         self._seed = seed
-
-    @classmethod
-    def from_config(cls, config: Any, seed: int) -> Self:
-        """Return a compressor that draws from `seed`."""
-        return cls(**config.arguments, seed=seed)
 
     def size(self, vector: Tensor) -> int:
         return HEADER_BYTES + self.kept(vector) * vector.element_size()
@@ -97,14 +93,11 @@ class PowerSGD(Compressor):
     instead of all-reducing them, so that a sum over ranks may have a higher rank. Bytes: rank (m + n) values.
     """
 
+    draws = True
+
     def __init__(self, rank: int, seed: int) -> None:
         self._rank, self._seed = rank, seed
         self._q = torch.empty(0)
-
-    @classmethod
-    def from_config(cls, config: Any, seed: int) -> Self:
-        """Return a compressor that draws from `seed`."""
-        return cls(**config.arguments, seed=seed)
 
     def size(self, vector: Tensor) -> int:
         rows, columns, rank = self._shape(vector)

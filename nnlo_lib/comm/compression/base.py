@@ -23,6 +23,7 @@ class Compressor(ABC):
     """
 
     lossless = False  # whether C(v) = v always
+    draws = False  # whether the class takes a `seed`, from which it draws
 
     @classmethod
     def from_config(cls, config: Any, seed: int) -> Self:
@@ -30,7 +31,7 @@ class Compressor(ABC):
 
         The settings in `config`, a subclass of BaseCompressionConfig, are the keyword arguments of the class.
         """
-        return cls(**config.arguments)
+        return cls(**config.arguments, **({"seed": seed} if cls.draws else {}))
 
     @abstractmethod
     def size(self, vector: Tensor) -> int:
@@ -45,9 +46,7 @@ class Compressor(ABC):
         """Return the payload of a vector, (size,) of uint8.
 
         Args:
-            vector: vector to encode, (P,); not changed.
             step: step or round of the sender; selects the stream of random draws, with `rank`.
-            rank: rank that sends the payload.
         """
 
     @abstractmethod
@@ -137,10 +136,6 @@ def compressed_allreduce(
 
     Every rank adds in rank order, in the dtype of `vector`: the same bits on all ranks. Bytes: n - 1
     payloads.
-
-    Args:
-        feedback: compressor of this rank, with the residual of its earlier vectors.
-        vector: this rank's vector, (P,); overwritten with the sum.
     """
     payload = feedback.encode(vector)
     # A rank decodes its own payload, too: all ranks add the same vectors and get the same bits.

@@ -1,7 +1,7 @@
 """Quantization, compressors that shorten each value: `fp16` and `bf16`, `qsgd`, `sign`."""
 
 from math import sqrt
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -54,14 +54,11 @@ class QSGD(Compressor):
     Bytes: one value per bucket, then `bits` bytes for every eight values.
     """
 
+    draws = True
+
     def __init__(self, bits: int, bucket: int, seed: int) -> None:
         self._bits, self._bucket, self._seed = bits, bucket, seed
         self._levels = (1 << (bits - 1)) - 1
-
-    @classmethod
-    def from_config(cls, config: Any, seed: int) -> Self:
-        """Return a compressor that draws from `seed`."""
-        return cls(**config.arguments, seed=seed)
 
     def size(self, vector: Tensor) -> int:
         return self._buckets(vector) * vector.element_size() + packed_size(vector.numel(), self._bits)

@@ -45,10 +45,8 @@ class MPICommunicator(Communicator):
     """Ranks of an MPI communicator.
 
     Args:
-        comm: MPI communicator of the ranks; default: MPI.COMM_WORLD.
         reduction: `reproducible` adds in rank order, which gives the same bits with any library and network;
             `fastest` calls MPI_Allreduce.
-        timeout: seconds to wait for a peer that does not respond.
         given_up: returns the reason to stop waiting, or an empty string.
     """
 

@@ -43,8 +43,6 @@ class RankProcess:
 
     Attributes:
         rank: rank in the training, not in a part of its ranks.
-        host: host name.
-        pid: process id on the host.
     """
 
     rank: int
@@ -76,9 +74,6 @@ class Doorbell:
 
     A server whose messages arrive every few milliseconds would else wake up dozens of times for each, and take the
     core from the worker that computes there. A ring that is lost costs one interval between polls.
-
-    Attributes:
-        interval: seconds between polls.
     """
 
     def __init__(self) -> None:
@@ -123,8 +118,6 @@ class PeerMonitor:
     is reported at once and lost after the time-out, like every other peer that does not respond.
 
     Args:
-        rank: this rank in the communicator.
-        timeout: seconds to wait for a peer that does not respond.
         given_up: returns the reason to stop waiting if a live peer has reported one, else an empty string.
 
     Attributes:
@@ -150,9 +143,7 @@ class PeerMonitor:
         """Poll `done` until it returns True; return the seconds spent asleep.
 
         Args:
-            what: name of the awaited event in error messages.
             patience: seconds of busy polling before sleeps between polls.
-            is_rung: whether the event rings the doorbell of this process.
 
         Raises:
             PeerLostError: if awaited ranks are dead (it names these), do not respond in time (it names the
@@ -233,8 +224,6 @@ class ProgressEngine:
     """The transfers of an MPI communicator that are in progress; a wait for one of them advances all of them.
 
     Attributes:
-        peers: bounds the waits for peer ranks.
-        seconds: receives the time spent in communication and waiting.
         outbox: sends that are not complete.
         in_flight: transfers whose buffers MPI still uses.
     """
@@ -258,11 +247,7 @@ class ProgressEngine:
         """Poll until all requests are complete.
 
         Args:
-            what: name of the awaited event in error messages.
             patience: seconds of busy polling before sleeps between polls.
-
-        Raises:
-            PeerLostError: if awaited ranks are dead or do not respond in time.
         """
         # Recorded before the wait, because MPI may still write into the buffers if it raises PeerLostError.
         self.in_flight += requests
@@ -297,12 +282,7 @@ class ProgressEngine:
         The sleeps are reported as one span at the end of the polling.
 
         Args:
-            what: name of the awaited event in error messages and traces.
             patience: seconds of busy polling before sleeps between polls.
-            is_rung: whether the event rings the doorbell of this process.
-
-        Raises:
-            PeerLostError: if awaited ranks are dead or do not respond in time.
         """
         # Sends in progress advance with each poll.
         if slept := self.peers.wait(done, what, patience, awaited, is_rung and not self.outbox):

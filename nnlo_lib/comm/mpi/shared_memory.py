@@ -10,7 +10,7 @@ import mmap
 import os
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -161,7 +161,13 @@ class SharedMemoryAllreduce:
             parts = np.array_split(np.empty(array.size, np.bool_), self._size)
             ends = np.cumsum([0, *map(len, parts)])
             chunks = [slice(start, end) for start, end in pairwise(ends.tolist())]
-            self._add(array, vectors, chunks[self._rank])
+            mine = chunks[self._rank]
+            first, *others = (buffer[mine] for buffer in vectors)
+            total = np.add(first, others[0], out=array[mine])
+            for part in others[1:]:
+                np.add(total, part, out=total)
+            # Other ranks do not read this chunk of the buffer before the barrier.
+            vectors[self._rank][mine] = total
             # Chunks of the sum may be read only after their ranks have written them.
             wait(self._signals.Ibarrier().Test)
             for rank in set(range(self._size)) - {self._rank}:
@@ -170,21 +176,6 @@ class SharedMemoryAllreduce:
             buffer.readers_done = self._signals.Ibarrier()
 
         return finish
-
-    def _add(self, array: Array, vectors: Sequence[Array], mine: slice) -> None:
-        """Add this rank's chunk in rank order.
-
-        Args:
-            array: this rank's vector, (P,); overwritten in the chunk.
-            vectors: buffers of all ranks, by rank; this rank's buffer is overwritten in the chunk.
-            mine: chunk of this rank.
-        """
-        first, *others = (buffer[mine] for buffer in vectors)
-        total = np.add(first, others[0], out=array[mine])
-        for part in others[1:]:
-            np.add(total, part, out=total)
-        # Other ranks do not read this chunk of the buffer before the barrier.
-        vectors[self._rank][mine] = total
 
     def _free(self, size: int) -> SharedBuffer:
         free = next((buffer for buffer in self._mine if buffer.fits(size)), None)
@@ -203,11 +194,7 @@ def _mapped(address: Address, known: dict[tuple[int, ...], Bytes]) -> Bytes:
 
 
 def map_remote(address: Address) -> Bytes:
-    """Map the mailbox of another process, given its address.
-
-    Raises:
-        OSError: if the process has ended, or the file is not a mailbox of this user.
-    """
+    """Map the mailbox of another process, given its address."""
     pid, file, size, _ = address.tolist()
     handle = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_NONBLOCK)
     try:

@@ -46,7 +46,6 @@ class MessageQueue:
     """Messages that one rank has not received yet.
 
     Attributes:
-        by_source: the messages of each source in the order they were sent.
         awaited: source and tag of the message that the rank waits for, if any.
     """
 
@@ -263,11 +262,7 @@ class SimulatedCommunicator(Communicator):
         self._deliver(vector.clone(), to, tag, purpose)
 
     def _deliver(self, vector: Tensor, to: int, tag: int, purpose: str) -> None:
-        """Send a vector without copying it.
-
-        Args:
-            vector: vector that no rank changes afterwards.
-        """
+        """Send, without copying it, a vector that no rank changes afterwards."""
         sender, receiver = self._process, self._group.members[to]
         self._count(vector, to, purpose)
         number = self._draws.count_message(sender.number, receiver.number)
@@ -338,7 +333,6 @@ class SimulatedCommunicator(Communicator):
         """Add an item to this rank's next collective call, which must be that of the other ranks; the last one computes the result.
 
         Args:
-            what: the call, as it must be on all ranks.
             item: contribution of this rank, which `finish` may overwrite.
             finish: returns the result, common to all ranks, from the items in rank order.
         """

@@ -32,7 +32,6 @@ class CollectiveCost:
     Attributes:
         size: bytes that one rank sends in all rounds.
         messages: messages of all ranks in one round.
-        rounds: number of rounds, one after the other.
     """
 
     size: int
@@ -121,10 +120,6 @@ class CostModel:
 
         The message leaves after all earlier messages of `source` and never arrives before its predecessor on
         the edge.
-
-        Args:
-            sent: clock of `source` when it sends.
-            number: number of the message on its edge.
         """
         left = max(sent, self._card_free[source]) + size / self._settings.bandwidth
         self._card_free[source] = left
@@ -241,8 +236,6 @@ class SimProcess:
     """One simulated rank of the whole world.
 
     Attributes:
-        number: rank in the world.
-        clock: virtual seconds.
         resumed_at: virtual time at which it was last resumed; all other processes have run up to this time.
         waits_for: the awaited event while it is blocked, for the error message of a deadlock.
     """

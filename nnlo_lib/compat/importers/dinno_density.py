@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image
 
@@ -38,7 +38,51 @@ def set_density(
         UserError: if the scans of the robots do not follow paths, or a value or a file is not valid.
     """
     data = section(experiment, "data", KEYS, "experiment.data")
-    model = section(experiment, "model", ("shape", "scale"), "experiment.model")
+    building = _building(draft, data, folder, nodes)
+    scans = _scans(draft, data, building)
+    sizes = {key: number(data, name, default, least) for name, (key, default, least) in DATA.items()}
+    points = int(sizes["beams"] * sizes["points"])
+    reader = sizes | {
+        "name": "lidar", "image": IMAGE, "dark_walls": False, "scans": scans, "seed": int(number(experiment, "seed", 0, least=0)),
+        "waypoints": [f"{data['waypoint_subdir']}/{name}.npy" for name in building.waypoints],
+    }  # fmt: skip
+    settings = {
+        "dataset": "density", "source": str(building.folder), "reader": reader, "partition": {"name": "contiguous"},
+        "validation": "validation",
+    }  # fmt: skip
+    if nodes is None:
+        settings["stream"] = {"window": int(number(data, "num_scans_in_window", WINDOW)) * points}
+        draft.set("parallel.ranks", len(building.waypoints), "the files of waypoints")
+    elif "num_scans_in_window" in data:
+        draft.note("experiment.data.num_scans_in_window (used only with comm_radius)")
+    draft.set("data", settings, f"experiment.data: {', '.join(data)}")
+    if unused := [key for key in ("data_split_type", *UNUSED) if key in {**experiment, **data}]:
+        draft.note(
+            f"{', '.join(unused)}: in nnlo, a robot has the scans of its own path, and occupancy is 0 or 1"
+        )
+    is_occupancy = _set_network(draft, experiment, building.side)
+    return DensityData(
+        len(building.waypoints), scans * points, building.side, is_occupancy, moves=nodes is None
+    )
+
+
+class DensityBuilding(NamedTuple):
+    """An image of walls with the paths of robots.
+
+    Attributes:
+        side: longer side of the image in pixels.
+        waypoints: number of waypoints of each robot, by the name of its file.
+    """
+
+    folder: Path
+    side: int
+    waypoints: dict[str, int]
+
+
+def _building(
+    draft: ExperimentDraft, data: Mapping[str, Any], folder: Path, nodes: int | None
+) -> DensityBuilding:
+    """Return the building in the folder of the file or the working directory; DiNNO's own sizes if it is in neither."""
     if not data.get("waypoint_subdir"):
         raise UserError(
             "experiment.data: no waypoint_subdir; robots at random places are not translated, only robots on paths"
@@ -51,98 +95,77 @@ def set_density(
     for key in ("data_dir", "waypoint_subdir"):
         if not isinstance(data.get(key, "."), str):
             raise UserError(f"experiment.data.{key}: expected the name of a folder, got {data[key]!r}")
-    source, found = Path(data.get("data_dir", ".")), f"experiment.data.data_dir {data.get('data_dir')}"
-    place = next((each for each in (folder / source, source) if (each / IMAGE).is_file()), None)
-    files = sorted((place / data["waypoint_subdir"]).glob("*.npy")) if place else []
-    if nodes and 0 < len(files) < nodes:
-        raise UserError(
-            f"experiment.graph.num_nodes: expected at most {len(files)}, the files of waypoints in {files[0].parent}, got {nodes}"
-        )
-    if nodes and len(files) > nodes:
-        draft.remarks.append(
-            f"{found}: the robots have the first {nodes} of {len(files)} files of waypoints by name; DiNNO takes any {nodes}, in "
-            "the order of the file system"
-        )
-    files = files[:nodes]
-    names = [path.stem for path in files] or [str(robot) for robot in range(1, (nodes or ROBOTS) + 1)]
-    side, counts = SIDE, dict.fromkeys(names, WAYPOINTS)
-    if place and files:
-        # Its scipy takes a third of a second to import, which other imported commands do not need.
-        from nnlo_lib.data.lidar.trajectories import read_places
-
-        try:
-            with Image.open(place / IMAGE) as image:
-                side = max(image.size)
-        except (OSError, Image.DecompressionBombError) as error:
-            raise UserError(
-                f"{place / IMAGE}: cannot be read as an image ({error}); use a PNG file"
-            ) from error
-        for path in files:
-            counts[path.stem] = len(read_places(path))
-            if counts[path.stem] < 2:
-                raise UserError(f"{path}: expected at least two waypoints of a path, got one")
-    else:
-        draft.remarks.append(
-            f"{found} has no {IMAGE} and waypoints here: the sizes are those of DiNNO's own files; correct data.source and "
+    source, written = Path(data.get("data_dir", ".")), f"experiment.data.data_dir {data.get('data_dir')}"
+    place = next((each for each in (folder / source, source) if (each / IMAGE).is_file()), source)
+    paths = sorted((place / data["waypoint_subdir"]).glob("*.npy"))
+    if not paths or not (place / IMAGE).is_file():
+        draft.note(
+            f"{written} has no {IMAGE} and waypoints here: the sizes are those of DiNNO's own files; correct data.source and "
             "data.reader.waypoints, or import the file in DiNNO's folder"
         )
-    count, resolution = counts[names[0]], int(number(data, "spline_res", 30))
-    scans = resolution * (count - 1)
-    if others := [f"{name}.npy ({other} waypoints)" for name, other in counts.items() if other != count]:
-        draft.remarks.append(
-            f"{found}: every robot has {scans} scans, because {names[0]}.npy has {count} waypoints; in DiNNO, a robot has "
-            f"{resolution} scans for each waypoint after the first, so that the number differs for {', '.join(others)}"
+        return DensityBuilding(
+            place, SIDE, {str(robot): WAYPOINTS for robot in range(1, (nodes or ROBOTS) + 1)}
         )
-    sizes = {key: number(data, name, default, least) for name, (key, default, least) in DATA.items()}
-    points = sizes["beams"] * sizes["points"]
-    reader = sizes | {
-        "name": "lidar", "image": IMAGE, "dark_walls": False, "scans": scans, "seed": int(number(experiment, "seed", 0, least=0)),
-        "waypoints": [f"{data['waypoint_subdir']}/{name}.npy" for name in names],
-    }  # fmt: skip
-    settings = {
-        "dataset": "density", "source": str(place or source), "reader": reader, "partition": {"name": "contiguous"},
-        "validation": "validation",
-    }  # fmt: skip
-    if nodes is None:
-        settings["stream"] = {"window": int(number(data, "num_scans_in_window", WINDOW)) * points}
-    elif "num_scans_in_window" in data:
-        draft.ineffective.append("experiment.data.num_scans_in_window (used only with comm_radius)")
-    draft.set("data", settings, f"experiment.data: {', '.join(data)}")
+    if nodes and len(paths) < nodes:
+        raise UserError(
+            f"experiment.graph.num_nodes: expected at most {len(paths)}, the files of waypoints in {paths[0].parent}, got {nodes}"
+        )
+    if nodes and len(paths) > nodes:
+        draft.note(
+            f"{written}: the robots have the first {nodes} of {len(paths)} files of waypoints by name; DiNNO takes any {nodes}, in "
+            "the order of the file system"
+        )
+    # Its scipy takes a third of a second to import, which other imported commands do not need.
+    from nnlo_lib.data.lidar.trajectories import read_places
+
+    try:
+        with Image.open(place / IMAGE) as image:
+            side = max(image.size)
+    except (OSError, Image.DecompressionBombError) as error:
+        raise UserError(f"{place / IMAGE}: cannot be read as an image ({error}); use a PNG file") from error
+    waypoints = {path.stem: len(read_places(path)) for path in paths[:nodes]}
+    if short := [path for path in paths[:nodes] if waypoints[path.stem] < 2]:
+        raise UserError(f"{short[0]}: expected at least two waypoints of a path, got one")
+    return DensityBuilding(place, side, waypoints)
+
+
+def _scans(draft: ExperimentDraft, data: Mapping[str, Any], building: DensityBuilding) -> int:
+    """Return the number of scans of a robot, which is that of the first robot for all robots."""
+    (name, count), *others = building.waypoints.items()
+    resolution = int(number(data, "spline_res", 30))
+    scans = resolution * (count - 1)
+    if unequal := [f"{other}.npy ({each} waypoints)" for other, each in others if each != count]:
+        draft.note(
+            f"experiment.data.data_dir {data.get('data_dir')}: every robot has {scans} scans, because {name}.npy has {count} "
+            f"waypoints; in DiNNO, a robot has {resolution} scans for each waypoint after the first, so that the number "
+            f"differs for {', '.join(unequal)}"
+        )
+    return scans
+
+
+def _set_network(draft: ExperimentDraft, experiment: Mapping[str, Any], side: int) -> bool:
+    """Set network, loss and metric; return True if the network predicts occupancy, of which maps can be drawn."""
+    model = section(experiment, "model", ("shape", "scale"), "experiment.model")
+    written = choice(experiment, "loss", "BCE", LOSSES, "loss of densities", "experiment")
+    loss, is_occupancy = LOSSES[written], written == "BCE"
     draft.set("problem", "regression", "the density problem")
-    loss = LOSSES[choice(experiment, "loss", "BCE", LOSSES, "loss of densities", "experiment")]
-    draft.set("loss", loss, f"experiment.loss {experiment.get('loss', 'BCE')}")
-    draft.set(
-        "metrics", ["binary_accuracy"] if loss == "binary_cross_entropy" else ["mae"], "nnlo's own measure"
+    draft.set("loss", loss, f"experiment.loss {written}")
+    draft.set("metrics", ["binary_accuracy"] if is_occupancy else ["mae"], "nnlo's own measure")
+    if not is_occupancy:
+        draft.note(f"DiNNO's network ends in a sigmoid; in nnlo, its output is linear with the loss {loss}")
+    draft.note(
+        "DiNNO sums the validation loss over the batches of 10,000 points; nnlo has the mean: 25 batches, a 25th."
     )
-    factor = float(number(model, "scale", 0.05))
-    shape = model.get("shape", [2, 256, 64, 64, 64, 1])
-    if (
-        not isinstance(shape, list)
-        or not all(type(width) is int and width > 0 for width in shape)
-        or len(shape) < 3
-        or (shape[0], shape[-1]) != (2, 1)
-    ):
+    factor, shape = float(number(model, "scale", 0.05)), model.get("shape", [2, 256, 64, 64, 64, 1])
+    is_list = isinstance(shape, list) and all(type(width) is int and width > 0 for width in shape)
+    if not is_list or len(shape) < 3 or (shape[0], shape[-1]) != (2, 1):
         raise UserError(
             f"experiment.model.shape: expected a list of 2 (x, y), positive hidden widths and 1 (density), got {shape!r}"
         )
     args = {"hidden": shape[1:-1], "scale": round(factor * side / 2, 6), "phase": round(factor / sqrt(2), 6)}
-    draft.set(
-        "model", {"name": "fourier", "args": args},
+    source = (
         "experiment.model: shape, scale (of pixels in DiNNO; here the longer side reaches from -1 to 1, and `phase` keeps the "
-        "initial phases)",
-    )  # fmt: skip
-    if nodes is None:
-        draft.set("parallel.ranks", len(names), "the files of waypoints")
-    if loss != "binary_cross_entropy":
-        draft.remarks.append(
-            f"DiNNO's network ends in a sigmoid; in nnlo, its output is linear with the loss {loss}"
-        )
-    if unused := [key for key in ("data_split_type", *UNUSED) if key in {**experiment, **data}]:
-        draft.remarks.append(
-            f"{', '.join(unused)}: in nnlo, a robot has the scans of its own path, and occupancy is 0 or 1"
-        )
-    draft.remarks.append(
-        "DiNNO sums the validation loss over the batches of 10,000 points; nnlo has the mean: 25 batches, a 25th."
+        "initial phases)"
     )
-    has_maps = loss == "binary_cross_entropy"
-    return DensityData(len(names), int(scans * points), side, has_maps, moves=nodes is None)
+    draft.set("model", {"name": "fourier", "args": args}, source)
+    return is_occupancy

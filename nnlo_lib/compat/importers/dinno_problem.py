@@ -41,8 +41,14 @@ INIT_GRADS = {
     False: "in DiNNO, trackers start with 0, so that the first round averages equal weights and changes nothing; nnlo starts "
     "with the first gradients, so its round k is round k + 1 of DiNNO",
 }
+NOTES = {
+    "val_batch_size": "nnlo uses a fixed batch size for validation", "verbose_evals": "DiNNO never reads it",
+    "dynamic_graph": "DiNNO never reads it", "save_models": "nnlo always saves models",
+    "mesh_only_at_end": "nnlo writes maps at each validation",
+}  # fmt: skip
 OPTIMIZERS, DECAYS = ("adam", "sgd", "adamw"), ("constant", "linear", "log")
 MNIST_TRAIN_SAMPLES = 60_000
+Put = Callable[[str, Any, str], None]  # sets a key of a run: key, value, source
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,6 @@ class DensityData:
     """Data of a density experiment.
 
     Attributes:
-        nodes: number of robots.
         points: number of samples of a robot.
         side: longer side of the image in pixels.
         has_maps: whether nnlo can write what each node predicts of the plan.
@@ -76,20 +81,15 @@ def number(block: Mapping[str, Any], key: str, default: float, least: int | None
 
     `least` is the smallest allowed value; None: only positive numbers. Raises UserError if the value is not such a number.
     """
-    value = block.get(key, default)
-    whole = isinstance(default, int)
-    if (
-        # bool is a subclass of int.
-        isinstance(value, bool)
-        or not isinstance(value, int if whole else int | float)
-        or not (0 < value < math.inf if least is None else least <= value < math.inf)
-    ):
-        positive, kind = least is None, "integer" if whole else "number"
-        expected = (
-            f"a positive {kind}" if positive else f"{'an' if whole else 'a'} {kind} of at least {least}"
-        )
-        raise UserError(f"{key}: expected {expected}, got {value!r}")
-    return value
+    value: Any = block.get(key, default)
+    kinds, kind = ((int,), "an integer") if isinstance(default, int) else ((int, float), "a number")
+    # bool is a subclass of int.
+    is_number = isinstance(value, kinds) and not isinstance(value, bool) and value < math.inf
+    if is_number and (value > 0 if least is None else value >= least):
+        found: float = value
+        return found
+    expected = f"a positive {kind.split()[1]}" if least is None else f"{kind} of at least {least}"
+    raise UserError(f"{key}: expected {expected}, got {value!r}")
 
 
 def choice(
@@ -126,105 +126,97 @@ def set_problem(
     alone: bool,
     density: DensityData | None = None,
 ) -> None:
-    """Translate a problem of DiNNO.
+    """Translate a problem of DiNNO to a run, or to the experiment if it is `alone` in its file.
 
-    Args:
-        alone: True if the file has only this problem; its keys are set in the experiment, not in a run.
-        density: data of an experiment with robots.
-
-    Raises:
-        UserError: if a key, value or algorithm is unknown, or if two problems have the same name.
+    Raises UserError if a key, value or algorithm is unknown, or if two problems have the same name.
     """
     # A dot would divide the key `runs.<name>.<key>` in the wrong place.
     name = named(str(settings.get("problem_name", where.rpartition(" ")[2]))).replace(".", "_")
     if any(each.key.startswith(f"runs.{name}.") for each in draft.settings):
         raise UserError(f"{where}: another problem has the name {name}; set a unique problem_name")
-    config = section(settings, "optimizer_config", COMMON.union(*KEYS.values()), f"{where}: optimizer_config")
-    algorithm = choice(config, "alg_name", "dinno", KEYS, "algorithm", f"{where}: optimizer_config")
-    check_keys(config, COMMON | KEYS[algorithm], f"{where}: optimizer_config")
     start = "" if alone else f"runs.{name}."
 
     def put(key: str, value: Any, source: str) -> None:
         draft.set(start + key, value, source)
 
-    steps = int(number(config, "primal_iterations", 2)) if algorithm in ("dinno", "cadmm") else 1
-    batch = int(number(settings, "train_batch_size", 64))
-    put("train.batch_size", batch, "train_batch_size")
-    rounds = int(number(config, "outer_iterations", 1))
+    config = section(settings, "optimizer_config", COMMON.union(*KEYS.values()), f"{where}: optimizer_config")
+    algorithm = choice(config, "alg_name", "dinno", KEYS, "algorithm", f"{where}: optimizer_config")
+    check_keys(config, COMMON | KEYS[algorithm], f"{where}: optimizer_config")
     evaluation = section(settings, "metrics_config", EVALUATION_KEYS, f"{where}: metrics_config")
     # evaluate_frequency is a key of the problem in older files, and of metrics_config in newer ones.
-    every = int(number({**settings, **evaluation}, "evaluate_frequency", rounds))
+    settings = {**settings, **evaluation}
+    steps = int(number(config, "primal_iterations", 2)) if algorithm in ("dinno", "cadmm") else 1
+    put("train.batch_size", int(number(settings, "train_batch_size", 64)), "train_batch_size")
+    rounds = int(number(config, "outer_iterations", 1))
     if density and density.moves:
         if "comm_radius" not in settings:
             raise UserError(
                 f"{where}: comm_radius is missing; add it, or for links that stay, add experiment.graph and remove each comm_radius"
             )
-        # A robot passes its path once in an epoch.
-        epoch_steps = math.ceil(density.points / batch)
-        passed = epoch_steps / steps
-        put(
-            "train.epochs",
-            math.ceil(rounds / passed),
-            f"outer_iterations {rounds}: an epoch of {passed:g} rounds passes the paths",
-        )
-        if every < passed:
-            put("train.validate_every", every * steps, f"evaluate_frequency {every}, in steps")
-        radius = round(2 * number(settings, "comm_radius", 1.0) / density.side, 6)
-        whole = max(1, round(passed))
-        graph = {"name": "disk", "positions": "trajectory", "radius": radius, "rounds": whole}
-        put("topology", graph, "comm_radius, of which half of the longer side is 1")
-        if whole != passed:
-            # Batch sizes for whole numbers of rounds, the most similar number first.
-            counts = sorted(range(1, 2 * whole + 1), key=lambda count: abs(count - passed))
-            sizes = {count: math.ceil(density.points / count / steps) for count in counts}
-            advice = (
-                f"; with train.batch_size {sizes[count]}, train.epochs {math.ceil(rounds / count)} and topology.rounds {count}, both "
-                f"take {count}"
-                for count in counts
-                if math.ceil(density.points / sizes[count]) == count * steps
-            )
-            draft.remarks.append(
-                f"{name}: the scans of an epoch take {passed:g} rounds ({epoch_steps} steps of {batch} points, {steps} a round), the "
-                f"graph {whole} (topology.rounds), so that links and scans get out of step{next(advice, '')}"
-            )
+        if advice := _set_passes(put, settings, density, rounds, steps):
+            draft.note(f"{name}: {advice}")
     else:
         samples = density.points if density else MNIST_TRAIN_SAMPLES // nodes
-        _rounds(put, rounds, every, steps, samples // batch // steps)
-    {"dsgd": _dsgd, "dsgt": _dsgt}.get(algorithm, _dinno)(put, config)
+        _set_rounds(put, settings, samples, rounds, steps)
+    {"dsgd": _set_dsgd, "dsgt": _set_dsgt}.get(algorithm, _set_dinno)(put, config)
     if config.get("profile"):
-        put(
-            "observe.profile",
-            # DiNNO's torch.profiler waits for one round, warms up for one and records three, repeatedly; nnlo
-            # records the first three.
-            {"tool": "torch", "first": 2 * steps + 1, "steps": 3 * steps},
-            "profile, for three rounds",
-        )
+        # DiNNO's torch.profiler waits for one round, warms up for one and records three, repeatedly; nnlo
+        # records the first three.
+        profile = {"tool": "torch", "first": 2 * steps + 1, "steps": 3 * steps}
+        put("observe.profile", profile, "profile, for three rounds")
     if "init_grads" in config:
-        draft.remarks.append(
-            f"{name}: init_grads {config['init_grads']}: {INIT_GRADS[bool(config['init_grads'])]}"
-        )
-    known = dict(METRICS)
-    if density and density.has_maps:
-        # Only robots that move have places.
-        known |= {key: text for key, text in MAPS.items() if density.moves or key != "current_position"}
-    _metrics_and_options(draft, {**settings, **evaluation}, name, known)
-    _observed(put, settings, known)
+        draft.note(f"{name}: init_grads {config['init_grads']}: {INIT_GRADS[bool(config['init_grads'])]}")
+    _set_metrics(draft, put, settings, name, density)
+    draft.note(*(f"{key} {settings[key]}: {text}" for key, text in NOTES.items() if key in settings))
 
 
-def _rounds(put: Callable[..., None], rounds: int, every: int, steps: int, longest: int) -> None:
-    """Divide the rounds of `steps` gradient steps into equal epochs of at most `every`, and at most `longest` rounds."""
-    # All epochs of a run have the same number of steps, so the length must divide the number of rounds.
-    length = max(each for each in range(1, min(every, max(1, longest), rounds) + 1) if rounds % each == 0)
-    source = f"outer_iterations {rounds}, evaluate_frequency {every}: epochs of {length} rounds"
-    put("train.epochs", math.ceil(rounds / length), source)
-    put(
-        "train.steps_per_epoch",
-        length * steps,
-        f"{length} rounds of {steps} steps" if steps > 1 else f"{length} rounds",
+def _set_passes(put: Put, settings: Mapping[str, Any], density: DensityData, rounds: int, steps: int) -> str:
+    """Set the epochs and the graph of robots that move: an epoch is one pass of their paths.
+
+    Returns the difference between scans and graph if the rounds of a pass are not whole, else an empty string.
+    """
+    batch = int(number(settings, "train_batch_size", 64))
+    epoch_steps = math.ceil(density.points / batch)
+    passed = epoch_steps / steps
+    whole = max(1, round(passed))
+    source = f"outer_iterations {rounds}: an epoch of {passed:g} rounds passes the paths"
+    put("train.epochs", math.ceil(rounds / passed), source)
+    every = int(number(settings, "evaluate_frequency", rounds))
+    if every < passed:
+        put("train.validate_every", every * steps, f"evaluate_frequency {every}, in steps")
+    radius = round(2 * number(settings, "comm_radius", 1.0) / density.side, 6)
+    graph = {"name": "disk", "positions": "trajectory", "radius": radius, "rounds": whole}
+    put("topology", graph, "comm_radius, of which half of the longer side is 1")
+    if whole == passed:
+        return ""
+    advice = ""
+    # Batch sizes for whole numbers of rounds, the most similar number first.
+    for count in sorted(range(1, 2 * whole + 1), key=lambda count: abs(count - passed)):
+        size = math.ceil(density.points / count / steps)
+        if math.ceil(density.points / size) == count * steps:
+            advice = (
+                f"; with train.batch_size {size}, train.epochs {math.ceil(rounds / count)} and topology.rounds {count}, both "
+                f"take {count}"
+            )
+            break
+    return (
+        f"the scans of an epoch take {passed:g} rounds ({epoch_steps} steps of {batch} points, {steps} a round), the "
+        f"graph {whole} (topology.rounds), so that links and scans get out of step{advice}"
     )
 
 
-def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
+def _set_rounds(put: Put, settings: Mapping[str, Any], samples: int, rounds: int, steps: int) -> None:
+    """Divide the rounds of `steps` gradient steps into equal epochs, of at most `evaluate_frequency` rounds or all samples."""
+    every = int(number(settings, "evaluate_frequency", rounds))
+    longest = max(1, samples // int(number(settings, "train_batch_size", 64)) // steps)
+    # All epochs of a run have the same number of steps, so the length must divide the number of rounds.
+    length = max(each for each in range(1, min(every, longest, rounds) + 1) if rounds % each == 0)
+    source = f"outer_iterations {rounds}, evaluate_frequency {every}: epochs of {length} rounds"
+    put("train.epochs", rounds // length, source)
+    put("train.steps_per_epoch", length * steps, f"{length} rounds of {steps} step{'s' * (steps > 1)}")
+
+
+def _set_dinno(put: Put, config: Mapping[str, Any]) -> None:
     scaling = float(number(config, "rho_scaling", 1.0))
     block = {
         "name": config.get("alg_name", "dinno"),
@@ -233,86 +225,66 @@ def _dinno(put: Callable[..., None], config: Mapping[str, Any]) -> None:
         "primal_iterations": int(number(config, "primal_iterations", 2)),
         "persistent_optimizer": bool(config.get("persistant_primal_opt", False)),
     }
-    put(
-        "algorithm",
-        block,
+    source = (
         "alg_name, rho_init (DiNNO multiplies it by rho_scaling before the first round), rho_scaling, "
-        "primal_iterations, persistant_primal_opt",
+        "primal_iterations, persistant_primal_opt"
     )
+    put("algorithm", block, source)
     # Older files have the constant primal_lr instead of primal_lr_start and primal_lr_finish.
     start = float(
         number({"primal_lr_start": number(config, "primal_lr", 0.001), **config}, "primal_lr_start", 0.001)
     )
     rule = choice(config, "primal_optimizer", "adam", OPTIMIZERS, "optimizer", "optimizer_config")
-    put(
-        "train.optimizer",
-        {"name": rule, "lr": start},
-        "primal_optimizer, primal_lr or primal_lr_start",
-    )
+    put("train.optimizer", {"name": rule, "lr": start}, "primal_optimizer, primal_lr or primal_lr_start")
     kind = choice(config, "lr_decay_type", "constant", DECAYS, "learning-rate decay", "optimizer_config")
     if kind != "constant":
-        put(
-            "train.schedule",
-            {"name": kind, "final": float(number(config, "primal_lr_finish", start))},
-            f"lr_decay_type {kind}, primal_lr_finish",
-        )
+        schedule = {"name": kind, "final": float(number(config, "primal_lr_finish", start))}
+        put("train.schedule", schedule, f"lr_decay_type {kind}, primal_lr_finish")
 
 
-def _dsgd(put: Callable[..., None], config: Mapping[str, Any]) -> None:
+def _set_dsgd(put: Put, config: Mapping[str, Any]) -> None:
     alpha, mu = float(number(config, "alpha0", 0.005)), float(number(config, "mu", 0.0, least=0))
     put("algorithm", {"name": "dsgd"}, "alg_name")
     # DiNNO applies alpha <- alpha (1 - mu alpha) before its first use; rounding keeps floating-point errors
     # out of the experiment file.
-    lr = round(alpha * (1 - mu * alpha), 15)
-    put(
-        "train.optimizer",
-        {"name": "sgd", "lr": lr},
-        "alpha0, which DiNNO reduces with mu before the first round",
-    )
+    rule = {"name": "sgd", "lr": round(alpha * (1 - mu * alpha), 15)}
+    put("train.optimizer", rule, "alpha0, which DiNNO reduces with mu before the first round")
     if mu:
         put("train.schedule", {"name": "diminishing", "mu": mu}, "mu")
 
 
-def _dsgt(put: Callable[..., None], config: Mapping[str, Any]) -> None:
+def _set_dsgt(put: Put, config: Mapping[str, Any]) -> None:
     put("algorithm", {"name": "dsgt"}, "alg_name")
     put("train.optimizer", {"name": "sgd", "lr": float(number(config, "alpha", 0.005))}, "alpha")
 
 
-def _observed(put: Callable[..., None], settings: Mapping[str, Any], known: Mapping[str, str]) -> None:
-    """Request the arrays and the column that the metrics of a problem need, if nnlo knows them."""
-    metrics = settings.get("metrics") or []
-    if maps := [metric for metric in MAPS if metric in metrics and metric in known]:
-        put("observe.maps", True, f"metrics {', '.join(maps)}")
-    if "consensus_error" in metrics:
-        put("observe.consensus_matrix", True, "metrics consensus_error")
-    if "validation_as_vector" in metrics:
-        put("observe.sample_metrics", True, "metrics validation_as_vector")
-    if "train_loss_moving_average" in metrics:
-        # DiNNO's tloss_decay is the weight of the newest loss.
-        decay = number(settings.get("metrics_config") or {}, "tloss_decay", 0.02)
-        if decay > 1:
-            raise UserError(f"tloss_decay: expected a number of at most 1, got {decay!r}")
-        put("observe.loss_average", round(1 - decay, 12), "metrics train_loss_moving_average, tloss_decay")
-
-
-def _metrics_and_options(
-    draft: ExperimentDraft, settings: Mapping[str, Any], name: str, known: Mapping[str, str]
+def _set_metrics(
+    draft: ExperimentDraft, put: Put, settings: Mapping[str, Any], name: str, density: DensityData | None
 ) -> None:
+    """Name where nnlo writes the metrics of a problem, and request the arrays and the column that they need."""
     metrics = settings.get("metrics") or []
     if not isinstance(metrics, list):
         raise UserError(f"{name}: metrics: expected a list, got {metrics!r}")
+    # Only robots that move have places.
+    maps = {
+        key: text for key, text in MAPS.items() if density and (density.moves or key != "current_position")
+    }
+    known = METRICS | (maps if density and density.has_maps else {})
     for metric in metrics:
         if str(metric) not in known:
-            draft.add_untranslatable(f"{name}: metrics {metric}", "nnlo does not measure it")
-    measured = [f"{metric} is {known[metric]}" for metric in map(str, metrics) if metric in known]
-    # Problems of one file mostly share their metrics and keys; each remark is added only once.
-    if measured and (text := f"metrics: {'; '.join(measured)}") not in draft.remarks:
-        draft.remarks.append(text)
-    notes = {
-        "val_batch_size": "nnlo uses a fixed batch size for validation", "verbose_evals": "DiNNO never reads it",
-        "dynamic_graph": "DiNNO never reads it", "save_models": "nnlo always saves models",
-        "mesh_only_at_end": "nnlo writes maps at each validation",
-    }  # fmt: skip
-    for key, text in notes.items():
-        if key in settings and (line := f"{key} {settings[key]}: {text}") not in draft.remarks:
-            draft.remarks.append(line)
+            draft.lose(f"{name}: metrics {metric}", "nnlo does not measure it")
+    measured = [metric for metric in map(str, metrics) if metric in known]
+    if measured:
+        draft.note(f"metrics: {'; '.join(f'{metric} is {known[metric]}' for metric in measured)}")
+    if mapped := [metric for metric in MAPS if metric in measured]:
+        put("observe.maps", True, f"metrics {', '.join(mapped)}")
+    if "consensus_error" in measured:
+        put("observe.consensus_matrix", True, "metrics consensus_error")
+    if "validation_as_vector" in measured:
+        put("observe.sample_metrics", True, "metrics validation_as_vector")
+    if "train_loss_moving_average" in measured:
+        # DiNNO's tloss_decay is the weight of the newest loss.
+        decay = number(settings, "tloss_decay", 0.02)
+        if decay > 1:
+            raise UserError(f"tloss_decay: expected a number of at most 1, got {decay!r}")
+        put("observe.loss_average", round(1 - decay, 12), "metrics train_loss_moving_average, tloss_decay")

@@ -1,10 +1,10 @@
-"""Draft of an imported experiment: settings with their sources, remarks, options without an equivalent; its YAML text."""
+"""Draft of an imported experiment: settings with their sources, what differs from the old training, and the YAML text."""
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -19,17 +19,15 @@ WIDTH = 110
 ORDER = ["name", *(key for key in Experiment.model_fields if key != "name")]
 # Keys that decide what is trained: written as they are, so that the file is refused until they are filled in.
 DECISIVE = re.compile(r"(model|data|loss|problem|train\.optimizer)(\..*)?")
-Tree = dict[str, Any]  # nested trees; the leaves are (setting, True if experiments accept it)
+Tree = dict[str, Any]  # nested mappings; leaves are values, or pairs (setting, True if experiments accept it)
 MANY_GPUS = 1_000_000  # `gpus_per_rank: auto` then leaves `ranks_per_gpu` as it is written
 
 
-@dataclass(frozen=True)
-class ImportedSetting:
+class ImportedSetting(NamedTuple):
     """A key of the experiment with its value.
 
     Attributes:
         key: dotted key.
-        value: value of the key.
         source: options of the command, or keys of the file, from which the setting follows.
         missing_reason: reason why experiments may reject the key or value; empty if they always accept it.
     """
@@ -42,27 +40,20 @@ class ImportedSetting:
 
 @dataclass
 class ExperimentDraft:
-    """Settings and remarks that are translated so far.
+    """What is translated so far.
 
     Attributes:
         title: first line of the experiment's comment.
-        settings: keys with their values and sources.
-        remarks: differences in behavior.
-        untranslatable: options without an equivalent, with the reason.
-        untranslated_sources: options without an equivalent, as they were written.
-        ineffective: options without effect.
-        given_words: all options as they were written.
-        lines: lines of a script without an effect on the experiment, with their meaning.
+        differences: sentences about options, lines of a script and behavior that is not the same.
+        lost: options without an equivalent, as they were written; `differences` has the reason of each.
+        given: all options as they were written; those that nothing else mentions have no effect.
     """
 
     title: str
     settings: list[ImportedSetting] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-    untranslatable: list[str] = field(default_factory=list)
-    untranslated_sources: list[str] = field(default_factory=list)
-    ineffective: list[str] = field(default_factory=list)
-    given_words: list[str] = field(default_factory=list)  # see `unmentioned_words`
-    lines: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)
 
     def set(self, key: str, value: Any, source: str, missing: str = "") -> None:
         """Set a dotted key.
@@ -79,40 +70,30 @@ class ExperimentDraft:
         self.settings = [setting for setting in self.settings if setting.key != key]
         self.set(key, value, source)
 
-    def add_untranslatable(self, source: str, reason: str) -> None:
-        """Record an option without an equivalent, and the reason."""
-        self.untranslatable.append(f"{source}: not translated because {reason}")
-        self.untranslated_sources.append(source)
+    def note(self, *sentences: str) -> None:
+        """Record differences, each once."""
+        self.differences = list(dict.fromkeys([*self.differences, *sentences]))
 
-    def translate_options(self, options: ParsedOptions) -> None:
+    def lose(self, source: str, reason: str) -> None:
+        """Record an option without an equivalent, and the reason."""
+        self.note(f"{source}: not translated because {reason}")
+        self.lost.append(source)
+
+    def translate(self, options: ParsedOptions) -> None:
         """Translate all options for which the table has a key, a note or a missing_reason."""
-        self.given_words += [options.as_written(name) for name, _ in options.given_options()]
-        for name, option in options.table.items():
+        for name, spec in options.table.items():
+            value, source, is_given = options[name], options.as_written(name), name in options
+            self.given += [source] if is_given else []
             # The default of an omitted option is set as well, because nnlo's default may differ. Defaults of
             # None and False mean that the launcher does nothing.
-            if option.key and not (name not in options and option.default in (None, False)):
-                self.set(option.key, options[name], options.as_written(name), option.missing_reason)
-        for name, option in options.given_options():
-            if option.key or not (option.note or option.missing_reason):
+            if spec.key and (is_given or value not in (None, False)) and spec.to(value) is not None:
+                self.set(spec.key, spec.to(value), source, spec.missing_reason)
+            if not is_given or value == spec.default:
                 continue
-            if options[name] == option.default:
-                self.ineffective.append(options.as_written(name))
-            elif option.missing_reason:
-                self.add_untranslatable(options.as_written(name), option.missing_reason)
-            else:
-                self.remarks.append(f"{options.as_written(name)}: {option.note}")
-
-    @property
-    def unmentioned_words(self) -> list[str]:
-        """Given options that no other part of the draft mentions, so that no option is dropped silently."""
-        # A word counts as mentioned if it occurs in any text: all texts quote options through `as_written`.
-        texts = [
-            *self.remarks,
-            *self.untranslatable,
-            *self.ineffective,
-            *(setting.source for setting in self.settings),
-        ]
-        return [word for word in self.given_words if not any(word in text for text in texts)]
+            if spec.missing_reason and not spec.key:
+                self.lose(source, spec.missing_reason)
+            elif spec.note:
+                self.note(f"{source}: {spec.note}")
 
     def validated_settings(self) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
         """Return the settings that experiments accept, and the rejected ones.
@@ -141,20 +122,20 @@ def _fault(settings: list[ImportedSetting]) -> str | None:
 
 def _experiment(settings: list[ImportedSetting]) -> Experiment:
     """Return the settings as an experiment on a host with many GPUs."""
-    written = nested(settings)
+    written = _nested({setting.key: setting.value for setting in settings})
     numbered = with_numbers_of_gpus(written, MANY_GPUS) if has_automatic_gpus(written) else written
     return Experiment.model_validate(numbered)
 
 
-def nested(settings: list[ImportedSetting]) -> dict[str, Any]:
-    """Return the settings as nested mappings."""
-    tree: dict[str, Any] = {}
-    for setting in settings:
-        *path, last = setting.key.split(".")
+def _nested(leaves: Mapping[str, Any]) -> Tree:
+    """Return nested mappings of leaves by dotted keys."""
+    tree: Tree = {}
+    for key, leaf in leaves.items():
+        *path, last = key.split(".")
         block = tree
         for part in path:
             block = block.setdefault(part, {})
-        block[last] = setting.value
+        block[last] = leaf
     return tree
 
 
@@ -163,65 +144,55 @@ def named(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-_.") or "imported"
 
 
-@dataclass(frozen=True)
-class ImportedExperiment:
-    """An experiment as YAML, and the options that it lacks.
-
-    Attributes:
-        text: the experiment.
-        untranslated: options without an equivalent, as they were written.
-        option_count: number of all options.
-    """
+class ImportedExperiment(NamedTuple):
+    """An experiment as YAML, and the sentence that counts the options that it lacks, empty if it lacks none."""
 
     text: str
-    untranslated: tuple[str, ...]
-    option_count: int
-
-    @property
-    def count_line(self) -> str:
-        """Sentence with the number of untranslated options, or an empty string if all are translated."""
-        if not self.untranslated:
-            return ""
-        count = len(self.untranslated)
-        return (
-            f"{count} of {self.option_count} options {'was' if count == 1 else 'were'} not translated: "
-            + "; ".join(self.untranslated)
-        )
+    count_line: str
 
 
 def render_import(draft: ExperimentDraft, text: str) -> ImportedExperiment:
     """Return the draft as YAML with the count of its untranslated options; `text` is the imported command or file name."""
     live, absent = draft.validated_settings()
     differing, same = split_defaults(live)
-    idle = [
-        *draft.ineffective,
-        *draft.unmentioned_words,
-        *(f"{each.source} ({each.key})" for each in same if not each.source.startswith("by default")),
-    ]
-    head = [
-        *_wrapped(draft.title),
-        *_wrapped(text, "#   "),
-        *_paragraph("Differences in behavior:", draft.remarks),
-        *_paragraph("Options without an equivalent:", draft.untranslatable),
-        *_paragraph("Options without effect, or equal to the defaults:", ["; ".join(idle)] if idle else []),
-        *_paragraph("Other lines of the script:", draft.lines),
-    ]
-    tree = _tree([(each, True) for each in differing] + [(each, False) for each in absent])
-    lost = tuple(dict.fromkeys([*draft.untranslated_sources, *(each.source for each in absent)]))
-    given = set(draft.given_words)
+    # An option counts as mentioned if it occurs in any text: all texts quote options through `as_written`.
+    texts = [*draft.differences, *(setting.source for setting in draft.settings)]
+    idle = [word for word in draft.given if not any(word in each for each in texts)]
+    idle += [f"{each.source} ({each.key})" for each in same if not each.source.startswith("by default")]
+    if idle:
+        draft.note(f"Without effect, or equal to the defaults: {'; '.join(idle)}")
+    head = [*_wrapped(draft.title), *_wrapped(text, "#   ")]
+    head += ["#", "# Differences:"] if draft.differences else []
+    for sentence in draft.differences:
+        first, *rest = _wrapped(sentence, "#     ")
+        head += [f"#   - {first.removeprefix('#     ')}", *rest]
+    leaves = {setting.key: (setting, True) for setting in differing}
+    for setting in absent:
+        key = setting.key
+        while key in leaves:  # a rejected setting may have the same key as an accepted one
+            key += " "
+        leaves[key] = setting, False
+    tree = dict(sorted(_nested(leaves).items(), key=lambda item: (*ORDER, item[0]).index(item[0])))
+    lost = list(dict.fromkeys([*draft.lost, *(setting.source for setting in absent)]))
+    count_line = _count_line(lost, set(draft.given))
+    tail = _wrapped(count_line) if lost else []
+    return ImportedExperiment("\n".join([*head, *_block(tree, ""), *tail]) + "\n", count_line)
+
+
+def _count_line(lost: list[str], given: set[str]) -> str:
+    if not lost:
+        return ""
     # A part of the input that no option states, such as an unknown data set, counts as one more.
     extra = [each for each in lost if not any(word in each for word in given)]
-    imported = ImportedExperiment("", lost, max(len(given) + len(extra), len(lost)))
-    tail = _wrapped(imported.count_line) if lost else []
-    return replace(imported, text="\n".join([*head, *_block(tree, ""), *tail]) + "\n")
+    verb, options = "was" if len(lost) == 1 else "were", max(len(given) + len(extra), len(lost))
+    return f"{len(lost)} of {options} options {verb} not translated: {'; '.join(lost)}"
 
 
 def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
     """Return the settings that differ from nnlo's defaults, reduced to the differences, and the others."""
     whole = _experiment(settings)
     # An experiment has no search by default; its keys must exist to be compared.
-    search = SearchConfig() if whole.search else None
-    default = Experiment(search=search)
+    default = Experiment(search=SearchConfig() if whole.search else None)
     differing, same = [], []
     for setting in settings:
         value = _at(whole, setting.key)
@@ -229,17 +200,14 @@ def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSettin
         if not setting.key.startswith("runs.") and value == _at(default, setting.key):
             same.append(setting)
         else:
-            shown = _shortened(setting.value, value)
-            differing.append(ImportedSetting(setting.key, shown, setting.source))
+            differing.append(setting._replace(value=_shortened(setting.value, value)))
     return differing, same
 
 
 def _at(block: Any, key: str) -> Any:
-    run, *path = key.split(".")
-    if run == "runs":  # a run with the settings inherited from the base
-        block, path = block.variants[path[0]], path[1:]
-    else:
-        path = [run, *path]
+    path = key.split(".")
+    if path[0] == "runs":  # a run with the settings inherited from the base
+        block, path = block.variants[path[1]], path[2:]
     for part in path:
         block = block.get(part) if isinstance(block, dict) else getattr(block, part)
     return block
@@ -258,64 +226,37 @@ def _shortened(value: Any, block: Any) -> Any:
     }
 
 
-def _tree(leaves: Iterable[tuple[ImportedSetting, bool]]) -> Tree:
-    tree: Tree = {}
-    for setting, there in leaves:
-        *path, last = setting.key.split(".")
-        block = tree
-        for part in path:
-            block = block.setdefault(part, {})
-        while last in block:  # a rejected setting may have the same key as an accepted one
-            last += " "
-        block[last] = setting, there
-    return dict(
-        sorted(tree.items(), key=lambda item: ORDER.index(item[0]) if item[0] in ORDER else len(ORDER))
-    )
-
-
 def _block(tree: Tree, indent: str) -> Iterator[str]:
     for key, node in tree.items():
         if isinstance(node, tuple):
-            setting, there = node
-            yield from _leaf(key, setting, there, indent)
+            yield from _leaf(key, node[0], node[1], indent)
             continue
         inner = list(_block(node, indent + "  "))
         # A section with only comments is itself a comment, because YAML would read it as null.
-        there = any(not line.lstrip().startswith("#") for line in inner)
-        yield f"{indent}{'' if there else '# '}{key}:"
+        is_live = any(not line.lstrip().startswith("#") for line in inner)
+        yield f"{indent}{'' if is_live else '# '}{key}:"
         yield from inner
 
 
-def _leaf(key: str, setting: ImportedSetting, there: bool, indent: str) -> Iterator[str]:
-    line = f"{key.strip()}: {inline_yaml(setting.value)}"
-    if not there:
+def _leaf(key: str, setting: ImportedSetting, is_live: bool, indent: str) -> Iterator[str]:
+    line = f"{indent}{key.strip()}: {inline_yaml(setting.value)}"
+    if not is_live:
         # A key of the same name that is accepted stays.
         is_open = DECISIVE.fullmatch(setting.key) and not key.endswith(" ")
         end = "; correct this line" if is_open else ""
-        yield from _wrapped(
-            f"{setting.source}: not translated because {setting.missing_reason}{end}", f"{indent}# "
-        )
-        yield f"{indent}{'' if is_open else '# '}{line}"
-    elif len(indent + line + setting.source) + 4 <= WIDTH:
-        yield f"{indent}{line}  # {setting.source}"
-    elif len(indent + line) <= WIDTH or not isinstance(setting.value, dict):
-        yield from _wrapped(setting.source, f"{indent}# ")
-        yield indent + line
+        reason = f"{setting.source}: not translated because {setting.missing_reason}{end}"
+        yield from _wrapped(reason, f"{indent}# ")
+        yield line if is_open else f"{indent}# {line.lstrip()}"
+        return
+    if len(line + setting.source) + 4 <= WIDTH:
+        yield f"{line}  # {setting.source}"
+        return
+    yield from _wrapped(setting.source, f"{indent}# ")
+    if len(line) <= WIDTH or not isinstance(setting.value, dict):
+        yield line
     else:
-        fits = len(indent + key + setting.source) + 5 <= WIDTH
-        yield from [] if fits else _wrapped(setting.source, f"{indent}# ")
-        yield f"{indent}{key}:" + (f"  # {setting.source}" if fits else "")
+        yield f"{indent}{key}:"
         yield from (f"{indent}  {inner}: {inline_yaml(value)}" for inner, value in setting.value.items())
-
-
-def _paragraph(title: str, texts: list[str]) -> Iterator[str]:
-    if texts:
-        yield "#"
-        yield f"# {title}"
-    for text in texts:
-        first, *rest = _wrapped(text, "#     ")
-        yield f"#   - {first.removeprefix('#     ')}"
-        yield from rest
 
 
 def _wrapped(text: str, start: str = "# ") -> list[str]:

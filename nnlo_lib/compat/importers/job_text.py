@@ -73,7 +73,7 @@ class StartedCommand:
     launcher: str = ""
     job: LaunchSettings = field(default_factory=LaunchSettings)
     step: LaunchSettings = field(default_factory=LaunchSettings)
-    remarks: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
     container: str = ""
 
     @property
@@ -112,10 +112,10 @@ class StartedCommand:
         written = shlex.join(words)
         self.environment |= {found[1]: found[2] for found in map(ASSIGNMENT.fullmatch, words) if found}
         if name in CONTAINERS:
-            self.remarks.append(f"{written}: {CONTAINER_NOTES[name in RANKS_ONLY]}")
+            self.differences.append(f"{written}: {CONTAINER_NOTES[name in RANKS_ONLY]}")
             self.container = written if name in RANKS_ONLY else self.container
         elif not PYTHON.fullmatch(name):
-            self.remarks.append(f"{written}: not translated; start nnlo with it if you need it")
+            self.differences.append(f"{written}: not translated; start nnlo with it if you need it")
 
 
 def begins_command(word: str) -> bool:
@@ -131,7 +131,7 @@ class JobText:
         others: commands that do not train.
         job: options in the headers.
         lines: lines that are not read, with their meaning.
-        untranslated: headers without an equivalent, with the reason.
+        lost: headers without an equivalent, with the reason.
 
     Raises UserError if the text needs a shell, or an option of a launcher is not valid.
     """
@@ -141,7 +141,7 @@ class JobText:
         self.others: list[StartedCommand] = []
         self.job = LaunchSettings()
         self.lines: list[str] = []
-        self.untranslated: list[tuple[str, str]] = []
+        self.lost: list[tuple[str, str]] = []
         self._kind_of = kind_of
         self._values: dict[str, str] = {}
         self._exported: set[str] = set()
@@ -171,7 +171,7 @@ class JobText:
     def _read_header(self, where: str, header: re.Match[str], has_started: bool) -> None:
         system, options = header[1], re.sub(r"\s#.*", "", header[2])
         if system not in PROGRAMS:
-            self.untranslated.append((header[0].strip(), OTHER_SYSTEM))
+            self.lost.append((header[0].strip(), OTHER_SYSTEM))
         elif system == "SBATCH" and has_started:  # LSF reads all of its headers
             self.lines.append(f"{where} (Slurm ignores it after the first command)")
         else:

@@ -11,15 +11,6 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 
-from nnlo_lib.compat.importers.options import (
-    environment_variables,
-    host_slots,
-    hostfile_slots,
-    lsf_minutes,
-    parse_count,
-    size_mb,
-    slurm_minutes,
-)
 from nnlo_lib.core.errors import UserError
 
 
@@ -105,6 +96,49 @@ NUMBERS = {
     "ranks", "ranks_per_node", "nodes", "threads", "resource_sets", "ranks_per_set", "threads_per_set", "gpus_per_set",
     "sets_per_node", "gpus_per_rank", "gpus_per_node", "gpus",
 }  # fmt: skip
+MEMORY_UNITS_MB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
+MINUTES_PER_DAY = 1440
+
+
+def parse_count(text: str, option: str) -> int:
+    """Return a non-negative integer; `option` begins the error message. Raises UserError for other texts."""
+    if not text.isascii() or not text.isdigit():
+        hint = "; set the variable in the script, or write the number" if "$" in text or "`" in text else ""
+        raise UserError(f"{option.split(' ')[0]}: expected a non-negative integer, got '{text}'{hint}")
+    return int(text)
+
+
+def slurm_minutes(text: str, option: str) -> int:
+    """Return the minutes of a Slurm time: minutes, minutes:seconds, hours:minutes:seconds, or the same after days-.
+
+    Raises UserError if a part is not a number.
+    """
+    days, dash, clock = text.rpartition("-")
+    parts = [parse_count(part, option) for part in clock.split(":")]
+    if dash:
+        hours, minutes, seconds = [*parts, 0, 0][:3]
+    else:
+        hours, minutes, seconds = {1: [0, *parts, 0], 2: [0, *parts]}.get(len(parts), parts[:3])
+    return parse_count(days or "0", option) * MINUTES_PER_DAY + hours * 60 + minutes + (seconds > 0)
+
+
+def lsf_minutes(text: str, option: str) -> int:
+    """Return the minutes of an LSF time, minutes or hours:minutes, without the host that may follow a slash.
+
+    Raises UserError if a part is not a number.
+    """
+    *hours, minutes = [parse_count(part, option) for part in text.partition("/")[0].split(":")]
+    return (hours[0] * 60 if hours else 0) + minutes
+
+
+def size_mb(text: str, option: str) -> int:
+    """Return a size of Slurm, such as 4G, in MB. Raises UserError for other texts."""
+    found = re.fullmatch(r"(\d+)([KMGT]?)B?", text, re.I)
+    if not found:
+        raise UserError(f"{option.split(' ')[0]}: expected a size such as 4G, got '{text}'")
+    return max(1, round(int(found[1]) * MEMORY_UNITS_MB[found[2].upper() or "M"]))
+
+
 # Parsers of other values, and the meanings of the numbers that they return.
 PARSERS: dict[str, tuple[str, Callable[[str, str], int]]] = {
     "slurm_time": ("runtime", slurm_minutes), "lsf_time": ("runtime", lsf_minutes),
@@ -119,7 +153,7 @@ class LaunchSettings:
     Attributes:
         environment: variables that the launcher sets for the ranks.
         written: all options as they were written.
-        untranslated: options without an equivalent that change what the job does, with the reason.
+        lost: options without an equivalent that change what the job does, with the reason.
     """
 
     numbers: dict[str, int] = field(default_factory=dict)
@@ -127,18 +161,20 @@ class LaunchSettings:
     sources: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
-    untranslated: list[tuple[str, str]] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    lost: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, meaning: str, value: str, written: str) -> None:
         """Record one option with its values, separated by spaces. Raises UserError if a number is required."""
         self.written.append(written)
         if meaning == "environment":
-            self.environment |= environment_variables(value)
+            # NAME=value, `NAME value` (Hydra's -genv), or Slurm's ALL,NAME=value
+            words = re.sub(r"^(\w+) (?=\S+$)", r"\1=", value).split(",")
+            self.environment |= dict(word.split("=", 1) for word in words if "=" in word)
         if meaning in NOTES:
-            self.remarks.append(f"{written}: {NOTES[meaning]}")
+            self.differences.append(f"{written}: {NOTES[meaning]}")
         elif meaning in REASONS:
-            self.untranslated.append((written, REASONS[meaning]))
+            self.lost.append((written, REASONS[meaning]))
         elif meaning in NUMBERS:
             self._set(meaning, parse_count(value, written), written)
         elif meaning in PARSERS:
@@ -170,7 +206,7 @@ class LaunchSettings:
                 count = rest[-1] if rest and rest[-1].isdigit() else "1"
                 self._set("gpus_per_node", parse_count(count, written), written)
             else:
-                self.untranslated.append((written, REASONS["site"]))
+                self.lost.append((written, REASONS["site"]))
 
     def _add_lsf_gpu(self, value: str, written: str) -> None:
         found = re.search(r"num=(\d+)(/task)?", value)
@@ -183,19 +219,26 @@ class LaunchSettings:
         elif value == "span[hosts=1]":
             self._set("nodes", 1, written)
         else:
-            self.untranslated.append((written, REASONS["site"]))
+            self.lost.append((written, REASONS["site"]))
 
     def _add_hostfile(self, value: str, written: str) -> None:
-        if Path(value).is_file():
-            self._add_hosts(",".join(map(":".join, hostfile_slots(Path(value)).items())), written)
-        else:
+        """Add the hosts of a file with lines such as `node1 slots=2` or `node1:2`."""
+        if not Path(value).is_file():
             self._add_text("unknown_hosts", value, written)
+            return
+        hosts = []
+        for line in Path(value).read_text(errors="replace").splitlines():
+            if words := line.partition("#")[0].split():
+                slots = [word.removeprefix("slots=") for word in words if word.startswith("slots=")]
+                hosts.append(f"{words[0]}:{slots[0]}" if slots else words[0])
+        self._add_hosts(",".join(hosts), written)
 
     def _add_hosts(self, value: str, written: str) -> None:
-        hosts = host_slots(value)
-        self._set("slots", sum(parse_count(slots, written) for slots in hosts.values()), written)
-        if len(hosts) > 1:
-            self._set("hosts", len(hosts), written)
+        """Add hosts such as n1:2,n2; a host without a number has one slot."""
+        hosts = [host.partition(":") for host in value.split(",") if host]
+        self._set("slots", sum(parse_count(slots or "1", written) for _, _, slots in hosts), written)
+        if len(names := {name for name, _, _ in hosts}) > 1:
+            self._set("hosts", len(names), written)
 
 
 def add_options(
@@ -239,7 +282,7 @@ def add_options(
         else:
             break
     settings.written += map(" ".join, others)
-    settings.remarks += [f"{' '.join(other)}: {NOTES['other']}" for other in others]
+    settings.differences += [f"{' '.join(other)}: {NOTES['other']}" for other in others]
     return words
 
 

@@ -3,13 +3,19 @@
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.compat.importers.command_line import CommandLine, set_launch_keys
+from nnlo_lib.compat.importers.command import CommandLine, set_launch_keys
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
-from nnlo_lib.compat.importers.keras_names import GAN, ImportedNetwork, set_gan_problem, set_model
-from nnlo_lib.compat.importers.nnlo_algorithm import set_algorithm
+from nnlo_lib.compat.importers.keras_options import LOSSES, set_algorithm
+from nnlo_lib.compat.importers.nnlo_networks import GAN, ImportedNetwork, set_gan_problem, set_model
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option, parse_arguments
 from nnlo_lib.core.errors import USER_CODE_ERRORS
 from nnlo_lib.core.user_code import error_with_source_line, load_user_function, load_user_module
+
+
+def metric_of_model(text: str) -> str:
+    """Return the rule of a metric without the model of a GAN, which is written model:metric."""
+    return text.rpartition(":")[2]
+
 
 NEVER_READ = "the original NNLO accepts this option and never reads it"
 NEVER_USED = "the original NNLO stores this value and never uses it"
@@ -18,8 +24,8 @@ OPTIONS = {
     "backend": OptionSpec(default="keras", note="nnlo runs all networks with PyTorch"),
     "trial-name": OptionSpec(default="train"),
     "verbose": flag_option(NEVER_READ),
-    "monitor": flag_option(),
-    "timeline": flag_option(),
+    "monitor": OptionSpec(None, False, "observe.monitor", to=lambda _: 0.5),  # seconds
+    "timeline": flag_option(key="observe.trace"),
     "thread_validation": flag_option("not needed, because the ranks share the validation samples"),
     "train_data": OptionSpec(),
     "val_data": OptionSpec(),
@@ -47,8 +53,8 @@ OPTIONS = {
     "gem-lr": OptionSpec(float, 0.01),
     "gem-momentum": OptionSpec(float, 0.9),
     "gem-kappa": OptionSpec(float, 2.0),
-    "early-stopping": OptionSpec(),
-    "target-metric": OptionSpec(),
+    "early-stopping": OptionSpec(key="train.early_stopping", to=metric_of_model),
+    "target-metric": OptionSpec(key="train.target", to=metric_of_model),
     "restore": OptionSpec(
         note="run the same nnlo command again to resume an unchanged run from its newest checkpoint"
     ),
@@ -59,12 +65,6 @@ OPTIONS = {
     ),
     "log-level": OptionSpec(default="info", note="nnlo --log-level LEVEL: debug, info, warning or error"),
 }
-
-LOSSES = {
-    "categorical_crossentropy": "cross_entropy", "sparse_categorical_crossentropy": "cross_entropy",
-    "mse": "mse", "mean_squared_error": "mse", "mae": "mae", "mean_absolute_error": "mae",
-    "binary_crossentropy": "binary_cross_entropy", "categorical_hinge": "hinge", "hinge": "hinge",
-}  # fmt: skip
 READER_OPTIONS = ("train_data", "val_data", "features-name", "labels-name")
 
 
@@ -79,30 +79,37 @@ def translate_training(command: CommandLine) -> ExperimentDraft:
 
 def set_training(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> ImportedNetwork:
     """Set all keys of a training and return its network."""
-    draft.translate_options(options)
-    network = set_model(draft, str(options["model"]), options.as_written("model"))
-    name = f"{Path(str(options['model'])).stem}-{options['trial-name']}"
-    draft.set("name", named(name), "model and trial")
+    draft.translate(options)
+    model, source = str(options["model"]), options.as_written("model")
+    network = set_model(draft, model, source)
+    draft.set("name", named(f"{Path(model).stem}-{options['trial-name']}"), "model and trial")
     set_data(draft, options, network)
     if network is GAN:
-        set_gan_problem(draft, options.as_written("model"))
+        set_gan_problem(draft, source)
     else:
-        set_loss(draft, options)
+        _set_loss(draft, options)
     set_training_control(draft, options, ranks)
     return network
 
 
 def set_training_control(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set the algorithm, stopping, checkpoints, GPUs and monitoring of a training."""
+    """Set the algorithm, checkpoints, GPUs and copies of a training; name the difference of its early stopping."""
     set_algorithm(draft, options, ranks)
-    set_stopping(draft, options)
-    set_checkpoints(draft, options)
+    if "~" not in (options["early-stopping"] or "~"):
+        draft.note(
+            f"{options.as_written('early-stopping')}: without ~, the original NNLO never stops early; nnlo does"
+        )
+    if options["checkpoint"]:
+        every = options["checkpoint-interval"]
+        source = options.as_written("checkpoint", "checkpoint-interval")
+        draft.set("checkpoint.every", f"{every} epoch{'s' if every > 1 else ''}", source)
+    elif "checkpoint-interval" in options:
+        draft.note(
+            f"{options.as_written('checkpoint-interval')} (without --checkpoint, no checkpoint is written)"
+        )
     _set_gpus(draft, options, ranks)
-    _set_copy_command(draft, options)
-    if traced := [name for name in ("timeline", "trace") if options[name]]:
-        draft.set("observe.trace", True, options.as_written(*traced))
-    if options["monitor"]:
-        draft.set("observe.monitor", 0.5, f"{options.as_written('monitor')}, which samples every 0.5 s")
+    if "copy-command" in options:
+        _set_copy_command(draft, options)
 
 
 def _set_gpus(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
@@ -115,23 +122,21 @@ def _set_gpus(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> Non
     if limit == 0:
         draft.override("parallel.gpus_per_rank", 0, source)
     elif limit < 0:
-        draft.remarks.append(f"{source}: all visible GPUs (parallel.gpus_per_rank: auto)")
+        draft.note(f"{source}: all visible GPUs (parallel.gpus_per_rank: auto)")
     else:
         draft.set("parallel.ranks_per_gpu", -(-ranks // limit), f"{source}, on each host")
 
 
 def _set_copy_command(draft: ExperimentDraft, options: ParsedOptions) -> None:
     """Set the command that copies files to the cache: NNLO's has two places `{}`, for source and target."""
-    command, source = str(options["copy-command"] or ""), options.as_written("copy-command")
-    if "copy-command" not in options:
-        return
+    command, source = str(options["copy-command"]), options.as_written("copy-command")
     if not options["cache-data"]:
-        draft.add_untranslatable(source, "NNLO copies files only with --cache-data")
+        draft.lose(source, "NNLO copies files only with --cache-data")
         return
     words = command if "{}" in command else f"{command} {{}} {{}}"
     staged = words.replace("{}", "{source}", 1).replace("{}", "{target}", 1)
     draft.set("data.stage_command", staged, source)
-    draft.remarks.append(
+    draft.note(
         f"{source}: nnlo copies the files of its store, by absolute path; a URL of a server has to be part of data.stage_command"
     )
 
@@ -153,14 +158,14 @@ def set_data(draft: ExperimentDraft, options: ParsedOptions, network: ImportedNe
     if network is GAN:
         # The 3-D GAN's label file is a group of arrays.
         reader |= {"labels": f"{options['labels-name']}/b", "one_hot": False}
-        draft.remarks.append(
+        draft.note(
             "Labels of showers are a (ones), b (energies) and c (sums of cells); nnlo reads only the energies."
         )
     source = options.as_written(*(name for name in READER_OPTIONS if name in options))
     draft.set("data.dataset", f"{train.stem}-files", "name for the files")
     draft.set("data.source", str(train.parent), "folder of the file lists")
     draft.set("data.reader", reader, source)
-    draft.remarks.append(
+    draft.note(
         "The original NNLO assigns whole files to workers, reads them in order and never shuffles; in nnlo, the samples "
         "of all files are shuffled in each epoch and divided among the workers (data.partition)."
     )
@@ -195,7 +200,7 @@ def _set_data_of_model(draft: ExperimentDraft, network: ImportedNetwork, source:
         )
 
 
-def set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
+def _set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
     """Set the loss by its name in experiment files."""
     name = LOSSES.get(options["loss"], options["loss"])
     path = Path(str(options["model"]))
@@ -207,7 +212,7 @@ def set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
         )
     draft.set("loss", name, options.as_written("loss"), f"nnlo has no loss {name}")
     if name == "binary_cross_entropy":
-        draft.remarks.append(
+        draft.note(
             f"{options.as_written('loss')}: the original NNLO computes this loss for each output of a softmax; nnlo "
             f"computes it for the logistic function of each score."
         )
@@ -225,27 +230,3 @@ def _ends_in_softmax(path: Path) -> bool:
         # `nnlo check` reports the error of the model.
         return False
     return bool(layers) and getattr(getattr(layers[-1], "activation", None), "__name__", "") == "softmax"
-
-
-def set_stopping(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Set early stopping and the target metric in NNLO's notation."""
-    for name, key in (("early-stopping", "early_stopping"), ("target-metric", "target")):
-        if options[name]:
-            text = options[name].rpartition(":")[2]  # a metric of a GAN is written model:metric
-            draft.set(f"train.{key}", text, options.as_written(name))
-    if options["early-stopping"] and "~" not in options["early-stopping"]:
-        draft.remarks.append(
-            f"{options.as_written('early-stopping')}: without ~, the original NNLO never stops early; nnlo does"
-        )
-
-
-def set_checkpoints(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Set the interval of checkpoints."""
-    if options["checkpoint"]:
-        every = options["checkpoint-interval"]
-        source = options.as_written("checkpoint", "checkpoint-interval")
-        draft.set("checkpoint.every", f"{every} epoch{'s' if every > 1 else ''}", source)
-    elif "checkpoint-interval" in options:
-        draft.ineffective.append(
-            f"{options.as_written('checkpoint-interval')} (without --checkpoint, no checkpoint is written)"
-        )

@@ -1,35 +1,14 @@
-"""NNLO's OptimizationDriver, a search over the arguments of a model, and the drivers of mpi_learn.
+"""NNLO's OptimizationDriver: a search over the arguments of a model."""
 
-mpi_learn has MPIDriver; MPIGDriver, for GANs, is mpi_learn's and NNLO's.
-"""
-
-import re
-
-from nnlo_lib.compat.importers.command_line import CommandLine, set_launch_keys
-from nnlo_lib.compat.importers.draft import ExperimentDraft, named
-from nnlo_lib.compat.importers.keras_names import GAN, ImportedNetwork, set_gan_problem
+from nnlo_lib.compat.importers.command import CommandLine, set_launch_keys
+from nnlo_lib.compat.importers.draft import ExperimentDraft
 from nnlo_lib.compat.importers.nnlo import OPTIONS as NNLO_OPTIONS
-from nnlo_lib.compat.importers.nnlo import set_data, set_training, set_training_control
+from nnlo_lib.compat.importers.nnlo import set_training
+from nnlo_lib.compat.importers.nnlo_networks import GAN, ImportedNetwork
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option
 from nnlo_lib.core.errors import UserError
 
-POSITIONAL = ("model", "train_data", "val_data")
-TORCH = "nnlo runs all networks with PyTorch"
-MPI_LEARN_OPTIONS = {
-    **{name: option for name, option in NNLO_OPTIONS.items() if name not in {*POSITIONAL, "backend"}},
-    "tf": flag_option(TORCH),
-    "torch": flag_option(TORCH),
-    "profile": flag_option("nnlo does not support Theano"),
-    "trace": flag_option(),
-    "max-gpus": OptionSpec(int, -1),
-    "mode": OptionSpec(default="sgd"),
-    "easgd": flag_option(),
-    "worker-optimizer": OptionSpec(default="sgd"),
-    # Unlike NNLO, mpi_learn passes them to the SGD of the workers.
-    "elastic-lr": OptionSpec(float, 1.0),
-    "elastic-momentum": OptionSpec(float, 0.0),
-}
-SEARCH_OPTIONS = {
+OPTIONS = {
     **NNLO_OPTIONS,
     "trial-name": OptionSpec(default="search"),
     "block-size": OptionSpec(int, 2),
@@ -43,47 +22,6 @@ SEARCH_OPTIONS = {
 }
 
 
-def translate_training(command: CommandLine) -> ExperimentDraft:
-    """Translate a command of mpi_learn's MPIDriver."""
-    draft = ExperimentDraft("Imported from mpi_learn's MPIDriver:")
-    set_training(draft, _options(draft, command, "MPIDriver"), command.ranks)
-    return draft
-
-
-def translate_gan_training(command: CommandLine) -> ExperimentDraft:
-    """Translate a command of MPIGDriver, which trains the 3-D GAN regardless of its model argument."""
-    draft = ExperimentDraft("Imported from MPIGDriver:")
-    options = _options(draft, command, "MPIGDriver")
-    draft.translate_options(options)
-    draft.set("name", named(f"gan-{options['trial-name']}"), "the 3-D GAN and the trial")
-    draft.set("model", {"name": GAN.name}, f"the 3-D GAN of MPIGDriver, which ignores {options['model']}")
-    set_gan_problem(draft, "MPIGDriver")
-    draft.ineffective.append(f"{options.as_written('loss')} (MPIGDriver never reads it)")
-    if given := [name for name in ("elastic-lr", "elastic-momentum") if name in options]:
-        draft.remarks.append(
-            f"{options.as_written(*given)}: read as by mpi_learn's MPIGDriver; NNLO's MPIGDriver never uses them"
-        )
-    set_data(draft, options, GAN)
-    set_training_control(draft, options, command.ranks)
-    return draft
-
-
-def _options(draft: ExperimentDraft, command: CommandLine, program: str) -> ParsedOptions:
-    set_launch_keys(draft, command)
-    options = ParsedOptions(program, MPI_LEARN_OPTIONS, _renamed(command.words), POSITIONAL)
-    # The flag of mpi_learn's MPIGDriver takes precedence over --mode, so it is appended as the last --mode.
-    if options["easgd"]:
-        options = ParsedOptions(
-            program, MPI_LEARN_OPTIONS, [*_renamed(command.words), "--mode", "easgd"], POSITIONAL
-        )
-    return options
-
-
-def _renamed(words: tuple[str, ...]) -> list[str]:
-    """Rename mpi_learn's options to NNLO's names."""
-    return [re.sub(r"^--(?=(masters|processes)(=|$))", "--n-", word) for word in words]
-
-
 def translate_search(command: CommandLine) -> ExperimentDraft:
     """Translate a command of OptimizationDriver.
 
@@ -92,7 +30,7 @@ def translate_search(command: CommandLine) -> ExperimentDraft:
     draft = ExperimentDraft(
         f"Imported from NNLO's OptimizationDriver; start: nnlo search FILE --executor mpi --ranks {command.ranks}"
     )
-    options = ParsedOptions("OptimizationDriver", SEARCH_OPTIONS, command.words)
+    options = ParsedOptions("OptimizationDriver", OPTIONS, command.words)
     if options["model"] is None:
         # Without --model, --example names one of NNLO's own models.
         options.copy_from("model", "example")
@@ -128,7 +66,7 @@ def _blocks(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> int:
     draft.set("search.blocks", {"size": size}, source)
     draft.set("search.parallel", blocks * folds, f"{ranks} processes, {source}")
     if folds > 1:
-        draft.remarks.append(
+        draft.note(
             f"{options.as_written('n-fold')}: a block of the original NNLO trains all folds of a trial in parallel, each on "
             f"{size} of its ranks, and a fold is a set of files; in nnlo, a rank group trains one fold, and a fold is a "
             "stratified set of samples."
@@ -156,27 +94,19 @@ def _objective(draft: ExperimentDraft, options: ParsedOptions, network: Imported
     difference between the losses of its networks.
     """
     if network is GAN:
-        draft.set(
-            "search.objective",
-            {"metric": "val_loss_gap", "epoch": "last"},
-            f"{options.as_written('model')}: the difference between the losses of critic and generator",
-        )
-        draft.set(
-            "metrics", ["distance", "critic_loss", "generator_loss", "loss_gap"], "for search.objective"
-        )
+        source = f"{options.as_written('model')}: the difference between the losses of critic and generator"
+        draft.set("search.objective", {"metric": "val_loss_gap", "epoch": "last"}, source)
+        metrics = ["distance", "critic_loss", "generator_loss", "loss_gap"]
+        draft.set("metrics", metrics, "for search.objective")
         return
-    objective, source = (
-        {"metric": "val_accuracy", "epoch": "last"},
-        "the original NNLO's figure of merit, 1 - val_acc of the last epoch",
-    )
+    objective: dict[str, object] = {"metric": "val_accuracy", "epoch": "last"}
+    source = "the original NNLO's figure of merit, 1 - val_acc of the last epoch"
     if options["target-objective"] is not None:
         # Rounding keeps the floating-point error of the difference out of the experiment file.
-        objective |= {"target": round(1 - options["target-objective"], 12)}
+        objective["target"] = round(1 - options["target-objective"], 12)
         source = f"{options.as_written('target-objective')}, as accuracy: {source}"
     draft.set("search.objective", objective, source)
-    draft.remarks.append(
-        "The original NNLO minimizes its figure of merit, 1 - val_acc; nnlo maximizes val_accuracy."
-    )
+    draft.note("The original NNLO minimizes its figure of merit, 1 - val_acc; nnlo maximizes val_accuracy.")
 
 
 def _space(draft: ExperimentDraft, network: ImportedNetwork) -> None:
@@ -189,7 +119,7 @@ def _space(draft: ExperimentDraft, network: ImportedNetwork) -> None:
             for name, dimension in network.space.items()
         }
         draft.set("search.space", space, "the parameter_range of NNLO's model")
-        draft.remarks.extend(filter(None, [network.space_note]))
+        draft.note(*filter(None, [network.space_note]))
     else:
         draft.set(
             "search.space",

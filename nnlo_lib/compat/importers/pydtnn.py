@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.compat.importers.command_line import CommandLine, set_launch_keys
+from nnlo_lib.compat.importers.command import CommandLine, set_launch_keys
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, parse_bool
-from nnlo_lib.compat.importers.pydtnn_optimizer import OPTIONS as SCHEDULERS
+from nnlo_lib.compat.importers.pydtnn_optimizer import OPTIONS as SCHEDULER_OPTIONS
 from nnlo_lib.compat.importers.pydtnn_optimizer import (
     is_2020_launcher,
     lacks_validation,
@@ -22,9 +22,13 @@ from nnlo_lib.compat.importers.pydtnn_optimizer import (
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
-IMAGENET_SIDE = 227
-CROPPED_SIDE = 224
 PATHS = ("dataset_train_path", "dataset_test_path")
+# Option that switches it on, option of its value, key of data.augment.
+AUGMENTATIONS = (
+    ("flip_images", "flip_images_prob", "flip"),
+    ("crop_images", "crop_images_size", "window"),
+    ("crop_images", "crop_images_prob", "window_probability"),
+)
 # Shape, classes, training and test samples. PyDTNN keeps no synthetic ImageNet in files, so nnlo stores fewer samples.
 SYNTHETIC: dict[str, dict[str, Any]] = {
     "mnist": {"shape": [1, 28, 28], "classes": 10, "samples": 60_000, "test_samples": 10_000},
@@ -44,6 +48,14 @@ SAME_NAME_MODELS |= {f"resnet{depth}" for depth in (18, 20, 32, 34, 44, 50, 56, 
 SAME_NAME_MODELS |= {f"densenet{depth}" for depth in (121, 161, 169, 201)}
 # PyDTNN's AlexNet has neither grouped convolutions nor local response normalization.
 TWO_TOWERS_IN_ONE = {"groups": 1, "normalize": False}
+METRICS = {
+    "categorical_accuracy",
+    "categorical_hinge",
+    "categorical_mse",
+    "categorical_mae",
+    "regression_mse",
+    "regression_mae",
+}
 NO_CHOICE = "PyTorch selects the implementation of layers"
 NO_MODEL = "this option of PyDTNN's performance model does not affect training"
 OPTIONS = {
@@ -55,7 +67,10 @@ OPTIONS = {
     "batch_size": OptionSpec(int, 64, "train.batch_size"),
     "global_batch_size": OptionSpec(int, note="PyDTNN computes it as --batch_size times ranks"),
     "validation_split": OptionSpec(float, 0.0),
-    "steps_per_epoch": OptionSpec(int, 0),
+    "steps_per_epoch": OptionSpec(
+        int, 0, "train.steps_per_epoch", to=lambda steps: steps or None,
+        note="PyDTNN trains on the same first samples in each epoch; in nnlo, the samples differ between epochs",
+    ),
     "num_epochs": OptionSpec(int, 1, "train.epochs"),
     "evaluate": OptionSpec(parse_bool, False),
     "evaluate_only": OptionSpec(parse_bool, False),
@@ -81,7 +96,7 @@ OPTIONS = {
     "rho": OptionSpec(float, 0.9),
     "loss_func": OptionSpec(default="categorical_cross_entropy"),
     "metrics": OptionSpec(default="categorical_accuracy"),
-    **SCHEDULERS,
+    **SCHEDULER_OPTIONS,
     "parallel": OptionSpec(default="sequential"),
     "non_blocking_mpi": OptionSpec(parse_bool, False),
     "enable_gpu": OptionSpec(parse_bool, False),
@@ -90,10 +105,12 @@ OPTIONS = {
     ),
     "enable_nccl": OptionSpec(parse_bool, False),
     "dtype": OptionSpec(default="float32", key="train.precision"),
-    "tensor_format": OptionSpec(default="NHWC"),
-    "tracing": OptionSpec(parse_bool, False),
+    "tensor_format": OptionSpec(key="train.channels_last", to=lambda text: text == "NHWC"),
+    "tracing": OptionSpec(parse_bool, False, "observe.trace"),
     "tracer_output": OptionSpec(default="", note="nnlo writes traces to the run folder"),
-    "profile": OptionSpec(parse_bool, False),
+    "profile": OptionSpec(
+        parse_bool, False, "observe.profile", to=lambda is_on: "cprofile" if is_on else None, note="in PyDTNN of the whole training"
+    ),
     "enable_best_of": OptionSpec(parse_bool, False, note=NO_CHOICE),
     **{
         f"enable_{name}": OptionSpec(parse_bool, False, note=NO_CHOICE)
@@ -111,30 +128,27 @@ def translate_training(command: CommandLine) -> ExperimentDraft:
     """Translate a command of benchmarks_CNN. Raises UserError if an option is not valid."""
     draft = ExperimentDraft("Imported from PyDTNN's launcher:")
     options = ParsedOptions("PyDTNN's launcher", OPTIONS, command.words)
-    draft.translate_options(options)
+    draft.translate(options)
     draft.set("name", named(f"{options['model']}-{options['dataset']}"), "model and data set")
-    set_model(draft, options)
-    _machine(draft, options, command)
-    _data(draft, options)
-    _loss(draft, options)
-    ranks = command.ranks if options["parallel"] == "data" else 1
+    _set_model(draft, options)
+    set_launch_keys(draft, command)
+    ranks = _set_ranks(draft, options, command.ranks)
+    _set_data(draft, options)
+    _set_files(draft, options)
+    _set_loss(draft, options)
     set_optimizer(draft, options, ranks)
     set_schedulers(draft, options, ranks)
-    _observation(draft, options)
+    _set_evaluation(draft, options)
     return draft
 
 
-def set_model(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    """Set the model from PyDTNN's name, with or without the suffix of its data set.
-
-    Raises UserError if PyDTNN has no such model.
-    """
+def _set_model(draft: ExperimentDraft, options: ParsedOptions) -> None:
+    """Set the model from PyDTNN's name, with or without the suffix of its data set; its weights if their file exists."""
     written = options["model"]
     short = re.sub(r"_(cifar10|imagenet|mnist)$", "", written)
-    if short not in SAME_NAME_MODELS | set(NAMES):
-        raise UserError(
-            f"--model: PyDTNN has no model '{written}'; {suggest_name(short, SAME_NAME_MODELS | set(NAMES))}"
-        )
+    known = SAME_NAME_MODELS | set(NAMES)
+    if short not in known:
+        raise UserError(f"--model: PyDTNN has no model '{written}'; {suggest_name(short, known)}")
     name, args = NAMES.get(short, short), dict[str, Any]()
     if name == "alexnet" and options["dataset"] == "imagenet":
         # nnlo's alexnet has fewer filters for large images; PyDTNN's is the first AlexNet.
@@ -142,109 +156,69 @@ def set_model(draft: ExperimentDraft, options: ParsedOptions) -> None:
     if name == "simplecnn" and is_2020_launcher(options):
         # The model of 2020 has neither dropout nor padding.
         args = {"dropout": 0.0, "padding": 0}
-    reason = f"nnlo has no model {name}"
-    block = {"name": name, "args": args} | _weights(draft, options)
-    words = ["weights_and_bias_filename"] if "weights" in block else []
-    draft.set("model", block, options.as_written("model", *words), reason)
+    block, words = {"name": name, "args": args}, ["model"]
+    if (path := options["weights_and_bias_filename"]) is not None:
+        # An experiment refuses files that do not exist.
+        if Path(path).suffix == ".npz" and Path(path).is_file():
+            block["weights"], words = path, ["model", "weights_and_bias_filename"]
+        else:
+            reason = f"{path} is no .npz file that exists; set model.weights to the path of the file"
+            draft.lose(options.as_written("weights_and_bias_filename"), reason)
+    draft.set("model", block, options.as_written(*words), f"nnlo has no model {name}")
 
 
-def _weights(draft: ExperimentDraft, options: ParsedOptions) -> dict[str, Any]:
-    """Return `model.weights` if the command names a file of weights that exists."""
-    path = options["weights_and_bias_filename"]
-    if path is None:
-        return {}
-    # An experiment refuses files that do not exist.
-    if Path(path).suffix == ".npz" and Path(path).is_file():
-        return {"weights": path}
-    reason = f"{path} is no .npz file that exists; set model.weights to the path of the file"
-    draft.add_untranslatable(options.as_written("weights_and_bias_filename"), reason)
-    return {}
-
-
-def _machine(draft: ExperimentDraft, options: ParsedOptions, command: CommandLine) -> None:
-    set_launch_keys(draft, command)
-    if options["parallel"] != "data" and command.ranks > 1:
-        draft.override("parallel.ranks", 1, options.as_written("parallel"))
-        draft.remarks.append(
-            f"{options.as_written('parallel')}: each of PyDTNN's {command.ranks} processes trains alone; nnlo uses one rank"
-        )
+def _set_ranks(draft: ExperimentDraft, options: ParsedOptions, processes: int) -> int:
+    """Set the algorithm, GPUs and ranks, and return the number of data-parallel ranks."""
+    source = options.as_written("parallel")
+    if options["parallel"] != "data" and processes > 1:
+        draft.override("parallel.ranks", 1, source)
+        draft.note(f"{source}: each of PyDTNN's {processes} processes trains alone; nnlo uses one rank")
     if options["non_blocking_mpi"]:
         # PyDTNN starts an all-reduce per layer during the backward pass; buckets overlap in the same way.
-        draft.set(
-            "algorithm", {"name": "allreduce", "bucket_mb": 1.0}, options.as_written("non_blocking_mpi")
-        )
+        buckets = {"name": "allreduce", "bucket_mb": 1.0}
+        draft.set("algorithm", buckets, options.as_written("non_blocking_mpi"))
     elif "parallel" in options:
-        draft.set("algorithm", {"name": "allreduce"}, options.as_written("parallel"))
+        draft.set("algorithm", {"name": "allreduce"}, source)
     if options["enable_gpu"]:
         draft.override("parallel.gpus_per_rank", 1, options.as_written("enable_gpu"))
         if options["enable_nccl"]:
             draft.override("parallel.gpu_exchange", "nccl", options.as_written("enable_nccl"))
     elif options["enable_nccl"]:
-        draft.ineffective.append(f"{options.as_written('enable_nccl')} (without --enable_gpu)")
+        draft.note(f"{options.as_written('enable_nccl')} (without --enable_gpu)")
+    return processes if options["parallel"] == "data" else 1
 
 
-def _data(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    set_files(draft, options)
+def _set_data(draft: ExperimentDraft, options: ParsedOptions) -> None:
+    """Set the validation samples and the augmentation."""
     if options["test_as_validation"]:
         draft.set("data.validation", "test", options.as_written("test_as_validation"))
     else:
-        words = [name for name in ("test_as_validation",) if name in options]
-        draft.set(
-            "data.validation", options["validation_split"], options.as_written("validation_split", *words)
-        )
-    if options["steps_per_epoch"]:
-        draft.set("train.steps_per_epoch", options["steps_per_epoch"], options.as_written("steps_per_epoch"))
-        draft.remarks.append(
-            f"{options.as_written('steps_per_epoch')}: PyDTNN trains on the same first samples in each epoch; in nnlo, "
-            "the samples differ between epochs"
-        )
-    if options["flip_images"]:
-        draft.set(
-            "data.augment.flip",
-            options["flip_images_prob"],
-            options.as_written("flip_images", "flip_images_prob"),
-        )
-    if options["crop_images"]:
-        draft.set(
-            "data.augment.window",
-            options["crop_images_size"],
-            options.as_written("crop_images", "crop_images_size"),
-        )
-        draft.set(
-            "data.augment.window_probability",
-            options["crop_images_prob"],
-            options.as_written("crop_images_prob"),
-        )
+        words = ["validation_split", *(name for name in ("test_as_validation",) if name in options)]
+        draft.set("data.validation", options["validation_split"], options.as_written(*words))
+    for flag, value, key in AUGMENTATIONS:
+        if options[flag]:
+            draft.set(f"data.augment.{key}", options[value], options.as_written(flag, value))
 
 
-def set_files(draft: ExperimentDraft, options: ParsedOptions) -> None:
+def _set_files(draft: ExperimentDraft, options: ParsedOptions) -> None:
     """Set the source and the reader of the data: files of the command's folders, or synthetic samples."""
     paths = [name for name in PATHS if name in options]
     if options["use_synthetic_data"] and options["dataset"] in SYNTHETIC:
-        _set_synthetic(draft, options, paths)
+        source = options.as_written("use_synthetic_data")
+        reader = {"name": "synthetic", "content": "zeros", **SYNTHETIC[options["dataset"]]}
+        draft.override("data.dataset", "synthetic", f"{options.as_written('dataset')} {source}")
+        draft.set("data.reader", reader, source)
+        draft.note(f"{source}: content: classes gives samples that a model can learn")
+        if options["dataset"] == "imagenet":
+            draft.note(f"{source}: nnlo stores the samples, so that samples is 10,000 instead of 1,281,167")
+        draft.note(*(f"{options.as_written(name)} (with {source})" for name in paths))
     elif options["dataset"] == "imagenet":
         _set_imagenet(draft, options, paths)
     elif paths:
         draft.set("data.source", options[paths[0]], options.as_written(*paths))
         if len({options[name] for name in paths}) > 1:
-            draft.add_untranslatable(
-                options.as_written("dataset_test_path"),
-                "nnlo reads all files of this data set from one folder, data.source",
-            )
-
-
-def _set_synthetic(draft: ExperimentDraft, options: ParsedOptions, paths: list[str]) -> None:
-    """Set zeros of the size of the command's data set."""
-    source = options.as_written("use_synthetic_data")
-    reader = {"name": "synthetic", "content": "zeros", **SYNTHETIC[options["dataset"]]}
-    draft.override("data.dataset", "synthetic", f"{options.as_written('dataset')} {source}")
-    draft.set("data.reader", reader, source)
-    draft.remarks.append(f"{source}: content: classes gives samples that a model can learn")
-    if options["dataset"] == "imagenet":
-        draft.remarks.append(
-            f"{source}: nnlo stores the samples, so that samples is 10,000 instead of 1,281,167"
-        )
-    draft.ineffective += [f"{options.as_written(name)} (with {source})" for name in paths]
+            reason = "nnlo reads all files of this data set from one folder, data.source"
+            draft.lose(options.as_written("dataset_test_path"), reason)
 
 
 def _set_imagenet(draft: ExperimentDraft, options: ParsedOptions, paths: list[str]) -> None:
@@ -252,30 +226,25 @@ def _set_imagenet(draft: ExperimentDraft, options: ParsedOptions, paths: list[st
 
     Without a folder, the data set stays the TFRecords of the catalog.
     """
-    draft.remarks.append(
+    draft.note(
         "imagenet: PyDTNN subtracts mean colors in BGR order; nnlo normalizes as set by data.normalize"
     )
     if "alexnet" not in options["model"]:
-        draft.set("data.crop", CROPPED_SIDE, f"PyDTNN crops {IMAGENET_SIDE} pixels to {CROPPED_SIDE}")
-        draft.remarks.append(
-            "data.crop: PyDTNN always takes the same window; nnlo takes random windows in training"
-        )
-    if "dataset_train_path" not in options:
-        if paths:
-            draft.add_untranslatable(
-                options.as_written(*paths), "the folder of the training files is missing"
-            )
-        return
-    train = options["dataset_train_path"]
-    reader = {"name": "arrays", "train": "*.npz", "features": "x", "labels": "y", "first_class": 1}
-    if "dataset_test_path" in options and options["dataset_test_path"] != train:
-        reader["test"] = f"{os.path.relpath(options['dataset_test_path'], train)}/*.npz"
-    draft.override("data.dataset", "imagenet-npz", "name for PyDTNN's NPZ files of ImageNet")
-    draft.set("data.source", os.path.normpath(train), options.as_written("dataset_train_path"))
-    draft.set("data.reader", reader, options.as_written(*paths))
+        draft.set("data.crop", 224, "PyDTNN crops 227 pixels to 224")
+        draft.note("data.crop: PyDTNN always takes the same window; nnlo takes random windows in training")
+    if "dataset_train_path" in options:
+        train = options["dataset_train_path"]
+        reader = {"name": "arrays", "train": "*.npz", "features": "x", "labels": "y", "first_class": 1}
+        if "dataset_test_path" in options and options["dataset_test_path"] != train:
+            reader["test"] = f"{os.path.relpath(options['dataset_test_path'], train)}/*.npz"
+        draft.override("data.dataset", "imagenet-npz", "name for PyDTNN's NPZ files of ImageNet")
+        draft.set("data.source", os.path.normpath(train), options.as_written("dataset_train_path"))
+        draft.set("data.reader", reader, options.as_written(*paths))
+    elif paths:
+        draft.lose(options.as_written(*paths), "the folder of the training files is missing")
 
 
-def _loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
+def _set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
     """Set the loss and the metrics.
 
     The launcher of 2020 has one list of losses and metrics, and uses the gradient of a single loss.
@@ -283,56 +252,37 @@ def _loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
     listed = options["loss_func"].split(",")
     # The launcher of 2020 computes this gradient even if no loss is listed.
     names = [name for name in listed if name in LOSSES] or ["categorical_cross_entropy"]
-    name = LOSSES[names[0]]
-    draft.set("loss", name, options.as_written("loss_func"))
+    draft.set("loss", LOSSES[names[0]], options.as_written("loss_func"))
     if "metrics" in options:
         listed = options["metrics"].split(",")
-    metrics = [_metric(each) for each in listed if each not in LOSSES and each != "accuracy"]
+    metrics = ["accuracy"]
+    for name in listed:
+        if name not in LOSSES.keys() | METRICS | {"accuracy"}:
+            raise UserError(
+                f"--metrics: PyDTNN has no loss or metric '{name}'; {suggest_name(name, METRICS | set(LOSSES))}"
+            )
+        if name in METRICS:
+            metrics.append(metric_name(name).removeprefix("regression_"))
     if set(metrics) - {"accuracy"}:
-        draft.set("metrics", list(dict.fromkeys(["accuracy", *metrics])), ",".join(listed))
-        draft.remarks.append(
+        draft.set("metrics", list(dict.fromkeys(metrics)), ",".join(listed))
+        draft.note(
             f"{','.join(listed)}: PyDTNN compares probabilities with one-hot classes and sums absolute errors over "
             f"classes; nnlo compares the scores of the model and averages errors over classes"
         )
 
 
-def _metric(name: str) -> str:
-    """Return the name of a metric in experiment files. Raises UserError if PyDTNN has no such metric."""
-    known = {
-        "categorical_accuracy",
-        "categorical_hinge",
-        "categorical_mse",
-        "categorical_mae",
-        "regression_mse",
-        "regression_mae",
-    }
-    if name not in known:
-        raise UserError(
-            f"--metrics: PyDTNN has no loss or metric '{name}'; {suggest_name(name, known | set(LOSSES))}"
-        )
-    return metric_name(name).removeprefix("regression_")
-
-
-def _observation(draft: ExperimentDraft, options: ParsedOptions) -> None:
+def _set_evaluation(draft: ExperimentDraft, options: ParsedOptions) -> None:
     if options["evaluate"]:
+        source = options.as_written("evaluate")
         if not lacks_validation(options):
-            draft.set("train.evaluate_before", True, options.as_written("evaluate"))
-        draft.remarks.append(
-            f"{options.as_written('evaluate')}: PyDTNN prints the metrics of the last batch as test metrics before and "
+            draft.set("train.evaluate_before", True, source)
+        draft.note(
+            f"{source}: PyDTNN prints the metrics of the last batch as test metrics before and "
             "after the training; nnlo evaluates validation samples before and test samples after the training"
         )
     if options["evaluate_only"]:
-        draft.remarks.append(
+        weights = options["weights_and_bias_filename"] or "WEIGHTS"
+        draft.note(
             f"{options.as_written('evaluate_only')}: this experiment trains; to evaluate only, save it as FILE and type: nnlo "
-            f"evaluate {options['weights_and_bias_filename'] or 'WEIGHTS'} --experiment FILE"
-        )
-    if "tensor_format" in options:
-        draft.set(
-            "train.channels_last", options["tensor_format"] == "NHWC", options.as_written("tensor_format")
-        )
-    if options["tracing"]:
-        draft.set("observe.trace", True, options.as_written("tracing"))
-    if options["profile"]:
-        draft.set(
-            "observe.profile", "cprofile", f"{options.as_written('profile')}, in PyDTNN of the whole training"
+            f"evaluate {weights} --experiment FILE"
         )

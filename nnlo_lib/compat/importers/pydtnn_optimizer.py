@@ -1,5 +1,6 @@
 """PyDTNN's optimizers and schedulers: learning rates and their scaling by the number of ranks, early stopping, saving."""
 
+import re
 from typing import Any
 
 from nnlo_lib.compat.importers.draft import ExperimentDraft
@@ -36,13 +37,9 @@ SCHEDULER_NAMES = (
 
 
 def set_optimizer(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set the optimizer with the learning rate that PyDTNN applies.
+    """Set the optimizer with the learning rate that PyDTNN applies on a number of data-parallel ranks.
 
-    Args:
-        ranks: number of data-parallel processes.
-
-    Raises:
-        UserError: if PyDTNN has no such optimizer.
+    Raises UserError if PyDTNN has no such optimizer.
     """
     name = options["optimizer"].lower()
     if name not in RULES:
@@ -57,10 +54,14 @@ def set_optimizer(draft: ExperimentDraft, options: ParsedOptions, ranks: int) ->
         source += f", times {ranks} ranks ({options.as_written('learning_rate_scaling')})"
     if name in ("adam", "rmsprop"):
         rule["epsilon_inside_root"] = True
-    _decay(draft, options, rule)
+    if options["decay"]:
+        # PyDTNN's decay is decoupled from the gradient for all optimizers: w -= lr * (decay * w + step).
+        rule |= {"weight_decay": options["decay"]} | (
+            {"name": "adamw"} if name == "adam" else {"decoupled": True}
+        )
     draft.set("train.optimizer", rule, source)
     if name == "nadam":
-        draft.remarks.append(
+        draft.note(
             "PyDTNN's nadam adds --epsilon inside the root and does not decay the first moment in its look-ahead; nnlo's is "
             "torch's."
         )
@@ -68,39 +69,29 @@ def set_optimizer(draft: ExperimentDraft, options: ParsedOptions, ranks: int) ->
 
 def is_2020_launcher(options: ParsedOptions) -> bool:
     """Return True for the launcher of 2020, which takes a list of losses and divides the learning rate."""
-    return (
-        "," in options["loss_func"]
-        or options["loss_func"] == "categorical_accuracy"
-        or "warm_up_batches" in options
-    )
+    losses = options["loss_func"]
+    return "," in losses or losses == "categorical_accuracy" or "warm_up_batches" in options
 
 
 def _divide_2020_rate(
     draft: ExperimentDraft, options: ParsedOptions, rule: dict[str, Any], ranks: int, source: str
 ) -> str:
-    """Divide the learning rate by the global batch size, unless the optimizer is SGD.
+    """Divide `lr` of the optimizer by the global batch size, unless it is SGD; return `source` with the divisor.
 
     The launcher of 2020 sums gradients and divides the learning rate. For SGD, sum and division cancel. The
     steps of adaptive optimizers do not depend on the scale of the gradient, so the division reduces their rate.
-
-    Args:
-        rule: settings of the optimizer; its `lr` is divided in place.
-        ranks: number of data-parallel processes.
-
-    Returns:
-        `source` with the divisor.
     """
     samples = options["batch_size"] * ranks
     # The name was found in lowercase, so only its case is wrong.
     if options["optimizer"] not in RULES:
-        draft.remarks.append(
+        draft.note(
             f"{options.as_written('optimizer')}: PyDTNN's launcher of 2020 accepts only lowercase names and silently uses "
             f"SGD for other names; nnlo uses {rule['name']}."
         )
     if rule["name"] == "sgd":
         return source
     rule["lr"] = rule["lr"] / samples
-    draft.remarks.append(
+    draft.note(
         f"{options.as_written('learning_rate')}: PyDTNN's launcher of 2020 sums gradients and divides the learning rate by "
         f"batch size times ranks, {samples} (its effective_learning_rate); the steps of {rule['name']} do not depend on "
         "the scale of gradients, so nnlo uses the divided rate."
@@ -108,26 +99,9 @@ def _divide_2020_rate(
     return f"{source}, / {samples}"
 
 
-def _decay(draft: ExperimentDraft, options: ParsedOptions, rule: dict[str, Any]) -> None:
-    if not options["decay"]:
-        return
-    rule["weight_decay"] = options["decay"]
-    # PyDTNN's decay is decoupled from the gradient for all optimizers: w -= lr * (decay * w + step).
-    if rule["name"] == "adam":
-        rule["name"] = "adamw"
-    else:
-        rule["decoupled"] = True
-
-
 def metric_name(name: str) -> str:
     """Return the name in experiment files of a loss or metric of PyDTNN."""
-    for old, new in (
-        ("categorical_cross_entropy", "loss"),
-        ("binary_cross_entropy", "loss"),
-        ("categorical_", ""),
-    ):
-        name = name.replace(old, new)
-    return name
+    return re.sub("(categorical|binary)_cross_entropy", "loss", name).replace("categorical_", "")
 
 
 def lacks_validation(options: ParsedOptions) -> bool:
@@ -136,13 +110,9 @@ def lacks_validation(options: ParsedOptions) -> bool:
 
 
 def set_schedulers(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Translate the schedulers in --lr_schedulers; record options of other schedulers as ineffective.
+    """Translate the schedulers in --lr_schedulers; name the options of other schedulers.
 
-    Args:
-        ranks: number of data-parallel processes.
-
-    Raises:
-        UserError: if PyDTNN has no such scheduler.
+    Raises UserError if PyDTNN has no such scheduler.
     """
     chosen = [name for name in options["lr_schedulers"].split(",") if name]
     for name in chosen:
@@ -150,76 +120,71 @@ def set_schedulers(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -
             raise UserError(
                 f"--lr_schedulers: PyDTNN has no scheduler '{name}'; {suggest_name(name, SCHEDULER_NAMES)}"
             )
-        _set(draft, options, name, ranks)
-    for option, _ in options.given_options():
-        owner = next((name for name in SCHEDULER_NAMES if option.startswith(f"{name}_")), None)
-        if owner and owner not in chosen:
-            draft.ineffective.append(
-                f"{options.as_written(option)} (PyDTNN ignores it unless {owner} is in --lr_schedulers)"
+        _set_scheduler(draft, options, name, ranks)
+    for name in (each for each in SCHEDULER_NAMES if each not in chosen):
+        draft.note(
+            *(
+                f"{options.as_written(option)} (PyDTNN ignores it unless {name} is in --lr_schedulers)"
+                for option in _given(options, name)
             )
-
-
-def _set(draft: ExperimentDraft, options: ParsedOptions, name: str, ranks: int) -> None:
-    metric = metric_name(options[f"{name}_metric"]) if f"{name}_metric" in OPTIONS else ""
-    source = options.as_written(
-        *(option for option in OPTIONS if option.startswith(f"{name}_") and option in options)
-    )
-    source = f"lr_schedulers {name}{f', {source}' if source else ''}"
-    if metric.startswith("val_") and lacks_validation(options):
-        draft.add_untranslatable(
-            source, "there are no validation samples without --validation_split or --test_as_validation"
         )
+
+
+def _given(options: ParsedOptions, scheduler: str) -> list[str]:
+    return [option for option in OPTIONS if option.startswith(f"{scheduler}_") and option in options]
+
+
+def _set_scheduler(draft: ExperimentDraft, options: ParsedOptions, name: str, ranks: int) -> None:
+    metric = metric_name(options[f"{name}_metric"] or "")
+    # PyDTNN's names without val_ are metrics of the training samples.
+    column = metric if metric.startswith("val_") else f"train_{metric}"
+    source = ", ".join(
+        [f"lr_schedulers {name}", *(options.as_written(each) for each in _given(options, name))]
+    )
+    if metric.startswith("val_") and lacks_validation(options):
+        reason = "there are no validation samples without --validation_split or --test_as_validation"
+        draft.lose(source, reason)
         return
+
+    def value(key: str) -> Any:
+        return options[f"{name}_{key}"]
+
     match name:
         case "early_stopping":
-            watched = _column(metric)
-            block = {"metric": watched, "patience": options["early_stopping_patience"]}
-            draft.set("train.early_stopping", block, source)
-            draft.set("train.restore_best", watched, "early_stopping reloads the best weights")
+            draft.set("train.early_stopping", {"metric": column, "patience": value("patience")}, source)
+            draft.set("train.restore_best", column, "early_stopping reloads the best weights")
         case "reduce_lr_on_plateau":
-            block = {key: options[f"{name}_{key}"] for key in ("factor", "patience", "min_lr")}
-            _schedule(draft, {"name": "plateau", "metric": _column(metric), **block}, source)
+            keys = {key: value(key) for key in ("factor", "patience", "min_lr")}
+            _set_schedule(draft, {"name": "plateau", "metric": column, **keys}, source)
         case "reduce_lr_every_nepochs":
-            block = {key: options[f"{name}_{key}"] for key in ("factor", "min_lr")}
-            _schedule(draft, {"name": "step", "every": options[f"{name}_nepochs"], **block}, source)
-            if options[f"{name}_min_lr"]:
-                draft.remarks.append(
+            keys = {"every": value("nepochs"), "factor": value("factor"), "min_lr": value("min_lr")}
+            _set_schedule(draft, {"name": "step", **keys}, source)
+            if value("min_lr"):
+                draft.note(
                     f"{options.as_written(f'{name}_min_lr')}: PyDTNN omits a change below the minimum; nnlo sets the minimum"
                 )
         case "stop_at_loss":
-            value = options["stop_at_loss_threshold"]
+            threshold = value("threshold")
             if metric.endswith("accuracy"):
                 # PyDTNN measures accuracies in per cent. Rounding keeps floating-point errors out of the experiment.
-                value, source = round(value / 100, 12), f"{source}, in per cent"
-            draft.set("train.target", {"metric": _column(metric), "value": value}, source)
+                threshold, source = round(threshold / 100, 12), f"{source}, in per cent"
+            draft.set("train.target", {"metric": column, "value": threshold}, source)
         case "warm_up":
             if "warm_up_batches" in options:  # an option of the launcher of 2020 only
-                warm_up = {"steps": options["warm_up_batches"], "start": 0.0}
+                warm_up = {"steps": value("batches"), "start": 0.0}
             else:  # from the rate of one rank
-                warm_up = {"epochs": options["warm_up_epochs"], "start": round(1 / ranks, 6)}
+                warm_up = {"epochs": value("epochs"), "start": round(1 / ranks, 6)}
             draft.set("train.warm_up", warm_up, source)
         case "model_checkpoint":
-            _keep_best(draft, options, metric.removeprefix("val_"), source)
+            draft.set("checkpoint.best", metric.removeprefix("val_"), source)
+            draft.note(
+                f"model_checkpoint: PyDTNN saves a better model at most every {value('save_freq')} epochs; nnlo keeps the best "
+                "model of all epochs"
+            )
 
 
-def _column(metric: str) -> str:
-    # PyDTNN's names without val_ are metrics of the training samples.
-    return metric if metric.startswith("val_") else f"train_{metric}"
-
-
-def _schedule(draft: ExperimentDraft, block: dict[str, Any], source: str) -> None:
+def _set_schedule(draft: ExperimentDraft, schedule: dict[str, Any], source: str) -> None:
     if any(setting.key == "train.schedule" for setting in draft.settings):
-        draft.add_untranslatable(
-            source, "a run has one schedule, and --lr_schedulers lists another one first"
-        )
+        draft.lose(source, "a run has one schedule, and --lr_schedulers lists another one first")
     else:
-        draft.set("train.schedule", block, source)
-
-
-def _keep_best(draft: ExperimentDraft, options: ParsedOptions, metric: str, source: str) -> None:
-    draft.set("checkpoint.best", metric, source)
-    every = options["model_checkpoint_save_freq"]
-    draft.remarks.append(
-        f"model_checkpoint: PyDTNN saves a better model at most every {every} epochs; nnlo keeps the best model of all "
-        "epochs"
-    )
+        draft.set("train.schedule", schedule, source)

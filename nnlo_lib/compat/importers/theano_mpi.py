@@ -14,12 +14,9 @@ class TheanoModel:
 
     Attributes:
         name: model name in experiment files.
-        dataset: data set.
-        epochs: number of epochs.
         batch: samples per step and worker.
         optimizer: optimizer settings; the learning rate is per worker.
         schedule: schedule settings, empty for a constant learning rate.
-        args: arguments of the model.
         extra_settings: other keys of the experiment.
     """
 
@@ -91,38 +88,35 @@ def find_theano_model(file: str, cls: str) -> TheanoModel | None:
 
 # All-to-all and trees were routes for the same sums; the names that end with 16 send half precision.
 STRATEGIES = ("ar", "nccl32", "nccl16", "asa32", "asa16", "copper", "copper16")
+NOTES = {
+    "BIND": "the profile and the launcher bind ranks to cores",
+    "SIZE": "Theano-MPI ignores SIZE and counts the devices; nnlo does the same",
+}
 
 
 def translate_session(session: TheanoSession) -> ExperimentDraft:
     """Translate a session of Theano-MPI."""
     draft = ExperimentDraft("Imported from a Theano-MPI session:")
-    draft.set(
-        "name", named(f"{session.keys['MODELCLASS']}-{session.keys['RULE'].lower()}"), "model class and rule"
-    )
-    ranks = _machine(draft, session)
-    _set_algorithm(draft, session, ranks)
-    _model(draft, session, ranks)
-    _exchange(draft, session)
-    if "BIND" in session.keys:
-        draft.remarks.append(
-            f"{session.as_written('BIND')}: the profile and the launcher bind ranks to cores"
-        )
-    if "SIZE" in session.keys:
-        draft.remarks.append(
-            f"{session.as_written('SIZE')}: Theano-MPI ignores SIZE and counts the devices; nnlo does the same"
-        )
-    draft.given_words += [session.as_written(key) for key in session.keys]
-    return draft
-
-
-def _machine(draft: ExperimentDraft, session: TheanoSession) -> int:
-    ranks, hosts = sum(len(devices) for _, devices in session.hosts), len(session.hosts)
+    rule, cls = session.keys["RULE"], session.keys["MODELCLASS"]
+    draft.set("name", named(f"{cls}-{rule.lower()}"), "model class and rule")
+    ranks, hosts = sum(len(devices) for devices in session.hosts), len(session.hosts)
     source = session.as_written("DEVICES")
     draft.set("parallel.ranks", ranks, source)
     draft.set("parallel.gpus_per_rank", 1, f"{source}; set 0 without GPUs")
     if hosts > 1:
         draft.set("resources.nodes", hosts, f"{hosts} hosts; the scheduler chooses them")
-    return ranks
+    _set_algorithm(draft, session, ranks)
+    if known := find_theano_model(session.keys["MODELFILE"], cls):
+        _set_known_model(draft, session, known, ranks)
+    else:
+        _set_own_model(draft, session)
+    if rule == "BSP":
+        _set_exchange(draft, session)
+    for key, text in NOTES.items():
+        if key in session.keys:
+            draft.note(f"{session.as_written(key)}: {text}")
+    draft.given += [session.as_written(key) for key in session.keys]
+    return draft
 
 
 def _set_algorithm(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
@@ -131,12 +125,9 @@ def _set_algorithm(draft: ExperimentDraft, session: TheanoSession, ranks: int) -
     if ranks == 1 and rule != "BSP":
         draft.set("algorithm", {"name": "allreduce"}, f"{source}; a single device has no peers")
     elif rule == "EASGD":
-        draft.set(
-            "algorithm",
-            {"name": "easgd", "sync_every": 10, "alpha": 0.5},
-            f"{source}, constants of Theano-MPI",
-        )
-        draft.remarks.append(
+        elastic = {"name": "easgd", "sync_every": 10, "alpha": 0.5}
+        draft.set("algorithm", elastic, f"{source}, constants of Theano-MPI")
+        draft.note(
             "EASGD: in Theano-MPI, tau counts files of images, each with several sub-batches; in nnlo, it counts batches. "
             "In Theano-MPI, every worker reads all samples in the same order; in nnlo, the workers share the samples. In both, "
             "the first device is the server."
@@ -147,86 +138,70 @@ def _set_algorithm(draft: ExperimentDraft, session: TheanoSession, ranks: int) -
         draft.set("algorithm", {"name": "allreduce"}, source)
 
 
-def _model(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
-    file, cls = session.keys["MODELFILE"], session.keys["MODELCLASS"]
+def _set_own_model(draft: ExperimentDraft, session: TheanoSession) -> None:
+    path = f"{session.keys['MODELFILE'].removesuffix('.py').replace('.', '/')}.py"
     source = f"{session.as_written('MODELFILE')}, {session.as_written('MODELCLASS')}"
-    known = find_theano_model(file, cls)
-    if known is None:
-        path = f"{file.removesuffix('.py').replace('.', '/')}.py"
-        reason = "nnlo cannot run Theano models; write a function (shape, classes, **args) that returns a torch.nn.Module"
-        if Path(path).is_file():
-            draft.remarks.append(f"{source}: {reason}")
-            draft.set("model", {"name": f"{path}:{cls}"}, source)
-        else:
-            draft.set("model", {"name": f"{path}:{cls}"}, source, f"{path} does not exist; {reason}")
-        draft.remarks.append(
-            "Epochs, batch size, learning rates and data are constants in Theano-MPI's model file; set them in the "
-            "`train` and `data` sections."
-        )
-        return
-    of_class = f"a constant of {cls}"
+    reason = "nnlo cannot run Theano models; write a function (shape, classes, **args) that returns a torch.nn.Module"
+    missing = "" if Path(path).is_file() else f"{path} does not exist; {reason}"
+    if not missing:
+        draft.note(f"{source}: {reason}")
+    draft.set("model", {"name": f"{path}:{session.keys['MODELCLASS']}"}, source, missing)
+    draft.note(
+        "Epochs, batch size, learning rates and data are constants in Theano-MPI's model file; set them in the "
+        "`train` and `data` sections."
+    )
+
+
+def _set_known_model(draft: ExperimentDraft, session: TheanoSession, known: TheanoModel, ranks: int) -> None:
+    cls, source = session.keys["MODELCLASS"], f"a constant of {session.keys['MODELCLASS']}"
     draft.set("data.dataset", known.dataset, f"the data of {cls}")
-    draft.set("model", {"name": known.name, "args": known.args}, source)
-    for key, value in known.extra_settings.items():
-        draft.set(key, value, of_class)
+    words = f"{session.as_written('MODELFILE')}, {session.as_written('MODELCLASS')}"
+    draft.set("model", {"name": known.name, "args": known.args}, words)
+    constants = {"train.epochs": known.epochs, "train.batch_size": known.batch, **known.extra_settings}
+    for key, value in constants.items():
+        draft.set(key, value, source)
     if known.dataset == "imagenet":
-        draft.remarks.append(
+        draft.note(
             "ImageNet: Theano-MPI reads hickle files of 256 x 256 pixels; nnlo makes images of this size from TFRecords."
         )
-    draft.set("train.epochs", known.epochs, of_class)
-    draft.set("train.batch_size", known.batch, of_class)
     if cls in GANS:
-        draft.remarks.append(f"{cls}: {GANS[cls]}.")
-    _set_optimizer(draft, session, known, ranks)
-
-
-def _set_optimizer(draft: ExperimentDraft, session: TheanoSession, known: TheanoModel, ranks: int) -> None:
-    rule, source = dict(known.optimizer), f"constants of {session.keys['MODELCLASS']}"
+        draft.note(f"{cls}: {GANS[cls]}.")
+    optimizer, source = dict(known.optimizer), f"constants of {cls}"
     # Theano-MPI scales the learning rate only in BSP.
     if session.keys["RULE"] == "BSP" and ranks > 1:
-        rule["lr"] = round(rule["lr"] * ranks, 12)
+        optimizer["lr"] = round(optimizer["lr"] * ranks, 12)
         source += f", learning rate times {ranks} workers"
         warm_up = {"epochs": 5, "start": round(1 / ranks, 6)}
-        draft.set(
-            "train.warm_up",
-            warm_up,
-            "BSP warms up from the rate of one worker, in Theano-MPI by equal factors",
-        )
-        draft.remarks.append(
+        start = "BSP warms up from the rate of one worker, in Theano-MPI by equal factors"
+        draft.set("train.warm_up", warm_up, start)
+        draft.note(
             "BSP: Theano-MPI applies no weight decay and twice the learning rate to biases; nnlo treats all parameters "
             "alike."
         )
-    draft.set("train.optimizer", rule, source)
+    draft.set("train.optimizer", optimizer, source)
     if known.schedule:
-        draft.set("train.schedule", known.schedule, f"adjust_hyperp of {session.keys['MODELCLASS']}")
+        draft.set("train.schedule", known.schedule, f"adjust_hyperp of {cls}")
 
 
-def _exchange(draft: ExperimentDraft, session: TheanoSession) -> None:
-    sync, wire = session.keys.get("BSP_SYNC_TYPE"), session.keys.get("BSP_EXCH_STRATEGY")
-    if session.keys["RULE"] != "BSP":
-        draft.ineffective += [
-            session.as_written(key) for key in ("BSP_SYNC_TYPE", "BSP_EXCH_STRATEGY") if key in session.keys
-        ]
-        return
-    if sync == "swap":
-        draft.add_untranslatable(
-            session.as_written("BSP_SYNC_TYPE"), "no algorithm of nnlo swaps the parameters of pairs of ranks"
-        )
-    elif sync == "avg":
-        draft.override("algorithm", {"name": "average", "sync_every": 1}, session.as_written("BSP_SYNC_TYPE"))
-    elif sync and sync != "cdd":
-        draft.add_untranslatable(session.as_written("BSP_SYNC_TYPE"), "Theano-MPI has no such type")
+def _set_exchange(draft: ExperimentDraft, session: TheanoSession) -> None:
+    """Translate what BSP exchanges and how; the other rules do not read these keys."""
+    sync, source = session.keys.get("BSP_SYNC_TYPE"), session.as_written("BSP_SYNC_TYPE")
+    if sync == "avg":
+        draft.override("algorithm", {"name": "average", "sync_every": 1}, source)
+    elif sync == "cdd":
+        draft.note(f"{source}: cdd averages momenta, which is equivalent to averaging gradients")
+    elif sync == "swap":
+        draft.lose(source, "no algorithm of nnlo swaps the parameters of pairs of ranks")
     elif sync:
-        draft.remarks.append(
-            f"{session.as_written('BSP_SYNC_TYPE')}: cdd averages momenta, which is equivalent to averaging gradients"
-        )
+        draft.lose(source, "Theano-MPI has no such type")
+    wire, source = session.keys.get("BSP_EXCH_STRATEGY"), session.as_written("BSP_EXCH_STRATEGY")
     if not wire:
         return
     if wire in STRATEGIES and wire.endswith("16"):
-        draft.set("compression", {"name": "fp16"}, session.as_written("BSP_EXCH_STRATEGY"))
+        draft.set("compression", {"name": "fp16"}, source)
     if wire.startswith("nccl"):
-        draft.set("parallel.gpu_exchange", "nccl", session.as_written("BSP_EXCH_STRATEGY"))
-    elif wire not in STRATEGIES:
-        draft.add_untranslatable(session.as_written("BSP_EXCH_STRATEGY"), "Theano-MPI has no such strategy")
+        draft.set("parallel.gpu_exchange", "nccl", source)
+    elif wire in STRATEGIES:
+        draft.note(f"{source}: ranks communicate through MPI")
     else:
-        draft.remarks.append(f"{session.as_written('BSP_EXCH_STRATEGY')}: ranks communicate through MPI")
+        draft.lose(source, "Theano-MPI has no such strategy")

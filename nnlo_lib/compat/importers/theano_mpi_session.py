@@ -23,25 +23,20 @@ ATTRIBUTES = {"sync_type": "BSP_SYNC_TYPE", "exch_strategy": "BSP_EXCH_STRATEGY"
 
 @dataclass(frozen=True)
 class TheanoSession:
-    """Keys of a session with their original text.
+    """Keys of a session, and the original text of those that are not written as KEY=value.
 
-    Attributes:
-        keys: values by key.
-        written: original text by key, for keys that are not written as KEY=value.
-
-    Raises:
-        UserError: if a required key is missing or the rule is unknown.
+    Raises UserError if a required key is missing or the rule is unknown.
     """
 
     keys: dict[str, str]
     written: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        missing = [key for key in ("RULE", "MODELFILE", "MODELCLASS", "DEVICES") if not self.keys.get(key)]
-        if missing:
-            raise UserError(
-                f"the Theano-MPI session lacks the required key {missing[0]}; set {missing[0]} in the session"
-            )
+        for key in ("RULE", "MODELFILE", "MODELCLASS", "DEVICES"):
+            if not self.keys.get(key):
+                raise UserError(
+                    f"the Theano-MPI session lacks the required key {key}; set {key} in the session"
+                )
         if self.keys["RULE"] not in RULES:
             raise UserError(
                 f"RULE: Theano-MPI has no rule '{self.keys['RULE']}'; {suggest_name(self.keys['RULE'], RULES)}"
@@ -52,10 +47,9 @@ class TheanoSession:
         return self.written.get(key, f"{key}={self.keys.get(key, '')}")
 
     @property
-    def hosts(self) -> list[tuple[str, list[str]]]:
-        """Hosts with their devices, parsed from `cuda0,cuda1` or `node0:cuda0 node1:cuda0,cuda1`."""
-        groups = [group.rpartition(":") for group in self.keys["DEVICES"].split()]
-        return [(host, devices.split(",")) for host, _, devices in groups]
+    def hosts(self) -> list[list[str]]:
+        """Devices of each host, parsed from `cuda0,cuda1` or `node0:cuda0 node1:cuda0,cuda1`."""
+        return [group.rpartition(":")[2].split(",") for group in self.keys["DEVICES"].split()]
 
 
 def session_from_options(words: Sequence[str]) -> TheanoSession:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nnlo_lib.compat.importers import nnlo_search
-from nnlo_lib.compat.importers.command_line import CommandLine, parse_command, set_launch_keys
+from nnlo_lib.compat.importers import mpi_learn
+from nnlo_lib.compat.importers.command import CommandLine, parse_command, set_launch_keys
 from nnlo_lib.compat.importers.dinno import translate_study
 from nnlo_lib.compat.importers.draft import ExperimentDraft, ImportedExperiment, render_import
 from nnlo_lib.compat.importers.nnlo import translate_training as nnlo_training
@@ -24,8 +24,8 @@ from nnlo_lib.core.errors import UserError
 TRANSLATORS: dict[str, Callable[[CommandLine], ExperimentDraft]] = {
     "TrainingDriver": nnlo_training,
     "OptimizationDriver": translate_search,
-    "MPIGDriver": nnlo_search.translate_gan_training,
-    "MPIDriver": nnlo_search.translate_training,
+    "MPIGDriver": mpi_learn.translate_gan_training,
+    "MPIDriver": mpi_learn.translate_training,
     "benchmarks_CNN": pydtnn_training,
     "pydtnn_benchmark": pydtnn_training,
     "tmlauncher": lambda command: _with_launch(

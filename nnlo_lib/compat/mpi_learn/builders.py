@@ -4,25 +4,29 @@
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import h5py
 import numpy as np
 
-from nnlo_lib.compat.importers.keras_names import ARGUMENT_NAMES, OPTIMIZER_NAMES, SERVER_OPTIMIZER_DEFAULTS
-from nnlo_lib.compat.importers.nnlo import LOSSES
-from nnlo_lib.config.base import block_types, default, suggest_name
-from nnlo_lib.config.optimizer import OptimizerConfig
+from nnlo_lib.compat.importers.keras_options import (
+    ARGUMENT_NAMES,
+    LOSSES,
+    MODES,
+    OPTIMIZERS,
+    Block,
+    master_protocol,
+    server_optimizer,
+    worker_optimizer,
+)
+from nnlo_lib.config.base import default, suggest_name
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.array_formats import open_hdf5, refuse_external_storage
 from nnlo_lib.data.readers.base import Array
 
 Side = Array | Sequence[Array]  # inputs or outputs of a network: one or several arrays
 Generated = Iterator[tuple[Side, Side]]
-Block = dict[str, Any]
-CONFIGS = {default(block, "name"): block for block in block_types(OptimizerConfig)}
-MODES = {"sgd": "downpour", "downpour": "downpour", "easgd": "easgd", "gem": "gem"}
 OPTIONS = {
     "loss": "binary_crossentropy", "validate_every": None, "sync_every": 1, "mode": "sgd", "worker_optimizer": "sgd",
     "worker_optimizer_params": "{}", "elastic_force": None, "elastic_lr": 1.0, "elastic_momentum": 0.0,
@@ -90,12 +94,12 @@ class H5Data(Data):
         """Return the number of samples in `file_names`; only files of an overridden `load_data` are read."""
         if type(self).load_data is not H5Data.load_data:
             return sum(len(first_array(self.load_data(name)[1])) for name in self.file_names)
-        return sum(self._count(name) for name in self.file_names)
-
-    def _count(self, name: str) -> int:
-        with open_hdf5(name) as file:
-            labels = file[self.labels_name]
-            return len(labels if isinstance(labels, h5py.Dataset) else labels[min(labels)])
+        count = 0
+        for name in self.file_names:
+            with open_hdf5(name) as file:
+                labels = file[self.labels_name]
+                count += len(labels if isinstance(labels, h5py.Dataset) else labels[min(labels)])
+        return count
 
     def generate_data(self) -> Generated:
         """Yield the batches of each file in the order of `file_names`."""
@@ -118,12 +122,10 @@ def first_array(side: Side) -> Array:
 
 
 def _read(item: Any) -> Side:
-    return [_one(item[name]) for name in sorted(item)] if isinstance(item, h5py.Group) else _one(item)
-
-
-def _one(dataset: Any) -> Array:
-    refuse_external_storage(dataset)
-    values: Array = dataset[:]
+    if isinstance(item, h5py.Group):
+        return [first_array(_read(item[name])) for name in sorted(item)]
+    refuse_external_storage(item)
+    values: Array = item[:]
     return values
 
 
@@ -153,16 +155,12 @@ class ModelFromJson(ModelBuilder):
         weights: str | None = None,
         custom_objects: dict[str, Any] | None = None,
     ) -> None:
-        """Set the source of the network.
+        """Set the source of the network: a file, or the text `json_str` of one; ValueError without, or with both.
 
         Args:
-            comm: mpi4py communicator; nnlo does not use it.
-            json_str: content of a JSON file, instead of `filename`.
+            comm: not used.
             weights: path of a file written by Keras's `save_weights`; None keeps the initial weights.
             custom_objects: your classes and functions by their names in the JSON.
-
-        Raises:
-            ValueError: if not exactly one of `filename` and `json_str` is given.
         """
         super().__init__(comm)
         if (filename is None) == (json_str is None):
@@ -206,32 +204,57 @@ class Algo:
         names = GEM_ARGUMENTS if mode == "gem" else {}
         given = {names.get(name, name): value for name, value in kwargs.items()}
         self.options = OPTIONS | {name: value for name, value in given.items() if name in OPTIONS}
-        self.optimizer_args = {name: value for name, value in given.items() if name not in OPTIONS}
-        self._refuse_unused()
-        self._refuse_invalid()
+        arguments = {name: value for name, value in given.items() if name not in OPTIONS}
+        self._refuse_unused(arguments)
+        self._server: Block | None = None
+        if optimizer is not None and self.mode == "downpour":
+            _refuse_unknown(optimizer, arguments)
+            self._server = server_optimizer(optimizer, arguments)
+        self._worker = self._worker_section()
 
-    def _refuse_unused(self) -> None:
+    def _refuse_unused(self, arguments: Mapping[str, Any]) -> None:
         for name, modes in USED_IN.items():
             if self.mode not in modes and self.options[name] != OPTIONS[name]:
                 raise UserError(
                     f"Algo: {name} has no effect with mode='{self.options['mode']}'; remove it, or set mode='{modes[0]}'"
                 )
-        if self.optimizer_args and (self.mode != "downpour" or self.optimizer is None):
-            word = next(iter(self.optimizer_args))
+        if arguments and (self.mode != "downpour" or self.optimizer is None):
             raise UserError(
-                f"Algo: {word} has no effect, because the master has no optimizer; remove it, or use worker_optimizer_params"
+                f"Algo: {next(iter(arguments))} has no effect, because the master has no optimizer; remove it, or use "
+                "worker_optimizer_params"
             )
-
-    def _refuse_invalid(self) -> None:
         force = self.options["elastic_force"]
         if force is not None and not 0 < force < 1:
             raise UserError(
                 "Algo: elastic_force is the fraction of the distance that an exchange moves, so it must be between 0 and 1 "
                 f"({force}); divide it by the number of workers, as MPIDriver.py does"
             )
-        if self.optimizer is not None and self.mode == "downpour":
-            optimizer_section(self.optimizer, self.optimizer_args)
-        worker_section(self.options, self.mode)
+
+    def _worker_section(self) -> Block:
+        """Return `train.optimizer` of the workers. Raises UserError if an option is unknown or has no effect."""
+        options, arguments = self.options, _parameters(self.options["worker_optimizer_params"])
+        _refuse_unknown(options["worker_optimizer"], arguments)
+        elastic = {"lr": options["elastic_lr"], "momentum": options["elastic_momentum"]}
+        section = worker_optimizer(options["worker_optimizer"], arguments, **elastic)
+        if section["name"] != "sgd" and elastic != {"lr": 1, "momentum": 0}:
+            raise UserError(
+                f"Algo: elastic_lr and elastic_momentum belong to worker_optimizer 'sgd', not to '{section['name']}'; "
+                "remove them, and use worker_optimizer_params"
+            )
+        for key, value in elastic.items():
+            if value != OPTIONS[f"elastic_{key}"] and section[key] != value:
+                raise UserError(
+                    f"Algo: elastic_{key} ({value}) contradicts worker_optimizer_params ({key} {section[key]}); remove one of them"
+                )
+        if (factor := options["gem_lr"]) is None:
+            return section
+        # mpi_learn's workers scale their updates; nnlo scales each gradient.
+        if options["sync_every"] > 1 and factor != 1:
+            raise UserError(
+                f"Algo: learning_rate ({factor}) of gem scales the sum of {options['sync_every']} steps, which nnlo does "
+                "not support; set learning_rate=1.0 and lower the rate of the worker's optimizer, or set sync_every=1"
+            )
+        return section | {"lr": section.get("lr", default(OPTIMIZERS[section["name"]], "lr")) * factor}
 
     @property
     def loss(self) -> str:
@@ -243,8 +266,7 @@ class Algo:
         if self.mode != "downpour" and self.optimizer not in (None, self.mode):
             yield f"Algo: optimizer '{self.optimizer}' has no effect with mode '{self.mode}', in which only workers have an optimizer"
         own = self.options["worker_optimizer"], self.options["worker_optimizer_params"]
-        usual = OPTIONS["worker_optimizer"], OPTIONS["worker_optimizer_params"]
-        if self.mode == "downpour" and self.optimizer is not None and own != usual:
+        if self._server and own != (OPTIONS["worker_optimizer"], OPTIONS["worker_optimizer_params"]):
             yield (
                 f"Algo: worker_optimizer '{own[0]}' has no effect in Downpour: workers send gradients, and only the master's "
                 f"optimizer '{self.optimizer}' updates parameters"
@@ -260,79 +282,47 @@ class Algo:
             processes: number of processes of a worker.
 
         Raises:
-            UserError: if several ranks train by Downpour without an optimizer of the master.
+            UserError: if several ranks train by Downpour without an optimizer of the master, or by a synchronous gem.
         """
-        train: Block = {"optimizer": self._optimizer(ranks)}
-        if self.options["validate_every"]:
+        options = self.options
+        if self.mode == "downpour" and self._server is None and ranks > 1:
+            raise UserError(
+                f"Algo: mode '{options['mode']}' on {ranks} ranks needs the master's optimizer; pass its name, such as 'adam', "
+                "instead of None"
+            )
+        train: Block = {"optimizer": self._server or self._worker}
+        if options["validate_every"]:
             # mpi_learn counts the updates of the master, to which all workers contribute; nnlo counts the
             # steps of a worker.
             workers = max(1, (ranks - masters) // processes)
-            train["validate_every"] = max(1, self.options["validate_every"] // workers)
-        return {
-            "train": train,
-            "algorithm": self._algorithm(masters, synchronous) if ranks > 1 else {"name": "allreduce"},
-        }
-
-    def _optimizer(self, ranks: int) -> Block:
-        """Return the master's optimizer for Downpour, else the workers' one: the master then has none."""
-        if self.mode == "downpour" and self.optimizer is not None:
-            return optimizer_section(self.optimizer, self.optimizer_args)
-        if self.mode == "downpour" and ranks > 1:
-            raise UserError(
-                f"Algo: mode '{self.options['mode']}' on {ranks} ranks needs the master's optimizer; pass its name, such as 'adam', "
-                "instead of None"
-            )
-        return worker_section(self.options, self.mode)
-
-    def _algorithm(self, masters: int, synchronous: bool) -> Block:
-        block: Block = {"name": self.mode, "sync_every": self.options["sync_every"], "masters": masters}
-        if self.mode == "gem":
-            if synchronous:
-                raise UserError("MPIManager: gem is asynchronous; set synchronous=False")
-            return block | {"momentum": self.options["gem_momentum"], "kappa": self.options["gem_kappa"]}
-        if self.mode == "easgd" and self.options["elastic_force"] is not None:
-            block["alpha"] = self.options["elastic_force"]
-        return block | {"synchronous": synchronous}
-
-
-def worker_section(options: Block, mode: str) -> Block:
-    """Return the section `train.optimizer` of the workers.
-
-    Args:
-        mode: algorithm in experiment files.
-
-    Raises:
-        UserError: if the optimizer or an argument is unknown, or if an option would have no effect.
-    """
-    section = optimizer_section(options["worker_optimizer"], _parameters(options["worker_optimizer_params"]))
-    # In Downpour, workers send gradients, and only the master's optimizer updates parameters.
-    if mode == "downpour":
-        return section if section["name"] != "sgd" else section | _sgd(options)
-    if section["name"] == "sgd":
-        section |= _sgd(options)
-    elif (options["elastic_lr"], options["elastic_momentum"]) != (1, 0):
-        raise UserError(
-            f"Algo: elastic_lr and elastic_momentum belong to worker_optimizer 'sgd', not to '{section['name']}'; "
-            "remove them, and use worker_optimizer_params"
+            train["validate_every"] = max(1, options["validate_every"] // workers)
+        if ranks == 1:
+            return {"train": train, "algorithm": {"name": "allreduce"}}
+        if self.mode == "gem" and synchronous:
+            raise UserError("MPIManager: gem is asynchronous; set synchronous=False")
+        protocol = master_protocol(
+            self.mode,
+            options["sync_every"],
+            masters,
+            synchronous,
+            options["gem_momentum"],
+            options["gem_kappa"],
         )
-    return section if options["gem_lr"] is None else section | _scaled(section, options)
+        if options["elastic_force"] is not None:
+            protocol["alpha"] = options["elastic_force"]
+        return {"train": train, "algorithm": protocol}
 
 
-def optimizer_section(name: str, arguments: Block) -> Block:
-    """Return the section `train.optimizer` of an optimizer with arguments by Keras's names.
-
-    Raises UserError if the optimizer or an argument is unknown.
-    """
+def _refuse_unknown(name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise UserError if the optimizer, or an argument by Keras's names, is unknown."""
     name = name.lower()
-    if name not in OPTIMIZER_NAMES:
-        raise UserError(f"Algo: unknown optimizer '{name}'; {suggest_name(name, OPTIMIZER_NAMES)}")
+    if name not in OPTIMIZERS:
+        raise UserError(f"Algo: unknown optimizer '{name}'; {suggest_name(name, OPTIMIZERS)}")
     for word in arguments:
-        if ARGUMENT_NAMES.get(word) not in CONFIGS[name].model_fields:
+        if ARGUMENT_NAMES.get(word) not in OPTIMIZERS[name].model_fields:
             raise UserError(
                 f"Algo: '{word}' is neither an option of Algo nor an argument of optimizer {name}; remove it"
             )
-    known = SERVER_OPTIMIZER_DEFAULTS.get(name, {})
-    return {"name": name, **known, **{ARGUMENT_NAMES[word]: value for word, value in arguments.items()}}
 
 
 def _parameters(text: str | Block) -> Block:
@@ -346,35 +336,3 @@ def _parameters(text: str | Block) -> Block:
             f"Algo: worker_optimizer_params: not a dictionary in JSON ({text}); write for example '{{\"lr\": 0.01}}'"
         )
     return values
-
-
-def _sgd(options: Block) -> Block:
-    """Return the arguments of the workers' SGD: rate 1 by default, as in mpi_learn, and Nesterov momentum.
-
-    Raises UserError if elastic_lr or elastic_momentum contradicts worker_optimizer_params.
-    """
-    given = {
-        ARGUMENT_NAMES[word]: value for word, value in _parameters(options["worker_optimizer_params"]).items()
-    }
-    for name, key, usual in (("elastic_lr", "lr", 1), ("elastic_momentum", "momentum", 0)):
-        if key in given and options[name] not in (usual, given[key]):
-            raise UserError(
-                f"Algo: {name} ({options[name]}) contradicts worker_optimizer_params ({key} {given[key]}); remove one of them"
-            )
-    momentum = options["elastic_momentum"]
-    nesterov = {"momentum": momentum, "nesterov": True} if momentum else {}
-    return {"lr": options["elastic_lr"], **nesterov} | given
-
-
-def _scaled(section: Block, options: Block) -> Block:
-    """Return the learning rate multiplied by GEM's, by which mpi_learn's workers scale their updates.
-
-    Raises UserError if a worker takes several steps between two updates, whose gradients would change.
-    """
-    if options["sync_every"] > 1 and options["gem_lr"] != 1:
-        raise UserError(
-            f"Algo: learning_rate ({options['gem_lr']}) of gem scales the sum of {options['sync_every']} steps, which nnlo does "
-            "not support; set learning_rate=1.0 and lower the rate of the worker's optimizer, or set sync_every=1"
-        )
-    rate = section.get("lr", default(CONFIGS[section["name"]], "lr"))
-    return {"lr": rate * options["gem_lr"]}

@@ -1,4 +1,4 @@
-"""One process of a rule: `python -m nnlo_lib.compat.theano_mpi.iteration_session SESSION`, started by the rule.
+"""One process of a rule: `python -m nnlo_lib.compat.theano_mpi.iteration_session SESSION`, started by the launcher.
 
 It trains a model that takes its own steps, and records the costs, errors and times that the model reports.
 """
@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from safetensors.torch import save_file
 
 from nnlo_lib.algorithms.base import SampleShare
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.compat.mpi_learn.manager import abort_ranks
 from nnlo_lib.compat.theano_mpi.iteration_model import IterationModel, ParameterView, build_iteration_model
-from nnlo_lib.compat.theano_mpi.rule import RuleSettings
+from nnlo_lib.compat.theano_mpi.rule import RuleSettings, SessionTask
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.secrets import reveal
+from nnlo_lib.train.rank_process import exit_process, register_rank, report_end, report_failure
 
 PARAMETERS_FILE = "params.safetensors"
 MODES = ("calc", "comm", "wait")
@@ -179,7 +181,9 @@ def write_results(folder: Path, rank: IterationRank, rows: list[dict[str, float]
         save_file(tensors, part)
 
 
-def model_config(comm: Communicator, settings: RuleSettings, devices: list[str], name: str) -> dict[str, Any]:
+def model_config(
+    comm: Communicator, settings: RuleSettings, devices: Sequence[str], name: str
+) -> dict[str, Any]:
     """Return the argument of the model's class on this rank; `devices` has the device of each rank, `cuda0` or `cpu`."""
     device = devices[comm.rank]
     # A server builds the model, too, but reads no samples.
@@ -189,27 +193,36 @@ def model_config(comm: Communicator, settings: RuleSettings, devices: list[str],
     }  # fmt: skip
 
 
-def main() -> None:
-    """Train the session given as JSON; an error ends all ranks."""
+def main() -> int:
+    """Train the session given as JSON and return the exit status; an error ends all ranks."""
+    # Importing mpi4py.MPI initializes MPI, which simulated ranks do not need.
     from mpi4py import MPI
 
     from nnlo_lib.comm.mpi.communicator import MPICommunicator
 
-    session = json.loads(sys.argv[1])
-    settings = RuleSettings(**session["settings"])
+    session = SessionTask.parse(reveal(sys.argv[1]))
+    world, settings, number = MPI.COMM_WORLD, RuleSettings(**session.rule), MPI.COMM_WORLD.Get_rank()
+    register_rank(session.state, number)
     try:
-        comm = MPICommunicator()
-        config = model_config(comm, settings, session["devices"], session["modelclass"])
-        model = build_iteration_model(session["modelfile"], session["modelclass"], config)
+        if world.Get_size() != len(session.devices):
+            raise UserError(
+                f"devices: {len(session.devices)} ranks are wanted, but MPI started {world.Get_size()}; use the launcher of the "
+                "MPI library that mpi4py uses"
+            )
+        comm = MPICommunicator(world)
+        file, _, name = session.run.model.name.rpartition(":")
+        model = build_iteration_model(file, name, model_config(comm, settings, session.devices, name))
         rank = IterationRank(model, comm, settings)
         rows = rank.run()
-        if comm.rank == 0:
-            write_results(Path(session["folder"]), rank, rows)
+        if number == 0:
+            write_results(session.folder, rank, rows)
         comm.free_counter()
+        return report_end(session.state, number, done=True, signal=None)
     except BaseException as error:
-        abort_ranks(MPI.COMM_WORLD, error)
-        os._exit(1)
+        status = report_failure(session.state, number, error)
+        world.Abort(status)
+        os._exit(status)  # The launcher reports the failure once.
 
 
 if __name__ == "__main__":
-    main()
+    exit_process(main())

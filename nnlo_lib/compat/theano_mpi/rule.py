@@ -1,17 +1,14 @@
-"""Theano-MPI's rules: `rule.init` starts a model class on several devices, `rule.wait` waits for its end.
+"""Theano-MPI's rules: `rule.init` checks a model class and its devices, `rule.wait` trains it with one rank per device.
 
 The settings of a rule mean an algorithm of nnlo; the exchange `cdd` sums the workers' momenta.
 """
 
-import json
 import re
-import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from torch import Tensor
@@ -24,21 +21,17 @@ from nnlo_lib.compat.importers.theano_mpi import STRATEGIES, find_theano_model, 
 from nnlo_lib.compat.importers.theano_mpi_session import TheanoSession
 from nnlo_lib.compat.theano_mpi.iteration_model import IterationModel, flat_view, model_path
 from nnlo_lib.config import Experiment, Run, merge_settings, suggest_name
-from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.config.paths import RESULTS_FOLDER
-from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.errors import RESUMABLE_REASONS, UserError
 from nnlo_lib.experiment.load import experiment_from_settings
-from nnlo_lib.launch.launcher import die_with_parent, rank_environment
+from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.preflight.preflight import check_experiment
+from nnlo_lib.train.task import Task
 from nnlo_lib.workflow.single_run import train_and_evaluate
 
 SYNC_TYPES = ("cdd", "avg")
-# Settings of each rule. The numbers were constants in Theano-MPI's source.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "BSP": {"sync_type": "cdd", "exch_strategy": "nccl32"},
-    "EASGD": {"tau": 10, "alpha": 0.5},
-    "GOSGD": {"p": 0.01},
-}
+# Attributes of each rule that scripts may set, as in Theano-MPI.
+ATTRIBUTES = {"BSP": ("sync_type", "exch_strategy"), "EASGD": ("tau", "alpha"), "GOSGD": ("p",)}
 DEVICE = re.compile(r"cuda\d+|cpu")
 
 
@@ -75,9 +68,7 @@ class RuleSettings:
     """Settings of a rule; Theano-MPI had them as class attributes of BSP or as constants in its source.
 
     Attributes:
-        rule: BSP, EASGD or GOSGD.
         sync_type: what BSP exchanges: `cdd` momenta, `avg` parameters.
-        exch_strategy: how BSP exchanges.
         tau: steps of an EASGD worker between two exchanges.
         alpha: elastic force of EASGD.
         p: probability of a push of GOSGD.
@@ -109,11 +100,6 @@ class RuleSettings:
             )
 
     @property
-    def is_half(self) -> bool:
-        """True if messages are in half precision."""
-        return self.exch_strategy.endswith("16")
-
-    @property
     def servers(self) -> int:
         """Number of ranks that do not train."""
         return int(self.rule == "EASGD")
@@ -121,42 +107,59 @@ class RuleSettings:
     @property
     def algorithm_settings(self) -> dict[str, Any]:
         """Settings of the algorithm that exchanges parameters; empty for `cdd`, which exchanges momenta."""
-        settings: dict[str, dict[str, Any]] = {
-            "BSP": {"name": "average", "sync_every": 1} if self.sync_type == "avg" else {},
-            "EASGD": {"name": "easgd", "sync_every": self.tau, "alpha": self.alpha},
-            "GOSGD": {"name": "gosgd", "probability": self.p},
+        if self.rule == "EASGD":
+            return {"name": "easgd", "sync_every": self.tau, "alpha": self.alpha}
+        if self.rule == "GOSGD":
+            return {"name": "gosgd", "probability": self.p}
+        return {"name": "average", "sync_every": 1} if self.sync_type == "avg" else {}
+
+    def run(self, ranks: int, **sections: Any) -> Run:
+        """Return the run of a number of ranks with other sections, such as `model`."""
+        sections |= {
+            "algorithm": self.algorithm_settings or {"name": "allreduce"},
+            "parallel": {"ranks": ranks},
         }
-        return settings[self.rule]
+        if self._is_half and self.algorithm_settings:
+            sections["compression"] = {"name": "fp16"}
+        return Run.model_validate(sections)
+
+    @property
+    def _is_half(self) -> bool:
+        return self.rule == "BSP" and self.exch_strategy.endswith("16")
 
     def algorithm(self, model: IterationModel, comm: Communicator) -> Algorithm:
-        """Return this rank's algorithm.
+        """Return this rank's algorithm. Raises UserError if the model lacks the momenta that `cdd` exchanges."""
+        if self.algorithm_settings:
+            return build_algorithm(self.run(comm.size), comm, seed=0)
+        if self._is_half:
+            raise UserError(
+                "exch_strategy: half precision with sync_type cdd is not available for a model with its own iterations; use "
+                "nccl32, or sync_type avg"
+            )
+        momenta, sums = getattr(model, "vels", None), getattr(model, "vels2", None)
+        if not momenta or not sums:
+            raise UserError(
+                "sync_type: cdd exchanges the momenta `vels` to `vels2`, which the class lacks; add both lists of tensors, "
+                'or set BSP.sync_type = "avg"'
+            )
+        sizes = [[tuple(each.shape) for each in tensors] for tensors in (momenta, sums, model.params)]
+        if not sizes[0] == sizes[1] == sizes[2]:
+            raise UserError("sync_type: vels, vels2 and params have different shapes; make them alike")
+        return MomentumSum(comm, momenta, sums)
 
-        Raises UserError if the model lacks the momenta that `cdd` exchanges.
-        """
-        if not self.algorithm_settings:
-            return _momentum_sum(model, comm, self.is_half)
-        half = self.rule == "BSP" and self.is_half
-        settings = {"algorithm": self.algorithm_settings, "parallel": {"ranks": comm.size}}
-        run = Run.model_validate(settings | ({"compression": {"name": "fp16"}} if half else {}))
-        return build_algorithm(run, comm, seed=0)
 
+@dataclass(frozen=True)
+class SessionTask(Task):
+    """The training of a model class that takes its own steps, as a task of the launcher.
 
-def _momentum_sum(model: IterationModel, comm: Communicator, is_half: bool) -> MomentumSum:
-    if is_half:
-        raise UserError(
-            "exch_strategy: half precision with sync_type cdd is not available for a model with its own iterations; use "
-            "nccl32, or sync_type avg"
-        )
-    momenta, sums = getattr(model, "vels", None), getattr(model, "vels2", None)
-    if not momenta or not sums:
-        raise UserError(
-            "sync_type: cdd exchanges the momenta `vels` to `vels2`, which the class lacks; add both lists of tensors, "
-            'or set BSP.sync_type = "avg"'
-        )
-    sizes = [[tuple(each.shape) for each in tensors] for tensors in (momenta, sums, model.params)]
-    if not sizes[0] == sizes[1] == sizes[2]:
-        raise UserError("sync_type: vels, vels2 and params have different shapes; make them alike")
-    return MomentumSum(comm, momenta, sums)
+    Attributes:
+        rule: fields of the rule's settings.
+        devices: device of each rank, `cuda0` or `cpu`.
+    """
+
+    rank_module: ClassVar[str] = "nnlo_lib.compat.theano_mpi.iteration_session"
+    rule: Mapping[str, Any] = field(default_factory=dict)
+    devices: Sequence[str] = ()
 
 
 def zoo_experiment(
@@ -164,10 +167,7 @@ def zoo_experiment(
 ) -> Experiment:
     """Return the experiment of one of Theano-MPI's own models; print it to stderr with what differs in meaning.
 
-    Args:
-        file: dotted name of the model's module.
-        name: name of its class.
-        settings: keys that override the model's keys.
+    `file` is the dotted name of the module of class `name`; `settings` are keys that override those of the model.
     """
     keys = {"RULE": rule.rule, "MODELFILE": file, "MODELCLASS": name, "DEVICES": ",".join(devices)}
     if rule.rule == "BSP":
@@ -189,9 +189,8 @@ class Rule:
     _name = ""  # name of the rule in Theano-MPI
 
     def __init__(self) -> None:
-        self._experiment: Experiment | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._folder, self._class = Path(), ""
+        self._training: Experiment | SessionTask | None = None
+        self._launcher = ""
 
     def init(
         self,
@@ -201,122 +200,88 @@ class Rule:
         settings: Mapping[str, Any] | None = None,
         launcher: str = "mpiexec",
     ) -> None:
-        """Start the training of a class of the user, or check the experiment of one of Theano-MPI's own models.
+        """Check the training of a class of the user, or the experiment of one of Theano-MPI's own models.
 
         Args:
             devices: one device per rank, `cuda0`, `cuda1`, ... or `cpu`.
             modelfile: path or dotted name of the file; `theanompi.models. ...` is one of Theano-MPI's own.
             settings: keys of an experiment that override the keys of one of Theano-MPI's own models.
-            launcher: command that starts the ranks, which takes `-n N`.
+            launcher: command that starts the ranks.
 
         Raises:
             UserError: if an argument is not valid.
         """
-        rule = RuleSettings(self._name, **self._settings())
+        rule = RuleSettings(self._name, **self._attributes())
         _check_devices(devices, rule)
-        self._class, self._launcher = modelclass, launcher
-        self._experiment = self._process = None
+        self._launcher, self._training = launcher, None
         if find_theano_model(modelfile, modelclass):
-            self._experiment = zoo_experiment(rule, devices, modelfile, modelclass, settings or {})
-            check_experiment(self._experiment)
+            experiment = zoo_experiment(rule, devices, modelfile, modelclass, settings or {})
+            check_experiment(experiment)
+            self._training = experiment
             return
         if settings:
             raise UserError(
                 f"settings: {modelfile}:{modelclass} sets its own constants; change them in the class"
             )
-        if not Path(model_path(modelfile)).is_file():
-            raise UserError(
-                f"modelfile: {model_path(modelfile)} does not exist; start the script in the folder of the model"
-            )
-        self._folder = RESULTS_FOLDER / named(f"{modelclass}-{rule.rule.lower()}")
-        self._process = self._start(rule, devices, modelfile)
+        path, name = model_path(modelfile), f"{modelclass}-{self._name.lower()}"
+        if not Path(path).is_file():
+            raise UserError(f"modelfile: {path} does not exist; start the script in the folder of the model")
+        self._training = SessionTask(
+            "theano_mpi", name, rule.run(len(devices), model={"name": f"{path}:{modelclass}"}), 0, None, 1, Path(),
+            RESULTS_FOLDER / named(name), rule=asdict(rule), devices=tuple(devices),
+        )  # fmt: skip
 
-    def _settings(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """Return the attributes of this rule; a misspelt one, or one of another rule, is an error."""
-        defaults = DEFAULTS[self._name]
-        given = {
-            name: value
-            for name, value in {**vars(type(self)), **vars(self)}.items()
-            if not name.startswith("_")
-        }
-        if unknown := set(given) - set(defaults):
-            name = self._name
-            raise UserError(
-                f"{name}: no setting {sorted(unknown)[0]}; {suggest_name(sorted(unknown)[0], defaults)}"
-            )
-        return defaults | given
+        attributes = {**vars(type(self)), **vars(self)}
+        given = {name: value for name, value in attributes.items() if not name.startswith("_")}
+        known = ATTRIBUTES[self._name]
+        if unknown := sorted(set(given) - set(known)):
+            raise UserError(f"{self._name}: no setting {unknown[0]}; {suggest_name(unknown[0], known)}")
+        return given
 
     def wait(self) -> Path:
-        """Wait for the end of the training and return the folder of its results.
+        """Train to the end and return the folder of the results.
 
         Raises UserError if `init` was not called, or if the training failed.
         """
-        if self._experiment:
-            return self._train()
-        if self._process is None:
+        training = self._training
+        if training is None:
             raise UserError("rule.wait: nothing was started; call rule.init first")
-        try:
-            status = self._process.wait()
-        except KeyboardInterrupt:
-            self._process.terminate()
-            self._process.wait()
-            raise
-        if status:
-            raise UserError(f"{self._class}: the ranks exited with status {status}; see their messages above")
-        return self._folder
-
-    def _train(self) -> Path:
-        assert self._experiment
-        name, seed = next(iter(self._experiment.variants)), self._experiment.seeds[0]
-        task, outcome = train_and_evaluate(self._experiment, name, seed, None, self._launcher)
+        if isinstance(training, Experiment):
+            name, seed = next(iter(training.variants)), training.seeds[0]
+            task, outcome = train_and_evaluate(training, name, seed, None, self._launcher)
+        else:
+            task, outcome = training, train_task(training, LaunchOptions(self._launcher))
+            if outcome.reason in RESUMABLE_REASONS:
+                error = f"{task.folder}: stopped ({outcome.reason}); a class with its own steps has no checkpoint, so start again"
+                outcome = replace(outcome, error=error)
         if outcome.exit_status:
             raise UserError(
                 outcome.error or f"{task.folder}: the training ended with reason {outcome.reason}"
             )
         return task.folder
 
-    def _start(self, rule: RuleSettings, devices: Sequence[str], file: str) -> "subprocess.Popen[bytes]":
-        session = {
-            "settings": asdict(rule), "devices": list(devices), "modelfile": file, "modelclass": self._class,
-            "folder": str(self._folder),
-        }  # fmt: skip
-        rank = [
-            sys.executable,
-            "-P",
-            "-m",
-            "nnlo_lib.compat.theano_mpi.iteration_session",
-            json.dumps(session),
-        ]
-        try:
-            return subprocess.Popen(
-                [*shlex.split(self._launcher), "-n", str(len(devices)), *rank], stdin=subprocess.DEVNULL,
-                env=rank_environment(ParallelConfig(ranks=len(devices))), preexec_fn=die_with_parent,
-            )  # fmt: skip
-        except OSError as error:
-            raise UserError(
-                f"launcher: cannot start '{self._launcher}': {error}; check the command"
-            ) from error
-
 
 class BSPRule(Rule):
     """Bulk-synchronous: all workers exchange momenta (`cdd`) or parameters (`avg`) after each step."""
 
     _name = "BSP"
-    sync_type, exch_strategy = DEFAULTS["BSP"].values()
+    sync_type, exch_strategy = RuleSettings.sync_type, RuleSettings.exch_strategy
 
 
 class EASGDRule(Rule):
     """Elastic averaging: the first device holds the center, the others train."""
 
     _name = "EASGD"
-    tau, alpha = DEFAULTS["EASGD"].values()
+    tau, alpha = RuleSettings.tau, RuleSettings.alpha
 
 
 class GOSGDRule(Rule):
     """Gossip: after each step, a worker pushes its parameters to a random other worker with probability `p`."""
 
     _name = "GOSGD"
-    (p,) = DEFAULTS["GOSGD"].values()
+    p = RuleSettings.p
 
 
 def _check_devices(devices: Sequence[str], rule: RuleSettings) -> None:

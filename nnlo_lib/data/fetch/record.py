@@ -22,9 +22,7 @@ class FetchRecord:
     """The original files of a data set.
 
     Attributes:
-        raw: folder of the record.
         source: origin of the files: a path or URL, or the list of mirrors.
-        folder: folder to read the files from, relative to `raw`; absolute for data that are not copied.
         files: name, size in bytes and checksums of each fetched file.
         extracted: stamp of the files of an extracted archive, see `tree_stamp`; None without one.
     """

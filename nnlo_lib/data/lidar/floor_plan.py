@@ -24,7 +24,6 @@ class Occupancy:
 
     Attributes:
         walls: (height, width), True where a wall is.
-        name: file or seed, for errors.
     """
 
     walls: Grid
@@ -35,11 +34,6 @@ class Occupancy:
         """Return the walls in an image. Raises UserError if it is no image, or has no wall or no free space.
 
         What is transparent counts as white; numbers above 255 are of 16 bits, and those up to 1 fractions.
-
-        Args:
-            threshold: brightness from 0 to 1 that separates walls and free space.
-            dark_walls: whether walls are darker than the threshold.
-            border: pixels at each side that are walls.
         """
         try:
             with Image.open(path) as image:
@@ -146,12 +140,7 @@ class FloorPlan:
     """A floor plan under construction.
 
     Attributes:
-        walls: grid of the walls.
         doors: pixels of doors, which no wall may touch.
-        draw: random numbers.
-        wall: thickness of a wall in pixels.
-        door: width of a door in pixels.
-        room: smallest side of a room in pixels.
     """
 
     walls: Grid

@@ -18,10 +18,6 @@ class Scanner:
     first occupied one, as in DiNNO's simulator.
 
     Attributes:
-        points: points of a beam.
-        reach: length of a beam, as a fraction of the longer side.
-        coarse: points of the first search.
-        fine: points of the second search.
         exponent: point number i of n is at (i / (n - 1))^exponent of the beam: below 1, points are near the wall.
     """
 
@@ -71,8 +67,6 @@ class Scanner:
         """Return the number of the first occupied point of each beam, 0 if there is none.
 
         Args:
-            starts: places of the scanner, (beams, 2).
-            beams: beams from there, (beams, 2).
             shares: points of each beam as parts of its length, (beams, points).
         """
         x, y = (starts[:, axis, None] + shares * beams[:, axis, None] for axis in (0, 1))

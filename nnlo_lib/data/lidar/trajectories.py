@@ -41,7 +41,6 @@ class Planner:
     """Plans paths through a building.
 
     Attributes:
-        cell: side of a cell of the grid in pixels.
         free: cells whose center is at least `clearance` pixels from all walls.
     """
 

@@ -22,13 +22,9 @@ class Augment:
     order of the calls.
 
     Attributes:
-        flip: probability of a horizontal flip.
-        pad: number of zeros added on each side of the image before cropping.
         crop: side of the random square cut out of the padded image, in pixels; None keeps the stored size.
         window: side of a random square that is kept and moved to a random place while the rest of the image
             becomes zero, in pixels (PyDTNN's --crop_images); None turns this off.
-        window_probability: probability of moving the window.
-        seed: seed of the random stream.
     """
 
     flip: float = 0.0

@@ -23,10 +23,6 @@ class Batch:
 
     Attributes:
         inputs: arrays (count, *shape) in the stored dtype; tensors on the device if the samples are there.
-        labels: array or tensor (count, ...).
-        ids: (count,) indices of the samples in the split.
-        count: number of samples of this worker.
-        global_count: number of samples of all workers in this step.
     """
 
     index: int

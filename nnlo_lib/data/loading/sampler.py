@@ -56,8 +56,8 @@ class EpochSampler(ABC):
     Args:
         steps: number of steps in which all workers together use all samples once.
         wanted: train.steps_per_epoch; None uses all `steps`.
-    Raises:
-        UserError: if `wanted` is greater than `steps`.
+
+    Raises UserError if `wanted` is greater than `steps`.
     """
 
     def __init__(self, steps: int, wanted: int | None) -> None:
@@ -82,7 +82,6 @@ class EpochSampler(ABC):
         The previous workers must have shared one order. The used samples move to the front of this order.
 
         Args:
-            epoch: the epoch to resume.
             used: (samples of the split,) bool, True for each used sample.
         Returns:
             The step to resume at; it has fewer samples than the others if the used samples end within it.
@@ -147,15 +146,10 @@ class SharedOrderSampler(EpochSampler):
     get no sample in it, but has the same number of steps as the others.
 
     Args:
-        indices: training samples, (samples,).
-        batch_size: samples per worker and step.
-        workers: number of processes that compute gradients.
-        worker: number of this process, from 0.
-        shuffle: use another order in each epoch.
         steps_per_epoch: number of steps; None uses every sample once.
         processes: number of processes of a worker, which divide the worker's samples of a step.
-    Raises:
-        UserError: if there are fewer samples than workers, or too few for `steps_per_epoch`.
+
+    Raises UserError if there are fewer samples than workers, or too few for `steps_per_epoch`.
     """
 
     def __init__(
@@ -226,14 +220,11 @@ class PartitionedSampler(EpochSampler):
 
     Args:
         parts: training samples of each worker, (samples,).
-        batch_size: largest number of samples per worker and step.
-        worker: number of this process, from 0.
-        shuffle: use another order in each epoch.
         steps_per_epoch: number of steps; None uses every sample once.
         processes: number of processes of a worker, whose parts divide the worker's samples evenly.
         stream: window that moves along the part once an epoch; None: the whole part.
-    Raises:
-        UserError: if there are too few samples for `steps_per_epoch`, or for the window.
+
+    Raises UserError if there are too few samples for `steps_per_epoch`, or for the window.
     """
 
     def __init__(
@@ -313,13 +304,9 @@ class SamplingPlan:
     """Creates the sampler of each process that computes gradients.
 
     Attributes:
-        parts: training samples of each process; all processes share a single part.
-        workers: number of processes that compute gradients.
-        batch_size: samples per step and worker.
         dynamic: True if the batches of an epoch form one sequence and each batch goes to the first idle
             worker.
         processes: number of processes of a worker.
-        stream: window that moves along each part.
     """
 
     parts: Sequence[Indices]

@@ -44,7 +44,6 @@ class FileArray:
     """An array in a file.
 
     Attributes:
-        name: name in the file, group/name in nested groups.
         dtype: type in native byte order.
     """
 
@@ -119,13 +118,7 @@ def _with_path_in_errors(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ArrayFileFormat:
-    """Functions that read one file format.
-
-    Attributes:
-        names: lists the arrays and groups of a file for error messages.
-        find: finds the arrays for a key.
-        rows: reads rows start..end-1 of the array of a name.
-    """
+    """Functions that read one file format."""
 
     names: Callable[[Path], list[str]]
     find: Callable[[Path, str, Unwritten], dict[str, ArrayHeader]]

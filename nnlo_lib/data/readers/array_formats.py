@@ -54,7 +54,6 @@ def stored_type(dtype: np.dtype[Any], wanted: str | None) -> np.dtype[Any]:
     """Return the type in the store of features of type `dtype`.
 
     Args:
-        dtype: type in the source file.
         wanted: `data.reader.dtype`. None: floats and bytes (uint8) keep their type; booleans and other
             integers become the smallest float, of 32 or 64 bits, that has their range.
     """

@@ -60,11 +60,7 @@ def open_source(
     """Return the source in `paths`. Raises UserError if its arrays cannot be used as samples.
 
     Args:
-        paths: one file, or the NPY files of features and labels.
-        keys: names of input arrays, or of groups of input arrays.
-        labels: name of the label array.
         label_adaptor: "path.py:function" that changes the labels; None: they stay as they are.
-        unwritten: see `readers.arrays.read`.
     """
     _refuse_wrong_pair(paths, keys)
     # The last path: in a pair of NPY files, the second has the labels.
@@ -185,12 +181,7 @@ def _misfits(values: Array, stored: Array) -> Array:
 
 @dataclass(frozen=True)
 class BlockReader:
-    """Reader of the samples of one shard.
-
-    Attributes:
-        rule: rule that converts the labels.
-        adaptor, channels, dtype: see `readers.arrays.read`.
-    """
+    """Reader of the samples of one shard."""
 
     rule: LabelRule
     adaptor: str | None

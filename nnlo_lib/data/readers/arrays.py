@@ -70,28 +70,19 @@ def read(
     HDF5 and NPY are read by row range; an array of an NPZ is read as a whole and must fit in memory.
 
     Args:
-        folder: folder that relative paths refer to.
         train: a text list of files, a pattern, a file, or several of these; or a module of NNLO, `path.py`,
             which defines the files, `features`, `labels` and the adaptors in place of the arguments.
-        test: files of the test split, in the form of `train`; None: the split does not exist.
-        validation: files of the validation split, in the form of `train`; None: the split does not exist.
-        features: name of the input array; a group or a list of names denotes several inputs.
-        labels: name of the label array.
         one_hot: True treats all labels as classes and also accepts integral floats and one-hot rows
             (n, classes); False treats all labels as regression targets, except text and class numbers (n,) or
             (n, 1).
-        first_class: number of the first class in the files; None: 0.
         channels: "last" moves the last axis of samples of three axes or more to the front.
         adaptor: "path.py:function", called with some samples of a single file. The function gets the array
             (n, ...) of a single input or the tuple of several arrays, and returns as many arrays with n rows.
         label_adaptor: "path.py:function", called with the labels of some samples of a single file; returns one
             array with as many rows, to which `one_hot` and `first_class` refer.
-        dtype: type of the stored features; None: see `array_formats.stored_type`.
-        non_finite: whether NaN and infinity are an error, or allowed and counted.
-        unwritten: whether values of HDF5 that were never written are an error, or have the fill value of their array.
-    Raises:
-        UserError: if files are missing or damaged, or if their arrays differ in name, sample shape or type.
-            Reading a unit raises it if labels are not classes despite `one_hot`.
+
+    Raises UserError if files are missing or damaged, or if their arrays differ in name, sample shape or type. Reading
+    a unit raises it if labels are not classes despite `one_hot`.
     """
     if is_nnlo_module(train):
         return read(

@@ -59,7 +59,6 @@ class ConversionUnit:
     """The part of a data set that becomes one shard; units are independent and can be converted in parallel.
 
     Attributes:
-        name: file name of the shard without suffix.
         origin: file that an error about a sample names.
         read: reads the samples from the files again at each call; may raise UserError.
         files: all files of which the shard is made; empty: only `origin`.
@@ -95,7 +94,6 @@ class EncodedColumn:
     """How the cells of a table's column become inputs, as the training rows decided.
 
     Attributes:
-        name: name of the column.
         values: categories in sorted order; empty for a column of numbers.
         missing: value in place of missing ones; None: they are refused.
         one_hot: whether each category is an input, 0 or 1; otherwise, the number of the category is the input.
@@ -112,12 +110,8 @@ class DatasetContents:
     """Contents of the files of a data set.
 
     Attributes:
-        units: conversion units in the order of their samples.
-        inputs: names of the input arrays.
-        labels: name of the label array.
         first_class: number of the first class in the stored labels.
         classes: number of classes if the reader knows it before it reads the samples.
-        class_names: names of the classes; may be empty.
         non_finite: whether NaN and infinity in a sample are an error, or allowed and counted.
         notes: sentences about changes of the values, which the manifest keeps.
         columns: columns of a table in the order of the inputs, which the manifest keeps for predictions.
@@ -147,9 +141,7 @@ def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any])
     most readers read only the headers.
 
     Args:
-        reader: name of the module, or `path.py:function`.
         shard_size: maximum number of samples per shard; the reader tfrecord ignores it.
-        options: further keyword arguments of the reader.
     """
     if ":" in reader:
         from nnlo_lib.data.readers.user_reader import read_with_user_reader  # which imports this module
@@ -168,10 +160,8 @@ def contents_of_arrays(
 
     Args:
         splits: inputs (n, ...) and labels (n, ...) by split: `train`, and `validation` and `test` if any.
-        origin: file that an error about a sample names.
 
-    Raises:
-        UserError: if a split has more inputs than labels, or fewer.
+    Raises UserError if a split has more inputs than labels, or fewer.
     """
     for split, (inputs, labels) in splits.items():
         if len(inputs) != len(labels):
@@ -204,7 +194,6 @@ def shard_ranges(split: str, samples: int, shard_size: int, sample_bytes: int) -
 
     Args:
         split: first part of names like train-00000-of-00006.
-        samples: number of samples of the split.
         sample_bytes: size of a stored sample in bytes; a shard of several samples has at most MAX_SHARD_BYTES.
     """
     shard_size = max(1, min(shard_size, MAX_SHARD_BYTES // max(1, sample_bytes)))

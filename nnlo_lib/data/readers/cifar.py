@@ -41,10 +41,8 @@ class CifarFile:
     """One file of CIFAR records.
 
     Attributes:
-        count: number of records.
         labels: number of label bytes of a binary record; 0 for the python layout.
         label: index of the label byte that is used.
-        key: name of the labels in the python layout.
     """
 
     path: Path

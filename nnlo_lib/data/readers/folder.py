@@ -58,18 +58,12 @@ def read(
     The first images of the classes decide whether the store has bytes or float32 in 0..1.
 
     Args:
-        folder: folder of the splits or of the classes, or of a single folder with these.
-        size: side of the stored images, in pixels.
-        resize: method, see `readers.image.resized`.
-        colour: stored channels, "rgb" (3) or "grey" (1).
         test_fraction: fraction of each class that becomes the test split if there are no split folders. These
             are the images with the smallest hashes, so adding an image to a class moves at most one other
             image between training and test.
-        splits: folder of each split; empty: the folders are classes; None: by names and structure.
-        on_corrupt: raise an error for an image that cannot be decoded, or skip it.
-    Raises:
-        UserError: if there is only one class, if a class is empty, if a split has a class that train does not
-            have, if folders may be splits or classes, or if a link leads to nothing or to a folder that contains it.
+
+    Raises UserError if there is only one class, if a class is empty, if a split has a class that train does not have,
+    if folders may be splits or classes, or if a link leads to nothing or to a folder that contains it.
     """
     tree = ImageTree.of(folder, splits)
     counts = [f"{count:,} {reason}" for reason, count in sorted(tree.skipped.items()) if count]
@@ -82,7 +76,7 @@ def read(
     for split, images in divided.items():
         for name, start, end in shard_ranges(split, len(images), shard_size, sample_bytes):
             block = partial(
-                _block, tree.root, images[start:end], resize, size, colour, on_corrupt == "skip", dtype
+                read_images, tree.root, images[start:end], resize, size, colour, on_corrupt == "skip", dtype
             )
             files = tuple(tree.root / path for path, _ in images[start:end])
             units.append(ConversionUnit(split, name, tree.root, block, files=files))
@@ -116,7 +110,7 @@ def _divided(images: Sequence[LabeledPath], test_fraction: float) -> dict[str, l
     return {split: images for split, images in splits.items() if images}
 
 
-def _block(
+def read_images(
     folder: Path,
     images: Sequence[LabeledPath],
     resize: Resize,
@@ -125,6 +119,7 @@ def _block(
     skip: bool,
     dtype: np.dtype[Any],
 ) -> SampleBlock:
+    """Return images as they are stored, with their numbers. Raises UserError if one is damaged, unless `skip`."""
     pixels, labels, skipped = [], [], []
     for path, number in images:
         try:
@@ -156,11 +151,8 @@ class ImageTree:
     """Images below the folder `root`.
 
     Attributes:
-        root: folder of the splits or of the classes.
-        classes: names of the classes, sorted.
         splits: images of each split, ordered by the hash of their path, which mixes the classes.
         divided: True if there are folders of splits; otherwise all images are in `train`.
-        skipped: number of files that are not used, by the reason.
     """
 
     root: Path
@@ -265,7 +257,7 @@ def _images(
             raise UserError(
                 f"{place}: the class {name} does not exist in train{unsorted or '; add it to train, or remove it'}"
             )
-        paths = list(_images_below(root, prefix + name, skipped, _descend((), root)))
+        paths = list(images_below(root, prefix + name, skipped, _descend((), root)))
         if not paths:
             raise UserError(f"{root / prefix / name}: no image found ({' '.join(IMAGE_SUFFIXES)}); {LAYOUT}")
         # The images of several splits in a class would be mixed.
@@ -280,16 +272,16 @@ def _images(
     return sorted(images, key=lambda image: hashlib.blake2b(names[image[0]], digest_size=8).digest())
 
 
-def _images_below(root: Path, place: str, skipped: Skipped, above: tuple[str, ...]) -> Iterator[str]:
+def images_below(root: Path, place: str, skipped: Skipped, above: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield the paths below `root` of all images in its folder `place` and the subfolders; count other files.
 
     `above` are the real paths of the folders above. Raises UserError if a link leads to a folder that contains it.
     """
     above = _descend(above, root / place)
     listing = Listing.of(root / place, skipped)
-    yield from (f"{place}/{name}" for name in listing.images)
+    yield from (os.path.join(place, name) for name in listing.images)
     for name in listing.folders:
-        yield from _images_below(root, f"{place}/{name}", skipped, above)
+        yield from images_below(root, os.path.join(place, name), skipped, above)
 
 
 def _descend(above: tuple[str, ...], folder: Path) -> tuple[str, ...]:

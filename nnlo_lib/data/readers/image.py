@@ -108,7 +108,6 @@ class ImageHeader(NamedTuple):
 
     Attributes:
         shorter: shorter side in pixels.
-        has_16_bits: whether `decode` returns float32.
         losses: what `decode` leaves out.
     """
 
@@ -153,13 +152,11 @@ def resized(image: Pixels, resize: Resize, size: int) -> Pixels:
     Pillow's `draft` would decode large JPEGs faster, but to other pixels.
 
     Args:
-        image: pixels as `decode` returns them.
         resize: "pydtnn" stretches the central 87.5 % of each side as TensorFlow 1's resize_bilinear does (no
             aligned corners, no half-pixel centers, no antialias) and truncates the values. "standard" scales
             the shorter side to round(size * 256 / 224) by Pillow's bilinear filter and crops the center, with
             the roundings of torchvision's Resize (longer side truncated) and CenterCrop (offset rounded half
             to even). "none" requires that the image has the size already.
-        size: side of the result, in pixels.
     Raises:
         ImageError: if the image has another size ("none") or is too elongated to resize ("standard").
     """

@@ -120,11 +120,8 @@ def find_classes(
 
     Args:
         files: label arrays by split.
-        one_hot: see `readers.arrays.read`.
-        first_class: number of the first class in the files; None: 0.
 
-    Raises:
-        UserError: if labels cannot be classes, or if a split has a label that the training files do not have.
+    Raises UserError if labels cannot be classes, or if a split has a label that the training files do not have.
     """
     array = files["train"][0]
     form = _label_form(array, one_hot)
@@ -238,7 +235,6 @@ class AdaptedLabels(FileArray):
     """Labels as the function returns them; `shape` and `dtype` describe the result.
 
     Attributes:
-        raw: label array in the file.
         adaptor: "path.py:function", called with some rows of the array.
     """
 

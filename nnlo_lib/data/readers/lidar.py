@@ -51,30 +51,7 @@ def read(
 
     A sample is a point, (2,) with the longer side of the building from -1 to 1, and 1 if it is occupied, else 0.
 
-    Args:
-        folder: folder of the image and of the waypoints.
-        image: image of the building; None: a floor plan from the seed.
-        threshold: brightness that separates walls and free space.
-        dark_walls: whether walls are dark.
-        border: pixels at each side of the image that are walls.
-        width: width of the floor plan in pixels.
-        height: height of the floor plan in pixels.
-        room: smallest side of a room of the floor plan in pixels.
-        robots: number of robots with planned paths.
-        waypoints: files with the waypoints of each robot; empty: planned paths.
-        stops: random stops of a planned path.
-        clearance: least distance of a planned path from walls in pixels.
-        points: points of a beam.
-        reach: length of a beam, as a fraction of the longer side.
-        coarse: points of a beam in the first search for a wall.
-        fine: points in the second search.
-        exponent: exponent of the distribution of points along a beam.
-        validation_scans: scans of the split `validation`; 0: none.
-        test_scans: scans of the split `test`; 0: none.
-        seed: seed of floor plan, paths and random places.
-
-    Raises:
-        UserError: if the building or a path cannot be used.
+    Raises UserError if the building or a path cannot be used.
     """
     building = Building(
         folder, image, threshold, dark_walls, border, width, height, room, robots, tuple(waypoints), stops, clearance,

@@ -29,10 +29,7 @@ def read(
     """Return the contents of a synthetic data set of bytes; each sample depends on the seed and its number alone.
 
     Args:
-        folder: folder that errors name; no file is read.
         classes: number of classes; sample i has the class i modulo `classes`.
-        samples: number of training samples.
-        test_samples: number of test samples; 0: no test split.
         content: classes: the mean of a pattern of the class and of noise; noise: noise, which has nothing to be
             learned; zeros: zeros of class 0, as in PyDTNN.
     """

@@ -68,11 +68,8 @@ class Rows:
     Attributes:
         features: float32 or float64 (n, m) by split.
         labels: int64 or float64 (n,) by split.
-        classes: names of the classes; empty if the labels are numbers.
         notes: sentences about columns, rows and values that were left out or changed.
-        columns: columns in the order of their inputs.
         doubts: sentences about what is probably a mistake.
-        changes: see TableFiles.
     """
 
     features: Mapping[str, Array]
@@ -89,12 +86,7 @@ def read(folder: Path, shard_size: int, **keys: Any) -> DatasetContents:
 
     A column whose cells are numbers is one input; other columns are categories. Test rows are drawn by a fixed seed.
 
-    Args:
-        folder: folder that relative paths refer to.
-        keys: keys of config.reader.TableReaderConfig.
-
-    Raises:
-        UserError: if files, columns or cells are not as described; lists all problems, with file, row and column.
+    Raises UserError if files, columns or cells are not as described; lists all problems, with file, row and column.
     """
     options, unused = TableOptions.of(keys), []
     named = {"train": options.train, "validation": options.validation, "test": options.test}
@@ -142,12 +134,9 @@ def encode_rows(
 
     Args:
         source: file, folder of `datasets`, or data frame with the columns of the training files; the label may be missing.
-        columns: columns of the training.
         keys: keys of the reader that differ from their defaults.
-        dtype: type of the inputs in the data store.
 
-    Raises:
-        UserError: if columns are missing, or cells cannot be used; with row and column.
+    Raises UserError if columns are missing, or cells cannot be used; with row and column.
     """
     names = [composed(each.name) for each in columns]
     numbers = [

@@ -85,10 +85,12 @@ def text_below(text: str, lines: int) -> io.StringIO:
 
 
 def is_number_text(text: str) -> bool:
+    """Return True if a cell is a finite number."""
     return bool(np.isfinite(pd.to_numeric(text, errors="coerce")))
 
 
 def is_row(cells: list[str]) -> bool:
+    """Return True unless the line of the cells is empty."""
     return cells != [] and cells != [""]
 
 
@@ -121,6 +123,7 @@ def fitting_names(names: list[str], cells: list[str]) -> tuple[list[str], int]:
 
 
 def table_text(path: Path) -> str:
+    """Return the lines of a text file, which may be compressed by gzip. Raises UserError for other files, by their first bytes."""
     with open_decompressed(path) as stream:
         content = stream.read()
     for start, kind in OTHER_STARTS.items():

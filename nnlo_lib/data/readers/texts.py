@@ -30,6 +30,7 @@ WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 MARKUP = re.compile(r"<[^>]*>")
 SPLITS = ("train", "validation", "test")
 BYTES_PER_WORD = 4
+LAYOUT = "train/<class>/*.txt and test/<class>/*.txt"
 LabeledText = tuple[Path, int]  # file, class
 
 
@@ -39,22 +40,22 @@ def read(folder: Path, shard_size: int, *, words: int = 10_000, length: int = 50
     Classes are the sorted names of the folders with texts that train and test have. Texts are ordered by the hash of their
     path, which mixes the classes.
 
-    Args:
-        folder: folder of the splits, or of a single folder with these.
-        words: size of the vocabulary, with 0 for padding and 1 for other words.
-        length: words of a text that are kept, the first ones.
-
-    Raises:
-        UserError: if the split train or test is missing, or fewer than two classes have texts in both.
+    Raises UserError if the split train or test is missing, or fewer than two classes have texts in both.
     """
     root = _root(folder)
     splits = [split for split in SPLITS if (root / split).is_dir()]
-    found = {split: _classes(root / split) for split in splits}
+    found = {
+        split: {
+            composed(each.name): each
+            for each in (root / split).iterdir()
+            if is_visible(each.name) and each.is_dir() and next(each.glob("*.txt"), None)
+        }
+        for split in splits
+    }
     classes = sorted(set(found["train"]) & set(found["test"]))
     if len(classes) < 2:
         raise UserError(
-            f"{root}: {len(classes)} classes have .txt files in train and in test, but at least 2 are needed; expected "
-            "train/<class>/*.txt and test/<class>/*.txt"
+            f"{root}: {len(classes)} classes have .txt files in train and in test, but at least 2 are needed; expected {LAYOUT}"
         )
     texts = {split: _texts(root / split, [found[split][name] for name in classes]) for split in splits}
     training = tuple(path for path, _ in texts["train"])
@@ -77,18 +78,7 @@ def _root(folder: Path) -> Path:
     for place in places:
         if all((place / split).is_dir() for split in ("train", "test")):
             return place
-    raise UserError(
-        f"{folder}: no folders train and test; expected train/<class>/*.txt and test/<class>/*.txt"
-    )
-
-
-def _classes(split: Path) -> dict[str, Path]:
-    """Return the subfolders with texts by name."""
-    return {
-        composed(each.name): each
-        for each in split.iterdir()
-        if is_visible(each.name) and each.is_dir() and next(each.glob("*.txt"), None)
-    }
+    raise UserError(f"{folder}: no folders train and test; expected {LAYOUT}")
 
 
 def _texts(split: Path, classes: list[Path]) -> list[LabeledText]:

@@ -52,15 +52,6 @@ def read(
     As in PyDTNN, `x` is uint8 (n, 3, size, size) and `y` is int16 (n, 1), by default counted from 1. Raises
     UserError like `find_files`. Reading a unit raises UserError if a record is corrupt, or, if `on_corrupt` is
     "skip", only if no record of the file can be used.
-
-    Args:
-        resize: method, see `readers.image.resized`.
-        size: side of the stored images, in pixels.
-        colour: stored channels, "rgb" (3) or "grey" (1).
-        image_key: name of the feature with the encoded image.
-        label_key: name of the feature with the class.
-        train, validation, test: pattern of the files of each split; None: by their names.
-        on_corrupt: raise an error for a corrupt record, or skip it.
     """
     sample = partial(_sample, image_key, label_key, resize, size, colour)
     files, notes = _with_records(find_files(folder, {"train": train, "validation": validation, "test": test}))

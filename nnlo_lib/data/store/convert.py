@@ -56,9 +56,7 @@ class Conversion:
     """Conversion of the files in `raw` to shards in `target`.
 
     Attributes:
-        settings: data set, reader and layout of the store.
         raw: folder of the fetched files, with their record; or of other files of the data set.
-        target: folder of the store.
         key: key of the store, with which the original files and the user's files must agree; empty: no check.
         code: checksums of the user's files; by default of the files as they are now.
     """
@@ -208,10 +206,9 @@ def convert(conversion: Conversion, processes: int = 1) -> DataManifest:
 
     Each process holds one shard in memory. One process converts to a folder at a time; others wait.
 
-    Raises:
-        UserError: if files are missing or damaged, or change during each of ROUNDS conversions. After an error
-            while shards are made, the store has no manifest and cannot be used. The finished shards remain,
-            and the next conversion makes only the other shards.
+    Raises UserError if files are missing or damaged, or change during each of ROUNDS conversions. After an error
+    while shards are made, the store has no manifest and cannot be used. The finished shards remain, and the next
+    conversion makes only the other shards.
     """
     target = conversion.target
     with exclusive_lock(target / LOCK_FILE, f"converting to {target}", LOCK_TIMEOUT_SECONDS):

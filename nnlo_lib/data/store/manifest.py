@@ -38,12 +38,7 @@ class Shard:
     """One file of the store.
 
     Attributes:
-        file: path relative to the store.
-        samples: number of samples.
-        bytes: size of the file.
-        sha256: checksum of the file.
         skipped: number of corrupt records that were left out.
-        non_finite: number of values that are NaN or infinite.
     """
 
     file: Name
@@ -83,17 +78,9 @@ class DataManifest:
 
     Attributes:
         folder: folder of the store; not saved, so that a store can be moved.
-        dataset: name of the data set.
-        format: format of the shards.
-        inputs: input arrays.
-        labels: label array.
         classes: number of classes; None if labels are not classes.
         first_class: number of the first class in the shards.
-        class_names: names of the classes; may be empty.
-        scale: factor from stored value to 0..1.
         settings: settings of the conversion: `reader` and `shard_size`.
-        splits: splits by name.
-        notes: sentences about values that the conversion changed.
         staged: True for a copy on the node's own disk; not saved.
         columns: columns of a table in the order of the inputs; empty for other data.
         code: SHA-256 of the user's files that read or adapted the samples, by path.
@@ -138,8 +125,7 @@ class DataManifest:
             return manifest
         except FileNotFoundError as error:
             raise UserError(
-                f"{path}: data set not found; convert the data of the experiment (nnlo run FILE, or snakemake stores "
-                f"--configfile FILE)"
+                f"{path}: data set not found; convert the data of the experiment: nnlo data FILE"
             ) from error
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{path}: damaged ({error}); remove it and convert the data set again") from error
@@ -166,8 +152,7 @@ class DataManifest:
             if made.get(key) != asked.get(key):
                 raise UserError(
                     f"{self.folder / MANIFEST_FILE}: converted with {key}: {_json(made.get(key))}, but the experiment has "
-                    f"{_json(asked.get(key))}; convert the data of the experiment (nnlo run FILE, or snakemake stores "
-                    f"--configfile FILE)"
+                    f"{_json(asked.get(key))}; convert the data of the experiment: nnlo data FILE"
                 )
 
     def path(self, shard: Shard) -> Path:
@@ -220,10 +205,6 @@ class ShardRecord:
     """One converted shard.
 
     Attributes:
-        key: hash that identifies the files and settings of the conversion.
-        shard: entry of the shard in the manifest.
-        inputs: input arrays, without mean and deviation.
-        labels: label array.
         lowest, highest: lowest and highest label; None if the labels are not integers.
         moments: mean and squared deviations for each input.
         skipped: name and reason of each corrupt record that was left out.
@@ -246,8 +227,6 @@ class ShardRecord:
         """Return the record of a block that was written to `path`.
 
         Args:
-            key: hash of the conversion.
-            file: path of the shard relative to the store.
             path: file that was written and is hashed; may have a temporary name.
             names: names of the inputs, followed by the name of the labels.
         """

@@ -22,8 +22,6 @@ class ChannelMoments:
     """Moments of the finite values of some samples for each channel (first axis) of an input.
 
     Attributes:
-        counts: number of finite values of each channel.
-        means: their means.
         squares: sum of the squared deviations from the mean. Sums of squares would lose all digits of a small
             deviation from a large mean.
     """

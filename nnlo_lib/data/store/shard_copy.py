@@ -83,8 +83,8 @@ def run_copy_command(command: str, source: Path, target: Path, timeout_s: float 
     Args:
         command: the command as text; its words are split as a shell does.
         timeout_s: seconds after which the command and its children are killed.
-    Raises:
-        UserError: if the command cannot start, fails, takes too long or writes no file.
+
+    Raises UserError if the command cannot start, fails, takes too long or writes no file.
     """
     paths = {"{source}": str(source.absolute()), "{target}": str(target.absolute())}
     given = shlex.split(command)

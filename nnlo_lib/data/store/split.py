@@ -21,7 +21,6 @@ class Split:
     open files is too low.
 
     Attributes:
-        columns: specifications of the inputs.
         labels: all labels; classes count from 0.
     """
 

@@ -33,7 +33,6 @@ class StagingJob:
     Attributes:
         name: name of the job, by which its ranks on a node compare the checksums of an existing copy once; empty:
             every process compares them.
-        is_reporter: whether this rank writes the warnings of its node.
     """
 
     name: str = ""
@@ -55,11 +54,9 @@ def stage_dataset(
     Args:
         folder: existing folder on the node's own disk; may contain environment variables.
         patience: maximum wait for another process of the node, in seconds.
-        job: the job of this rank; None for a process without other ranks.
-        command: the user's command that copies a file; None: a plain copy.
-    Raises:
-        UserError: if the command fails, the free space does not suffice, a copied shard does not match its checksum, `folder` does
-            not exist or is not writable, or the wait exceeds `patience`.
+
+    Raises UserError if the command fails, the free space does not suffice, a copied shard does not match its
+    checksum, `folder` does not exist or is not writable, or the wait exceeds `patience`.
     """
     place, job = node_folder(folder), job or StagingJob()
     try:

@@ -34,9 +34,8 @@ from nnlo_lib.executors.mpi_pool.world import (
 )
 from nnlo_lib.executors.trial_job import train_fold_task
 from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
-from nnlo_lib.launch.diagnosis import diagnose_exit
+from nnlo_lib.launch.diagnosis import ExitFacts, diagnose_exit
 from nnlo_lib.launch.launcher import clear_previous_attempt
-from nnlo_lib.launch.lost_ranks import ExitFacts
 from nnlo_lib.launch.stop_request import SignalSource, TimeLimit
 from nnlo_lib.search.study.storage import read_config
 from nnlo_lib.search.study.trial import FoldTask

@@ -44,22 +44,27 @@ def headline(
         interruptions: sentence on interrupted attempts; if empty, the restarts in `table` are counted.
     """
     ranking = ranking_metric(table)
-    quality = _unranked(table) if ranking is None else _quality(table, ranking, comparisons[ranking.column])
-    nodes = "" if ranking is None else _nodes(table, ranking)
-    speed = speed_sentence(table, clock, comparisons.get("samples_per_second", []))
-    # Markup is safe here: only names come from the user, and `bold` escapes them.
-    return Markup(
-        " ".join(filter(None, [*quality, nodes, speed, _endings(table), interruptions or _restarts(table)]))
-    )
-
-
-def _unranked(table: pd.DataFrame) -> list[str]:
-    if table["problem"].eq("gan").any():
-        return [
+    if ranking is not None:
+        sentences = [*_quality(table, ranking, comparisons[ranking.column]), _nodes(table, ranking)]
+    elif table["problem"].eq("gan").any():
+        sentences = [
             "Runs of a GAN are not ranked: loss and distance are measured by the critic of each run, and cannot be "
             "compared between runs."
         ]
-    return ["No run has a finite test metric that can be compared between the runs."]
+    else:
+        sentences = ["No run has a finite test metric that can be compared between the runs."]
+    sentences.append(speed_sentence(table, clock, comparisons.get("samples_per_second", [])))
+    all_jobs = plural(len(table), "training task")
+    if ended := table["ended_early"].count():
+        sentences.append(f"{ended} of {all_jobs} ended early because a stopping rule applied.")
+    if (count := int(table["restarts"].sum())) and not interruptions:
+        restarted = int((table["restarts"] > 0).sum())
+        were = "was" if restarted == 1 else "were"
+        interruptions = (
+            f"{restarted} of {all_jobs} {were} interrupted and resumed ({plural(count, 'restart')})."
+        )
+    # Markup is safe here: only names come from the user, and `bold` escapes them.
+    return Markup(" ".join(filter(None, [*sentences, interruptions])))
 
 
 def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[RunComparison]) -> list[str]:
@@ -223,24 +228,6 @@ def speed_sentence(table: pd.DataFrame, clock: TimeBase, comparisons: Sequence[R
     if comparison.differs:
         return f"{first}, {ratio} that of {slowest}."
     return f"{first}; it cannot be distinguished from that of {slowest}: {ratio} that speed."
-
-
-def _endings(table: pd.DataFrame) -> str:
-    """Return a sentence on the number of jobs that stopped early because of a measured value."""
-    ended = table["ended_early"].dropna()
-    return (
-        f"{len(ended)} of {plural(len(table), 'training task')} ended early because a stopping rule applied."
-        if len(ended)
-        else ""
-    )
-
-
-def _restarts(table: pd.DataFrame) -> str:
-    count, interrupted = int(table["restarts"].sum()), int((table["restarts"] > 0).sum())
-    if not count:
-        return ""
-    jobs = f"{interrupted} of {plural(len(table), 'training task')}"
-    return f"{jobs} {'was' if interrupted == 1 else 'were'} interrupted and resumed ({plural(count, 'restart')})."
 
 
 def repetitions(table: pd.DataFrame) -> str:

@@ -280,7 +280,7 @@ def packages(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
 
 
 def commands(jobs: Sequence[FinishedRun], experiment_file: Path | None) -> str:
-    """Return the shell commands that repeat the experiment in a clone of the repository."""
+    """Return the shell commands that repeat the experiment; those of a commit are for a clone of the repository."""
     # The code version is `<version> (<commit>)`, with `+` after the commit if files were modified.
     commit = re.search(r"([0-9a-f]{7,40})(\+?)\)$", str(jobs[0].summary.get("code_version", "")))
     checkout = ""
@@ -289,9 +289,9 @@ def commands(jobs: Sequence[FinishedRun], experiment_file: Path | None) -> str:
         # One command cannot reproduce trainings by several versions.
         versions = {str(job.summary.get("code_version")) for job in jobs}
         remarks += ["code of the first training task; others differ"] * (len(versions) > 1)
-        checkout = f"git checkout {commit[1]}{'  # ' * bool(remarks)}{'; '.join(remarks)}\n"
+        checkout = f"git checkout {commit[1]}{'  # ' * bool(remarks)}{'; '.join(remarks)}\nmake setup\nsource .venv/bin/activate\n"
     file = shlex.quote(str(experiment_file)) if experiment_file else "FILE"
-    return f"{checkout}make setup\n.venv/bin/snakemake --profile profiles/local --configfile {file}"
+    return f"{checkout}nnlo all {file}"
 
 
 def _different(values: Iterable[object]) -> str:

@@ -94,7 +94,6 @@ class BestWeights:
         """Copy the model and this rank's weight in the mean over ranks that is published.
 
         Args:
-            replica: loaded with the evaluated model.
             weight: weight of this rank's model in the mean; 1 if all ranks have equal weights.
         """
         self._snapshot = {

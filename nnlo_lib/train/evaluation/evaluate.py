@@ -52,11 +52,6 @@ def load_published_model(
 ) -> tuple[nn.Module, Preprocessor]:
     """Return a trained model in evaluation mode and the preprocessing of its inputs, both on the device.
 
-    Args:
-        run: configuration with which the model was trained.
-        path: safetensors file with the weights.
-        device: `cpu` or `cuda:N`.
-
     Raises:
         UserError: if the file does not contain the weights of this run's model, if the model was trained with
             other data, or if the code of the model has changed since the training.
@@ -109,7 +104,6 @@ def outputs_of(module: nn.Module, tensors: Preprocessor, inputs: Sequence[Array]
     """Return the outputs for stored samples, (n, ...) arrays in the structure of the model's outputs.
 
     Args:
-        module: model in evaluation mode, on the CPU.
         inputs: an array (n, *shape) of the stored type for each input; arrays of the parameters' type are
             normalized in place.
     """
@@ -147,8 +141,6 @@ def evaluation_batches(
     """Set the module to evaluation mode and yield (inputs, labels) batch by batch.
 
     Args:
-        samples: indices in the split, (n,).
-        size: samples per batch.
         ahead: batches that a thread reads ahead; 0 reads each batch when it is needed.
     """
     module.eval()
@@ -176,15 +168,6 @@ def evaluate_model(run: Run, manifest: Path, model: Path, output: Path) -> None:
     The samples are the test split; without one, the validation split; without either, the held-out samples of
     the training split, from the partition file next to the model. The device of the training is used, if this
     machine has it, otherwise the CPU.
-
-    Args:
-        run: configuration with which the model was trained.
-        model: safetensors file with the weights.
-        output: JSON file to write.
-
-    Raises:
-        UserError: if `model` does not contain the weights of this run's model, or if the user's files have
-            changed since the training.
     """
     data = DataManifest.load(manifest)
     module, tensors = load_published_model(run, data, model, evaluation_device(run.parallel))
@@ -215,7 +198,6 @@ def test_result_of_run(
     """Return the result of a run's model on samples of a split, in batches that fit into the memory.
 
     Args:
-        samples: indices in the split, (n,).
         classes: number of classes; None if the labels are no classes.
     """
     problem = build_problem(run)
@@ -245,11 +227,7 @@ def within_memory(measure: Callable[[int], T]) -> T:
 
 
 def evaluation_samples(data: DataManifest, partition: Path) -> tuple[str, Split, Indices]:
-    """Return the name, the split and the indices of the samples that evaluate a finished training.
-
-    Args:
-        partition: partition file of the training, with its held-out samples.
-    """
+    """Return the name, the split and the indices of the samples that evaluate a finished training."""
     for name in ("test", "validation"):
         if name in data.splits:
             split = Split(data, name)
@@ -277,13 +255,7 @@ class TestResult:
 
 @torch.no_grad()
 def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: int | None) -> TestResult:
-    """Return the result of a model on some samples.
-
-    Args:
-        module: model in evaluation mode.
-        batches: inputs and labels, on the device of the module.
-        classes: number of classes; None if the labels are no classes.
-    """
+    """Return the result of a model on some samples."""
     if not isinstance(problem, SupervisedProblem):
         return TestResult(problem.means(evaluation_sums(module, batches, problem)), {})
     predicted = problem.predicted if classes is not None else None

@@ -4,11 +4,10 @@ It measures the common model, or each rank's, the distance of the replicas from 
 invariant.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from math import inf, isnan
 from time import monotonic
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,11 +41,6 @@ class Evaluator:
     """Evaluates the model, records the metrics, and decides on the best weights and on early stopping.
 
     Every method except `is_due` is collective: all ranks call it.
-
-    Args:
-        lr_schedule: schedule, which may depend on the history (plateau).
-        callbacks: observers of new rows and of the end of epochs.
-        stop: returns True if this rank has to stop.
     """
 
     def __init__(
@@ -125,7 +119,14 @@ class Evaluator:
         # The ledger and the bytes above belong to the epoch that ends; the row below counts it as completed.
         state.end_epoch()
         if context.comm.rank == 0:
-            self._recorder.record_epoch(self._row() | {"step": step}, measured)
+            row = {
+                "epoch": state.position.epoch,
+                "step": step,
+                "samples": state.position.samples,
+                "seconds": round(context.phase_timer.training_seconds, 6),
+                "learning_rate": context.replica.lr,
+            }
+            self._recorder.record_epoch(row, measured)
             for callback in self._callbacks:
                 callback.on_epoch_recorded()
         self._update_best_and_stopping(step)
@@ -195,15 +196,6 @@ class Evaluator:
             return self._validation.measure_each_model(epochs)
         return self._validation.measure_shared_model()
 
-    def _row(self) -> dict[str, Any]:
-        return {
-            "epoch": self._state.position.epoch,
-            "step": self._state.run_step,
-            "samples": self._state.position.samples,
-            "seconds": round(self._context.phase_timer.training_seconds, 6),
-            "learning_rate": self._context.replica.lr,
-        }
-
     def _global_step(self) -> int:
         """Return the largest step of any rank, because servers count no steps."""
         steps: list[int] = self._context.comm.gather(self._state.run_step)
@@ -215,12 +207,7 @@ class InterruptedValidationError(Exception):
 
 
 class Validation:
-    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`).
-
-    Args:
-        nodes: table to which rank 0 appends a row for each node.
-        stop: returns True if this rank has to stop.
-    """
+    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`)."""
 
     def __init__(self, context: RankContext, nodes: JsonlTable, stop: Callable[[], bool] = bool) -> None:
         self._context, self._nodes, self._stop = context, nodes, stop
@@ -261,7 +248,12 @@ class Validation:
         if comm.rank == 0:
             for node, means in enumerate(nodes):
                 self._nodes.append({"epoch": epoch, "node": node, **means})
-        return _summarize_nodes(nodes)
+        table: dict[str, float] = {}
+        for name in nodes[0]:
+            values = [node[name] for node in nodes]
+            table |= {f"val_{name}": sum(values) / len(values)}
+            table |= {f"val_{name}_min": min(values), f"val_{name}_max": max(values)}
+        return table
 
     def _sums(self, first: int, every: int) -> Tensor:
         context, (split, samples) = self._context, self._context.data.validation_set
@@ -287,26 +279,11 @@ class Validation:
             yield batch
 
 
-def _summarize_nodes(nodes: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the mean, the smallest and the largest value over nodes of each metric."""
-    table: dict[str, float] = {}
-    for name in nodes[0]:
-        values = [node[name] for node in nodes]
-        table |= {f"val_{name}": sum(values) / len(values)}
-        table |= {f"val_{name}_min": min(values), f"val_{name}_max": max(values)}
-    return table
-
-
 def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where: str) -> dict[str, float]:
     """Return the algorithm's telemetry and, if replicas differ, their consensus errors; all ranks call it.
 
-    Args:
-        replica: replica of this rank, loaded with the model to evaluate.
-        where: place in the run, for the error message.
-
     Raises:
         InvariantError: on all ranks, if the algorithm's invariant does not hold.
-        UserError: on all ranks, if their models differ, but the user's algorithm has a common one.
     """
     measured = algorithm.telemetry(replica)
     error = measured.get("invariant", 0.0)

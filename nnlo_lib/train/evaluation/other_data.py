@@ -15,11 +15,6 @@ def preprocessor_of_other_data(
 ) -> Preprocessor:
     """Return the preprocessing of other samples, with the moments by which the training normalized its inputs.
 
-    Args:
-        trained: data of the training, with the moments of its normalization.
-        other: data to evaluate.
-        device: `cpu` or `cuda:N`.
-
     Raises:
         UserError: if inputs, targets or classes of the data sets differ.
     """

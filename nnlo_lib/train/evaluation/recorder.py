@@ -16,9 +16,6 @@ class Recorder:
     """Writes the history, the metrics by node, the sample ledger, the validations within epochs and the log.
 
     Attributes:
-        history: one row per epoch.
-        nodes: one row per validation and node, if replicas differ.
-        validations: one row per validation within an epoch.
         sample_counts: number of times this rank used each sample in the running epoch.
     """
 

@@ -20,11 +20,6 @@ Parameters = list[nn.Parameter]  # exactly one: the flat parameter of a replica
 def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemConfig) -> None:
     """Give a replica the configured optimizer, or one optimizer for each network of a GAN.
 
-    Args:
-        rule: settings of the optimizer; for a GAN, of the critic's and, unless `problem` has others, of the
-            generator's.
-        problem: for a GAN, it may contain the generator's optimizer and the bound on the critic's weights.
-
     Raises:
         UserError: if the model of a GAN lacks `latent` or one of its networks.
     """
@@ -66,12 +61,7 @@ def attach_optimizer(replica: Replica, rule: BaseOptimizerConfig) -> None:
 def build_optimizer(
     rule: BaseOptimizerConfig, parameter: nn.Parameter, layout: Layout
 ) -> torch.optim.Optimizer:
-    """Return the optimizer of one flat parameter.
-
-    Args:
-        parameter: flat parameter, (parameters,).
-        layout: positions of the model's parameters in the flat one, for layer-wise rules.
-    """
+    """Return the optimizer of one flat parameter."""
     kind: type[torch.optim.Optimizer] = load_implementation(rule.reference)
     options, on_cpu = rule.arguments, parameter.device.type == "cpu"
     match rule.used_kernel:
@@ -157,17 +147,7 @@ class ChunkedOptimizer(torch.optim.Optimizer):
 
 
 class NetworkOptimizer:
-    """One network: its slice of a flat parameter, its optimizer and, if any, the bound on its weights.
-
-    Args:
-        name: attribute of the model that holds the network.
-        whole: flat parameter of all networks.
-        layout: positions of the model's parameters in the flat one.
-        clip: largest absolute value of its weights; None for no limit.
-
-    Raises:
-        UserError: if the model has no network with this name.
-    """
+    """One network: its slice of a flat parameter, its optimizer and, if any, the bound on its weights."""
 
     def __init__(
         self,
@@ -183,26 +163,18 @@ class NetworkOptimizer:
         self._optimizer = build_optimizer(rule, self._piece, own)
 
     def step(self, whole: nn.Parameter, moments: dict[str, Any], factor: float) -> None:
-        """Update the network at `factor` times its learning rate, unless its gradient is zero.
-
-        Args:
-            whole: flat parameter of all networks, with its gradient.
-            moments: optimizer state of all networks; updated in place.
-        """
+        """Update the network at `factor` times its learning rate, unless its gradient is zero."""
         assert whole.grad is not None, "the flat parameter has no gradient"
         self._piece.grad = whole.grad[self.slice]
         # A generator has gradients only in some steps; momentum and weight decay would move it in the others.
         if self._piece.grad.any():
-            self._update(moments, factor)
+            self._optimizer.param_groups[0]["lr"] = self._lr * factor
+            if mine := self._mine(moments):
+                self._optimizer.state[self._piece] = mine
+            self._optimizer.step()
+            state = self._optimizer.state[self._piece]
+            moments |= {f"{self._prefix}{name}": value for name, value in state.items()}
         self.clip_weights()
-
-    def _update(self, moments: dict[str, Any], factor: float) -> None:
-        self._optimizer.param_groups[0]["lr"] = self._lr * factor
-        if mine := self._mine(moments):
-            self._optimizer.state[self._piece] = mine
-        self._optimizer.step()
-        state = self._optimizer.state[self._piece]
-        moments |= {f"{self._prefix}{name}": value for name, value in state.items()}
 
     def clip_weights(self) -> None:
         """Move the weights into their bound, if any."""
@@ -226,11 +198,6 @@ class MultiNetworkOptimizer(torch.optim.Optimizer):
     A network with a gradient of exactly zero is not updated and keeps its moments. Setting the learning rate
     of the whole scales the learning rates of all networks. The state has the names of the networks as
     prefixes, for example `critic.exp_avg`.
-
-    Args:
-        parameters: the flat parameter, as a list.
-        lr: learning rate relative to which later rates scale all networks.
-        networks: networks in the flat parameter.
 
     Raises:
         UserError: if the networks do not cover all parameters of the model.

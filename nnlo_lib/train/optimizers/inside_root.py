@@ -21,12 +21,7 @@ class InsideRoot(torch.optim.Optimizer, ABC):
 
     @abstractmethod
     def _step(self, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> Tensor:
-        """Return the step, update `state`.
-
-        Args:
-            gradient: gradient with the penalty.
-            state: moments; empty before the first step.
-        """
+        """Return the step, update `state`."""
 
 
 class RMSpropInsideRoot(InsideRoot):
@@ -59,13 +54,7 @@ class RMSpropInsideRoot(InsideRoot):
 
 
 class AdamInsideRoot(InsideRoot):
-    """m^ and v^ as in Adam;    w <- w - lr m^ / sqrt(v^ + eps).
-
-    Args:
-        betas: decays of the first and the second moment.
-        eps: added to the corrected second moment.
-        weight_decay: L2 penalty.
-    """
+    """m^ and v^ as in Adam;    w <- w - lr m^ / sqrt(v^ + eps)."""
 
     def __init__(
         self,

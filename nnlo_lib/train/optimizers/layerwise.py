@@ -64,10 +64,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     one call for all layers.
 
     Args:
-        parameters: the flat parameter, as a list.
-        layout: positions of the model's parameters in the flat one.
         exclude_vectors: whether 1-d parameters (biases, normalization) are neither scaled nor decayed.
-        options: learning rate and other options of the rule.
     """
 
     def __init__(
@@ -90,14 +87,7 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
 
     @abstractmethod
     def _move(self, theta: Tensor, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
-        """Update the parameters and the optimizer's state in place.
-
-        Args:
-            theta: flat parameter, (parameters,).
-            gradient: its gradient, (parameters,).
-            state: empty before the first step.
-            options: options of the rule, with the current `lr`.
-        """
+        """Update the parameters and the optimizer's state in place."""
 
     def _decay(self, weight_decay: float) -> None:
         """Add weight_decay times the layers' parameters to their updates."""
@@ -128,14 +118,6 @@ class LAMB(LayerwiseOptimizer):
 
     You et al., Large Batch Optimization for Deep Learning: Training BERT in 76 minutes, 2020, arXiv:1904.00962,
     algorithm 2 with phi(x) = x.
-
-    Args:
-        parameters: the flat parameter, as a list.
-        layout: positions of the layers in it.
-        betas: decays of the first and the second moment.
-        eps: added to the root of the second moment.
-        weight_decay: decoupled weight decay.
-        exclude_vectors: whether 1-d parameters have neither trust ratio nor weight decay.
     """
 
     def __init__(
@@ -164,13 +146,7 @@ class LAMB(LayerwiseOptimizer):
         theta.sub_(self._update, alpha=options["lr"])
 
     def _adam(self, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
-        """Set the update to Adam's direction, m^ / (sqrt(v^) + eps).
-
-        Args:
-            gradient: gradient, (parameters,).
-            state: moments `m` and `v`, updated in place, and the number of steps.
-            options: `betas` and `eps`.
-        """
+        """Set the update to Adam's direction, m^ / (sqrt(v^) + eps)."""
         beta1, beta2 = options["betas"]
         step = state["step"].item()
         m = state["m"].lerp_(gradient, 1 - beta1)
@@ -187,15 +163,6 @@ class LARS(LayerwiseOptimizer):
         v <- momentum v + lr ratio (g + weight_decay w);    w <- w - v
 
     You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks, 2017, arXiv:1708.03888, algorithm 1.
-
-    Args:
-        parameters: the flat parameter, as a list.
-        layout: positions of the layers in it.
-        momentum: decay of the velocity.
-        trust: trust coefficient.
-        eps: added to the denominator of the trust ratio.
-        weight_decay: L2 penalty.
-        exclude_vectors: whether 1-d parameters have neither trust ratio nor weight decay.
     """
 
     def __init__(

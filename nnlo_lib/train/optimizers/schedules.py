@@ -74,7 +74,6 @@ class LearningRateSchedule:
 
         Args:
             step: the step, counted from 0, that epoch and place in the epoch imply.
-            steps_per_epoch: number of steps of an epoch in the same unit.
             worker_steps: steps of a worker before this one; another number than `step` if workers share the
                 batches of an epoch, or after a change of the number of ranks. None: `step`.
         """
@@ -107,11 +106,7 @@ class LearningRateSchedule:
 
 
 def warm_up_factor(rule: WarmUpConfig, at: SchedulePosition, steps_per_epoch: int) -> float:
-    """Return the factor, `rule.start` to 1, by which warm-up multiplies the learning rate of a round.
-
-    Args:
-        steps_per_epoch: number of steps of an epoch; warm-up by epochs ends after a whole number of steps.
-    """
+    """Return the factor, `rule.start` to 1, by which warm-up multiplies the learning rate of a round."""
     done, steps = at.step, rule.steps
     if steps is None:
         done, steps = round(at.epoch * steps_per_epoch), round((rule.epochs or 0) * steps_per_epoch)
@@ -119,12 +114,7 @@ def warm_up_factor(rule: WarmUpConfig, at: SchedulePosition, steps_per_epoch: in
 
 
 def learning_rate(schedule: ScheduleConfig, start: float, at: SchedulePosition, falls: int = 0) -> float:
-    """Return the learning rate of a round.
-
-    Args:
-        start: learning rate of the optimizer, scaled for the number of workers.
-        falls: number of drops of a plateau schedule so far.
-    """
+    """Return the learning rate of a round."""
     match schedule:
         case ConstantScheduleConfig():
             return start

@@ -22,9 +22,6 @@ def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool 
 
     Args:
         is_worker: False for a server, which uses a GPU only if `master_gpu` is set.
-
-    Raises:
-        UserError: if the rank can use too few GPUs.
     """
     if not parallel.gpus_per_rank:
         return "cpu"
@@ -90,9 +87,6 @@ def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
 
     Returns:
         Description of the transport for the log; an empty string if no GPU vectors are exchanged.
-
-    Raises:
-        UserError: if the configured transport is not available.
     """
     if not run.parallel.gpus_per_rank or comm.is_virtual:
         return ""

@@ -33,13 +33,7 @@ DeferredSums = Callable[[], Tensor]  # computes the problem's sums of a batch wh
 
 @dataclass(frozen=True)
 class SampleTensors:
-    """Samples of a loss.
-
-    Attributes:
-        inputs: normalized inputs, (samples, ...) each.
-        labels: (samples, ...).
-        ids: (samples,) indices of the samples in the training split.
-    """
+    """Samples of a loss."""
 
     inputs: tuple[Tensor, ...]
     labels: Tensor
@@ -54,11 +48,6 @@ class SampleTensors:
 
 class GradientFunction(Protocol):
     """Overwrites the replica's gradient by the gradient of a batch; returns the batch's sums, or None.
-
-    Args:
-        seed: seed of the random stream for dropout.
-        where: place in the run, for error messages.
-        step: step of the run.
 
     Raises:
         DivergedError: if the loss is not finite.
@@ -85,8 +74,6 @@ class LocalGradients:
     """Computes the gradient of one rank's batch, at once or in parts, one after another.
 
     Args:
-        comm: communicator, whose virtual clock the computation advances.
-        parts: number of parts of a batch (train.accumulate).
         together: sums over ranks inside the passes (synchronized batch normalization); if set, ranks without
             samples take part in every pass, too. None for passes of this rank alone.
     """
@@ -134,7 +121,9 @@ class LocalGradients:
             )
             # Neither empty parts nor an overflow (weight NaN) contribute to the metrics.
             measured += [sums] if weight > 0 else []
-        return combine_sums(measured)
+        if len(measured) < 2:
+            return measured[0] if measured else None
+        return lambda: torch.stack([each() for each in measured]).sum(0)
 
     def finish(self) -> None:
         """Raise DivergedError if the loss of the last call, which a GPU tells after the call, was not finite."""
@@ -172,13 +161,6 @@ class LocalGradients:
         return self._precision.loss_factor(loss, where, advice)
 
 
-def combine_sums(measured: list[DeferredSums]) -> DeferredSums | None:
-    """Return a function that adds the sums of all parts; None if `measured` is empty."""
-    if len(measured) < 2:
-        return measured[0] if measured else None
-    return lambda: torch.stack([each() for each in measured]).sum(0)
-
-
 def micro_batch_slices(count: int, parts: int) -> list[slice]:
     """Return slices that divide `count` samples into `parts` parts of nearly equal size."""
     ends = [count * number // parts for number in range(parts + 1)]
@@ -189,9 +171,7 @@ def loss_advice(samples: SampleTensors, precision: Precision, theta: Tensor, ste
     """Return what to do about a loss that is infinite or NaN although each value of its samples is usable.
 
     Args:
-        theta: parameters of the model.
         step: number of steps before this one; after 0 steps, the learning rate is not the cause.
-        where: place in the run.
 
     Raises:
         DivergedError: with the first sample that has a value which the model's type cannot hold.
@@ -261,8 +241,6 @@ def check_batch_norm_batches(
     The check applies the module to one sample, then restores its buffers; it changes no parameters.
 
     Args:
-        loader: this worker's batches.
-        parts: number of parts into which a batch is divided (train.accumulate).
         resumed: checked instead of the first and last step of the first epoch.
     """
     if not any(isinstance(each, _BatchNorm) for each in module.modules()):

@@ -34,16 +34,7 @@ LOSS_ACTIVATIONS = {"cross_entropy": "softmax", "binary_cross_entropy": "sigmoid
 
 
 def build_initial_model(run: Run, shape: Shape, classes: int, seed: int) -> nn.Module:
-    """Build a run's model with random weights, then load `model.weights`.
-
-    Args:
-        shape: input shape of a sample, or a tuple of shapes.
-        classes: number of outputs: classes or targets.
-        seed: seed of the random weights.
-
-    Raises:
-        UserError: if the model cannot be built or the weights do not fit it.
-    """
+    """Build a run's model with random weights, then load `model.weights`."""
     return load_initial_weights(run, build_random_model(run, shape, classes, seed), shape)
 
 
@@ -82,11 +73,7 @@ def activation_in_loss(run: Run) -> str | None:
 
 
 def count_parameters(run: Run, manifest: DataManifest, seed: int) -> int:
-    """Return the number of trainable parameters of a run's model.
-
-    Raises:
-        UserError: if the model cannot be built.
-    """
+    """Return the number of trainable parameters of a run's model."""
     try:
         # Tensors on `meta` have no storage, so a model that is too large costs no memory.
         model = _build_model("meta", run, manifest, seed)
@@ -107,9 +94,6 @@ def model_output_size(run: Run, manifest: DataManifest) -> int:
 
     In dense classification, they are the classes of a place. Two classes need one output with
     binary_cross_entropy. A GAN without class labels has 0.
-
-    Raises:
-        UserError: if the problem needs classes but the labels are not classes.
     """
     numbers = prod(manifest.labels.shape)
     if isinstance(run.problem, RegressionConfig):
@@ -139,9 +123,6 @@ def compile_module(module: nn.Module, device: str) -> nn.Module:
 
     Each mini-batch shape is compiled separately, in any order, so the code and the bits of the results do not
     depend on the step at which a run was resumed.
-
-    Raises:
-        UserError: if the compiler for the device is missing.
     """
     if device == "cpu" and not cpp_compiler():
         raise UserError(

@@ -59,11 +59,6 @@ class Precision:
 
         With loss scaling, the factor is NaN if the loss is not finite, so that the step is skipped.
 
-        Args:
-            loss: value of the loss.
-            where: place in the run.
-            advice: what to do if the loss is not finite.
-
         Raises:
             DivergedError: if the loss is not finite and there is no loss scaling.
         """

@@ -23,10 +23,6 @@ class Preprocessor:
 
     Inputs become normalized `dtype`, and images channels-last if `channels_last`. Indices (int32 and int64) keep
     their type.
-
-    Attributes:
-        dtype: type of the normalized inputs.
-        shapes: shape of a sample for the model, one per input.
     """
 
     def __init__(
@@ -113,11 +109,7 @@ def _affine(
     """Return (factor,) or (factor, offset), scalar or (channels, 1, ...); an empty tuple for indices.
 
     Args:
-        column: specification of the stored input, with mean and standard deviation of each channel.
         scale: factor from stored values to the unit range.
-
-    Raises:
-        UserError: if the configured values do not match the number of channels.
     """
     if column.dtype in INDEX_TYPES:
         return ()

@@ -35,18 +35,13 @@ class Replica:
     Algorithms change these vectors in place and never access layers.
 
     Args:
-        memory: vectors to use for theta and grad; None to allocate them.
         channels_last: whether 4-dimensional tensors, the weights of convolutions on images, are stored in
             channels-last format, in which these convolutions are fastest.
 
     Attributes:
-        theta: parameters, (parameters,).
-        grad: gradients, (parameters,).
         buffers: values of the floating-point buffers, for example batch-norm statistics, (values,).
         counters: the other buffers, not flattened.
-        layout: position of each parameter in theta.
         network: the network that is trained: the module itself, or its compiled version.
-        clip_norm: maximum norm of the gradient in a step; None for no limit.
     """
 
     def __init__(
@@ -56,7 +51,10 @@ class Replica:
         memory: ReplicaMemory | None = None,
         channels_last: bool = True,
     ) -> None:
-        self.module = self.network = _laid_out(module.to(device), channels_last)
+        self.module = self.network = module.to(device)
+        for tensor in (*module.parameters(), *module.buffers()):
+            if channels_last and tensor.dim() == 4:
+                tensor.data = tensor.data.to(memory_format=torch.channels_last)
         parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not parameters:
             raise UserError("the model has no trainable parameter")
@@ -185,13 +183,6 @@ class Replica:
         assert self.optimizer is not None, "set_optimizer() has not been called"
         fused = self.optimizer.defaults.get("fused")
         return value.to(self.theta.device, copy=True) if value.dim() or fused else value.clone()
-
-
-def _laid_out(module: nn.Module, channels_last: bool) -> nn.Module:
-    for tensor in (*module.parameters(), *module.buffers()):
-        if channels_last and tensor.dim() == 4:
-            tensor.data = tensor.data.to(memory_format=torch.channels_last)
-    return module
 
 
 def _flatten(tensors: Sequence[Tensor]) -> Tensor:

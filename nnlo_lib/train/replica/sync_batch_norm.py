@@ -1,6 +1,5 @@
 """Batch normalization over the samples of all ranks."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,15 +25,6 @@ class PassCollectives:
     def allreduce(self, vector: Tensor) -> None:
         """Overwrite `vector` (values,) with the sum over ranks."""
         self._comm.allreduce(vector, "statistics")
-
-
-@dataclass(frozen=True)
-class BatchStatistics:
-    """Statistics of each channel over all ranks' samples, (C,) of float64; count: values per channel."""
-
-    count: Tensor
-    mean: Tensor
-    variance: Tensor
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -66,23 +56,23 @@ class SyncBatchNorm(_BatchNorm):
         with torch.no_grad():
             sums = local_sums(values)
         self._together.allreduce(sums)
-        statistics = global_statistics(sums)
-        if values.numel() or statistics.count:  # Both may be 0 if a batch has fewer samples than parts.
-            self._remember(statistics)
-        scale = torch.rsqrt(statistics.variance + self.eps).to(values.dtype)
-        args = values, self.weight, self.bias, statistics.mean.to(values.dtype), scale
-        output: Tensor = _SyncBatchNormFunction.apply(*args, statistics.count, self._together)  # type: ignore[no-untyped-call]
+        count, mean, variance = global_statistics(sums)
+        if values.numel() or count:  # Both may be 0 if a batch has fewer samples than parts.
+            self._remember(count, mean, variance)
+        scale = torch.rsqrt(variance + self.eps).to(values.dtype)
+        args = values, self.weight, self.bias, mean.to(values.dtype), scale
+        output: Tensor = _SyncBatchNormFunction.apply(*args, count, self._together)  # type: ignore[no-untyped-call]
         return output.to(input.dtype)
 
     @torch.no_grad()
-    def _remember(self, statistics: BatchStatistics) -> None:
+    def _remember(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
         """Update the running statistics as torch does, with the unbiased variance."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked.add_(1)
         momentum = self.momentum if self.momentum is not None else 1 / float(self.num_batches_tracked)
-        unbiased = statistics.variance * (statistics.count / (statistics.count - 1).clamp(min=1))
-        self.running_mean.lerp_(statistics.mean.to(self.running_mean.dtype), momentum)
+        unbiased = variance * (count / (count - 1).clamp(min=1))
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), momentum)
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
 
 
@@ -98,12 +88,12 @@ def local_sums(values: Tensor) -> Tensor:
     return torch.cat([total.new_tensor([count]), total, spread + total * mean])
 
 
-def global_statistics(sums: Tensor) -> BatchStatistics:
-    """Return the statistics for the sum over ranks of `local_sums`."""
+def global_statistics(sums: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (count, mean, variance) of each channel, float64, for the sum over ranks of `local_sums`."""
     count = sums[0]
     mean, square = (sums[1:] / count).chunk(2)
     # Rounding may make the difference slightly negative.
-    return BatchStatistics(count, mean, (square - mean.square()).clamp_(min=0))
+    return count, mean, (square - mean.square()).clamp_(min=0)
 
 
 def _along(vector: Tensor, values: Tensor) -> Tensor:

@@ -63,12 +63,12 @@ def test_only_settings_that_differ_from_the_defaults_are_live(draft):
 def test_every_option_is_on_the_page(draft):
     table = {
         "a": OptionSpec(int), "b": flag_option("it is so"), "c": flag_option(missing="it is magic"),
-        "d": OptionSpec(key="name"),
+        "d": OptionSpec(key="name", to=str.lower),
     }  # fmt: skip
-    draft.translate_options(ParsedOptions("prog", table, ["--a", "3", "--b", "--c", "--d=x"]))
+    draft.translate(ParsedOptions("prog", table, ["--a", "3", "--b", "--c", "--d=X"]))
     experiment, lines = read(draft)
     assert experiment.name == "x"
-    assert "#   - --a 3" in lines[lines.index("# Options without effect, or equal to the defaults:") :]
+    assert "#   - Without effect, or equal to the defaults: --a 3" in lines
     assert "#   - --b: it is so" in lines
     assert "#   - --c: not translated because it is magic" in lines
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from nnlo_lib.compat.importers.command_line import parse_command
+from nnlo_lib.compat.importers.command import parse_command
 from nnlo_lib.compat.importers.nnlo import OPTIONS as NNLO_OPTIONS
 from nnlo_lib.compat.importers.options import parse_bool
 from nnlo_lib.compat.importers.pydtnn import OPTIONS as PYDTNN_OPTIONS

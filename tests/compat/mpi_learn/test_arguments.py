@@ -6,13 +6,16 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
+import yaml
 from helpers.requires import optional
 
+from nnlo_lib.compat.importers.translate import import_experiment
 from nnlo_lib.compat.mpi_learn.builders import OPTIONS
 from nnlo_lib.compat.mpi_learn.manager import ManagerOptions, checked_run
 from nnlo_lib.compat.mpi_learn.store import make_store
-from nnlo_lib.config import Run
+from nnlo_lib.config import Experiment, Run
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import with_numbers_of_gpus
 from nnlo_lib.mpi_learn import Algo, Data, H5Data, ModelBuilder, MPIManager
 
 EASGD = {"mode": "easgd", "elastic_force": 0.45}
@@ -67,6 +70,29 @@ def test_masters_of_the_manager(mode, synchronous):
     settings = Algo("adam", loss="mse", mode=mode).experiment_settings(7, 2, synchronous)
     algorithm = Run.model_validate({**settings, "parallel": {"ranks": 7}}).algorithm
     assert (algorithm.masters, algorithm.synchronous) == (2, synchronous)
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "sgd", "sync_every": 2}, "--optimizer adam --sync-every 2"),
+        ({"mode": "easgd", "elastic_force": 0.3, "elastic_lr": 0.2, "elastic_momentum": 0.5},
+         "--mode easgd --elastic-force 0.9 --elastic-lr 0.2 --elastic-momentum 0.5"),
+        ({"mode": "easgd", "worker_optimizer": "adadelta"}, "--mode easgd --worker-optimizer adadelta --elastic-force 0.9"),
+        ({"mode": "gem", "gem_kappa": 3.0}, "--mode gem --gem-kappa 3"),
+    ],
+)  # fmt: skip
+def test_a_script_and_a_command_mean_the_same(options, words, ranks):
+    script = run(Algo("adam" if options["mode"] == "sgd" else None, **options), ranks)
+    command = f"mpirun -np {ranks} MPIDriver.py mnist_arch.json a.list b.list --loss mse {words}"
+    settings = with_numbers_of_gpus(yaml.safe_load(import_experiment([command]).text), 8)
+    imported = next(iter(Experiment.model_validate(settings).variants.values()))
+    assert imported.train.optimizer == script.train.optimizer
+    of_script, of_command = (each.algorithm.model_dump() for each in (script, imported))
+    # A driver divides the force by the number of workers.
+    of_script.pop("alpha", None), of_command.pop("alpha", None)
+    assert of_script == of_command
 
 
 REFUSED = {

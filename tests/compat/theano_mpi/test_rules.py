@@ -13,8 +13,11 @@ from helpers.repository_copy import environment
 from safetensors.numpy import load_file
 
 from nnlo_lib.compat.theano_mpi import BSP, EASGD, GOSGD
+from nnlo_lib.compat.theano_mpi import rule as rule_module
 from nnlo_lib.compat.theano_mpi.rule import RuleSettings, zoo_experiment
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.state.attempt_outcome import AttemptOutcome
+from nnlo_lib.state.attempts import read_attempts
 
 SCRIPT = """
 from nnlo_lib.compat.theano_mpi import BSP
@@ -46,8 +49,7 @@ def test_a_script_trains_and_hears_of_failures(tmp_path):
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert said[0] == "results/LinearModel-bsp"
-    assert "FailingModel: the ranks exited with status" in said[-1]
-    assert "no batches in /data/made-up" in done.stderr
+    assert "no batches in /data/made-up" in said[-1]
     assert "Traceback" not in done.stderr
     results = tmp_path / "results/LinearModel-bsp"
     with (results / "history.csv").open(newline="") as file:
@@ -56,7 +58,10 @@ def test_a_script_trains_and_hears_of_failures(tmp_path):
     assert float(rows[1]["train_cost"]) < float(rows[0]["train_cost"])
     weights = load_file(results / "params.safetensors")
     assert np.abs(weights["0"] - 1).max() < 0.5
-    assert not (tmp_path / "results/FailingModel-bsp").exists()
+    attempts = [
+        read_attempts(tmp_path / f"results/{name}-bsp/state") for name in ("LinearModel", "FailingModel")
+    ]
+    assert [each.reason for (each,) in attempts] == ["finished", "bad input"]
 
 
 ZOO = ("theanompi.models.cifar10", "Cifar10_model")
@@ -112,6 +117,19 @@ def test_mistakes(tmp_path, monkeypatch, rule, arguments, sentence):
     with pytest.raises(UserError) as error:
         rule.init(**{"devices": ["cpu", "cpu"], **MODEL, **arguments})
     assert sentence in str(error.value)
+
+
+def test_a_stopped_training_cannot_resume(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(inspect.getsourcefile(iteration_models), "models.py")
+    stopped = AttemptOutcome("time limit", "stopped without saving; run the same command again to resume")
+    monkeypatch.setattr(rule_module, "train_task", lambda task, options: stopped)
+    rule = BSP()
+    rule.init(["cpu"], "models", "LinearModel")
+    with pytest.raises(
+        UserError, match=r"stopped \(time limit\); a class with its own steps has no checkpoint"
+    ):
+        rule.wait()
 
 
 def test_nothing_to_wait_for():

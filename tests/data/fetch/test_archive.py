@@ -1,11 +1,9 @@
 """Archives give their files; damage, bombs and full disks are sentences. Hostile members: tests/security."""
 
-import gzip
 import io
 import random
 import subprocess
 import tarfile
-import tracemalloc
 import zipfile
 from collections import namedtuple
 
@@ -23,13 +21,9 @@ LONG = {f"{'long/' * 30}{'x' * 90}": b"1", "short": b"", "name-\N{LATIN SMALL LE
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 
 
-def tar(files=FILES, mode="w", format=tarfile.GNU_FORMAT, folders=0):
+def tar(files=FILES, mode="w", format=tarfile.GNU_FORMAT):
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode=mode, format=format) as archive:
-        for number in range(folders):
-            info = tarfile.TarInfo(f"folder/{number}")
-            info.type = tarfile.DIRTYPE
-            archive.addfile(info)
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
@@ -110,26 +104,6 @@ def test_a_bomb_is_refused_and_a_small_archive_of_zeros_is_not(tmp_path, name, m
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
-def test_a_huge_header_does_not_fill_the_memory(tmp_path, kind):
-    info = tarfile.TarInfo("x")
-    info.type, info.size = kind, 128 << 20
-    # Concatenated gzip streams are one gzip file.
-    content = gzip.compress(info.tobuf(tarfile.USTAR_FORMAT)) + gzip.compress(bytes(1 << 20), 6) * 128
-    (tmp_path / "x.tar.gz").write_bytes(content)
-    tracemalloc.start()
-    with pytest.raises(UserError, match="too many bytes of metadata between two files"):
-        extract(tmp_path / "x.tar.gz", tmp_path / "out")
-    assert tracemalloc.get_traced_memory()[1] < 60 << 20
-    tracemalloc.stop()
-
-
-def test_many_folders_long_names_and_large_files_are_no_header_bomb(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "MAX_TAR_METADATA_BYTES", 20_000)
-    files = {f"{'long/' * 60}{number}": b"1" for number in range(100)} | {"large": bytes(30_000)}
-    assert outcome(tmp_path, "x.tar.gz", tar(files, "w:gz", folders=200)) == files
-
-
 def test_an_error_of_the_file_system_is_not_called_damage(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "x.zip").write_bytes(zipped())
@@ -165,17 +139,8 @@ def test_a_tar_without_its_padding_is_accepted(folder):
 
 def test_a_second_archive_behind_the_first_is_refused(folder):
     (folder / "x.tar").write_bytes(WHOLE + tar({"other": b"1"}))
-    with pytest.raises(UserError, match="further data follow the end of the archive"):
+    with pytest.raises(UserError, match=r"two blocks of zeros and nothing else must follow byte 12,288"):
         extract(folder / "x.tar", folder / "out")
-
-
-def test_a_comment_that_hides_entries_of_a_zip_is_refused(folder):
-    """The length of a comment at byte 32 of an entry hides all entries behind it."""
-    whole = zipped()
-    last = whole.rindex(b"PK\x01\x02")
-    (folder / "x.zip").write_bytes(flipped(whole, whole.rindex(b"PK\x01\x02", 0, last) + 33, 7))
-    with pytest.raises(UserError, match="7 files in the directory instead of 8"):
-        extract(folder / "x.zip", folder / "out")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -188,9 +153,8 @@ def test_tars_of_python_are_accepted_whole_and_refused_cut_between_long_names(tm
 
 
 @pytest.mark.processes
-def test_tars_of_gnu_tar_are_accepted(tmp_path, monkeypatch):
-    """The declared size of a sparse file exceeds its bytes in the archive; the limit on metadata still holds."""
-    monkeypatch.setattr(archives, "MAX_TAR_METADATA_BYTES", 20_000)
+def test_tars_of_gnu_tar_are_accepted(tmp_path):
+    """The declared size of a sparse file exceeds its bytes in the archive."""
     files = FILES | LONG | {"holes": bytes(1 << 20) + b"x" * 4096}
     for name, content in files.items():
         path = tmp_path / "in" / name
@@ -203,11 +167,3 @@ def test_tars_of_gnu_tar_are_accepted(tmp_path, monkeypatch):
         subprocess.run(["tar", *options.split(), "-cf", "../x.tar", *names], cwd=tmp_path / "in", check=True)
         whole = (tmp_path / "x.tar").read_bytes()
         assert outcome(tmp_path, "x.tar", whole) == kept
-    subprocess.run(["tar", "-S", "-cf", "../x.tar", "holes"], cwd=tmp_path / "in", check=True)
-    whole = (tmp_path / "x.tar").read_bytes().rstrip(b"\0")
-    info = tarfile.TarInfo("x")
-    info.type, info.size = tarfile.XHDTYPE, 200_000
-    header = info.tobuf(tarfile.USTAR_FORMAT)
-    (tmp_path / "x.tar").write_bytes(whole + bytes(-len(whole) % BLOCK) + header + bytes(300_000))
-    with pytest.raises(UserError, match="metadata between two files"):
-        extract(tmp_path / "x.tar", tmp_path / "out")

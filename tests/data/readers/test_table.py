@@ -1,7 +1,7 @@
 """Tables as people have them: the inputs against scikit-learn's encoders, splits, and cells that are refused with their place."""
 
 import gzip
-from importlib.util import find_spec
+import sys
 from pathlib import Path
 from unicodedata import normalize
 
@@ -276,7 +276,7 @@ def test_other_numbers_stay_float32_and_their_store_keeps_its_key(tmp_path, numb
 
 def test_missing_numbers_are_missing_in_each_format(tmp_path):
     """-999 in 4 of 40 rows becomes the median of the others, whatever the file is."""
-    uproot = optional("uproot")
+    uproot, _ = optional("uproot"), optional("pyarrow")
     x = np.arange(40.0)
     x[::10] = -999
     table = pd.DataFrame({"x": x, "k": np.arange(40) % 3, "y": np.arange(40) % 2})
@@ -284,11 +284,9 @@ def test_missing_numbers_are_missing_in_each_format(tmp_path):
     table.to_csv(tmp_path / "a.csv", index=False)
     with uproot.recreate(tmp_path / "a.root") as file:
         file["t"] = {name: table[name].to_numpy() for name in table}
-    names = ["a.csv", "a.root"]
-    if find_spec("pyarrow"):
-        table.to_parquet(tmp_path / "a.parquet")
-        table.to_feather(tmp_path / "a.feather")
-        names += ["a.parquet", "a.feather"]
+    names = ["a.csv", "a.root", "a.parquet", "a.feather"]
+    table.to_parquet(tmp_path / "a.parquet")
+    table.to_feather(tmp_path / "a.feather")
     known = np.isin(x, [-999, 2], invert=True)
     expected = np.where(known, x, np.median(x[known]))
     options = {"missing": "median", "na": ["-999", "-999.9", "2"], "features": ["x", "k", "f"]}
@@ -386,8 +384,8 @@ def test_rows_without_a_label_are_left_out_if_missing_values_are_replaced(tmp_pa
     assert contents.notes[0] == "1 of 4 rows with missing values are left out (y)"
 
 
-@pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
 def test_a_parquet_file_gives_the_samples_of_the_csv_file(tmp_path):
+    optional("pyarrow")
     people(tmp_path).to_parquet(tmp_path / "people.parquet")
     csv, parquet = (
         samples(tmp_path, train=f"people.{each}", missing="median") for each in ("csv", "parquet")
@@ -401,9 +399,9 @@ MOVES = Path(__file__).with_name(
 )  # written by `DatasetDict.save_to_disk` of the package datasets 5.2.0
 
 
-@pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
 def test_a_folder_of_datasets_gives_its_splits_and_the_names_of_its_classes(tmp_path):
     """The fixture has x = k / 4, v = (k, -k) and the classes sit, run and walk in turn."""
+    optional("pyarrow")
     options = {"train": "moves", "label": "label", "exclude": "words"}
     x, labels, contents = samples(MOVES.parent, **options)
     k = np.arange(12)
@@ -444,8 +442,8 @@ def test_a_tree_of_a_root_file_gives_the_samples_of_the_csv_file(tmp_path):
         samples(tmp_path, **options)
 
 
-@pytest.mark.skipif(find_spec("pyarrow") is not None, reason="pyarrow is installed")
-def test_parquet_without_pyarrow_names_the_package(tmp_path):
+def test_parquet_without_pyarrow_names_the_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with pytest.raises(UserError, match=r"a\.parquet: Parquet needs pyarrow; run `pip install pyarrow`"):
         read(tmp_path, 10, train="a.parquet", label="y")

@@ -64,6 +64,7 @@ def test_a_rare_class_counts_like_a_frequent_one():
     nothing = rare(np.zeros(1000, bool))
     assert (nothing.balanced_accuracy, nothing.chance, nothing.roc_auc) == (0.5, 0.5, None)
     assert "smaller learning rate" in nothing.remedy
+    assert rare(np.arange(1000) < 3) is not None, "three of eighty are significant and of no use"
     found = (np.arange(1000) < 40) | (np.arange(1000) > 900)  # 86 % right
     assert rare(found) is None
 

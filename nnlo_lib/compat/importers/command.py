@@ -2,15 +2,14 @@
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os.path import isfile  # Path.is_file raises an error if a name is too long
 from pathlib import Path
 from typing import Literal
 
 from nnlo_lib.compat.importers.draft import ExperimentDraft
 from nnlo_lib.compat.importers.job_text import PASTE, REFERENCE, JobText, StartedCommand
-from nnlo_lib.compat.importers.launch_settings import LAUNCHERS, NOTES, RankLayout
-from nnlo_lib.compat.importers.options import parse_count
+from nnlo_lib.compat.importers.launch_settings import LAUNCHERS, NOTES, RankLayout, parse_count
 from nnlo_lib.core.errors import UserError
 
 Kind = Literal["training", "search", "session"]
@@ -29,6 +28,7 @@ NNLO_VARIABLES = {
     "GANCHECKPOINT": "set model.weights",
     "GANCHECKPOINTLOC": "set model.weights",
 }
+NO_GPU = ("", "-1")  # values of CUDA_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True)
@@ -37,44 +37,33 @@ class CommandLine:
 
     Attributes:
         path: program as it was written.
-        remarks: parts of the text that affect only the machine.
-        untranslated: parts of the text without an equivalent, with the reason.
-        written: options of launchers and jobs, and parts without an equivalent, as they were written.
+        differences: parts of the text that affect only the machine, and lines that are not read.
+        lost: parts of the text without an equivalent, with the reason.
+        written: options of launchers and jobs as they were written.
     """
 
     program: str
     words: tuple[str, ...]
     text: str
-    path: str = ""
-    layout: RankLayout = field(default_factory=RankLayout)
-    environment: dict[str, str] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
-    untranslated: tuple[tuple[str, str], ...] = ()
-    written: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
-    container: str = ""
+    path: str
+    layout: RankLayout
+    environment: dict[str, str]
+    container: str
+    differences: tuple[str, ...]
+    lost: tuple[tuple[str, str], ...]
+    written: tuple[str, ...]
 
     @property
     def ranks(self) -> int:
         """Number of processes."""
         return self.layout.ranks[0]
 
-    @property
-    def threads(self) -> int:
-        """OMP_NUM_THREADS, or the cores of a rank that the launcher gives, or 1."""
-        written = self.environment.get("OMP_NUM_THREADS", "")
-        return parse_count(written, "OMP_NUM_THREADS") if written else max(1, self.layout.threads[0])
-
 
 def parse_command(words: Sequence[str], kind_of: Callable[[str], str]) -> CommandLine:
-    """Parse a command given as one string in shell syntax or as its words.
+    """Parse a command given as one string in shell syntax, such as the text of a job script, or as its words.
 
-    Args:
-        words: one string, such as the text of a job script, or the words of one command.
-        kind_of: returns training, preparation or an empty string for a program.
-
-    Raises:
-        UserError: if the text starts no program that trains, and not exactly one other program.
+    `kind_of` returns training, preparation or an empty string for a program. Raises UserError if the text starts no program
+    that trains, and not exactly one other program.
     """
     script = JobText(words[0] if len(words) == 1 else shlex.join(words), kind_of)
     chosen, *others = script.commands or [_only_command(script, kind_of)]
@@ -84,16 +73,14 @@ def parse_command(words: Sequence[str], kind_of: Callable[[str], str]) -> Comman
         )
     layout = RankLayout(chosen.launcher, script.job.merged(chosen.job), chosen.step)
     settings = layout.settings
-    untranslated = [*settings.untranslated, *script.untranslated]
-    untranslated += [
-        (f"line {each.line}: {each.text}", "an experiment is one training; import it separately")
-        for each in others
-    ]
+    lost = [*settings.lost, *script.lost]
+    one_training = "an experiment is one training; import it separately"
+    lost += [(f"line {each.line}: {each.text}", one_training) for each in others]
     unset = [name for word in chosen.words[1:] for name in REFERENCE.findall(word)]
-    untranslated += [(name, "the text does not set this variable; write its value") for name in unset]
+    lost += [(name, "the text does not set this variable; write its value") for name in unset]
     if layout.has_unknown_ranks:
         source = settings.source("unknown_hosts") or chosen.launcher
-        untranslated.append((source, "the number of ranks is not in the command; set parallel.ranks"))
+        lost.append((source, "the number of ranks is not in the command; set parallel.ranks"))
     return CommandLine(
         program=chosen.name,
         words=tuple(chosen.words[1:]),
@@ -101,11 +88,10 @@ def parse_command(words: Sequence[str], kind_of: Callable[[str], str]) -> Comman
         path=chosen.words[0],
         layout=layout,
         environment={**chosen.environment, **settings.environment},
-        remarks=(*settings.remarks, *chosen.remarks),
-        untranslated=tuple(untranslated),
-        written=tuple(dict.fromkeys([*settings.written, *(source for source, _ in untranslated)])),
-        lines=tuple(script.lines),
         container=chosen.container,
+        differences=(*settings.differences, *chosen.differences, *script.lines),
+        lost=tuple(lost),
+        written=tuple(settings.written),
     )
 
 
@@ -135,40 +121,42 @@ def set_launch_keys(draft: ExperimentDraft, command: CommandLine, kind: Kind = "
     Args:
         kind: training; search, whose job contains many trainings; session, whose ranks follow from other options.
     """
-    ranks, source = command.layout.ranks
+    layout, settings = command.layout, command.layout.settings
+    ranks, source = layout.ranks
     if kind == "training":
         processes = f"{ranks} process{'es' * (ranks > 1)}"
         draft.set("parallel.ranks", ranks, f"{processes} ({source})" if source else processes)
     elif source:
-        draft.remarks.append(f"{source}: {RANKS_OF[kind]}")
+        draft.note(f"{source}: {RANKS_OF[kind]}")
     _set_gpus(draft, command, ranks)
-    if command.threads > 1 or command.environment.get("OMP_NUM_THREADS"):
-        source = (
-            "OMP_NUM_THREADS" if command.environment.get("OMP_NUM_THREADS") else command.layout.threads[1]
-        )
-        draft.set("parallel.threads_per_rank", max(1, command.threads), source)
+    threads, source = layout.threads
+    if written := command.environment.get("OMP_NUM_THREADS", ""):
+        threads, source = max(1, parse_count(written, "OMP_NUM_THREADS")), "OMP_NUM_THREADS"
+    if threads > 1 or written:
+        draft.set("parallel.threads_per_rank", threads, source)
     if command.container:
         draft.set("resources.container", command.container, command.container)
     if kind == "search":
         meanings = ("nodes", "hosts", "runtime", "memory_per_node", "memory_per_cpu", "partition", "account")
-        draft.remarks += [
-            f"{text}: request it for the job in which `nnlo search` runs"
-            for text in map(command.layout.settings.source, meanings)
-            if text
-        ]
+        texts = filter(None, map(settings.source, meanings))
+        draft.note(*(f"{text}: request it for the job in which `nnlo search` runs" for text in texts))
     else:
-        _set_job(draft, command)
-    _record_environment(draft, command)
-    draft.given_words += command.written
-    draft.remarks += command.remarks
-    draft.lines += command.lines
-    for written, reason in command.untranslated:
-        draft.add_untranslatable(written, reason)
+        _set_job(draft, layout)
+    for name, value in command.environment.items():
+        if name in NNLO_VARIABLES:
+            draft.given.append(f"{name}={value}")
+            draft.lose(f"{name}={value}", f"nnlo does not read it; {NNLO_VARIABLES[name]}")
+        elif name != "OMP_NUM_THREADS" and (name != "CUDA_VISIBLE_DEVICES" or value not in NO_GPU):
+            draft.note(f"{name}={value}: {NOTES['environment']}")
+    draft.given += dict.fromkeys([*command.written, *(source for source, _ in command.lost)])
+    draft.note(*command.differences)
+    for source, reason in command.lost:
+        draft.lose(source, reason)
 
 
 def _set_gpus(draft: ExperimentDraft, command: CommandLine, ranks: int) -> None:
     gpus, source = command.layout.gpus
-    if command.environment.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
+    if command.environment.get("CUDA_VISIBLE_DEVICES", "0") in NO_GPU:
         draft.override("parallel.gpus_per_rank", 0, "CUDA_VISIBLE_DEVICES without a GPU")
         return
     if gpus < 0:
@@ -177,30 +165,18 @@ def _set_gpus(draft: ExperimentDraft, command: CommandLine, ranks: int) -> None:
     if 0 < gpus < ranks:
         draft.set("parallel.ranks_per_gpu", -(-ranks // gpus), f"{source}: {gpus} GPUs for {ranks} ranks")
     if gpus > ranks:
-        draft.remarks.append(f"{source}: {gpus} GPUs for {ranks} ranks; in nnlo, a rank uses one GPU")
+        draft.note(f"{source}: {gpus} GPUs for {ranks} ranks; in nnlo, a rank uses one GPU")
 
 
-def _set_job(draft: ExperimentDraft, command: CommandLine) -> None:
-    settings = command.layout.settings
-    if (nodes := command.layout.nodes) > 0:
+def _set_job(draft: ExperimentDraft, layout: RankLayout) -> None:
+    settings = layout.settings
+    if layout.nodes > 0:
         meanings = ("nodes", "hosts") if {"nodes", "hosts"} & set(settings.numbers) else ("ranks_per_node",)
-        draft.set("resources.nodes", nodes, f"{settings.source(*meanings)}; the scheduler chooses the hosts")
-    for key, value in (("runtime", settings.numbers.get("runtime")), *settings.texts.items()):
-        if key in ("runtime", "partition", "account") and value:
+        source = f"{settings.source(*meanings)}; the scheduler chooses the hosts"
+        draft.set("resources.nodes", layout.nodes, source)
+    for key in ("runtime", "partition", "account"):
+        if value := settings.numbers.get(key) or settings.texts.get(key):
             draft.set(f"resources.{key}", value, settings.source(key))
-    memory, source = command.layout.memory_mb
+    memory, source = layout.memory_mb
     if memory:
         draft.set("resources.mem_mb", memory, source)
-
-
-def _record_environment(draft: ExperimentDraft, command: CommandLine) -> None:
-    handled = {"OMP_NUM_THREADS"} | (
-        {"CUDA_VISIBLE_DEVICES"} if command.environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1") else set()
-    )
-    for name, value in command.environment.items():
-        written = f"{name}={value}"
-        if name in NNLO_VARIABLES:
-            draft.given_words.append(written)
-            draft.add_untranslatable(written, f"nnlo does not read it; {NNLO_VARIABLES[name]}")
-        elif name not in handled:
-            draft.remarks.append(f"{written}: {NOTES['environment']}")
