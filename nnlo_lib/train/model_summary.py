@@ -5,22 +5,21 @@ torch's counter includes matrix products, convolutions and attention; a multiply
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from inspect import unwrap
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from nnlo_lib.models.layer_table_text import layer_table_text
 from nnlo_lib.models.zoo.gan import callable_on_samples
 from nnlo_lib.problems.base import Problem
-from nnlo_lib.train.replica.model_build import is_small
 
 LayerRow = dict[str, Any]
 # Attributes of layers that the table shows, their values' types, shorter names, and defaults that it omits.
@@ -28,8 +27,11 @@ SETTINGS = ("kernel_size", "stride", "padding", "dilation", "groups", "p", "hidd
 VALUES = (int, float, str, tuple)
 WORDS = {"kernel_size": "kernel", "p": "rate"}
 PLAIN = {"dilation": "1", "groups": "1"}
-# Parts of the names of CPU kernels that do the matrix products of a whole layer; `meta` has these products one by one.
-FUSED_KERNELS = ("rnn", "lstm", "gru", "attention", "transformer")
+WHOLE_LAYER_KERNELS = (
+    (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
+    (torch._C._get_cudnn_enabled, torch._C._set_cudnn_enabled),
+    (torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+)
 
 
 @dataclass(frozen=True)
@@ -52,61 +54,36 @@ class ModelSummary:
 
 
 def summarize_model(module: nn.Module, inputs: Sequence[Tensor]) -> ModelSummary:
-    """Return the summary of a model (of a GAN: both networks); `inputs`: mini-batches of one sample."""
+    """Return the summary of a model (of a GAN: both networks); `inputs`: mini-batches of one sample.
+
+    Layers are those that have their own parameters or no inner layers, in order of first use. The keys of their rows are
+    name, type;
+    shape: of the output for one sample; a list of shapes if the layer has several outputs;
+    weights: shapes of the parameters with two or more dimensions;
+    parameters: number of parameters; shared parameters count in the first layer that uses them;
+    bytes: size of the parameters;
+    settings: text;
+    flops: of a forward pass of one sample, without inner layers.
+    shape and flops are None if the model cannot be called with `inputs`, or the layer is not called.
+    """
     networks = dict(module.named_children())
     # A GAN has no forward pass of its own; the critic of generated samples uses all of its layers.
     if {"generator", "critic"} <= networks.keys():
-        noise = torch.zeros(1, int(module.latent), dtype=inputs[0].dtype, device=inputs[0].device)  # type: ignore[arg-type]
+        noise = torch.zeros(1, int(module.latent), dtype=inputs[0].dtype)  # type: ignore[arg-type]
         names = ("generator", "critic")
         module, inputs = nn.Sequential(OrderedDict((name, networks[name]) for name in names)), (noise,)
-    return ModelSummary(layer_table(module, inputs), model_flops(module, inputs))
-
-
-def layer_table(module: nn.Module, inputs: Sequence[Tensor]) -> list[LayerRow]:
-    """Return a row for each layer that has its own parameters or no inner layers, in order of first use.
-
-    Args:
-        inputs: mini-batches of one sample, one per input of the model.
-
-    Returns:
-        Rows with the keys
-        name, type;
-        shape: of the output for one sample; a list of shapes if the layer has several outputs;
-        weights: shapes of the parameters with two or more dimensions;
-        parameters: number of parameters; shared parameters count in the first layer that uses them;
-        bytes: size of the parameters;
-        settings: text;
-        flops: of a forward pass of one sample, without inner layers.
-        shape and flops are None if the model cannot be called with `inputs`, or the layer is not called.
-    """
     module = callable_on_samples(module)
     rows = _Rows(module)
-    with _modes_restored(module), torch.no_grad():
+    # A model that cannot be called must not prevent its training.
+    with suppress(Exception), _counted(module) as counter:
         module.eval()
-        for device in _devices(module):
-            # A model that cannot be called must not prevent its training.
-            with suppress(Exception), rows.watching(), rows.counter:
-                _forward(module, inputs, device)
-                break
-    return rows.all()
-
-
-def model_flops(module: nn.Module, inputs: Sequence[Tensor]) -> tuple[int | None, int | None]:
-    """Return the operations of (forward pass, backward pass) of one sample; None if the model cannot be called."""
-    module = callable_on_samples(module)
-    with _modes_restored(module), torch.enable_grad():
-        module.eval()
-        for device in _devices(module):
-            with suppress(Exception), _FlopCounter() as counter:
-                outputs, weights = _forward(module, inputs, device)
-                forward: int = counter.get_total_flops()
-                sums = [output.sum() for output in _tensors(outputs) if output.requires_grad]
-                # Layers of Keras have no gradients on meta tensors.
-                if weights and not sums and device.type == "meta":
-                    continue
-                torch.autograd.grad(sums, weights, allow_unused=True)
-                return forward, counter.get_total_flops() - forward
-    return None, None
+        with rows.watching(counter):
+            outputs = module(*(tensor.to(_device(module)) for tensor in inputs))
+        forward = counter.get_total_flops()
+        sums = [output.sum() for output in _tensors(outputs) if output.requires_grad]
+        torch.autograd.grad(sums, _trained(module), allow_unused=True)
+        return ModelSummary(rows.all(), (forward, counter.get_total_flops() - forward))
+    return ModelSummary(rows.all(), (None, None))
 
 
 def training_flops(
@@ -114,46 +91,73 @@ def training_flops(
 ) -> float | None:
     """Return the operations of the passes of a training step per sample, without optimizer and metrics.
 
-    The result is the mean over `cycle` steps; None if the steps cannot be computed.
-
-    Args:
-        cycle: number of steps after which the kinds of steps repeat, such as `cycle` of a GAN.
+    The result is the mean over `cycle` steps, after which the kinds of steps of a GAN repeat; None if the steps cannot be
+    computed. Inputs and targets are a mini-batch, (samples, ...) each; the module is not changed.
     """
-    step = _Step(module, problem)
-    for device in _devices(module):
-        batch = tuple(tensor.to(device) for tensor in inputs), targets.to(device)
-        counter = _FlopCounter()
-        # Sorted by layer, as by default, torch refuses losses that contain a gradient, such as a gradient penalty.
-        counter.mod_tracker = _WholeModel()  # type: ignore[assignment]
-        random_streams = torch.random.fork_rng()
-        with suppress(Exception), _modes_restored(module), random_streams, torch.enable_grad(), counter:
-            for layer in module.modules():
-                # In training mode, batch normalization may wait for other ranks; none of its operations is counted.
-                layer.training = not isinstance(layer, _BatchNorm)
-            for number in range(cycle):
-                weights, buffers = _copies(step, device)
-                loss = functional_call(step, weights | buffers, (*batch, number))
-                trained = [weight for weight in weights.values() if weight.requires_grad]
-                torch.autograd.grad(loss, trained, allow_unused=True)
-            return float(counter.get_total_flops() / cycle / len(targets))
+    batch = tuple(tensor.to(_device(module)) for tensor in inputs), targets.to(_device(module))
+    with suppress(Exception), _counted(module) as counter:
+        for layer in module.modules():
+            # In training mode, batch normalization may wait for other ranks; none of its operations is counted.
+            layer.training = not isinstance(layer, _BatchNorm)
+        for number in range(cycle):
+            loss = problem.compute_loss(module, *batch, number).loss
+            torch.autograd.grad(loss, _trained(module), allow_unused=True)
+        return float(counter.get_total_flops() / cycle / len(targets))
     return None
 
 
-class _WholeModel(nullcontext[None]):
-    """Stand-in for torch's ModuleTracker; all operations belong to one part of the model."""
+class _OnePart(nullcontext[None]):
+    """Stand-in for torch's ModuleTracker, with which torch refuses losses that contain a gradient, such as a penalty."""
 
     parents = frozenset({"Global"})
 
 
-class _Step(nn.Module):
-    """The loss of a model as a module, so that its weights can be replaced in one call."""
+@contextmanager
+def _counted(module: nn.Module) -> Iterator[FlopCounterMode]:
+    """Count the operations in this context; restore modes, buffers and random streams on exit."""
+    modes = [(layer, layer.training) for layer in module.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    device = _device(module)
+    # torch's formula multiplies the operations of the weights' gradients by the number of groups.
+    corrected = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
+    counter = FlopCounterMode(display=False, custom_mapping=corrected)
+    counter.mod_tracker = _OnePart()  # type: ignore[assignment]
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+        # The counter does not know the kernels of whole recurrent and attention layers, but their matrix products.
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        for is_enabled, enable in WHOLE_LAYER_KERNELS:
+            stack.callback(enable, is_enabled())
+            enable(False)
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(counter)
+        # Without torch.compile's wrapper, which imports for 1 s.
+        kind: Any = type(counter.mode)
+        kind.__torch_dispatch__ = unwrap(kind.__torch_dispatch__)
+        try:
+            yield counter
+        finally:
+            for layer, training in modes:
+                layer.training = training
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)
 
-    def __init__(self, module: nn.Module, problem: Problem) -> None:
-        super().__init__()
-        self.module, self._problem = module, problem
 
-    def forward(self, inputs: tuple[Tensor, ...], targets: Tensor, number: int) -> Any:
-        return self._problem.compute_loss(self.module, inputs, targets, number).loss
+def _device(module: nn.Module) -> torch.device:
+    return next(module.parameters()).device
+
+
+def _trained(module: nn.Module) -> list[nn.Parameter]:
+    return [weight for weight in module.parameters() if weight.requires_grad]
+
+
+def _convolution_backward_flops(
+    grad_out_shape: list[int], x_shape: list[int], w_shape: list[int], *others: Any, **_: Any
+) -> int:
+    """Return the operations of a convolution's gradients; each of the two has the products of the forward pass."""
+    _, _, _, _, transposed, _, _, output_mask = others[:8]  # as the arguments of aten.convolution_backward
+    return int(sum(output_mask[:2]) * conv_flop_count(x_shape, w_shape, grad_out_shape, transposed))
 
 
 class _Rows:
@@ -168,51 +172,45 @@ class _Rows:
             for name, layer in module.named_modules()
             if self._weights[name] or not list(layer.children())
         }
-        self._start()
-
-    def _start(self) -> None:
         self._rows: dict[str, LayerRow] = {}
-        self.counter = _FlopCounter()
-        self._counted: set[int] = set()
-        # For each running layer: the flop count at its start, and the flops of its inner layers.
-        self._open: list[list[int]] = []
+        self._shown: set[int] = set()
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self, counter: FlopCounterMode) -> Iterator[None]:
         """Add a row for each layer called inside the context; discard all rows if a call fails."""
-        hooks = []
-        for name, layer in self._layers.items():
-            hooks.append(layer.register_forward_pre_hook(self._begin))
-            hooks.append(layer.register_forward_hook(partial(self._end, name)))
-        try:
-            yield
-        except Exception:
-            self._start()
-            raise
-        finally:
-            for hook in hooks:
-                hook.remove()
+        # For each running layer: the flop count at its start, and the flops of its inner layers.
+        running: list[list[int]] = []
 
-    def _begin(self, *_: object) -> None:
-        self._open.append([self.counter.get_total_flops(), 0])
+        def begin(*_: object) -> None:
+            running.append([counter.get_total_flops(), 0])
 
-    def _end(self, name: str, _layer: nn.Module, _inputs: object, output: object) -> None:
-        start, inside = self._open.pop()
-        whole = self.counter.get_total_flops() - start
-        if self._open:
-            # The row of a layer excludes its inner layers, so that the column adds up to the whole model.
-            self._open[-1][1] += whole
-        flops = whole - inside
-        shapes = [list(tensor.shape[1:]) for tensor in _tensors(output)]
-        if name in self._rows:
-            self._rows[name]["flops"] += flops
-        else:
-            self._rows[name] = self._row(name, shapes[0] if len(shapes) == 1 else shapes, flops)
+        def end(name: str, _layer: nn.Module, _inputs: object, output: object) -> None:
+            start, inside = running.pop()
+            whole = counter.get_total_flops() - start
+            if running:
+                # The row of a layer excludes its inner layers, so that the column adds up to the whole model.
+                running[-1][1] += whole
+            if name in self._rows:
+                self._rows[name]["flops"] += whole - inside
+            else:
+                shapes = [list(tensor.shape[1:]) for tensor in _tensors(output)]
+                self._add(name, shapes[0] if len(shapes) == 1 else shapes, whole - inside)
 
-    def _row(self, name: str, shape: list[Any] | None, flops: int | None) -> LayerRow:
-        own = [weight for weight in self._weights[name] if id(weight) not in self._counted]
-        self._counted.update(map(id, own))
-        return {
+        with ExitStack() as hooks:
+            for name, layer in self._layers.items():
+                hooks.callback(layer.register_forward_pre_hook(begin).remove)
+                hooks.callback(layer.register_forward_hook(partial(end, name)).remove)
+            try:
+                yield
+            except Exception:
+                self._rows.clear()
+                self._shown.clear()
+                raise
+
+    def _add(self, name: str, shape: list[Any] | None, flops: int | None) -> None:
+        own = [weight for weight in self._weights[name] if id(weight) not in self._shown]
+        self._shown.update(map(id, own))
+        self._rows[name] = {
             "name": name, "type": type(self._layers[name]).__name__, "shape": shape,
             "weights": [list(weight.shape) for weight in self._weights[name] if weight.dim() > 1],
             "parameters": sum(weight.numel() for weight in own), "bytes": sum(weight.nbytes for weight in own),
@@ -224,7 +222,7 @@ class _Rows:
         called = bool(self._rows)
         for name in self._layers:
             if name not in self._rows and (self._weights[name] or not called):
-                self._rows[name] = self._row(name, None, None)
+                self._add(name, None, None)
         return list(self._rows.values())
 
 
@@ -255,81 +253,3 @@ def _short(value: Any) -> str:
     if isinstance(value, tuple):
         return str(value[0]) if len(set(value)) == 1 else "x".join(map(str, value))
     return str(value)
-
-
-def _devices(module: nn.Module) -> list[torch.device]:
-    """Return the devices to try: meta, which computes nothing but lacks values to read, and the model's own."""
-    own, meta = next(module.parameters()).device, torch.device("meta")
-    return [own, meta] if own.type == "cpu" and is_small(module) else [meta, own]
-
-
-@contextmanager
-def _modes_restored(module: nn.Module) -> Iterator[None]:
-    """Restore the mode of each layer, training or evaluation, on exit."""
-    before = [(layer, layer.training) for layer in module.modules()]
-    try:
-        yield
-    finally:
-        for layer, training in before:
-            layer.training = training
-
-
-def _forward(
-    module: nn.Module, inputs: Sequence[Tensor], device: torch.device
-) -> tuple[object, list[Tensor]]:
-    """Call the model on a device without changing its tensors; return its output and copies of its trained weights."""
-    weights, buffers = _copies(module, device)
-    with torch.random.fork_rng(devices=[]):
-        output = functional_call(module, weights | buffers, tuple(tensor.to(device) for tensor in inputs))
-    return output, [weight for weight in weights.values() if weight.requires_grad]
-
-
-def _copies(module: nn.Module, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return copies of the parameters and of the buffers, which a layer may update even in evaluation mode."""
-    weights = {
-        name: weight.detach().to(device, copy=True).requires_grad_(weight.requires_grad)
-        for name, weight in module.named_parameters()
-    }
-    return weights, {name: buffer.to(device, copy=True) for name, buffer in module.named_buffers()}
-
-
-class _FlopCounter(FlopCounterMode):
-    """torch's counter without torch.compile's wrapper, which costs 1 s of imports, and with a corrected formula."""
-
-    def __init__(self) -> None:
-        # torch's formula multiplies the operations of the weights' gradients by the number of groups.
-        corrected = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
-        super().__init__(display=False, custom_mapping=corrected)
-
-    def __enter__(self) -> Self:
-        super().__enter__()  # type: ignore[no-untyped-call]
-        kind: Any = type(self.mode)
-        kind.__torch_dispatch__ = unwrap(kind.__torch_dispatch__)
-        return self
-
-    def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
-        if func_packet not in self.flop_registry and any(name in str(func_packet) for name in FUSED_KERNELS):
-            raise NotImplementedError(f"the operations of {func_packet} are unknown")
-        return super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
-
-
-def _convolution_backward_flops(
-    grad_out_shape: list[int],
-    x_shape: list[int],
-    w_shape: list[int],
-    _bias: Any,
-    _stride: Any,
-    _padding: Any,
-    _dilation: Any,
-    transposed: bool,
-    _output_padding: Any,
-    _groups: int,
-    output_mask: Sequence[bool],
-    **_: Any,
-) -> int:
-    """Return the operations of a convolution's gradients; each of the two has the products of the forward pass.
-
-    Args:
-        w_shape: shape of the weights; its second side is the channels of one group.
-    """
-    return sum(output_mask[:2]) * conv_flop_count(x_shape, w_shape, grad_out_shape, transposed)
