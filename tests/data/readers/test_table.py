@@ -236,7 +236,7 @@ def test_all_problems_of_a_table_are_named_at_once(tmp_path):
         "data.reader.exclude: no column id",
         "data.reader.categorical: no column zip*",
         "row 2, column age: missing",
-        "row 1, column day: '2026-11-01' is a date",
+        "row 1, column day: '2026-11-01' is a date or a time",
         "column note has no value in the training rows",
     ]
     assert "(y: data.reader.na has 'NA' in 1 rows, age: data.reader.na has 'None' in 1 rows)" in others[2]
