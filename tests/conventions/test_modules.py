@@ -22,6 +22,8 @@ SMALL = {
     "core/rng.py": "all layers import it",
     "core/shadowed_packages.py": "runs before any other import",
     "core/installation.py": "the build of the package reads it",
+    "data/lidar/scanner.py": "the robot's instrument, apart from the plan that it scans",
+    "data/readers/scikit_learn.py": "each reader is the module of its name",
     "data/readers/synthetic.py": "each reader is the module of its name",
     "launch/fork_client.py": "a program of its own, which starts with each process of a job",
     "data/store_settings.py": "the configuration imports it; it imports no file format",
