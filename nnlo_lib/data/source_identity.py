@@ -6,7 +6,6 @@ Checksums are kept by path, size and modification time, so that unchanged files 
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from nnlo_lib.core.atomic_file import atomic_write, file_sha256, load_json
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.secrets import without_credentials
 from nnlo_lib.data.catalog import DatasetSpec
-from nnlo_lib.data.fetch.record import FetchRecord, is_remote, local_source
+from nnlo_lib.data.fetch.record import FetchRecord, is_remote, local_source, stamp_of
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, read
 from nnlo_lib.data.store_settings import StoreSettings, short_hash
 
@@ -73,22 +72,6 @@ class SourceChecksums:
             return {}
         entries = known.items() if isinstance(known, dict) else ()
         return {path: entry for path, entry in entries if isinstance(entry, list) and len(entry) == 2}
-
-
-def stamp_of(path: Path) -> list[int]:
-    """Return size, times of modification and of change in ns, and inode of a file, which tell if it was replaced.
-
-    They are zeros for a folder, whose files count instead.
-
-    Raises UserError if the file cannot be read.
-    """
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    if stat.S_ISDIR(status.st_mode):
-        return [0, 0, 0, 0]
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
 def _sha256(path: Path) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip, open_decompressed
+from nnlo_lib.data.fetch.archive import find_plain_or_gzip, open_decompressed
 from nnlo_lib.data.readers.base import Array, DatasetContents, contents_of_arrays
 
 MEASUREMENTS, TARGET = "diabetes_data_raw.csv.gz", "diabetes_target.csv.gz"

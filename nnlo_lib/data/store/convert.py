@@ -18,7 +18,7 @@ from nnlo_lib.core.logging_setup import write_stderr
 from nnlo_lib.core.secrets import mask_settings
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.catalog import DatasetSpec
-from nnlo_lib.data.fetch.record import FetchRecord
+from nnlo_lib.data.fetch.record import FetchRecord, stamp_of
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.source_identity import (
     SourceChecksums,
@@ -26,7 +26,6 @@ from nnlo_lib.data.source_identity import (
     fetched_identity,
     folder_digest,
     read_contents,
-    stamp_of,
 )
 from nnlo_lib.data.store.manifest import (
     MANIFEST_FILE,
