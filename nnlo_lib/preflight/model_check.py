@@ -1,10 +1,9 @@
 """Check of a run's model with one batch: built, forward, loss, metrics and backward, on the CPU or without values on `meta`."""
 
-import math
 import random
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Run
 from nnlo_lib.config.metrics import LOSSES
 from nnlo_lib.config.problem import (
@@ -20,9 +20,10 @@ from nnlo_lib.config.problem import (
     RegressionConfig,
     UserProblemConfig,
 )
-from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
+from nnlo_lib.core.errors import USER_CODE_ERRORS, DivergedError, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.user_code import error_with_source_line
+from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.yaml_source import KeyPath
 from nnlo_lib.models.saved_networks import StateGuard
@@ -30,14 +31,17 @@ from nnlo_lib.preflight.data_check import Mistakes
 from nnlo_lib.preflight.output_activation import activation_doubts
 from nnlo_lib.problems.base import build_problem, refuse_regularization
 from nnlo_lib.problems.losses import classes_only
+from nnlo_lib.train.callback import Callback
+from nnlo_lib.train.replica.gradients import LocalGradients
 from nnlo_lib.train.replica.model_build import (
     build_random_model,
     is_small,
     load_initial_weights,
     model_output_size,
 )
-from nnlo_lib.train.replica.precision import parameter_dtype
-from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.train.replica.precision import Precision, parameter_dtype
+from nnlo_lib.train.replica.preprocess import Preprocessor, made_up_batch
+from nnlo_lib.train.replica.replica import Replica
 
 logger = get_logger(__name__)
 SUPERVISED = (ClassificationConfig, RegressionConfig, DenseClassificationConfig)
@@ -55,8 +59,17 @@ def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> bool:
     with mistakes.collected("model", "name"), _random_state_kept():
         trial = ModelTrial.of(run, manifest)
         if not trial.passes_on_meta():
-            _check_on_cpu(trial, mistakes)
-        doubts = [] if mistakes else list(_doubts(trial))
+            try:
+                trial.run_on_cpu()
+            except UserError as error:
+                mistakes.add_error(_failed_key(trial, str(error)), error)
+            except USER_CODE_ERRORS as error:
+                mistakes.add(_failed_key(trial, str(error)), _described(trial, error))
+        doubts = []
+        if not mistakes and trial.excess_outputs > 0:
+            doubts.append(f"{trial.outputs_text}; is the number of outputs right?")
+        if not mistakes and trial.evaluated is not None:
+            doubts += activation_doubts(run, trial.evaluated, trial.has_values)
         for doubt in doubts:
             logger.warning(f"model.name: {doubt}")
         return not mistakes and not doubts
@@ -74,7 +87,7 @@ def have_equal_networks(runs: Sequence[Run], manifest: DataManifest) -> bool:
             for run in runs:
                 trial = ModelTrial.of(run, manifest)
                 module = trial._build().train()
-                inputs, _ = trial._batch()
+                inputs, _ = trial.tensors(trial.batch.inputs, trial.batch.labels)
                 torch.manual_seed(0)
                 found.append((repr(module), [*module.state_dict().values(), *_tensors(module(*inputs))]))
         except USER_CODE_ERRORS:
@@ -99,7 +112,7 @@ def _random_state_kept() -> Iterator[None]:
 
 
 @dataclass
-class ModelTrial:
+class ModelTrial(Callback):
     """One batch for a run's model.
 
     Attributes:
@@ -155,63 +168,59 @@ class ModelTrial:
 
     def _train(self, module: nn.Module) -> None:
         """Compute loss, gradient and metrics of a batch in training mode, then loss and metrics in evaluation mode."""
-        problem, (inputs, targets) = build_problem(self.run), self._batch()
-        # TorchScript has no identity of tensors; on `meta`, they have no values.
-        scripted, self.has_values = (
-            isinstance(module, torch.jit.ScriptModule),
-            not isinstance(module, MetaModel),
-        )
+        problem, batch = build_problem(self.run), self.batch
+        self.has_values = not isinstance(module, MetaModel)
+        # TorchScript has neither hooks nor identity of tensors; on `meta`, tensors have no values.
+        scripted = isinstance(module, torch.jit.ScriptModule)
         guard = StateGuard(module) if self.has_values and not scripted else None
         module = _Called(module) if scripted else module
-        hooks = (
-            module.register_forward_pre_hook(self._enter_model),
-            module.register_forward_hook(self._leave_model),
-        )
-        try:
-            # In this step, the generator of a GAN trains.
-            step = getattr(self.run.problem, "first_generator_step", 0)
-            batch = problem.compute_loss(module.train(), inputs, targets, step)
-            if not problem.adds_regularization:
-                refuse_regularization(
-                    module,
-                    f"which problem {self.run.problem.name} does not add; a Problem class of your own can add "
-                    "module.regularization_loss() and set adds_regularization = True",
+        device = "cpu" if self.has_values else "meta"
+        replica = Replica(module.train(), device, channels_last=self.run.train.channels_last)
+        replica.observe([self])
+        module.register_forward_pre_hook(self._enter_model)
+        module.register_forward_hook(self._leave_model)
+        # In this step, the generator of a GAN trains.
+        step = getattr(self.run.problem, "first_generator_step", 0)
+        # A layer may lack kernels of half precision for the CPU, so the step has the type of the parameters.
+        precision = Precision(str(self.tensors.dtype).removeprefix("torch."), "cpu")
+        # Made-up samples say nothing about the size of the loss.
+        with suppress(DivergedError):
+            [sums] = SimulatedWorld(1).run(
+                lambda comm: LocalGradients(replica, problem, self.tensors, comm, precision)(
+                    batch, 0, "in the check", step
                 )
-            self.stage = "backward"
-            batch.loss.backward()  # type: ignore[no-untyped-call]
-            if guard and (problem_of_state := guard.problem()):
-                raise UserError(f"{self.run.model.name}: {problem_of_state}")
+            )
             self.stage = "loss"
-            batch.sums()
-            problem.measure(module.eval(), inputs, targets)
-            if isinstance(self.run.problem, ClassificationConfig):
-                for name in self.run.set_metrics:
-                    classes_only(targets, name)
-            if isinstance(self.run.problem, SUPERVISED):
-                # Not in `measure`, which computes no gradient, from which activations are known.
-                self.evaluated = (
-                    module.module(*_on_meta(inputs)) if isinstance(module, MetaModel) else module(*inputs)
-                )
-        finally:
-            for hook in hooks:
-                hook.remove()
+            if sums:
+                sums()
+        if not problem.adds_regularization:
+            refuse_regularization(
+                module,
+                f"which problem {self.run.problem.name} does not add; a Problem class of your own can add "
+                "module.regularization_loss() and set adds_regularization = True",
+            )
+        if guard and (problem_of_state := guard.problem()):
+            self.stage = "model"
+            raise UserError(f"{self.run.model.name}: {problem_of_state}")
+        inputs, targets = self.tensors(batch.inputs, batch.labels)
+        problem.measure(module.eval(), inputs, targets)
+        if isinstance(self.run.problem, ClassificationConfig):
+            for name in self.run.set_metrics:
+                classes_only(targets, name)
+        if isinstance(self.run.problem, SUPERVISED):
+            # Not in `measure`, which computes no gradient, from which activations are known.
+            self.evaluated = (
+                module.module(*_on_meta(inputs)) if isinstance(module, MetaModel) else module(*inputs)
+            )
 
-    def _batch(self) -> tuple[tuple[Tensor, ...], Tensor]:
-        inputs = tuple(
-            _some(np.random.default_rng(0), (SAMPLES, *column.shape), column.dtype)
-            for column in self.manifest.inputs
-        )
-        return self.tensors(inputs, self._labels())
+    @property
+    def batch(self) -> Batch:
+        """The made-up samples."""
+        return made_up_batch(self.manifest, SAMPLES, self.run.problem)
 
-    def _labels(self) -> np.ndarray[Any, Any]:
-        classes, labels = self.manifest.classes, self.manifest.labels
-        if classes is not None:
-            # The last class first, because it exceeds the outputs of a model with too few.
-            return np.arange(classes - 1, classes - 1 + SAMPLES) % classes
-        if isinstance(self.run.problem, DenseClassificationConfig):
-            places = np.arange(SAMPLES * math.prod(labels.shape)) % self.run.problem.classes
-            return places.reshape(SAMPLES, *labels.shape)
-        return _some(np.random.default_rng(1), (SAMPLES, *labels.shape), labels.dtype)
+    def on_backward_begin(self) -> None:
+        """Note that the loss of the training step is computed."""
+        self.stage = "backward"
 
     def _enter_model(self, module: nn.Module, inputs: Any) -> None:
         self.stage = "model"
@@ -251,11 +260,6 @@ class ModelTrial:
             f"the model returns {count} number{'s' * (count > 1)} per sample, but {self.manifest.dataset} has "
             f"{self.manifest.classes} classes"
         )
-
-
-def _some(draws: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Return an array of zeros, or of floats in 0..1."""
-    return np.asarray(draws.random(shape) if np.dtype(dtype).kind == "f" else np.zeros(shape)).astype(dtype)
 
 
 class _Called(nn.Module):
@@ -308,16 +312,6 @@ def _like(outputs: Any) -> Any:
     return tuple(_like(each) for each in outputs)
 
 
-def _check_on_cpu(trial: ModelTrial, mistakes: Mistakes) -> None:
-    """Add the error of the model, its loss or its metrics."""
-    try:
-        trial.run_on_cpu()
-    except UserError as error:
-        mistakes.add_error(_failed_key(trial, str(error)), error)
-    except USER_CODE_ERRORS as error:
-        mistakes.add(_failed_key(trial, str(error)), _described(trial, error))
-
-
 def _failed_key(trial: ModelTrial, text: str) -> KeyPath:
     """Return the key of the setting that failed.
 
@@ -346,11 +340,3 @@ def _described(trial: ModelTrial, error: Exception | SystemExit) -> str:
     )
     name = trial.run.loss if isinstance(trial.run.loss, str) else "the loss"
     return f"{name} fails: the model returns {shapes} for {SAMPLES} samples with labels {labels}: {text}"
-
-
-def _doubts(trial: ModelTrial) -> Iterator[str]:
-    """Yield what may be wrong with the outputs of a model that can be trained."""
-    if trial.excess_outputs > 0:
-        yield f"{trial.outputs_text}; is the number of outputs right?"
-    if trial.evaluated is not None:
-        yield from activation_doubts(trial.run, trial.evaluated, trial.has_values)

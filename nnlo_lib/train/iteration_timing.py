@@ -6,24 +6,19 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-import numpy as np
 import torch
 
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Run
-from nnlo_lib.data.loading.loader import Batch
-from nnlo_lib.data.readers.base import Array
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.problems.base import build_problem
 from nnlo_lib.train.optimizers.factory import attach_optimizers
 from nnlo_lib.train.replica.device import select_device
-from nnlo_lib.train.replica.gradients import LocalGradients
-from nnlo_lib.train.replica.model_build import build_random_model, compile_module, model_output_size
+from nnlo_lib.train.replica.model_build import build_random_model, model_output_size
 from nnlo_lib.train.replica.precision import Precision
-from nnlo_lib.train.replica.preprocess import Preprocessor
-from nnlo_lib.train.replica.recorded_passes import RecordedGradients
-from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.train.replica.preprocess import Preprocessor, made_up_batch
+from nnlo_lib.train.replica.recorded_passes import build_gradients
 
 WARM_UP = 5  # iterations that are not counted: memory is allocated, kernels are chosen or compiled
 
@@ -61,20 +56,16 @@ def _times(
     comm: Communicator, run: Run, manifest: DataManifest, seed: int, iterations: int
 ) -> IterationTimes:
     device = select_device(comm, run.parallel)
-    precision, channels_last = Precision(run.train.precision, device), run.train.channels_last
-    tensors = Preprocessor(manifest, run.data, device, precision.dtype, channels_last)
+    precision = Precision(run.train.precision, device)
+    tensors = Preprocessor(manifest, run.data, device, precision.dtype, run.train.channels_last)
     module = build_random_model(run, tensors.shape, model_output_size(run, manifest), seed)
-    replica = Replica(precision.prepare(module), device, channels_last=channels_last)
-    if run.train.compile is True:
-        replica.network = compile_module(module, device)
-    kind = RecordedGradients if run.train.compile == "cuda_graph" else LocalGradients
-    gradients = kind(replica, build_problem(run), tensors, comm, precision, run.train.accumulate)
+    replica, gradients = build_gradients(run, comm, module, build_problem(run), tensors, precision, device)
     attach_optimizers(replica, run.train.optimizer, run.problem)
     replica.clip_norm = run.train.clip_norm
     # The step costs as much with any rate; with this one, made-up samples cannot make the model diverge.
     replica.lr = 0.0
     replica.module.train()
-    batch, clock = _made_up_batch(manifest, run.train.batch_size), _Clock(device)
+    batch, clock = made_up_batch(manifest, run.train.batch_size, run.problem), _Clock(device)
     # A GAN trains another network in some steps, so each iteration has its number.
     compute = [
         partial(gradients, batch, seed, "in a timed iteration", step) for step in range(WARM_UP + iterations)
@@ -97,22 +88,3 @@ class _Clock:
         if self._is_gpu:
             torch.cuda.synchronize()
         return time.perf_counter() - begin
-
-
-def _made_up_batch(manifest: DataManifest, size: int) -> Batch:
-    """Return a batch of random samples of all classes."""
-    inputs = tuple(_made_up((size, *column.shape), column.dtype) for column in manifest.inputs)
-    labels = manifest.labels
-    if manifest.classes is not None:
-        made_up = np.arange(size) % manifest.classes
-    else:
-        made_up = _made_up((size, *labels.shape), labels.dtype)
-    return Batch(0, inputs, made_up, np.arange(size), size, size)
-
-
-def _made_up(shape: tuple[int, ...], dtype: str) -> Array:
-    """Return random floats in 0..1, random bytes, or zeros, which are valid indices."""
-    draws = np.random.default_rng(0)
-    if np.dtype(dtype).kind == "f":
-        return np.asarray(draws.random(shape)).astype(dtype)
-    return draws.integers(0, 256, shape).astype(dtype) if dtype == "uint8" else np.zeros(shape, dtype)

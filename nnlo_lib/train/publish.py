@@ -251,7 +251,7 @@ def _costs(reports: list[dict[str, Any]]) -> dict[str, Any]:
 def _model_summary(context: RankContext) -> dict[str, Any]:
     """Return the layers and the floating-point operations of a sample, in a forward pass and in training."""
     module, split = context.replica.module, context.data.split
-    summary = summarize_model(module, context.preprocessor.dummy_batch()).as_dict
+    summary = summarize_model(module, context.made_up_sample).as_dict
     batch = context.preprocessor(*split.take(np.arange(min(2, len(split)))))
     # Networks of a GAN may train in some steps only.
     cycle = getattr(context.task.run.problem, "cycle", 1)

@@ -135,7 +135,7 @@ def reduction_mode(run: Run) -> str:
 
 def _headline(context: RankContext) -> str:
     run, task = context.task.run, context.task
-    table = summarize_model(context.replica.module, context.preprocessor.dummy_batch()).text
+    table = summarize_model(context.replica.module, context.made_up_sample).text
     numbers = "" if run.train.precision == "float32" else f", {run.train.precision}"
     sums = f", GPU vectors summed {context.gpu_transport}" if context.gpu_transport else ""
     summary = (

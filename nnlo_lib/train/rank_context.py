@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.batch import BatchJob
@@ -20,17 +20,15 @@ from nnlo_lib.train.phase_timer import PhaseTimer, open_trace
 from nnlo_lib.train.replica.device import select_device, select_gpu_transport, use_reproducible_kernels
 from nnlo_lib.train.replica.gradients import (
     GradientFunction,
-    LocalGradients,
     ResumedStep,
     check_batch_norm_batches,
 )
-from nnlo_lib.train.replica.model_build import build_initial_model, compile_module
+from nnlo_lib.train.replica.model_build import build_initial_model
 from nnlo_lib.train.replica.precision import Precision
-from nnlo_lib.train.replica.preprocess import Preprocessor
-from nnlo_lib.train.replica.recorded_passes import RecordedGradients
-from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.train.replica.preprocess import Preprocessor, made_up_batch
+from nnlo_lib.train.replica.recorded_passes import build_gradients
 from nnlo_lib.train.replica.stacked_replicas import ReplicaStack, StackedGradients
-from nnlo_lib.train.replica.sync_batch_norm import PassCollectives, convert_sync_batch_norm
+from nnlo_lib.train.replica.sync_batch_norm import PassCollectives
 from nnlo_lib.train.task import Task
 
 
@@ -145,6 +143,12 @@ class RankContext:
         """True if this rank is the first worker."""
         return self.comm.rank == self.roles.index("worker")
 
+    @property
+    def made_up_sample(self) -> tuple[Tensor, ...]:
+        """Inputs of a mini-batch of one random sample."""
+        sample = made_up_batch(self.data.normalized_manifest, 1)
+        return self.preprocessor(sample.inputs, sample.labels)[0]
+
     def _open_batches(self, task: Task) -> None:
         """Open the worker's batches, after the model: the samples may take what it leaves of a GPU's memory."""
         worker = self.roles[: self.comm.rank].count("worker") if self.is_worker else 0
@@ -169,29 +173,17 @@ class RankContext:
         )
         if module is None:
             module = build_initial_model(run, self.preprocessor.shape, outputs, task.stream_seed)
-        module = self.precision.prepare(module)
         self.gradients: GradientFunction
         if self.stack is None:
-            peers = PassCollectives(self.comm) if run.parallel.sync_batch_norm else None
-            self.replica = Replica(
-                convert_sync_batch_norm(module, peers), self.device, channels_last=channels_last
-            )
-            kind = RecordedGradients if run.train.compile == "cuda_graph" else LocalGradients
-            self.gradients = kind(
-                self.replica,
-                self.problem,
-                self.preprocessor,
-                self.comm,
-                self.precision,
-                run.train.accumulate,
-                peers,
-            )
-            if run.train.compile is True:
-                self.replica.network = compile_module(module, self.device)
+            self.replica, self.gradients = build_gradients(
+                run, self.comm, module, self.problem, self.preprocessor, self.precision, self.device,
+                PassCollectives(self.comm) if run.parallel.sync_batch_norm else None,
+            )  # fmt: skip
         else:
             assert isinstance(self.problem, SupervisedProblem), (
                 "the configuration accepts batched gradients only for supervised problems"
             )
+            module = self.precision.prepare(module)
             self.replica = self.stack.add(
                 self.comm.rank, module, self.preprocessor, self.problem, self.device, channels_last
             )

@@ -19,7 +19,7 @@ from nnlo_lib.train.iteration_timing import time_iterations
 from nnlo_lib.train.model_summary import summarize_model
 from nnlo_lib.train.replica.model_build import build_random_model, model_output_size
 from nnlo_lib.train.replica.precision import parameter_dtype
-from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.train.replica.preprocess import Preprocessor, made_up_batch
 from nnlo_lib.train.task import Task, prepare_store
 from nnlo_lib.workflow.plan import Plan
 
@@ -85,7 +85,9 @@ def describe_model(run: Run, seed: int) -> str:
     data, dtype = _shapes(run), parameter_dtype(run.train.precision)
     tensors = Preprocessor(data, run.data, "cpu", dtype)
     module = build_random_model(run, tensors.shape, model_output_size(run, data), seed).to(dtype)
-    return f"{run.model.name} on {run.data.dataset}\n{summarize_model(module, tensors.dummy_batch()).text}"
+    sample = made_up_batch(data, 1)
+    inputs, _ = tensors(sample.inputs, sample.labels)
+    return f"{run.model.name} on {run.data.dataset}\n{summarize_model(module, inputs).text}"
 
 
 def print_iteration_times(

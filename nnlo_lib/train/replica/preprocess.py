@@ -1,15 +1,19 @@
 """Conversion of stored arrays to normalized input tensors of a model."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nnlo_lib.config import ConfigModel
 from nnlo_lib.config.data import DataConfig, NormalizationConfig
+from nnlo_lib.config.problem import DenseClassificationConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import sample_shape_text
 from nnlo_lib.data.loading.augment import center_crop
+from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.data.readers.base import Array, Inputs
 from nnlo_lib.data.store.manifest import ArraySpec, DataManifest
 from nnlo_lib.models.factory import Shape
@@ -35,7 +39,6 @@ class Preprocessor:
     ) -> None:
         self.dtype, self._crop, self._device, self._channels_last = dtype, data.crop, device, channels_last
         self.shapes = tuple(_cropped(column, data.crop) for column in manifest.inputs)
-        self._stored = [column.dtype for column in manifest.inputs]
         self._affine = [_affine(column, manifest.scale, data, device, dtype) for column in manifest.inputs]
 
     @property
@@ -75,12 +78,6 @@ class Preprocessor:
                 tensor = (tensor + offset[0] if offset else tensor).to(self.dtype)
             tensors.append(tensor)
         return tuple(tensors)
-
-    def dummy_batch(self) -> tuple[Tensor, ...]:
-        """Return the input tensors of a mini-batch of one sample of zeros."""
-        zeros = (np.zeros((1, *shape), dtype) for shape, dtype in zip(self.shapes, self._stored, strict=True))
-        stored = (to_device(array, self._device) for array in zeros)
-        return tuple(self._input(*each, in_place=True) for each in zip(stored, self._affine, strict=True))
 
     def _input(self, stored: Tensor, affine: tuple[Tensor, ...], in_place: bool) -> Tensor:
         if not affine:
@@ -136,3 +133,26 @@ def _affine(
     # The offset removes the mean; in float32, the digits of a small deviation from a large mean would be lost.
     kind = torch.float64 if column.dtype == "float64" else dtype
     return factor.reshape(shape).to(device, kind), offset.reshape(shape).to(device, kind)
+
+
+def made_up_batch(manifest: DataManifest, size: int, problem: ConfigModel | None = None) -> Batch:
+    """Return a batch of random samples, as the store would give it, with labels of all classes."""
+    labels, classes = manifest.labels, manifest.classes
+    if isinstance(problem, DenseClassificationConfig):
+        classes = classes or problem.classes
+    if classes:
+        # The last class first, because it exceeds the outputs of a model with too few.
+        places = np.arange(classes - 1, classes - 1 + size * prod(labels.shape)) % classes
+        made_up = places.reshape(size, *labels.shape)
+    else:
+        made_up = _made_up((size, *labels.shape), labels.dtype)
+    inputs = tuple(_made_up((size, *column.shape), column.dtype) for column in manifest.inputs)
+    return Batch(0, inputs, made_up, np.arange(size), size, size)
+
+
+def _made_up(shape: tuple[int, ...], dtype: str) -> Array:
+    """Return random floats in 0..1, random bytes, or zeros, which are valid indices."""
+    draws = np.random.default_rng(0)
+    if np.dtype(dtype).kind == "f":
+        return np.asarray(draws.random(shape)).astype(dtype)
+    return draws.integers(0, 256, shape).astype(dtype) if dtype == "uint8" else np.zeros(shape, dtype)

@@ -9,13 +9,21 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.data.readers.base import Inputs
+from nnlo_lib.problems.base import Problem
 from nnlo_lib.train.replica.device import seed_step, to_device
 from nnlo_lib.train.replica.gradients import DeferredSums, LocalGradients, SampleTensors
+from nnlo_lib.train.replica.model_build import compile_module
+from nnlo_lib.train.replica.precision import Precision
+from nnlo_lib.train.replica.preprocess import Preprocessor
+from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.train.replica.sync_batch_norm import PassCollectives, convert_sync_batch_norm
 
 WARM_UP_PASSES = 3  # before a recording: libraries allocate memory and choose kernels in their first calls
 
@@ -96,3 +104,25 @@ class RecordedGradients(LocalGradients):
         for tensor, before in kept:
             tensor.copy_(before)
         return Recording(graph, stored, labels, loss, sums)
+
+
+def build_gradients(
+    run: Run,
+    comm: Communicator,
+    module: nn.Module,
+    problem: Problem,
+    tensors: Preprocessor,
+    precision: Precision,
+    device: str,
+    together: PassCollectives | None = None,
+) -> tuple[Replica, LocalGradients]:
+    """Return the replica of a model and its gradients, compiled or recorded as `train.compile` says.
+
+    `together`: sums over ranks inside the passes, as of LocalGradients.
+    """
+    module = convert_sync_batch_norm(precision.prepare(module), together)
+    replica = Replica(module, device, channels_last=run.train.channels_last)
+    if run.train.compile is True:
+        replica.network = compile_module(module, device)
+    kind = RecordedGradients if run.train.compile == "cuda_graph" else LocalGradients
+    return replica, kind(replica, problem, tensors, comm, precision, run.train.accumulate, together)
