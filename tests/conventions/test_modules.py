@@ -23,6 +23,7 @@ SMALL = {
     "core/shadowed_packages.py": "runs before any other import",
     "core/installation.py": "the build of the package reads it",
     "data/lidar/scanner.py": "the robot's instrument, apart from the plan that it scans",
+    "data/readers/lidar.py": "each reader is the module of its name",
     "data/readers/scikit_learn.py": "each reader is the module of its name",
     "data/readers/synthetic.py": "each reader is the module of its name",
     "launch/fork_client.py": "a program of its own, which starts with each process of a job",
