@@ -117,14 +117,19 @@ def assign_to_workers(
 
     Raises UserError if the labels are not classes or if there are fewer samples than workers.
     """
-    classes = None if scheme.name == "contiguous" else _classes(labels, scheme)[train]
+    if scheme.name != "contiguous" and (labels is None or labels.dtype.kind not in "iu" or labels.ndim != 1):
+        raise UserError(
+            f"data.partition: {scheme.name} divides the samples by class, but the labels of this data set are not "
+            f"classes; set data.partition: {{name: iid}}"
+        )
     if len(train) < workers:
         raise UserError(
             f"data.partition: {scheme.name} needs a training sample for each worker, but there are {len(train)} samples "
             f"for {workers} workers; lower parallel.ranks, or use more samples (data.dataset, data.validation)"
         )
-    if classes is None:
+    if labels is None or scheme.name == "contiguous":
         return np.array_split(train, workers)
+    classes = labels[train]
     stream = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, PARTITION_STREAM])))
     # The order of the draws, proportions before the permutation, is fixed: another order changes the
     # partitions of finished studies.
@@ -133,15 +138,6 @@ def assign_to_workers(
     order = np.arange(len(train)) if scheme.name == "sorted" else stream.permutation(len(train))
     order = order[np.argsort(classes[order], kind="stable")]
     return [np.sort(train[order[owners == worker]]) for worker in range(workers)]
-
-
-def _classes(labels: Array | None, scheme: PartitionScheme) -> Array:
-    if labels is None or labels.dtype.kind not in "iu" or labels.ndim != 1:
-        raise UserError(
-            f"data.partition: {scheme.name} divides the samples by class, but the labels of this data set are not "
-            f"classes; set data.partition: {{name: iid}}"
-        )
-    return labels
 
 
 def _owners(sizes: Indices, workers: int, scheme: PartitionScheme, stream: np.random.RandomState) -> Indices:

@@ -6,7 +6,6 @@ Checksums are kept by path, size and modification time, so that unchanged files 
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,7 @@ from nnlo_lib.core.atomic_file import atomic_write, file_sha256, load_json
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.secrets import without_credentials
 from nnlo_lib.data.catalog import DatasetSpec
-from nnlo_lib.data.fetch.record import FetchRecord, is_remote, local_source
+from nnlo_lib.data.fetch.record import FetchRecord, is_remote, local_source, stamp_of
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, read
 from nnlo_lib.data.store_settings import StoreSettings, short_hash
 
@@ -45,12 +44,18 @@ class SourceChecksums:
 
         Raises UserError if a file cannot be read.
         """
+        from tqdm import tqdm
+
         known, before = self._load(), time.time_ns()
         stamps = {path: stamp_of(path) for path in dict.fromkeys(paths)}
         changed = [
             path for path, stamp in stamps.items() if known.get(os.path.abspath(path), [None])[0] != stamp
         ]
-        fresh = dict(zip(changed, _read_all(changed), strict=True))
+        # Threads, because hashlib computes without holding the interpreter's lock.
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            read = pool.map(_sha256, changed)
+            shown = tqdm(read, "checksums", len(changed), unit="file", disable=None, leave=False)
+            fresh = dict(zip(changed, shown, strict=True))
         found = {path: fresh.get(path) or known[os.path.abspath(path)][1] for path in stamps}
         settled = [path for path in fresh if before - max(stamps[path][1:3]) > SETTLED_SECONDS * 1e9]
         if settled:
@@ -67,33 +72,6 @@ class SourceChecksums:
             return {}
         entries = known.items() if isinstance(known, dict) else ()
         return {path: entry for path, entry in entries if isinstance(entry, list) and len(entry) == 2}
-
-
-def stamp_of(path: Path) -> list[int]:
-    """Return size, times of modification and of change in ns, and inode of a file, which tell if it was replaced.
-
-    They are zeros for a folder, whose files count instead.
-
-    Raises UserError if the file cannot be read.
-    """
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    if stat.S_ISDIR(status.st_mode):
-        return [0, 0, 0, 0]
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
-def _read_all(paths: Sequence[Path]) -> list[str]:
-    """Return the checksums of files, read in parallel; a progress bar is shown on a terminal."""
-    from tqdm import tqdm
-
-    # Threads, because hashlib computes without holding the interpreter's lock.
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return list(
-            tqdm(pool.map(_sha256, paths), "checksums", len(paths), unit="file", disable=None, leave=False)
-        )
 
 
 def _sha256(path: Path) -> str:

@@ -68,7 +68,9 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
     if recorded and not leads:
         return _location(settings, **recorded)
     is_of_password = recorded is former and settings.hash != settings.former_hash
-    if recorded and (_is_gone(settings) or is_of_password):
+    source = settings.source or ""
+    is_gone = not (settings.spec.has_fixed_source or is_remote(source) or Path(source).exists())
+    if recorded and (is_gone or is_of_password):
         kept = _location(settings, **recorded | {"key": settings.key(recorded["identity"])})
         if kept.manifest.exists():
             if not is_of_password:
@@ -90,12 +92,6 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
 def _location(settings: StoreSettings, key: str, raw: str, identity: str) -> StoreLocation:
     home = DATA_FOLDER / settings.dataset
     return StoreLocation(settings, home / f"{settings.format}-{key}", home / raw, identity)
-
-
-def _is_gone(settings: StoreSettings) -> bool:
-    """Return True if the source is a path that does not exist."""
-    source = settings.source or ""
-    return not (settings.spec.has_fixed_source or is_remote(source) or Path(source).exists())
 
 
 def _read_locations(home: Path) -> dict[str, dict[str, str]]:

@@ -107,28 +107,20 @@ def _found(files: list[MomentsFile]) -> Moments | None:
 
 
 def _computed(split: Split, train: Indices) -> Moments:
-    parts = list(_parts(split, train))
-    inputs = (pooled([part[number] for part in parts]) for number in range(len(split.columns)))
-    return [{"mean": list(each.means), "std": list(each.deviations)} for each in inputs]
-
-
-def _parts(split: Split, train: Indices) -> Iterator[list[ChannelMoments]]:
-    """Yield the moments of each input for a part of the samples that fits into memory; log the progress of a long reading."""
+    """Return the moments of each input, read in parts that fit into memory; log the progress of a long reading."""
     step = max(1, CHUNK_VALUES // max(1, split.sample_bytes))
-    logged = time.monotonic()
+    parts, logged = list[list[ChannelMoments]](), time.monotonic()
     for first in range(0, len(train), step):
         inputs, _ = split.take(train[first : first + step])
-        yield [ChannelMoments.of(array) for array in inputs]
+        parts.append([ChannelMoments.of(array) for array in inputs])
         if time.monotonic() - logged >= MOMENTS_PROGRESS_S:
             logged = time.monotonic()
-            logger.info(_progress_text(min(first + step, len(train)), len(train), split.sample_bytes))
-
-
-def _progress_text(done: int, samples: int, sample_bytes: int) -> str:
-    return (
-        f"data.normalize: standard: mean and deviation of the training samples: {done:,} of {samples:,} samples "
-        f"({size_text(samples * sample_bytes)}) are read"
-    )
+            logger.info(
+                f"data.normalize: standard: mean and deviation of the training samples: {min(first + step, len(train)):,} of "
+                f"{len(train):,} samples ({size_text(len(train) * split.sample_bytes)}) are read"
+            )
+    whole = (pooled(each) for each in zip(*parts, strict=True))
+    return [{"mean": list(each.means), "std": list(each.deviations)} for each in whole]
 
 
 def with_moments(manifest: DataManifest, moments: Moments) -> DataManifest:

@@ -26,8 +26,7 @@ from nnlo_lib.config.reader import (
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.catalog import CATALOG
-from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, is_archive
-from nnlo_lib.data.fetch.gzip_content import find_plain_or_gzip
+from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, find_plain_or_gzip, is_archive
 from nnlo_lib.data.fetch.record import is_remote
 from nnlo_lib.data.loading.sampler import SharedOrderSampler, check_window
 from nnlo_lib.data.partition import split_train_validation, split_whole_shards

@@ -23,7 +23,7 @@ KINDS = {
 
 
 def draw_photo(path, number, draw):
-    """Write a photo of a class in one of several sizes; the third of each class is lying, and told so by EXIF."""
+    """Write a photo of a class in one of several sizes; the third of each class lies on its side, with a flag of EXIF."""
     size, orientation = [(20, 30), (31, 17), (12, 12)][number % 3], Image.Exif()
     colour = np.array(COLOURS[CLASSES.index(path.parent.name)])
     pixels = np.clip(colour + draw.normal(0, 60, (*size, 3)), 0, 255).astype(np.uint8)

@@ -306,9 +306,10 @@ def test_onnx_without_its_packages_names_the_command(project):
 
 def test_images_for_a_model_of_arrays_are_refused_with_what_it_reads(project):
     (project / "photos").mkdir(exist_ok=True)
+    np.save(project / "one.npy", np.zeros((1, 3), np.float32))
     done = nnlo("predict", "results/numbers/r/seed-1", "photos", "--output", "y.csv", folder=project)
     assert "photos: a folder, but the model was trained with the reader arrays; name a file" in refused(done)
     done = nnlo(
-        "predict", "results/numbers/r/seed-1", "x.npy", "people.csv", "--output", "y.csv", folder=project
+        "predict", "results/numbers/r/seed-1", "one.npy", "people.csv", "--output", "y.csv", folder=project
     )
     assert "people.csv: no such file" in refused(done)

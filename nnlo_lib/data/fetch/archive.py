@@ -1,12 +1,16 @@
-"""Archives, tar and zip: recognition by name, and safe extraction of untrusted contents."""
+"""Archives, tar and zip: recognition by name, and safe extraction of untrusted contents; files compressed by gzip."""
 
+import gzip
+import hashlib
 import lzma
 import shutil
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, BinaryIO, cast
 
 from nnlo_lib.core.errors import UserError
 
@@ -14,7 +18,9 @@ ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".ta
 LEFT_BY_FILE_MANAGERS = ("__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir")
 FREE_SPACE_MARGIN_BYTES = 100_000_000  # bytes of the disk that extraction leaves free
 HIGHEST_RATIO = 1100  # deflate reaches 1032; a higher ratio indicates a bomb
-CHUNK_BYTES = 1 << 20
+CONTENT_CHUNK_BYTES = 1 << 20
+DEFLATE_LIMIT = 1040  # approximate upper bound of the ratio of decompressed to compressed bytes in deflate
+GZIP_MAGIC = b"\x1f\x8b"
 # zipfile raises RuntimeError for encrypted members and NotImplementedError for unknown compressions.
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError, RuntimeError)  # fmt: skip
 
@@ -125,9 +131,55 @@ class _Members:
             stream = cast(IO[bytes], tar.fileobj)
             stream.seek(tar.offset)
             size = zeros = 0
-            while chunk := stream.read(CHUNK_BYTES):
+            while chunk := stream.read(CONTENT_CHUNK_BYTES):
                 size, zeros = size + len(chunk), zeros + chunk.count(0)
             if zeros < max(size, 2 * tarfile.BLOCKSIZE):
                 raise tarfile.ReadError(
                     f"two blocks of zeros and nothing else must follow byte {tar.offset:,}"
                 )
+
+
+def variants(name: str) -> tuple[str, ...]:
+    """Return the possible names of a file: as published, and without .gz if it has that suffix."""
+    return (name, name.removesuffix(".gz")) if name.endswith(".gz") else (name,)
+
+
+def find_plain_or_gzip(folder: Path, name: str) -> Path | None:
+    """Return the path of `name` in `folder`, with or without .gz; None if neither file exists.
+
+    MNIST's files are often named with a dot, as in train-images.idx3-ubyte.
+    """
+    names = [*variants(name), *variants(name.replace("-idx", ".idx"))]
+    return next((folder / each for each in names if (folder / each).is_file()), None)
+
+
+def is_gzip(path: Path) -> bool:
+    """Return True if the first bytes show that the file is compressed by gzip."""
+    with path.open("rb") as file:
+        return file.read(2) == GZIP_MAGIC
+
+
+@contextmanager
+def open_decompressed(path: Path, called: str | None = None) -> Iterator[BinaryIO]:
+    """Open the decompressed content. Raises UserError with the path (or `called`) if the file is damaged."""
+    called = called or str(path)
+    try:
+        with cast(BinaryIO, gzip.open(path)) if is_gzip(path) else path.open("rb") as stream:
+            yield stream
+    except EOFError as error:
+        raise UserError(
+            f"{called}: truncated (the gzip stream ends early); download or copy it again"
+        ) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{called}: damaged ({error}); download or copy it again") from error
+    except OSError as error:
+        raise UserError(f"cannot read {called}: {error.strerror or error}") from error
+
+
+def content_sha256(path: Path, called: str | None = None) -> str:
+    """Return the SHA-256 of the decompressed content. Raises UserError like `open_decompressed`."""
+    digest = hashlib.sha256()
+    with open_decompressed(path, called) as stream:
+        while chunk := stream.read(CONTENT_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -13,9 +13,16 @@ from nnlo_lib.core.atomic_file import atomic_write, file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
 from nnlo_lib.data.catalog import DatasetSpec, SourceFile
-from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, extract, is_archive, single_subfolder
+from nnlo_lib.data.fetch.archive import (
+    ARCHIVE_SUFFIXES,
+    content_sha256,
+    extract,
+    find_plain_or_gzip,
+    is_archive,
+    single_subfolder,
+    variants,
+)
 from nnlo_lib.data.fetch.download import download
-from nnlo_lib.data.fetch.gzip_content import content_sha256, find_plain_or_gzip, variants
 from nnlo_lib.data.fetch.record import (
     FETCH_RECORD_FILE,
     FetchRecord,

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,23 @@ def tree_size(folder: Path) -> tuple[int, int]:
     return len(sizes), sum(sizes)
 
 
+def stamp_of(path: Path) -> list[int]:
+    """Return size, times of modification and of change in ns, and inode of a file, which tell if it was replaced.
+
+    They are zeros for a folder, whose files count instead. Raises UserError if the file cannot be read.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    if stat.S_ISDIR(status.st_mode):
+        return [0, 0, 0, 0]
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
 def file_version(path: Path) -> FileVersion:
-    """Return numbers that change when the file is replaced or written."""
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    """Return the stamp of a file as a key of what was read from it."""
+    return tuple(stamp_of(path))
 
 
 def is_remote(source: str) -> bool:

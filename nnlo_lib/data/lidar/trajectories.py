@@ -82,7 +82,10 @@ class Planner:
         while queue:
             _, cell = heapq.heappop(queue)
             if cell == goal:
-                return _walk_back(before, goal)
+                path = [goal]
+                while before[path[-1]] != path[-1]:
+                    path.append(before[path[-1]])
+                return path[::-1]
             if cell in closed:
                 continue
             closed.add(cell)
@@ -106,13 +109,6 @@ class Planner:
     def _estimate(cell: Cell, goal: Cell) -> float:
         rows, columns = abs(cell[0] - goal[0]), abs(cell[1] - goal[1])
         return max(rows, columns) + (sqrt(2) - 1) * min(rows, columns)
-
-
-def _walk_back(before: dict[Cell, Cell], goal: Cell) -> list[Cell]:
-    path = [goal]
-    while before[path[-1]] != path[-1]:
-        path.append(before[path[-1]])
-    return path[::-1]
 
 
 def planned_path(planner: Planner, stops: int, scans: int, draw: np.random.Generator) -> Points:
@@ -184,22 +180,22 @@ def read_places(file: Path) -> Points:
 
 @dataclass(frozen=True)
 class Building:
-    """Settings of a building and of the paths of its robots; see `read` of nnlo_lib/data/readers/lidar.py."""
+    """Settings of a building and of the paths of its robots: keys of config.reader.LidarReaderConfig."""
 
     folder: Path
-    image: str | None
-    threshold: float
-    dark_walls: bool
-    border: int
-    width: int
-    height: int
-    room: int
-    robots: int
-    waypoints: tuple[str, ...]
-    stops: int
-    clearance: float
-    scans: int
-    seed: int
+    image: str | None = None
+    threshold: float = 0.5
+    dark_walls: bool = True
+    border: int = 0
+    width: int = 640
+    height: int = 480
+    room: int = 80
+    robots: int = 7
+    waypoints: tuple[str, ...] = ()
+    stops: int = 6
+    clearance: float = 8.0
+    scans: int = 500
+    seed: int = 0
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -249,18 +245,9 @@ class Building:
         """The paths, planned once as long as the files stay the same."""
         # A building without files has the same paths in any folder.
         building = self if self.files else replace(self, folder=Path())
-        return _paths(building, tuple(map(_version, self.files)))
+        return _paths(building, tuple(map(file_version, self.files)))
 
 
 @lru_cache(maxsize=4)
 def _paths(building: Building, _versions: tuple[FileVersion, ...]) -> list[Points]:
     return building.paths(building.space)
-
-
-def _version(path: Path) -> FileVersion:
-    try:
-        return file_version(path)
-    except OSError as error:
-        raise UserError(
-            f"{path}: {error.strerror}; correct data.source, or the name in data.reader"
-        ) from error

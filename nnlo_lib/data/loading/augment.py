@@ -109,12 +109,11 @@ class Augment:
 
 def center_crop(inputs: Inputs, crop: int) -> Inputs:
     """Return the inputs with images larger than `crop` cut to their central square of side `crop`."""
-    return tuple(_central(array, crop) if array.ndim == 4 else array for array in inputs)
-
-
-def _central(images: Array, crop: int) -> Array:
-    top, left = (max(0, side - crop) // 2 for side in images.shape[2:])
-    return images[:, :, top : top + crop, left : left + crop]
+    starts = ([max(0, side - crop) // 2 for side in array.shape[2:]] for array in inputs)
+    return tuple(
+        array[:, :, start[0] : start[0] + crop, start[1] : start[1] + crop] if array.ndim == 4 else array
+        for array, start in zip(inputs, starts, strict=True)
+    )
 
 
 def _chosen(words: npt.NDArray[np.uint64], probability: float) -> npt.NDArray[np.bool_]:

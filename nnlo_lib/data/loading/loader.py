@@ -1,10 +1,10 @@
 """Loader of mini-batches in an order that is a function of (seed, epoch), read ahead by a thread."""
 
+from collections import deque
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from queue import Empty, Full, Queue
-from threading import Event, Thread
 from typing import Any, Protocol, TypeVar
 
 from nnlo_lib.data.loading.augment import Augment
@@ -13,7 +13,6 @@ from nnlo_lib.data.readers.base import Array, Indices, Inputs
 
 PREFETCH_BATCHES = 2  # number of batches that the thread reads ahead
 MIN_PREFETCH_BYTES = 1 << 20  # reading a smaller batch costs less than a thread switch
-QUEUE_PUT_TIMEOUT_S = 0.1  # interval at which the thread checks whether the consumer has stopped
 T = TypeVar("T")
 
 
@@ -101,52 +100,13 @@ def prefetched(source: Iterator[T], depth: int) -> Generator[T, None, None]:
     An exception of `source` is raised after the items that precede it. Closing the generator stops the thread
     and waits until it has exited.
     """
-    ready: Queue[T | _Failed | None] = Queue(depth)
-    stop = Event()
-    thread = Thread(target=_fill, args=(source, ready, stop), daemon=True, name="prefetch")
-    thread.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, _Failed):
-                raise item.error
-            yield item
-    finally:
-        stop.set()
-        # A thread that waits in put() then continues at once and finds `stop` set.
-        _drain(ready)
-        thread.join()
-
-
-def _fill(source: Iterator[T], ready: "Queue[T | _Failed | None]", stop: Event) -> None:
-    try:
-        for item in source:
-            if not _put(item, ready, stop):
-                return
-        _put(None, ready, stop)
-    except BaseException as error:  # the consumer raises it, also if it is not an Exception
-        _put(_Failed(error), ready, stop)
-
-
-def _put(item: "T | _Failed | None", ready: "Queue[T | _Failed | None]", stop: Event) -> bool:
-    while not stop.is_set():
+    end = object()
+    with ThreadPoolExecutor(1, "prefetch") as thread:
+        ready = deque(thread.submit(next, source, end) for _ in range(depth + 1))
         try:
-            ready.put(item, timeout=QUEUE_PUT_TIMEOUT_S)
-        except Full:
-            continue
-        return True
-    return False
-
-
-def _drain(ready: "Queue[T | _Failed | None]") -> None:
-    try:
-        while True:
-            ready.get_nowait()
-    except Empty:
-        return
-
-
-class _Failed:
-    """Queue item that carries an exception raised in the thread."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
+            while (item := ready.popleft().result()) is not end:
+                ready.append(thread.submit(next, source, end))
+                yield item  # type: ignore[misc]  # not `end`
+        finally:
+            for each in ready:
+                each.cancel()

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.gzip_content import DEFLATE_LIMIT
+from nnlo_lib.data.fetch.archive import DEFLATE_LIMIT
 from nnlo_lib.data.fetch.record import FileVersion, file_version
 from nnlo_lib.data.readers.base import Array
 

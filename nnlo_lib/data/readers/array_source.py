@@ -42,12 +42,10 @@ class ArraySource:
         """
         kind = str(self.labels.dtype) if self.labels.dtype.kind == "f" else "integers"
         labels = "text" if is_text(self.labels.dtype) else kind
-        inputs = [_text(array, str(stored_type(array.dtype, dtype))) for array in self.inputs]
-        return [*inputs, _text(self.labels, labels)]
-
-
-def _text(array: FileArray, kind: str) -> str:
-    return f"{array.name} {array.shape[1:]} {kind}"
+        kinds = [*(str(stored_type(array.dtype, dtype)) for array in self.inputs), labels]
+        return [
+            f"{array.name} {array.shape[1:]} {kind}" for array, kind in zip(self.arrays, kinds, strict=True)
+        ]
 
 
 def open_source(

@@ -97,8 +97,9 @@ def read(
             unwritten=unwritten,
             **reader_options_of_module(str(train)),
         )
-    _refuse_missing_adaptor("adaptor", adaptor)
-    _refuse_missing_adaptor("label_adaptor", label_adaptor)
+    for key, function in (("adaptor", adaptor), ("label_adaptor", label_adaptor)):
+        if function and not Path(file := function.rpartition(":")[0]).is_file():
+            raise UserError(f"data.reader.{key}: file not found: {file}; set it to path.py:function")
     keys = [features] if isinstance(features, str) else features
     wanted = {"train": train, "test": test, "validation": validation}
     entries = {split: resolve_files(folder, each) for split, each in wanted.items() if each is not None}
@@ -113,7 +114,12 @@ def read(
         check_same_layout(other, first, dtype)
     # The store has the labels at its top level, under the last part of their name.
     names, target = tuple(array.name for array in first.inputs), labels.strip("/").rpartition("/")[2]
-    _refuse_one_name_for_two(names, target)
+    for name in names:
+        # In the HDF5 store, an array and a group cannot have the same name.
+        if names.count(name) > 1 or name == target or name.startswith(f"{target}/"):
+            raise UserError(
+                f"data.reader: the name {name} is used for two arrays; list each feature once, and give the labels another name"
+            )
     files = {split: [source.labels for source in sources] for split, sources in splits.items()}
     labeled = find_classes(files, one_hot, first_class)
     reader = BlockReader(labeled.rule, adaptor, channels, dtype)
@@ -129,22 +135,6 @@ def read(
         non_finite=non_finite,
         notes=(*_changed_types(first, reader), *labeled.notes),
     )
-
-
-def _refuse_missing_adaptor(key: str, adaptor: str | None) -> None:
-    if adaptor and not Path(adaptor.rpartition(":")[0]).is_file():
-        raise UserError(
-            f"data.reader.{key}: file not found: {adaptor.rpartition(':')[0]}; set it to path.py:function"
-        )
-
-
-def _refuse_one_name_for_two(names: Sequence[str], labels: str) -> None:
-    for name in names:
-        # In the HDF5 store, an array and a group cannot have the same name.
-        if names.count(name) > 1 or name == labels or name.startswith(f"{labels}/"):
-            raise UserError(
-                f"data.reader: the name {name} is used for two arrays; list each feature once, and give the labels another name"
-            )
 
 
 def _units(
@@ -202,7 +192,12 @@ def _entries(folder: Path, text: str) -> list[Entry]:
     # An existing file comes first, because its name can contain the special characters of a pattern.
     path = _found(text, [folder])
     if path is None and glob.has_magic(text):
-        return _matching(folder, text)
+        # With root_dir, special characters in the path of the folder are not part of the pattern.
+        matches = sorted(glob.glob(expanded(text), root_dir=folder, recursive=True))
+        found: list[Entry] = [(folder / match,) for match in matches if (folder / match).is_file()]
+        if not found:
+            raise UserError(f"{WHERE}: no file in {folder} matches {text}; correct the pattern")
+        return found
     if path is not None and path.name.lower().endswith(TABLE_SUFFIXES):
         raise UserError(
             f"{path}: a table, no file of arrays; set data.reader: {{name: table, label: COLUMN}} (docs/guides/data.md#tables)"
@@ -210,15 +205,6 @@ def _entries(folder: Path, text: str) -> list[Entry]:
     if path is not None and not is_array_file(path):
         return _listed(path, folder)
     return [_entry(text, [folder], WHERE)]
-
-
-def _matching(folder: Path, pattern: str) -> list[Entry]:
-    # With root_dir, special characters in the path of the folder are not part of the pattern.
-    matches = sorted(glob.glob(expanded(pattern), root_dir=folder, recursive=True))
-    found: list[Entry] = [(folder / match,) for match in matches if (folder / match).is_file()]
-    if not found:
-        raise UserError(f"{WHERE}: no file in {folder} matches {pattern}; correct the pattern")
-    return found
 
 
 def _listed(path: Path, folder: Path) -> list[Entry]:

@@ -68,10 +68,15 @@ def read(
     tree = ImageTree.of(folder, splits)
     counts = [f"{count:,} {reason}" for reason, count in sorted(tree.skipped.items()) if count]
     dtype, remarks = _stored_type(tree, size if resize != "none" else 0)
+    divided = tree.splits if tree.divided else _divided(tree.splits["train"], test_fraction)
+    tested = {number for _, number in divided.get("test", ())}
+    untested = [name for number, name in enumerate(tree.classes) if number not in tested]
+    if tested and untested:
+        shown = ", ".join(untested[:5]) + (" ..." if len(untested) > 5 else "")
+        remarks.append(f"no test image has the class {shown}; add images")
     notes = (*([f"skipped files: {', '.join(counts)}"] if counts else []), *remarks)
     for note in notes:
         print_once(f"{tree.root}: {note}")
-    divided = tree.splits if tree.divided else _divided(tree.splits["train"], test_fraction)
     units, sample_bytes = [], size * size * (3 if colour == "rgb" else 1) * dtype.itemsize
     for split, images in divided.items():
         for name, start, end in shard_ranges(split, len(images), shard_size, sample_bytes):
@@ -123,9 +128,11 @@ def read_images(
     pixels, labels, skipped = [], [], []
     for path, number in images:
         try:
-            image = resized(decode(_bytes(folder / path), colour), resize, size)
+            image = resized(decode((folder / path).read_bytes(), colour), resize, size)
             pixels.append(as_type(image, dtype))
             labels.append(number)
+        except OSError as error:
+            raise UserError(f"cannot read {folder / path}: {error.strerror}") from error
         except ImageError as error:
             if not skip:
                 raise UserError(
@@ -137,13 +144,6 @@ def read_images(
             f"{folder}: none of {len(images)} images can be used ({skipped[0]}); replace the images"
         )
     return SampleBlock((np.stack(pixels),), np.array(labels, np.int64), tuple(skipped))
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
 @dataclass(frozen=True)

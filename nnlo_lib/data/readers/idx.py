@@ -11,20 +11,15 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.gzip_content import (
-    CONTENT_CHUNK_BYTES,
-    DEFLATE_LIMIT,
-    is_gzip,
-    open_at,
-    open_decompressed,
-)
+from nnlo_lib.data.fetch.archive import DEFLATE_LIMIT, is_gzip, open_decompressed
+from nnlo_lib.data.fetch.record import FileVersion, file_version
 from nnlo_lib.data.readers.base import Array, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
 
 # Code in the header and type of the values, by the last word of the file name.
@@ -48,48 +43,32 @@ class IdxFile:
     dtype: np.dtype[Any]
 
     @property
-    def header(self) -> int:
-        """Size of the header in bytes."""
-        return 4 + 4 * len(self.shape)
-
-    @property
     def record_bytes(self) -> int:
         """Size of a record in bytes."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
-    def records(self, start: int, end: int) -> Array:
-        """Return records start..end-1 as an array (end - start, *shape[1:]).
+    @property
+    def values(self) -> Array:
+        """All records. Raises UserError if the file has fewer or more values than its header declares."""
+        return _values(self, file_version(self.path))
 
-        Raises UserError if the file is truncated or, when the last record is read, too long.
-        """
-        size = self.record_bytes
-        with open_at(self.path, self.header + start * size) as stream:
-            values = stream.read((end - start) * size)
-            # Reading beyond the last value also lets gzip compare the checksum at the end of its stream.
-            if end == self.shape[0] and stream.read(1):
-                raise UserError(
-                    f"{self.path}: more values than the header declares {self.shape}; download or copy it again"
-                )
-        if len(values) < (end - start) * size:
-            raise UserError(
-                f"{self.path}: truncated, fewer values than the header declares {self.shape}; download or copy it again"
-            )
-        native = self.dtype.newbyteorder("=")
-        return (
-            np.frombuffer(values, self.dtype).astype(native, copy=False).reshape(end - start, *self.shape[1:])
+
+# Two, because a shard needs images and labels, and the next shard the same files.
+@lru_cache(maxsize=2)
+def _values(idx: IdxFile, _version: FileVersion) -> Array:
+    size = math.prod(idx.shape) * idx.dtype.itemsize
+    with open_decompressed(idx.path) as stream:
+        stream.read(4 + 4 * len(idx.shape))
+        # One byte more than declared also lets gzip compare the checksum at the end of its stream.
+        content = stream.read(size + 1)
+    if len(content) != size:
+        found = "more" if len(content) > size else "truncated, fewer"
+        raise UserError(
+            f"{idx.path}: {found} values than the header declares {idx.shape}; download or copy it again"
         )
-
-    def lowest(self) -> int:
-        """Return the lowest value in the file, 1 if there is none above; `records` reads on where it was."""
-        with open_decompressed(self.path) as stream:
-            stream.read(self.header)
-            blocks = iter(partial(stream.read, CONTENT_CHUNK_BYTES), b"")
-            size = self.dtype.itemsize
-            lowest = (
-                np.frombuffer(block[: len(block) // size * size], self.dtype).min(initial=1)
-                for block in blocks
-            )
-            return int(min(lowest, default=1))
+    return (
+        np.frombuffer(content, idx.dtype).astype(idx.dtype.newbyteorder("="), copy=False).reshape(idx.shape)
+    )
 
 
 def open_idx(path: Path, dimensions: int, kind: str = "ubyte") -> IdxFile:
@@ -105,7 +84,7 @@ def open_idx(path: Path, dimensions: int, kind: str = "ubyte") -> IdxFile:
         )
     idx = IdxFile(path, struct.unpack(f">{dimensions}I", sizes), dtype)
     # Before any allocation, because a damaged header can declare terabytes.
-    declared, held = idx.header + math.prod(idx.shape) * dtype.itemsize, path.stat().st_size
+    declared, held = 4 + 4 * dimensions + math.prod(idx.shape) * dtype.itemsize, path.stat().st_size
     if declared > held * DEFLATE_LIMIT if is_gzip(path) else declared != held:
         raise UserError(
             f"{path}: the header declares {declared:,} bytes, but the file has {held:,}; download or copy it again"
@@ -118,14 +97,14 @@ def read(folder: Path, shard_size: int) -> DatasetContents:
     units = [unit for split, prefix in SPLITS.items() for unit in _units(folder, split, prefix, shard_size)]
     # The letters of EMNIST are counted from 1; a class 0 without a sample would be learned, too.
     labels = [_find(folder, prefix, "labels", "idx1-ubyte") for prefix in SPLITS.values()]
-    return DatasetContents(tuple(units), first_class=max(0, min(each.lowest() for each in labels)))
+    return DatasetContents(
+        tuple(units), first_class=max(0, min(int(each.values.min(initial=1)) for each in labels))
+    )
 
 
 def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[ConversionUnit]:
-    images, labels = (
-        _find(folder, prefix, "images", "idx3-ubyte"),
-        _find(folder, prefix, "labels", "idx1-ubyte"),
-    )
+    images = _find(folder, prefix, "images", "idx3-ubyte")
+    labels = _find(folder, prefix, "labels", "idx1-ubyte")
     if len(images.shape) < 2 or len(labels.shape) != 1 or labels.dtype.kind == "f":
         raise UserError(
             f"{images.path}, {labels.path}: values of shape {images.shape} and labels {labels.dtype} of shape "
@@ -170,10 +149,10 @@ def _find(folder: Path, prefix: str, content: str, usual: str) -> IdxFile:
 
 
 def _block(images: IdxFile, labels: IdxFile, start: int, end: int) -> SampleBlock:
-    values = images.records(start, end)
+    values = images.values[start:end]
     if values.dtype.kind == "i":
         # Layers of floats take no integers; each of these integers is a float exactly. Bytes are scaled later.
         values = values.astype(np.result_type(values.dtype, np.float32))
     # Images without an axis of channels get one.
     inputs = values[:, np.newaxis] if values.ndim == 3 else values
-    return SampleBlock((inputs,), labels.records(start, end).astype(np.int64))
+    return SampleBlock((inputs,), labels.values[start:end].astype(np.int64))

@@ -47,7 +47,11 @@ def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=FORMATS) as image:
             # The header gives the size; pixels are decoded only below.
-            _refuse_large(image.width, image.height)
+            if image.width * image.height > MAX_PIXELS or max(image.size) > LONGEST_SIDE:
+                raise ImageError(
+                    f"declares {image.width} x {image.height} pixels, more than the limit of {MAX_PIXELS:,} or "
+                    f"{LONGEST_SIDE:,} per side"
+                )
             deep = _has_16_bits(image)
             negative = deep and getattr(image, "tag_v2", {}).get(262) == 0  # TIFF's white is zero
             image.load()  # which turns a TIFF
@@ -58,13 +62,6 @@ def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
         # The text names the object of the bytes, with its address.
         raise ImageError(f"not a decodable image ({str(error).partition(' <')[0]})") from error
     return pixels.repeat(3, axis=2) if deep and colour == "rgb" else pixels
-
-
-def _refuse_large(width: int, height: int) -> None:
-    if width * height > MAX_PIXELS or max(width, height) > LONGEST_SIDE:
-        raise ImageError(
-            f"declares {width} x {height} pixels, more than the limit of {MAX_PIXELS:,} or {LONGEST_SIDE:,} per side"
-        )
 
 
 def _has_16_bits(image: "Image") -> bool:
@@ -160,13 +157,15 @@ def resized(image: Pixels, resize: Resize, size: int) -> Pixels:
     Raises:
         ImageError: if the image has another size ("none") or is too elongated to resize ("standard").
     """
-    square = {"pydtnn": _pydtnn, "standard": _standard, "none": _unchanged}[resize](image, size)
-    return np.ascontiguousarray(square.transpose(2, 0, 1))
-
-
-def _pydtnn(image: Pixels, size: int) -> Pixels:
-    top, left = (int((side - side * CENTRAL) / 2) for side in image.shape[:2])
-    return _bilinear(image[top : image.shape[0] - top, left : image.shape[1] - left], size)
+    height, width = image.shape[:2]
+    if resize == "pydtnn":
+        top, left = (int((side - side * CENTRAL) / 2) for side in (height, width))
+        image = _bilinear(image[top : height - top, left : width - left], size)
+    elif resize == "standard":
+        image = _standard(image, size)
+    elif (height, width) != (size, size):
+        raise ImageError(f"{width} x {height} pixels instead of {size} x {size} (data.reader.resize: none)")
+    return np.ascontiguousarray(image.transpose(2, 0, 1))
 
 
 def _bilinear(image: Pixels, size: int) -> Pixels:
@@ -177,14 +176,17 @@ def _bilinear(image: Pixels, size: int) -> Pixels:
     height, width, channels = image.shape
     above, below, down = _places(height, size)
     left, right, across = _places(width, size)
-    first, second = (_columns(places, channels) for places in (left, right))
+    # Of the pixels in a row of interleaved channels, ordered by channel.
+    planes = np.arange(channels)[:, np.newaxis]
+    first, second = ((places * channels + planes).ravel() for places in (left, right))
     across = np.tile(across, channels)
 
     # float32 and this order of operations, so that the pixels equal TensorFlow's bit for bit.
     def row(places: Indices) -> npt.NDArray[np.float32]:
         rows = image[places].reshape(size, width * channels)
         start = rows.take(first, axis=1).astype(np.float32)
-        return start + (rows.take(second, axis=1) - start) * across
+        found: npt.NDArray[np.float32] = start + (rows.take(second, axis=1) - start) * across
+        return found
 
     upper = row(above)
     values = (upper + (row(below) - upper) * down[:, np.newaxis]).astype(image.dtype)
@@ -196,11 +198,6 @@ def _places(side: int, size: int) -> tuple[Indices, Indices, npt.NDArray[np.floa
     exact = np.arange(size, dtype=np.float32) * np.float32(side / size)
     lower = exact.astype(np.intp)
     return lower, np.minimum(lower + 1, side - 1), exact - lower.astype(np.float32)
-
-
-def _columns(places: Indices, channels: int) -> Indices:
-    """Return the indices of the pixels at `places` in a row of interleaved channels, ordered by channel."""
-    return (places * channels + np.arange(channels)[:, np.newaxis]).ravel()
 
 
 def _standard(image: Pixels, size: int) -> Pixels:
@@ -221,11 +218,3 @@ def _standard(image: Pixels, size: int) -> Pixels:
     )
     top, left = (round((side - size) / 2) for side in larger.shape[:2])
     return larger[top : top + size, left : left + size]
-
-
-def _unchanged(image: Pixels, size: int) -> Pixels:
-    if image.shape[:2] != (size, size):
-        raise ImageError(
-            f"{image.shape[1]} x {image.shape[0]} pixels instead of {size} x {size} (data.reader.resize: none)"
-        )
-    return image

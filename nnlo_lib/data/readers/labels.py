@@ -42,17 +42,25 @@ class LabelRule:
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
         if self.form == "one-hot rows":
-            return _hot(labels, array, start)
+            fits = ((labels != 0).sum(axis=1) == 1) & ((labels == 1).sum(axis=1) == 1)
+            _refuse_other_than_classes(labels, fits, array, start)
+            hot: Array = labels.argmax(axis=1).astype(np.int64)
+            return hot
         if self.form == "numbers":
             # int64 labels denote classes.
             return labels if labels.dtype.kind == "f" else labels.astype(np.float64)
-        classes = _text(labels, array) if is_text(array.dtype) else _whole(labels, array, start)
-        return self._numbered(classes, array) if self.values else classes
-
-    def _numbered(self, labels: Array, array: FileArray) -> Array:
+        if is_text(array.dtype):
+            found = _text(labels, array)
+        else:
+            with np.errstate(invalid="ignore"):
+                # NaN and infinity give arbitrary integers here, which the comparison below refuses.
+                found = labels.astype(np.int64)
+            _refuse_other_than_classes(labels, found == labels, array, start)
+        if not self.values:
+            return found
         values = np.array(self.values)
-        classes = np.searchsorted(values, labels).astype(np.int64)
-        if not np.array_equal(values[np.minimum(classes, len(values) - 1)], labels):
+        classes = np.searchsorted(values, found).astype(np.int64)
+        if not np.array_equal(values[np.minimum(classes, len(values) - 1)], found):
             raise UserError(f"{array.path}: the file changed while it was read; run again")
         return classes
 
@@ -65,21 +73,6 @@ def _text(labels: Array, array: FileArray) -> Array:
         )
     except UnicodeDecodeError as error:
         raise UserError(f"{array.path}: {array.name} is not text in UTF-8 ({error}); convert it") from error
-
-
-def _whole(labels: Array, array: FileArray, start: int) -> Array:
-    with np.errstate(invalid="ignore"):
-        # NaN and infinity give arbitrary integers here, which the comparison below refuses.
-        classes = labels.astype(np.int64)
-    _refuse_other_than_classes(labels, classes == labels, array, start)
-    return classes
-
-
-def _hot(labels: Array, array: FileArray, start: int) -> Array:
-    fits = ((labels != 0).sum(axis=1) == 1) & ((labels == 1).sum(axis=1) == 1)
-    _refuse_other_than_classes(labels, fits, array, start)
-    classes: Array = labels.argmax(axis=1).astype(np.int64)
-    return classes
 
 
 def _refuse_other_than_classes(labels: Array, fits: Array, array: FileArray, start: int) -> None:

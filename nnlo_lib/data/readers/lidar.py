@@ -1,8 +1,9 @@
 """Reader that simulates robots with a lidar in a building: points and whether they are occupied."""
 
-from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,49 +23,21 @@ PLAN_SIDE = 128  # cells of the longer side of the plan: a wall of lidar-dinno.y
 
 
 def read(
-    folder: Path,
-    shard_size: int,
-    *,
-    image: str | None = None,
-    threshold: float = 0.5,
-    dark_walls: bool = True,
-    border: int = 0,
-    width: int = 640,
-    height: int = 480,
-    room: int = 80,
-    robots: int = 7,
-    waypoints: Sequence[str] = (),
-    stops: int = 6,
-    clearance: float = 8.0,
-    scans: int = 500,
-    beams: int = 20,
-    points: int = 25,
-    reach: float = 0.2,
-    coarse: int = 50,
-    fine: int = 3,
-    exponent: float = 1.0,
-    validation_scans: int = 500,
-    test_scans: int = 500,
-    seed: int = 0,
+    folder: Path, shard_size: int, *, validation_scans: int = 500, test_scans: int = 500, **keys: Any
 ) -> DatasetContents:
     """Return scans of all robots, in the order of robots and places, scans at random places to validate and test, and the plan.
 
-    A sample is a point, (2,) with the longer side of the building from -1 to 1, and 1 if it is occupied, else 0.
-
-    Raises UserError if the building or a path cannot be used.
+    A sample is a point, (2,) with the longer side of the building from -1 to 1, and 1 if it is occupied, else 0. The `keys`
+    are fields of Scanner and Building. Raises UserError if the building or a path cannot be used.
     """
-    building = Building(
-        folder, image, threshold, dark_walls, border, width, height, room, robots, tuple(waypoints), stops, clearance,
-        scans, seed,
-    )  # fmt: skip
-    places = building.places(validation_scans, test_scans)
-    per_scan = beams * points
-    settings = (beams, points, reach, coarse, fine, exponent)
+    lidar = {each.name: keys.pop(each.name) for each in fields(Scanner) if each.name in keys}
+    building = Building(folder, **keys | {"waypoints": tuple(keys.get("waypoints", ()))})
+    per_scan = lidar.get("beams", Scanner.beams) * lidar.get("points", Scanner.points)
     units = (
         ConversionUnit(
-            split, name, folder, partial(_block, building, settings, each[start:end]), files=building.files
+            split, name, folder, partial(_block, building, lidar, each[start:end]), files=building.files
         )
-        for split, each in places.items()
+        for split, each in building.places(validation_scans, test_scans).items()
         for name, start, end in shard_ranges(
             split, len(each), max(1, shard_size // per_scan), per_scan * BYTES_PER_POINT
         )
@@ -75,15 +48,10 @@ def read(
     return DatasetContents((*units, plan), inputs=("points",), labels="occupied")
 
 
-def _block(
-    building: Building, settings: tuple[int, int, float, int, int, float], places: Points
-) -> SampleBlock:
-    """Return the points of the scans at `places`, (scans, 2) in pixels.
-
-    The settings are beams, points, reach, coarse, fine and exponent of the scanner.
-    """
+def _block(building: Building, lidar: dict[str, Any], places: Points) -> SampleBlock:
+    """Return the points of the scans at `places`, (scans, 2) in pixels, by a Scanner with the fields `lidar`."""
     space = building.space
-    found, occupied = Scanner(space, *settings).scan(places)
+    found, occupied = Scanner(space, **lidar).scan(places)
     return SampleBlock((space.normalized(found),), occupied)
 
 

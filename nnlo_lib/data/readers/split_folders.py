@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +45,10 @@ class Listing:
         except OSError as error:
             raise UserError(f"cannot read {folder}: {error.strerror}") from error
         skipped.update(kind for _, kind in kinds if kind not in ("folder", "image"))
-        return cls(_names(kinds, "folder"), _names(kinds, "image"))
+        folders, images = (
+            tuple(sorted(name for name, kind in kinds if kind == wanted)) for wanted in ("folder", "image")
+        )
+        return cls(folders, images)
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
@@ -59,10 +62,6 @@ def _kind(entry: os.DirEntry[str]) -> str:
     if not entry.is_file():
         return SPECIAL
     return "image" if image else OTHER_SUFFIX
-
-
-def _names(kinds: Iterable[tuple[str, str]], wanted: str) -> tuple[str, ...]:
-    return tuple(sorted(name for name, kind in kinds if kind == wanted))
 
 
 def split_names(listing: Listing) -> dict[str, str]:
@@ -103,9 +102,14 @@ def prefixes_of(folder: Path, listing: Listing) -> dict[str, str]:
     names = split_names(listing)
     is_exact = any(name.lower() in SPLITS for name in names)
     others = [name for name in listing.folders if name not in names]
-    with_images = (
-        [name for name in others if _has_image(folder / name)] if len(names) == 1 or not is_exact else []
-    )
+    with_images = [
+        name
+        for name in others
+        if (len(names) == 1 or not is_exact)
+        and any(
+            each.lower().endswith(IMAGE_SUFFIXES) for *_, files in os.walk(folder / name) for each in files
+        )
+    ]
     if not names or (not is_exact and len(with_images) > 1):
         _refuse_repeated_subfolders(folder, listing)
         return {"train": ""}
@@ -165,7 +169,3 @@ def _subfolders(folder: Path) -> set[str]:
             if kind == "folder":
                 names.add(entry.name)
     return _subfolders(folder / names.pop()) if len(names) == 1 else names
-
-
-def _has_image(folder: Path) -> bool:
-    return any(name.lower().endswith(IMAGE_SUFFIXES) for *_, files in os.walk(folder) for name in files)

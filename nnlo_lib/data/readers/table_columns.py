@@ -18,7 +18,10 @@ from nnlo_lib.data.readers.table_options import WHERE, TableOptions, matching
 
 MANY = 20  # more categories than this, and more than half the number of rows, are names or numbers
 SIGNS = r"[$€£%,'’\s\u2212]"  # signs beside the digits of amounts, and separators of thousands
-DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?"
+# Units beside a blank, and Fortran's exponents, whose D becomes an E.
+UNITS = r"(?<=\d) +[^\W\d_]{1,3}[²³]?$"
+EXPONENT = r"(?<=[\d.])[dD](?=[+-]?\d+$)"
+DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?|\d{1,2}:\d{2}(:\d{2})?"
 LOST_DEVIATIONS = 1e-3  # rounding of fractions that standardized numbers may have
 
 
@@ -144,12 +147,13 @@ def _refuse_ambiguous(table: pd.DataFrame, name: str, numbers: Array, missing: A
             f"{WHERE}.categorical or {WHERE}.exclude"
         )
     texts = cells[~missing]
-    if pd.to_numeric(texts.str.replace(SIGNS, "", regex=True), errors="coerce").notna().all():
+    bare = texts.str.replace(UNITS, "", regex=True).str.replace(EXPONENT, "e", regex=True)
+    if pd.to_numeric(bare.str.replace(SIGNS, "", regex=True), errors="coerce").notna().all():
         raise UserError(
-            f"{shown} is no plain number; set {WHERE}.decimal: ',' if the comma is a decimal mark, remove signs and separators of "
-            f"thousands, or add the column to {WHERE}.categorical"
+            f"{shown} is no plain number; set {WHERE}.decimal: ',' if the comma is a decimal mark, remove signs, units and "
+            f"separators of thousands, or add the column to {WHERE}.categorical"
         )
     if texts.map(partial(re.fullmatch, DATE)).notna().all():
         raise UserError(
-            f"{shown} is a date; write it as a number, such as the day of the year, or add the column to {WHERE}.exclude"
+            f"{shown} is a date or a time; write it as a number, such as the day of the year, or add the column to {WHERE}.exclude"
         )

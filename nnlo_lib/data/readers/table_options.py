@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.gzip_content import open_decompressed
+from nnlo_lib.data.fetch.archive import open_decompressed
 from nnlo_lib.data.readers.base import composed
 
 WHERE = "data.reader"

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 import google_crc32c
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.gzip_content import CONTENT_CHUNK_BYTES, DEFLATE_LIMIT, GZIP_MAGIC
+from nnlo_lib.data.fetch.archive import CONTENT_CHUNK_BYTES, DEFLATE_LIMIT, GZIP_MAGIC
 
 HEADER, FOOTER = 12, 4  # bytes before and after the data of a record
 # Code of the type in protobuf's FieldDescriptorProto.Type, and name of the message.

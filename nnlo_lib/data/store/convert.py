@@ -1,14 +1,13 @@
 """Conversion of the original files of a data set to a store: its shards, then its manifest."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from nnlo_lib.core.logging_setup import write_stderr
 from nnlo_lib.core.secrets import mask_settings
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.catalog import DatasetSpec
-from nnlo_lib.data.fetch.record import FetchRecord
+from nnlo_lib.data.fetch.record import FetchRecord, stamp_of
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.source_identity import (
     SourceChecksums,
@@ -27,13 +26,11 @@ from nnlo_lib.data.source_identity import (
     fetched_identity,
     folder_digest,
     read_contents,
-    stamp_of,
 )
 from nnlo_lib.data.store.manifest import (
     MANIFEST_FILE,
     MAX_CLASSES,
     SHARD_RECORDS_FOLDER,
-    ArraySpec,
     DataManifest,
     Shard,
     ShardRecord,
@@ -111,30 +108,25 @@ class Conversion:
             f"{self.raw}: data set {self.dataset.name} has no shard {name}; check --shard, or restore removed files"
         )
 
-    @property
-    def current(self) -> "Conversion":
-        """The same conversion of the files and the code as they are now."""
-        return replace(self, code=())
-
     def missing_units(self) -> Iterator[ConversionUnit]:
         """Yield the units that have no shard of this conversion yet."""
         return (unit for unit in self.contents.units if self.record(unit) is None)
 
     def refuse_changed_source(self) -> None:
         """Raise UserError if the original files or the user's files no longer give the key of the store."""
-        if self.key and self.settings.key(self._identity()) != self.key:
+        if not self.key:
+            return
+        record = FetchRecord.load(self.raw)
+        if self.dataset.has_fixed_source or record.files:
+            identity = fetched_identity(self.dataset, record)
+        else:
+            checksums = SourceChecksums(self.target.parent / CHECKSUMS_FILE)
+            identity = folder_digest(self.settings, self.folder, checksums)
+        if self.settings.key(identity) != self.key:
             raise UserError(
                 f"{self.folder}: the files, or the code that reads them, changed since the start of the command; run the "
                 f"same command again to convert them"
             )
-
-    def _identity(self) -> str:
-        """Return the identity of the fetched files: of their folder, or of the archive that they come from."""
-        record = FetchRecord.load(self.raw)
-        if not self.dataset.has_fixed_source and not record.files:
-            checksums = SourceChecksums(self.target.parent / CHECKSUMS_FILE)
-            return folder_digest(self.settings, self.folder, checksums)
-        return fetched_identity(self.dataset, record)
 
     def record(self, unit: ConversionUnit) -> ShardRecord | None:
         """Return the record of the unit's shard, or None if the shard is missing, incomplete or outdated."""
@@ -188,10 +180,8 @@ class Conversion:
                 f"{self.dataset.name} have {wanted}; check data.dataset and data.source"
             )
         # Labels of the places of a sample, such as pixels, are checked by the problem, which knows their classes.
-        if block.labels.dtype.kind in "iu" and block.labels[0].size == 1:
-            self._check_labels(layout, unit, block)
-
-    def _check_labels(self, layout: DatasetContents, unit: ConversionUnit, block: SampleBlock) -> None:
+        if block.labels.dtype.kind not in "iu" or block.labels[0].size > 1:
+            return
         labels, first = block.labels.reshape(-1), layout.first_class
         classes = self.dataset.classes or len(layout.class_names) or MAX_CLASSES
         for wrong in np.flatnonzero((labels < first) | (labels >= first + classes))[:1]:
@@ -224,7 +214,7 @@ def _complete_records(conversion: Conversion, processes: int) -> list[ShardRecor
     """Return the records of all shards, in the order of the samples, after making the missing shards."""
     for _ in range(ROUNDS):
         # Files that changed while their shard was made leave an outdated shard, which counts as missing.
-        conversion = conversion.current
+        conversion = replace(conversion, code=())
         missing = list(conversion.missing_units())
         if not missing:
             conversion.refuse_changed_source()
@@ -241,15 +231,18 @@ def _complete_records(conversion: Conversion, processes: int) -> list[ShardRecor
 
 
 def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes: int) -> None:
+    from tqdm import tqdm
+
     # A copy without the cached list of all units, because `make` is sent to the processes with every unit.
     make = partial(replace(conversion).convert_unit, conversion.layout)
+    shown = partial(tqdm, total=len(units), unit="shard", disable=None, leave=False)
     if processes == 1:
-        for unit in _shown(units, len(units)):
-            print_skipped(make(unit))
+        for record in shown(map(make, units)):
+            print_skipped(record)
         return
     with ProcessPoolExecutor(processes) as pool:
         try:
-            for record in _shown(pool.map(make, units), len(units)):
+            for record in shown(pool.map(make, units)):
                 print_skipped(record)
         except BrokenProcessPool as error:
             raise UserError(
@@ -267,13 +260,6 @@ def print_skipped(record: ShardRecord) -> None:
         write_stderr(f"{record.shard.file}: skipped {reason}\n")
 
 
-def _shown(each: Iterable[Any], total: int) -> Iterable[Any]:
-    """Wrap the iterable in a progress bar that is shown only on a terminal."""
-    from tqdm import tqdm
-
-    return tqdm(each, total=total, unit="shard", disable=None, leave=False)
-
-
 def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataManifest:
     """Return the manifest of all records.
 
@@ -289,11 +275,17 @@ def _manifest(conversion: Conversion, records: Sequence[ShardRecord]) -> DataMan
                 f"shapes and types"
             )
         shards_of_split.setdefault(record.split, []).append(record.shard)
+    # Of the training samples only.
+    of_shards = (record.moments for record in records if record.split == "train")
+    moments = map(pooled, zip(*of_shards, strict=True))
     return DataManifest(
         folder=conversion.target,
         dataset=conversion.dataset.name,
         format=conversion.format,
-        inputs=_columns([record for record in records if record.split == "train"]),
+        inputs=tuple(
+            replace(column, mean=each.means, std=each.deviations)
+            for column, each in zip(first.inputs, moments, strict=True)
+        ),
         labels=first.labels,
         classes=_classes(conversion, records),
         first_class=contents.first_class,
@@ -319,26 +311,14 @@ def _layout_text(record: ShardRecord) -> str:
     return ", ".join(f"{column.name} {column.shape} {column.dtype}" for column in columns)
 
 
-def _columns(train: Sequence[ShardRecord]) -> tuple[ArraySpec, ...]:
-    """Return the inputs with mean and standard deviation over the training samples."""
-    moments = (pooled(each) for each in zip(*(record.moments for record in train), strict=True))
-    return tuple(
-        replace(column, mean=each.means, std=each.deviations)
-        for column, each in zip(train[0].inputs, moments, strict=True)
-    )
-
-
 def _classes(conversion: Conversion, records: Sequence[ShardRecord]) -> int | None:
     dataset, contents = conversion.dataset, conversion.contents
-    ranges = [
-        (each.lowest, each.highest)
-        for each in records
-        if each.lowest is not None and each.highest is not None
-    ]
+    lows = [each.lowest for each in records if each.lowest is not None]
+    highs = [each.highest for each in records if each.highest is not None]
     # A sample whose places have labels has no class of its own.
-    if not ranges or prod(records[0].labels.shape) > 1:
+    if not lows or prod(records[0].labels.shape) > 1:
         return None
-    (lowest, _), (_, highest), first = min(ranges), max(ranges, key=max), contents.first_class
+    lowest, highest, first = min(lows), max(highs), contents.first_class
     named = dataset.classes or len(contents.class_names)
     # Otherwise the classes are counted from the labels; one without a sample before them is a wrong first class.
     if lowest > first and not (named or contents.classes or dataset.generated):

@@ -276,28 +276,33 @@ def _contradictions(manifest: DataManifest) -> Iterator[str]:
     if not manifest.inputs:
         yield "inputs: the list is empty"
     for column in (*manifest.inputs, manifest.labels):
-        yield from _array_reasons(column)
-    yield from _class_reasons(manifest)
+        if not _is_number_type(column.dtype):
+            yield f"{column.name}: {column.dtype!r} is not a type of numbers"
+        channels = (column.shape or (1,))[0]
+        for name, moments in (("mean", column.mean), ("std", column.std)):
+            if moments and (len(moments) != channels or not all(map(math.isfinite, moments))):
+                yield f"{column.name}.{name}: {channels} finite values are needed"
+    if manifest.classes is not None and (
+        np.dtype(manifest.labels.dtype).kind not in "iu" or math.prod(manifest.labels.shape) != 1
+    ):
+        yield f"classes: {manifest.classes}, but the labels are {manifest.labels.shape} {manifest.labels.dtype}"
+    if manifest.class_names and len(manifest.class_names) != manifest.classes:
+        yield f"class_names: {len(manifest.class_names)} names, but `classes` is {manifest.classes}"
     if "train" not in manifest.splits:
         yield "splits: train is missing"
     for name, part in manifest.splits.items():
         if part.samples != sum(shard.samples for shard in part.shards):
             yield f"splits.{name}.samples: {part.samples:,}, but the shards have another number of samples"
         for shard in part.shards:
-            yield from _shard_reasons(shard)
+            path = PurePosixPath(shard.file)
+            if path.is_absolute() or ".." in path.parts or "\0" in shard.file:
+                yield f"{shard.file!r} is not a file in the folder of the store"
+            if path.suffix not in LOCATORS:
+                yield f"{shard.file!r} has none of the suffixes {', '.join(LOCATORS)}"
     if not isinstance(manifest.settings.get("reader"), dict):
         yield "settings.reader: not a section"
     if not isinstance(manifest.settings.get("shard_size"), int):
         yield "settings.shard_size: not a number"
-
-
-def _array_reasons(column: ArraySpec) -> Iterator[str]:
-    if not _is_number_type(column.dtype):
-        yield f"{column.name}: {column.dtype!r} is not a type of numbers"
-    channels = (column.shape or (1,))[0]
-    for name, moments in (("mean", column.mean), ("std", column.std)):
-        if moments and (len(moments) != channels or not all(map(math.isfinite, moments))):
-            yield f"{column.name}.{name}: {channels} finite values are needed"
 
 
 def _is_number_type(name: str) -> bool:
@@ -305,20 +310,3 @@ def _is_number_type(name: str) -> bool:
         return np.dtype(name).kind in "biuf"
     except (TypeError, ValueError, SyntaxError):
         return False
-
-
-def _class_reasons(manifest: DataManifest) -> Iterator[str]:
-    if manifest.classes is not None and (
-        np.dtype(manifest.labels.dtype).kind not in "iu" or math.prod(manifest.labels.shape) != 1
-    ):
-        yield f"classes: {manifest.classes}, but the labels are {manifest.labels.shape} {manifest.labels.dtype}"
-    if manifest.class_names and len(manifest.class_names) != manifest.classes:
-        yield f"class_names: {len(manifest.class_names)} names, but `classes` is {manifest.classes}"
-
-
-def _shard_reasons(shard: Shard) -> Iterator[str]:
-    path = PurePosixPath(shard.file)
-    if path.is_absolute() or ".." in path.parts or "\0" in shard.file:
-        yield f"{shard.file!r} is not a file in the folder of the store"
-    if path.suffix not in LOCATORS:
-        yield f"{shard.file!r} has none of the suffixes {', '.join(LOCATORS)}"

@@ -51,8 +51,7 @@ def pooled(parts: Sequence[ChannelMoments]) -> ChannelMoments:
     """Return the moments of all samples of the parts (Chan, Golub and LeVeque 1979, for any number of parts)."""
     triples = (zip(part.counts, part.means, part.squares, strict=True) for part in parts)
     channels = [_pooled_channel(each) for each in zip(*triples, strict=True)]
-    counts, means, squares = zip(*channels, strict=True)
-    return ChannelMoments(counts, means, squares)
+    return ChannelMoments(*zip(*channels, strict=True))
 
 
 def _pooled_channel(parts: Sequence[tuple[int, float, float]]) -> tuple[int, float, float]:

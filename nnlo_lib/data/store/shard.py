@@ -3,10 +3,9 @@
 import struct
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -22,20 +21,16 @@ ALIGNMENT_BYTES = 64  # of arrays in HDF5 files; numpy copies slowly from arrays
 def write_shard(path: Path, format: ShardFormat, arrays: Mapping[str, Array]) -> None:
     """Write one shard; equal arrays give equal bytes. Raises OSError if the file system reports an error."""
     if format == "hdf5":
-        _write_hdf5(path, arrays)
+        with (
+            DeferredErrorFile(path) as output,
+            h5py.File(output, "w", alignment_threshold=1, alignment_interval=ALIGNMENT_BYTES) as file,
+        ):
+            for name, array in arrays.items():
+                file.create_dataset(name, data=array)
     else:
         # np.savez would append .npz to the name of a temporary file; it leaves an open file's name alone.
-        with path.open("wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-
-
-def _write_hdf5(path: Path, arrays: Mapping[str, Array]) -> None:
-    with (
-        DeferredErrorFile(path) as output,
-        h5py.File(output, "w", alignment_threshold=1, alignment_interval=ALIGNMENT_BYTES) as file,
-    ):
-        for name, array in arrays.items():
-            file.create_dataset(name, data=array)
+        with path.open("wb") as plain:
+            np.savez(plain, **arrays)  # type: ignore[arg-type]
 
 
 class DeferredErrorFile:
@@ -109,8 +104,7 @@ def map_shard(path: Path, names: Sequence[str]) -> list[Array]:
     ]
 
 
-@dataclass(frozen=True)
-class ArrayLocation:
+class ArrayLocation(NamedTuple):
     """Position of an array in a file (`offset` in bytes), its shape and its type."""
 
     offset: int
@@ -120,14 +114,12 @@ class ArrayLocation:
 
 def _in_hdf5(path: Path, names: Sequence[str]) -> list[ArrayLocation]:
     with open_hdf5(path) as file:
-        return [_in_dataset(file[name]) for name in names]
-
-
-def _in_dataset(dataset: Any) -> ArrayLocation:
-    offset = dataset.id.get_offset()
-    if offset is None:
-        raise ValueError(f"{dataset.name} is chunked or compressed, so it cannot be memory-mapped")
-    return ArrayLocation(offset, dataset.shape, dataset.dtype)
+        datasets = [file[name] for name in names]
+        found = [ArrayLocation(each.id.get_offset(), each.shape, each.dtype) for each in datasets]
+    for name, place in zip(names, found, strict=True):
+        if place.offset is None:
+            raise ValueError(f"{name} is chunked or compressed, so it cannot be memory-mapped")
+    return found
 
 
 def _in_npz(path: Path, names: Sequence[str]) -> list[ArrayLocation]:

@@ -37,21 +37,17 @@ def copy_shards(
     # The partial files of a killed process; only the holder of the lock writes.
     for part in target.rglob(".*.part"):
         part.unlink()
-    _refuse_without_room(shards, target)
-    for shard in shards:
-        if command:
-            _copy_by(command, manifest, shard, target / shard.file)
-        else:
-            _copy(manifest, shard, target / shard.file)
-
-
-def _refuse_without_room(missing: Sequence[Shard], target: Path) -> None:
-    wanted, free = FREE_SPACE_FACTOR * sum(shard.bytes for shard in missing), shutil.disk_usage(target).free
+    wanted, free = FREE_SPACE_FACTOR * sum(shard.bytes for shard in shards), shutil.disk_usage(target).free
     if wanted > free:
         raise UserError(
             f"data.stage_to: {target.parent} has {size_text(free)} free, but the copy needs {size_text(wanted)}; free "
             f"some disk space, or remove data.stage_to"
         )
+    for shard in shards:
+        if command:
+            _copy_by(command, manifest, shard, target / shard.file)
+        else:
+            _copy(manifest, shard, target / shard.file)
 
 
 def _copy(manifest: DataManifest, shard: Shard, path: Path) -> None:
@@ -97,7 +93,9 @@ def run_copy_command(command: str, source: Path, target: Path, timeout_s: float 
         if not reason and not target.is_file():
             reason = "ended with status 0, but wrote no file"
         if reason:
-            printed = unresolve(_last_lines(output), command)
+            output.seek(0)
+            lines = output.read().decode(errors="replace").splitlines()[-LAST_LINES:]
+            printed = unresolve(f": {' | '.join(lines)}" if lines else ", without output", command)
             raise UserError(f"data.stage_command: '{shlex.join(words)}' {reason}{printed}; {END}")
 
 
@@ -129,9 +127,3 @@ def _filled(word: str, paths: dict[str, str]) -> str:
         if len(parts) > 1:
             return path.join(_filled(part, paths) for part in parts)
     return word
-
-
-def _last_lines(output: IO[bytes]) -> str:
-    output.seek(0)
-    lines = output.read().decode(errors="replace").splitlines()[-LAST_LINES:]
-    return f": {' | '.join(lines)}" if lines else ", without output"

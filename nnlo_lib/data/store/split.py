@@ -103,7 +103,11 @@ def _open(manifest: DataManifest, shard: Shard) -> tuple[Inputs, Array]:
     except Exception as error:  # h5py, zipfile and numpy raise many types of exceptions for damaged files
         # Too few open files are not a damage of the shard, and converting it again would not help.
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
-            raise _too_many_files(manifest) from error
+            shards, limit = sum(len(part.shards) for part in manifest.splits.values()), resource.RLIMIT_NOFILE
+            raise UserError(
+                f"{manifest.folder}: {shards} shards, but the limit of open files per process is "
+                f"{resource.getrlimit(limit)[0]}; raise it (ulimit -n), or convert with a larger data.shard_size"
+            ) from error
         raise manifest.damaged_shard_error(shard, str(error)) from error
     # A damaged header can describe other arrays in a file of the right size.
     found = [(array.shape, array.dtype) for array in arrays]
@@ -112,11 +116,3 @@ def _open(manifest: DataManifest, shard: Shard) -> tuple[Inputs, Array]:
         raise manifest.damaged_shard_error(shard, f"the arrays {found} differ from the manifest")
     # A copy of the labels, so that their mapping of the file can be closed.
     return tuple(arrays[:-1]), arrays[-1].copy()
-
-
-def _too_many_files(manifest: DataManifest) -> UserError:
-    shards, limit = sum(len(part.shards) for part in manifest.splits.values()), resource.RLIMIT_NOFILE
-    return UserError(
-        f"{manifest.folder}: {shards} shards, but the limit of open files per process is "
-        f"{resource.getrlimit(limit)[0]}; raise it (ulimit -n), or convert with a larger data.shard_size"
-    )

@@ -139,15 +139,16 @@ def unusable_shards(manifest: DataManifest, folder: Path, job: str) -> list[Shar
     Checksums are compared once per job, before its first use of the copy, and always if `job` is empty.
     """
     shards = [shard for part in manifest.splits.values() for shard in part.shards]
-    present = [shard for shard in shards if _has_size(folder / shard.file, shard.bytes)]
+    paths = [(shard, folder / shard.file) for shard in shards]
+    present = [
+        shard
+        for shard, path in paths
+        if path.is_file() and not path.is_symlink() and path.stat().st_size == shard.bytes
+    ]
     damaged = [] if job and job in _checked_jobs(folder) else _damaged(folder, present)
     for shard in damaged:
         logger.warning(f"data.stage_to: {folder / shard.file} differs from the data set; copying it again")
     return [shard for shard in shards if shard not in present or shard in damaged]
-
-
-def _has_size(path: Path, size: int) -> bool:
-    return path.is_file() and not path.is_symlink() and path.stat().st_size == size
 
 
 def _damaged(folder: Path, shards: Sequence[Shard]) -> list[Shard]:

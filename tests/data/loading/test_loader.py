@@ -103,9 +103,9 @@ def test_reading_ahead_changes_nothing_and_leaves_no_thread(split, monkeypatch):
         same(batch, expected)
     early = loader.epoch(0)
     next(early)
-    assert any(thread.name == "prefetch" for thread in threading.enumerate())
+    assert any(thread.name == "prefetch_0" for thread in threading.enumerate())
     early.close()
-    assert not any(thread.name == "prefetch" for thread in threading.enumerate())
+    assert not any(thread.name == "prefetch_0" for thread in threading.enumerate())
 
 
 def test_items_come_in_order():
@@ -122,7 +122,7 @@ def test_what_the_source_raises_comes_in_its_turn():
     assert next(items) == 1
     with pytest.raises(OSError, match="the disk is gone"):
         next(items)
-    assert "prefetch" not in {thread.name for thread in threading.enumerate()}
+    assert "prefetch_0" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_no_more_than_its_depth_is_made_ahead():
@@ -136,7 +136,7 @@ def test_no_more_than_its_depth_is_made_ahead():
 
     items = prefetched(source(), 2)
     next(items)
-    # One item is taken, two are in the queue, and the thread holds one.
+    # One item is taken, and the thread made the next ones.
     for _ in range(4):
         assert may_go_on.acquire(timeout=200)
     assert not may_go_on.acquire(timeout=0.1)

@@ -390,3 +390,9 @@ def test_enlarged_images_are_named(tmp_path):
     [note] = [note for note in read("folder", tmp_path, 9, {}).notes if "enlarged" in note]
     assert note.endswith("at most 9 pixels, but data.reader.size is 224; set data.reader.size: 9")
     assert read("folder", tmp_path, 9, {"size": 9}).notes == ()
+
+
+def test_a_class_without_a_test_image_is_named(tmp_path):
+    fill(tmp_path, 9)
+    gray(tmp_path / "rare" / "only.png", np.zeros((9, 9), np.uint8))
+    assert "no test image has the class rare; add images" in read("folder", tmp_path, 100, {"size": 9}).notes

@@ -40,9 +40,9 @@ def test_every_patient_is_in_one_split(tmp_path):
 @pytest.mark.parametrize(
     ("reader", "file", "text", "reason"),
     [
-        ("digits", "digits.csv.gz", "1,2,3\n", "not the digits table"),
+        ("digits", "digits.csv.gz", "1,2,3\n", "rows have 3 numbers instead of 65"),
         ("digits", "digits.csv.gz", "17," * 64 + "1\n", "not the digits table"),
-        ("digits", "digits.csv.gz", "1," * 64 + "1\n1,2\n", "not the digits table"),
+        ("digits", "digits.csv.gz", "1," * 64 + "1\n1,2\n", "not a table of digits"),
         ("diabetes", "diabetes_data_raw.csv.gz", "1 2\n", "rows have 2 numbers instead of 10"),
         ("diabetes", "diabetes_data_raw.csv.gz", "a b\n", "not a table"),
     ],

@@ -178,7 +178,10 @@ REFUSED = {
     "a text among numbers": ("age,y\n1,0\nold,1\n", {}, r"row 2, column age: 'old' is no number, but .*data\.reader\.na"),
     "decimal commas": ("x;y\n0,5;0\n1,5;1\n", {}, r"row 1, column x: '0,5' is no plain number; set data\.reader\.decimal"),
     "amounts": ("x,y\n$5,0\n$6,1\n", {}, r"'\$5' is no plain number; .* remove signs"),
-    "dates": ("x,y\n2026-11-01,0\n2026-11-02,1\n", {}, r"'2026-11-01' is a date; .*data\.reader\.exclude$"),
+    "dates": ("x,y\n2026-11-01,0\n2026-11-02,1\n", {}, r"'2026-11-01' is a date or a time; .*data\.reader\.exclude$"),
+    "units": ("x,y\n5 kg,0\n6 kg,1\n", {}, r"'5 kg' is no plain number; .* remove signs, units"),
+    "exponents of Fortran": ("x,y\n1.5D+03,0\n2.5d-01,1\n", {}, r"'1.5D\+03' is no plain number"),
+    "times of day": ("x,y\n12:30,0\n7:05:10,1\n", {}, r"'12:30' is a date or a time; "),
     "a minus sign of typography": ("x,y\n\u22125,0\n\u22126,1\n", {}, r"'\u22125' is no plain number; .* remove signs"),
     "a title above the names": ("Sales 2026\nage,y\n1,0\n2,1\n", {}, r"line 2 has 2 cells, but there are 1 columns; .*line 1 has no names of columns: remove it"),
     "a class written otherwise": ("x,y,s\n1,<=50K,train\n2,b,train\n3,<=50k.,test\n", {"split_column": "s"}, r"has the class '<=50k\.', but '<=50K': if they are one class"),
@@ -233,7 +236,7 @@ def test_all_problems_of_a_table_are_named_at_once(tmp_path):
         "data.reader.exclude: no column id",
         "data.reader.categorical: no column zip*",
         "row 2, column age: missing",
-        "row 1, column day: '2026-11-01' is a date",
+        "row 1, column day: '2026-11-01' is a date or a time",
         "column note has no value in the training rows",
     ]
     assert "(y: data.reader.na has 'NA' in 1 rows, age: data.reader.na has 'None' in 1 rows)" in others[2]
