@@ -23,7 +23,6 @@ class NeighborVectors:
     Attributes:
         own: this node's vector, as its neighbors see it.
         others: the neighbors' vectors, as this node sees them, by rank.
-        weights: the mixing weight of each neighbor, by rank.
     """
 
     own: Tensor

@@ -174,7 +174,6 @@ class RequestQueue:
     Args:
         total: overwritten by the sum of pushed vectors.
         combines: whether several requests may wait together; otherwise vectors are received in `total`.
-        compressor: decodes pushed vectors.
 
     Attributes:
         active: clients that have not disconnected.

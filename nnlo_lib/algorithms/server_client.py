@@ -64,7 +64,6 @@ class Client:
 
         Args:
             kind: PUSH or FETCH.
-            vector: vector to send; a push is compressed.
             room: overwritten by the answer in `wait`.
             purpose: category of the bytes of a push in the traffic counters; a fetch, whose vector is empty, is
                 counted as `control`.

@@ -76,7 +76,6 @@ class BaseAlgorithmConfig(ImplementedConfig):
     """Settings of an algorithm; subclasses declare `implementation` and `capabilities`.
 
     Attributes:
-        capabilities: requirements and features of the algorithm.
         alias_of: name of the same algorithm under its main name; empty for a main name.
     """
 

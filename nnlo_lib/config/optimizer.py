@@ -159,21 +159,11 @@ class AdamConfig(TwoMomentsConfig, RootConfig):
     weight_decay: Decay = 0.0
 
 
-class AdamWConfig(TwoMomentsConfig, RootConfig):
+class AdamWConfig(AdamConfig):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
-    name: Literal["adamw"] = "adamw"
+    name: Literal["adamw"] = "adamw"  # type: ignore[assignment]
     implementation = "torch.optim:AdamW"
-    kernel = "fused"
-    inside_root = "AdamInsideRoot"
-    outside_only = ("amsgrad",)
-    lr: Lr = 0.001
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
-    epsilon: Epsilon = 1e-8
-    amsgrad: bool = Field(
-        False, description="Use the maximum of the second moments so far (Reddi et al. 2018)."
-    )
     weight_decay: Decoupled = 0.01
 
     @property

@@ -62,7 +62,6 @@ def conv_bn(
     """Build a convolution, batch normalization and ReLU.
 
     Args:
-        kernel: side of the kernel, or its height and width.
         padding: zeros on each side; None keeps height and width for odd kernels with stride 1.
     """
     if padding is None:
@@ -107,11 +106,6 @@ class Auxiliary(nn.Module):
     """A classifier with auxiliary classifiers (Szegedy et al. 2015, arXiv 1409.4842, section 5).
 
     In training mode the result is a tuple: the final scores, then the scores of each auxiliary classifier.
-
-    Args:
-        parts: consecutive parts of the network.
-        heads: auxiliary classifier after each part.
-        last: rest of the network with the final classifier.
     """
 
     def __init__(self, parts: Sequence[nn.Module], heads: Sequence[nn.Module], last: nn.Module) -> None:

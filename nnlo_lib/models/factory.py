@@ -53,7 +53,6 @@ def build_model(
         name: a model of the zoo; `timm:NAME` or `hf:NAME`; `path.py:function`, called with (shape, classes, **args); `path.py`, a
             module in NNLO's form, its get_model called with (**args); or a network file (Keras JSON,
             TorchScript, exported program).
-        args: keyword arguments of the zoo's or the user's function.
         shape: shape of a sample; with several inputs, a tuple of shapes, and the model takes one tensor per
             input.
         undone: final activation to leave out of a Keras model, because the loss applies it.
@@ -68,8 +67,11 @@ def build_model(
     _seed_initial_weights(derive_seed(seed, "initial weights"))
     try:
         if Path(name).suffix in NETWORK_SUFFIXES:
-            if not trust:
-                _refuse_code(name)
+            if not trust and Path(name).suffix in TORCH_SUFFIXES:
+                raise UserError(
+                    f"{name} was not read: {code_of_torch_network(name)}. If you would also run a Python file of its author, set "
+                    "model.trust: true (`nnlo model`: --trust)"
+                )
             with torch.device("cpu"):  # even if the caller has set another default device
                 module = _network_from_file(name, custom_objects or {}, shape, undone)
                 _try(module, input_shapes(shape), classes)
@@ -129,15 +131,6 @@ def _seed_initial_weights(seed: int) -> None:
         from keras.src.utils.naming import reset_uids
 
         reset_uids()  # unnamed layers get the same names in every process and rank
-
-
-def _refuse_code(name: str) -> None:
-    """Raise UserError if a network file runs its code when it is read."""
-    if Path(name).suffix in TORCH_SUFFIXES:
-        raise UserError(
-            f"{name} was not read: {code_of_torch_network(name)}. If you would also run a Python file of its author, set "
-            "model.trust: true (`nnlo model`: --trust)"
-        )
 
 
 def _network_from_file(

@@ -47,9 +47,6 @@ class PydtnnLayer:
     """A layer with weights.
 
     Attributes:
-        number: PyDTNN's number of the layer.
-        name: name of the layer in the network.
-        module: the layer.
         channels: channels of the image that a dense layer has flattened; 1 for other layers.
     """
 

@@ -3,7 +3,7 @@
 import pickle
 import re
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from itertools import chain, pairwise
 from pathlib import Path
@@ -61,14 +61,18 @@ def load_weights(
     else:
         tensors = _without_wrapper(read_weights(path), module, path)
     found = {name: tensor for name, tensor in tensors.items() if not _begins(name, without)}
-    faults = [
-        *_fault("missing tensors", wanted.keys() - found.keys()),
-        *_fault("unexpected tensors", found.keys() - wanted.keys()),
-        *_fault("tensors of another shape", _other_shapes(wanted, found)),
-    ]
-    if faults:
+    faults = {
+        "missing tensors": wanted.keys() - found.keys(),
+        "unexpected tensors": found.keys() - wanted.keys(),
+        "tensors of another shape": [
+            f"{name} ({sample_shape_text(found[name].shape)} in the file, {sample_shape_text(tensor.shape)} in the model)"
+            for name, tensor in wanted.items()
+            if name in found and found[name].shape != tensor.shape
+        ],
+    }
+    if said := "; ".join(f"{label}: {_some(names)}" for label, names in faults.items() if names):
         hint = "to keep the initial values of some tensors, set model.weights_except: [name]"
-        raise UserError(f"model.weights: {path} does not fit the model: {'; '.join(faults)} ({hint})")
+        raise UserError(f"model.weights: {path} does not fit the model: {said} ({hint})")
     # Not strict, because tensors of `without` are missing on purpose; other differences are refused above.
     module.load_state_dict(found, strict=False)
 
@@ -90,19 +94,7 @@ def _begins(name: str, prefixes: Sequence[str]) -> bool:
     return any(name.startswith(prefix) for prefix in prefixes)
 
 
-def _other_shapes(wanted: dict[str, Tensor], found: dict[str, Tensor]) -> list[str]:
-    return [
-        f"{name} ({sample_shape_text(found[name].shape)} in the file, {sample_shape_text(tensor.shape)} in the model)"
-        for name, tensor in wanted.items()
-        if name in found and found[name].shape != tensor.shape
-    ]
-
-
-def _fault(label: str, names: "set[str] | list[str]") -> list[str]:
-    return [f"{label}: {_some(names)}"] if names else []
-
-
-def _some(names: "set[str] | list[str] | dict[str, Tensor]") -> str:
+def _some(names: Iterable[str]) -> str:
     listed = sorted(names)
     more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
     return f"{', '.join(listed[:SHOWN])}{more}"

@@ -100,11 +100,7 @@ def _kinds(graph: Any) -> set[str]:
 
 
 def _depends_on_mode(values: dict[str, Any]) -> bool:
-    """Return False for dropout of probability 0, and for a normalization without running statistics.
-
-    Args:
-        values: constant arguments by name.
-    """
+    """Return False for dropout of probability 0, and for a normalization without running statistics."""
     no_dropout = any(values.get(name) == 0 for name in ("p", "dropout"))
     return not no_dropout and not ("running_mean" in values and values["running_mean"] is None)
 

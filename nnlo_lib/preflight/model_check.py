@@ -116,9 +116,6 @@ class ModelTrial(Callback):
     """One batch for a run's model.
 
     Attributes:
-        tensors: preprocessor of the batch.
-        classes: number of outputs that the model should have.
-        outputs: outputs of the last forward pass.
         evaluated: what a supervised model returns in evaluation mode, with a gradient.
         has_values: whether `evaluated` has values; on `meta`, it has none.
         stage: part of the training step that runs: problem, model, loss or backward.

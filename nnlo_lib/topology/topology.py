@@ -330,7 +330,6 @@ def drop_links(matrix: Matrix, drop: float, generator: np.random.Generator) -> M
 
     Args:
         matrix: symmetric mixing matrix without losses, (nodes, nodes); not changed.
-        generator: source of the draws, one per link.
     """
     # One draw for both directions of a link: the matrix stays symmetric, so that mixing keeps the mean.
     one, other = np.nonzero(np.triu(matrix, 1))

@@ -26,7 +26,6 @@ def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int
     """Write the outdated generated files; with `check`, only print the differences and return 1 if there are any.
 
     Args:
-        check: write nothing.
         parser: parser of the command line, for its page; None leaves this page out.
     """
     if not (ROOT / "workflow" / "Snakefile").is_file():

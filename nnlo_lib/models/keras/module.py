@@ -92,7 +92,6 @@ class KerasNetwork(nn.Module):
         """Wrap `model` for samples of `shapes`, and build it if necessary.
 
         Args:
-            shapes: sample shape of each input.
             undone: final activation to leave out, because the loss applies it.
 
         Raises:

@@ -113,8 +113,6 @@ def vgg(
     Two dense layers of `width` follow, by default 4096, or 512 for small images (CIFAR) as in PyDTNN.
 
     Args:
-        depths: number of convolutions in each of the five stages.
-        batch_norm: normalize batches after each convolution.
         dropout: probability of dropout after each hidden dense layer.
     """
     shape = image_shape(shape, 32, "vgg")
@@ -184,7 +182,6 @@ class UNet(nn.Module):
 
     Args:
         filters: channels of the first level; doubled on each level below.
-        levels: levels below the first; each halves the sides.
     """
 
     def __init__(self, channels: int, classes: int, filters: int, levels: int) -> None:
@@ -230,9 +227,7 @@ def vgg_blocks(
     """Build PyDTNN's networks for CIFAR-10: blocks of two 3 x 3 convolutions and a pooling, then a hidden dense layer.
 
     Args:
-        hidden: units of the hidden layer.
         dropouts: probability of dropout after each block and after the hidden layer; empty: no dropout.
-        batch_norm: normalize after each ReLU.
     """
     if not 1 <= blocks <= len(PYDTNN_FILTERS) or len(dropouts) not in (0, blocks + 1):
         raise ValueError(

@@ -23,7 +23,6 @@ def hls4ml_gru(
     """Build a GRU and `layers` dense layers for samples (features, particles) (45,955 parameters for (16, 150)).
 
     Args:
-        activation: activation of the dense layers.
         dropout: probability of dropout after the GRU and after each dense layer.
     """
     if len(shape) != 2:

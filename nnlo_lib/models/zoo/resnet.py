@@ -28,12 +28,7 @@ class ResidualBodyBuilder(Protocol):
     expansion: int  # output channels of the body per filter
 
     def __call__(self, inputs: int, filters: int, stride: int) -> nn.Module:
-        """Build the body.
-
-        Args:
-            filters: filters of the 3 x 3 convolutions.
-            stride: stride of one of the convolutions, in both directions.
-        """
+        """Build the body."""
         ...
 
 
@@ -78,8 +73,6 @@ def resnet(
     For small images (CIFAR), the stem is a 3 x 3 convolution without pooling.
 
     Args:
-        block: builder of the residual blocks.
-        depths: number of blocks in each stage.
         dropout: probability of dropout before the last layer.
     """
     images, inputs = image_shape(shape, 8, "resnet"), 64
@@ -125,7 +118,6 @@ def resnet_cifar(shape: tuple[int, ...], classes: int, depth: int = 20, filters:
 
     Args:
         depth: number of layers, 6 n + 2.
-        filters: filters of the first stage.
     """
     if depth % 6 != 2:
         raise ValueError(f"resnet_cifar: depth must be 6 n + 2 (20, 32, 44, 56, 110, 1202), not {depth}")
@@ -150,7 +142,6 @@ class Wide(nn.Module):
     """Batch normalization, ReLU and a 3 x 3 convolution, twice, plus a shortcut.
 
     Args:
-        stride: stride of the first convolution and of the shortcut.
         dropout: probability of dropout between the convolutions.
     """
 
