@@ -69,6 +69,7 @@ def load_weights(
             for name, tensor in wanted.items()
             if name in found and found[name].shape != tensor.shape
         ],
+        "tensors with NaN": {name for name, tensor in found.items() if tensor.isnan().any()},
     }
     if said := "; ".join(f"{label}: {_some(names)}" for label, names in faults.items() if names):
         hint = "to keep the initial values of some tensors, set model.weights_except: [name]"
@@ -183,6 +184,10 @@ def read_weights(path: str) -> dict[str, Tensor]:
 def _refused(path: str, error: str) -> str:
     """Return why torch does not load a file without running code, and the lines that write its weights alone."""
     found = REFUSED_TYPE.search(error)
+    with open(path, "rb") as file:
+        start = file.read(40).partition(b"\n")[0]
+    if found is None and start.isascii() and start.decode().isprintable():
+        return f"begins with {start.decode()!r}: a pointer of Git LFS (git lfs pull) or a web page in place of the file; download the file itself"
     if found is None:
         return "is damaged or contains code that would run on loading; save the weights only: torch.save(model.state_dict(), path)"
     is_network = found[1].startswith("torch.nn.")

@@ -210,3 +210,27 @@ def test_a_run_goes_on_from_another_s_weights(tmp_path):
     )  # fmt: skip
     tuned.finish()
     assert tuned.rows[0]["val_accuracy"] == pytest.approx(first.rows[1]["val_accuracy"], abs=1e-6)
+
+
+OTHER_FILES = {
+    "a pointer of Git LFS": b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n",
+    "a web page": b"<!DOCTYPE html><html lang=en><title>Sign in</title></html>",
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_FILES)
+def test_a_text_in_place_of_weights_is_named(tmp_path, kind):
+    path = tmp_path / "weights.pth"
+    path.write_bytes(OTHER_FILES[kind])
+    with pytest.raises(
+        UserError,
+        match=r"begins with '(version https|<!DOCTYPE html).*: a pointer of Git LFS .* or a web page",
+    ):
+        load_weights(network(), str(path))
+
+
+def test_weights_with_nan_are_named_and_infinite_masks_are_not(file):
+    broken = changed() | {"0.bias": torch.tensor([0.0, float("nan"), 1.0])}
+    with pytest.raises(UserError, match=r"does not fit the model: tensors with NaN: 0\.bias"):
+        load_weights(network(), file(broken))
+    load_weights(network(), file(changed() | {"1.running_var": torch.tensor([1.0, float("inf"), 1.0])}))

@@ -17,6 +17,7 @@ from nnlo_lib.data.readers.base import (
     DatasetContents,
     SampleBlock,
     composed,
+    look_alike,
     print_once,
     shard_ranges,
 )
@@ -34,6 +35,7 @@ from nnlo_lib.data.readers.split_folders import (
 )
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".rar", ".7z")
+TARGETS = ("mask", "masks", "annotations", "groundtruth", "ground_truth", "segmentation")
 OUTSIDE = "outside the folders of the classes"
 LabeledPath = tuple[str, int]  # path below the folder, class
 
@@ -74,9 +76,16 @@ def read(
     if tested and untested:
         shown = ", ".join(untested[:5]) + (" ..." if len(untested) > 5 else "")
         remarks.append(f"no test image has the class {shown}; add images")
+    if targets := [name for name in tree.classes if name.lower() in TARGETS]:
+        remarks.append(
+            f"the class {targets[0]} may be the targets of the other images, not a class; inputs with targets are read by "
+            "data.reader: {name: arrays}"
+        )
     notes = (*([f"skipped files: {', '.join(counts)}"] if counts else []), *remarks)
     for note in notes:
-        print_once(f"{tree.root}: {note}")
+        # Below the working directory as one path, so that a note is printed once, whatever the source is called.
+        is_below = Path.cwd() in tree.root.absolute().parents
+        print_once(f"{os.path.relpath(tree.root) if is_below else tree.root}: {note}")
     units, sample_bytes = [], size * size * (3 if colour == "rgb" else 1) * dtype.itemsize
     for split, images in divided.items():
         for name, start, end in shard_ranges(split, len(images), shard_size, sample_bytes):
@@ -254,6 +263,8 @@ def _images(
                     f"out the folder {prefix.strip('/')}"
                 )
             )
+            near = [each for each in classes if look_alike(each) == look_alike(name)]
+            unsorted = f", but {near[0]}; write the name as there" if near else unsorted
             raise UserError(
                 f"{place}: the class {name} does not exist in train{unsorted or '; add it to train, or remove it'}"
             )

@@ -21,7 +21,10 @@ SIGNS = r"[$€£%,'’\s\u2212]"  # signs beside the digits of amounts, and sep
 # Units beside a blank, and Fortran's exponents, whose D becomes an E.
 UNITS = r"(?<=\d) +[^\W\d_]{1,3}[²³]?$"
 EXPONENT = r"(?<=[\d.])[dD](?=[+-]?\d+$)"
-DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?|\d{1,2}:\d{2}(:\d{2})?"
+DATE = (
+    r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?|\d{1,2}:\d{2}(:\d{2})?"
+    r"|\d{1,2}[. -]{1,2}[^\W\d_]{3,9}[., -]{1,2}\d{2,4}|[^\W\d_]{3,9}[. ]{1,2}\d{1,2}, ?\d{4}"
+)
 LOST_DEVIATIONS = 1e-3  # rounding of fractions that standardized numbers may have
 
 
@@ -90,8 +93,8 @@ def learned_column(table: pd.DataFrame, name: str, train: Array, options: TableO
     values, counts = np.unique(texts[known], return_counts=True)
     if is_name(len(values), int(train.sum())):
         raise UserError(
-            f"{table[FILE].iloc[0]}: column {name} has {len(values):,} different texts in {train.sum():,} training rows; exclude it by "
-            f"{WHERE}.exclude"
+            f"{table[FILE].iloc[0]}: column {name} has {len(values):,} different texts in {train.sum():,} training rows, such as "
+            f"{str(values[0])!r}; write plain numbers if they are numbers, or exclude it by {WHERE}.exclude"
         )
     most_frequent = values[counts.argmax()].item() if fills else None
     return EncodedColumn(name, tuple(values.tolist()), most_frequent, options.categories == "one_hot")

@@ -1,5 +1,6 @@
 """Doubts about a table: what can be trained, but is probably a mistake, as one sentence each."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,6 +12,8 @@ from nnlo_lib.data.readers.table_columns import MANY, numbers_of
 from nnlo_lib.data.readers.table_options import WHERE, TableOptions
 
 MANY_INPUTS = 100  # of one column
+SENTINEL = re.compile("-?9{2,}|-9|-1")  # numbers that stand for missing values in surveys and registers
+DAYS = (19_000_101, 21_001_231)  # of dates such as 20261231
 EXACT = 2.0**53  # up to which float64 has all whole numbers
 LISTED = 5
 
@@ -105,11 +108,42 @@ def doubts_of_columns(
                 f"column {name} has whole numbers above 2^53, whose last digits are lost; list it in {WHERE}.exclude, or in "
                 f"{WHERE}.categorical, or subtract its smallest number in the file"
             )
-        if name not in options.features and is_identifier(numbers):
+        for value in _sentinels(numbers[~np.isnan(numbers)]):
+            yield (
+                f"column {name} has {value:g} in {(numbers == value).sum():,} rows, unlike its other numbers: if it means a missing value, "
+                f"add '{value:g}' to {WHERE}.na"
+            )
+        if _are_dates(numbers):
+            yield (
+                f"column {name} has dates as numbers, such as {numbers[0]:.0f}; write the day of the year, or days since a date, or list "
+                f"it in {WHERE}.exclude"
+            )
+        elif name not in options.features and is_identifier(numbers):
             yield (
                 f"column {name} is a feature, but may be a row number or an identifier (integers, no two of them "
                 f"equal); list it in {WHERE}.exclude, or in {WHERE}.features if it is a feature"
             )
+
+
+def _are_dates(numbers: Array) -> bool:
+    if not ((DAYS[0] <= numbers) & (numbers <= DAYS[1])).all():
+        return False
+    texts = pd.Series(numbers).map("{:.10g}".format)
+    return bool(pd.to_datetime(texts, format="%Y%m%d", errors="coerce").notna().all())
+
+
+def _sentinels(numbers: Array) -> Iterator[float]:
+    """Yield a repeated number such as -999 if it is the only negative one, or 999 if it is far above all others."""
+    for value in {numbers.min(initial=0), numbers.max(initial=0)}:
+        others = numbers[numbers != value]
+        if (
+            not SENTINEL.fullmatch(f"{value:g}")
+            or len(np.unique(others)) < 3
+            or len(numbers) - len(others) < 2
+        ):
+            continue
+        if value < 0 <= others.min() or value - others.max() > np.ptp(others):
+            yield float(value)
 
 
 def is_identifier(numbers: Array) -> bool:

@@ -196,7 +196,22 @@ class TableFiles:
                 table = table.drop(columns=name)
             elif name not in texts and not pd.api.types.is_numeric_dtype(table[name]):
                 table[name] = self._numbers_beside_missing(table[name])
+        if may is None:
+            self._question_codes(
+                path, table, [dict(zip(names, row, strict=False)) for row in sampled_rows(text, delimiter)]
+            )
         return table
+
+    def _question_codes(self, path: Path, table: pd.DataFrame, rows: Sequence[Mapping[str, str]]) -> None:
+        """Log the columns of numbers with digits behind a zero, such as the postal code 01067."""
+        names = [str(name) for name in table if pd.api.types.is_numeric_dtype(table[name])]
+        used = {*matching(names, self._options.features)} - {*matching(names, self._options.exclude)}
+        for name in sorted(used - {self._options.label}):
+            for code in [row[name] for row in rows if re.fullmatch(r"0\d{2,}", row.get(name, ""))][:1]:
+                warn_once(
+                    f"{path}: column {name}: {code} is read as the number {int(code)}; list the column in data.reader.categorical if "
+                    "these are codes"
+                )
 
     def _numbers_beside_missing(self, cells: "pd.Series[Any]") -> "pd.Series[Any]":
         """Return a column as numbers if each cell that `na` does not have is one, as `pandas.read_csv` reads them."""
@@ -254,6 +269,11 @@ class TableFiles:
                 f"{path}: line {above + lines.line_num}: {error}; correct the quotes of the line"
             ) from error
         _check_names(path, [name for name in names if name])
+        if 2 * names.count("") > len(names):
+            raise UserError(
+                f"{path}: line {first} names only {len(names) - names.count('')} of {len(names)} columns; remove the lines above the "
+                "names, or name the columns by data.reader.columns"
+            )
         # Pandas numbers the columns of an array so.
         is_numbered = self._options.label in names and names == [*map(str, range(len(names)))]
         if not (self._options.columns or is_numbered) and all(map(is_number_text, names)):

@@ -1,5 +1,7 @@
 """Labels of the user's arrays: classes from numbers, rows, signs and text, the same in all files; and numbers to learn."""
 
+from unicodedata import normalize
+
 import h5py
 import numpy as np
 import pytest
@@ -154,6 +156,16 @@ def test_text_beyond_ascii(tmp_path):
     found = contents(tmp_path)
     assert found.class_names == ("größe", "µ")
     assert [label for unit in found.units for label in unit.read().labels] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("kind", ["text of any length", "npz"])
+def test_one_name_in_two_forms_is_one_class(tmp_path, kind):
+    """Macs write é as two characters, other systems as one."""
+    names = ["café", normalize("NFD", "café"), "thé", normalize("NFD", "thé")]
+    save(tmp_path, kind, train=np.array(names, object if kind != "npz" else None))
+    found = contents(tmp_path)
+    assert found.class_names == ("café", "thé")
+    assert [label for unit in found.units for label in unit.read().labels] == [0, 0, 1, 1]
 
 
 def test_labels_from_one_need_the_key_first_class(tmp_path):

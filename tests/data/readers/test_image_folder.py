@@ -4,6 +4,7 @@ import itertools
 import math
 import os
 import zipfile
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -396,3 +397,51 @@ def test_a_class_without_a_test_image_is_named(tmp_path):
     fill(tmp_path, 9)
     gray(tmp_path / "rare" / "only.png", np.zeros((9, 9), np.uint8))
     assert "no test image has the class rare; add images" in read("folder", tmp_path, 100, {"size": 9}).notes
+
+
+def test_one_name_of_a_class_in_two_forms_is_one_class(tmp_path):
+    """Macs write é as two characters, other systems as one."""
+    fill(tmp_path / "train", 3, [normalize("NFD", "Café"), "Thé"])
+    fill(tmp_path / "test", 2, ["Café", normalize("NFD", "Thé")])
+    assert sizes(tmp_path) == ({"train": 6, "test": 4}, ("Café", "Thé"))
+    assert {split: {label for _, label in items} for split, items in samples(tmp_path).items()} == {
+        "train": {0, 1},
+        "test": {0, 1},
+    }
+
+
+def test_a_class_that_train_spells_otherwise_is_named_with_it(tmp_path):
+    fill(tmp_path / "train", 2, ["Cat", "Dog"])
+    fill(tmp_path / "test", 2, ["cat", "dog"])
+    with pytest.raises(
+        UserError, match="the class cat does not exist in train, but Cat; write the name as there"
+    ):
+        ImageTree.of(tmp_path)
+
+
+def test_masks_beside_images_are_questioned(tmp_path):
+    fill(tmp_path, 2, ["images", "masks"])
+    (note,) = read("folder", tmp_path, 9, {"size": 9, "test_fraction": 0.4}).notes
+    assert note.startswith("the class masks may be the targets of the other images, not a class")
+
+
+STRANGE = {
+    "palette": lambda picture: picture.quantize(16),
+    "CMYK": lambda picture: picture.convert("CMYK"),
+    "gray with transparency": lambda picture: picture.convert("LA"),
+    "black and white": lambda picture: picture.convert("1"),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_images_in_other_color_spaces_have_the_colors_of_pillow(tmp_path, kind):
+    draw = np.random.default_rng(0)
+    suffix, wanted = ".tif" if kind == "CMYK" else ".png", set()
+    for name, number in itertools.product(("new  red", "Älter"), range(2)):
+        (tmp_path / name).mkdir(exist_ok=True)
+        picture = STRANGE[kind](Image.fromarray(draw.integers(0, 255, (9, 9, 3), np.uint8)))
+        picture.save(tmp_path / name / f"{number}{suffix}")
+        wanted.add(np.asarray(picture.convert("RGB")).transpose(2, 0, 1).tobytes())
+    contents = read("folder", tmp_path, 9, {"size": 9, "resize": "none"})
+    assert {image.tobytes() for unit in contents.units for image in unit.read().inputs[0]} == wanted
+    assert contents.class_names == ("new  red", "Älter")

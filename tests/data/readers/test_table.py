@@ -181,6 +181,10 @@ REFUSED = {
     "dates": ("x,y\n2026-11-01,0\n2026-11-02,1\n", {}, r"'2026-11-01' is a date or a time; .*data\.reader\.exclude$"),
     "units": ("x,y\n5 kg,0\n6 kg,1\n", {}, r"'5 kg' is no plain number; .* remove signs, units"),
     "exponents of Fortran": ("x,y\n1.5D+03,0\n2.5d-01,1\n", {}, r"'1.5D\+03' is no plain number"),
+    "dates with names of months": ("x,y\n05-Mar-2021,0\n17 März 2021,1\n", {}, r"'05-Mar-2021' is a date or a time; "),
+    "dates as in English": ('x,y\n"Mar 5, 2021",0\n"May 17, 2021",1\n', {}, r"'Mar 5, 2021' is a date or a time; "),
+    "a title with delimiters": ("Sales 2026,,\nage,z,y\n1,5,0\n2,6,1\n", {}, r"line 1 names only 1 of 3 columns; remove the lines above the names"),
+    "hexadecimal numbers": ("x,y\n" + "".join(f"{number:#06x},{number % 2}\n" for number in range(99)), {}, r"column x has 80 different texts in 80 training rows, such as '0x0000'; write plain numbers"),
     "times of day": ("x,y\n12:30,0\n7:05:10,1\n", {}, r"'12:30' is a date or a time; "),
     "a minus sign of typography": ("x,y\n\u22125,0\n\u22126,1\n", {}, r"'\u22125' is no plain number; .* remove signs"),
     "a title above the names": ("Sales 2026\nage,y\n1,0\n2,1\n", {}, r"line 2 has 2 cells, but there are 1 columns; .*line 1 has no names of columns: remove it"),
@@ -343,6 +347,10 @@ DOUBTS = {
     "the label": ("x", ["q", "p"], {}, "column x tells the label: each of its values belongs to one label"),
     "days as categories": ("x", DAYS, {"categorical": "x"}, "column x gives 125 inputs, one for each text; list it in data.reader.exclude"),
     "beyond 2^53": ("x", [2**60, 2**60 + 3, 2**60 + 5], {}, "column x has whole numbers above 2^53, whose last digits are lost"),
+    "-9 for missing": ("x", [-9, 110, 220, 290], {}, "column x has -9 in 75 rows, unlike its other numbers: if it means a missing value, add '-9' to"),
+    "999 for missing": ("x", [3, 4, 7, 999], {}, "column x has 999 in 75 rows, unlike its other numbers"),
+    "dates as numbers": ("x", [20210228, 20201231, 20240229], {}, "column x has dates as numbers, such as 20210228; write the day of the year"),
+    "postal codes": ("x", ["01067", "80331", "04109"], {}, "column x: 01067 is read as the number 1067; list the column in data.reader.categorical"),
     "categories by case": ("x", ["Rome", "rome", "Oslo"], {}, "column x: 'Rome' and 'rome' differ only by case, spaces or a final point"),
     "a class that is lost": ("x", [*["1"] * 299, ""], {"missing": "drop"}, "label y: all rows of rare are left out, because they have missing values"),
     "a class without a test row": ("x", ["1", "2"], {"test_fraction": 0.2}, "label y: no test row has the class rare (1 rows), because test_fraction 0.2 of its rows is less than one; add rows"),
@@ -363,8 +371,15 @@ def test_what_is_probably_a_mistake_is_named(tmp_path, caplog, case):
     assert sum(line.startswith(f"{tmp_path / 'a.csv'}: {sentence}") for line in lines) == 1, lines
 
 
-def test_a_table_without_a_doubt_gets_no_warning(tmp_path, caplog):
+@pytest.mark.parametrize(
+    "cells", [None, [-1, 0, 1], [-9, -3, 4, 5], [0, 30, 60, 99], ["00", "05", "12"], [2019, 2020, 2021]]
+)
+def test_a_table_without_a_doubt_gets_no_warning(tmp_path, caplog, cells):
     people(tmp_path)
+    table = pd.read_csv(tmp_path / "people.csv", dtype=str, keep_default_na=False)
+    if cells:
+        table["more"] = np.resize(np.array(cells, object), len(table))
+    table.to_csv(tmp_path / "people.csv", index=False)
     read(tmp_path, 99, train="people.csv", label="income", missing="median")
     assert not caplog.records
 
