@@ -98,6 +98,12 @@ def unset_variable(path: str) -> str | None:
     return next((name for name in names if not os.environ.get(name)), None)
 
 
+def path_remedy(path: str, otherwise: str) -> str:
+    """Return what to do about a path that leads to nothing: set its variable or, if there is none, something else."""
+    name = unset_variable(path)
+    return f"; environment variable {name} is not set; set it, or write the path" if name else otherwise
+
+
 def decoded(text: bytes, errors: str = "strict") -> str:
     """Return a text in UTF-8 or, with its mark, UTF-16, with the line ends of Unix. Raises UnicodeDecodeError."""
     found = text.decode("utf-16" if text.startswith(UTF_16) else "utf-8-sig", errors)

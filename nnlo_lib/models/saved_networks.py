@@ -187,7 +187,7 @@ def _refused(path: str, error: str) -> str:
     with open(path, "rb") as file:
         start = file.read(40).partition(b"\n")[0]
     if found is None and start.isascii() and start.decode().isprintable():
-        return f"begins with {start.decode()!r}: a pointer of Git LFS (git lfs pull) or a web page in place of the file; download the file itself"
+        return f"is damaged: it begins with {start.decode()!r}, as a pointer of Git LFS (git lfs pull) or a web page does; download the file itself"
     if found is None:
         return "is damaged or contains code that would run on loading; save the weights only: torch.save(model.state_dict(), path)"
     is_network = found[1].startswith("torch.nn.")

@@ -7,7 +7,7 @@ Arrays are those of predictions.npz: `outputs` (samples, k) are probabilities or
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +116,7 @@ class Guessing:
     balanced_accuracy: float
     chance: float
     roc_auc: float | None
+    meaning: ClassVar = "classes no better than always naming one"
 
     @property
     def text(self) -> str:
@@ -134,15 +135,36 @@ class Guessing:
         return "try a smaller learning rate, more epochs or other settings of the algorithm"
 
 
+@dataclass(frozen=True)
+class GuessedNumbers:
+    """Predicted numbers that are no better than the mean of the targets; `r2` is the mean over the targets."""
+
+    r2: float
+    meaning: ClassVar = "numbers no better than always naming their mean"
+    remedy: ClassVar = "try another learning rate, more epochs, or targets in units of about their deviation"
+
+    @property
+    def text(self) -> str:
+        """The number of the judgment."""
+        return f"r2 {self.r2:.3g}"
+
+
 def guessing(
     evaluation: Mapping[str, Any], read_predictions: Callable[[], Mapping[str, Any]]
-) -> Guessing | None:
-    """Return the judgment of a classifier whose classes are guesses; None for other models.
+) -> Guessing | GuessedNumbers | None:
+    """Return the judgment of a model whose classes or numbers are guesses; None for other models.
 
     Args:
         evaluation: content of evaluation.json.
         read_predictions: returns the arrays of predictions.npz, empty if none were written; called if the classes are guesses.
     """
+    if evaluation.get("predictions") == "value":
+        found = read_predictions()
+        outputs, targets = found.get("outputs", np.zeros(0)), found.get("targets", np.zeros(0))
+        # A loss of the user may have several outputs for a target.
+        is_comparable = outputs.size > 0 and outputs.shape == targets.shape
+        r2 = set_metric("r2", outputs, targets, None) if is_comparable else math.nan
+        return GuessedNumbers(r2) if r2 <= 0 else None
     confusion: Sequence[Sequence[int]] = evaluation.get("confusion") or []
     truths = [row for row in confusion if sum(row)]
     if len(truths) < 2:

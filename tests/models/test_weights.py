@@ -224,7 +224,7 @@ def test_a_text_in_place_of_weights_is_named(tmp_path, kind):
     path.write_bytes(OTHER_FILES[kind])
     with pytest.raises(
         UserError,
-        match=r"begins with '(version https|<!DOCTYPE html).*: a pointer of Git LFS .* or a web page",
+        match=r"begins with '(version https|<!DOCTYPE html).*, as a pointer of Git LFS .* or a web page",
     ):
         load_weights(network(), str(path))
 

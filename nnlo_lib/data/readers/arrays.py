@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.text_format import decoded, expanded
+from nnlo_lib.core.text_format import decoded, expanded, path_remedy
 from nnlo_lib.data.readers.array_file import is_array_file, refuse_other_file
 from nnlo_lib.data.readers.array_formats import Unwritten, stored_type
 from nnlo_lib.data.readers.array_source import (
@@ -196,7 +196,9 @@ def _entries(folder: Path, text: str) -> list[Entry]:
         matches = sorted(glob.glob(expanded(text), root_dir=folder, recursive=True))
         found: list[Entry] = [(folder / match,) for match in matches if (folder / match).is_file()]
         if not found:
-            raise UserError(f"{WHERE}: no file in {folder} matches {text}; correct the pattern")
+            raise UserError(
+                f"{WHERE}: no file in {folder} matches {text}{path_remedy(text, '; correct the pattern')}"
+            )
         return found
     if path is not None and path.name.lower().endswith(TABLE_SUFFIXES):
         raise UserError(
@@ -248,7 +250,7 @@ def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:
     if missing or not words:
         name = text if len(missing) == len(words) else missing[0]
         places = " or ".join(map(str, dict.fromkeys(folders)))
-        raise UserError(f"{where}: file '{name[:SHOWN]}' not found in {places}")
+        raise UserError(f"{where}: file '{name[:SHOWN]}' not found in {places}{path_remedy(name, '')}")
     if len(words) != 2:
         raise UserError(f"{where}: {len(words)} files on one line; write each file on its own line")
     return tuple(path for path in paths if path)

@@ -19,7 +19,7 @@ import pandas as pd
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.text_format import expanded
+from nnlo_lib.core.text_format import expanded, path_remedy
 from nnlo_lib.data.fetch.record import FileVersion, file_version
 from nnlo_lib.data.readers.arrays import refuse_repeated_files
 from nnlo_lib.data.readers.base import (
@@ -184,7 +184,7 @@ def _files(folder: Path, wanted: Sequence[str]) -> Iterator[Path]:
             reason = (
                 "is a folder; set data.reader.train to its files"
                 if path.is_dir()
-                else "not found; correct the name or pattern"
+                else f"not found{path_remedy(text, '; correct the name or pattern')}"
             )
             raise UserError(f"{WHERE}: {path} {reason}")
         # Below the working directory as one path, so that a table is read once, whatever the source is called.

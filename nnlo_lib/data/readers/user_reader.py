@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
+from nnlo_lib.core.secrets import MASK
 from nnlo_lib.core.user_code import (
     error_with_source_line,
     load_implementation,
@@ -30,6 +31,12 @@ def read_with_user_reader(
     reader: str, folder: Path, shard_size: int, options: Mapping[str, Any]
 ) -> DatasetContents:
     """Return the contents that a user's function, `path.py:function`, returns. Raises UserError if it fails."""
+    for key, value in options.items():
+        if MASK in str(value):  # of a finished run
+            raise UserError(
+                f"data.reader.args.{key}: has {MASK} in place of a secret, which is not stored; name the experiment file by --experiment, "
+                f"or let {reader} read it from the environment"
+            )
     contents = _called(reader, lambda: load_implementation(reader)(folder, shard_size, **options))
     if not isinstance(contents, DatasetContents):
         raise UserError(

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.config.metrics import metric_direction
-from nnlo_lib.problems.set_metrics import Guessing, guessing
+from nnlo_lib.problems.set_metrics import GuessedNumbers, Guessing, guessing
 from nnlo_lib.report.formatting import task_listing
 from nnlo_lib.report.statistics.significance import (
     ERROR_RATE,
@@ -300,15 +300,15 @@ def _tested_samples(
 
 def guessing_sentence(jobs: Sequence[FinishedRun]) -> str:
     """Return sentences that name the trainings at guessing level and say what to try; an empty string if there are none."""
-    found: list[tuple[str, Guessing]] = []
+    found: list[tuple[str, Guessing | GuessedNumbers]] = []
     for job in jobs:
         if level := guessing(job.evaluation, partial(getattr, job, "predictions")):
             run, seed, fold = job.key
             name = f"{run} seed {seed}" + ("" if fold is None else f", fold {fold}")
             found.append((f"{name} ({level.text})", level))
-    remedies = dict.fromkeys(level.remedy for _, level in found)
+    remedies = {level.remedy: level.meaning for _, level in found}
     return " ".join(
-        "At guessing level, classes no better than always naming one: "
+        f"At guessing level, {meaning}: "
         f"{task_listing([name for name, level in found if level.remedy == remedy])}; {remedy}."
-        for remedy in remedies
+        for remedy, meaning in remedies.items()
     )

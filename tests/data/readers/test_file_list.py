@@ -70,6 +70,8 @@ def test_paths_are_found_beside_the_list_and_then_in_the_folder(folder):
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
+        ("$NOWHERE/a.h5", r"not found in .*run\[\d\]; environment variable NOWHERE is not set; set it"),
+        ("${NOWHERE}/*.h5", r"matches \S*; environment variable NOWHERE is not set; set it"),
         ("lost.txt", r"data\.reader: file 'lost\.txt' not found in .*run"),
         ("lost*.h5", r"data\.reader: no file in .*run\[1\] matches lost\*\.h5"),
         (["jets0.h5", "lost.h5"], r"data\.reader: file 'lost\.h5' not found"),

@@ -84,6 +84,13 @@ def test_a_reader_that_fails_is_named(code, tmp_path, function, message):
         _ = [unit.read() for unit in read(f"{code}:{function}", tmp_path, 10, {}).units]
 
 
+def test_a_masked_argument_is_not_passed_on(code, tmp_path):
+    """The settings of a finished run have no tokens, with which its reader would fetch other data."""
+    message = r"data\.reader\.args\.token: has \*\*\* in place of a secret, which is not stored; name the experiment file"
+    with pytest.raises(UserError, match=message):
+        read(f"{code}:at_once", tmp_path, 10, {"token": "hf_***"})
+
+
 @pytest.fixture
 def adapted(tmp_path):
     """Return a function that reads two files of 3 and 4 samples as one shard through an adaptor."""

@@ -47,6 +47,27 @@ def test_without_classes_there_is_no_level():
     assert guessing({"accuracy": 1.0, "confusion": [[9, 0], [0, 0]]}, dict) is None
 
 
+@pytest.mark.parametrize(
+    ("outputs", "is_guessing"),
+    [(np.full(200, 5.0), True), (DRAWS.normal(0, 3, 200), True), (np.arange(200) / 100, False)],
+    ids=["a constant", "random", "a trend"],
+)
+def test_numbers_no_better_than_their_mean(outputs, is_guessing):
+    targets = np.arange(200) / 50 + DRAWS.normal(0, 0.1, 200)
+    arrays = {"outputs": outputs[:, None], "targets": targets[:, None]}
+    level = guessing({"loss": 1.0, "predictions": "value"}, lambda: arrays)
+    assert (level is not None) == is_guessing
+    errors = (targets - outputs) ** 2
+    assert level is None or level.r2 == pytest.approx(1 - errors.mean() / targets.var(), abs=1e-5)
+    for other in (
+        {"targets": np.ones((200, 1))},
+        {"outputs": np.ones((200, 2))},
+        {"targets": np.ones((0, 1))},
+    ):
+        assert guessing({"predictions": "value"}, lambda other=other: arrays | other) is None
+    assert guessing({"predictions": "value"}, dict) is None
+
+
 RARE = np.arange(1000) < 80  # 8 % positive samples
 
 
