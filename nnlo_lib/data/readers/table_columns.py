@@ -143,15 +143,20 @@ def _refuse_ambiguous(table: pd.DataFrame, name: str, numbers: Array, missing: A
     other = np.flatnonzero(np.isnan(numbers) & ~missing)
     if not len(other):
         return
+    texts = cells[~missing]
+    bare = texts.str.replace(UNITS, "", regex=True).str.replace(EXPONENT, "e", regex=True)
+    # With decimal commas, a single text in a column leaves all its numbers as texts.
+    is_number = ~np.isnan(numbers_of(bare.str.replace(SIGNS, "", regex=True)))
+    are_mostly_numbers = 0.5 < is_number.mean() < 1
+    if are_mostly_numbers:
+        other = np.flatnonzero(~missing)[~is_number]
     shown = f"{place_of(table, int(other[0]), name)}: {cells.iloc[other[0]]!r}"
-    if len(other) < (~missing).sum():
+    if are_mostly_numbers or len(other) < len(texts):
         raise UserError(
             f"{shown} is no number, but other rows have numbers; add it to {WHERE}.na if it means a missing value, or the column to "
             f"{WHERE}.categorical or {WHERE}.exclude"
         )
-    texts = cells[~missing]
-    bare = texts.str.replace(UNITS, "", regex=True).str.replace(EXPONENT, "e", regex=True)
-    if pd.to_numeric(bare.str.replace(SIGNS, "", regex=True), errors="coerce").notna().all():
+    if is_number.all():
         raise UserError(
             f"{shown} is no plain number; set {WHERE}.decimal: ',' if the comma is a decimal mark, remove signs, units and "
             f"separators of thousands, or add the column to {WHERE}.categorical"

@@ -177,6 +177,7 @@ REFUSED = {
     "too large": ("age,y\n1,0\n1e39,1\n", {}, r"row 2, column age: 1e\+39 is infinite or beyond float32"),
     "a text among numbers": ("age,y\n1,0\nold,1\n", {}, r"row 2, column age: 'old' is no number, but .*data\.reader\.na"),
     "decimal commas": ("x;y\n0,5;0\n1,5;1\n", {}, r"row 1, column x: '0,5' is no plain number; set data\.reader\.decimal"),
+    "a text among decimal commas": ("x;y\n27,19;0\n-;1\n25,5;0\n", {"decimal": ","}, r"row 2, column x: '-' is no number, but other rows have"),
     "amounts": ("x,y\n$5,0\n$6,1\n", {}, r"'\$5' is no plain number; .* remove signs"),
     "dates": ("x,y\n2026-11-01,0\n2026-11-02,1\n", {}, r"'2026-11-01' is a date or a time; .*data\.reader\.exclude$"),
     "units": ("x,y\n5 kg,0\n6 kg,1\n", {}, r"'5 kg' is no plain number; .* remove signs, units"),
