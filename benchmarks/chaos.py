@@ -19,10 +19,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from tqdm import tqdm
-
 from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.core.errors import UserError, exit_on_user_error
+from nnlo_lib.core.logging_setup import progress_bar
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.launch.attempt_recovery import read_progress
@@ -93,8 +92,8 @@ def run_twice(undisturbed: Task, faulted: Task, launcher: str, seed: int, faults
     campaign = FaultCampaign(faulted, launcher, seed, steps, _failpoint_counts(undisturbed), timeout_s)
     started = time.monotonic()
     try:
-        with tqdm(total=faults, unit=" faults", desc=f"chaos, seed {seed}", file=sys.stderr) as bar:
-            campaign.run(faults, bar.update)
+        with progress_bar(f"chaos, seed {seed}", faults, "faults") as show:
+            campaign.run(faults, show)
     except UnfinishedError as error:
         print(f"FAILED: {error}")
         return 1
@@ -151,7 +150,7 @@ class FaultCampaign:
         """Restart the training until all faults are injected, then finish it without faults.
 
         Args:
-            report_injected: called after each attempt with faults, with the number of faults injected in it.
+            report_injected: called after each attempt with faults, with the number of faults injected so far.
 
         Raises:
             UnfinishedError: if an attempt exceeds its time, or the last attempt (without faults) fails.
@@ -164,10 +163,8 @@ class FaultCampaign:
             run_faulty_attempt(self.task, self.launcher, due, self.attempt_timeout_s)
             injected = set(injected_faults(self.task.folder))
             self.injected_faults += [fault for fault in due if fault.number in injected]
-            report_injected(
-                # Operands are evaluated from left to right: the first length is that before the assignment.
-                len(waiting) - len(waiting := [number for number in waiting if number not in injected])
-            )
+            waiting = [number for number in waiting if number not in injected]
+            report_injected(faults - len(waiting))
         if run_faulty_attempt(self.task, self.launcher, [], self.attempt_timeout_s):
             raise UnfinishedError(
                 f"{self.task.folder}: the last attempt after {faults} faults failed; see {chaos_log(self.task)}"

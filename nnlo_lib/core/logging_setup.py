@@ -1,18 +1,25 @@
-"""Log messages through the standard `logging`: on the terminal `nnlo: [warning: |error: ]message`.
+"""What a user reads while a command runs: log messages, on the terminal as `nnlo: [warning: |error: ]message`, and progress bars.
 
 Lines on the terminal have no time stamp; lines of state/log.txt and of NNLO_LOG_FILE have one. Level and file are
 environment variables, so that the ranks and the jobs of a command have those of the command.
 """
 
 import logging
+import math
 import os
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.secrets import mask
+from nnlo_lib.core.text_format import number, size_text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 TERMINAL_PREFIX = "nnlo: "
 LEVEL_VARIABLE, FILE_VARIABLE = "NNLO_LOG_LEVEL", "NNLO_LOG_FILE"
@@ -20,6 +27,8 @@ LEVELS = {
     "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR,
 }  # fmt: skip
 PACKAGE = "nnlo_lib"
+DRAWING_SECONDS = 0.5  # between two states of a progress bar
+T = TypeVar("T")
 
 
 def get_logger(name: str) -> logging.Logger:
@@ -124,3 +133,70 @@ def write_stderr(text: str) -> None:
     with suppress(OSError):
         sys.stderr.write(mask(text))
         sys.stderr.flush()
+
+
+@contextmanager
+def progress_bar(
+    text: str,
+    total: int | None,
+    unit: str,
+    done: int = 0,
+    visible: bool | None = None,
+    log_s: float = math.inf,
+) -> Iterator[Callable[..., None]]:
+    """Yield `show(done, note=function)`, which draws a bar on the terminal or, without one, logs a line each `log_s` seconds.
+
+    Args:
+        total: amount at the end; None if it is unknown.
+        visible: whether to draw; None: if stderr is a terminal.
+    """
+    bar = _terminal_bar(text, total) if (sys.stderr.isatty() if visible is None else visible) else None
+    began, first, pause = time.monotonic(), done, DRAWING_SECONDS if bar else log_s
+    due = began + pause
+
+    def show(done: int, note: Callable[[], str] = str) -> None:
+        nonlocal due
+        if (now := time.monotonic()) < due:
+            return
+        due, pace = now + pause, (done - first) / (now - began)
+        shown = f"{number(pace, 3)} {unit}/s  {note()}"
+        if unit == "B":
+            of = f" of {size_text(total)}" if total else ""
+            shown = f"{size_text(done)}{of}  {size_text(pace)}/s"
+        if bar is None:
+            write_stderr(f"{text}: {shown}\n")
+            return
+        with suppress(OSError):  # the terminal may be gone
+            bar.start()
+            bar.update(bar.task_ids[0], completed=done, note=shown, refresh=True)
+
+    try:
+        yield show
+    finally:
+        if bar:
+            with suppress(OSError):
+                bar.stop()
+
+
+def _terminal_bar(text: str, total: int | None) -> "Progress":
+    # Here, because the import takes as long as many short trainings.
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+
+    console = Console(file=sys.stderr, force_terminal=True)
+    # A process that is killed could not show the cursor again.
+    setattr(console, "show_cursor", lambda show: False)  # noqa: B010
+    bar = Progress(
+        "{task.description}", BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), "{task.fields[note]}",
+        console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False,
+    )  # fmt: skip
+    bar.add_task(text, total=total, note="")
+    return bar
+
+
+def tracked(items: Iterable[T], text: str, total: int, unit: str) -> Iterator[T]:
+    """Yield the items, and show how many the caller is done with."""
+    with progress_bar(text, total, unit) as show:
+        for count, item in enumerate(items):
+            show(count)
+            yield item

@@ -13,7 +13,7 @@ PACKAGES = {
     "PIL", "annotated_types", "dateutil", "google_crc32c", "greenlet", "h5py", "jinja2", "joblib", "mpi4py", "networkx", "numpy",
     "packaging", "pandas", "psutil", "pydantic", "pydantic_core", "requests", "rich", "safetensors", "scipy", "shtab",
     "sklearn", "skopt", "snakemake", "snakemake_executor_plugin_lsf", "snakemake_executor_plugin_slurm", "submitit",
-    "sympy", "threadpoolctl", "torch", "tqdm", "typing_extensions", "yaml",
+    "sympy", "threadpoolctl", "torch", "typing_extensions", "yaml",
 }  # fmt: skip
 
 

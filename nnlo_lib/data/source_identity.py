@@ -16,6 +16,7 @@ from typing import Any
 
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256, load_json
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import tracked
 from nnlo_lib.core.secrets import without_credentials
 from nnlo_lib.data.catalog import DatasetSpec
 from nnlo_lib.data.fetch.record import FetchRecord, is_remote, local_source, stamp_of
@@ -44,8 +45,6 @@ class SourceChecksums:
 
         Raises UserError if a file cannot be read.
         """
-        from tqdm import tqdm
-
         known, before = self._load(), time.time_ns()
         stamps = {path: stamp_of(path) for path in dict.fromkeys(paths)}
         changed = [
@@ -53,9 +52,8 @@ class SourceChecksums:
         ]
         # Threads, because hashlib computes without holding the interpreter's lock.
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            read = pool.map(_sha256, changed)
-            shown = tqdm(read, "checksums", len(changed), unit="file", disable=None, leave=False)
-            fresh = dict(zip(changed, shown, strict=True))
+            read = tracked(pool.map(_sha256, changed), "checksums", len(changed), "files")
+            fresh = dict(zip(changed, read, strict=True))
         found = {path: fresh.get(path) or known[os.path.abspath(path)][1] for path in stamps}
         settled = [path for path in fresh if before - max(stamps[path][1:3]) > SETTLED_SECONDS * 1e9]
         if settled:

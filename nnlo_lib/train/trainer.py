@@ -3,10 +3,6 @@
 import os
 import sys
 from collections.abc import Iterator
-from typing import Self
-
-from torch import Tensor
-from tqdm import tqdm
 
 from nnlo_lib.algorithms.base import SampleShare
 from nnlo_lib.algorithms.factory import build_algorithm
@@ -14,9 +10,9 @@ from nnlo_lib.checkpoint.checkpointer import Checkpointer
 from nnlo_lib.core.errors import CheckpointNotSavedError
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.core.installation import code_version
+from nnlo_lib.core.logging_setup import progress_bar
 from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.data.loading.loader import Batch, BatchLoader
-from nnlo_lib.problems.base import Problem
+from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.state.training_records import StepMarker
 from nnlo_lib.train.callback import AlgorithmHooks, Callbacks
 from nnlo_lib.train.evaluation.early_stopping import BestWeights
@@ -214,19 +210,24 @@ class Trainer:
         if self._evaluator.is_due():  # a stop request has interrupted this validation
             return
         context.replica.module.train()
-        with ProgressBar(
-            position.epoch, position.index, context.loader, context.problem, context.is_first_worker
-        ) as progress:
+        visible = context.is_first_worker and (sys.stderr.isatty() or TERMINAL in os.environ)
+        samples, steps = context.loader.samples, context.loader.steps_per_epoch
+        done = samples * position.index // steps
+        with progress_bar(f"epoch {position.epoch + 1}", samples, "samples", done, visible) as show:
             source = context.batch_source.batches(position.epoch, position.index)
             batches = context.phase_timer.timed_batches(source)
             batch = next(batches, None)
             while batch is not None:
                 batch = self._observed_step(batch, batches)
-                progress.show(position.index, self.state.metric_sums)
+                show(samples * position.index // steps, self._means_text)
                 if self._evaluator.is_due() or (
                     self.algorithm.should_stop(self._should_pause()) and context.batch_source.stop_early()
                 ):
                     break
+
+    def _means_text(self) -> str:
+        means = self.context.problem.means(self.state.metric_sums)
+        return "  ".join(f"{name} {value:.4f}" for name, value in means.items())
 
     def _observed_step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
         for callback in self.callbacks:
@@ -288,30 +289,3 @@ class Trainer:
         steps_per_epoch, position = self.context.loader.steps_per_epoch, self.position
         step = position.epoch * steps_per_epoch + index
         return self.lr_schedule(step, steps_per_epoch, self.state.worker_steps(step + position.shift))
-
-
-class ProgressBar:
-    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal."""
-
-    def __init__(self, epoch: int, index: int, loader: BatchLoader, problem: Problem, shown: bool) -> None:
-        visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)
-        self._problem, self._loader = problem, loader
-        self._bar = tqdm(
-            total=loader.samples, unit=" samples", unit_scale=True, leave=False, mininterval=0.5,
-            desc=f"epoch {epoch + 1}", disable=not visible, initial=self._samples(index),
-        )  # fmt: skip
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def show(self, index: int, sums: Tensor) -> None:
-        """Advance to step `index` of the epoch and show the means of `sums`."""
-        if not self._bar.disable and self._bar.update(self._samples(index) - self._bar.n):
-            means = self._problem.means(sums)
-            self._bar.set_postfix({name: f"{value:.4f}" for name, value in means.items()}, refresh=False)
-
-    def _samples(self, index: int) -> int:
-        return self._loader.samples * index // self._loader.steps_per_epoch

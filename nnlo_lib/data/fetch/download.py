@@ -4,7 +4,6 @@ pooch 1.9 has one address for each file, tries permanent errors again, and check
 """
 
 import glob
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.logging_setup import write_stderr
+from nnlo_lib.core.logging_setup import progress_bar
 from nnlo_lib.core.secrets import resolve, unresolve
 
 if TYPE_CHECKING:
@@ -63,25 +62,21 @@ def download(urls: Sequence[str], target: Path, check: Callable[[Path, str], Non
 
 
 def _get(url: str, part: Path, name: str) -> None:
-    """Download the file into `part`, with a progress bar: every 0.1 s on a terminal, every LOG_SECONDS in a log."""
+    """Download the file into `part`, with a progress bar, or a line every LOG_SECONDS in a log."""
     import requests
-    from tqdm import tqdm
 
-    pause = 0.1 if sys.stderr.isatty() else LOG_SECONDS
     # Content-Length would otherwise be that of a compressed transfer.
     headers = {"Accept-Encoding": "identity"}
     address, timeout = resolve(url, "data.source"), (CONNECT_SECONDS, READ_SECONDS)
     with requests.get(address, headers=headers, stream=True, timeout=timeout) as response:
         response.raise_for_status()
         length = response.headers.get("Content-Length", "")
-        bar = tqdm(
-            total=int(length) if length.isdecimal() else None, unit="B", unit_scale=True, leave=False, desc=name,
-            delay=pause, mininterval=pause, maxinterval=pause,
-        )  # fmt: skip
-        with bar, part.open("wb") as file:
+        total = int(length) if length.isdecimal() else None
+        done = 0
+        with progress_bar(name, total, "B", log_s=LOG_SECONDS) as show, part.open("wb") as file:
             for chunk in response.iter_content(CHUNK_BYTES):
-                if bar.update(file.write(chunk)) and not sys.stderr.isatty():
-                    write_stderr("\n")  # in a log, each progress state is a line
+                done += file.write(chunk)
+                show(done)
 
 
 def _is_permanent(error: "RequestException", seconds: float) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
-from nnlo_lib.core.logging_setup import write_stderr
+from nnlo_lib.core.logging_setup import tracked, write_stderr
 from nnlo_lib.core.secrets import mask_settings
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.catalog import DatasetSpec
@@ -231,11 +231,9 @@ def _complete_records(conversion: Conversion, processes: int) -> list[ShardRecor
 
 
 def _make_all(conversion: Conversion, units: Sequence[ConversionUnit], processes: int) -> None:
-    from tqdm import tqdm
-
     # A copy without the cached list of all units, because `make` is sent to the processes with every unit.
     make = partial(replace(conversion).convert_unit, conversion.layout)
-    shown = partial(tqdm, total=len(units), unit="shard", disable=None, leave=False)
+    shown = partial(tracked, text="converting", total=len(units), unit="shards")
     if processes == 1:
         for record in shown(map(make, units)):
             print_skipped(record)
