@@ -61,7 +61,7 @@ $(READY): requirements.lock pyproject.toml
 wheelhouse: $(READY)  ## write NNLO and all its packages as wheels, for a site without a network
 	@pip wheel --quiet --disable-pip-version-check --requirement requirements.lock --wheel-dir wheelhouse
 	@pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir wheelhouse .
-	@echo "pip install --no-index --find-links wheelhouse nnlo"
+	@echo "pip install --no-index --find-links wheelhouse 'nnlo[mpich]'"
 
 clean:  ## remove results, data, logs and the site (not .venv)
 	rm -rf results data logs site .snakemake

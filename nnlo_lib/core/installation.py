@@ -13,6 +13,8 @@ PROJECT = _FOLDER / "nnlo_project" if (_FOLDER / "nnlo_project").is_dir() else _
 SNAKEFILE = PROJECT / "workflow" / "Snakefile"
 SCRIPTS = PROJECT / "scripts"
 PROFILES = PROJECT / "profiles"
+# A cluster brings its own MPI, so nnlo does not depend on one.
+MPI_REMEDY = "load the MPI of the cluster, or pip install 'nnlo[mpich]'"
 
 
 def conda_variables() -> dict[str, str]:

@@ -25,6 +25,7 @@ from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.parallel import ParallelConfig
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.installation import MPI_REMEDY
 from nnlo_lib.core.logging_setup import get_logger, write_stderr
 from nnlo_lib.core.process import interpreter_folder
 from nnlo_lib.core.secrets import conceal
@@ -95,7 +96,7 @@ def _launch_once(
     except OSError as error:
         return AttemptOutcome(
             "bad input",
-            f"cannot start the ranks with '{launcher}': {error}; check --launcher",
+            f"cannot start the ranks with '{launcher}': {error}; check --launcher, {MPI_REMEDY}",
             is_user_error=True,
         )
     except UserError as error:

@@ -24,7 +24,7 @@ from nnlo_lib.config.parallel import ParallelConfig, ResourcesConfig
 from nnlo_lib.core.atomic_file import fsync_folder
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import try_lock
-from nnlo_lib.core.installation import PROFILES, __version__
+from nnlo_lib.core.installation import MPI_REMEDY, PROFILES, __version__
 from nnlo_lib.core.text_format import duration_text, size_text
 from nnlo_lib.launch.launcher import rank_environment
 from nnlo_lib.reliability.findings import Finding, failed, note, ok
@@ -99,7 +99,7 @@ def check_packages() -> Iterator[Finding]:
 def check_mpi(launcher: str) -> Finding:
     """Start two ranks that add a number."""
     command = [*shlex.split(launcher), "-n", "2", sys.executable, "-c", RANK_PROGRAM]
-    advice = "write `--launcher 'COMMAND'`, or `mpi:` in the profile, with the launcher of the MPI of mpi4py"
+    advice = f"{MPI_REMEDY}; `--launcher 'COMMAND'`, or `mpi:` in the profile, names the launcher of the MPI of mpi4py"
     try:
         done = subprocess.run(
             command, env=rank_environment(ParallelConfig()), capture_output=True, text=True, timeout=MPI_TIMEOUT_S,

@@ -13,6 +13,7 @@ from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.run import changed_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.failpoints import FAILPOINT_VARIABLE
+from nnlo_lib.core.installation import MPI_REMEDY
 from nnlo_lib.core.process import process_age
 from nnlo_lib.core.secrets import reveal
 from nnlo_lib.core.text_format import plural, timestamp
@@ -85,7 +86,13 @@ def train_with_mpi(task: Task, stop: StopFlag) -> int:
     A failure is written to state/failures and ends all ranks.
     """
     # Importing mpi4py.MPI initializes MPI, which simulated ranks do not need.
-    from mpi4py import MPI
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        found = str(error).partition("\n")[0]
+        return report_failure(
+            task.state, 0, UserError(f"mpi4py finds no MPI library ({found}); {MPI_REMEDY}")
+        )
 
     from nnlo_lib.comm.mpi.communicator import MPICommunicator
 

@@ -20,6 +20,7 @@ from nnlo_lib.batch import BatchJob
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.paths import SearchPaths, SearchStatePaths
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
+from nnlo_lib.core.installation import MPI_REMEDY
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import ProcessIdentity
 from nnlo_lib.launch.diagnosis import LauncherOutput
@@ -171,7 +172,9 @@ def start_ranks(
             preexec_fn=die_with_parent, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except OSError as error:
-        raise UserError(f"cannot start the ranks with '{launcher}': {error}; check --launcher") from error
+        raise UserError(
+            f"cannot start the ranks with '{launcher}': {error}; check --launcher, {MPI_REMEDY}"
+        ) from error
 
 
 def _clear(state: SearchStatePaths) -> None:
