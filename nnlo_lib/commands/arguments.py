@@ -1,10 +1,10 @@
-"""Options that several commands share: FILE, --set, --launcher, the log's; the experiment that they select."""
+"""How commands are declared, the options that several of them share, and the experiment that these select."""
 
 import argparse
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nnlo_lib.core.errors import UserError
 
@@ -20,6 +20,19 @@ OTHER_COMMANDS = {
 }  # fmt: skip
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}  # shtab.FILE
 LEVEL_NAMES = ("debug", "info", "warning", "error")
+
+
+class Option(NamedTuple):
+    """An option of a command."""
+
+    name: str
+    settings: dict[str, Any]
+    is_form: bool
+
+
+Command = Callable[[argparse.Namespace], int | None]
+Declare = Callable[[Command], Command]
+DECLARED: dict[Command, tuple[str, tuple[Option, ...], Sequence[str]]] = {}
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -61,55 +74,54 @@ class CommandParser(argparse.ArgumentParser):
         return f"; did you mean '{names[close[0]]}'?" if close else ""
 
 
+def option(name: str, text: str, is_form: bool = False, **settings: Any) -> Option:
+    """Return an option and its help text, with the settings of argparse; of those with `is_form`, one may be given."""
+    return Option(name, {"help": text, **settings}, is_form)
+
+
+def command(example: str, *options: Option, steps: Sequence[str] = ()) -> Declare:
+    """Declare the options of a function `run_<name>`, whose docstring is its help; `steps`: its own subcommands."""
+
+    def declare(function: Command) -> Command:
+        DECLARED[function] = example, options, steps
+        return function
+
+    return declare
+
+
 def add_commands(parser: argparse.ArgumentParser, modules: Mapping[str, str]) -> None:
     """Add a subcommand for each name in `modules`, which maps it to its module in nnlo_lib.commands."""
     subcommands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, module_name in modules.items():
+    for name, module in modules.items():
         # Every module is imported, also for `nnlo --help`: heavy packages are therefore imported in `run_<name>`.
-        module, key = import_module(f"nnlo_lib.commands.{module_name}"), name.replace("-", "_")
-        summary, example = (getattr(module, f"{key.upper()}_{kind}", "") for kind in ("HELP", "EXAMPLE"))
+        function = getattr(import_module(f"nnlo_lib.commands.{module}"), f"run_{name.replace('-', '_')}")
+        (example, options, steps), summary = DECLARED[function], str(function.__doc__).partition("\n")[0]
         subcommand = subcommands.add_parser(
-            name,
-            help=summary,
-            description=f"{summary[:1].upper()}{summary[1:]}.",
-            epilog=example and f"example: {example}",
+            name, help=f"{summary[0].lower()}{summary[1:-1]}", description=summary, epilog=example and f"example: {example}"
+        )  # fmt: skip
+        # A function has only the options, and argparse cannot express all of their valid combinations.
+        subcommand.set_defaults(command=function, error=subcommand.error)
+        form = (
+            subcommand.add_mutually_exclusive_group() if any(each.is_form for each in options) else subcommand
         )
-        subcommand.set_defaults(command=getattr(module, f"run_{key}"))
-        getattr(module, f"add_{key}_arguments")(subcommand)
+        for each in options:
+            action = (form if each.is_form else subcommand).add_argument(each.name, **each.settings)
+            if each.name == "file":
+                action.complete = FILES  # type: ignore[attr-defined]  # read by shtab
+        if steps:
+            add_commands(subcommand, dict.fromkeys(steps, module))
         add_log_options(subcommand, is_shown=False)
 
 
 def add_log_options(parser: argparse.ArgumentParser, is_shown: bool) -> None:
     """Add the level and the file of the log, which all commands accept before and after their name."""
     # Without a default, so that the parser of a subcommand does not overwrite what stands before its name.
-    for option, text, values in (
+    for name, text, values in (
         ("--log-level", "least level of the log messages, also of the ranks; default: info", LEVEL_NAMES),
-        (
-            "--log-file",
-            "file to which the log messages, also of the ranks, are appended with time stamps",
-            None,
-        ),
-    ):
+        ("--log-file", "file to which the log messages, also of the ranks, are appended with time stamps", None),
+    ):  # fmt: skip
         shown = text if is_shown else argparse.SUPPRESS
-        parser.add_argument(option, choices=values, default=argparse.SUPPRESS, help=shown)
-
-
-def add_experiment_arguments(parser: argparse.ArgumentParser, is_required: bool = True) -> None:
-    """Add the experiment file, and overrides of its keys."""
-    file = parser.add_argument("file", nargs=None if is_required else "?", help="experiment file (YAML)")
-    file.complete = FILES  # type: ignore[attr-defined]  # read by shtab
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes",
-        help="set a key of the experiment file, such as train.epochs=5; may be repeated",
-    )  # fmt: skip
-
-
-def add_launcher_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the command that starts MPI ranks."""
-    parser.add_argument(
-        "--launcher", type=_launcher, default="mpiexec",
-        help="command that starts N MPI ranks with -n N; default: %(default)s",
-    )  # fmt: skip
+        parser.add_argument(name, choices=values, default=argparse.SUPPRESS, help=shown)
 
 
 def _launcher(command: str) -> str:
@@ -118,6 +130,19 @@ def _launcher(command: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{command}: {error}; close the quotation") from None
     return command
+
+
+CHANGES = option(
+    "--set", "set a key of the experiment file, such as train.epochs=5; may be repeated",
+    action="append", default=[], metavar="KEY=VALUE", dest="changes",
+)  # fmt: skip
+OPTIONAL_FILE = option("file", "experiment file (YAML)", nargs="?")
+EXPERIMENT = option("file", "experiment file (YAML)"), CHANGES
+RUN = option("--run", "name of the run in `runs:`; default: all runs")
+SEED = option("--seed", "random seed; default: the first of `seeds:`", type=int)
+LAUNCHER = option(
+    "--launcher", "command that starts N MPI ranks with -n N; default: %(default)s", type=_launcher, default="mpiexec"
+)  # fmt: skip
 
 
 def read_experiment(options: argparse.Namespace, first: bool = False) -> tuple["Experiment", list[str]]:

@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnlo_lib.commands.arguments import (
-    add_experiment_arguments,
+    CHANGES,
+    EXPERIMENT,
+    OPTIONAL_FILE,
+    RUN,
     chosen_seed,
+    command,
+    option,
     print_lsf_requests,
     print_warnings,
     read_checked_experiment,
@@ -21,30 +26,25 @@ from nnlo_lib.core.logging_setup import get_logger
 if TYPE_CHECKING:
     from nnlo_lib.config import Experiment
 
-CHECK_HELP = "validate an experiment file and try its models on one batch, without training"
-CHECK_EXAMPLE = "nnlo check mine.yaml --set train.epochs=5"
-PLAN_HELP = "estimate the cost of an experiment (jobs, ranks, hours) before its jobs are submitted"
-PLAN_EXAMPLE = "nnlo plan mine.yaml"
-DATA_HELP = "convert the data sets of an experiment and describe them, or list and remove stores"
-DATA_EXAMPLE = "nnlo data mine.yaml"
-MODEL_HELP = (
-    "show the layers of an experiment's models (shapes, parameters, operations), or time an iteration"
-)
-MODEL_EXAMPLE = "nnlo model mine.yaml --time"
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
+    return int(text)
 
 
-def add_check_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the experiment file."""
-    add_experiment_arguments(parser)
-    parser.add_argument(
-        "--profile", choices=["slurm", "lsf"],
-        help="slurm: also ask this site's Slurm whether it accepts the jobs, and refuse paths that it cannot use; "
+@command(
+    "nnlo check mine.yaml --set train.epochs=5",
+    *EXPERIMENT,
+    option(
+        "--profile",
+        "slurm: also ask this site's Slurm whether it accepts the jobs, and refuse paths that it cannot use; "
         "lsf: also print what the jobs ask of LSF",
-    )  # fmt: skip
-
-
+        choices=["slurm", "lsf"],
+    ),
+)
 def run_check(options: argparse.Namespace) -> None:
-    """Print a summary of the trainings. Raises UserError that lists the errors of the experiment file, or jobs that cannot start."""
+    """Validate an experiment file and try its models on one batch, without training."""
     from nnlo_lib.preflight.preflight import class_lines, warn_about_machine
     from nnlo_lib.workflow.plan import summarize_plan
 
@@ -91,14 +91,13 @@ def _refuse_what_slurm_refuses(experiment: "Experiment") -> None:
         print("Slurm accepts the jobs (`sbatch --test-only`)")
 
 
-def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the experiment file."""
-    add_experiment_arguments(parser)
-    parser.add_argument("--profile", choices=["lsf"], help="also print what the jobs ask of LSF")
-
-
+@command(
+    "nnlo plan mine.yaml",
+    *EXPERIMENT,
+    option("--profile", "also print what the jobs ask of LSF", choices=["lsf"]),
+)
 def run_plan(options: argparse.Namespace) -> None:
-    """Print a table of jobs, ranks, cores and hours."""
+    """Estimate the cost of an experiment (jobs, ranks, hours) before its jobs are submitted."""
     from nnlo_lib.workflow.cost_table import cost_table
 
     refuse_automatic_gpus_of_cluster(options)
@@ -109,26 +108,24 @@ def run_plan(options: argparse.Namespace) -> None:
     print_warnings(experiment)
 
 
-def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the experiment file, the run, the seed and the stores."""
-    add_experiment_arguments(parser, is_required=False)
-    parser.add_argument("--run", help="name of the run in `runs:`; default: all runs")
-    parser.add_argument(
-        "--seed", type=int, help="seed of the partition among the workers; default: the first of `seeds:`"
-    )
-    parser.add_argument(
-        "--stores", action="store_true", help="list all stores and fetched files below data/, and their users"
-    )
-    parser.add_argument(
-        "--remove", action="append", default=[], type=Path, metavar="FOLDER",
-        help="remove a store or fetched files, a folder listed by --stores; may be repeated",
-    )  # fmt: skip
-    # `run` has only the options, and argparse cannot express which of them need the file.
-    parser.set_defaults(error=parser.error)
-
-
+@command(
+    "nnlo data mine.yaml",
+    OPTIONAL_FILE,
+    CHANGES,
+    RUN,
+    option("--seed", "seed of the partition among the workers; default: the first of `seeds:`", type=int),
+    option("--stores", "list all stores and fetched files below data/, and their users", action="store_true"),
+    option(
+        "--remove",
+        "remove a store or fetched files, a folder listed by --stores; may be repeated",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FOLDER",
+    ),
+)
 def run_data(options: argparse.Namespace) -> None:
-    """Print the data sets and the samples of each worker; or remove folders, then list the stores."""
+    """Convert the data sets of an experiment and describe them, or list and remove stores."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `nnlo data FILE | head` exits without a message
     if options.stores or options.remove:
         return _stores(options)
@@ -153,30 +150,27 @@ def _stores(options: argparse.Namespace) -> None:
         print_stores(read_experiment(options)[0] if options.file else None, options.file)
 
 
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the experiment file and the run."""
-    add_experiment_arguments(parser)
-    parser.add_argument("--run", help="name of the run in `runs:`; default: all runs")
-    parser.add_argument(
+@command(
+    "nnlo model mine.yaml --time",
+    *EXPERIMENT,
+    RUN,
+    option(
         "--trust",
+        "allow that saved torch networks (.pt, .pt2) run their code when they are read, as model.trust does",
         action="store_true",
-        help="allow that saved torch networks (.pt, .pt2) run their code when they are read, as model.trust does",
-    )
-    parser.add_argument(
-        "--time", type=_positive, nargs="?", const=20, metavar="ITERATIONS",
-        help="instead of the layers, print the median time of a training iteration on one rank, with made-up samples, "
+    ),
+    option(
+        "--time",
+        "instead of the layers, print the median time of a training iteration on one rank, with made-up samples, "
         "without data loading and exchanges; 20 iterations without a number",
-    )  # fmt: skip
-
-
-def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
-    return int(text)
-
-
+        type=_positive,
+        nargs="?",
+        const=20,
+        metavar="ITERATIONS",
+    ),
+)
 def run_model(options: argparse.Namespace) -> None:
-    """Print the layers, or the times, of each model."""
+    """Show the layers of an experiment's models (shapes, parameters, operations), or time an iteration."""
     from nnlo_lib.workflow.data_overview import print_iteration_times, print_model_overview
 
     experiment, names = read_experiment(options)

