@@ -4,7 +4,7 @@ import ast
 from collections import Counter, defaultdict
 
 import pytest
-from helpers.source_tree import MODULES, PACKAGE, repeated, short, tree
+from helpers.source_tree import MODULES, PACKAGE, classes, repeated, short, tree
 
 MAX_LINES = 400
 MIN_LINES = 80
@@ -89,6 +89,14 @@ def test_no_loose_modules():
 
 def test_module_names_are_unique_unless_one_concept_has_several_sides():
     assert set(_duplicates()) == set(SAME_CONCEPT), _duplicates()
+
+
+def test_names_of_public_classes_are_unique():
+    places = defaultdict(list)
+    for path in MODULES:
+        for node in classes(path):
+            places[node.name].append(short(path))
+    assert repeated(places) == {}
 
 
 def test_folders_are_few_and_flat():
