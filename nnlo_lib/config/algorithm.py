@@ -12,7 +12,6 @@ from pydantic import Field
 from nnlo_lib.config.algorithm_base import BaseAlgorithmConfig, Capabilities
 from nnlo_lib.config.base import (
     BuiltInOr,
-    ConfigFault,
     UserClassConfig,
     block_types,
 )
@@ -22,7 +21,6 @@ from nnlo_lib.config.optimizer import OptimizerConfig, SGDConfig
 from nnlo_lib.config.rules.loss_rules import RESTING
 from nnlo_lib.core.user_code import load_implementation
 
-MOMENTUM = ("algorithm", "momentum")
 SERVED = Capabilities(supports_server_tree=True, step="server's", asynchronous=True, min_ranks=2)
 
 
@@ -52,12 +50,11 @@ class AllReduceConfig(BaseAlgorithmConfig):
         """True if `reduction` is reproducible."""
         return self.reduction == "reproducible"
 
-    def faults(self, run: Any) -> Iterator[ConfigFault]:
+    def faults(self, run: Any) -> Iterator[str]:
         """Yield a fault if a run (config.Run) combines `reduction: fastest` with compression."""
         if self.reduction == "fastest" and not isinstance(run.compression, NoCompressionConfig):
-            yield ConfigFault(
-                "compressed gradients are always added in rank order; remove `algorithm.reduction`",
-                ("algorithm", "reduction"),
+            yield (
+                "algorithm.reduction: compressed gradients are always added in rank order; remove `algorithm.reduction`"
             )
 
 
@@ -94,13 +91,12 @@ class IndividualConfig(BaseAlgorithmConfig):
     implementation = "nnlo_lib.algorithms.local_sgd:Individual"
     capabilities = Capabilities()
 
-    def faults(self, run: Any) -> Iterator[ConfigFault]:
+    def faults(self, run: Any) -> Iterator[str]:
         """Yield a fault if a run (config.Run) scales the learning rate."""
         if run.train.scale_lr != "none":
-            yield ConfigFault(
-                "individual trains every worker alone, so that the number of workers does not matter; "
-                "set `train.scale_lr: none`",
-                ("train", "scale_lr"),
+            yield (
+                "train.scale_lr: individual trains every worker alone, so that the number of workers does not matter; "
+                "set `train.scale_lr: none`"
             )
 
 
@@ -201,24 +197,22 @@ class EASGDConfig(ParameterServerConfig):
         """Yield a warning if `momentum` and the optimizer of a run (config.Run) both have momentum."""
         yield from _double_momentum(self, run.worker_train.optimizer)
 
-    def faults(self, run: Any) -> Iterator[ConfigFault]:
+    def faults(self, run: Any) -> Iterator[str]:
         """Yield faults if alpha of a run (config.Run) would be 1 or more, or its settings exclude `momentum`."""
         if self.momentum:
             yield from _worker_momentum_faults(run)
         # With alpha of 1 or more, an exchange would move a worker onto the center or beyond it.
         if self.alpha is None and self.elastic_force >= run.workers:
-            yield ConfigFault(
-                f"alpha = elastic_force / workers is {self.elastic_force / run.workers:g}, but must be below 1; "
-                f"set `algorithm.elastic_force` below {run.workers}",
-                ("algorithm", "elastic_force"),
+            yield (
+                f"algorithm.elastic_force: alpha = elastic_force / workers is {self.elastic_force / run.workers:g}, but must be "
+                f"below 1; set `algorithm.elastic_force` below {run.workers}"
             )
         # Several pushes that are applied at once would move the center beyond the workers' parameters.
         together = (self.alpha * run.workers if self.alpha else self.elastic_force) > 1
         if together and (self.synchronous or self.masters > 1) and getattr(run.problem, "weight_clip", None):
-            yield ConfigFault(
-                "easgd moves the center out of the bound if alpha * workers exceeds 1; set `algorithm.elastic_force: 0.9` "
-                "without `algorithm.alpha`, or `problem.gradient_penalty: 10` instead",
-                ("problem", "weight_clip"),
+            yield (
+                "problem.weight_clip: easgd moves the center out of the bound if alpha * workers exceeds 1; set "
+                "`algorithm.elastic_force: 0.9` without `algorithm.alpha`, or `problem.gradient_penalty: 10` instead"
             )
 
 
@@ -250,33 +244,27 @@ def _double_momentum(algorithm: Any, optimizer: Any) -> Iterator[str]:
         )
 
 
-def _worker_momentum_faults(run: Any) -> Iterator[ConfigFault]:
+def _worker_momentum_faults(run: Any) -> Iterator[str]:
     """Yield the settings of a run (config.Run) that a momentum outside the optimizer would break."""
+    at, off = "algorithm.momentum", "`algorithm.momentum: 0`"
     if run.parallel.processes_per_worker > 1:
-        yield ConfigFault(
-            "the processes of a worker share parameters, but only one of them has the momentum; "
-            "set `parallel.processes_per_worker: 1`, or `algorithm.momentum: 0`",
-            MOMENTUM,
+        yield (
+            f"{at}: the processes of a worker share parameters, but only one of them has the momentum; "
+            f"set `parallel.processes_per_worker: 1`, or {off}"
         )
     if run.train.precision == "fp16":
-        yield ConfigFault(
-            "the momentum also moves parameters in a step that fp16 skips; set `train.precision: bf16`, "
-            "or `algorithm.momentum: 0`",
-            MOMENTUM,
+        yield (
+            f"{at}: the momentum also moves parameters in a step that fp16 skips; set `train.precision: bf16`, or {off}"
         )
     for key in ("weight_clip", "generator_optimizer"):
         if getattr(run.problem, key, None):
-            yield ConfigFault(
-                f"the momentum of {run.algorithm.name} is added after the step that `problem.{key}` changes; "
-                f"set `algorithm.momentum: 0`, or remove `problem.{key}`",
-                MOMENTUM,
+            yield (
+                f"{at}: the momentum of {run.algorithm.name} is added after the step that `problem.{key}` changes; "
+                f"set {off}, or remove `problem.{key}`"
             )
     if resting := getattr(run.problem, "resting_key", None):
-        moved, off = RESTING[resting]
-        yield ConfigFault(
-            f"the momentum would move {moved} in every step; set `problem.{resting}: {off}`, or `algorithm.momentum: 0`",
-            MOMENTUM,
-        )
+        moved, value = RESTING[resting]
+        yield f"{at}: the momentum would move {moved} in every step; set `problem.{resting}: {value}`, or {off}"
 
 
 ParameterServerAlgorithmConfig = DownpourConfig | EASGDConfig | GEMConfig

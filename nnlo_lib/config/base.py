@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -45,18 +45,6 @@ CLOCK_TIME = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d)")  # Slurm's da
 MB_OF_UNIT = {"MB": 1, "GB": 1000, "TB": 1_000_000, "M": 1, "MiB": 1, "G": 1024, "GiB": 1024, "T": 1024**2, "TiB": 1024**2}  # fmt: skip
 SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(MB_OF_UNIT)})")
 TIME_FORMS = "90m, 2h, 1d, 24:00:00 (hours:minutes:seconds) or 1-12:00:00 (days-hours:minutes:seconds)"
-
-
-class ConfigFault(NamedTuple):
-    """An invalid combination of settings.
-
-    Attributes:
-        reason: error message, with the remedy.
-        at: path of the key to which the message belongs.
-    """
-
-    reason: str
-    at: tuple[str, ...]
 
 
 def suggest_name(word: str, known: Iterable[str]) -> str:

@@ -7,9 +7,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from nnlo_lib.config.algorithm_base import MIXING_GRAPH, BaseAlgorithmConfig, Capabilities
-from nnlo_lib.config.base import ConfigFault
 from nnlo_lib.config.compression import NoCompressionConfig
-from nnlo_lib.config.topology import DirectedEdgesGraphConfig, GraphSequenceConfig
+from nnlo_lib.config.topology import DirectedEdgesGraphConfig
 
 ON_GRAPH = Capabilities(
     graph_properties=MIXING_GRAPH,
@@ -29,13 +28,10 @@ class DSGDConfig(BaseAlgorithmConfig):
     """simultaneous: all nodes average the parameters from before the averaging; in_place: node after node, each with
     the new parameters of lower-numbered nodes, as in DiNNO's code."""
 
-    def faults(self, run: Any) -> Iterator[ConfigFault]:
+    def faults(self, run: Any) -> Iterator[str]:
         """Yield a fault if a run (config.Run) combines `mixing: in_place` with compression."""
         if self.mixing == "in_place" and not isinstance(run.compression, NoCompressionConfig):
-            yield ConfigFault(
-                "in_place does not support compression; set `algorithm.mixing: simultaneous`",
-                ("algorithm", "mixing"),
-            )
+            yield "algorithm.mixing: in_place does not support compression; set `algorithm.mixing: simultaneous`"
 
 
 class DSGTConfig(BaseAlgorithmConfig):
@@ -184,17 +180,14 @@ class SGPConfig(BaseAlgorithmConfig):
         keeps_weight_clip="without compression",
     )
 
-    def faults(self, run: Any) -> Iterator[ConfigFault]:
+    def faults(self, run: Any) -> Iterator[str]:
         """Yield a fault if a run (config.Run) bounds weights on a graph on which the nodes' weights differ."""
-        graphs = run.topology.of if isinstance(run.topology, GraphSequenceConfig) else (run.topology,)
+        is_uneven = any(isinstance(graph, DirectedEdgesGraphConfig) for graph in run.topology.graphs)
         # The optimizer bounds x = w z, and a node trains z; on the other graphs, every w is 1.
-        if getattr(run.problem, "weight_clip", None) and any(
-            isinstance(graph, DirectedEdgesGraphConfig) for graph in graphs
-        ):
-            yield ConfigFault(
-                "sgp bounds parameters that it then divides by the weight of the node; remove it and set "
-                "`problem.gradient_penalty: 10`, or set another `topology.name` than directed_edges",
-                ("problem", "weight_clip"),
+        if getattr(run.problem, "weight_clip", None) and is_uneven:
+            yield (
+                "problem.weight_clip: sgp bounds parameters that it then divides by the weight of the node; remove it and set "
+                "`problem.gradient_penalty: 10`, or set another `topology.name` than directed_edges"
             )
 
 

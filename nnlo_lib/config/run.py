@@ -39,7 +39,7 @@ from nnlo_lib.config.problem import (
     UserProblemConfig,
     allow_name_in_schema,
 )
-from nnlo_lib.config.rules.combinations import first_fault
+from nnlo_lib.config.rules.combinations import run_faults
 from nnlo_lib.config.topology import CompleteGraphConfig, TopologyConfig
 from nnlo_lib.config.train import TrainConfig
 from nnlo_lib.core.secrets import mask_settings
@@ -135,31 +135,10 @@ class Run(ConfigModel):
     def _check_combinations(self, info: ValidationInfo) -> Self:
         if info.context == RECORDED_RUN_CONTEXT:
             return self  # The checks load the user's algorithm, and reading results must run no code of the user.
-        ranks = self.parallel.ranks
-        if found := first_fault(self):
-            raise_config_error(found.reason, *found.at)
-        if self.resources.nodes > ranks:
-            raise_config_error(
-                f"{self.resources.nodes} nodes exceed the {ranks} ranks; use at most {ranks}",
-                "resources",
-                "nodes",
-            )
-        if error := self._profile_error():
-            raise_config_error(error, "observe", "profile")
-        best = self.checkpoint.best_rule
-        if best and (metric := best.metric.removeprefix("val_")) not in self.measured:
-            remedy = self.of_set_reason(metric) or "; add it to `metrics`"
-            raise_config_error(f"'{metric}' is not measured{remedy}", "checkpoint", "best")
+        for fault in run_faults(self):
+            key, _, reason = fault.partition(": ")
+            raise_config_error(reason, *key.split("."))
         return self
-
-    def _profile_error(self) -> str | None:
-        """Return why the profile is not possible, or None."""
-        profile, ranks = self.observe.profile, self.parallel.ranks
-        if profile and profile.rank >= ranks:
-            return f"rank {profile.rank} does not exist; use a rank from 0 to {ranks - 1}"
-        if profile and profile.tool == "cprofile" and self.parallel.transport == "simulated" and ranks > 1:
-            return "cprofile cannot distinguish simulated ranks, which share one process; set `observe.profile.tool: torch`"
-        return None
 
     @property
     def measured(self) -> tuple[str, ...]:

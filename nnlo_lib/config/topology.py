@@ -11,7 +11,16 @@ Edge = tuple[Node, Node]
 MixingWeights = Literal["metropolis", "lazy_metropolis", "max_degree", "uniform"]
 
 
-class UndirectedGraphConfig(ConfigModel):
+class BaseGraphConfig(ConfigModel):
+    """Settings of every graph."""
+
+    @property
+    def graphs(self) -> "tuple[BaseGraphConfig, ...]":
+        """The graphs of a sequence, or this graph."""
+        return (self,)
+
+
+class UndirectedGraphConfig(BaseGraphConfig):
     """Settings of every undirected graph."""
 
     weights: MixingWeights = "metropolis"
@@ -102,13 +111,13 @@ class HypercubeGraphConfig(UndirectedGraphConfig):
     name: Literal["hypercube"] = "hypercube"
 
 
-class ExponentialGraphConfig(ConfigModel):
+class ExponentialGraphConfig(BaseGraphConfig):
     """Node i sends to i + 1, i + 2, i + 4, ... every round (Ying et al. 2021, arXiv:2110.13363); directed."""
 
     name: Literal["exponential"] = "exponential"
 
 
-class OnePeerExponentialGraphConfig(ConfigModel):
+class OnePeerExponentialGraphConfig(BaseGraphConfig):
     """Node i sends to i + 2^(round mod ceil(log2 nodes)) only (Assran et al. 2019, arXiv:1811.10792); directed."""
 
     name: Literal["one_peer_exponential"] = "one_peer_exponential"
@@ -206,7 +215,7 @@ class DelaunayGraphConfig(IrregularGraphConfig):
     name: Literal["delaunay"] = "delaunay"
 
 
-class EdgeListConfig(ConfigModel):
+class EdgeListConfig(BaseGraphConfig):
     """Settings of a graph that is given as a list of links."""
 
     edges: tuple[Edge, ...] = Field(examples=[[[0, 1]]])
@@ -239,7 +248,7 @@ GraphConfig = Annotated[
 ]  # fmt: skip
 
 
-class GraphSequenceConfig(ConfigModel):
+class GraphSequenceConfig(BaseGraphConfig):
     """Several graphs in turn, repeated until the run ends."""
 
     name: Literal["sequence"] = "sequence"
@@ -247,6 +256,11 @@ class GraphSequenceConfig(ConfigModel):
     """The graphs, in the order of their use."""
     rounds: int = Field(1, ge=1)
     """Number of rounds for each graph before the next graph is used."""
+
+    @property
+    def graphs(self) -> tuple[BaseGraphConfig, ...]:
+        """The graphs, in turn."""
+        return self.of
 
 
 TopologyConfig = Annotated[GraphConfig | GraphSequenceConfig, Field(discriminator="name")]
