@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
 from nnlo_lib.config.algorithm_base import BaseAlgorithmConfig, Capabilities
 from nnlo_lib.config.base import (
-    BUILT_IN,
-    USER_CLASS,
-    ConfigFault,
+    BuiltInOr,
     UserClassConfig,
     block_types,
-    user_class_tag,
 )
 from nnlo_lib.config.compression import NoCompressionConfig
 from nnlo_lib.config.decentralized import DecentralizedConfig, GossipConfig
@@ -24,7 +21,6 @@ from nnlo_lib.config.optimizer import OptimizerConfig, SGDConfig
 from nnlo_lib.config.rules.loss_rules import RESTING
 from nnlo_lib.core.user_code import load_implementation
 
-MOMENTUM = ("algorithm", "momentum")
 SERVED = Capabilities(supports_server_tree=True, step="server's", asynchronous=True, min_ranks=2)
 
 
@@ -41,30 +37,24 @@ class AllReduceConfig(BaseAlgorithmConfig):
         shares_gradient=True,
         keeps_critic_steps="without compression",
     )
-    reduction: Literal["reproducible", "fastest"] = Field(
-        "reproducible",
-        description="Order in which gradients are added. reproducible: in rank order, bit-identical on every "
-        "transport; fastest: in the order that MPI chooses.",
-    )
-    bucket_mb: float = Field(
-        0.0,
-        ge=0,
-        description="Megabytes of gradient per message; messages are sent during the backward pass. 0: one message "
-        "after the backward pass, which is faster if all ranks share a machine. With `reduction: reproducible`, "
-        "results are bit-identical for every value.",
-    )
+    reduction: Literal["reproducible", "fastest"] = "reproducible"
+    """Order in which gradients are added. reproducible: in rank order, bit-identical on every transport; fastest: in
+    the order that MPI chooses."""
+    bucket_mb: float = Field(0.0, ge=0)
+    """Megabytes of gradient per message; messages are sent during the backward pass. 0: one message after the backward
+    pass, which is faster if all ranks share a machine. With `reduction: reproducible`, results are bit-identical for
+    every value."""
 
     @property
     def sums_in_rank_order(self) -> bool:
         """True if `reduction` is reproducible."""
         return self.reduction == "reproducible"
 
-    def faults(self, run: Any) -> Iterator[ConfigFault]:
+    def faults(self, run: Any) -> Iterator[str]:
         """Yield a fault if a run (config.Run) combines `reduction: fastest` with compression."""
         if self.reduction == "fastest" and not isinstance(run.compression, NoCompressionConfig):
-            yield ConfigFault(
-                "compressed gradients are always added in rank order; remove `algorithm.reduction`",
-                ("algorithm", "reduction"),
+            yield (
+                "algorithm.reduction: compressed gradients are always added in rank order; remove `algorithm.reduction`"
             )
 
 
@@ -76,7 +66,8 @@ class AverageConfig(BaseAlgorithmConfig):
     capabilities = Capabilities(
         compression="any", one_model=True, elastic=True, keeps_weight_clip="without compression"
     )
-    sync_every: int = Field(10, ge=1, description="Local steps between two averagings.")
+    sync_every: int = Field(10, ge=1)
+    """Local steps between two averagings."""
 
 
 class DiLoCoConfig(BaseAlgorithmConfig):
@@ -85,9 +76,12 @@ class DiLoCoConfig(BaseAlgorithmConfig):
     name: Literal["diloco"] = "diloco"
     implementation = "nnlo_lib.algorithms.local_sgd:DiLoCo"
     capabilities = Capabilities(compression="any", one_model=True, elastic=True, keeps_weight_clip="no")
-    sync_every: int = Field(50, ge=1, description="Local steps between two outer steps.")
-    outer_lr: float = Field(0.7, gt=0, description="Learning rate of the outer step.")
-    outer_momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum of the outer step.")
+    sync_every: int = Field(50, ge=1)
+    """Local steps between two outer steps."""
+    outer_lr: float = Field(0.7, gt=0)
+    """Learning rate of the outer step."""
+    outer_momentum: float = Field(0.9, ge=0, lt=1)
+    """Nesterov momentum of the outer step."""
 
 
 class IndividualConfig(BaseAlgorithmConfig):
@@ -97,13 +91,12 @@ class IndividualConfig(BaseAlgorithmConfig):
     implementation = "nnlo_lib.algorithms.local_sgd:Individual"
     capabilities = Capabilities()
 
-    def faults(self, run: Any) -> Iterator[ConfigFault]:
+    def faults(self, run: Any) -> Iterator[str]:
         """Yield a fault if a run (config.Run) scales the learning rate."""
         if run.train.scale_lr != "none":
-            yield ConfigFault(
-                "individual trains every worker alone, so that the number of workers does not matter; "
-                "set `train.scale_lr: none`",
-                ("train", "scale_lr"),
+            yield (
+                "train.scale_lr: individual trains every worker alone, so that the number of workers does not matter; "
+                "set `train.scale_lr: none`"
             )
 
 
@@ -113,13 +106,10 @@ CollectiveConfig = AllReduceConfig | AverageConfig | DiLoCoConfig | IndividualCo
 class ParameterServerConfig(BaseAlgorithmConfig):
     """Settings that all parameter-server algorithms have."""
 
-    sync_every: int = Field(1, ge=1, description="Batches that a worker computes between two exchanges.")
-    masters: int = Field(
-        1,
-        ge=1,
-        description="Number of servers: 1, or a root server and masters - 1 servers that each serve some of the "
-        "workers.",
-    )
+    sync_every: int = Field(1, ge=1)
+    """Batches that a worker computes between two exchanges."""
+    masters: int = Field(1, ge=1)
+    """Number of servers: 1, or a root server and masters - 1 servers that each serve some of the workers."""
 
     @property
     def servers(self) -> int:
@@ -140,12 +130,10 @@ class DownpourConfig(ParameterServerConfig):
         keeps_gradients=True,
         keeps_critic_steps="without compression",
     )
-    synchronous: bool = Field(
-        False, description="The server waits for all workers and averages their gradients."
-    )
-    optimizer: OptimizerConfig | None = Field(
-        None, description="Update rule of the server; null: `train.optimizer`."
-    )
+    synchronous: bool = False
+    """The server waits for all workers and averages their gradients."""
+    optimizer: OptimizerConfig | None = None
+    """Update rule of the server; null: `train.optimizer`."""
 
     @property
     def server_optimizer(self) -> OptimizerConfig | None:
@@ -170,31 +158,20 @@ class EASGDConfig(ParameterServerConfig):
         elastic=True,
         keeps_weight_clip="without compression",
     )
-    sync_every: int = Field(
-        10, ge=1, description="Batches between two exchanges (tau, the communication period)."
-    )
-    synchronous: bool = Field(False, description="The server waits for all workers in every exchange.")
-    elastic_force: float = Field(
-        0.9,
-        gt=0,
-        description="beta of the paper; alpha, the fraction of the distance moved per exchange, is beta / workers.",
-    )
-    alpha: float | None = Field(
-        None, gt=0, lt=1, description="Overrides alpha = elastic_force / workers; null: no override."
-    )
-    momentum: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="delta of the paper's EAMSGD, the workers' Nesterov momentum: gradients are computed at x + delta v. "
-        "0.99 in the paper, with SGD. Not for workers of several processes, fp16, or critic_steps above 1.",
-    )
-    lr: float | None = Field(
-        None,
-        gt=0,
-        description="eta of the paper: the workers' optimizer is SGD with this learning rate, which `train.schedule`, "
-        "`warm_up` and `scale_lr` change as usual; null: `train.optimizer`.",
-    )
+    sync_every: int = Field(10, ge=1)
+    """Batches between two exchanges (tau, the communication period)."""
+    synchronous: bool = False
+    """The server waits for all workers in every exchange."""
+    elastic_force: float = Field(0.9, gt=0)
+    """beta of the paper; alpha, the fraction of the distance moved per exchange, is beta / workers."""
+    alpha: float | None = Field(None, gt=0, lt=1)
+    """Overrides alpha = elastic_force / workers; null: no override."""
+    momentum: float = Field(0.0, ge=0, lt=1)
+    """delta of the paper's EAMSGD, the workers' Nesterov momentum: gradients are computed at x + delta v. 0.99 in the
+    paper, with SGD. Not for workers of several processes, fp16, or critic_steps above 1."""
+    lr: float | None = Field(None, gt=0)
+    """eta of the paper: the workers' optimizer is SGD with this learning rate, which `train.schedule`, `warm_up` and
+    `scale_lr` change as usual; null: `train.optimizer`."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -220,24 +197,22 @@ class EASGDConfig(ParameterServerConfig):
         """Yield a warning if `momentum` and the optimizer of a run (config.Run) both have momentum."""
         yield from _double_momentum(self, run.worker_train.optimizer)
 
-    def faults(self, run: Any) -> Iterator[ConfigFault]:
+    def faults(self, run: Any) -> Iterator[str]:
         """Yield faults if alpha of a run (config.Run) would be 1 or more, or its settings exclude `momentum`."""
         if self.momentum:
             yield from _worker_momentum_faults(run)
         # With alpha of 1 or more, an exchange would move a worker onto the center or beyond it.
         if self.alpha is None and self.elastic_force >= run.workers:
-            yield ConfigFault(
-                f"alpha = elastic_force / workers is {self.elastic_force / run.workers:g}, but must be below 1; "
-                f"set `algorithm.elastic_force` below {run.workers}",
-                ("algorithm", "elastic_force"),
+            yield (
+                f"algorithm.elastic_force: alpha = elastic_force / workers is {self.elastic_force / run.workers:g}, but must be "
+                f"below 1; set `algorithm.elastic_force` below {run.workers}"
             )
         # Several pushes that are applied at once would move the center beyond the workers' parameters.
         together = (self.alpha * run.workers if self.alpha else self.elastic_force) > 1
         if together and (self.synchronous or self.masters > 1) and getattr(run.problem, "weight_clip", None):
-            yield ConfigFault(
-                "easgd moves the center out of the bound if alpha * workers exceeds 1; set `algorithm.elastic_force: 0.9` "
-                "without `algorithm.alpha`, or `problem.gradient_penalty: 10` instead",
-                ("problem", "weight_clip"),
+            yield (
+                "problem.weight_clip: easgd moves the center out of the bound if alpha * workers exceeds 1; set "
+                "`algorithm.elastic_force: 0.9` without `algorithm.alpha`, or `problem.gradient_penalty: 10` instead"
             )
 
 
@@ -247,15 +222,13 @@ class GEMConfig(ParameterServerConfig):
     name: Literal["gem"] = "gem"
     implementation = "nnlo_lib.algorithms.elastic_center:GEM"
     capabilities = replace(SERVED, compression="any", step="worker's", keeps_weight_clip="no")
-    momentum: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Momentum of the proxy that the updates follow, 0.9 in the authors' code with SGD; with an optimizer "
-        "that has momentum of its own, such as adam, both would multiply.",
-    )
-    kappa: float = Field(1.0, gt=0, description="Factor by which the workers may move faster than the proxy.")
-    largest_scale: float = Field(5.0, gt=0, description="Upper bound of the scale of an update.")
+    momentum: float = Field(0.0, ge=0, lt=1)
+    """Momentum of the proxy that the updates follow, 0.9 in the authors' code with SGD; with an optimizer that has
+    momentum of its own, such as adam, both would multiply."""
+    kappa: float = Field(1.0, gt=0)
+    """Factor by which the workers may move faster than the proxy."""
+    largest_scale: float = Field(5.0, gt=0)
+    """Upper bound of the scale of an update."""
 
     def doubts(self, run: Any) -> Iterator[str]:
         """Yield a warning if proxy and optimizer of a run (config.Run) both have momentum."""
@@ -271,33 +244,27 @@ def _double_momentum(algorithm: Any, optimizer: Any) -> Iterator[str]:
         )
 
 
-def _worker_momentum_faults(run: Any) -> Iterator[ConfigFault]:
+def _worker_momentum_faults(run: Any) -> Iterator[str]:
     """Yield the settings of a run (config.Run) that a momentum outside the optimizer would break."""
+    at, off = "algorithm.momentum", "`algorithm.momentum: 0`"
     if run.parallel.processes_per_worker > 1:
-        yield ConfigFault(
-            "the processes of a worker share parameters, but only one of them has the momentum; "
-            "set `parallel.processes_per_worker: 1`, or `algorithm.momentum: 0`",
-            MOMENTUM,
+        yield (
+            f"{at}: the processes of a worker share parameters, but only one of them has the momentum; "
+            f"set `parallel.processes_per_worker: 1`, or {off}"
         )
     if run.train.precision == "fp16":
-        yield ConfigFault(
-            "the momentum also moves parameters in a step that fp16 skips; set `train.precision: bf16`, "
-            "or `algorithm.momentum: 0`",
-            MOMENTUM,
+        yield (
+            f"{at}: the momentum also moves parameters in a step that fp16 skips; set `train.precision: bf16`, or {off}"
         )
     for key in ("weight_clip", "generator_optimizer"):
         if getattr(run.problem, key, None):
-            yield ConfigFault(
-                f"the momentum of {run.algorithm.name} is added after the step that `problem.{key}` changes; "
-                f"set `algorithm.momentum: 0`, or remove `problem.{key}`",
-                MOMENTUM,
+            yield (
+                f"{at}: the momentum of {run.algorithm.name} is added after the step that `problem.{key}` changes; "
+                f"set {off}, or remove `problem.{key}`"
             )
     if resting := getattr(run.problem, "resting_key", None):
-        moved, off = RESTING[resting]
-        yield ConfigFault(
-            f"the momentum would move {moved} in every step; set `problem.{resting}: {off}`, or `algorithm.momentum: 0`",
-            MOMENTUM,
-        )
+        moved, value = RESTING[resting]
+        yield f"{at}: the momentum would move {moved} in every step; set `problem.{resting}: {value}`, or {off}"
 
 
 ParameterServerAlgorithmConfig = DownpourConfig | EASGDConfig | GEMConfig
@@ -325,10 +292,7 @@ BuiltInAlgorithmConfig = Annotated[
     CollectiveConfig | ParameterServerAlgorithmConfig | GossipConfig | DecentralizedConfig,
     Field(discriminator="name"),
 ]
-AlgorithmConfig = Annotated[
-    Annotated[BuiltInAlgorithmConfig, Tag(BUILT_IN)] | Annotated[UserAlgorithmConfig, Tag(USER_CLASS)],
-    Discriminator(user_class_tag),
-]
+AlgorithmConfig = BuiltInOr[BuiltInAlgorithmConfig, UserAlgorithmConfig]
 
 # docs/reference/algorithms.md lists the algorithms in this order.
 ALGORITHM_CONFIGS: dict[str, type[BaseAlgorithmConfig]] = {

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from nnlo_lib.config.base import ConfigFault, ImplementedConfig
+from nnlo_lib.config.base import ImplementedConfig
 from nnlo_lib.config.optimizer import OptimizerConfig
 
 GraphProperty = Literal[
@@ -126,6 +126,6 @@ class BaseAlgorithmConfig(ImplementedConfig):
         """Yield warnings of settings of a run (config.Run) that are valid, but known to train badly."""
         yield from ()
 
-    def faults(self, run: Any) -> Iterator[ConfigFault]:
-        """Yield the faults of a run (config.Run) that do not follow from `capabilities`."""
+    def faults(self, run: Any) -> Iterator[str]:
+        """Yield the faults of a run (config.Run) that do not follow from `capabilities`, as `key: sentence`."""
         yield from ()

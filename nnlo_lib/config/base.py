@@ -13,14 +13,16 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn, Self, get_args
+from typing import Annotated, Any, ClassVar, NoReturn, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     JsonValue,
+    Tag,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
@@ -43,18 +45,6 @@ CLOCK_TIME = re.compile(r"(?:(\d+)-)?(\d+):([0-5]?\d):([0-5]?\d)")  # Slurm's da
 MB_OF_UNIT = {"MB": 1, "GB": 1000, "TB": 1_000_000, "M": 1, "MiB": 1, "G": 1024, "GiB": 1024, "T": 1024**2, "TiB": 1024**2}  # fmt: skip
 SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(MB_OF_UNIT)})")
 TIME_FORMS = "90m, 2h, 1d, 24:00:00 (hours:minutes:seconds) or 1-12:00:00 (days-hours:minutes:seconds)"
-
-
-class ConfigFault(NamedTuple):
-    """An invalid combination of settings.
-
-    Attributes:
-        reason: error message, with the remedy.
-        at: path of the key to which the message belongs.
-    """
-
-    reason: str
-    at: tuple[str, ...]
 
 
 def suggest_name(word: str, known: Iterable[str]) -> str:
@@ -106,7 +96,10 @@ class Excludes:
 
 
 class ConfigModel(BaseModel):
-    """A section of the experiment file: frozen, without unknown keys; a number in place of a text is the text."""
+    """A section of the experiment file: frozen, without unknown keys; a number in place of a text is the text.
+
+    The text below a key describes it in docs/reference/experiment.md and in the JSON schema.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
@@ -315,6 +308,13 @@ def user_class_tag(section: Any) -> str:
     return USER_CLASS if isinstance(name, str) and ".py:" in name else BUILT_IN
 
 
+BuiltInT = TypeVar("BuiltInT")
+UserClassT = TypeVar("UserClassT")
+BuiltInOr = Annotated[
+    Annotated[BuiltInT, Tag(BUILT_IN)] | Annotated[UserClassT, Tag(USER_CLASS)], Discriminator(user_class_tag)
+]
+
+
 class UserClassConfig(ImplementedConfig):
     """A class in a file of the user."""
 
@@ -322,11 +322,10 @@ class UserClassConfig(ImplementedConfig):
     kind: ClassVar[str] = "class"
     positional: ClassVar[int] = 0  # arguments that NNLO passes before `args`
 
-    name: UserPath = Field(
-        description="`path.py:Class`; the path is relative to the working directory of nnlo.",
-        json_schema_extra={"pattern": USER_CLASS_PATTERN},
-    )
-    args: dict[str, JsonValue] = Field({}, description="Keyword arguments of the class.")
+    name: UserPath = Field(json_schema_extra={"pattern": USER_CLASS_PATTERN})
+    """`path.py:Class`; the path is relative to the working directory of nnlo."""
+    args: dict[str, JsonValue] = Field({})
+    """Keyword arguments of the class."""
 
     @property
     def reference(self) -> str:

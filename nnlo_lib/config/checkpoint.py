@@ -18,22 +18,19 @@ LOGGERS = {"tensorboard": "tensorboardX", "mlflow": "mlflow", "wandb": "wandb"} 
 class CheckpointConfig(ConfigModel):
     """Interval of checkpoints, and the checkpoints that are kept. A signal and the end of the run also save one."""
 
-    every: Interval = Field(
-        "5 min",
-        description="Interval of checkpoints, the maximum loss of a killed run: a number and s, min, h, steps or "
-        "epochs. Time is real time. Simulated ranks check it only at the end of each epoch; with asynchronous algorithms, "
-        "they check steps there, too.",
-    )
-    keep: int = Field(2, ge=1, description="Number of newest checkpoints that are kept in state/.")
-    keep_every: int | None = Field(
-        None, ge=1, description="Keep every n-th checkpoint permanently; null: none."
-    )
+    every: Interval = "5 min"
+    """Interval of checkpoints, the maximum loss of a killed run: a number and s, min, h, steps or epochs. Time is real
+    time. Simulated ranks check it only at the end of each epoch; with asynchronous algorithms, they check steps there,
+    too."""
+    keep: int = Field(2, ge=1)
+    """Number of newest checkpoints that are kept in state/."""
+    keep_every: int | None = Field(None, ge=1)
+    """Keep every n-th checkpoint permanently; null: none."""
     best: str | BestCheckpointConfig | None = Field(
-        None,
-        examples=["loss", {"metric": "val_f1", "better": "larger"}],
-        description="Metric, or loss, of validation by which the best checkpoint is kept, or a section with the metric "
-        "and its better direction; a checkpoint is then saved at the end of each epoch; null: none.",
+        None, examples=["loss", {"metric": "val_f1", "better": "larger"}]
     )
+    """Metric, or loss, of validation by which the best checkpoint is kept, or a section with the metric and its better
+    direction; a checkpoint is then saved at the end of each epoch; null: none."""
 
     @field_validator("every", mode="before")
     @classmethod
@@ -86,88 +83,59 @@ class CheckpointConfig(ConfigModel):
 class ProfileConfig(ConfigModel):
     """A profiler for some steps of one rank."""
 
-    tool: ProfilerTool = Field(
-        "torch", description="torch: operators, as a table and a Chrome trace; cprofile: Python functions."
-    )
-    rank: int = Field(
-        0, ge=0, description="The profiled rank; a server is profiled until its first pause, not by steps."
-    )
-    first: int = Field(10, ge=1, description="First profiled step, counted from 1.")
-    steps: int = Field(20, ge=1, description="Number of profiled steps.")
+    tool: ProfilerTool = "torch"
+    """torch: operators, as a table and a Chrome trace; cprofile: Python functions."""
+    rank: int = Field(0, ge=0)
+    """The profiled rank; a server is profiled until its first pause, not by steps."""
+    first: int = Field(10, ge=1)
+    """First profiled step, counted from 1."""
+    steps: int = Field(20, ge=1)
+    """Number of profiled steps."""
 
 
 class ObserveConfig(ConfigModel):
     """Tracing, monitoring and profiling of a run, without effect on the result; see docs/guides/observe.md."""
 
-    trace: bool = Field(
-        False,
-        description="Record every phase of every step of all ranks in trace.json; false: only coarse phases.",
-    )
-    monitor: float | None = Field(
-        None,
-        ge=0.05,
-        description="Seconds between two measurements of CPUs, memory and GPUs in monitor.csv; null: no measurements.",
-    )
+    trace: bool = False
+    """Record every phase of every step of all ranks in trace.json; false: only coarse phases."""
+    monitor: float | None = Field(None, ge=0.05)
+    """Seconds between two measurements of CPUs, memory and GPUs in monitor.csv; null: no measurements."""
     profile: Annotated[
         ProfileConfig | None,
         BeforeValidator(
             lambda value: {"tool": value} if isinstance(value, str) else value,
             json_schema_input_type=ProfileConfig | ProfilerTool | None,
         ),
-    ] = Field(
-        None,
-        description="Profiler for some steps: torch, cprofile, or a section with more settings; null: no profiler.",
-    )
-    tensorboard: bool = Field(
-        False,
-        description="Write the history as TensorBoard event files to the run's folder; requires nnlo[tensorboard].",
-    )
-    mlflow: bool = Field(
-        False,
-        description="Log the history as a run of MLflow at MLFLOW_TRACKING_URI; without this variable, to mlflow.db in the "
-        "run's folder. Requires nnlo[mlflow].",
-    )
-    wandb: bool = Field(
-        False,
-        description="Log the history as a run of Weights & Biases, by the variables WANDB_* of the environment "
-        "(WANDB_MODE=offline: to files in the run's folder). Requires nnlo[wandb].",
-    )
-    nnlo_history: bool = Field(
-        False,
-        description="Write the history also as nnlo_history.json in the format of NNLO's <model>_<trial>_history.json, for "
-        "its plotting scripts.",
-    )
-    consensus_matrix: bool = Field(
-        False,
-        description="Write the L2 distance of every pair of nodes at each validation to consensus.npz, and show the "
-        "last one in the report; only for algorithms whose nodes have their own models.",
-    )
-    sample_metrics: bool = Field(
-        False,
-        description="Write loss and metrics of each validation sample, for each node's own model, at each validation "
-        "to validation_metrics.npz; each validation then evaluates twice.",
-    )
-    maps: bool = Field(
-        False,
-        description="Write what each node's own model predicts in a plane at each validation to maps.npz, and show it in the report "
-        "as pictures and as an animation; only for samples that are points, such as those of the data set lidar.",
-    )
-    loss_average: float | None = Field(
-        None,
-        ge=0,
-        lt=1,
-        examples=[0.98],
-        description="Decay of the moving average of the training loss, train_loss_average in history.csv: every "
-        "mini-batch of a worker has the weight 1 - decay; mean over workers. null: no column.",
-    )
+    ] = None
+    """Profiler for some steps: torch, cprofile, or a section with more settings; null: no profiler."""
+    tensorboard: bool = False
+    """Write the history as TensorBoard event files to the run's folder; requires nnlo[tensorboard]."""
+    mlflow: bool = False
+    """Log the history as a run of MLflow at MLFLOW_TRACKING_URI; without this variable, to mlflow.db in the run's
+    folder. Requires nnlo[mlflow]."""
+    wandb: bool = False
+    """Log the history as a run of Weights & Biases, by the variables WANDB_* of the environment (WANDB_MODE=offline: to
+    files in the run's folder). Requires nnlo[wandb]."""
+    nnlo_history: bool = False
+    """Write the history also as nnlo_history.json in the format of NNLO's <model>_<trial>_history.json, for its
+    plotting scripts."""
+    consensus_matrix: bool = False
+    """Write the L2 distance of every pair of nodes at each validation to consensus.npz, and show the last one in the
+    report; only for algorithms whose nodes have their own models."""
+    sample_metrics: bool = False
+    """Write loss and metrics of each validation sample, for each node's own model, at each validation to
+    validation_metrics.npz; each validation then evaluates twice."""
+    maps: bool = False
+    """Write what each node's own model predicts in a plane at each validation to maps.npz, and show it in the report as
+    pictures and as an animation; only for samples that are points, such as those of the data set lidar."""
+    loss_average: float | None = Field(None, ge=0, lt=1, examples=[0.98])
+    """Decay of the moving average of the training loss, train_loss_average in history.csv: every mini-batch of a worker
+    has the weight 1 - decay; mean over workers. null: no column."""
 
-    notify: str | None = Field(
-        None,
-        examples=['mail -s "$NNLO_MESSAGE" me@example.org < /dev/null'],
-        description="Shell command that is run at the end of the experiment, and when a training fails or is preempted, with "
-        "NNLO_EVENT, NNLO_MESSAGE and NNLO_FOLDER in its environment; its failure changes nothing. Write a token as `${VARIABLE}`. "
-        "null: no command.",
-    )
+    notify: str | None = Field(None, examples=['mail -s "$NNLO_MESSAGE" me@example.org < /dev/null'])
+    """Shell command that is run at the end of the experiment, and when a training fails or is preempted, with
+    NNLO_EVENT, NNLO_MESSAGE and NNLO_FOLDER in its environment; its failure changes nothing. Write a token as
+    `${VARIABLE}`. null: no command."""
 
     @property
     def missing_packages(self) -> dict[str, str]:

@@ -2,9 +2,9 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Field
 
-from nnlo_lib.config.base import BUILT_IN, USER_CLASS, ImplementedConfig, UserClassConfig, user_class_tag
+from nnlo_lib.config.base import BuiltInOr, ImplementedConfig, UserClassConfig
 
 Fraction = Annotated[
     float, Field(gt=0, le=1, description="Fraction of the values that is sent; at least one value.")
@@ -65,15 +65,10 @@ class QSGDConfig(BaseCompressionConfig):
 
     name: Literal["qsgd"] = "qsgd"
     implementation = "nnlo_lib.comm.compression.quantization:QSGD"
-    bits: int = Field(
-        8, ge=2, le=8, description="Bits per value, including the sign: 2^(bits - 1) - 1 levels above zero."
-    )
-    bucket: int = Field(
-        512,
-        ge=1,
-        description="Number of values that share one norm; smaller buckets reduce the rounding error but send more "
-        "norms.",
-    )
+    bits: int = Field(8, ge=2, le=8)
+    """Bits per value, including the sign: 2^(bits - 1) - 1 levels above zero."""
+    bucket: int = Field(512, ge=1)
+    """Number of values that share one norm; smaller buckets reduce the rounding error but send more norms."""
 
 
 class SignConfig(BaseCompressionConfig):
@@ -88,9 +83,8 @@ class PowerSGDConfig(BaseCompressionConfig):
 
     name: Literal["powersgd"] = "powersgd"
     implementation = "nnlo_lib.comm.compression.approximation:PowerSGD"
-    rank: int = Field(
-        4, ge=1, description="Columns of both factors; about 2 rank sqrt(P) values are sent for P values."
-    )
+    rank: int = Field(4, ge=1)
+    """Columns of both factors; about 2 rank sqrt(P) values are sent for P values."""
 
 
 class UserCompressionConfig(UserClassConfig, BaseCompressionConfig):
@@ -110,7 +104,4 @@ BuiltInCompressionConfig = Annotated[
     | PowerSGDConfig,
     Field(discriminator="name"),
 ]
-CompressionConfig = Annotated[
-    Annotated[BuiltInCompressionConfig, Tag(BUILT_IN)] | Annotated[UserCompressionConfig, Tag(USER_CLASS)],
-    Discriminator(user_class_tag),
-]
+CompressionConfig = BuiltInOr[BuiltInCompressionConfig, UserCompressionConfig]

@@ -48,11 +48,8 @@ class DirichletPartitionConfig(ConfigModel):
     """
 
     name: Literal["dirichlet"] = "dirichlet"
-    alpha: float = Field(
-        0.5,
-        gt=0,
-        description="Concentration: a large value gives equal proportions, a small value few classes per worker.",
-    )
+    alpha: float = Field(0.5, gt=0)
+    """Concentration: a large value gives equal proportions, a small value few classes per worker."""
 
 
 class ContiguousPartitionConfig(ConfigModel):
@@ -74,23 +71,21 @@ PartitionConfig = Annotated[
 class StreamConfig(ConfigModel):
     """A window that moves along the samples of a worker, from first to last once an epoch, as a robot moves along its path."""
 
-    window: int = Field(
-        ge=1,
-        examples=[400_000],
-        description="Samples among which those of a step are chosen; each is used once in an epoch. For 800 scans of the data set "
-        "lidar: 800 x `beams` x `points`.",
-    )
-    mode: Literal["disjoint", "sliding"] = Field(
-        "disjoint",
-        description="disjoint: a window is used up before the next one begins, as in DiNNO; sliding: the window moves with each step.",
-    )
+    window: int = Field(ge=1, examples=[400_000])
+    """Samples among which those of a step are chosen; each is used once in an epoch. For 800 scans of the data set
+    lidar: 800 x `beams` x `points`."""
+    mode: Literal["disjoint", "sliding"] = "disjoint"
+    """disjoint: a window is used up before the next one begins, as in DiNNO; sliding: the window moves with each
+    step."""
 
 
 class NormalizationConfig(ConfigModel):
     """Subtract `mean` and divide by `std`, per channel; bytes are scaled to 0..1 before."""
 
-    mean: tuple[float, ...] = Field(description="Mean of each channel.")
-    std: tuple[Annotated[float, Field(gt=0)], ...] = Field(description="Standard deviation of each channel.")
+    mean: tuple[float, ...]
+    """Mean of each channel."""
+    std: tuple[Annotated[float, Field(gt=0)], ...]
+    """Standard deviation of each channel."""
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
@@ -105,20 +100,15 @@ class NormalizationConfig(ConfigModel):
 class AugmentConfig(ConfigModel):
     """Random changes of training images, drawn from a separate random stream."""
 
-    flip: float = Field(0.0, ge=0, le=1, description="Probability of a horizontal flip.")
-    pad: int = Field(
-        0,
-        ge=0,
-        description="Width in pixels of a zero border, added before a random crop to the original size (or "
-        "`data.crop`).",
-    )
-    window: int | None = Field(
-        None,
-        ge=1,
-        description="Side in pixels of a random window that is kept and moved to a random position (--crop_images in "
-        "PyDTNN); null: no window.",
-    )
-    window_probability: float = Field(0.5, ge=0, le=1, description="Probability of the window.")
+    flip: float = Field(0.0, ge=0, le=1)
+    """Probability of a horizontal flip."""
+    pad: int = Field(0, ge=0)
+    """Width in pixels of a zero border, added before a random crop to the original size (or `data.crop`)."""
+    window: int | None = Field(None, ge=1)
+    """Side in pixels of a random window that is kept and moved to a random position (--crop_images in PyDTNN); null: no
+    window."""
+    window_probability: float = Field(0.5, ge=0, le=1)
+    """Probability of the window."""
 
 
 class DataConfig(ConfigModel):
@@ -127,73 +117,50 @@ class DataConfig(ConfigModel):
     dataset: str = Field(
         "digits",
         pattern=NAME_PATTERN,
-        description="Name in the catalog, or a new name for files that are described by `source` and `reader`.",
         json_schema_extra={
             "anyOf": [{"enum": [*CATALOG]}, {"pattern": NAME_PATTERN, "description": "a new name"}]
         },
     )
-    source: Annotated[UserPath | None, EditEffect.SAME_DATA] = Field(
-        None,
-        description="Folder, archive or URL of the original files, or a file for the reader table; null: the mirrors in the catalog. "
-        "`${VARIABLE}` is read from the environment and not stored, such as the password in https://me:${PASSWORD}@host/x.zip.",
-    )
-    reader: ReaderConfig | None = Field(
-        None,
-        description="Reader of the files: idx, cifar, tfrecord, folder, texts, arrays, table, lidar or synthetic; null: the reader in the catalog.",
-    )
-    format: Literal["hdf5", "npz"] = Field("hdf5", description="File format of the store.")
-    shard_size: int | None = Field(
-        None,
-        ge=1,
-        description="Samples per shard of the store; the conversion holds one shard in memory. null: 10,000, or "
-        "1,000 for image folders. A shard has at most 256 MB; a TFRecord file is always one shard.",
-    )
-    validation: Annotated[float, Field(ge=0, lt=1)] | Literal["test", "validation"] = Field(
-        0.1,
-        description="Fraction of the training samples that is used for validation (if `folds` is 1), or the split of "
-        "the data set that is used: test, validation.",
-    )
-    stratify: bool = Field(
-        True, description="Validation samples and folds have the same proportions of classes as all samples."
-    )
-    split_by: Literal["sample", "shard"] = Field(
-        "sample",
-        description="Unit of the validation samples and folds. shard: whole shards of the store, as NNLO's folds are whole files: "
-        "set `shard_size` to the samples of a file; classes are then not in proportion.",
-    )
-    partition: PartitionConfig = Field(
-        IidPartitionConfig(),
-        description="Division of the training samples among workers: iid, by_class, sorted, dirichlet or contiguous.",
-    )
-    stream: StreamConfig | None = Field(
-        None,
-        description="Window along the samples of each worker, in their stored order; null: samples of a step are chosen among all.",
-    )
-    normalize: Literal["unit", "standard"] | NormalizationConfig = Field(
-        "unit",
-        description="unit: bytes are scaled to 0..1; standard: also to mean 0 and standard deviation 1 per channel "
-        "over the training samples, without the samples held out by `data.validation` or `folds`; or a section with `mean` and `std`.",
-    )
-    crop: int | None = Field(
-        None,
-        ge=1,
-        description="Side in pixels of a square crop of images: random in training, else central; null: no crop.",
-    )
-    augment: AugmentConfig = Field(AugmentConfig(), description="Random changes of training images.")
-    stage_to: Annotated[str | None, EditEffect.NEXT_ATTEMPT] = Field(
-        None,
-        description="Node-local folder, such as $TMPDIR, to which the store is copied before training; null: no copy.",
-    )
-    stage_command: Annotated[str | None, EditEffect.NEXT_ATTEMPT, Requires("stage_to")] = Field(
-        None,
-        description="Command that copies one file to the folder of `stage_to`, such as `xrdcp root://host/{source} {target}`; "
-        "{source} and {target} are absolute paths, `${VARIABLE}` is read from the environment; null: a plain copy.",
-    )
-    placement: Annotated[Literal["host", "device"], EditEffect.NEXT_ATTEMPT] = Field(
-        "host",
-        description="Memory from which batches are gathered. host: batches are copied to the device; device: each rank copies its "
-        "training samples to its GPU once, and gathers and augments batches there, to the same bits.",
-    )
+    """Name in the catalog, or a new name for files that are described by `source` and `reader`."""
+    source: Annotated[UserPath | None, EditEffect.SAME_DATA] = None
+    """Folder, archive or URL of the original files, or a file for the reader table; null: the mirrors in the catalog.
+    `${VARIABLE}` is read from the environment and not stored, such as the password in
+    https://me:${PASSWORD}@host/x.zip."""
+    reader: ReaderConfig | None = None
+    """Reader of the files: idx, cifar, tfrecord, folder, texts, arrays, table, lidar or synthetic; null: the reader in
+    the catalog."""
+    format: Literal["hdf5", "npz"] = "hdf5"
+    """File format of the store."""
+    shard_size: int | None = Field(None, ge=1)
+    """Samples per shard of the store; the conversion holds one shard in memory. null: 10,000, or 1,000 for image
+    folders. A shard has at most 256 MB; a TFRecord file is always one shard."""
+    validation: Annotated[float, Field(ge=0, lt=1)] | Literal["test", "validation"] = 0.1
+    """Fraction of the training samples that is used for validation (if `folds` is 1), or the split of the data set that
+    is used: test, validation."""
+    stratify: bool = True
+    """Validation samples and folds have the same proportions of classes as all samples."""
+    split_by: Literal["sample", "shard"] = "sample"
+    """Unit of the validation samples and folds. shard: whole shards of the store, as NNLO's folds are whole files: set
+    `shard_size` to the samples of a file; classes are then not in proportion."""
+    partition: PartitionConfig = IidPartitionConfig()
+    """Division of the training samples among workers: iid, by_class, sorted, dirichlet or contiguous."""
+    stream: StreamConfig | None = None
+    """Window along the samples of each worker, in their stored order; null: samples of a step are chosen among all."""
+    normalize: Literal["unit", "standard"] | NormalizationConfig = "unit"
+    """unit: bytes are scaled to 0..1; standard: also to mean 0 and standard deviation 1 per channel over the training
+    samples, without the samples held out by `data.validation` or `folds`; or a section with `mean` and `std`."""
+    crop: int | None = Field(None, ge=1)
+    """Side in pixels of a square crop of images: random in training, else central; null: no crop."""
+    augment: AugmentConfig = AugmentConfig()
+    """Random changes of training images."""
+    stage_to: Annotated[str | None, EditEffect.NEXT_ATTEMPT] = None
+    """Node-local folder, such as $TMPDIR, to which the store is copied before training; null: no copy."""
+    stage_command: Annotated[str | None, EditEffect.NEXT_ATTEMPT, Requires("stage_to")] = None
+    """Command that copies one file to the folder of `stage_to`, such as `xrdcp root://host/{source} {target}`; {source}
+    and {target} are absolute paths, `${VARIABLE}` is read from the environment; null: a plain copy."""
+    placement: Annotated[Literal["host", "device"], EditEffect.NEXT_ATTEMPT] = "host"
+    """Memory from which batches are gathered. host: batches are copied to the device; device: each rank copies its
+    training samples to its GPU once, and gathers and augments batches there, to the same bits."""
 
     @property
     def samples_per_shard(self) -> int:

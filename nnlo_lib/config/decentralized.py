@@ -7,9 +7,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from nnlo_lib.config.algorithm_base import MIXING_GRAPH, BaseAlgorithmConfig, Capabilities
-from nnlo_lib.config.base import ConfigFault
 from nnlo_lib.config.compression import NoCompressionConfig
-from nnlo_lib.config.topology import DirectedEdgesGraphConfig, GraphSequenceConfig
+from nnlo_lib.config.topology import DirectedEdgesGraphConfig
 
 ON_GRAPH = Capabilities(
     graph_properties=MIXING_GRAPH,
@@ -25,19 +24,14 @@ class DSGDConfig(BaseAlgorithmConfig):
     name: Literal["dsgd"] = "dsgd"
     implementation = "nnlo_lib.algorithms.dsgd:DSGD"
     capabilities = ON_GRAPH
-    mixing: Literal["simultaneous", "in_place"] = Field(
-        "simultaneous",
-        description="simultaneous: all nodes average the parameters from before the averaging; in_place: node after "
-        "node, each with the new parameters of lower-numbered nodes, as in DiNNO's code.",
-    )
+    mixing: Literal["simultaneous", "in_place"] = "simultaneous"
+    """simultaneous: all nodes average the parameters from before the averaging; in_place: node after node, each with
+    the new parameters of lower-numbered nodes, as in DiNNO's code."""
 
-    def faults(self, run: Any) -> Iterator[ConfigFault]:
+    def faults(self, run: Any) -> Iterator[str]:
         """Yield a fault if a run (config.Run) combines `mixing: in_place` with compression."""
         if self.mixing == "in_place" and not isinstance(run.compression, NoCompressionConfig):
-            yield ConfigFault(
-                "in_place does not support compression; set `algorithm.mixing: simultaneous`",
-                ("algorithm", "mixing"),
-            )
+            yield "algorithm.mixing: in_place does not support compression; set `algorithm.mixing: simultaneous`"
 
 
 class DSGTConfig(BaseAlgorithmConfig):
@@ -74,19 +68,17 @@ class DiNNOConfig(BaseAlgorithmConfig):
         keeps_weight_clip="yes",
         keeps_critic_steps="no",
     )
-    rho: float = Field(
-        0.1, gt=0, description="Penalty on the difference between neighbors in the first round."
-    )
-    rho_scaling: float = Field(1.0, gt=0, description="Factor by which the penalty changes after each round.")
-    primal_iterations: int = Field(2, ge=1, description="Local steps per round, each on one batch.")
-    persistent_optimizer: bool = Field(
-        False, description="Keep the optimizer's state between rounds; false: reset it in every round."
-    )
-    duals: Literal["node", "edge"] = Field(
-        "node",
-        description="node: one dual vector; edge: one for each neighbor, which acts only in rounds with this neighbor, for links "
-        "that are often lost (`topology.drop`), and needs the memory of as many vectors.",
-    )
+    rho: float = Field(0.1, gt=0)
+    """Penalty on the difference between neighbors in the first round."""
+    rho_scaling: float = Field(1.0, gt=0)
+    """Factor by which the penalty changes after each round."""
+    primal_iterations: int = Field(2, ge=1)
+    """Local steps per round, each on one batch."""
+    persistent_optimizer: bool = False
+    """Keep the optimizer's state between rounds; false: reset it in every round."""
+    duals: Literal["node", "edge"] = "node"
+    """node: one dual vector; edge: one for each neighbor, which acts only in rounds with this neighbor, for links that
+    are often lost (`topology.drop`), and needs the memory of as many vectors."""
 
 
 class CADMMConfig(DiNNOConfig):
@@ -111,19 +103,12 @@ class ProxPDAConfig(BaseAlgorithmConfig):
         keeps_weight_clip="no",
         keeps_critic_steps="no",
     )
-    beta: float | None = Field(
-        None,
-        gt=0,
-        description="Penalty on the difference between neighbors; the step size is 1 / (2 beta neighbors). null: 0.6 / "
-        "neighbors, averaged over the two nodes of each link.",
-    )
-    momentum: float = Field(
-        0.9,
-        ge=0,
-        lt=1,
-        description="Weight of earlier gradients in the moving average that a step follows; 0: the gradient of the "
-        "batch alone, as in the paper, which needs a larger `beta`.",
-    )
+    beta: float | None = Field(None, gt=0)
+    """Penalty on the difference between neighbors; the step size is 1 / (2 beta neighbors). null: 0.6 / neighbors,
+    averaged over the two nodes of each link."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Weight of earlier gradients in the moving average that a step follows; 0: the gradient of the batch alone, as in
+    the paper, which needs a larger `beta`."""
 
 
 class NEXTConfig(BaseAlgorithmConfig):
@@ -132,20 +117,14 @@ class NEXTConfig(BaseAlgorithmConfig):
     name: Literal["next"] = "next"
     implementation = "nnlo_lib.algorithms.gradient_tracking:NEXT"
     capabilities = replace(ON_GRAPH, keeps_gradients=True, keeps_critic_steps="no")
-    inner_steps: int = Field(
-        2, ge=1, description="Local steps per round on the surrogate, each on one batch."
-    )
-    tau: float = Field(
-        0.1,
-        ge=0,
-        description="Weight of the surrogate's proximal term, which pulls to the round's first parameters.",
-    )
-    step: float = Field(
-        1.0, gt=0, le=1, description="Fraction of the way to the surrogate's minimum in round 1."
-    )
-    step_decay: float = Field(
-        0.0, ge=0, lt=1, description="mu in step <- step (1 - mu step) after each round."
-    )
+    inner_steps: int = Field(2, ge=1)
+    """Local steps per round on the surrogate, each on one batch."""
+    tau: float = Field(0.1, ge=0)
+    """Weight of the surrogate's proximal term, which pulls to the round's first parameters."""
+    step: float = Field(1.0, gt=0, le=1)
+    """Fraction of the way to the surrogate's minimum in round 1."""
+    step_decay: float = Field(0.0, ge=0, lt=1)
+    """mu in step <- step (1 - mu step) after each round."""
 
 
 class ChocoSGDConfig(BaseAlgorithmConfig):
@@ -154,12 +133,8 @@ class ChocoSGDConfig(BaseAlgorithmConfig):
     name: Literal["choco_sgd"] = "choco_sgd"
     implementation = "nnlo_lib.algorithms.dsgd:ChocoSGD"
     capabilities = replace(ON_GRAPH, graph_properties=(*MIXING_GRAPH, "static"), compression="any")
-    gamma: float = Field(
-        0.5,
-        gt=0,
-        le=1,
-        description="Consensus step: fraction of the way to the average of the neighbors' copies.",
-    )
+    gamma: float = Field(0.5, gt=0, le=1)
+    """Consensus step: fraction of the way to the average of the neighbors' copies."""
 
 
 DecentralizedConfig = (
@@ -186,11 +161,10 @@ class GoSGDConfig(BaseAlgorithmConfig):
         supports_worker_groups=False,
         keeps_weight_clip="without compression",
     )
-    probability: float = Field(0.01, gt=0, le=1, description="Probability of a push after a step.")
-    synchronous: bool = Field(
-        False,
-        description="Wait for the pushes of the same step: slower with stragglers, but bit-identical in every run.",
-    )
+    probability: float = Field(0.01, gt=0, le=1)
+    """Probability of a push after a step."""
+    synchronous: bool = False
+    """Wait for the pushes of the same step: slower with stragglers, but bit-identical in every run."""
 
 
 class SGPConfig(BaseAlgorithmConfig):
@@ -206,17 +180,14 @@ class SGPConfig(BaseAlgorithmConfig):
         keeps_weight_clip="without compression",
     )
 
-    def faults(self, run: Any) -> Iterator[ConfigFault]:
+    def faults(self, run: Any) -> Iterator[str]:
         """Yield a fault if a run (config.Run) bounds weights on a graph on which the nodes' weights differ."""
-        graphs = run.topology.of if isinstance(run.topology, GraphSequenceConfig) else (run.topology,)
+        is_uneven = any(isinstance(graph, DirectedEdgesGraphConfig) for graph in run.topology.graphs)
         # The optimizer bounds x = w z, and a node trains z; on the other graphs, every w is 1.
-        if getattr(run.problem, "weight_clip", None) and any(
-            isinstance(graph, DirectedEdgesGraphConfig) for graph in graphs
-        ):
-            yield ConfigFault(
-                "sgp bounds parameters that it then divides by the weight of the node; remove it and set "
-                "`problem.gradient_penalty: 10`, or set another `topology.name` than directed_edges",
-                ("problem", "weight_clip"),
+        if getattr(run.problem, "weight_clip", None) and is_uneven:
+            yield (
+                "problem.weight_clip: sgp bounds parameters that it then divides by the weight of the node; remove it and set "
+                "`problem.gradient_penalty: 10`, or set another `topology.name` than directed_edges"
             )
 
 

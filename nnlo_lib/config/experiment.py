@@ -41,33 +41,22 @@ RunName = Annotated[str, Field(pattern=NAME_PATTERN)]
 class Experiment(Run):
     """An experiment file: the settings of a base run, and variants, seeds, folds or a search."""
 
-    name: Annotated[str, EditEffect.JOBS] = Field(
-        "experiment",
-        pattern=NAME_PATTERN,
-        description="Name of the experiment and of its folder in results/: letters, digits, _, . and -.",
-    )
-    seeds: Annotated[Seeds, EditEffect.JOBS] = Field(
-        (0,),
-        min_length=1,
-        description="One training per seed; the seed determines initial weights, data split, order of samples and "
-        "dropout. A list, or the number of seeds: 3 is [0, 1, 2].",
-    )
-    folds: Annotated[int, EditEffect.JOBS] = Field(
-        1,
-        ge=1,
-        description="Number of folds of cross-validation, each with its own initial weights; 1: one split by `data.validation`.",
-    )
-    runs: Annotated[dict[RunName, dict[str, Any]], EditEffect.JOBS] = Field(
-        {},
-        description="Runs by name, each with the keys that it overrides. Empty: one run with the settings of the file.",
-    )
+    name: Annotated[str, EditEffect.JOBS] = Field("experiment", pattern=NAME_PATTERN)
+    """Name of the experiment and of its folder in results/: letters, digits, _, . and -."""
+    seeds: Annotated[Seeds, EditEffect.JOBS] = Field((0,), min_length=1)
+    """One training per seed; the seed determines initial weights, data split, order of samples and dropout. A list, or
+    the number of seeds: 3 is [0, 1, 2]."""
+    folds: Annotated[int, EditEffect.JOBS] = Field(1, ge=1)
+    """Number of folds of cross-validation, each with its own initial weights; 1: one split by `data.validation`."""
+    runs: Annotated[dict[RunName, dict[str, Any]], EditEffect.JOBS] = Field({})
+    """Runs by name, each with the keys that it overrides. Empty: one run with the settings of the file."""
     search: Annotated[SearchConfig | None, EditEffect.FROZEN] = Field(
         None,
-        description="Hyperparameter search over the settings of the file (docs/guides/search.md); null: no search.",
         examples=[
             {"space": {"train.optimizer.lr": {"log_uniform": [0.001, 0.1]}}, "trials": 20, "parallel": 4}
         ],
     )
+    """Hyperparameter search over the settings of the file (docs/guides/search.md); null: no search."""
 
     @model_validator(mode="before")
     @classmethod

@@ -52,28 +52,20 @@ class ModelConfig(ConfigModel):
             ]
         },
     )
-    args: dict[str, JsonValue] = Field({}, description="Keyword arguments passed to the model's function.")
-    custom_objects: dict[str, UserPath] = Field(
-        {},
-        description="Your classes and functions that a Keras `model.json` names: name in the file -> "
-        "`path.py:Class` or `path.py:function`.",
-    )
-    trust: Annotated[bool, EditEffect.NEXT_ATTEMPT] = Field(
-        False,
-        description="Allow that the file of a saved torch network (`.pt`, `.pt2`) runs its code when it is read "
-        "(docs/reference/security.md). Set it if you would also run a `.py` file of its author.",
-    )
-    weights: UserPath | None = Field(
-        None,
-        description="File of initial weights: `.safetensors`, such as the model.safetensors of another run; a "
-        "state_dict written by torch.save (`.pt`, `.pth`, `.ckpt`, `.bin`, `.pth.tar`); PyDTNN's weights (`.npz`), for a sequence of layers; or, for "
-        "a Keras model, a file written by save_weights (`.h5`). null: weights are drawn from the seed.",
-    )
-    weights_except: Annotated[tuple[str, ...], Requires("weights")] = Field(
-        (),
-        description="Prefixes of the names of weights that are not loaded but drawn from the seed, such as `fc.` for "
-        "fine-tuning.",
-    )
+    args: dict[str, JsonValue] = Field({})
+    """Keyword arguments passed to the model's function."""
+    custom_objects: dict[str, UserPath] = Field({})
+    """Your classes and functions that a Keras `model.json` names: name in the file -> `path.py:Class` or
+    `path.py:function`."""
+    trust: Annotated[bool, EditEffect.NEXT_ATTEMPT] = False
+    """Allow that the file of a saved torch network (`.pt`, `.pt2`) runs its code when it is read
+    (docs/reference/security.md). Set it if you would also run a `.py` file of its author."""
+    weights: UserPath | None = None
+    """File of initial weights: `.safetensors`, such as the model.safetensors of another run; a state_dict written by
+    torch.save (`.pt`, `.pth`, `.ckpt`, `.bin`, `.pth.tar`); PyDTNN's weights (`.npz`), for a sequence of layers; or,
+    for a Keras model, a file written by save_weights (`.h5`). null: weights are drawn from the seed."""
+    weights_except: Annotated[tuple[str, ...], Requires("weights")] = ()
+    """Prefixes of the names of weights that are not loaded but drawn from the seed, such as `fc.` for fine-tuning."""
 
     @field_validator("name")
     @classmethod

@@ -138,7 +138,8 @@ class SGDConfig(DecoupledDecayConfig):
     kernel = "fused"
     lr: Lr = 0.01
     momentum: Momentum = 0.0
-    nesterov: Annotated[bool, Requires("momentum")] = Field(False, description="Use Nesterov momentum.")
+    nesterov: Annotated[bool, Requires("momentum")] = False
+    """Use Nesterov momentum."""
 
 
 class AdamConfig(TwoMomentsConfig, RootConfig):
@@ -153,9 +154,8 @@ class AdamConfig(TwoMomentsConfig, RootConfig):
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
     epsilon: Epsilon = 1e-8
-    amsgrad: bool = Field(
-        False, description="Use the maximum of the second moments so far (Reddi et al. 2018)."
-    )
+    amsgrad: bool = False
+    """Use the maximum of the second moments so far (Reddi et al. 2018)."""
     weight_decay: Decay = 0.0
 
 
@@ -188,7 +188,8 @@ class NAdamConfig(TwoMomentsConfig):
     beta1: Beta1 = 0.9
     beta2: Beta2 = 0.999
     epsilon: Epsilon = 1e-8
-    momentum_decay: float = Field(0.004, ge=0, description="Speed of the warm-up of beta1 (psi).")
+    momentum_decay: float = Field(0.004, ge=0)
+    """Speed of the warm-up of beta1 (psi)."""
     decoupled: IsDecoupled = False
     weight_decay: Decay = 0.0
 
@@ -216,10 +217,13 @@ class RMSpropConfig(DecoupledDecayConfig, RootConfig):
     inside_root = "RMSpropInsideRoot"
     outside_only = ("momentum", "centered")
     lr: Lr = 0.001
-    rho: float = Field(0.9, ge=0, lt=1, description="Decay of the squared gradient.")
+    rho: float = Field(0.9, ge=0, lt=1)
+    """Decay of the squared gradient."""
     momentum: Momentum = 0.0
-    centered: bool = Field(False, description="Subtract the squared mean gradient (Graves 2013).")
-    epsilon: float = Field(1e-8, gt=0, description="Added to the root of the squared gradient.")
+    centered: bool = False
+    """Subtract the squared mean gradient (Graves 2013)."""
+    epsilon: float = Field(1e-8, gt=0)
+    """Added to the root of the squared gradient."""
 
     @model_validator(mode="after")
     def _centered_needs_memory(self) -> Self:
@@ -235,9 +239,12 @@ class AdadeltaConfig(BaseOptimizerConfig):
     name: Literal["adadelta"] = "adadelta"
     implementation = "torch.optim:Adadelta"
     kernel = "chunked on cpu"
-    lr: float = Field(1.0, gt=0, description="Factor on the update.")
-    rho: float = Field(0.95, ge=0, lt=1, description="Decay of the squared gradient and update.")
-    epsilon: float = Field(1e-6, gt=0, description="Added under both square roots.")
+    lr: float = Field(1.0, gt=0)
+    """Factor on the update."""
+    rho: float = Field(0.95, ge=0, lt=1)
+    """Decay of the squared gradient and update."""
+    epsilon: float = Field(1e-6, gt=0)
+    """Added under both square roots."""
     weight_decay: Decay = 0.0
 
 
@@ -249,9 +256,12 @@ class AdagradConfig(BaseOptimizerConfig):
     kernel = "fused on cpu"
     renamed: ClassVar[dict[str, str]] = {"initial": "initial_accumulator_value"}
     lr: Lr = 0.01
-    lr_decay: float = Field(0.0, ge=0, description="The learning rate of step t is lr / (1 + t lr_decay).")
-    initial: float = Field(0.0, ge=0, description="Initial value of the sum of squared gradients.")
-    epsilon: float = Field(1e-10, gt=0, description="Added to the root of the sum of squared gradients.")
+    lr_decay: float = Field(0.0, ge=0)
+    """The learning rate of step t is lr / (1 + t lr_decay)."""
+    initial: float = Field(0.0, ge=0)
+    """Initial value of the sum of squared gradients."""
+    epsilon: float = Field(1e-10, gt=0)
+    """Added to the root of the sum of squared gradients."""
     weight_decay: Decay = 0.0
 
 
@@ -263,10 +273,13 @@ class LARSConfig(BaseOptimizerConfig):
     kernel = "layerwise"
     lr: Lr = 1.0
     momentum: Momentum = 0.9
-    trust: float = Field(0.001, gt=0, description="Trust coefficient (eta).")
-    epsilon: float = Field(1e-9, gt=0, description="Added to the denominator of the trust ratio.")
+    trust: float = Field(0.001, gt=0)
+    """Trust coefficient (eta)."""
+    epsilon: float = Field(1e-9, gt=0)
+    """Added to the denominator of the trust ratio."""
     exclude_vectors: ExcludeVectors = False
-    weight_decay: float = Field(0.0, ge=0, description="L2 penalty (beta).")
+    weight_decay: float = Field(0.0, ge=0)
+    """L2 penalty (beta)."""
 
 
 class LAMBConfig(TwoMomentsConfig):

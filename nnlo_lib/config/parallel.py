@@ -30,78 +30,56 @@ GpusPerRank = Annotated[
 class StragglersConfig(ConfigModel):
     """Ranks that compute some of their steps more slowly."""
 
-    fraction: float = Field(
-        0.0, ge=0, le=1, description="Fraction of the ranks that are stragglers, drawn from the seed."
-    )
-    ranks: tuple[Rank, ...] = Field(
-        (), description="Ranks that are stragglers in addition to the drawn ranks."
-    )
-    slowdown: float = Field(2.0, ge=1, description="Factor by which a slow step takes longer.")
-    probability: float = Field(1.0, ge=0, le=1, description="Probability that a step of a straggler is slow.")
+    fraction: float = Field(0.0, ge=0, le=1)
+    """Fraction of the ranks that are stragglers, drawn from the seed."""
+    ranks: tuple[Rank, ...] = ()
+    """Ranks that are stragglers in addition to the drawn ranks."""
+    slowdown: float = Field(2.0, ge=1)
+    """Factor by which a slow step takes longer."""
+    probability: float = Field(1.0, ge=0, le=1)
+    """Probability that a step of a straggler is slow."""
 
 
 class RankFailureConfig(ConfigModel):
     """A failure of a rank: it stops for some time and then continues where it stopped."""
 
-    rank: Rank = Field(description="The rank that fails.")
-    at: float = Field(ge=0, description="Time of the failure in virtual seconds since the start.")
-    seconds: float = Field(gt=0, description="Duration of the failure in virtual seconds.")
+    rank: Rank
+    """The rank that fails."""
+    at: float = Field(ge=0)
+    """Time of the failure in virtual seconds since the start."""
+    seconds: float = Field(gt=0)
+    """Duration of the failure in virtual seconds."""
 
 
 class SimulationConfig(ConfigModel):
     """The virtual machine of `transport: simulated`."""
 
-    compute: Literal["exact", "batched"] = Field(
-        "exact",
-        description="exact: compute gradients rank by rank, bit-identical to `transport: mpi`; batched: compute the "
-        "gradients of all ranks in a few large calls, which is faster with many small replicas and equal up to "
-        "rounding.",
-    )
-    sample_seconds: Speed | Literal["measured"] = Field(
-        1e-4,
-        description="Seconds to compute one sample on a rank of speed 1; measured: the real computing time of this "
-        "process, for calibration (such a run is not reproducible).",
-    )
-    latency: float = Field(
-        1e-5,
-        ge=0,
-        description="Seconds until the first byte of a message arrives; a collective call takes one or two rounds of "
-        "messages.",
-    )
-    bandwidth: float = Field(
-        1.25e9,
-        gt=0,
-        description="Bytes per second of each rank's network card, shared by all messages that it sends (1.25e9: 10 "
-        "Gb/s).",
-    )
-    speeds: dict[Rank, Speed] | tuple[Speed, ...] = Field(
-        {},
-        description="Relative speed of the ranks: a mapping by rank, or a list in rank order; 1 if not given.",
-    )
-    stragglers: StragglersConfig = Field(
-        StragglersConfig(), description="Ranks that compute some of their steps more slowly."
-    )
-    jitter: float = Field(
-        0.0, ge=0, description="Sigma of a log-normal factor with mean 1 on the time of each step."
-    )
-    failures: tuple[RankFailureConfig, ...] = Field((), description="Failures of ranks at given times.")
-    mtbf: float | None = Field(
-        None,
-        gt=0,
-        description="Mean seconds between random failures of each rank, exponentially distributed; null: no random "
-        "failures.",
-    )
-    repair: float = Field(
-        10.0, gt=0, description="Mean duration of a random failure in seconds, exponentially distributed."
-    )
-    loss: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Probability that a message between two ranks is lost and sent again; each round of a collective "
-        "call waits for the last of its messages.",
-    )
-    retransmit: float = Field(0.2, gt=0, description="Seconds after which a lost message is sent again.")
+    compute: Literal["exact", "batched"] = "exact"
+    """exact: compute gradients rank by rank, bit-identical to `transport: mpi`; batched: compute the gradients of all
+    ranks in a few large calls, which is faster with many small replicas and equal up to rounding."""
+    sample_seconds: Speed | Literal["measured"] = 1e-4
+    """Seconds to compute one sample on a rank of speed 1; measured: the real computing time of this process, for
+    calibration (such a run is not reproducible)."""
+    latency: float = Field(1e-5, ge=0)
+    """Seconds until the first byte of a message arrives; a collective call takes one or two rounds of messages."""
+    bandwidth: float = Field(1.25e9, gt=0)
+    """Bytes per second of each rank's network card, shared by all messages that it sends (1.25e9: 10 Gb/s)."""
+    speeds: dict[Rank, Speed] | tuple[Speed, ...] = Field({})
+    """Relative speed of the ranks: a mapping by rank, or a list in rank order; 1 if not given."""
+    stragglers: StragglersConfig = StragglersConfig()
+    jitter: float = Field(0.0, ge=0)
+    """Sigma of a log-normal factor with mean 1 on the time of each step."""
+    failures: tuple[RankFailureConfig, ...] = ()
+    """Failures of ranks at given times."""
+    mtbf: float | None = Field(None, gt=0)
+    """Mean seconds between random failures of each rank, exponentially distributed; null: no random failures."""
+    repair: float = Field(10.0, gt=0)
+    """Mean duration of a random failure in seconds, exponentially distributed."""
+    loss: float = Field(0.0, ge=0, lt=1)
+    """Probability that a message between two ranks is lost and sent again; each round of a collective call waits for
+    the last of its messages."""
+    retransmit: float = Field(0.2, gt=0)
+    """Seconds after which a lost message is sent again."""
 
     @model_validator(mode="after")
     def _measured_alone(self) -> Self:
@@ -129,55 +107,36 @@ class SimulationConfig(ConfigModel):
 class ParallelConfig(ConfigModel):
     """Number of processes that train one model, and their communication."""
 
-    ranks: Annotated[int, EditEffect.RESUME] = Field(
-        2, ge=1, description="Number of MPI processes of one training, including servers."
+    ranks: Annotated[int, EditEffect.RESUME] = Field(2, ge=1)
+    """Number of MPI processes of one training, including servers."""
+    processes_per_worker: int = Field(1, ge=1)
+    """Ranks per worker; the ranks of a worker average their gradients."""
+    threads_per_rank: int = Field(1, ge=1)
+    """Threads of each rank; at most cores / ranks is sensible."""
+    gpus_per_rank: GpusPerRank = 0
+    """GPUs per rank: 1, or 0 to compute on CPUs; auto: 1 if this host shows GPUs, else 0, and `ranks_per_gpu` is raised
+    until they suffice for the ranks. auto is replaced when the file is read, and refused on a cluster."""
+    ranks_per_gpu: Annotated[int, EditEffect.NEXT_ATTEMPT] = Field(1, ge=1)
+    """Ranks that share a GPU; used if `gpus_per_rank` is 1."""
+    master_gpu: Annotated[bool, EditEffect.NEXT_ATTEMPT] = True
+    """Servers also use a GPU if `gpus_per_rank` is 1."""
+    bind: Annotated[Literal["launcher", "none", "core", "socket", "numa"], EditEffect.NEXT_ATTEMPT] = (
+        "launcher"
     )
-    processes_per_worker: int = Field(
-        1, ge=1, description="Ranks per worker; the ranks of a worker average their gradients."
-    )
-    threads_per_rank: int = Field(
-        1, ge=1, description="Threads of each rank; at most cores / ranks is sensible."
-    )
-    gpus_per_rank: GpusPerRank = Field(
-        0,
-        description="GPUs per rank: 1, or 0 to compute on CPUs; auto: 1 if this host shows GPUs, else 0, and `ranks_per_gpu` "
-        "is raised until they suffice for the ranks. auto is replaced when the file is read, and refused on a cluster.",
-    )
-    ranks_per_gpu: Annotated[int, EditEffect.NEXT_ATTEMPT] = Field(
-        1, ge=1, description="Ranks that share a GPU; used if `gpus_per_rank` is 1."
-    )
-    master_gpu: Annotated[bool, EditEffect.NEXT_ATTEMPT] = Field(
-        True, description="Servers also use a GPU if `gpus_per_rank` is 1."
-    )
-    bind: Annotated[Literal["launcher", "none", "core", "socket", "numa"], EditEffect.NEXT_ATTEMPT] = Field(
-        "launcher",
-        description="Cores to which the command that starts the ranks binds each rank. core: `threads_per_rank` cores; "
-        "socket, numa: one socket or NUMA domain; none: all cores; launcher: what the command does by itself.",
-    )
-    gpu_exchange: Annotated[Literal["auto", "nccl", "host"], EditEffect.NEXT_ATTEMPT] = Field(
-        "auto",
-        description="How vectors on GPUs are summed. nccl: by NCCL, which requires one GPU per rank; host: through "
-        "host memory; auto: the first of these that is available. Sums are bit-identical for all values, except with "
-        "`reduction: fastest`.",
-    )
-    sync_batch_norm: bool = Field(
-        False,
-        description="Batch normalization uses the samples of all ranks; false: of each rank (only for allreduce with "
-        "`transport: mpi`).",
-    )
-    transport: Annotated[Literal["mpi", "simulated"], EditEffect.RESUME] = Field(
-        "mpi",
-        description="mpi: one process per rank; simulated: all ranks in one process with a virtual clock.",
-    )
-    peer_timeout: Annotated[float, EditEffect.NEXT_ATTEMPT] = Field(
-        600.0,
-        gt=0,
-        description="Seconds that a rank waits for a message of another rank; then the run fails with the name of "
-        "that rank.",
-    )
-    simulation: SimulationConfig = Field(
-        SimulationConfig(), description="Virtual machine of `transport: simulated`."
-    )
+    """Cores to which the command that starts the ranks binds each rank. core: `threads_per_rank` cores; socket, numa:
+    one socket or NUMA domain; none: all cores; launcher: what the command does by itself."""
+    gpu_exchange: Annotated[Literal["auto", "nccl", "host"], EditEffect.NEXT_ATTEMPT] = "auto"
+    """How vectors on GPUs are summed. nccl: by NCCL, which requires one GPU per rank; host: through host memory; auto:
+    the first of these that is available. Sums are bit-identical for all values, except with `reduction: fastest`."""
+    sync_batch_norm: bool = False
+    """Batch normalization uses the samples of all ranks; false: of each rank (only for allreduce with `transport:
+    mpi`)."""
+    transport: Annotated[Literal["mpi", "simulated"], EditEffect.RESUME] = "mpi"
+    """mpi: one process per rank; simulated: all ranks in one process with a virtual clock."""
+    peer_timeout: Annotated[float, EditEffect.NEXT_ATTEMPT] = Field(600.0, gt=0)
+    """Seconds that a rank waits for a message of another rank; then the run fails with the name of that rank."""
+    simulation: SimulationConfig = SimulationConfig()
+    """Virtual machine of `transport: simulated`."""
 
     @field_validator("gpu_exchange", mode="before")
     @classmethod
@@ -202,27 +161,20 @@ class ParallelConfig(ConfigModel):
 class ResourcesConfig(ConfigModel):
     """Resources that one training requests from the scheduler."""
 
-    runtime: Minutes = Field(
-        60, description="Time limit: a number of minutes, or a time such as 2h or 1-12:00:00."
-    )
-    mem_mb: Megabytes = Field(
-        4000,
-        description="Memory of all processes together; with several nodes, Slurm gives each an equal part. A number of MB, or a "
-        "size: 4GB is 4000, 4G and 4GiB are 4096, because Slurm and LSF count 1024 in a G. May be written as `mem`.",
-    )
-    nodes: int = Field(1, ge=1, description="Number of nodes for the ranks.")
-    partition: str | None = Field(
-        None, description="Slurm partition or LSF queue; null: the default of the site."
-    )
-    account: str | None = Field(
-        None, description="Slurm account or LSF project; null: the default of the Snakemake profile."
-    )
-    container: str | None = Field(
-        None,
-        examples=["apptainer exec --nv nnlo.sif"],
-        description="Command that runs a program in a container, such as `apptainer exec --nv nnlo.sif`: every rank starts in "
-        "it, by the image's python3, which needs nnlo; the launcher (srun, mpiexec) stays outside. null: none.",
-    )
+    runtime: Minutes = 60
+    """Time limit: a number of minutes, or a time such as 2h or 1-12:00:00."""
+    mem_mb: Megabytes = 4000
+    """Memory of all processes together; with several nodes, Slurm gives each an equal part. A number of MB, or a size:
+    4GB is 4000, 4G and 4GiB are 4096, because Slurm and LSF count 1024 in a G. May be written as `mem`."""
+    nodes: int = Field(1, ge=1)
+    """Number of nodes for the ranks."""
+    partition: str | None = None
+    """Slurm partition or LSF queue; null: the default of the site."""
+    account: str | None = None
+    """Slurm account or LSF project; null: the default of the Snakemake profile."""
+    container: str | None = Field(None, examples=["apptainer exec --nv nnlo.sif"])
+    """Command that runs a program in a container, such as `apptainer exec --nv nnlo.sif`: every rank starts in it, by
+    the image's python3, which needs nnlo; the launcher (srun, mpiexec) stays outside. null: none."""
 
     @field_validator("container")
     @classmethod

@@ -2,18 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Field, field_validator
 
 from nnlo_lib.config.base import (
-    BUILT_IN,
-    USER_CLASS,
+    BuiltInOr,
     ConfigModel,
     Excludes,
     ImplementedConfig,
     Requires,
     UserClassConfig,
     raise_config_error,
-    user_class_tag,
 )
 from nnlo_lib.config.optimizer import OptimizerConfig
 from nnlo_lib.core.user_code import load_implementation
@@ -28,13 +26,9 @@ class ClassificationConfig(ImplementedConfig):
     name: Literal["classification"] = "classification"
     implementation = "nnlo_lib.problems.supervised:SupervisedProblem"
     outputs: Outputs = Field("scores", description=OUTPUTS)
-    label_smoothing: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Fraction of the target probability that is distributed evenly over all classes (Szegedy et al. "
-        "2016); used by the loss cross_entropy.",
-    )
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Fraction of the target probability that is distributed evenly over all classes (Szegedy et al. 2016); used by the
+    loss cross_entropy."""
 
 
 class RegressionConfig(ImplementedConfig):
@@ -43,11 +37,8 @@ class RegressionConfig(ImplementedConfig):
     name: Literal["regression"] = "regression"
     implementation = "nnlo_lib.problems.supervised:SupervisedProblem"
     outputs: Outputs = Field("scores", description=f"{OUTPUTS} Used by binary_cross_entropy.")
-    huber_delta: float = Field(
-        1.0,
-        gt=0,
-        description="Error above which huber is linear, in units of the labels; used by the loss or metric huber.",
-    )
+    huber_delta: float = Field(1.0, gt=0)
+    """Error above which huber is linear, in units of the labels; used by the loss or metric huber."""
 
 
 class DenseClassificationConfig(ImplementedConfig):
@@ -55,33 +46,24 @@ class DenseClassificationConfig(ImplementedConfig):
 
     name: Literal["dense_classification"] = "dense_classification"
     implementation = "nnlo_lib.problems.dense_classification:DenseClassificationProblem"
-    classes: int = Field(
-        ge=2,
-        examples=[256],
-        description="Number of classes of a token or pixel: the model's outputs for a place.",
-    )
-    class_axis: Literal["first", "last"] = Field(
-        "first",
-        description="Axis of the classes in the model's output: first, (samples, classes, places ...), as of a "
-        "convolution; last, (samples, places ..., classes), as of a transformer.",
-    )
-    ignore_index: int = Field(
-        -100, description="Label of places that count neither for the loss nor for a metric, such as padding."
-    )
+    classes: int = Field(ge=2, examples=[256])
+    """Number of classes of a token or pixel: the model's outputs for a place."""
+    class_axis: Literal["first", "last"] = "first"
+    """Axis of the classes in the model's output: first, (samples, classes, places ...), as of a convolution; last,
+    (samples, places ..., classes), as of a transformer."""
+    ignore_index: int = -100
+    """Label of places that count neither for the loss nor for a metric, such as padding."""
 
 
 class CriticWarmUpConfig(ConfigModel):
     """More steps of the critic before some updates of the generator, as in the published code of the WGAN paper."""
 
-    steps: int = Field(
-        50, ge=1, description="Steps of the critic before each of these updates of the generator."
-    )
-    updates: int = Field(
-        25, ge=1, description="Number of updates of the generator at the start that have these steps."
-    )
-    every: int | None = Field(
-        500, ge=1, description="Later, every so many updates one has these steps, too; null: none."
-    )
+    steps: int = Field(50, ge=1)
+    """Steps of the critic before each of these updates of the generator."""
+    updates: int = Field(25, ge=1)
+    """Number of updates of the generator at the start that have these steps."""
+    every: int | None = Field(500, ge=1)
+    """Later, every so many updates one has these steps, too; null: none."""
 
 
 class GanConfig(ImplementedConfig):
@@ -89,71 +71,43 @@ class GanConfig(ImplementedConfig):
 
     name: Literal["gan"] = "gan"
     implementation = "nnlo_lib.problems.gan:GanProblem"
-    critic_steps: int = Field(
-        1,
-        ge=1,
-        description="The generator is trained in every `critic_steps`-th step of a worker, the critic in all; not for "
-        "algorithms that pass parts of earlier gradients to the optimizer.",
-    )
-    critic_warm_up: CriticWarmUpConfig | None = Field(
-        None,
-        description="More than `critic_steps` steps of the critic before the first updates of the generator; null: none.",
-    )
+    critic_steps: int = Field(1, ge=1)
+    """The generator is trained in every `critic_steps`-th step of a worker, the critic in all; not for algorithms that
+    pass parts of earlier gradients to the optimizer."""
+    critic_warm_up: CriticWarmUpConfig | None = None
+    """More than `critic_steps` steps of the critic before the first updates of the generator; null: none."""
     half_steps: Annotated[
         bool, Excludes("critic_steps"), Excludes("critic_warm_up"), Excludes("gradient_penalty")
-    ] = Field(
-        False,
-        description="One network trains in each step, as in NNLO: the critic with real samples, the critic with generated "
-        "samples, then the generator in `generator_batches` steps.",
-    )
-    generator_batches: int = Field(
-        1,
-        ge=1,
-        description="Batches of generated samples that the generator trains with, for each batch of the critic (2 in NNLO); "
-        "their mean is one step, except with `half_steps`.",
-    )
-    label_flips: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Probability that, in the critic's loss, a real and a generated sample change places (0.05 in NNLO).",
-    )
-    weight_clip: Annotated[float | None, Excludes("gradient_penalty")] = Field(
-        None,
-        gt=0,
-        description="Bound of the critic's weights, 0.01 in the WGAN paper; null: no bound. Not for algorithms that "
-        "change weights otherwise than by averages.",
-    )
-    gradient_penalty: float = Field(
-        0.0, ge=0, description="Weight of (slope of the critic - 1)^2, 10 in the WGAN-GP paper."
-    )
-    generator_optimizer: OptimizerConfig | None = Field(
-        None, description="Optimizer of the generator; null: `train.optimizer`, as for the critic."
-    )
-    energy_weight: float | None = Field(
-        None,
-        ge=0,
-        description="Weight of the relative errors of energy and sum that the critic of calorimeter_gan predicts (5 "
-        "in NNLO); labels are energies and multiply the noise. null: labels are not used.",
-    )
-    sum_weight: Annotated[float | None, Requires("energy_weight")] = Field(
-        None, ge=0, description="Weight of the relative error of the sum alone; null: `energy_weight`."
-    )
+    ] = False
+    """One network trains in each step, as in NNLO: the critic with real samples, the critic with generated samples,
+    then the generator in `generator_batches` steps."""
+    generator_batches: int = Field(1, ge=1)
+    """Batches of generated samples that the generator trains with, for each batch of the critic (2 in NNLO); their mean
+    is one step, except with `half_steps`."""
+    label_flips: float = Field(0.0, ge=0, lt=1)
+    """Probability that, in the critic's loss, a real and a generated sample change places (0.05 in NNLO)."""
+    weight_clip: Annotated[float | None, Excludes("gradient_penalty")] = Field(None, gt=0)
+    """Bound of the critic's weights, 0.01 in the WGAN paper; null: no bound. Not for algorithms that change weights
+    otherwise than by averages."""
+    gradient_penalty: float = Field(0.0, ge=0)
+    """Weight of (slope of the critic - 1)^2, 10 in the WGAN-GP paper."""
+    generator_optimizer: OptimizerConfig | None = None
+    """Optimizer of the generator; null: `train.optimizer`, as for the critic."""
+    energy_weight: float | None = Field(None, ge=0)
+    """Weight of the relative errors of energy and sum that the critic of calorimeter_gan predicts (5 in NNLO); labels
+    are energies and multiply the noise. null: labels are not used."""
+    sum_weight: Annotated[float | None, Requires("energy_weight")] = Field(None, ge=0)
+    """Weight of the relative error of the sum alone; null: `energy_weight`."""
     # No real shower has the random energy.
     energy_range: Annotated[
         tuple[float, float] | None, Requires("energy_weight"), Requires("sum_polynomial")
-    ] = Field(
-        None,
-        description="Generated showers have random energies between these two in training ([0.1, 5] in NNLO); null: the "
-        "energies of the real showers.",
-    )
-    sum_polynomial: Annotated[tuple[float, ...] | None, Requires("energy_weight")] = Field(
-        None,
-        min_length=1,
-        description="Sum of the cells of a generated shower, divided by its energy: coefficients of a polynomial of the "
-        "energy, highest power first ([0.0018, -0.023, 0.11, -0.28, 2.21] in NNLO); null: the sum of the real shower of the "
-        "same energy.",
-    )
+    ] = None
+    """Generated showers have random energies between these two in training ([0.1, 5] in NNLO); null: the energies of
+    the real showers."""
+    sum_polynomial: Annotated[tuple[float, ...] | None, Requires("energy_weight")] = Field(None, min_length=1)
+    """Sum of the cells of a generated shower, divided by its energy: coefficients of a polynomial of the energy,
+    highest power first ([0.0018, -0.023, 0.11, -0.28, 2.21] in NNLO); null: the sum of the real shower of the same
+    energy."""
 
     @field_validator("energy_range")
     @classmethod
@@ -211,10 +165,7 @@ BuiltInProblemConfig = Annotated[
     ClassificationConfig | RegressionConfig | DenseClassificationConfig | GanConfig,
     Field(discriminator="name"),
 ]
-ProblemConfig = Annotated[
-    Annotated[BuiltInProblemConfig, Tag(BUILT_IN)] | Annotated[UserProblemConfig, Tag(USER_CLASS)],
-    Discriminator(user_class_tag),
-]
+ProblemConfig = BuiltInOr[BuiltInProblemConfig, UserProblemConfig]
 
 
 def allow_name_in_schema(schema: dict[str, Any]) -> None:

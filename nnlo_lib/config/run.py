@@ -39,7 +39,7 @@ from nnlo_lib.config.problem import (
     UserProblemConfig,
     allow_name_in_schema,
 )
-from nnlo_lib.config.rules.combinations import first_fault
+from nnlo_lib.config.rules.combinations import run_faults
 from nnlo_lib.config.topology import CompleteGraphConfig, TopologyConfig
 from nnlo_lib.config.train import TrainConfig
 from nnlo_lib.core.secrets import mask_settings
@@ -54,58 +54,42 @@ DATA_AND_PLACEMENT = {"data", "checkpoint", "observe", "resources"}
 class Run(ConfigModel):
     """The complete settings of one run: the keys that an entry of `runs` can override."""
 
-    data: DataConfig = Field(DataConfig(), description="The data set.")
-    model: ModelConfig = Field(ModelConfig(), description="The trained network.")
-    train: TrainConfig = Field(
-        TrainConfig(), description="Length, optimizer, precision and stopping of a training."
-    )
-    problem: ProblemConfig = Field(
-        ClassificationConfig(),
-        description="Learning problem: classification, regression, dense_classification or gan; a section, or only its name.",
-        json_schema_extra=allow_name_in_schema,
-    )
+    data: DataConfig = DataConfig()
+    """The data set."""
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    problem: ProblemConfig = Field(ClassificationConfig(), json_schema_extra=allow_name_in_schema)
+    """Learning problem: classification, regression, dense_classification or gan; a section, or only its name."""
     loss: Loss = Field(
         PROBLEM_DEFAULT,
-        description="Loss that is minimized: a name, or `path.py:function` of (outputs, targets) that returns a tensor "
-        "(samples,). For a model with several outputs also a mapping from their names or indices to losses. null: the "
-        "default of the problem (cross_entropy, mse, wasserstein).",
         json_schema_extra={"anyOf": [names_schema(LOSSES), {"type": "object"}, {"type": "null"}]},
     )
-    loss_weights: dict[str, float] = Field(
-        {},
-        description="Weights of the losses of several outputs in their sum; 1 if not given.",
-    )
+    """Loss that is minimized: a name, or `path.py:function` of (outputs, targets) that returns a tensor (samples,). For
+    a model with several outputs also a mapping from their names or indices to losses. null: the default of the problem
+    (cross_entropy, mse, wasserstein)."""
+    loss_weights: dict[str, float] = Field({})
+    """Weights of the losses of several outputs in their sum; 1 if not given."""
     metrics: Annotated[tuple[UserPath, ...], EditEffect.EVALUATE] = Field(
-        PROBLEM_DEFAULT,
-        description="Metrics that are measured in addition to the loss: names (also of losses, and topK_accuracy for "
-        "any K), or `path.py:function`; `name@output` selects an output other than the first. The evaluation after the "
-        "training also measures f1, roc_auc, average_precision, calibration_error, r2 and `set:path.py:function`, of all "
-        "samples together. null: the default of the problem ([accuracy], [mae], or all metrics of a gan).",
-        json_schema_extra=metrics_schema,
+        PROBLEM_DEFAULT, json_schema_extra=metrics_schema
     )
-    algorithm: AlgorithmConfig = Field(
-        AllReduceConfig(),
-        description="Distribution algorithm (docs/reference/algorithms.md).",
-    )
-    topology: TopologyConfig = Field(
-        CompleteGraphConfig(),
-        description="Graph between the nodes, for algorithms that exchange vectors with neighbors.",
-    )
-    compression: CompressionConfig = Field(
-        NoCompressionConfig(), description="Compression of exchanged vectors."
-    )
-    parallel: ParallelConfig = Field(
-        ParallelConfig(), description="Number of processes, and their communication."
-    )
-    checkpoint: Annotated[CheckpointConfig, EditEffect.NEXT_ATTEMPT] = Field(
-        CheckpointConfig(), description="Interval of checkpoints, and the checkpoints that are kept."
-    )
-    observe: Annotated[ObserveConfig, EditEffect.NEXT_ATTEMPT] = Field(
-        ObserveConfig(), description="Tracing, monitoring and profiling."
-    )
-    resources: Annotated[ResourcesConfig, EditEffect.NEXT_ATTEMPT] = Field(
-        ResourcesConfig(), description="Resources that are requested from the scheduler."
-    )
+    """Metrics that are measured in addition to the loss: names (also of losses, and topK_accuracy for any K), or
+    `path.py:function`; `name@output` selects an output other than the first. The evaluation after the training also
+    measures f1, roc_auc, average_precision, calibration_error, r2 and `set:path.py:function`, of all samples together.
+    null: the default of the problem ([accuracy], [mae], or all metrics of a gan)."""
+    algorithm: AlgorithmConfig = AllReduceConfig()
+    """Distribution algorithm (docs/reference/algorithms.md)."""
+    topology: TopologyConfig = CompleteGraphConfig()
+    """Graph between the nodes, for algorithms that exchange vectors with neighbors."""
+    compression: CompressionConfig = NoCompressionConfig()
+    """Compression of exchanged vectors."""
+    parallel: ParallelConfig = ParallelConfig()
+    """Number of processes, and their communication."""
+    checkpoint: Annotated[CheckpointConfig, EditEffect.NEXT_ATTEMPT] = CheckpointConfig()
+    """Interval of checkpoints, and the checkpoints that are kept."""
+    observe: Annotated[ObserveConfig, EditEffect.NEXT_ATTEMPT] = ObserveConfig()
+    """Tracing, monitoring and profiling."""
+    resources: Annotated[ResourcesConfig, EditEffect.NEXT_ATTEMPT] = ResourcesConfig()
+    """Resources that are requested from the scheduler."""
 
     @model_validator(mode="before")
     @classmethod
@@ -151,31 +135,10 @@ class Run(ConfigModel):
     def _check_combinations(self, info: ValidationInfo) -> Self:
         if info.context == RECORDED_RUN_CONTEXT:
             return self  # The checks load the user's algorithm, and reading results must run no code of the user.
-        ranks = self.parallel.ranks
-        if found := first_fault(self):
-            raise_config_error(found.reason, *found.at)
-        if self.resources.nodes > ranks:
-            raise_config_error(
-                f"{self.resources.nodes} nodes exceed the {ranks} ranks; use at most {ranks}",
-                "resources",
-                "nodes",
-            )
-        if error := self._profile_error():
-            raise_config_error(error, "observe", "profile")
-        best = self.checkpoint.best_rule
-        if best and (metric := best.metric.removeprefix("val_")) not in self.measured:
-            remedy = self.of_set_reason(metric) or "; add it to `metrics`"
-            raise_config_error(f"'{metric}' is not measured{remedy}", "checkpoint", "best")
+        for fault in run_faults(self):
+            key, _, reason = fault.partition(": ")
+            raise_config_error(reason, *key.split("."))
         return self
-
-    def _profile_error(self) -> str | None:
-        """Return why the profile is not possible, or None."""
-        profile, ranks = self.observe.profile, self.parallel.ranks
-        if profile and profile.rank >= ranks:
-            return f"rank {profile.rank} does not exist; use a rank from 0 to {ranks - 1}"
-        if profile and profile.tool == "cprofile" and self.parallel.transport == "simulated" and ranks > 1:
-            return "cprofile cannot distinguish simulated ranks, which share one process; set `observe.profile.tool: torch`"
-        return None
 
     @property
     def measured(self) -> tuple[str, ...]:

@@ -2,18 +2,16 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from nnlo_lib.config.base import (
-    BUILT_IN,
-    USER_CLASS,
+    BuiltInOr,
     ConfigModel,
     EditEffect,
     Hours,
     ImplementedConfig,
     UserClassConfig,
     raise_config_error,
-    user_class_tag,
 )
 from nnlo_lib.config.metrics import check_accuracy_range
 from nnlo_lib.config.space import SpaceConfig
@@ -37,7 +35,8 @@ class ForestSamplerConfig(ImplementedConfig):
     name: Literal["forest"] = "forest"
     implementation = "nnlo_lib.search.samplers.surrogates:ForestSampler"
     initial: Initial = 10
-    trees: int = Field(100, ge=1, description="Number of trees.")
+    trees: int = Field(100, ge=1)
+    """Number of trees."""
 
 
 class GaussianProcessSamplerConfig(ImplementedConfig):
@@ -53,11 +52,8 @@ class GeneticSamplerConfig(ImplementedConfig):
 
     name: Literal["genetic"] = "genetic"
     implementation = "nnlo_lib.search.samplers.model_free:GeneticSearch"
-    population: int = Field(
-        10,
-        ge=2,
-        description="Number of best trials that can be parents; as many trials at the start are random.",
-    )
+    population: int = Field(10, ge=2)
+    """Number of best trials that can be parents; as many trials at the start are random."""
 
 
 class RandomSamplerConfig(ImplementedConfig):
@@ -79,7 +75,8 @@ class GridSamplerConfig(ImplementedConfig):
 
     name: Literal["grid"] = "grid"
     implementation = "nnlo_lib.search.samplers.model_free:GridPoints"
-    levels: int = Field(5, ge=2, description="Number of values of each range.")
+    levels: int = Field(5, ge=2)
+    """Number of values of each range."""
 
 
 class UserSamplerConfig(UserClassConfig):
@@ -98,10 +95,7 @@ BuiltInSamplerConfig = Annotated[
     | GridSamplerConfig,
     Field(discriminator="name"),
 ]
-SamplerConfig = Annotated[
-    Annotated[BuiltInSamplerConfig, Tag(BUILT_IN)] | Annotated[UserSamplerConfig, Tag(USER_CLASS)],
-    Discriminator(user_class_tag),
-]
+SamplerConfig = BuiltInOr[BuiltInSamplerConfig, UserSamplerConfig]
 
 
 class FullFidelityConfig(ImplementedConfig):
@@ -116,7 +110,8 @@ class AshaConfig(ImplementedConfig):
 
     name: Literal["asha"] = "asha"
     implementation = "nnlo_lib.search.pruners:AshaPruner"
-    first: int = Field(1, ge=1, description="Epochs of the first rung.")
+    first: int = Field(1, ge=1)
+    """Epochs of the first rung."""
     factor: PromotionFactor = 3
 
 
@@ -125,7 +120,8 @@ class HyperbandConfig(ImplementedConfig):
 
     name: Literal["hyperband"] = "hyperband"
     implementation = "nnlo_lib.search.pruners:HyperbandPruner"
-    first: int = Field(1, ge=1, description="Epochs of the lowest rung.")
+    first: int = Field(1, ge=1)
+    """Epochs of the lowest rung."""
     factor: PromotionFactor = 3
 
 
@@ -134,11 +130,12 @@ class MedianStoppingConfig(ImplementedConfig):
 
     name: Literal["median"] = "median"
     implementation = "nnlo_lib.search.pruners:MedianPruner"
-    every: int = Field(1, ge=1, description="Epochs between two checks of a trial.")
-    grace: int = Field(1, ge=1, description="Epochs that every trial is trained before its first check.")
-    trials: int = Field(
-        5, ge=1, description="Number of other trials that must have as many epochs before a trial can pause."
-    )
+    every: int = Field(1, ge=1)
+    """Epochs between two checks of a trial."""
+    grace: int = Field(1, ge=1)
+    """Epochs that every trial is trained before its first check."""
+    trials: int = Field(5, ge=1)
+    """Number of other trials that must have as many epochs before a trial can pause."""
 
 
 class UserPrunerConfig(UserClassConfig):
@@ -150,37 +147,25 @@ class UserPrunerConfig(UserClassConfig):
 BuiltInFidelityConfig = Annotated[
     FullFidelityConfig | AshaConfig | HyperbandConfig | MedianStoppingConfig, Field(discriminator="name")
 ]
-FidelityConfig = Annotated[
-    Annotated[BuiltInFidelityConfig, Tag(BUILT_IN)] | Annotated[UserPrunerConfig, Tag(USER_CLASS)],
-    Discriminator(user_class_tag),
-]
+FidelityConfig = BuiltInOr[BuiltInFidelityConfig, UserPrunerConfig]
 
 
 class ObjectiveConfig(ConfigModel):
     """The objective of a search: one metric, averaged over the folds of a trial."""
 
-    metric: str = Field(
-        "val_loss", description="Column of the history: val_loss, val_accuracy, train_loss ..."
-    )
-    direction: Literal["minimize", "maximize"] | None = Field(
-        None,
-        description="Direction of the optimization; null: by the name of the metric (accuracies are maximized, "
-        "errors and losses minimized).",
-    )
-    epoch: Literal["best", "last"] = Field("best", description="Epoch of a fold whose value counts.")
-    target: Annotated[float | None, EditEffect.SEARCH_END] = Field(
-        None, description="Value of the best trial that ends the search; null: none."
-    )
-    max_seconds: float | None = Field(
-        None,
-        gt=0,
-        description="Maximum training time of a fold; trials that exceed it do not count; null: no limit.",
-    )
-    max_parameters: int | None = Field(
-        None,
-        ge=1,
-        description="Maximum number of model parameters; larger models are not trained; null: no limit.",
-    )
+    metric: str = "val_loss"
+    """Column of the history: val_loss, val_accuracy, train_loss ..."""
+    direction: Literal["minimize", "maximize"] | None = None
+    """Direction of the optimization; null: by the name of the metric (accuracies are maximized, errors and losses
+    minimized)."""
+    epoch: Literal["best", "last"] = "best"
+    """Epoch of a fold whose value counts."""
+    target: Annotated[float | None, EditEffect.SEARCH_END] = None
+    """Value of the best trial that ends the search; null: none."""
+    max_seconds: float | None = Field(None, gt=0)
+    """Maximum training time of a fold; trials that exceed it do not count; null: no limit."""
+    max_parameters: int | None = Field(None, ge=1)
+    """Maximum number of model parameters; larger models are not trained; null: no limit."""
 
     @model_validator(mode="after")
     def _target_within_range(self) -> Self:
@@ -199,15 +184,13 @@ class ObjectiveConfig(ConfigModel):
 class FoldsConfig(ConfigModel):
     """k-fold cross-validation of each trial."""
 
-    k: int = Field(1, ge=1, description="Number of folds of a trial; 1: one split by `data.validation`.")
-    in_turn: bool = Field(
-        False, description="Train the folds of a trial one after another; false: in parallel."
-    )
-    prune: float | None = Field(
-        None, gt=0, lt=1,
-        description="Significance level of a paired test; if the best trial is significantly better, a trial gets no "
-        "more folds. Requires `in_turn: true` and k of at least 3. null: no test.",
-    )  # fmt: skip
+    k: int = Field(1, ge=1)
+    """Number of folds of a trial; 1: one split by `data.validation`."""
+    in_turn: bool = False
+    """Train the folds of a trial one after another; false: in parallel."""
+    prune: float | None = Field(None, gt=0, lt=1)
+    """Significance level of a paired test; if the best trial is significantly better, a trial gets no more folds.
+    Requires `in_turn: true` and k of at least 3. null: no test."""
 
     @model_validator(mode="after")
     def _pruned_in_turn(self) -> Self:
@@ -222,84 +205,58 @@ class FoldsConfig(ConfigModel):
 class BudgetConfig(ConfigModel):
     """Budget of a search; if a limit is reached, no further training starts."""
 
-    hours: Hours | None = Field(
-        None,
-        description="Hours in which the search trains, or a time such as 90m or 1-12:00:00; pauses do not count; null: no limit.",
-    )
-    core_hours: float | None = Field(
-        None, gt=0, description="Cores times hours of all trainings; null: no limit."
-    )
-    gpu_hours: float | None = Field(
-        None, gt=0, description="GPUs times hours of all trainings; null: no limit."
-    )
+    hours: Hours | None = None
+    """Hours in which the search trains, or a time such as 90m or 1-12:00:00; pauses do not count; null: no limit."""
+    core_hours: float | None = Field(None, gt=0)
+    """Cores times hours of all trainings; null: no limit."""
+    gpu_hours: float | None = Field(None, gt=0)
+    """GPUs times hours of all trainings; null: no limit."""
 
 
 class MpiPoolConfig(ConfigModel):
     """Division of one MPI allocation by `nnlo search --executor mpi`: rank 0 coordinates, rank groups train."""
 
-    size: int | None = Field(
-        None,
-        ge=1,
-        description="Ranks of a rank group, equal to `parallel.ranks`; null: `parallel.ranks`. If only this key is "
-        "set, `parallel.ranks` gets its value.",
-    )
-    ahead: int = Field(
-        1, ge=0, description="Number of trainings that are proposed before a rank group is free, so that no group waits for "
-        "a proposal; such a proposal uses up to as many results less. Not used with `order: fixed`.",
-    )  # fmt: skip
-    deaths: int = Field(
-        2,
-        ge=1,
-        description="Number of lost rank groups, over all starts of the search, after which the training counts as "
-        "failed.",
-    )
-    silence: float = Field(
-        60.0,
-        gt=0,
-        description="Seconds without a heartbeat after which a rank group counts as lost, if its leader is on another host or stopped.",
-    )
+    size: int | None = Field(None, ge=1)
+    """Ranks of a rank group, equal to `parallel.ranks`; null: `parallel.ranks`. If only this key is set,
+    `parallel.ranks` gets its value."""
+    ahead: int = Field(1, ge=0)
+    """Number of trainings that are proposed before a rank group is free, so that no group waits for a proposal; such a
+    proposal uses up to as many results less. Not used with `order: fixed`."""
+    deaths: int = Field(2, ge=1)
+    """Number of lost rank groups, over all starts of the search, after which the training counts as failed."""
+    silence: float = Field(60.0, gt=0)
+    """Seconds without a heartbeat after which a rank group counts as lost, if its leader is on another host or
+    stopped."""
 
 
 class SearchConfig(ConfigModel):
     """A hyperparameter search over the settings of the experiment."""
 
-    space: SpaceConfig = Field(
-        {},
-        description="Search space: paths of keys and their possible values, such as "
-        "`train.optimizer.lr: {log_uniform: [1e-4, 1e-1]}`. The `parameter_range` of the model's function is added.",
-    )
-    method: SamplerConfig = Field(
-        ForestSamplerConfig(),
-        description="Sampler that proposes trials: forest, gp, genetic, random, sobol or grid.",
-    )
-    trials: Annotated[int | None, EditEffect.SEARCH_END] = Field(
-        None, ge=1, description="Number of trials; it can be raised later, and existing trials are kept. null: 20, and all points of a "
-        "grid.",
-    )  # fmt: skip
-    parallel: Annotated[int, EditEffect.SEARCH_END] = Field(
-        4,
-        ge=1,
-        description="Number of trainings in parallel. If it is not written, `nnlo search` on one machine trains only as many "
-        "as have cores of their own, unless `order` is fixed.",
-    )
-    order: Literal["as_finished", "fixed"] = Field(
-        "as_finished",
-        description="Results that a proposal uses. as_finished: all available results, whose list is recorded; "
-        "fixed: the results of all earlier trainings except the last `parallel` - 1, so that repeated searches are "
-        "equal.",
-    )
-    seed: int = Field(0, ge=0, description="Seed of the proposals; trainings use the first of `seeds`.")
-    folds: FoldsConfig = Field(FoldsConfig(), description="Cross-validation of each trial.")
-    objective: ObjectiveConfig = Field(ObjectiveConfig(), description="Metric by which trials are compared.")
-    fidelity: FidelityConfig = Field(
-        FullFidelityConfig(), description="Number of epochs of a trial: full, asha, hyperband or median."
-    )
-    budget: Annotated[BudgetConfig, EditEffect.SEARCH_END] = Field(
-        BudgetConfig(), description="Limits after which no further training starts."
-    )
-    blocks: Annotated[MpiPoolConfig, EditEffect.SEARCH_END] = Field(
-        MpiPoolConfig(), description="Division of one MPI allocation into rank groups."
-    )
+    space: SpaceConfig = Field({})
+    """Search space: paths of keys and their possible values, such as `train.optimizer.lr: {log_uniform: [1e-4, 1e-1]}`.
+    The `parameter_range` of the model's function is added."""
+    method: SamplerConfig = ForestSamplerConfig()
+    """Sampler that proposes trials: forest, gp, genetic, random, sobol or grid."""
+    trials: Annotated[int | None, EditEffect.SEARCH_END] = Field(None, ge=1)
+    """Number of trials; it can be raised later, and existing trials are kept. null: 20, and all points of a grid."""
+    parallel: Annotated[int, EditEffect.SEARCH_END] = Field(4, ge=1)
+    """Number of trainings in parallel. If it is not written, `nnlo search` on one machine trains only as many as have
+    cores of their own, unless `order` is fixed."""
+    order: Literal["as_finished", "fixed"] = "as_finished"
+    """Results that a proposal uses. as_finished: all available results, whose list is recorded; fixed: the results of
+    all earlier trainings except the last `parallel` - 1, so that repeated searches are equal."""
+    seed: int = Field(0, ge=0)
+    """Seed of the proposals; trainings use the first of `seeds`."""
+    folds: FoldsConfig = FoldsConfig()
+    """Cross-validation of each trial."""
+    objective: ObjectiveConfig = ObjectiveConfig()
+    """Metric by which trials are compared."""
+    fidelity: FidelityConfig = FullFidelityConfig()
+    """Number of epochs of a trial: full, asha, hyperband or median."""
+    budget: Annotated[BudgetConfig, EditEffect.SEARCH_END] = BudgetConfig()
+    """Limits after which no further training starts."""
+    blocks: Annotated[MpiPoolConfig, EditEffect.SEARCH_END] = MpiPoolConfig()
+    """Division of one MPI allocation into rank groups."""
 
     @property
     def trial_limit(self) -> int | None:

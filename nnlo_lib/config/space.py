@@ -17,25 +17,21 @@ KINDS = ("uniform", "log_uniform", "integer", "log_integer", "choice", "constant
 class DimensionConfig(ConfigModel):
     """The values of one searched key: exactly one kind of values, and optional conditions."""
 
-    uniform: tuple[float, float] | None = Field(None, description="Real numbers between two bounds.")
-    log_uniform: tuple[float, float] | None = Field(
-        None, description="Positive real numbers between two bounds, uniform on a logarithmic scale."
-    )
-    integer: tuple[int, int] | None = Field(None, description="Integers between two bounds, inclusive.")
-    log_integer: tuple[int, int] | None = Field(
-        None,
-        description="Positive integers between two bounds, inclusive, uniform on a logarithmic scale.",
-    )
-    choice: Choices | None = Field(
-        None,
-        description="List of values, which can be lists or mappings; a list instead of the section is equivalent.",
-    )
-    constant: Value = Field(None, description="Fixed value; a value instead of the section is equivalent.")
-    when: dict[str, Scalar | Wanted] = Field(
-        {},
-        description="Conditions: the key is used only if these searched keys have these values, such as "
-        "`{algorithm.name: [easgd]}`.",
-    )
+    uniform: tuple[float, float] | None = None
+    """Real numbers between two bounds."""
+    log_uniform: tuple[float, float] | None = None
+    """Positive real numbers between two bounds, uniform on a logarithmic scale."""
+    integer: tuple[int, int] | None = None
+    """Integers between two bounds, inclusive."""
+    log_integer: tuple[int, int] | None = None
+    """Positive integers between two bounds, inclusive, uniform on a logarithmic scale."""
+    choice: Choices | None = None
+    """List of values, which can be lists or mappings; a list instead of the section is equivalent."""
+    constant: Value = None
+    """Fixed value; a value instead of the section is equivalent."""
+    when: dict[str, Scalar | Wanted] = Field({})
+    """Conditions: the key is used only if these searched keys have these values, such as `{algorithm.name:
+    [easgd]}`."""
 
     @property
     def kind(self) -> str:

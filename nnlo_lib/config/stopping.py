@@ -36,11 +36,10 @@ def better_direction(metric: str) -> BetterDirection:
 class WatchedMetricConfig(ConfigModel):
     """A watched metric and the direction in which it improves."""
 
-    metric: Metric = Field("val_loss", description="Watched metric: a column of the history.")
-    better: BetterDirection | None = Field(
-        None,
-        description="Whether smaller or larger values are better; null: derived from the name of the metric.",
-    )
+    metric: Metric = "val_loss"
+    """Watched metric: a column of the history."""
+    better: BetterDirection | None = None
+    """Whether smaller or larger values are better; null: derived from the name of the metric."""
 
     @property
     def larger_is_better(self) -> bool:
@@ -51,9 +50,8 @@ class WatchedMetricConfig(ConfigModel):
 class BestCheckpointConfig(WatchedMetricConfig):
     """The validation metric by which the best checkpoint is kept, and the direction in which it improves."""
 
-    metric: Annotated[str, AfterValidator(_of_validation)] = Field(
-        "val_loss", description="Validation metric, with or without `val_`.", examples=["val_loss"]
-    )
+    metric: Annotated[str, AfterValidator(_of_validation)] = Field("val_loss", examples=["val_loss"])
+    """Validation metric, with or without `val_`."""
 
 
 class EarlyStoppingConfig(WatchedMetricConfig):
@@ -64,13 +62,12 @@ class EarlyStoppingConfig(WatchedMetricConfig):
     values is worse than the mean of the `patience` values before them.
     """
 
-    patience: int = Field(10, ge=1, description="Number of validations without improvement.")
-    min_delta: float = Field(
-        0.0,
-        ge=0,
-        description="Minimum difference that counts as an improvement (smoothed: as a deterioration of the mean).",
-    )
-    smoothed: bool = Field(False, description="Compare means of `patience` validations, like `~` in NNLO.")
+    patience: int = Field(10, ge=1)
+    """Number of validations without improvement."""
+    min_delta: float = Field(0.0, ge=0)
+    """Minimum difference that counts as an improvement (smoothed: as a deterioration of the mean)."""
+    smoothed: bool = False
+    """Compare means of `patience` validations, like `~` in NNLO."""
 
     @model_validator(mode="before")
     @classmethod
@@ -89,8 +86,10 @@ class EarlyStoppingConfig(WatchedMetricConfig):
 class TargetMetricConfig(WatchedMetricConfig):
     """End the training when a metric passes a value; NNLO's form `"val_acc,>,0.97"` is also accepted."""
 
-    metric: Metric = Field("val_accuracy", description="Watched metric: a column of the history.")
-    value: float = Field(examples=[0.97], description="Value that the metric must pass.")
+    metric: Metric = "val_accuracy"
+    """Watched metric: a column of the history."""
+    value: float = Field(examples=[0.97])
+    """Value that the metric must pass."""
 
     @model_validator(mode="before")
     @classmethod

@@ -11,38 +11,34 @@ Edge = tuple[Node, Node]
 MixingWeights = Literal["metropolis", "lazy_metropolis", "max_degree", "uniform"]
 
 
-class UndirectedGraphConfig(ConfigModel):
+class BaseGraphConfig(ConfigModel):
+    """Settings of every graph."""
+
+    @property
+    def graphs(self) -> "tuple[BaseGraphConfig, ...]":
+        """The graphs of a sequence, or this graph."""
+        return (self,)
+
+
+class UndirectedGraphConfig(BaseGraphConfig):
     """Settings of every undirected graph."""
 
-    weights: MixingWeights = Field(
-        "metropolis",
-        description="Mixing weight of a neighbor's parameters. metropolis: 1 / (1 + the larger degree of the two "
-        "nodes); lazy_metropolis: half of it, so that a node's own weight is at least 1/2; max_degree: 1 / (1 + the "
-        "largest degree of the graph); uniform: 1 / (1 + degree), only for graphs whose nodes all have the same "
-        "degree. Not used by dinno, prox_pda and adpsgd.",
-    )
-    drop: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Probability that a link fails in a round, in both directions; its weight is added to the node's "
-        "own weight.",
-    )
+    weights: MixingWeights = "metropolis"
+    """Mixing weight of a neighbor's parameters. metropolis: 1 / (1 + the larger degree of the two nodes);
+    lazy_metropolis: half of it, so that a node's own weight is at least 1/2; max_degree: 1 / (1 + the largest degree of
+    the graph); uniform: 1 / (1 + degree), only for graphs whose nodes all have the same degree. Not used by dinno,
+    prox_pda and adpsgd."""
+    drop: float = Field(0.0, ge=0, lt=1)
+    """Probability that a link fails in a round, in both directions; its weight is added to the node's own weight."""
 
 
 class DrawnGraphConfig(UndirectedGraphConfig):
     """Settings of every random graph."""
 
-    redraw_every: int | None = Field(
-        None,
-        ge=1,
-        description="Rounds after which a new graph is drawn; null: one graph for the whole run.",
-    )
-    gen_attempts: int = Field(
-        100,
-        ge=1,
-        description="Maximum number of draws until a graph is connected; then the run fails.",
-    )
+    redraw_every: int | None = Field(None, ge=1)
+    """Rounds after which a new graph is drawn; null: one graph for the whole run."""
+    gen_attempts: int = Field(100, ge=1)
+    """Maximum number of draws until a graph is connected; then the run fails."""
 
 
 class IrregularGraphConfig(DrawnGraphConfig):
@@ -91,10 +87,10 @@ class CompleteGraphConfig(UndirectedGraphConfig):
 class RectangularGraphConfig(UndirectedGraphConfig):
     """Nodes numbered row by row."""
 
-    rows: int | None = Field(
-        None, ge=1, description="Number of rows; null: the most square arrangement of all nodes."
-    )
-    columns: int | None = Field(None, ge=1, description="Number of columns; null: nodes / rows.")
+    rows: int | None = Field(None, ge=1)
+    """Number of rows; null: the most square arrangement of all nodes."""
+    columns: int | None = Field(None, ge=1)
+    """Number of columns; null: nodes / rows."""
 
 
 class GridGraphConfig(RectangularGraphConfig):
@@ -115,13 +111,13 @@ class HypercubeGraphConfig(UndirectedGraphConfig):
     name: Literal["hypercube"] = "hypercube"
 
 
-class ExponentialGraphConfig(ConfigModel):
+class ExponentialGraphConfig(BaseGraphConfig):
     """Node i sends to i + 1, i + 2, i + 4, ... every round (Ying et al. 2021, arXiv:2110.13363); directed."""
 
     name: Literal["exponential"] = "exponential"
 
 
-class OnePeerExponentialGraphConfig(ConfigModel):
+class OnePeerExponentialGraphConfig(BaseGraphConfig):
     """Node i sends to i + 2^(round mod ceil(log2 nodes)) only (Assran et al. 2019, arXiv:1811.10792); directed."""
 
     name: Literal["one_peer_exponential"] = "one_peer_exponential"
@@ -136,7 +132,8 @@ class CompleteBipartiteGraphConfig(UndirectedGraphConfig):
 class GnpGraphConfig(IrregularGraphConfig):
     """Every pair of nodes is linked with the same probability."""
 
-    p: float = Field(gt=0, le=1, examples=[0.3], description="Probability that two nodes are linked.")
+    p: float = Field(gt=0, le=1, examples=[0.3])
+    """Probability that two nodes are linked."""
 
 
 class ErdosRenyiGraphConfig(GnpGraphConfig):
@@ -155,44 +152,36 @@ class WattsStrogatzGraphConfig(IrregularGraphConfig):
     """A small world: a ring of nodes with k neighbors each; some links are rewired at random (Watts, Strogatz 1998)."""
 
     name: Literal["watts_strogatz"] = "watts_strogatz"
-    k: int = Field(4, ge=2, multiple_of=2, description="Number of neighbors on the ring, half on each side.")
-    p: float = Field(0.1, ge=0, le=1, description="Probability that a link is rewired.")
+    k: int = Field(4, ge=2, multiple_of=2)
+    """Number of neighbors on the ring, half on each side."""
+    p: float = Field(0.1, ge=0, le=1)
+    """Probability that a link is rewired."""
 
 
 class RandomRegularGraphConfig(DrawnGraphConfig):
     """A random graph in which every node has `degree` neighbors."""
 
     name: Literal["random_regular"] = "random_regular"
-    degree: int = Field(3, ge=1, description="Number of neighbors of each node; degree * nodes must be even.")
+    degree: int = Field(3, ge=1)
+    """Number of neighbors of each node; degree * nodes must be even."""
 
 
 class DiskGraphConfig(IrregularGraphConfig):
     """Points within `radius` are linked, like robots with radios: random ones in the unit square, given ones, or moving robots."""
 
     name: Literal["disk"] = "disk"
-    positions: Literal["random", "trajectory"] | UserPath | tuple[UserPath, ...] = Field(
-        "random",
-        description="random: points in the unit square; trajectory: the robots of the data set lidar, one per node, so that the graph "
-        "of each round follows from where they are; a `.npy` or `.csv` file: rows x, y, one per node, which stays there; a list of such "
-        "files, one per node: the places that the node passes in turn. Paths of files are relative to the current folder.",
-    )
-    rounds: int | None = Field(
-        None,
-        ge=1,
-        description="Rounds in which the nodes pass their paths once, mostly those of an epoch; then they begin again. Required for "
-        "`positions: trajectory` and for a list of files.",
-    )
-    radius: float | None = Field(
-        None,
-        gt=0,
-        description="Maximum length of a link; the side of the square is 1, the longer side of a building is 2; in files, any unit.",
-    )
-    connectivity: float | None = Field(
-        None,
-        gt=0,
-        examples=[1.0],
-        description="Algebraic connectivity (Fiedler value); the radius is chosen so that it is reached within 0.01.",
-    )
+    positions: Literal["random", "trajectory"] | UserPath | tuple[UserPath, ...] = "random"
+    """random: points in the unit square; trajectory: the robots of the data set lidar, one per node, so that the graph
+    of each round follows from where they are; a `.npy` or `.csv` file: rows x, y, one per node, which stays there; a
+    list of such files, one per node: the places that the node passes in turn. Paths of files are relative to the
+    current folder."""
+    rounds: int | None = Field(None, ge=1)
+    """Rounds in which the nodes pass their paths once, mostly those of an epoch; then they begin again. Required for
+    `positions: trajectory` and for a list of files."""
+    radius: float | None = Field(None, gt=0)
+    """Maximum length of a link; the side of the square is 1, the longer side of a building is 2; in files, any unit."""
+    connectivity: float | None = Field(None, gt=0, examples=[1.0])
+    """Algebraic connectivity (Fiedler value); the radius is chosen so that it is reached within 0.01."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -226,12 +215,11 @@ class DelaunayGraphConfig(IrregularGraphConfig):
     name: Literal["delaunay"] = "delaunay"
 
 
-class EdgeListConfig(ConfigModel):
+class EdgeListConfig(BaseGraphConfig):
     """Settings of a graph that is given as a list of links."""
 
-    edges: tuple[Edge, ...] = Field(
-        examples=[[[0, 1]]], description="Pairs of nodes, numbered from 0: [[0, 1], [1, 2]]."
-    )
+    edges: tuple[Edge, ...] = Field(examples=[[[0, 1]]])
+    """Pairs of nodes, numbered from 0: [[0, 1], [1, 2]]."""
 
     @model_validator(mode="after")
     def _no_loops(self) -> Self:
@@ -260,16 +248,19 @@ GraphConfig = Annotated[
 ]  # fmt: skip
 
 
-class GraphSequenceConfig(ConfigModel):
+class GraphSequenceConfig(BaseGraphConfig):
     """Several graphs in turn, repeated until the run ends."""
 
     name: Literal["sequence"] = "sequence"
-    of: tuple[GraphConfig, ...] = Field(
-        min_length=1,
-        examples=[[{"name": "cycle"}, {"name": "star"}]],
-        description="The graphs, in the order of their use.",
-    )
-    rounds: int = Field(1, ge=1, description="Number of rounds for each graph before the next graph is used.")
+    of: tuple[GraphConfig, ...] = Field(min_length=1, examples=[[{"name": "cycle"}, {"name": "star"}]])
+    """The graphs, in the order of their use."""
+    rounds: int = Field(1, ge=1)
+    """Number of rounds for each graph before the next graph is used."""
+
+    @property
+    def graphs(self) -> tuple[BaseGraphConfig, ...]:
+        """The graphs, in turn."""
+        return self.of
 
 
 TopologyConfig = Annotated[GraphConfig | GraphSequenceConfig, Field(discriminator="name")]

@@ -176,7 +176,13 @@ def _unused_mistakes(experiment: Experiment, settings: Settings) -> Iterator[Mis
 
 
 def _unused(run: Run) -> dict[KeyPath, str]:
-    return {key: what for what, key in unused_settings(run)}
+    return dict(map(located, unused_settings(run)))
+
+
+def located(fault: str) -> Mistake:
+    """Return key and sentence of a fault, `key: sentence`."""
+    key, _, text = fault.partition(": ")
+    return tuple(key.split(".")), text
 
 
 def _unvalidated_metric_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:

@@ -42,7 +42,8 @@ def unused_reason(experiment: Experiment, key: str) -> str:
         points = [algorithm | smallest_point(space, key, value) for value in extremes(space[key])]
         faults = [fault for run in _valid_runs(experiment.settings, points) for fault in unused_settings(run)]
         # A section that has its default value is no fault, but no value of a section that is ignored has an effect.
-        reason = next((what for what, path in faults if key.startswith(".".join(path))), "")
+        split = (fault.partition(": ") for fault in faults)
+        reason = next((what for ignored, _, what in split if key.startswith(ignored)), "")
         if not reason:
             break
     return reason

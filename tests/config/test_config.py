@@ -30,12 +30,11 @@ def test_blocks_are_frozen():
             setattr(block, key, 1)
 
 
-def test_every_default_is_valid_and_every_key_described():
+def test_every_default_is_valid_and_limits_name_keys_of_the_section():
     assert experiment() == Experiment.model_validate(Experiment().model_dump())
     seen = [Experiment]
     for block in seen:
         for key, field in block.model_fields.items():
-            assert field.description or key == "name", f"{block.__name__}.{key}"
             limits = [each.key for each in field.metadata if isinstance(each, Requires | Excludes)]
             assert {*limits} <= {*block.model_fields} - {key}, f"{block.__name__}.{key}"
             seen += [inner for inner in block_types(field.annotation) if inner not in seen]

@@ -142,7 +142,7 @@ REFUSED = {
         "nll needs logarithms, but the outputs are probabilities",
     ),
     "no output": ({"loss": {}}, "the mapping is empty"),
-    "best of nothing": ({"checkpoint": {"best": "mse"}}, "'mse' is not measured; add it to `metrics`"),
+    "best of nothing": ({"checkpoint": {"best": "mse"}}, "'val_mse' is not measured; .*; or add it to `metrics`"),
     "weights of a function": ({"loss": f"{__file__}:problem", "loss_weights": {"0": 2}}, "not supported with a loss function of all outputs"),
     "a second loss": ({"metrics": ["top3_accuracy", "top3_accuracy"]}, "two columns of the history would have the name"),
 }  # fmt: skip

@@ -1,14 +1,46 @@
 """The JSON schema of the experiment: access to its sections, and the schema for editors."""
 
+import ast
+import inspect
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import yaml
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core.core_schema import ModelSchema
 
-from nnlo_lib.config import NAME_PATTERN, Experiment, Run
+from nnlo_lib.config import NAME_PATTERN, ConfigModel, Experiment, Run
 from nnlo_lib.config.base import USER_CLASS, USER_CLASS_PATTERN
 
 Schema = dict[str, Any]
-EXPERIMENT_SCHEMA: Schema = Experiment.model_json_schema()
+
+
+class DescribedJsonSchema(GenerateJsonSchema):
+    """The texts below the keys of a section describe them; pydantic itself would read them at each start of nnlo."""
+
+    def model_schema(self, schema: ModelSchema) -> Schema:
+        """Return the schema of a section, with the text below each key as its description."""
+        section = super().model_schema(schema)
+        for block in schema["cls"].__mro__:
+            for key, text in _texts(block).items() if issubclass(block, ConfigModel) else ():
+                section["properties"][key].setdefault("description", text)
+        return section
+
+
+@cache
+def _texts(block: type[ConfigModel]) -> dict[str, str]:
+    """Return the text below each key that a section defines itself."""
+    (definition,) = ast.parse(inspect.getsource(block)).body
+    texts = {}
+    for key, text in pairwise(definition.body):  # type: ignore[attr-defined]
+        match key, text:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(str(words))):
+                texts[name] = " ".join(words.split())
+    return texts
+
+
+EXPERIMENT_SCHEMA: Schema = Experiment.model_json_schema(schema_generator=DescribedJsonSchema)
 
 
 def fields(block: Schema) -> Schema:
@@ -63,7 +95,7 @@ def experiment_schema() -> Schema:
     """
     whole: Schema = _tidy(EXPERIMENT_SCHEMA, "title", "discriminator")
     part = _tidy(
-        Run.model_json_schema(ref_template="#/$defs/Part{model}"),
+        Run.model_json_schema(ref_template="#/$defs/Part{model}", schema_generator=DescribedJsonSchema),
         "title",
         "discriminator",
         "default",

@@ -58,6 +58,19 @@ def test_files_are_written_once_and_the_introduction_of_the_page_is_kept(checkou
     assert capsys.readouterr().out == ""
 
 
+def test_every_key_is_described():
+    assert [
+        key for key, field in _keys(EXPERIMENT_SCHEMA) if not {"description", "$ref"} & field.keys()
+    ] == []
+
+
+def _keys(block):
+    for key, field in fields(block).items():
+        yield from [(key, field)] if key != "name" else ()
+        for member in member_blocks(field):
+            yield from _keys(member)
+
+
 def test_an_installed_package_has_no_files_to_write(tmp_path, monkeypatch):
     monkeypatch.setattr(reference, "ROOT", tmp_path)
     with pytest.raises(UserError, match="requires a checkout"):
