@@ -149,10 +149,7 @@ def test_a_job_that_was_submitted_nevertheless_is_adopted(
     SubmissionRecord("", "", "").write("4")  # an earlier submission of the same job
 
     def bjobs(*command: str) -> "CompletedProcess[str]":
-        by_name = "job_name" in command[4]
-        return CompletedProcess(
-            command, 0, f"4|{JOB_NAME}\n5|{JOB_NAME}\n" if by_name else "5|PEND|-|-\n", ""
-        )
+        return CompletedProcess(command, 0, "".join(f"{n}|PEND|-|-|-|-|{JOB_NAME}\n" for n in (4, 5)), "")
 
     lost.executor._queue = LsfQueue(bjobs)
     submit(lost)

@@ -116,7 +116,7 @@ class Driver(SubmititExecutor):
 
     Attributes:
         memory: requested memory of each job.
-        attempts: number of the driver's submission that each job was told.
+        attempts: number of the submission that each job got.
     """
 
     def __init__(self, folder: Path, slurm: ScriptedSlurm) -> None:
