@@ -44,10 +44,10 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
         """Return LSF's parameters; upstream ends with a KeyError on a site where users cannot read all of them."""
         return site_parameters()
 
-    def _submit(self, job: Any) -> None:
+    def _send(self, job: Any) -> None:
         # A refusal, which ends Snakemake in the upstream plugin, delays or ends this job.
         try:
-            super()._submit(job)
+            super()._send(job)
         except WorkflowError as error:
             self._refuse(job, str(error))
         except TypeError as error:
@@ -95,7 +95,7 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
     def _new_queue(self) -> LsfQueue:
         return LsfQueue()
 
-    def _refusal(self, text: str) -> Refusal:
+    def _classify(self, text: str) -> Refusal:
         if text == NO_NUMBER:
             return Refusal(RefusalKind.TRANSIENT, text, may_be_submitted=True)
         return classify_refusal(text, self._queue.known_queues() if re.search(UNKNOWN_QUEUE, text) else "")

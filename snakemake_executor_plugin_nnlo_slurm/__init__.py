@@ -18,7 +18,7 @@ from snakemake_executor_plugin_slurm.utils import get_job_wildcards
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-from nnlo_lib.batch.refusals import Refusal, classify_refusal
+from nnlo_lib.batch.refusals import classify_refusal
 from nnlo_lib.batch.slurm_queue import SlurmQueue, memory_per_node, refused_requests, submitted_number
 from nnlo_lib.batch.surroundings import leave_surrounding_job, sentence_about_variables
 from nnlo_lib.cluster.submission import SLURM_PATHS, job_name, read_profile, refuse_workflow, resource_value
@@ -100,9 +100,6 @@ class Executor(WatchedExecutor, SlurmExecutor):  # type: ignore[misc]
 
     def _new_queue(self) -> SlurmQueue:
         return SlurmQueue(clusters=self._submitted_job_clusters)
-
-    def _refusal(self, text: str) -> Refusal:
-        return classify_refusal(text)
 
     def _submitted_numbers(self, job: Any) -> list[str] | None:
         wildcards = get_job_wildcards(job)  # as in upstream's comment

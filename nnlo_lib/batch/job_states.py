@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 from nnlo_lib.core.errors import ExitReason
 
@@ -27,16 +28,30 @@ class Fate(Enum):
 
 @dataclass(frozen=True)
 class JobReport:
-    """Report of a batch system about one job.
+    """A job as a batch system reports it; what it does not report keeps the default.
 
     Attributes:
         state: state in the words of the batch system.
-        reason: why the job is pending, in the words of the batch system; an empty string if unknown.
+        reason: why the job is pending, in the words of the batch system.
+        start: expected start of a pending job, in the words of the batch system.
+        minutes_left: minutes that the job may still run.
+        end: state in which the current run ends or has ended, or the last run of a job that is queued again; empty if it runs.
+        is_preempted: whether the job has been selected for preemption since its start.
+        restarts: how often the job was queued again.
+        output: file of the standard output.
+        own_number: number for requests that concern this job alone: by the number of its last task, Slurm means a whole array.
     """
 
     fate: Fate
     state: str
     reason: str = ""
+    start: str = ""
+    minutes_left: float | None = None
+    end: str = ""
+    is_preempted: bool = False
+    restarts: int = 0
+    output: Path | None = None
+    own_number: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,80 +72,39 @@ COMPLETING = "COMPLETING"  # slurmctld has ended the run, but processes of it st
 NO_ANSWER = QueueReport({}, is_complete=False)
 
 _UNKNOWN = (Fate.RUNNING, None)  # no answer, or a state of a newer batch system: the job may still run
-# Fate, and exit reason of a run that ended in this state; None if the state does not tell it.
-JOB_STATES: dict[str, tuple[Fate, ExitReason | None]] = {
+# Fate, exit reason of a run that ended in one of the states (None if they do not tell it), and the states.
+_TABLE: tuple[tuple[Fate, ExitReason | None, str], ...] = (
     # squeue(1) and sacct(1), JOB STATE CODES, from Slurm 20.11 to 25.05.
-    "PENDING": (Fate.PENDING, None),
-    "CONFIGURING": (Fate.PENDING, None),
-    "POWER_UP_NODE": (Fate.PENDING, None),
-    "REQUEUED": (Fate.PENDING, "preempted"),  # in the accounting, the end of the run before
-    "REQUEUE_HOLD": (Fate.PENDING, None),
-    "REQUEUE_FED": (Fate.PENDING, None),
-    "RESV_DEL_HOLD": (Fate.PENDING, None),
-    "SPECIAL_EXIT": (Fate.PENDING, None),
-    "RUNNING": (Fate.RUNNING, None),
-    COMPLETING: (Fate.RUNNING, None),
-    "EXPEDITING": (Fate.RUNNING, None),
-    "RESIZING": (Fate.RUNNING, None),
-    "SIGNALING": (Fate.RUNNING, None),
-    "STAGE_OUT": (Fate.RUNNING, None),
-    "STOPPED": (Fate.RUNNING, None),
-    "SUSPENDED": (Fate.RUNNING, None),
-    "UPDATE_DB": (Fate.RUNNING, None),
-    "COMPLETED": (Fate.DONE, None),
-    "FAILED": (Fate.FAILED, None),
-    "TIMEOUT": (Fate.FAILED, "time limit"),
-    "DEADLINE": (Fate.FAILED, "time limit"),
-    "OUT_OF_MEMORY": (Fate.FAILED, "out of memory"),
+    (Fate.PENDING, None, "PENDING CONFIGURING POWER_UP_NODE REQUEUE_HOLD REQUEUE_FED RESV_DEL_HOLD SPECIAL_EXIT"),
+    (Fate.PENDING, "preempted", "REQUEUED"),  # in the accounting, the end of the run before
+    (Fate.RUNNING, None, f"RUNNING {COMPLETING} EXPEDITING RESIZING SIGNALING STAGE_OUT STOPPED SUSPENDED UPDATE_DB"),
+    (Fate.DONE, None, "COMPLETED"),
+    (Fate.FAILED, None, "FAILED"),
+    (Fate.FAILED, "time limit", "TIMEOUT DEADLINE"),
+    (Fate.FAILED, "out of memory", "OUT_OF_MEMORY"),
     # A job that Slurm queues again is PENDING under the same number; these states remain if Slurm does not.
-    PREEMPTED: (Fate.INTERRUPTED, "preempted"),
-    "NODE_FAIL": (Fate.INTERRUPTED, "node failure"),
-    "BOOT_FAIL": (Fate.INTERRUPTED, "node failure"),
-    "LAUNCH_FAILED": (Fate.INTERRUPTED, None),
-    "RECONFIG_FAIL": (Fate.INTERRUPTED, None),
-    "REVOKED": (Fate.INTERRUPTED, None),  # of a federation: another cluster started the job
-    "CANCELLED": (Fate.CANCELED, "canceled"),
-    # bjobs(1), JOB STATUS, of LSF 10.1; `bjobs -N` shows the last two.
-    "PEND": (Fate.PENDING, None),
-    "PSUSP": (Fate.PENDING, None),  # bstop of a pending job, brequeue -H
-    "PROV": (Fate.PENDING, None),  # a host of the job is switched on
-    "WAIT": (Fate.PENDING, None),  # member of a chunk job
-    "RUN": (Fate.RUNNING, None),
-    "SSUSP": (Fate.RUNNING, None),
-    "USUSP": (Fate.RUNNING, None),  # bstop of a running job; bresume continues it
+    (Fate.INTERRUPTED, "preempted", PREEMPTED),
+    (Fate.INTERRUPTED, "node failure", "NODE_FAIL BOOT_FAIL"),
+    (Fate.INTERRUPTED, None, "LAUNCH_FAILED RECONFIG_FAIL"),
+    (Fate.INTERRUPTED, None, "REVOKED"),  # of a federation: another cluster started the job
+    (Fate.CANCELED, "canceled", "CANCELLED"),
+    # bjobs(1), JOB STATUS, of LSF 10.1. PSUSP: bstop of a pending job, brequeue -H; PROV: a host of the job is switched on;
+    # WAIT: member of a chunk job; USUSP: bstop of a running job.
+    (Fate.PENDING, None, "PEND PSUSP PROV WAIT"),
+    (Fate.RUNNING, None, "RUN SSUSP USUSP"),
     # LSF has lost the host. The job may still run there, and is queued again (-r) or ends as soon as LSF knows.
-    "UNKWN": (Fate.RUNNING, None),
-    "RUNKWN": (Fate.RUNNING, None),
-    "ZOMBI": (Fate.RUNNING, None),
-    "DONE": (Fate.DONE, None),
-    "EXIT": (Fate.FAILED, None),  # one of the termination reasons below tells more
-    # After the end of a job with status 0.
-    "POST_DONE": (Fate.DONE, None),
-    "POST_ERR": (Fate.DONE, None),
+    (Fate.RUNNING, None, "UNKWN RUNKWN ZOMBI"),
+    (Fate.DONE, None, "DONE POST_DONE POST_ERR"),  # the last two of `bjobs -N`, after the end of a job with status 0
+    (Fate.FAILED, None, "EXIT"),  # one of the termination reasons below tells more
     # Termination reasons of bjobs, bhist and bacct in LSF 10.1; all others are failures of the job.
-    "TERM_MEMLIMIT": (Fate.FAILED, "out of memory"),
-    "TERM_SWAP": (Fate.FAILED, "out of memory"),
-    "TERM_RUNLIMIT": (Fate.FAILED, "time limit"),
-    "TERM_PREEMPT": (Fate.INTERRUPTED, "preempted"),
-    "TERM_WINDOW": (Fate.INTERRUPTED, "preempted"),
-    "TERM_LOAD": (Fate.INTERRUPTED, "preempted"),
-    "TERM_OTHER": (Fate.INTERRUPTED, "preempted"),
-    "TERM_REQUEUE_OWNER": (Fate.INTERRUPTED, "preempted"),
-    "TERM_REQUEUE_ADMIN": (Fate.INTERRUPTED, "preempted"),
-    "TERM_CHKPNT": (Fate.INTERRUPTED, "preempted"),
-    "TERM_MC_RECALL": (Fate.INTERRUPTED, "preempted"),
-    "TERM_ZOMBIE": (Fate.INTERRUPTED, None),
-    "TERM_REMOVE_HUNG_JOB": (Fate.INTERRUPTED, None),
-    "TERM_RMS": (Fate.INTERRUPTED, None),
-    "TERM_SLURM": (Fate.INTERRUPTED, None),
-    "TERM_CSM_ALLOC": (Fate.INTERRUPTED, None),
-    "TERM_KUBE": (Fate.INTERRUPTED, None),
-    "TERM_OWNER": (Fate.CANCELED, "canceled"),
-    "TERM_FORCE_OWNER": (Fate.CANCELED, "canceled"),
-    "TERM_ADMIN": (Fate.CANCELED, "canceled"),
-    "TERM_FORCE_ADMIN": (Fate.CANCELED, "canceled"),
-    "TERM_BUCKET_KILL": (Fate.CANCELED, "canceled"),
-}
+    (Fate.FAILED, "out of memory", "TERM_MEMLIMIT TERM_SWAP"),
+    (Fate.FAILED, "time limit", "TERM_RUNLIMIT"),
+    (Fate.INTERRUPTED, "preempted", "TERM_PREEMPT TERM_WINDOW TERM_LOAD TERM_OTHER TERM_REQUEUE_OWNER TERM_REQUEUE_ADMIN"),
+    (Fate.INTERRUPTED, "preempted", "TERM_CHKPNT TERM_MC_RECALL"),
+    (Fate.INTERRUPTED, None, "TERM_ZOMBIE TERM_REMOVE_HUNG_JOB TERM_RMS TERM_SLURM TERM_CSM_ALLOC TERM_KUBE"),
+    (Fate.CANCELED, "canceled", "TERM_OWNER TERM_FORCE_OWNER TERM_ADMIN TERM_FORCE_ADMIN TERM_BUCKET_KILL"),
+)  # fmt: skip
+JOB_STATES = {state: (fate, reason) for fate, reason, states in _TABLE for state in states.split()}
 
 # State in which a COMPLETING job will end, by its reason (job_reason_codes of Slurm's manual). slurmctld sets both at once, but shows
 # the state only after the last process has ended. `scancel` and a preemption set no reason.
@@ -158,15 +132,31 @@ def reason_of_state(state: str) -> ExitReason | None:
     return JOB_STATES.get(_term(state) or _word(state), _UNKNOWN)[1]
 
 
-def lsf_report(state: str, exit_reason: str = "", pending_reason: str = "") -> JobReport:
-    """Return the report of a job of LSF, from its state in the words of bjobs and the text of its termination reason."""
-    fate = fate_of_state(state)
-    if fate is not Fate.FAILED:
-        return JobReport(fate, state, pending_reason if fate is Fate.PENDING else "")
-    if not (term := _term(exit_reason)):
-        return JobReport(fate, state)
+def lsf_report(
+    state: str, exit_reason: str = "", pending_reason: str = "", start: str = "", left: str = ""
+) -> JobReport:
+    """Return the report of a job of LSF, from the words of bjobs."""
+    fate, minutes = fate_of_state(state), parse_minutes(left)
+    if fate is Fate.PENDING:
+        return JobReport(fate, state, pending_reason.rstrip(";"), start)
+    if fate is not Fate.FAILED or not (term := _term(exit_reason)):
+        return JobReport(fate, state, minutes_left=minutes, end=state)
     fate, reason = JOB_STATES.get(term, (fate, None))
-    return JobReport(fate, PREEMPTED if reason == "preempted" else f"{state} ({term})")
+    state = PREEMPTED if reason == "preempted" else f"{state} ({term})"
+    return JobReport(fate, state, end=state)
+
+
+def parse_minutes(text: str) -> float | None:
+    """Return the minutes of Slurm's time [days-][[hours:]minutes:]seconds or LSF's `hours:minutes L`, or None for other text."""
+    if lsf := re.match(r"(\d+):(\d+) [A-Z]", text):
+        return int(lsf[1]) * 60.0 + int(lsf[2])
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(?:(\d+):)?(\d+)", text)
+    if not found:
+        return None
+    days, first, second, seconds = (int(part or 0) for part in found.groups())
+    # Two numbers before the seconds are hours and minutes; a single one is minutes, but in the first group.
+    hours, minutes = (first, second) if found[3] else (0, first)
+    return (days * 24 + hours) * 60 + minutes + seconds / 60
 
 
 def _word(state: str) -> str:

@@ -1,15 +1,16 @@
 """Queries of LSF: one bjobs for all jobs, then bhist and bacct for the jobs that LSF has purged; parameters of the site."""
 
+import getpass
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from nnlo_lib.batch.job_states import NO_ANSWER, JobReport, QueueReport, lsf_report
-from nnlo_lib.batch.scheduler_query import Command, run_command
+from nnlo_lib.batch.scheduler_query import Command, query_scheduler, run_command
 
-FIELDS = "jobid stat exit_reason pend_reason delimiter='|'"
+FIELDS = "jobid stat exit_reason pend_reason estimated_start_time time_left job_name delimiter='|'"
 NONE_FOUND = re.compile(r"No (unfinished |matching )?job found")
 NOT_FOUND = re.compile(r"Job <(\d+)> is not found")
 ENDED = re.compile(r"already finished|No matching job found|is not found")
@@ -22,13 +23,19 @@ class LsfQueue:
     def __init__(self, run: Command = run_command) -> None:
         self._run = run
 
+    def own_jobs(self) -> dict[str, JobReport] | None:
+        """Return the unfinished jobs of this user by number; None without an answer."""
+        text = self._list("-u", getpass.getuser())
+        return None if text is None else _parse(text)
+
     def look(self, numbers: Iterable[str]) -> QueueReport:
         """Return what LSF knows about jobs; the report is incomplete if LSF did not answer about a job."""
         wanted = set(numbers)
         answer = self._run("bjobs", "-a", "-noheader", "-o", FIELDS, *sorted(wanted))
         if answer is None:
             return NO_ANSWER
-        jobs = {number: report for number, report in _parse(answer.stdout) if number in wanted}
+        listed = _parse(answer.stdout)
+        jobs = {number: listed[number] for number in wanted & listed.keys()}
         # bjobs ends with an error if it does not know one of the jobs.
         missing = wanted - set(jobs)
         text = answer.stdout + answer.stderr
@@ -42,12 +49,15 @@ class LsfQueue:
 
     def find_submitted(self, name: str) -> list[str] | None:
         """Return the numbers of the jobs with a name, whatever their state; None without an answer."""
-        answer = self._run("bjobs", "-a", "-noheader", "-o", "jobid job_name delimiter='|'")
+        text = self._list("-a")
+        return None if text is None else [row[0] for row in _rows(text) if row[-1] == name]
+
+    def _list(self, *options: str) -> str | None:
+        """Return the lines of bjobs, or None without an answer."""
+        answer = self._run("bjobs", "-noheader", *options, "-o", FIELDS)
         if answer is None or (answer.returncode and not NONE_FOUND.search(answer.stdout + answer.stderr)):
             return None
-        return [
-            line.partition("|")[0] for line in answer.stdout.splitlines() if line.partition("|")[2] == name
-        ]
+        return answer.stdout
 
     def known_queues(self) -> str:
         """Return a phrase with the names of the queues, or an empty string if LSF does not answer."""
@@ -66,12 +76,18 @@ class LsfQueue:
         return found
 
 
-def _parse(text: str) -> Iterator[tuple[str, JobReport]]:
-    for line in text.splitlines():
-        number, *fields = line.strip().split("|", 3)
-        if len(fields) == 3:
-            state, exit_reason, pending_reason = (field.strip().removeprefix("-") for field in fields)
-            yield number, lsf_report(state, exit_reason, pending_reason.rstrip(";"))
+def lsf_record(number: str) -> JobReport | None:
+    """Return the job as bjobs prints it, or None if LSF does not respond or has purged it."""
+    return _parse(query_scheduler("bjobs", "-a", "-noheader", "-o", FIELDS, number)).get(number)
+
+
+def _rows(text: str) -> list[list[str]]:
+    rows = (line.strip().split("|", 6) for line in text.splitlines())
+    return [[field.strip().removeprefix("-") for field in row] for row in rows if len(row) == 7]
+
+
+def _parse(text: str) -> dict[str, JobReport]:
+    return {row[0]: lsf_report(*row[1:6]) for row in _rows(text)}
 
 
 def _parse_history(text: str, wanted: set[str]) -> dict[str, JobReport]:

@@ -1,14 +1,9 @@
-"""Refused submissions: what passes with time, when to submit again, and what the user must change."""
+"""Refused submissions: what passes with time, and what the user must change."""
 
 import re
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from threading import RLock
-from typing import Any
 
-FIRST_DELAY_S, MAX_DELAY_S = 10.0, 300.0  # before the next submission
 # sbatch(1), slurm_strerror; in the order in which they are looked for: Slurm says "job submit limit" in its sentence about
 # all limits, so the name of the limit must come first.
 _LOST_ANSWERS = r"Socket timed out|Failed in sending/receiving a message|Zero Bytes were transmitted|Communication connection failure|timed out|Connection reset"
@@ -90,72 +85,3 @@ def _scheduler_words(text: str) -> str:
             re.sub(r"^(Batch job submission failed|allocation failure): ", "", line) for line in lines if line
         )
     )
-
-
-@dataclass
-class Backoff:
-    """Delays that double from FIRST_DELAY_S to MAX_DELAY_S; `succeeded` starts again."""
-
-    _next: float = FIRST_DELAY_S
-
-    def delay(self) -> float:
-        """Return the seconds to wait before the next submission."""
-        delay, self._next = self._next, min(2 * self._next, MAX_DELAY_S)
-        return delay
-
-    def succeeded(self) -> None:
-        """Start with the shortest delay again."""
-        self._next = FIRST_DELAY_S
-
-
-class WaitingJobs:
-    """Submits one job at a time; after a refusal, all jobs wait behind the refused one.
-
-    Args:
-        submit: submits a job; calls `add_refused` if the batch system refuses it for now.
-        after: calls a function with its arguments after a number of seconds.
-    """
-
-    def __init__(self, submit: Callable[[Any], None], after: Callable[..., Any]) -> None:
-        self._submit, self._after = submit, after
-        self._jobs: deque[Any] = deque()
-        self._backoff, self._refusals, self._lock = Backoff(), 0, RLock()
-
-    def submit(self, job: Any) -> None:
-        """Submit a job now, or after the jobs that wait."""
-        with self._lock:
-            if self._jobs:
-                self._jobs.append(job)
-            else:
-                self._submit(job)
-
-    def add_refused(self, job: Any) -> float:
-        """Let a refused job wait before all others; return the seconds after which it is tried again."""
-        delay = self._backoff.delay()
-        with self._lock:
-            self._jobs.appendleft(job)
-            self._refusals += 1
-            self._after(delay, self._submit_after, self._refusals)
-        return delay
-
-    def accepted(self) -> None:
-        """Note an accepted submission: the delay after the next refusal is the shortest."""
-        self._backoff.succeeded()
-
-    def job_ended(self) -> None:
-        """Submit the waiting jobs, because a limit of submitted jobs may have room now."""
-        # The batch system may still count the ended job: the next delay is short.
-        self._backoff.succeeded()
-        self._submit_waiting()
-
-    def _submit_after(self, refusal: int) -> None:
-        # After a later refusal, the jobs wait for that refusal's delay.
-        if refusal == self._refusals:
-            self._submit_waiting()
-
-    def _submit_waiting(self) -> None:
-        """Submit the waiting jobs in their order until one is refused."""
-        with self._lock:
-            refusals = self._refusals
-            while self._jobs and self._refusals == refusals:
-                self._submit(self._jobs.popleft())

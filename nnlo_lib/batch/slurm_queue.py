@@ -1,18 +1,18 @@
-"""Queries of Slurm: one squeue for all jobs, sacct and scontrol for the jobs that it lacks, and tests of requests."""
+"""Queries of Slurm: one squeue for all jobs, sacct for the jobs that it lacks, and tests of requests."""
 
 import os
 import re
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from nnlo_lib.batch.job_states import NO_ANSWER, JobReport, QueueReport, fate_of_state
+from nnlo_lib.batch.job_states import NO_ANSWER, Fate, JobReport, QueueReport, fate_of_state, parse_minutes
 from nnlo_lib.batch.refusals import RefusalKind, classify_refusal
 from nnlo_lib.batch.scheduler_query import Command, run_command
 from nnlo_lib.batch.surroundings import EXPECTED_VARIABLES, variables_that_change_jobs
 
-UNKNOWN_JOB = "Invalid job id"
+UNKNOWN_JOB, NO_ACCOUNTING = "Invalid job id", "accounting storage is disabled"
 # Each with its width, beyond which squeue cuts, and a tab. The log is absolute.
 SUBMITTED_FIELDS = "JobArrayID:32\t,Name:256\t,Comment:1024\t,WorkDir:1024\t,STDOUT:1024\t"
 # Looks in succession that wait for the accounting. A job that slurmctld has forgotten has ended, and only its state is missing.
@@ -28,23 +28,32 @@ class SlurmQueue:
 
     def __init__(self, run: Command = run_command, clusters: Collection[str] = ()) -> None:
         self._run, self._clusters = run, clusters
-        self._accounting: bool | None = None
         self._failed_accounting_looks = 0
+
+    def own_jobs(self) -> dict[str, JobReport] | None:
+        """Return the jobs of this user that slurmctld knows by number, also by the own number of a task of an array; None without an answer."""
+        answer = self._ask(
+            "squeue", f"--user={os.getuid()}", "--all", "--array", "--states=all", "--noheader", "--format=%i|%T|%r|%S|%L|%A"
+        )  # fmt: skip
+        return None if answer is None or answer.returncode else _parse(answer.stdout)
 
     def look(self, numbers: Iterable[str]) -> QueueReport:
         """Return what Slurm knows about jobs; the report is incomplete if a query failed."""
         wanted = set(numbers)
-        answer = self._ask(
-            "squeue", f"--user={os.getuid()}", "--all", "--array", "--states=all", "--noheader", "--format=%i|%T|%r"
-        )  # fmt: skip
-        if answer is None or answer.returncode:
+        if (listed := self.own_jobs()) is None:
             return NO_ANSWER
-        jobs = _parse(answer.stdout, wanted)
-        if not (missing := wanted - set(jobs)):
+        jobs = {number: listed[number] for number in wanted & listed.keys()}
+        if not (missing := sorted(wanted - jobs.keys())):
             return QueueReport(jobs)
-        accounted, accounting_answered = self._look_in_accounting(missing)
-        purged = all(self._is_purged(number) for number in sorted(missing - set(accounted)))
-        return QueueReport(jobs | accounted, is_complete=accounting_answered and purged)
+        answer = self._ask(
+            "sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID,State", f"--jobs={','.join(missing)}"
+        )  # fmt: skip
+        if answer is None or (answer.returncode and NO_ACCOUNTING not in answer.stderr + answer.stdout):
+            self._failed_accounting_looks += 1
+            return QueueReport(jobs, is_complete=self._failed_accounting_looks >= ACCOUNTING_LOOKS)
+        self._failed_accounting_looks = 0
+        found = _parse(answer.stdout)
+        return QueueReport(jobs | {number: found[number] for number in missing if number in found})
 
     def cancel(self, number: str) -> bool:
         """Make sure that a job does not run any more; return False if there was no answer. An unknown job is canceled."""
@@ -77,45 +86,27 @@ class SlurmQueue:
             )
         ]
 
-    def _look_in_accounting(self, numbers: set[str]) -> tuple[dict[str, JobReport], bool]:
-        if not self._has_accounting():
-            return {}, True
-        answer = self._ask(
-            "sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID,State", f"--jobs={','.join(sorted(numbers))}"
-        )  # fmt: skip
-        if answer is None or answer.returncode:
-            self._failed_accounting_looks += 1
-            return {}, self._failed_accounting_looks >= ACCOUNTING_LOOKS
-        self._failed_accounting_looks = 0
-        return _parse(answer.stdout, numbers), True
-
     def _ask(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[str] | None":
         clusters = [f"--clusters={','.join(sorted(self._clusters))}"] if self._clusters else []
         return self._run(program, *clusters, *arguments)
 
-    def _has_accounting(self) -> bool:
-        """Return whether this Slurm has an accounting; a failed query counts as one that has."""
-        if self._accounting is None:
-            answer = self._run("scontrol", "show", "config")
-            if answer is None or answer.returncode:
-                return True
-            types = [line for line in answer.stdout.splitlines() if line.startswith("AccountingStorageType")]
-            self._accounting = not (types and types[0].rstrip().endswith(("none", "(null)")))
-        return self._accounting
 
-    def _is_purged(self, number: str) -> bool:
-        """Return True if slurmctld answers that it does not know a job."""
-        answer = self._ask("scontrol", "show", "job", number)
-        return answer is not None and answer.returncode != 0 and UNKNOWN_JOB in answer.stderr
-
-
-def _parse(text: str, wanted: set[str]) -> dict[str, JobReport]:
-    rows: Iterable[Sequence[str]] = (line.strip().split("|") for line in text.splitlines())
-    return {
-        row[0]: JobReport(fate_of_state(row[1]), row[1], row[2] if len(row) > 2 else "")
-        for row in rows
-        if len(row) > 1 and row[0] in wanted
-    }
+def _parse(text: str) -> dict[str, JobReport]:
+    """Return the jobs in lines of %i|%T|%r|%S|%L|%A, or only the first of these fields."""
+    jobs: dict[str, JobReport] = {}
+    for line in text.splitlines():
+        number, state, reason, start, left, own_number = [*line.strip().split("|"), *[""] * 6][:6]
+        reason, start = ("" if each in ("N/A", "None") else each for each in (reason, start))
+        is_pending = (fate := fate_of_state(state)) is Fate.PENDING
+        report = JobReport(
+            fate,
+            state,
+            reason,
+            start if is_pending else "",
+            None if is_pending else parse_minutes(left),
+        )
+        jobs |= {number: report} | ({own_number: report} if own_number else {})
+    return jobs
 
 
 def submitted_number(output: str) -> str:

@@ -7,7 +7,7 @@ forgotten the job. Another file records which job belongs to which task.
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -91,22 +91,17 @@ class SubmissionRecord:
     @classmethod
     def read(cls, number: str) -> "SubmissionRecord | None":
         """Return the record of the job with this number, or None if there is none."""
-        return cls._parse(_record_path(number))
-
-    @classmethod
-    def of_task(cls, task: str) -> "Iterator[tuple[str, SubmissionRecord]]":
-        """Yield numbers and records of the jobs that did a task, the newest first."""
-        paths = [path for path in SUBMITTED_JOBS_FOLDER.glob("*.json") if path.stem.isdigit()]
-        for path in sorted(paths, key=lambda path: int(path.stem), reverse=True):
-            if task and (record := cls._parse(path)) and record.task == task:
-                yield path.stem, record
-
-    @classmethod
-    def _parse(cls, path: Path) -> "SubmissionRecord | None":
         try:
-            return cls(**json.loads(path.read_text()))
+            return cls(**json.loads(_record_path(number).read_text()))
         except (OSError, ValueError, TypeError):
             return None
+
+    @classmethod
+    def jobs_of(cls, task: str) -> list[str]:
+        """Return the numbers of the jobs that did a task, the newest last."""
+        numbers = [path.stem for path in SUBMITTED_JOBS_FOLDER.glob("*.json") if path.stem.isdigit()]
+        records = ((number, cls.read(number)) for number in sorted(numbers, key=int) if task)
+        return [number for number, record in records if record and record.task == task]
 
 
 def _record_path(number: str) -> Path:

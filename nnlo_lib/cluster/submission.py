@@ -11,28 +11,27 @@ import re
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from nnlo_lib.batch.refusals import Refusal, RefusalKind, WaitingJobs
+from nnlo_lib.batch.refusals import RefusalKind
+from nnlo_lib.batch.submission_line import Job, SubmissionLine
 from nnlo_lib.cluster.job_watch import StatusFile, SubmissionRecord, remove_old_files
 from nnlo_lib.config.paths import SUBMITTED_JOBS_FOLDER
 from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.shadowed_packages import shadowed_packages
 
-Job = Any  # of Snakemake
 SubmittedJob = Any  # SubmittedJobInfo of Snakemake's executor interface
-UNKNOWN_REFUSALS = 3  # submissions of a job that end with an answer that is neither a limit nor a mistake
 # No plugin quotes the path of the Python interpreter, and the plugin for LSF does not quote the working folder.
 UNQUOTED = r"[\w@%+=:,./-]"
 
 
-class LastingSubmission(ABC):
+class LastingSubmission(SubmissionLine):
     """Mixin: submissions refused for now are repeated, and jobs of an earlier Snakemake are taken over."""
 
     log_key: str  # of `aux` of a submitted job
@@ -45,16 +44,12 @@ class LastingSubmission(ABC):
 
     def __post_init__(self, *arguments: Any, **options: Any) -> None:
         super().__post_init__(*arguments, **options)  # type: ignore[misc]
-        self._queue = self._new_queue()
-        self._submissions: dict[Job, int] = {}
-        self._unclear: set[Job] = set()  # jobs whose last submission may have succeeded
-        self._waiting = WaitingJobs(self._submit, self._after)
-        self._is_closing = threading.Event()
+        self._form_line(self._new_queue())
         remove_old_files()
 
     def run_job(self, job: Job) -> None:
         """Submit a job, or take it over if a job of an earlier Snakemake does the same."""
-        self._waiting.submit(job)
+        self._submit_in_turn(job)
 
     def get_job_exec_prefix(self, job: Job) -> str:
         """Return shell commands to run before the job's commands."""
@@ -66,7 +61,7 @@ class LastingSubmission(ABC):
 
     def report_job_submission(self, job_info: SubmittedJob, register_job: bool = True) -> None:
         """Record a submitted job, then report it."""
-        self._waiting.accepted()
+        self._accepted()
         job, number = job_info.job, job_info.external_jobid
         job_info.aux = dict(job_info.aux or {})
         job_info.aux.setdefault("status_file", str(self._next_status_file(job).path))
@@ -83,16 +78,7 @@ class LastingSubmission(ABC):
 
     def _after_refusal(self, job: Job, text: str) -> str | None:
         """Submit a refused job again later, or return the error to report; `text` is what the batch system printed."""
-        refusal = self._refusal(text)
-        is_unknown = refusal.kind is RefusalKind.UNKNOWN
-        if is_unknown or refusal.may_be_submitted:
-            self._unclear.add(job)
-        has_tries = is_unknown and self._submissions.get(job, 0) < UNKNOWN_REFUSALS
-        waits = (refusal.kind is RefusalKind.TRANSIENT or has_tries) and not self._is_closing.is_set()
-        if (waits or is_unknown) and self._adopt_unreported(job):
-            return None
-        if waits:
-            self._submit_later(job, refusal.sentence)
+        if (refusal := self._refused(job, text)) is None:
             return None
         if refusal.kind is not RefusalKind.TRANSIENT:
             end_tries(job)
@@ -100,64 +86,39 @@ class LastingSubmission(ABC):
 
     def _submit(self, job: Job) -> None:
         try:
-            if not (self._adopt_unreported(job) or self._take_over(job)):
-                if job in self._unclear:
-                    self._submit_later(
-                        job, "the batch system does not say whether it accepted the last submission"
-                    )
-                    return
-                self._submissions[job] = self._submissions.get(job, 0) + 1
-                super().run_job(job)  # type: ignore[misc]
+            super()._submit(job)
         except OSError as error:
             # The thread of a delayed submission must not end unnoticed by Snakemake.
             message = f"{job_name(job)} was not submitted: {error}. "
             self.report_job_error(self.info_class(job), msg=message)  # type: ignore[attr-defined]
 
-    def _adopt_unreported(self, job: Job) -> bool:
-        """Watch a job whose submission succeeded although its answer said nothing of it; return False if there is none.
+    def _send(self, job: Job) -> None:
+        super().run_job(job)  # type: ignore[misc]
 
-        The submission stays unclear while the batch system does not answer.
-        """
-        if job not in self._unclear or (found := self._submitted_numbers(job)) is None:
-            return False
-        numbers = [number for number in found if SubmissionRecord.read(number) is None]
-        report = self._queue.look(numbers)
-        if not report.is_complete:
-            return False
-        self._unclear.discard(job)
-        active = [
-            number for number in numbers if number in report.jobs and report.jobs[number].fate.is_active
-        ]
-        if not active:
-            return False
-        self._say(
-            f"job {active[-1]} ({job_name(job)}) was submitted, although the answer did not say so; it is watched"
-        )
-        self._report_submission(self._submitted_info(job, active[-1]))
-        return True
+    def _unrecorded(self, job: Job) -> list[str] | None:
+        found = self._submitted_numbers(job)
+        return found and [number for number in found if SubmissionRecord.read(number) is None]
 
-    def _take_over(self, job: Job) -> bool:
-        """Watch a job that an earlier Snakemake left in the queue; return False if there is none that does the same."""
-        if job.is_group() or job in self._submissions:
-            return False
-        for number, record in SubmissionRecord.of_task(job_checksum(job)):
-            answer = self._queue.look([number])
-            if number not in answer.jobs and not answer.is_complete:
-                self._submit_later(job, f"the batch system does not say whether job {number} still runs")
-                return True
-            if number in answer.jobs and answer.jobs[number].fate.is_active:
-                self._say(f"job {number} ({job_name(job)}) of an earlier Snakemake still runs and is watched")
-                aux = {"status_file": record.status_file, self.log_key: record.log}
-                self._report_submission(self.info_class(job, external_jobid=number, aux=aux))
-                return True
-        return False
+    def _recorded(self, job: Job) -> list[str]:
+        return SubmissionRecord.jobs_of(job_checksum(job))
 
-    def _submit_later(self, job: Job, reason: str) -> None:
-        delay = self._waiting.add_refused(job)
-        self._say(f"submissions wait {delay:g} s or until a job ends, {job_name(job)} first: {reason}")
+    def _adopt(self, job: Job, number: str) -> None:
+        if record := SubmissionRecord.read(number):
+            self._say(f"job {number} ({job_name(job)}) of an earlier Snakemake still runs and is watched")
+            aux = {"status_file": record.status_file, self.log_key: record.log}
+            info = self.info_class(job, external_jobid=number, aux=aux)
+        else:
+            self._say(
+                f"job {number} ({job_name(job)}) was submitted, although the answer did not say so; it is watched"
+            )
+            info = self._submitted_info(job, number)
+        self._report_submission(info)
+
+    def _name_of(self, job: Job) -> str:
+        return job_name(job)
 
     def _next_status_file(self, job: Job) -> StatusFile:
-        name = f"{self.run_uuid}-{job.jobid}-{self._submissions.get(job, 0)}.status"
+        name = f"{self.run_uuid}-{job.jobid}-{self._submissions[job]}.status"
         return StatusFile((SUBMITTED_JOBS_FOLDER / name).absolute())
 
     def _after(self, seconds: float, function: Callable[..., None], *arguments: Any) -> None:
@@ -182,16 +143,12 @@ class LastingSubmission(ABC):
         """Return the queue of the batch system."""
 
     @abstractmethod
-    def _submitted_numbers(self, job: Job) -> Sequence[str] | None:
+    def _submitted_numbers(self, job: Job) -> list[str] | None:
         """Return the numbers of all jobs that a submission of a job may have made; None without an answer."""
 
     @abstractmethod
     def _submitted_info(self, job: Job, number: str) -> SubmittedJob:
         """Return the record of a job that was submitted without a number in the answer."""
-
-    @abstractmethod
-    def _refusal(self, text: str) -> Refusal:
-        """Classify what the submission command printed."""
 
     def _log_of(self, info: SubmittedJob) -> str:
         return str((info.aux or {}).get(self.log_key, ""))

@@ -13,9 +13,9 @@ from typing import Any
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import Fate, JobReport
 from nnlo_lib.batch.pending_reasons import PendingExplainer
+from nnlo_lib.batch.submission_line import Job
 from nnlo_lib.cluster.job_watch import STATUS_FILE_INTERVAL_S, JobWatch
 from nnlo_lib.cluster.submission import (
-    Job,
     LastingSubmission,
     SubmittedJob,
     compute_resources_again,
@@ -61,7 +61,7 @@ class WatchedExecutor(LastingSubmission):
             info for info, report in judged if report.fate.is_active or not self._has_ended(info, report)
         ]
         if len(active) < len(jobs):
-            self._after(0, self._waiting.job_ended)
+            self._after(0, self._submit_after_end)
         return active
 
     def _has_ended(self, info: SubmittedJob, report: JobReport) -> bool:

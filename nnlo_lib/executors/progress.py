@@ -100,19 +100,17 @@ class RestartPolicy:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._starts: Counter[FoldTask] = Counter()
+        self._ended_starts: Counter[FoldTask] = Counter()
         self._failed_starts: Counter[FoldTask] = Counter()
         self._attempts_before: dict[FoldTask, int] = {}
 
     def record_start(self, fold_task: FoldTask, is_running: bool = False) -> int:
-        """Return the number of this start, from 1; `is_running`: a job of an earlier driver is still running."""
-        self._attempts_before[fold_task] = len(self.attempts(fold_task, ended=not is_running))
-        self._starts[fold_task] += 1
-        return self._starts[fold_task]
+        """Return the number of this start, from 1; `is_running`: a job of an earlier driver is still running.
 
-    def withdraw_start(self, fold_task: FoldTask) -> None:
-        """Do not count the last start, because the queue refused the job."""
-        self._starts[fold_task] -= 1
+        A start that leads to no job, because the queue refuses it, is recorded again.
+        """
+        self._attempts_before[fold_task] = len(self.attempts(fold_task, ended=not is_running))
+        return self._ended_starts[fold_task] + 1
 
     def attempts(self, fold_task: FoldTask, ended: bool = True) -> list[Attempt]:
         """Return the attempts at the fold of a task.
@@ -132,6 +130,7 @@ class RestartPolicy:
             job: report of the batch system.
             command_status: exit status of the process, if known.
         """
+        self._ended_starts[fold_task] += 1
         made = self.attempts(fold_task)[self._attempts_before[fold_task] :]
         failed = count_without_record(self._failed_starts[fold_task], bool(made), job)
         self._failed_starts[fold_task] = failed

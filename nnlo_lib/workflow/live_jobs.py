@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nnlo_lib.batch.batch_job import ListedJob, list_own_jobs
-from nnlo_lib.batch.job_states import Fate
+from nnlo_lib.batch.batch_job import list_own_jobs
+from nnlo_lib.batch.job_states import Fate, JobReport
+from nnlo_lib.batch.pending_reasons import remedy_of
 from nnlo_lib.config.paths import (
     RESULTS_FOLDER,
     SEARCH_FOLDER,
@@ -38,7 +39,7 @@ ACTIVE_STATES = ("running", "starting", "pending", "requeued", "hung")
 QUEUE_INTERVAL_S = 60.0  # a query a minute does not burden the batch system
 STEP_ALARM_S = 300.0  # without a step, although the launcher sends its heartbeat
 STOPPED: dict[str, State] = {"preempted": "preempted", "time limit": "time limit", "canceled": "canceled"}
-Jobs = dict[str, ListedJob]
+Jobs = dict[str, JobReport]
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ class LiveJobs:
         state: StatePaths,
         lease: LeaseView | None,
         attempts: Sequence[Attempt],
-        job: tuple[str | None, ListedJob | None],
+        job: tuple[str | None, JobReport | None],
         is_driven: bool,
     ) -> tuple[State, str]:
         """Return state and reason of a training without results.
@@ -238,7 +239,7 @@ class LiveJobs:
                 return self._silent(lease, own)
         if listed and listed.fate is Fate.PENDING:
             start = f"; expected start {listed.start}" if listed.start else ""
-            start = f"; {listed.remedy}{start}" if listed.remedy else start
+            start = f"; {remedy}{start}" if (remedy := remedy_of(listed, str(number))) else start
             again = number in (last and last.job, lease and lease.owner.job)
             return "requeued" if again else "pending", f"job {number}: {listed.reason or 'no reason'}{start}"
         if listed:
@@ -253,7 +254,7 @@ class LiveJobs:
             return "finished", ""
         return "failed", f"{last.reason}: {note}" if note else last.reason
 
-    def _silent(self, lease: LeaseView, listed: ListedJob | None) -> tuple[State, str]:
+    def _silent(self, lease: LeaseView, listed: JobReport | None) -> tuple[State, str]:
         """Return the state of a training whose launcher has sent no heartbeat for long, or has ended."""
         owner = lease.owner
         if owner.is_dead:

@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 from nnlo_lib.batch import BatchJob
-from nnlo_lib.batch.batch_job import ListedJob, list_own_jobs
-from nnlo_lib.batch.job_states import Fate
+from nnlo_lib.batch.batch_job import list_own_jobs
+from nnlo_lib.batch.job_states import Fate, JobReport
 from nnlo_lib.batch.scheduler_query import StopDecision
 
 pytestmark = pytest.mark.processes
@@ -40,48 +40,52 @@ def answers(tmp_path, monkeypatch):
     return answer
 
 
-@pytest.mark.parametrize(
-    ("job", "command", "output", "minutes"),
-    [
-        (JOB, "squeue", "7|1-02:30:00", 1590),
-        (JOB, "squeue", "7|2:00:30", 120.5),
-        (
-            JOB,
-            "squeue",
-            "8|1:00\n9|5:00\n7|9:30",
-            9.5,
-        ),  # the last task of an array has the number of the array
-        (JOB, "squeue", "7|UNLIMITED", None),
-        (JOB, "squeue", "7|INVALID", None),
-        (JOB, "squeue", "", None),
-        (LSF_JOB, "bjobs", "1:30 L", 90),
-        (LSF_JOB, "bjobs", "0:05 L", 5),
-        (LSF_JOB, "bjobs", "-", None),
-    ],
-)
-def test_the_time_that_a_scheduler_leaves(answers, job, command, output, minutes):
-    answers(command, output)
-    assert job.minutes_left() == minutes
+def bjobs(state="RUN", exit_reason="-", reason="-", start="-", left="-"):
+    return f"7|{state}|{exit_reason}|{reason}|{start}|{left}|my job"
 
 
 @pytest.mark.parametrize(
-    ("job", "command", "output", "reason"),
+    ("limit", "used", "minutes"),
     [
-        (JOB, "sacct", ["OUT_OF_MEMORY"], "out of memory"),
-        (JOB, "sacct", ["NODE_FAIL", "RUNNING"], "node failure"),
-        (JOB, "sacct", ["PREEMPTED", "TIMEOUT"], "time limit"),
-        (JOB, "sacct", ["PREEMPTED", "CANCELLED by 0"], "canceled"),
-        (JOB, "sacct", ["CANCELLED", "COMPLETED"], "killed"),
-        (JOB, "sacct", ["PREEMPTED", "FAILED"], "killed"),
-        (JOB, "sacct", [], "killed"),
-        (LSF_JOB, "bjobs", ["TERM_MEMLIMIT: job killed after ..."], "out of memory"),
-        (LSF_JOB, "bjobs", ["TERM_OWNER: job killed by owner"], "canceled"),
-        (LSF_JOB, "bjobs", ["-"], "killed"),
+        ("1-03:00:00", "00:30:00", 1590),
+        ("02:00:30", "00:00:00", 120.5),
+        ("UNLIMITED", "00:30:00", None),
+        ("INVALID", "00:30:00", None),
     ],
 )
-def test_why_a_scheduler_ended_a_job(answers, job, command, output, reason):
+def test_the_time_that_slurm_leaves(answers, limit, used, minutes):
+    shown = line("RUNNING").replace("Dependency", f"RunTime={used} TimeLimit={limit} Dependency")
+    # The last task of an array has the number of the array.
+    other = shown.replace("JobId=7", "JobId=8").replace(limit, "00:01:00")
+    answers("scontrol", other, shown)
+    assert JOB.minutes_left() == minutes
+
+
+@pytest.mark.parametrize(("left", "minutes"), [("1:30 L", 90), ("0:05 L", 5), ("-", None)])
+def test_the_time_that_lsf_leaves(answers, left, minutes):
+    answers("bjobs", bjobs(left=left))
+    assert LSF_JOB.minutes_left() == minutes
+
+
+@pytest.mark.parametrize(
+    ("job", "output", "reason"),
+    [
+        (JOB, ["OUT_OF_MEMORY"], "out of memory"),
+        (JOB, ["NODE_FAIL", "RUNNING"], "node failure"),
+        (JOB, ["PREEMPTED", "TIMEOUT"], "time limit"),
+        (JOB, ["PREEMPTED", "CANCELLED by 0"], "canceled"),
+        (JOB, ["CANCELLED", "COMPLETED"], "killed"),
+        (JOB, ["PREEMPTED", "FAILED"], "killed"),
+        (JOB, [], "killed"),
+        (LSF_JOB, [bjobs("EXIT", "TERM_MEMLIMIT: job killed after ...")], "out of memory"),
+        (LSF_JOB, [bjobs("EXIT", "TERM_OWNER: job killed by owner")], "canceled"),
+        (LSF_JOB, [bjobs("EXIT")], "killed"),
+    ],
+)
+def test_why_a_scheduler_ended_a_job(answers, job, output, reason):
     states = [f"7|7|{state}" for state in output] + ["7_1|8|TIMEOUT"]  # another task of the array
-    answers(command, *(states if command == "sacct" else output))
+    answers("sacct", *states)
+    answers("bjobs", *output)
     assert job.exit_reason() == reason
 
 
@@ -226,17 +230,17 @@ def test_the_batch_system_is_found_by_its_commands(answers, tmp_path, monkeypatc
 
 def test_the_list_of_own_jobs(answers):
     answers(
-        "squeue", "12|PENDING|Resources|2026-11-26T06:25:29|10:00", "13|PENDING|Priority|N/A|10:00",
-        "14|PENDING|job requeued in held state|N/A|10:00",
-        "8|RUNNING|None|2026-11-26T06:15:36|9:24", "9|COMPLETING|None|2026-11-26T06:15:36|UNLIMITED",
+        "squeue", "12|PENDING|Resources|2026-11-26T06:25:29|10:00|12", "13_4|PENDING|Priority|N/A|10:00|14",
+        "8|RUNNING|None|2026-11-26T06:15:36|9:24|8", "9|COMPLETING|None|2026-11-26T06:15:36|UNLIMITED|9",
+        "10|COMPLETED|None|2026-11-26T06:15:36|1:00|10",
     )  # fmt: skip
-    found = list_own_jobs()
-    assert found == {
-        "12": ListedJob(Fate.PENDING, "Resources", "2026-11-26T06:25:29", None),
-        "14": ListedJob(Fate.PENDING, "job requeued in held state", "", None, "`scontrol release 14`"),
-        "13": ListedJob(Fate.PENDING, "Priority", "", None),
-        "8": ListedJob(Fate.RUNNING, "", "", 9.4),
-        "9": ListedJob(Fate.RUNNING, "", "", None),
+    task = JobReport(Fate.PENDING, "PENDING", "Priority")
+    assert list_own_jobs() == {
+        "12": JobReport(Fate.PENDING, "PENDING", "Resources", "2026-11-26T06:25:29"),
+        "13_4": task,
+        "14": task,
+        "8": JobReport(Fate.RUNNING, "RUNNING", minutes_left=9.4),
+        "9": JobReport(Fate.RUNNING, "COMPLETING"),
     }
     answers("squeue", status=1)
     assert list_own_jobs() is None
@@ -249,10 +253,10 @@ def test_the_list_of_own_jobs_of_lsf(answers, tmp_path, monkeypatch):
     monkeypatch.setenv(
         "PATH", f"{tmp_path}:/bin" if not shutil.which("scontrol", path="/bin") else str(tmp_path)
     )
-    answers("bjobs", script="printf '7|PEND|Job slot limit reached;|-|-\\n8|RUN|-|-|1:30 L\\n'")
+    answers("bjobs", bjobs("PEND", reason="Job slot limit reached;"), bjobs(left="1:30 L").replace("7", "8"))
     assert list_own_jobs() == {
-        "7": ListedJob(Fate.PENDING, "Job slot limit reached", "", None),
-        "8": ListedJob(Fate.RUNNING, "", "", 90.0),
+        "7": JobReport(Fate.PENDING, "PEND", "Job slot limit reached"),
+        "8": JobReport(Fate.RUNNING, "RUN", minutes_left=90.0, end="RUN"),
     }
     answers("bjobs", script="echo 'No unfinished job found' >&2; exit 255")
     assert list_own_jobs() == {}

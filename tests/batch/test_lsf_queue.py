@@ -12,6 +12,7 @@ from nnlo_lib.batch.lsf_queue import LsfQueue, site_parameters
 from nnlo_lib.cluster.job_watch import JobWatch, StatusFile
 
 Answer = tuple[int, str, str]  # status, stdout and stderr of a command
+REST = "-|-|-|-|x\n"  # what bjobs prints after the number and the state of a job without reasons
 
 # bjobs(1) of LSF 10.1, JOB STATUS
 STATES = {
@@ -98,7 +99,7 @@ class Lsf:
 
 
 def test_one_bjobs_for_all_jobs() -> None:
-    lines = "5|RUN|-|-\n6|PEND|-|Not enough slots: 2 hosts;Closed: 1 host;\n7|EXIT|TERM_OWNER: job killed by owner|-\n"
+    lines = f"5|RUN|{REST}6|PEND|-|Not enough slots: 2 hosts;Closed: 1 host;|-|-|x\n7|EXIT|TERM_OWNER: job killed by owner{REST[1:]}"
     lsf = Lsf(bjobs=(0, lines, ""))
     assert lsf.fates("7", "5", "6") == ({"5": Fate.RUNNING, "6": Fate.PENDING, "7": Fate.CANCELED}, True)
     (call,) = lsf.calls
@@ -122,7 +123,7 @@ def test_a_bjobs_that_fails_knows_nothing(answers: dict[str, Answer]) -> None:
 
 
 def test_a_bjobs_that_ends_early_tells_nothing_about_the_rest() -> None:
-    lsf = Lsf(bjobs=(255, "5|RUN|-|-\n", "Connection reset by peer"))
+    lsf = Lsf(bjobs=(255, f"5|RUN|{REST}", "Connection reset by peer"))
     assert lsf.fates("5", "6") == ({"5": Fate.RUNNING}, False)
 
 
@@ -135,7 +136,7 @@ def test_a_purged_job_without_history_is_unknown(text: str, history: Answer | No
 
 def test_purged_jobs_are_looked_up_in_the_event_and_accounting_files() -> None:
     missing = "".join(f"Job <{number}> is not found\n" for number in (7, 8, 9))
-    lsf = Lsf(bjobs=(255, "5|RUN|-|-\n", missing), bhist=(0, BHIST, ""), bacct=(0, BACCT, ""))
+    lsf = Lsf(bjobs=(255, f"5|RUN|{REST}", missing), bhist=(0, BHIST, ""), bacct=(0, BACCT, ""))
     found, _ = lsf.fates("5", "7", "8", "9")
     assert found == {"5": Fate.RUNNING, "7": Fate.INTERRUPTED, "8": Fate.DONE, "9": Fate.CANCELED}
     assert lsf.calls[1:] == [("bhist", "-l", "7", "8", "9"), ("bacct", "-l", "9")]
@@ -160,7 +161,8 @@ def test_jobs_are_canceled_in_one_call_unless_one_may_still_run(
 
 
 def test_a_job_is_found_by_its_name() -> None:
-    lsf = Lsf(bjobs=(0, "5|x\n6|x___(run)\n7|x___(run)|\n", ""))
+    jobs = {5: "x", 6: "x___(run)", 7: "x___(run)|"}
+    lsf = Lsf(bjobs=(0, "".join(f"{n}|RUN|-|-|-|-|{name}\n" for n, name in jobs.items()), ""))
     assert LsfQueue(lsf).find_submitted("x___(run)") == ["6"]
     assert LsfQueue(Lsf(bjobs=(255, "", "No job found"))).find_submitted("x") == []
     assert LsfQueue(Lsf()).find_submitted("x") is None  # no answer
@@ -172,7 +174,7 @@ def test_known_queues_are_named() -> None:
     assert LsfQueue(Lsf()).known_queues() == ""
 
 
-DONE, PURGED = (0, "5|DONE|-|-\n", ""), (255, "", "Job <5> is not found")
+DONE, PURGED = (0, f"5|DONE|{REST}", ""), (255, "", "Job <5> is not found")
 
 
 def end_of_job(answer: Callable[[int], Answer | None], file: Path, written: str = "") -> tuple[int, Fate]:
@@ -209,7 +211,7 @@ def test_the_status_file_judges_a_purged_job(tmp_path: Path, written: str, expec
 
 @pytest.mark.parametrize("state", ["UNKWN", "ZOMBI", "USUSP", "PSUSP", "SSUSP"])
 def test_a_job_without_contact_or_on_hold_waits(tmp_path: Path, state: str) -> None:
-    held = (0, f"5|{state}|-|-\n", "")
+    held = (0, f"5|{state}|{REST}", "")
     seconds, fate = end_of_job(lambda now: held if now < 3000 else DONE, tmp_path / "x.status")
     assert (fate, seconds >= 3000) == (Fate.DONE, True)
 

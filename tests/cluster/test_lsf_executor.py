@@ -12,7 +12,6 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from nnlo_lib.batch.lsf_queue import LsfQueue
 from nnlo_lib.cluster.job_watch import SubmissionRecord
-from nnlo_lib.cluster.submission import WaitingJobs
 from snakemake_executor_plugin_nnlo_lsf import Executor, common_settings
 
 JOB_NAME = "Snakemake_rule_train:run=a___b,seed=1___(uuid)"
@@ -26,11 +25,9 @@ class Submissions:
     ) -> None:
         self.errors, self.delays, self.submitted, self.commands, self._answers = [], [], [], [], answers
         executor = Executor.__new__(Executor)
-        executor.run_uuid, executor._submissions, executor._unclear = "uuid", {}, set()
-        executor._is_closing = SimpleNamespace(is_set=lambda: False)
-        executor._queue, executor._say = LsfQueue(self.run), lambda line: None
-        executor._take_over = lambda each: False
-        executor._waiting = WaitingJobs(executor._submit, lambda seconds, *_: self.delays.append(seconds))
+        executor.run_uuid, executor._say, executor._recorded = "uuid", lambda line: None, lambda job: []
+        executor._form_line(LsfQueue(self.run))
+        executor._after = lambda seconds, *_: self.delays.append(seconds)
         executor.report_job_error = lambda info, msg: self.errors.append(msg)
         executor.report_job_submission = lambda info: self.submitted.append(info.external_jobid)
         self.executor = executor
@@ -132,7 +129,7 @@ def test_an_unknown_refusal_is_repeated_three_times_with_delays(monkeypatch: pyt
     task = submit(unknown)
     assert (unknown.delays, unknown.errors, task.attempt) == ([10.0], [], 1)
     for _ in range(2):
-        unknown.executor._waiting.job_ended()
+        unknown.executor._submit_after_end()
     assert len(unknown.delays) == 2
     (sentence,) = unknown.errors
     assert "was not submitted: User permission denied" in sentence
@@ -152,10 +149,7 @@ def test_a_job_that_was_submitted_nevertheless_is_adopted(
     SubmissionRecord("", "", "").write("4")  # an earlier submission of the same job
 
     def bjobs(*command: str) -> "CompletedProcess[str]":
-        by_name = "job_name" in command[4]
-        return CompletedProcess(
-            command, 0, f"4|{JOB_NAME}\n5|{JOB_NAME}\n" if by_name else "5|PEND|-|-\n", ""
-        )
+        return CompletedProcess(command, 0, "".join(f"{n}|PEND|-|-|-|-|{JOB_NAME}\n" for n in (4, 5)), "")
 
     lost.executor._queue = LsfQueue(bjobs)
     submit(lost)

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from helpers.scripted_slurm import ScriptedSlurm
-from nnlo_lib.batch.refusals import classify_refusal
 from nnlo_lib.batch.slurm_queue import SlurmQueue
 from nnlo_lib.cluster.watched_executor import WatchedExecutor
 
@@ -112,7 +111,7 @@ class ScriptedExecutor(WatchedExecutor, PluginExecutor):
             looked_at, self.active = self.active, []
             self.active += self._still_active(looked_at) if looked_at else []
 
-    log_key, info_class, _refusal = "log", JobInfo, staticmethod(classify_refusal)
+    log_key, info_class = "log", JobInfo
 
     def _new_queue(self) -> SlurmQueue:
         return SlurmQueue(self.slurm.run)

@@ -11,6 +11,7 @@ from helpers.slurm_cluster import Slurm, cluster, missing
 
 from nnlo_lib.batch.batch_job import list_own_jobs
 from nnlo_lib.batch.job_states import Fate
+from nnlo_lib.batch.pending_reasons import remedy_of
 from nnlo_lib.batch.slurm_queue import SlurmQueue
 from nnlo_lib.launch.launcher import SharedMemoryCleanup
 
@@ -86,7 +87,7 @@ def test_five_rows_of_the_table_of_endings_and_a_held_job(tmp_path_factory, tmp_
         for name, value in slurm.environment.items():
             monkeypatch.setenv(name, value)
         slurm.wait("the job is held", lambda: list_own_jobs()[held].fate is Fate.PENDING)
-        assert list_own_jobs()[held].remedy == f"`scontrol release {held}`"
+        assert remedy_of(list_own_jobs()[held], held) == f"`scontrol release {held}`"
         # A job whose submission gave no answer: by its comment, or by the folder of its log.
         monkeypatch.chdir(tmp_path)
         told = slurm.run(

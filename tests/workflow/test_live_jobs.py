@@ -18,15 +18,14 @@ from helpers.nnlo_command import nnlo, refused, start_nnlo
 from helpers.training_here import training_here
 from rich.console import Console
 
-from nnlo_lib.batch.batch_job import ListedJob
-from nnlo_lib.batch.job_states import Fate
+from nnlo_lib.batch.job_states import Fate, JobReport
 from nnlo_lib.state.lease import Lease, LeaseOwner
 from nnlo_lib.workflow.live_files import History, LiveFiles
 from nnlo_lib.workflow.live_jobs import LiveJobs
 from nnlo_lib.workflow.live_view import as_text, report_folder, screen, sparkline, watch_trainings
 
-RUNNING = ListedJob(Fate.RUNNING, "", "", 12.0)
-PENDING = ListedJob(Fate.PENDING, "Priority", "2026-11-26T06:35:00", None)
+RUNNING = JobReport(Fate.RUNNING, "RUNNING", minutes_left=12.0)
+PENDING = JobReport(Fate.PENDING, "PENDING", "Priority", "2026-11-26T06:35:00")
 ELSEWHERE = {"host": "n1", "scheduler": "slurm", "job": "7"}
 MODEL = {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}
 
