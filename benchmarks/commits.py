@@ -1,11 +1,12 @@
 """Compare two commits: `python benchmarks/commits.py OLD [NEW] [--quick]`, for a change that should change no result.
 
 It prints whether ten trainings end with the same weights to the last bit, whether trainings that OLD began and that were
-killed end so under NEW, how many files of nnlo_lib five operations enter, and the seconds of six commands, in turns.
+killed end so under NEW, how many files of nnlo_lib seven operations enter, and the seconds of six commands, in turns.
 """
 
 import argparse
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -70,7 +71,32 @@ SCOPES = {
     "nnlo run": "",
     "nnlo search": "",
     "a page": "write_page",
+    "a trial": "train_trial",
+    "a preempted job": "",
 }
+# A model whose fifth pass preempts the job, and the answers of a Slurm in the grace time of a preemption.
+PREEMPTED = """
+import json, os, signal
+from pathlib import Path
+from torch import nn
+
+class Net(nn.Sequential):
+    passes = 0
+
+    def forward(self, x):
+        Net.passes += self.training
+        lease = next(Path("results").glob("**/lease.json"), None)
+        if Net.passes == 5 and os.environ.get("PMI_RANK") == "0" and lease:
+            os.kill(json.loads(lease.read_text())["pid"], signal.SIGTERM)
+        return super().forward(x)
+
+def build(shape, classes):
+    return Net(nn.Flatten(), nn.Linear(64, classes))
+"""
+SCONTROL = """#!/bin/sh
+[ "$1" = --oneliner ] && echo "JobId=7 JobState=RUNNING PreemptTime=2026-01-01T00:00:00 TimeLimit=01:00:00 RunTime=00:01:00"
+exit 0
+"""
 COMMANDS = {
     "nnlo --help": ("-m", "nnlo_lib.cli", "--help"),
     "nnlo check": ("-m", "nnlo_lib.cli", "check", "config/config.yaml"),
@@ -172,7 +198,9 @@ def files_entered(checkout: Checkout) -> Iterator[int]:
     hook = Path(tempfile.mkdtemp())
     (hook / "sitecustomize.py").write_text(HOOK)
     for operation, scope in SCOPES.items():
-        folder, options = _written(SEARCH if operation == "nnlo search" else WALK), {}
+        is_search = operation in ("nnlo search", "a trial")
+        folder = _written(SEARCH if is_search else WALK)
+        options = {"hook": hook, "SCOPE": scope, "ENTERED": str(folder / "entered")}
         if operation == "a page":
             checkout.nnlo(folder, "run", "x.yaml")
             run = str(next(folder.glob("results/**/evaluation.json")).parent)
@@ -186,13 +214,34 @@ def files_entered(checkout: Checkout) -> Iterator[int]:
                 "x.yaml",
                 "--summary",
                 "summary.csv",
-                run,
-            ]
+            ] + [run]
+        elif operation == "a preempted job":
+            arguments = _in_a_job(checkout, folder)
+            options |= {
+                "SLURM_JOB_ID": "7",
+                "HYDRA_LAUNCHER": "fork",
+                "PATH": f"{folder}:{os.environ['PATH']}",
+            }
         else:
-            arguments = ["search" if operation == "nnlo search" else "run", "x.yaml"]
-        options = {"hook": hook, "SCOPE": scope, "ENTERED": str(folder / "entered")}
+            arguments = ["search" if is_search else "run", "x.yaml"]
         checkout.nnlo(folder, *arguments, **options)
         yield len(set((folder / "entered").read_text().split()))
+
+
+def _in_a_job(checkout: Checkout, folder: Path) -> list[str]:
+    """Return the arguments of a training in a folder that will be preempted; its data are converted, and its Slurm is a stand-in."""
+    checkout.nnlo(folder, "run", "x.yaml")
+    config, [manifest] = next(folder.glob("results/**/config.json")), folder.glob("data/*/*/manifest.json")
+    settings = json.loads(config.read_text())
+    settings["run"]["model"] = {"name": "net.py:build"}
+    config.write_text(json.dumps(settings))
+    (folder / "net.py").write_text(PREEMPTED)
+    (folder / "scontrol").write_text(SCONTROL)
+    (folder / "scontrol").chmod(0o755)
+    return [
+        "task", "train", "--config", str(config), "--manifest", str(manifest), "--folder", str(config.parent / "seed-1"),
+        "--seed", "1", "--minutes", "60", "--on-preemption", "requeue",
+    ]  # fmt: skip
 
 
 def seconds(checkout: Checkout, command: str) -> float:
