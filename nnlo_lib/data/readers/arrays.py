@@ -157,19 +157,18 @@ def _entries(folder: Path, text: str) -> list[Entry]:
 
 
 def _text(path: Path) -> str:
+    refuse_other_file(path)
     try:
-        refuse_other_file(path)
-        # A zero byte marks what is no text list: too large here, not UTF-8 below, or binary by its content.
-        text = "\0" if path.stat().st_size > MAX_LIST_BYTES else decoded(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"cannot read the list {path}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise UserError(
-            f"{path}: not an HDF5, NPZ or NPY file and not a text list of such files; correct {WHERE}"
-        )
-    return text
+        with path.open("rb") as file:
+            text = decoded(file.read(MAX_LIST_BYTES))
+        if "\0" not in text:
+            return text
+        reason = "it has zero bytes"
+    except (OSError, UnicodeDecodeError) as error:
+        reason = str(error)
+    raise UserError(
+        f"{path}: not an HDF5, NPZ or NPY file and not a text list of such files ({reason}); correct {WHERE}"
+    )
 
 
 def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:

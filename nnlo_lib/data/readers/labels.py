@@ -51,6 +51,7 @@ class LabelRule:
         if self.form == "numbers":
             # int64 labels denote classes.
             return labels if labels.dtype.kind == "f" else labels.astype(np.float64)
+        found: Array
         if self.form == "one-hot rows":
             found = labels.argmax(axis=1).astype(np.int64)
             fits = ((labels != 0).sum(axis=1) == 1) & ((labels == 1).sum(axis=1) == 1)

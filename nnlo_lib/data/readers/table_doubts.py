@@ -41,7 +41,7 @@ def doubts_of_labels(
     is_drawn = options.test_fraction and options.split_column is None and before[SPLIT].nunique() == 1
     if is_drawn and len(without):
         rows, none = int(counts[without].min()), len(without) == len(classes)
-        found = _listed([f"{classes[each]} ({counts[each]:,} rows)" for each in without])
+        found = _listed([f"{classes[each]} ({counts[each]:,} rows)" for each in without.tolist()])
         what = "there is no test split" if none else f"no test row has the class {found}"
         part = (
             f"of the rows of each class is less than one: {found}" if none else "of its rows is less than one"
