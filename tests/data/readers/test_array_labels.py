@@ -6,8 +6,6 @@ import h5py
 import numpy as np
 import pytest
 from helpers.conversions import own_conversion
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.base import read
@@ -116,20 +114,6 @@ def test_without_one_hot_type_and_shape_decide_what_is_a_class(tmp_path, labels,
     assert (found.dtype, found.shape) == (dtype, shape)
 
 
-@settings(max_examples=30)
-@given(
-    st.lists(st.integers(0, 4), max_size=20).map(lambda more: [*range(5), *more]),
-    st.integers(1, 7),
-    st.sampled_from(["rows", "floats", "integers"]),
-)
-def test_all_shards_have_one_type_whatever_their_values(tmp_path_factory, classes, shard_size, layout):
-    labels = {"rows": np.eye(5, dtype=np.float32)[classes], "floats": np.array(classes, float)}
-    labels = labels.get(layout, np.array(classes, np.uint8))
-    parts = read_labels(tmp_path_factory.mktemp("labels"), labels, shard_size)
-    assert {part.dtype for part in parts} == {np.dtype(np.int64)}
-    assert np.concatenate(parts).tolist() == classes
-
-
 NAMES = ["dog", "cat", "ant", "dog", "bee"]
 
 
@@ -149,13 +133,6 @@ def test_text_is_the_same_class_in_all_files_and_shards(tmp_path, kind, first, s
     assert manifest.classes == 4
     assert Split(manifest, "train").labels.tolist() == [3, 2, 0, 3, 1]
     assert Split(manifest, "test").labels.tolist() == [1, 3]
-
-
-def test_text_beyond_ascii(tmp_path):
-    save(tmp_path, "text of any length", train=np.array(["µ", "größe", "µ"], object))
-    found = contents(tmp_path)
-    assert found.class_names == ("größe", "µ")
-    assert [label for unit in found.units for label in unit.read().labels] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("kind", ["text of any length", "npz"])

@@ -163,17 +163,6 @@ def test_a_file_that_does_not_fit_the_others_is_named(tmp_path, arrays, message)
         units(tmp_path)
 
 
-@pytest.mark.parametrize("names", [["features/b"], ["features/a", "features/b"]])
-def test_groups_must_have_the_same_names_in_all_files(tmp_path, names):
-    hdf5(tmp_path / "part0.h5", {"features/a": np.zeros(3), "labels": np.arange(3)})
-    hdf5(tmp_path / "part1.h5", dict.fromkeys(names, np.arange(3.0)) | {"labels": np.arange(3)})
-    message = r"part1\.h5: the file has features/b .*, but .*part0\.h5 has features/a"
-    with pytest.raises(
-        UserError, match=message if len(names) == 1 else r"part1\.h5: the file has features/b"
-    ):
-        units(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

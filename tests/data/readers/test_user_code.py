@@ -3,12 +3,10 @@
 import h5py
 import numpy as np
 import pytest
-from helpers.conversions import own_conversion
 from helpers.nnlo_command import nnlo, refused
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.base import read
-from nnlo_lib.data.store.convert import convert
 
 CODE = """import sys
 import numpy as np
@@ -44,13 +42,6 @@ def code(tmp_path):
     (tmp_path / "mine.py").write_text(CODE)
     np.savez(tmp_path / "part.npz", features=np.zeros((4, 2)), labels=np.arange(4))
     return tmp_path / "mine.py"
-
-
-def test_an_adaptor_that_exits_is_named(code, tmp_path):
-    reader = {"name": "arrays", "train": "part.npz", "adaptor": f"{code}:leave"}
-    job = own_conversion(tmp_path, tmp_path / "store", "npz", 2, reader)
-    with pytest.raises(UserError, match=r"part\.npz: the adaptor .*mine\.py:leave failed: .*mine\.py:6\b"):
-        convert(job)
 
 
 @pytest.mark.processes
