@@ -1,13 +1,11 @@
 """Reader `arrays`: the user's own HDF5, NPZ and NPY files, in lists or by patterns, as in NNLO and mpi_learn."""
 
-import filecmp
 import glob
-import hashlib
 import math
 import os
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -26,15 +24,14 @@ from nnlo_lib.data.readers.array_source import (
     check_same_layout,
     open_source,
 )
-from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, FilePart, print_once, shard_ranges
+from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, FilePart, shard_ranges
 from nnlo_lib.data.readers.labels import find_rule
+from nnlo_lib.data.readers.source_files import matching_files, refuse_repeated_files
 from nnlo_lib.data.readers.user_reader import is_nnlo_module, reader_options_of_module
 
 Entry = tuple[Path, ...]
 MAX_LIST_BYTES = 1 << 26  # about a million paths
 COMMENT = re.compile(r"(^|\s)#.*")
-EMPTY_BYTES = 100  # compressed shards without a sample are not larger, and equal
-COMPARED_BYTES = 1 << 16
 SHOWN = 300  # characters of a file name shown in an error
 WHERE = "data.reader"
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv")  # not .txt, which is a list of files
@@ -132,14 +129,7 @@ def _entries(folder: Path, text: str) -> list[Entry]:
     # An existing file comes first, because its name can contain the special characters of a pattern.
     path = _found(text, [folder])
     if path is None and glob.has_magic(text):
-        # With root_dir, special characters in the path of the folder are not part of the pattern.
-        matches = sorted(glob.glob(expanded(text), root_dir=folder, recursive=True))
-        found: list[Entry] = [(folder / match,) for match in matches if (folder / match).is_file()]
-        if not found:
-            raise UserError(
-                f"{WHERE}: no file in {folder} matches {text}{path_remedy(text, '; correct the pattern')}"
-            )
-        return found
+        return [(match,) for match in matching_files(folder, text, WHERE)]
     if path is None or (is_array_file(path) and not path.name.lower().endswith(TABLE_SUFFIXES)):
         return [_entry(text, [folder], WHERE)]
     if path.name.lower().endswith(TABLE_SUFFIXES):
@@ -193,40 +183,3 @@ def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:
 
 def _found(text: str, folders: Sequence[Path]) -> Path | None:
     return next((path for folder in folders if os.path.isfile(path := folder / expanded(text))), None)
-
-
-def refuse_repeated_files(splits: Mapping[str, Iterable[Path]]) -> None:
-    """Raise UserError if a file is part of two splits, or twice of one; a link or a second name counts as the file.
-
-    Prints a warning if a split has a copy of a file of another split.
-    """
-    seen: dict[tuple[int, int], tuple[str, Path]] = {}
-    contents: dict[tuple[int, str], tuple[str, Path]] = {}
-    for split, path in ((split, path) for split, paths in splits.items() for path in paths):
-        status = os.stat(path)
-        before, first = seen.setdefault((status.st_dev, status.st_ino), (split, path))
-        if first is not path:
-            same = f"{path}" if first == path else f"{path}, the same file as {first},"
-            if before == split:
-                raise UserError(
-                    f"{WHERE}: {same} is listed twice for {split}, so that its samples would count twice; list it once"
-                )
-            raise UserError(
-                f"{WHERE}: {same} is in the splits {before} and {split}, so that {split} would measure samples of {before}; "
-                f"name the files of each split so that none is in both"
-            )
-        if status.st_size > EMPTY_BYTES:
-            before, first = contents.setdefault((status.st_size, _ends(path)), (split, path))
-            if before != split and filecmp.cmp(path, first, shallow=False):
-                print_once(
-                    f"nnlo: warning: {WHERE}: {path} of the split {split} is a copy of {first} of {before}, so that {split} measures "
-                    f"samples of {before}"
-                )
-
-
-def _ends(path: Path) -> str:
-    """Return a hash of the first and the last bytes of a file, which tells most files of one size apart."""
-    with path.open("rb") as file:
-        start = file.read(COMPARED_BYTES)
-        file.seek(-min(COMPARED_BYTES, os.fstat(file.fileno()).st_size), os.SEEK_END)
-        return hashlib.sha256(start + file.read()).hexdigest()

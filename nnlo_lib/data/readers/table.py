@@ -4,7 +4,6 @@ The cells show whether a column has numbers or categories. Medians and categorie
 whole, so it must fit in memory.
 """
 
-import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,9 +17,8 @@ import pandas as pd
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.text_format import expanded, path_remedy
+from nnlo_lib.core.text_format import expanded
 from nnlo_lib.data.fetch.record import FileVersion, file_version
-from nnlo_lib.data.readers.arrays import refuse_repeated_files
 from nnlo_lib.data.readers.base import (
     Array,
     ConversionUnit,
@@ -32,6 +30,7 @@ from nnlo_lib.data.readers.base import (
     shard_ranges,
     warn_once,
 )
+from nnlo_lib.data.readers.source_files import matching_files, refuse_repeated_files
 from nnlo_lib.data.readers.table_columns import (
     collected,
     encoded_column,
@@ -166,19 +165,7 @@ def encode_rows(
 
 def _files(folder: Path, wanted: Sequence[str]) -> Iterator[Path]:
     for text in wanted:
-        path = folder / expanded(text)
-        matches = saved_dataset_files(path)
-        if path.is_file():
-            matches = [path]
-        elif not path.is_dir():
-            matches = sorted(folder / each for each in glob.glob(expanded(text), root_dir=folder))
-        if not matches:
-            reason = (
-                "is a folder; set data.reader.train to its files"
-                if path.is_dir()
-                else f"not found{path_remedy(text, '; correct the name or pattern')}"
-            )
-            raise UserError(f"{WHERE}: {path} {reason}")
+        matches = saved_dataset_files(folder / expanded(text)) or matching_files(folder, text, WHERE)
         # Below the working directory as one path, so that a table is read once, whatever the source is called.
         yield from (
             Path(os.path.relpath(each)) if Path.cwd() in each.absolute().parents else each for each in matches

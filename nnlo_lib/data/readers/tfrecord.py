@@ -3,7 +3,6 @@
 Files are found by the names of ImageNet and TensorFlow Datasets, like train-00000-of-01024, or by patterns of the user.
 """
 
-import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -14,9 +13,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers.arrays import refuse_repeated_files
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, print_once
 from nnlo_lib.data.readers.image import ColorMode, ImageError, Pixels, Resize, as_type, decode, resized
+from nnlo_lib.data.readers.source_files import matching_files, refuse_repeated_files
 from nnlo_lib.data.readers.tfrecord_stream import RecordError, parse, read_records
 
 SPLITS = ("train", "validation", "test")
@@ -156,7 +155,11 @@ def find_files(folder: Path, patterns: Patterns) -> dict[str, Path]:
     if any(patterns.values()):
         if not patterns["train"]:
             raise UserError("data.reader.train: missing; give the pattern of the training files too")
-        chosen = {split: _matching(folder, split, each) for split, each in patterns.items() if each}
+        chosen = {
+            split: matching_files(folder, pattern, f"data.reader.{split}")
+            for split, pattern in patterns.items()
+            if pattern
+        }
         refuse_repeated_files(chosen)
     else:
         try:
@@ -178,15 +181,6 @@ def find_files(folder: Path, patterns: Patterns) -> dict[str, Path]:
         for split, paths in chosen.items()
         for index, path in enumerate(paths)
     }
-
-
-def _matching(folder: Path, split: str, pattern: str) -> list[Path]:
-    # With root_dir, special characters in the path of the folder are not part of the pattern.
-    names = sorted(glob.glob(pattern, root_dir=folder))
-    found = [folder / name for name in names if (folder / name).is_file()]
-    if not found:
-        raise UserError(f"data.reader.{split}: no file in {folder} matches {pattern}; correct the pattern")
-    return found
 
 
 def _set(folder: Path, matches: Sequence[re.Match[str]]) -> list[Path]:

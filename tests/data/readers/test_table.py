@@ -214,10 +214,10 @@ REFUSED = {
     "Latin 1": ("a,y\n\udce9,0\n", {}, r"no text in UTF-8 .*iconv"),
     "an open quote": ('a,y\n"1,0\n', {}, r"line 2: .*correct the quotes"),
     "the same file twice": (GOOD, {"test": "a.*"}, r"is in the splits train and test"),
-    "no such file": (GOOD, {"train": "b.csv"}, r"b\.csv not found"),
-    "a variable that is not set": (GOOD, {"train": "$NOWHERE/b.csv"}, r"\$NOWHERE/b\.csv not found; environment variable NOWHERE is not set; set it"),
+    "no such file": (GOOD, {"train": "b.csv"}, r"no file in .* matches b\.csv; correct"),
+    "a variable that is not set": (GOOD, {"train": "$NOWHERE/b.csv"}, r"matches \$NOWHERE/b\.csv; environment variable NOWHERE is not set; set it"),
     "another kind of file": (GOOD, {"train": "other.xlsx"}, r"other\.xlsx: a spreadsheet; save it as CSV"),
-    "a folder": (GOOD, {"train": "."}, r"is a folder; set data\.reader\.train"),
+    "a folder": (GOOD, {"train": "."}, r"no file in .* matches \.; set the key to its files"),
 }  # fmt: skip
 
 
