@@ -125,15 +125,9 @@ class TableFiles:
             return self._without(cells, cells.isin(known))
         if not all(is_normalized("NFC", str(text)) for text in cells.dropna().unique()):
             self.changes.add("NFC")
-        texts = self._without(*self._texts_of(cells)).astype(object)
+        texts = cells.astype(object).where(cells.notna(), None).map(composed, na_action="ignore")
+        texts = self._without(texts, texts.isin(self.options.na)).astype(object)
         return texts.where(texts.notna(), None)
-
-    def _texts_of(self, cells: "pd.Series[Any]") -> "tuple[pd.Series[Any], pd.Series[bool]]":
-        """Return the cells as texts, and whether `na` has them."""
-        texts = (
-            cells.astype(object).where(cells.notna(), None).map(composed, na_action="ignore").astype(object)
-        )
-        return texts, texts.isin(self.options.na)
 
     def _without(self, cells: "pd.Series[Any]", missing: "pd.Series[bool]") -> "pd.Series[Any]":
         """Return the cells without those that count as missing, which are counted."""
@@ -192,7 +186,7 @@ class TableFiles:
                 table = table.drop(columns=name)
                 continue
             if name not in texts and not is_numeric_dtype(table[name]):
-                table[name] = self._numbers_beside_missing(table[name])
+                table[name] = self._as_numbers(self._plain(table[name]))
             codes = [row[name] for row in rows if re.fullmatch(r"0\d{2,}", row.get(name, ""))]
             if codes and may is None and name in used and is_numeric_dtype(table[name]):
                 warn_once(
@@ -201,18 +195,16 @@ class TableFiles:
                 )
         return table
 
-    def _numbers_beside_missing(self, cells: "pd.Series[Any]") -> "pd.Series[Any]":
-        """Return a column as numbers if each cell that `na` does not have is one, as `pandas.read_csv` reads them."""
-        texts, missing = self._texts_of(cells)
-        known = texts[~missing & texts.notna()]
-        if not missing.any() or (self.options.decimal == "," and known.str.contains(".", regex=False).any()):
-            return cells
+    def _as_numbers(self, texts: "pd.Series[Any]") -> "pd.Series[Any]":
+        """Return a column of texts as numbers if each text is one, as `pandas.read_csv` reads them."""
+        known = texts.dropna()
+        if self.options.decimal == "," and known.str.contains(".", regex=False).any():
+            return texts
         try:
             numbers = pd.to_numeric(known.str.replace(self.options.decimal, ".", regex=False))
         except (TypeError, ValueError):
-            return cells
-        self._without(texts, missing)
-        return numbers.reindex(cells.index)
+            return texts
+        return numbers.reindex(texts.index)
 
     def _names(self, path: Path, text: str, delimiter: str, above: int) -> tuple[list[str], int]:
         """Return the names of the columns, and the number of lines above the first row; the lines `above` are no table.
