@@ -117,27 +117,25 @@ def packed(content):
 PACKED = packed(GOOD)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "not an IDX file"),
-        (b"\0\0\x08\x03\0\0", "not an IDX file"),
-        (
-            idx((30,), range(30)),
-            r"not an IDX file of the type ubyte in 3 dimensions \(starts with 00 00 08 01",
-        ),
-        (idx((5, 2, 3), range(30), magic=b"\0\0\x0d"), "not an IDX file"),
-        (idx((2**32 - 1, 2**32 - 1, 2**32 - 1), range(30)), "declares"),
-        (packed(idx((2**32 - 1, 2**32 - 1, 2**32 - 1), range(30))), "declares"),
-        (packed(idx((100_000, 28, 28), bytes(100))), "declares 78,400,016 bytes"),
-        (GOOD[:-1], "declares 46 bytes, but the file has 45"),
-        (GOOD + b"x", "declares 46 bytes, but the file has 47"),
-        (packed(GOOD[:-1]), "truncated, fewer"),
-        (packed(GOOD + b"x"), "more values than the header declares"),
-        (PACKED[:-9], "truncated"),
-        (PACKED[:-8] + bytes(8), "damaged"),
-    ],
-)
+HUGE = (2**32 - 1,) * 3
+DAMAGED = {
+    "empty": (b"", "not an IDX file"),
+    "cut header": (b"\0\0\x08\x03\0\0", "not an IDX file"),
+    "dimensions": (idx((30,), range(30)), r"not an IDX file of the type ubyte in 3 dimensions \(starts with 00 00 08 01"),
+    "type": (idx((5, 2, 3), range(30), magic=b"\0\0\x0d"), "not an IDX file"),
+    "huge": (idx(HUGE, range(30)), "declares"),
+    "huge and packed": (packed(idx(HUGE, range(30))), "declares"),
+    "large and packed": (packed(idx((100_000, 28, 28), bytes(100))), "declares 78,400,016 bytes"),
+    "cut": (GOOD[:-1], "declares 46 bytes, but the file has 45"),
+    "long": (GOOD + b"x", "declares 46 bytes, but the file has 47"),
+    "cut and packed": (packed(GOOD[:-1]), "truncated, fewer"),
+    "long and packed": (packed(GOOD + b"x"), "more values than the header declares"),
+    "cut stream": (PACKED[:-9], "truncated"),
+    "checksum": (PACKED[:-8] + bytes(8), "damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED)
 def test_a_bad_header_or_size_is_refused_without_memory(tmp_path, content, message):
     path = tmp_path / "images"
     path.write_bytes(content)

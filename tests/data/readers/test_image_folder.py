@@ -66,12 +66,7 @@ def test_without_splits_a_part_of_each_class_is_the_test(tmp_path):
 
 
 @settings(max_examples=25)
-@given(
-    count=st.integers(1, 12),
-    added=st.integers(0, 4),
-    fraction=st.floats(0.01, 0.99),
-    seed=st.integers(0, 10**6),
-)
+@given(st.integers(1, 12), st.integers(0, 4), st.floats(0.01, 0.99), st.integers(0, 10**6))
 def test_an_added_image_moves_at_most_one_other(tmp_path_factory, count, added, fraction, seed):
     folder = tmp_path_factory.mktemp("growing")
     names = [f"ant/{seed + number}.jpg" for number in range(count + added)]

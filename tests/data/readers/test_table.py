@@ -8,10 +8,8 @@ from unicodedata import normalize
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from helpers.nnlo_command import nnlo, refused
 from helpers.requires import optional
-from helpers.training_here import run_here
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
@@ -56,13 +54,9 @@ def test_inputs_equal_those_of_scikit_learn(tmp_path):
     table.to_csv(tmp_path / "people.csv", index=False)
     train = (table.pop("part") == "Training").to_numpy()
     labels = (table.pop("income") == ">50K").to_numpy()
+    cities = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(sparse_output=False))
     encoder = make_column_transformer(
-        (SimpleImputer(strategy="median"), ["age"]),
-        (
-            make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(sparse_output=False)),
-            ["city"],
-        ),
-        ("passthrough", ["pay"]),
+        (SimpleImputer(strategy="median"), ["age"]), (cities, ["city"]), ("passthrough", ["pay"])
     ).fit(table[train])
     for split, rows in (("train", train), ("test", ~train)):
         features, found, contents = samples(tmp_path, split, split_column="part", missing="median")
@@ -70,22 +64,6 @@ def test_inputs_equal_those_of_scikit_learn(tmp_path):
         np.testing.assert_array_equal(found, labels[rows])
     assert contents.class_names == ("<=50K", ">50K")
     assert contents.notes[0].startswith("age: missing values (2) are ")
-
-
-def test_an_identifier_among_the_features_is_reported_unless_it_is_excluded_or_named(tmp_path, caplog):
-    table = people(tmp_path, na_rep="").dropna()
-    numbers = np.arange(len(table))
-    drawn = np.random.default_rng(1).permutation
-    table = table.assign(person=7 + 2 * numbers, seat=drawn(numbers), halves=drawn(numbers) / 2)
-    table = table.assign(inhabitants=drawn(numbers) * 999)  # different, as numbers of a wide range are
-    table.to_csv(tmp_path / "people.csv", index=False)
-    samples(tmp_path, exclude=["person", "seat"])
-    samples(tmp_path, features=["person", "seat", "age"])
-    assert "may be a row number" not in caplog.text
-    samples(tmp_path)
-    lines = [record.getMessage() for record in caplog.records if "may be a row number" in record.getMessage()]
-    assert [line.partition("column ")[2].partition(" ")[0] for line in lines] == ["person", "seat"]
-    assert "list it in data.reader.exclude" in lines[0]
 
 
 def test_test_rows_are_a_fraction_of_each_class_and_the_same_for_all_shard_sizes(tmp_path):
@@ -97,9 +75,8 @@ def test_test_rows_are_a_fraction_of_each_class_and_the_same_for_all_shard_sizes
     others = samples(tmp_path, missing="drop", test_fraction=0.25)[0]
     assert {*map(tuple, features)}.isdisjoint(map(tuple, others))
     assert len(features) + len(others) == ROWS - 3
-    one = read(tmp_path, 999, train="people.csv", label="income", missing="drop", test_fraction=0.25).units[
-        -1
-    ]
+    options = {"train": "people.csv", "label": "income", "missing": "drop", "test_fraction": 0.25}
+    one = read(tmp_path, 999, **options).units[-1]
     np.testing.assert_array_equal(one.read().inputs[0], features)
 
 
@@ -250,11 +227,8 @@ def test_all_problems_of_a_table_are_named_at_once(tmp_path):
 def stored(folder, **options):
     """Return the key that the data have by their contents, and the inputs of all rows."""
     contents = read(folder, 999, **{"label": "y", "test_fraction": 0.0} | options)
-    return (
-        [describe_unit(unit, folder) for unit in contents.units],
-        contents.units[0].read().inputs[0],
-        contents,
-    )
+    keys = [describe_unit(unit, folder) for unit in contents.units]
+    return keys, contents.units[0].read().inputs[0], contents
 
 
 @pytest.mark.parametrize("numbers", [
@@ -329,14 +303,8 @@ def test_names_and_texts_are_compared_in_one_form_of_unicode(tmp_path):
     np.testing.assert_array_equal(inputs, contents.units[1].read().inputs[0])
     assert contents.class_names == ("café", "thé")
     assert keys[0][4:] == ["NFC"]
-    old = [
-        EncodedColumn(
-            normalize("NFD", "ville"),
-            tuple(normalize("NFD", name) for name in ("Nîmes", "Orléans")),
-            None,
-            True,
-        )
-    ]
+    names = tuple(normalize("NFD", name) for name in ("Nîmes", "Orléans"))
+    old = [EncodedColumn(normalize("NFD", "ville"), names, None, True)]  # of earlier versions
     np.testing.assert_array_equal(encode_rows(tmp_path / "a.csv", old, {})[0], inputs[:, 1:])
 
 
@@ -351,6 +319,8 @@ DOUBTS = {
     "-9 for missing": ("x", [-9, 110, 220, 290], {}, "column x has -9 in 75 rows, unlike its other numbers: if it means a missing value, add '-9' to"),
     "999 for missing": ("x", [3, 4, 7, 999], {}, "column x has 999 in 75 rows, unlike its other numbers"),
     "dates as numbers": ("x", [20210228, 20201231, 20240229], {}, "column x has dates as numbers, such as 20210228; write the day of the year"),
+    "a row number": ("x", range(7, 607, 2), {}, "column x is a feature, but may be a row number or an identifier (integers, no two of them equal); list it in data.reader.exclude"),
+    "a shuffled identifier": ("x", np.random.default_rng(1).permutation(300), {}, "column x is a feature, but may be a row number"),
     "postal codes": ("x", ["01067", "80331", "04109"], {}, "column x: 01067 is read as the number 1067; list the column in data.reader.categorical"),
     "categories by case": ("x", ["Rome", "rome", "Oslo"], {}, "column x: 'Rome' and 'rome' differ only by case, spaces or a final point"),
     "a class that is lost": ("x", [*["1"] * 299, ""], {"missing": "drop"}, "label y: all rows of rare are left out, because they have missing values"),
@@ -372,16 +342,24 @@ def test_what_is_probably_a_mistake_is_named(tmp_path, caplog, case):
     assert sum(line.startswith(f"{tmp_path / 'a.csv'}: {sentence}") for line in lines) == 1, lines
 
 
+SHUFFLED = np.random.default_rng(1).permutation(60)
+
+
 @pytest.mark.parametrize(
-    "cells", [None, [-1, 0, 1], [-9, -3, 4, 5], [0, 30, 60, 99], ["00", "05", "12"], [2019, 2020, 2021]]
-)
-def test_a_table_without_a_doubt_gets_no_warning(tmp_path, caplog, cells):
+    ("cells", "options"),
+    [
+        ([1.5], {"exclude": "more"}), ([-1, 0, 1], {}), ([-9, -3, 4, 5], {}), ([0, 30, 60, 99], {}), (["00", "05", "12"], {}),
+        ([2019, 2020, 2021], {}), (SHUFFLED, {"exclude": "more"}), (SHUFFLED, {"features": ["more", "age"]}), (SHUFFLED / 2, {}),
+        (SHUFFLED * 999, {}),  # different, as numbers of a wide range are
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_a_table_without_a_doubt_gets_no_warning(tmp_path, caplog, cells, options):
     people(tmp_path)
     table = pd.read_csv(tmp_path / "people.csv", dtype=str, keep_default_na=False)
-    if cells:
-        table["more"] = np.resize(np.array(cells, object), len(table))
+    table["more"] = np.resize(np.array(cells, object), len(table))
     table.to_csv(tmp_path / "people.csv", index=False)
-    read(tmp_path, 99, train="people.csv", label="income", missing="median")
+    read(tmp_path, 99, train="people.csv", label="income", missing="median", **options)
     assert not caplog.records
 
 
@@ -403,9 +381,8 @@ def test_rows_without_a_label_are_left_out_if_missing_values_are_replaced(tmp_pa
     assert contents.notes[0] == "1 of 4 rows with missing values are left out (y)"
 
 
-MOVES = Path(__file__).with_name(
-    "moves"
-)  # written by `DatasetDict.save_to_disk` of the package datasets 5.2.0
+# Written by `DatasetDict.save_to_disk` of the package datasets 5.2.0.
+MOVES = Path(__file__).with_name("moves")
 
 
 def test_a_folder_of_datasets_gives_its_splits_and_the_names_of_its_classes(tmp_path):
@@ -418,9 +395,8 @@ def test_a_folder_of_datasets_gives_its_splits_and_the_names_of_its_classes(tmp_
     assert [contents.class_names[each] for each in labels] == ["sit", "run", "walk"] * 4
     assert len(samples(MOVES.parent, "test", **options)[0]) == 6
     assert "the split unsupervised is not used" in contents.notes[0]
-    alone = samples(
-        MOVES, **options | {"train": "train", "test": "test"}
-    )  # a folder of `Dataset.save_to_disk`
+    # A folder of `Dataset.save_to_disk`.
+    alone = samples(MOVES, **options | {"train": "train", "test": "test"})
     np.testing.assert_array_equal(alone[0], x)
     np.testing.assert_array_equal(encode_rows(MOVES / "test", contents.columns, {})[0], x[:6])
     with pytest.raises(UserError, match=r"column words has arrays of several lengths.*exclude"):
@@ -442,7 +418,7 @@ def test_a_tree_of_a_root_file_gives_the_samples_of_the_csv_file(tmp_path):
     with uproot.update(tmp_path / "people.root") as file:
         file.mktree("other", {"x": "f4"})
     with pytest.raises(
-        UserError, match=r"people\.root: 2 trees; set data\.reader\.tree to one of: events, other"
+        UserError, match=r"people\.root: 2 trees; set data\.reader\.tree to one of: events, o"
     ):
         samples(tmp_path, **options)
     np.testing.assert_array_equal(samples(tmp_path, tree="events", **options)[0], root[0])
@@ -460,21 +436,14 @@ def test_parquet_without_pyarrow_names_the_package(tmp_path, monkeypatch):
 
 def test_an_experiment_names_the_file_as_its_source(tmp_path):
     people(tmp_path)
-    reader = {"name": "table", "label": "income", "missing": "median"}
-    data = {"dataset": "people", "source": "people.csv", "normalize": "standard", "reader": reader}
-    parallel = {"ranks": 2, "transport": "simulated"}
-    experiment = {"data": data, "model": {"name": "perceptron"}, "train": {"epochs": 1}, "parallel": parallel}
-    file = tmp_path / "x.yaml"
-    file.write_text(yaml.safe_dump(experiment))
-    assert run_here("x.yaml", folder=tmp_path).returncode == 0
+    file = "data: {dataset: people, source: people.csv, reader: {name: table, label: income%s}}\nmodel: perceptron\n"
+    (tmp_path / "x.yaml").write_text(file % ", missing: median")
     shown = nnlo("data", "x.yaml", folder=tmp_path).stdout
     assert "age: missing values (2) are" in shown
     assert "<=50K" in shown
-    del reader["missing"]
-    file.write_text(yaml.safe_dump(experiment))
-    assert "data.reader: people.csv: row 4, column age: missing; 3 of 60 rows" in refused(
-        nnlo("check", "x.yaml", folder=tmp_path)
-    )
+    (tmp_path / "x.yaml").write_text(file % "")
+    told = refused(nnlo("check", "x.yaml", folder=tmp_path))
+    assert "data.reader: people.csv: row 4, column age: missing; 3 of 60 rows" in told
 
 
 def test_numbers_without_quotes_name_columns_and_texts(tmp_path):
@@ -496,21 +465,12 @@ def test_numbers_without_quotes_name_columns_and_texts(tmp_path):
 def test_check_names_a_missing_test_split_and_large_numbers(tmp_path):
     rows = "\n".join(f"{1000 + i * 37 % 500},{i % 9 / 4},{'ab'[i % 2]}" for i in range(60))
     (tmp_path / "t.csv").write_text(f"pay,x,y\n{rows}\n")
-    data = {"dataset": "t", "source": "t.csv", "reader": {"name": "table", "label": "y"}}
+    file = "{data: {dataset: %s, source: t.csv, reader: {name: table, label: y%s}, %s}, model: perceptron}"
     large = "data.normalize: the model gets the numbers of pay (about 1.25e+03) as they are, which trains badly; set data.normalize: standard"
-    for command, form, is_named in (
-        ("check", "unit", 1),
-        ("data", "unit", 0),
-        ("check", "unit", 1),
-        ("check", "standard", 0),
-    ):
-        (tmp_path / "x.yaml").write_text(
-            yaml.safe_dump({"data": data | {"normalize": form}, "model": "perceptron"})
-        )
+    commands = (("check", "unit", 1), ("data", "unit", 0), ("check", "unit", 1), ("check", "standard", 0))
+    for command, form, is_named in commands:
+        (tmp_path / "x.yaml").write_text(file % ("t", "", f"normalize: {form}"))
         assert nnlo(command, "x.yaml", folder=tmp_path).stderr.count(large) == is_named
-    none = data | {"dataset": "u", "validation": "test", "reader": data["reader"] | {"test_fraction": 0.0}}
-    (tmp_path / "x.yaml").write_text(yaml.safe_dump({"data": none, "model": "perceptron"}))
-    assert (
-        "data.validation: u has no split test; data.reader.test_fraction gives no row of any class; it has train"
-        in refused(nnlo("check", "x.yaml", folder=tmp_path))
-    )
+    (tmp_path / "x.yaml").write_text(file % ("u", ", test_fraction: 0.0", "validation: test"))
+    told = refused(nnlo("check", "x.yaml", folder=tmp_path))
+    assert "u has no split test; data.reader.test_fraction gives no row of any class; it has train" in told
