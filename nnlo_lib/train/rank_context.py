@@ -15,7 +15,7 @@ from nnlo_lib.data.store.staging import StagingJob
 from nnlo_lib.problems.base import Problem, build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.dataset import TrainingData
-from nnlo_lib.train.optimizers.factory import attach_optimizers, clip_weights
+from nnlo_lib.train.optimizers.factory import MultiNetworkOptimizer, attach_optimizers
 from nnlo_lib.train.phase_timer import PhaseTimer, open_trace
 from nnlo_lib.train.replica.device import select_device, select_gpu_transport, use_reproducible_kernels
 from nnlo_lib.train.replica.gradients import (
@@ -192,9 +192,9 @@ class RankContext:
         own = None if self.is_worker else run.algorithm.server_optimizer
         self.is_lr_scheduled = own is None
         attach_optimizers(self.replica, own or run.worker_train.optimizer, run.problem)
-        if run.algorithm.exchanges_first:
+        if run.algorithm.exchanges_first and isinstance(self.replica.optimizer, MultiNetworkOptimizer):
             # Otherwise every rank bounds its weights in its first step, before others see them.
-            clip_weights(self.replica)
+            self.replica.optimizer.clip_weights()
         self.replica.clip_norm = run.train.clip_norm
 
     def check_batch_norm(self, resumed: ResumedStep | None = None) -> None:

@@ -12,7 +12,7 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.train.evaluation.evaluator import Evaluator
 from nnlo_lib.train.optimizers.factory import NetworkOptimizer
-from nnlo_lib.train.optimizers.layerwise import layout_of_prefix
+from nnlo_lib.train.replica.replica import layout_of_prefix
 from nnlo_lib.train.trainer import Trainer
 
 BOUND, CRITIC_STEPS = 0.01, 3

@@ -14,8 +14,8 @@ from nnlo_lib.config.base import block_types
 from nnlo_lib.config.optimizer import OptimizerConfig, RMSpropConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.train.optimizers import factory as pieces
-from nnlo_lib.train.optimizers.factory import attach_optimizer
-from nnlo_lib.train.optimizers.layerwise import layout_of, layout_of_prefix
+from nnlo_lib.train.optimizers.factory import attach_optimizers
+from nnlo_lib.train.replica.replica import layout_of, layout_of_prefix
 from nnlo_lib.train.replica.replica import Replica
 
 STEPS = 12
@@ -45,7 +45,7 @@ class Network(nn.Module):
 
 def equipped(rule):
     replica = Replica(Network())
-    attach_optimizer(replica, rule)
+    attach_optimizers(replica, rule)
     return replica
 
 

@@ -18,7 +18,7 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.config.optimizer import SGDConfig
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.problems.base import build_problem
-from nnlo_lib.train.optimizers.factory import attach_optimizer
+from nnlo_lib.train.optimizers.factory import attach_optimizers
 from nnlo_lib.train.replica.gradients import LocalGradients, micro_batch_slices
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.replica import Replica
@@ -32,7 +32,7 @@ def replica(clip_norm):
     for parameter in module.parameters():
         parameter.data.zero_()
     ours = Replica(module)
-    attach_optimizer(ours, SGDConfig(lr=LR))
+    attach_optimizers(ours, SGDConfig(lr=LR))
     ours.clip_norm = clip_norm
     return ours
 
