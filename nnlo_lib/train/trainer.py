@@ -18,7 +18,7 @@ from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.data.loading.loader import Batch, BatchLoader
 from nnlo_lib.problems.base import Problem
 from nnlo_lib.state.training_records import StepMarker
-from nnlo_lib.train.callback import AlgorithmHooks, Callbacks
+from nnlo_lib.train.callback import Callbacks
 from nnlo_lib.train.evaluation.early_stopping import BestWeights
 from nnlo_lib.train.evaluation.evaluator import Evaluator, check_watched_metrics
 from nnlo_lib.train.evaluation.recorder import Recorder
@@ -44,7 +44,7 @@ class Trainer:
         task, comm, run = context.task, context.comm, context.task.run
         self.context, self.stop = context, stop
         self.callbacks = Callbacks()
-        context.replica.observe(self.callbacks)
+        context.replica.callbacks = self.callbacks
         # The version of the code comes from a git process, which one rank starts for all.
         code = code_version() if comm.rank == 0 else ""
         self.recorder = Recorder(task, comm, context.data)
@@ -62,7 +62,6 @@ class Trainer:
         self.best_weights = BestWeights(run.train.best_rule)
         self.state = TrainingState(context, self.algorithm, self.best_weights, self.recorder)
         self._saver = TrainingSaver(context, self.state, self.recorder, self.checkpointer, stop)
-        self._call = AlgorithmHooks(context.replica, self.callbacks)
         check_watched_metrics(task, len(context.data.validation_set[1]))
         self._evaluator = Evaluator(
             context, self.state, self.recorder, self.lr_schedule, self.callbacks, self._must_stop_now
@@ -80,11 +79,9 @@ class Trainer:
 
     def run(self) -> bool:
         """Train; return True if the task is done, False if the ranks agreed to stop and have saved."""
-        for callback in self.callbacks:
-            callback.on_run_begin()
+        self.callbacks.begin("run")
         done = self._run()
-        for callback in reversed(self.callbacks):
-            callback.on_run_end()
+        self.callbacks.end("run")
         return done
 
     def close(self) -> None:
@@ -135,8 +132,7 @@ class Trainer:
 
     def _resume(self) -> None:
         self._saver.resume()
-        for callback in self.callbacks:
-            callback.on_rows_rewound()
+        self.callbacks.on("rewound")
         self._saver.begin_segment()
         self.lr_schedule.log_scaling(self.journal)
         self.lr_schedule.update_plateau(self.context.comm, self.recorder.history.rows)
@@ -177,14 +173,12 @@ class Trainer:
             if context.is_worker:
                 self._train_epoch()
             else:
-                for callback in self.callbacks:
-                    callback.on_serve_begin()
+                self.callbacks.begin("serve")
                 self.algorithm.serve(context.replica, self._should_pause)
-                for callback in reversed(self.callbacks):
-                    callback.on_serve_end()
+                self.callbacks.end("serve")
             context.gradients.finish()
             # Messages in flight are in no rank's state: a checkpoint would lose them.
-            self._call(self.algorithm.quiesce)
+            self.callbacks.around(self.algorithm.quiesce, context.replica)
         failpoint("training.pause")
         position.index = context.batch_source.synced_index(position.index)
         # Servers count no steps.
@@ -221,28 +215,22 @@ class Trainer:
             batches = context.phase_timer.timed_batches(source)
             batch = next(batches, None)
             while batch is not None:
-                batch = self._observed_step(batch, batches)
+                self.callbacks.begin("step")
+                batch = self._step(batch, batches)
+                self.callbacks.end("step")
                 progress.show(position.index, self.state.metric_sums)
                 if self._evaluator.is_due() or (
                     self.algorithm.should_stop(self._should_pause()) and context.batch_source.stop_early()
                 ):
                     break
 
-    def _observed_step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
-        for callback in self.callbacks:
-            callback.on_step_begin()
-        following = self._step(batch, batches)
-        for callback in reversed(self.callbacks):
-            callback.on_step_end()
-        return following
-
     def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
         """Train on `batch`; return the next batch, loaded while gradients may be exchanged."""
         context, position, replica = self.context, self.position, self.context.replica
         share = SampleShare(batch.count, batch.global_count)
-        self._call(self.algorithm.on_batch, share)
+        self.callbacks.around(self.algorithm.on_batch, replica, share)
         measured = self._gradient(batch)
-        self._call(self.algorithm.on_gradient, share)
+        self.callbacks.around(self.algorithm.on_gradient, replica, share)
         # The next batch is read, and the metrics are computed, while the answer of a server may be on its way;
         # `on_parameters` waits for it.
         following = next(batches, None)
@@ -254,7 +242,7 @@ class Trainer:
             replica.lr = self._learning_rate(batch.index)
             if moves and not self._is_idle(batch):
                 replica.step()
-        self._call(self.algorithm.on_parameters)
+        self.callbacks.around(self.algorithm.on_parameters, replica)
         # With dynamic dealing, the batches of a worker do not have consecutive numbers.
         position.index = batch.index + 1
         position.steps += 1
@@ -276,8 +264,7 @@ class Trainer:
         """Compute the gradient; dropout uses a random stream that depends on seed, rank, epoch and step."""
         context, epoch = self.context, self.position.epoch
         seed = derive_seed(context.task.stream_seed, "dropout", context.comm.rank, epoch, batch.index)
-        for callback in self.callbacks:
-            callback.on_gradient_begin()
+        self.callbacks.on("gradient")
         return context.gradients(batch, seed, self._where_of(batch), self.position.steps)
 
     def _where_of(self, batch: Batch) -> str:

@@ -18,7 +18,7 @@ from nnlo_lib.core.errors import InvariantError, UserError
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.state.training_records import JsonlTable
 from nnlo_lib.train.algorithm_checks import refuse_unequal_models
-from nnlo_lib.train.callback import AlgorithmHooks, Callbacks
+from nnlo_lib.train.callback import Callbacks
 from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
 from nnlo_lib.train.evaluation.evaluate import Batches, evaluation_batches, evaluation_sums
 from nnlo_lib.train.evaluation.recorder import Recorder
@@ -54,7 +54,6 @@ class Evaluator:
     ) -> None:
         self._context, self._state, self._recorder = context, state, recorder
         self._lr_schedule, self._callbacks = lr_schedule, callbacks
-        self._call = AlgorithmHooks(context.replica, callbacks)
         self._validation = Validation(context, recorder.nodes, stop)
         self._arrays = ValidationArrays(context, state.algorithm, recorder.journal)
 
@@ -71,7 +70,7 @@ class Evaluator:
         timer, algorithm = self._context.phase_timer, self._state.algorithm
         buffers = self._context.replica.buffers.clone()
         with timer.training():
-            self._call(algorithm.before_evaluation)
+            self._callbacks.around(algorithm.before_evaluation, self._context.replica)
         try:
             with timer.phase("evaluate"):
                 measured = self._validation_metrics()
@@ -83,10 +82,9 @@ class Evaluator:
         if self._context.comm.rank == 0:
             row = {"epoch": epoch, "step": step, "seconds": round(timer.training_seconds, 6)}
             self._recorder.record_validation(row, measured)
-            for callback in self._callbacks:
-                callback.on_validation_recorded()
+            self._callbacks.on("validation recorded")
         self._update_best_and_stopping(step)
-        self._call(algorithm.after_evaluation)
+        self._callbacks.around(algorithm.after_evaluation, self._context.replica)
 
     def end_epoch(self, cut: bool = False) -> None:
         """Evaluate at the end of an epoch and write its row of the history; `cut`: the epoch ended early.
@@ -96,7 +94,7 @@ class Evaluator:
         context, state = self._context, self._state
         buffers = context.replica.buffers.clone()
         with context.phase_timer.training():
-            self._call(state.algorithm.before_evaluation)
+            self._callbacks.around(state.algorithm.before_evaluation, context.replica)
         sums, samples = state.metric_sums.clone(), state.position.samples
         try:
             measured = self._epoch_metrics()
@@ -127,18 +125,16 @@ class Evaluator:
                 "learning_rate": context.replica.lr,
             }
             self._recorder.record_epoch(row, measured)
-            for callback in self._callbacks:
-                callback.on_epoch_recorded()
+            self._callbacks.on("epoch recorded")
         self._update_best_and_stopping(step)
         self._lr_schedule.update_plateau(context.comm, self._recorder.history.rows)
-        self._call(state.algorithm.after_evaluation)
+        self._callbacks.around(state.algorithm.after_evaluation, context.replica)
         failpoint("training.epoch")
-        for callback in self._callbacks:
-            callback.on_epoch_end()
+        self._callbacks.on("epoch")
 
     def _take_back(self, buffers: Tensor) -> None:
         """Undo `before_evaluation` of a validation that starts over, before which there were these `buffers`."""
-        self._call(self._state.algorithm.after_evaluation)
+        self._callbacks.around(self._state.algorithm.after_evaluation, self._context.replica)
         # A second mean over the workers, of equal numbers, may differ from the first one in the last bit.
         self._context.replica.buffers.copy_(buffers)
 

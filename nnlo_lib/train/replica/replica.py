@@ -1,15 +1,15 @@
 """Replica: a model as three flat vectors of parameters, gradients and floating-point buffers."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Size, Tensor, nn
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.train.callback import Callbacks
 
 
 class ParameterSlot(NamedTuple):
@@ -63,15 +63,6 @@ class ReplicaMemory(NamedTuple):
     grad: Tensor
 
 
-class ReplicaObserver(Protocol):
-    """Interface of observers of a replica's backward passes and optimizer steps."""
-
-    def on_backward_begin(self) -> None: ...
-    def on_backward_end(self) -> None: ...
-    def on_optimizer_begin(self) -> None: ...
-    def on_optimizer_end(self) -> None: ...
-
-
 class Replica:
     """A model whose parameters, gradients and buffers are views into flat vectors.
 
@@ -122,11 +113,7 @@ class Replica:
         self._parameters = parameters
         self._trackers: list[GradientReadyTracker] = []
         self.clip_norm: float | None = None
-        self._observers: Sequence[ReplicaObserver] = ()
-
-    def observe(self, observers: Sequence[ReplicaObserver]) -> None:
-        """Notify `observers` of backward passes and steps; the sequence may grow later."""
-        self._observers = observers
+        self.callbacks = Callbacks()
 
     def set_optimizer(self, optimizer: Callable[..., torch.optim.Optimizer], **options: object) -> None:
         """Use the optimizer that `optimizer` returns for [flat parameter] and `options`."""
@@ -162,26 +149,18 @@ class Replica:
             first: whether this is the first loss of a step, which overwrites `grad`.
             last: whether it is the last loss of a step, after which parts of `grad` are final.
         """
-        with self.backward_observed():
-            self.differentiate(loss, first, last)
+        self.callbacks.begin("backward")
+        self.differentiate(loss, first, last)
+        self.callbacks.end("backward")
 
     def differentiate(self, loss: Tensor, first: bool = True, last: bool = False) -> None:
-        """Do what `backward` does, without its observers; by default, no part of `grad` is reported as final."""
+        """Do what `backward` does, without its callbacks; by default, no part of `grad` is reported as final."""
         # Not set to None, as zero_grad does: the gradients of the layers must remain views.
         if first:
             self.grad.zero_()
         for tracker in self._trackers:
             tracker.reset(last)
         loss.backward()  # type: ignore[no-untyped-call]
-
-    @contextmanager
-    def backward_observed(self) -> Iterator[None]:
-        """Notify the observers of the backward pass in this context."""
-        for observer in self._observers:
-            observer.on_backward_begin()
-        yield
-        for observer in reversed(self._observers):
-            observer.on_backward_end()
 
     def on_gradient_ready(self, ready: Callable[[int], None]) -> None:
         """Call `ready(start)` during backward passes when more of the gradient, grad[start:], is final."""
@@ -190,13 +169,11 @@ class Replica:
     def step(self) -> None:
         """Clip the norm of `grad` to `clip_norm`, if set, and update `theta` by the optimizer."""
         assert self.optimizer is not None, "set_optimizer() has not been called"
-        for observer in self._observers:
-            observer.on_optimizer_begin()
+        self.callbacks.begin("optimizer")
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(self._trainable, self.clip_norm)
         self.optimizer.step()
-        for observer in reversed(self._observers):
-            observer.on_optimizer_end()
+        self.callbacks.end("optimizer")
 
     def state(self) -> dict[str, Tensor]:
         """Return every tensor that a resumed run needs, by name."""
