@@ -75,12 +75,16 @@ class ValidationArrays:
 
     def _sample_metrics(self) -> Arrays:
         """Return loss and metrics of each validation sample, (models, samples); one model if replicas are equal."""
-        problem, comm = self._context.problem, self._context.comm
-        assert isinstance(problem, SupervisedProblem), (
-            "the configuration accepts sample_metrics only for these"
-        )
-        values = self._values(problem)
-        models = [values]
+        context, comm, problem = self._context, self._context.comm, self._context.problem
+        assert isinstance(problem, SupervisedProblem), "the configuration accepts no other problem"
+        split, samples = context.data.validation_set
+        module = context.replica.module
+        with torch.no_grad():
+            parts = [
+                problem.values_of_outputs(module(*inputs), labels, regularization_loss(module)).cpu()
+                for inputs, labels in evaluation_batches(module, split, samples, context.preprocessor)
+            ]
+        models = [values := torch.cat(parts, 1)]
         if self._algorithm.replicas_differ:
             models = [broadcast_copy(comm, values, node) for node in range(comm.size)]
         stacked = torch.stack(models).numpy()
@@ -154,18 +158,6 @@ class ValidationArrays:
         with np.errstate(invalid="ignore"):
             plan = (sums / counts).reshape(rows, columns).astype(np.float16)
         return (low + grid * cell).astype(points.dtype), plan
-
-    def _values(self, problem: SupervisedProblem) -> Tensor:
-        """Return loss and metrics of each sample by this rank's replica, (names, samples) of float32."""
-        split, samples = self._context.data.validation_set
-        module = self._context.replica.module
-        batches = evaluation_batches(module, split, samples, self._context.preprocessor)
-        with torch.no_grad():
-            values = [
-                problem.values_of_outputs(module(*inputs), labels, regularization_loss(module)).cpu()
-                for inputs, labels in batches
-            ]
-        return torch.cat(values, 1)
 
 
 def pairwise_distances(comm: Communicator, theta: Tensor) -> Arrays:

@@ -176,10 +176,10 @@ class Evaluator:
     def _loss_average(self) -> dict[str, float]:
         """Return the moving average of the loss, the mean over the ranks that have one; empty if none has."""
         average, comm = self._state.loss_average, self._context.comm
-        if not average.is_requested:
+        if self._state.loss_decay is None:
             return {}
         with comm.outside_of_time():
-            values = comm.gather(None if isnan(average.value) else average.value)
+            values = comm.gather(None if isnan(average) else average)
         known = [value for value in values if value is not None]
         return {"train_loss_average": sum(known) / len(known)} if known else {}
 
@@ -296,19 +296,14 @@ def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where:
 
 def consensus_errors(comm: Communicator, theta: Tensor) -> dict[str, float]:
     """Return the mean L2 distance of the ranks' parameters to their mean, also after scaling to norm 1."""
-    errors = {
-        "consensus_error": _to_mean(comm, theta),
-        "consensus_error_normalised": _to_mean(comm, theta / theta.norm()),
-    }
-    totals = torch.tensor(list(errors.values()), dtype=torch.float64)
+    names, distances = ("consensus_error", "consensus_error_normalised"), []
+    for vector in (theta, theta / theta.norm()):
+        mean = vector.clone()
+        comm.allreduce(mean, "telemetry")
+        distances.append(float((vector - mean.div_(comm.size)).norm()))
+    totals = torch.tensor(distances, dtype=torch.float64)
     comm.allreduce(totals, "telemetry")
-    return dict(zip(errors, (totals / comm.size).tolist(), strict=True))
-
-
-def _to_mean(comm: Communicator, vector: Tensor) -> float:
-    mean = vector.clone()
-    comm.allreduce(mean, "telemetry")
-    return float((vector - mean.div_(comm.size)).norm())
+    return dict(zip(names, (totals / comm.size).tolist(), strict=True))
 
 
 def check_watched_metrics(task: Task, samples: int) -> None:

@@ -220,13 +220,6 @@ def explain_batch_norm_error(where: str) -> Iterator[None]:
         ) from error
 
 
-class ResumedStep(NamedTuple):
-    """The first step after a change of the number of ranks, which has fewer samples than the others."""
-
-    epoch: int
-    step: int
-
-
 def check_batch_norm_batches(
     module: nn.Module,
     problem: Problem,
@@ -234,34 +227,28 @@ def check_batch_norm_batches(
     loader: BatchLoader,
     parts: int,
     rank: int,
-    resumed: ResumedStep | None = None,
+    resumed: tuple[int, int] | None = None,
 ) -> None:
     """Raise UserError if the first or last step of an epoch, or `resumed`, would normalize a single sample.
 
     The check applies the module to one sample, then restores its buffers; it changes no parameters.
 
     Args:
-        resumed: checked instead of the first and last step of the first epoch.
+        resumed: epoch and step, checked instead, after a change of the number of ranks.
     """
     if not any(isinstance(each, _BatchNorm) for each in module.modules()):
         return
-    epoch = resumed.epoch if resumed else 0
-    for step in [resumed.step] if resumed else sorted({0, loader.steps_per_epoch - 1}):
-        if step < loader.steps_per_epoch and 0 < loader.count(epoch, step) < 2 * parts:
-            place = (
-                f"in epoch {epoch + 1}, step {step + 1}" if resumed else f"in step {step + 1} of each epoch"
-            )
-            # Small batches are not refused by their size: one image still has many values per channel.
+    steps = {resumed} if resumed else {(0, 0), (0, loader.steps_per_epoch - 1)}
+    for epoch, step in sorted(steps):
+        # Small batches are not refused by their size: one image still has many values per channel.
+        if step >= loader.steps_per_epoch or not 0 < loader.count(epoch, step) < 2 * parts:
+            continue
+        place = f"in epoch {epoch + 1}, step {step + 1}" if resumed else f"in step {step + 1} of each epoch"
+        before, batch = [each.clone() for each in module.buffers()], loader.batch(epoch, step)
+        try:
             with explain_batch_norm_error(f"{place}, on rank {rank}"):
-                _try(module, problem, tensors, loader.batch(epoch, step))
-
-
-def _try(module: nn.Module, problem: Problem, tensors: Preprocessor, batch: Batch) -> None:
-    """Compute the loss of one sample of a batch; restore the module's buffers."""
-    before = [each.clone() for each in module.buffers()]
-    try:
-        inputs, labels = tensors(tuple(array[:1] for array in batch.inputs), batch.labels[:1])
-        problem.compute_loss(module.train(), inputs, labels, 0)
-    finally:
-        for each, old in zip(module.buffers(), before, strict=True):
-            each.copy_(old)
+                inputs, labels = tensors(tuple(array[:1] for array in batch.inputs), batch.labels[:1])
+                problem.compute_loss(module.train(), inputs, labels, 0)
+        finally:
+            for each, old in zip(module.buffers(), before, strict=True):
+                each.copy_(old)
