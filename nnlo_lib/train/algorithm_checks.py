@@ -49,7 +49,7 @@ class AttributeGuard:
     def __init__(self, algorithm: Algorithm) -> None:
         self._algorithm = getattr(algorithm, "_outer", algorithm)
         self._name, self._is_watched = _innermost(algorithm)
-        self._before = dict(self._attributes()) if self._is_watched else {}
+        self._before = {name: _digest(each) for name, each in self._attributes()} if self._is_watched else {}
 
     def unsaved(self, saved: Mapping[str, Tensor], replica: Replica) -> str:
         """Return a warning of the attributes that have changed and that no saved tensor holds, once, or an empty string.
@@ -60,12 +60,14 @@ class AttributeGuard:
         if not self._is_watched:
             return ""
         self._is_watched = False
-        tensors = [*saved.values(), replica.theta, replica.grad, replica.buffers]
-        held = {_digest(each) for each in tensors} | {float(each) for each in tensors if each.numel() == 1}
+        vectors = {each.data_ptr() for each in (replica.theta, replica.grad, replica.buffers)}
+        held = {_digest(each) for each in saved.values()}
+        held |= {float(each) for each in saved.values() if each.numel() == 1}
         names = [
             name
             for name, value in self._attributes()
-            if self._before.get(name) != value and value not in held
+            if _digest(value) not in held | {self._before.get(name)}
+            and not (isinstance(value, Tensor) and value.data_ptr() in vectors)
         ]
         if not names:
             return ""
@@ -76,11 +78,10 @@ class AttributeGuard:
         )
 
     def _attributes(self) -> Iterator[tuple[str, Any]]:
-        """Yield the values among the attributes, also of containers, by name; what changes with an array in its place."""
+        """Yield the values among the attributes, also of containers, by name."""
         for name, value in vars(self._algorithm).items():
             if name not in ("comm", "_vote"):
-                for path, each in _values(f"self.{name}", value, MAX_DEPTH):
-                    yield path, _digest(each)
+                yield from _values(f"self.{name}", value, MAX_DEPTH)
 
 
 def _values(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
@@ -99,6 +100,7 @@ def _values(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _digest(value: Any) -> Any:
+    """Return what changes with the value, without a copy of it."""
     if isinstance(value, Tensor):
         value = (value.float() if value.dtype == torch.bfloat16 else value).detach().cpu().numpy()
     if isinstance(value, np.ndarray):
