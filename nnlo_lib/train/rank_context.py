@@ -90,13 +90,9 @@ class RankContext:
     """
 
     def __init__(
-        self,
-        task: Task,
-        comm: Communicator,
-        stack: ReplicaStack | None = None,
-        module: nn.Module | None = None,
+        self, task: Task, comm: Communicator, stack: ReplicaStack | None = None, module: nn.Module | None = None,
         started: float | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.task, self.comm, self.stack = task, comm, stack
         started = comm.now() if started is None else started
         task.input_checksums  # noqa: B018 - read now: a later edit is not the code that trains

@@ -44,14 +44,9 @@ class Evaluator:
     """
 
     def __init__(
-        self,
-        context: RankContext,
-        state: TrainingState,
-        recorder: Recorder,
-        lr_schedule: LearningRateSchedule,
-        callbacks: Callbacks,
-        stop: Callable[[], bool] = bool,
-    ) -> None:
+        self, context: RankContext, state: TrainingState, recorder: Recorder, lr_schedule: LearningRateSchedule,
+        callbacks: Callbacks, stop: Callable[[], bool] = bool,
+    ) -> None:  # fmt: skip
         self._context, self._state, self._recorder = context, state, recorder
         self._lr_schedule, self._callbacks = lr_schedule, callbacks
         self._validation = Validation(context, recorder.nodes, stop)
@@ -160,17 +155,14 @@ class Evaluator:
         """Return the epoch's training and validation metrics and telemetry, the same on all ranks."""
         context, state = self._context, self._state
         context.comm.allreduce(state.metric_sums, "metrics")
-        measured = {
-            f"train_{name}": value for name, value in context.problem.means(state.metric_sums).items()
-        }
-        measured |= self._loss_average()
+        means = context.problem.means(state.metric_sums)
+        measured = {f"train_{name}": value for name, value in means.items()} | self._loss_average()
         state.position.samples += int(state.metric_sums[0])
         with context.phase_timer.phase("evaluate"):
             failpoint("training.evaluate")
-            return (
-                measured
-                | self._validation_metrics()
-                | check_invariant_and_consensus(state.algorithm, context.replica, state.position.where)
+            measured |= self._validation_metrics()
+            return measured | check_invariant_and_consensus(
+                state.algorithm, context.replica, state.position.where
             )
 
     def _loss_average(self) -> dict[str, float]:
@@ -223,10 +215,7 @@ class Validation:
         return {f"val_{name}": value for name, value in problem.means(sums).items()}
 
     def measure_each_model(self, epoch: float) -> dict[str, float]:
-        """Return the ranks' mean, smallest and largest loss and metrics.
-
-        Args:
-            epoch: number of epochs so far, with the fraction of the running one.
+        """Return the ranks' mean, smallest and largest loss and metrics; `epoch`: epochs so far, with the running fraction.
 
         Raises InterruptedValidationError on all ranks if one has to stop.
         """

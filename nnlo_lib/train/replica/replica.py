@@ -56,19 +56,13 @@ def layout_of_prefix(layout: Layout, prefix: str) -> tuple[slice, Layout]:
     return slice(start, stop), tuple(slot._replace(start=slot.start - start) for slot in slots)
 
 
-class ReplicaMemory(NamedTuple):
-    """Memory for the parameters and gradients of a replica: two contiguous vectors (parameters,)."""
-
-    theta: Tensor
-    grad: Tensor
-
-
 class Replica:
     """A model whose parameters, gradients and buffers are views into flat vectors.
 
     Algorithms change these vectors in place and never access layers.
 
     Args:
+        memory: contiguous vectors (parameters,) for the parameters and gradients; None: new ones.
         channels_last: whether 4-dimensional tensors, the weights of convolutions on images, are stored in
             channels-last format, in which these convolutions are fastest.
 
@@ -82,7 +76,7 @@ class Replica:
         self,
         module: nn.Module,
         device: str = "cpu",
-        memory: ReplicaMemory | None = None,
+        memory: tuple[Tensor, Tensor] | None = None,
         channels_last: bool = True,
     ) -> None:
         self.module = self.network = module.to(device)
@@ -143,12 +137,7 @@ class Replica:
         return output
 
     def backward(self, loss: Tensor, first: bool = True, last: bool = True) -> None:
-        """Add the gradient of a loss to `grad`.
-
-        Args:
-            first: whether this is the first loss of a step, which overwrites `grad`.
-            last: whether it is the last loss of a step, after which parts of `grad` are final.
-        """
+        """Add the gradient of a loss to `grad`; the `first` one of a step overwrites it, the `last` one makes parts of it final."""
         self.callbacks.begin("backward")
         self.differentiate(loss, first, last)
         self.callbacks.end("backward")
@@ -190,19 +179,15 @@ class Replica:
         self.buffers.copy_(tensors["buffers"])
         for i, counter in enumerate(self.counters):
             counter.copy_(tensors[f"counter.{i}"])
-        moments = {
-            name.removeprefix("optimizer."): self._placed(value)
-            for name, value in tensors.items()
-            if name.startswith("optimizer.")
-        }
-        if moments and self.optimizer is not None:
-            self.optimizer.state[self._trainable].update(moments)
-
-    def _placed(self, value: Tensor) -> Tensor:
-        """Copy a moment; vectors, and counts of fused optimizers, go to the device of `theta`."""
-        assert self.optimizer is not None, "set_optimizer() has not been called"
+        if self.optimizer is None:
+            return
+        # Vectors, and counts of fused optimizers, go to the device of `theta`.
         fused = self.optimizer.defaults.get("fused")
-        return value.to(self.theta.device, copy=True) if value.dim() or fused else value.clone()
+        for name, value in tensors.items():
+            if name.startswith("optimizer."):
+                place = self.theta.device if value.dim() or fused else value.device
+                moment = value.to(place, copy=True)
+                self.optimizer.state[self._trainable][name.removeprefix("optimizer.")] = moment
 
 
 def _flatten(tensors: Sequence[Tensor]) -> Tensor:
