@@ -3,9 +3,8 @@
 import os
 import sys
 from collections.abc import Iterator
-from typing import Self
+from typing import Any
 
-from torch import Tensor
 from tqdm import tqdm
 
 from nnlo_lib.algorithms.base import SampleShare
@@ -15,8 +14,7 @@ from nnlo_lib.core.errors import CheckpointNotSavedError
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.core.installation import code_version
 from nnlo_lib.core.rng import derive_seed
-from nnlo_lib.data.loading.loader import Batch, BatchLoader
-from nnlo_lib.problems.base import Problem
+from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.state.training_records import StepMarker
 from nnlo_lib.train.callback import Callbacks
 from nnlo_lib.train.evaluation.early_stopping import BestWeights
@@ -208,9 +206,7 @@ class Trainer:
         if self._evaluator.is_due():  # a stop request has interrupted this validation
             return
         context.replica.module.train()
-        with ProgressBar(
-            position.epoch, position.index, context.loader, context.problem, context.is_first_worker
-        ) as progress:
+        with self._progress_bar() as bar:
             source = context.batch_source.batches(position.epoch, position.index)
             batches = context.phase_timer.timed_batches(source)
             batch = next(batches, None)
@@ -218,11 +214,25 @@ class Trainer:
                 self.callbacks.begin("step")
                 batch = self._step(batch, batches)
                 self.callbacks.end("step")
-                progress.show(position.index, self.state.metric_sums)
+                if not bar.disable and bar.update(self._samples_done() - bar.n):
+                    means = context.problem.means(self.state.metric_sums)
+                    bar.set_postfix({name: f"{value:.4f}" for name, value in means.items()}, refresh=False)
                 if self._evaluator.is_due() or (
                     self.algorithm.should_stop(self._should_pause()) and context.batch_source.stop_early()
                 ):
                     break
+
+    def _progress_bar(self) -> Any:
+        """Return a bar of samples per second, loss and metrics of the running epoch; invisible without a terminal."""
+        is_visible = self.context.is_first_worker and (sys.stderr.isatty() or TERMINAL in os.environ)
+        return tqdm(
+            total=self.context.loader.samples, unit=" samples", unit_scale=True, leave=False, mininterval=0.5,
+            desc=f"epoch {self.position.epoch + 1}", disable=not is_visible, initial=self._samples_done(),
+        )  # fmt: skip
+
+    def _samples_done(self) -> int:
+        loader = self.context.loader
+        return loader.samples * self.position.index // loader.steps_per_epoch
 
     def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
         """Train on `batch`; return the next batch, loaded while gradients may be exchanged."""
@@ -275,30 +285,3 @@ class Trainer:
         steps_per_epoch, position = self.context.loader.steps_per_epoch, self.position
         step = position.epoch * steps_per_epoch + index
         return self.lr_schedule(step, steps_per_epoch, self.state.worker_steps(step + position.shift))
-
-
-class ProgressBar:
-    """Shows samples per second, loss and metrics of the running epoch; invisible without a terminal."""
-
-    def __init__(self, epoch: int, index: int, loader: BatchLoader, problem: Problem, shown: bool) -> None:
-        visible = shown and (sys.stderr.isatty() or TERMINAL in os.environ)
-        self._problem, self._loader = problem, loader
-        self._bar = tqdm(
-            total=loader.samples, unit=" samples", unit_scale=True, leave=False, mininterval=0.5,
-            desc=f"epoch {epoch + 1}", disable=not visible, initial=self._samples(index),
-        )  # fmt: skip
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def show(self, index: int, sums: Tensor) -> None:
-        """Advance to step `index` of the epoch and show the means of `sums`."""
-        if not self._bar.disable and self._bar.update(self._samples(index) - self._bar.n):
-            means = self._problem.means(sums)
-            self._bar.set_postfix({name: f"{value:.4f}" for name, value in means.items()}, refresh=False)
-
-    def _samples(self, index: int) -> int:
-        return self._loader.samples * index // self._loader.steps_per_epoch
