@@ -68,7 +68,8 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     with atomic_write(paths.partition) as part:
         shutil.copyfile(paths.state.partition, part)
     # A published run is not trained again, so a power failure must not damage its tables from now on.
-    recorder.sync_tables()
+    for table in recorder.tables.values():
+        table.sync()
     recorder.history.publish(paths.history)
     # An earlier experiment in this folder may have written some of them.
     for path in (*paths.optional_outputs, *task.folder.glob(PROFILE_GLOB), paths.monitor):

@@ -66,7 +66,9 @@ class TrainingSaver:
                 rows = recorder.history.rows if position.index == 0 else []
                 step = max(context.comm.gather(self._state.run_step))
                 moment = CheckpointPosition(position.epoch, step, rows[-1] if rows else {})
-                self._checkpointer.save(state, moment, recorder.copy_tables(), error)
+                # Lists that later rows do not change.
+                tables = {name: list(table.rows) for name, table in recorder.tables.items()}
+                self._checkpointer.save(state, moment, tables, error)
         self.count_from_here()
         self._stop.reserve_save_time(self._checkpointer.last_save_seconds)
 

@@ -140,7 +140,8 @@ class TrainingState:
         context, recorder = self._context, self._recorder
         progress = {each.name: getattr(self.position, each.name) for each in fields(RunPosition)}
         # Nothing reads the numbers of rows, which are part of the checkpoint format.
-        progress |= {"stopwatches": [context.phase_timer.state()], "rows": recorder.row_counts()}
+        rows = {name: len(table.rows) for name, table in recorder.tables.items()}
+        progress |= {"stopwatches": [context.phase_timer.state()], "rows": rows}
         progress |= {"machine": context.comm.machine_state()}
         tensors: dict[str, Tensor] = {
             **context.replica.state(), **self.algorithm.state(), **self.best_weights.state(),

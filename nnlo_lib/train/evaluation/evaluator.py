@@ -16,7 +16,6 @@ from nnlo_lib.algorithms.base import Algorithm
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.core.errors import InvariantError, UserError
 from nnlo_lib.core.failpoints import failpoint
-from nnlo_lib.state.training_records import JsonlTable
 from nnlo_lib.train.algorithm_checks import refuse_unequal_models
 from nnlo_lib.train.callback import Callbacks
 from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
@@ -37,6 +36,10 @@ STOP_PATIENCE_S = 5.0
 UNCOUNTED_TRAFFIC = ("metrics", "telemetry")
 
 
+class InterruptedValidationError(Exception):
+    """All ranks ended a validation early, because one of them has to stop; it starts over after the resume."""
+
+
 class Evaluator:
     """Evaluates the model, records the metrics, and decides on the best weights and on early stopping.
 
@@ -49,7 +52,7 @@ class Evaluator:
     ) -> None:  # fmt: skip
         self._context, self._state, self._recorder = context, state, recorder
         self._lr_schedule, self._callbacks = lr_schedule, callbacks
-        self._validation = Validation(context, recorder.nodes, stop)
+        self._stop, self._interrupted = stop, False
         self._arrays = ValidationArrays(context, state.algorithm, recorder.journal)
 
     def is_due(self) -> bool:
@@ -135,7 +138,7 @@ class Evaluator:
 
     def published_metrics(self) -> dict[str, float]:
         """Return the validation metrics of the model to publish, which all ranks have loaded."""
-        return self._validation.measure_shared_model()
+        return self._shared_model_metrics()
 
     def _update_best_and_stopping(self, step: int) -> None:
         """Copy the weights if the validation at `step` is the best; set `over` if it ends the training."""
@@ -181,27 +184,15 @@ class Evaluator:
             done = position.index / context.loader.steps_per_epoch
             # An integer at the end of an epoch, so that the tables show 3 and not 3.0.
             epochs = position.epoch + (done if done % 1 else int(done))
-            return self._validation.measure_each_model(epochs)
-        return self._validation.measure_shared_model()
+            return self._each_model_metrics(epochs)
+        return self._shared_model_metrics()
 
     def _global_step(self) -> int:
         """Return the largest step of any rank, because servers count no steps."""
         steps: list[int] = self._context.comm.gather(self._state.run_step)
         return max(steps)
 
-
-class InterruptedValidationError(Exception):
-    """All ranks ended a validation early, because one of them has to stop; it starts over after the resume."""
-
-
-class Validation:
-    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`)."""
-
-    def __init__(self, context: RankContext, nodes: JsonlTable, stop: Callable[[], bool] = bool) -> None:
-        self._context, self._nodes, self._stop = context, nodes, stop
-        self._interrupted = False
-
-    def measure_shared_model(self) -> dict[str, float]:
+    def _shared_model_metrics(self) -> dict[str, float]:
         """Return loss and metrics of the common model; each rank evaluates its share of the samples.
 
         Raises InterruptedValidationError on all ranks if one has to stop.
@@ -214,7 +205,7 @@ class Validation:
         comm.allreduce(sums, "metrics")
         return {f"val_{name}": value for name, value in problem.means(sums).items()}
 
-    def measure_each_model(self, epoch: float) -> dict[str, float]:
+    def _each_model_metrics(self, epoch: float) -> dict[str, float]:
         """Return the ranks' mean, smallest and largest loss and metrics; `epoch`: epochs so far, with the running fraction.
 
         Raises InterruptedValidationError on all ranks if one has to stop.
@@ -232,7 +223,7 @@ class Validation:
         nodes = [self._context.problem.means(torch.tensor(each)) for each in comm.gather(sums.tolist())]
         if comm.rank == 0:
             for node, means in enumerate(nodes):
-                self._nodes.append({"epoch": epoch, "node": node, **means})
+                self._recorder.nodes.append({"epoch": epoch, "node": node, **means})
         table: dict[str, float] = {}
         for name in nodes[0]:
             values = [node[name] for node in nodes]
