@@ -54,8 +54,7 @@ class AttributeGuard:
     def unsaved(self, saved: Mapping[str, Tensor], replica: Replica) -> str:
         """Return a warning of the attributes that have changed and that no saved tensor holds, once, or an empty string.
 
-        Args:
-            replica: replica of this rank, whose vectors are no state of the algorithm.
+        The vectors of the replica are no state of the algorithm.
         """
         if not self._is_watched:
             return ""

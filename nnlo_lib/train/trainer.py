@@ -16,9 +16,8 @@ from nnlo_lib.core.installation import code_version
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.state.training_records import StepMarker
-from nnlo_lib.train.callback import Callbacks
 from nnlo_lib.train.evaluation.early_stopping import BestWeights
-from nnlo_lib.train.evaluation.evaluator import Evaluator, check_watched_metrics
+from nnlo_lib.train.evaluation.evaluator import Evaluator
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.optimizers.schedules import LearningRateSchedule
 from nnlo_lib.train.rank_context import RankContext
@@ -41,8 +40,7 @@ class Trainer:
     def __init__(self, context: RankContext, stop: StopFlag) -> None:
         task, comm, run = context.task, context.comm, context.task.run
         self.context, self.stop = context, stop
-        self.callbacks = Callbacks()
-        context.replica.callbacks = self.callbacks
+        self.callbacks = context.replica.callbacks
         # The version of the code comes from a git process, which one rank starts for all.
         code = code_version() if comm.rank == 0 else ""
         self.recorder = Recorder(task, comm, context.data)
@@ -60,10 +58,7 @@ class Trainer:
         self.best_weights = BestWeights(run.train.best_rule)
         self.state = TrainingState(context, self.algorithm, self.best_weights, self.recorder)
         self._saver = TrainingSaver(context, self.state, self.recorder, self.checkpointer, stop)
-        check_watched_metrics(task, len(context.data.validation_set[1]))
-        self._evaluator = Evaluator(
-            context, self.state, self.recorder, self.lr_schedule, self.callbacks, self._must_stop_now
-        )
+        self._evaluator = Evaluator(context, self.state, self.recorder, self.lr_schedule, self._must_stop_now)
 
     @property
     def position(self) -> RunPosition:
@@ -157,7 +152,7 @@ class Trainer:
         if self.algorithm.replicas_differ or self.best_weights.step is None:
             self.algorithm.on_finish(replica)
         if self.algorithm.replicas_differ:
-            self.published_metrics = self._evaluator.published_metrics()
+            self.published_metrics = self._evaluator.measure_shared_model()
             values = [f"{name} {value:.4g}" for name, value in self.published_metrics.items()]
             self.journal.write("  ".join(["publishing the mean of the replicas", *values]))
         if self.position.over:

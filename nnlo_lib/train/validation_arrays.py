@@ -185,15 +185,11 @@ def broadcast_copy(comm: Communicator, tensor: Tensor, root: int) -> Tensor:
 def publish_validation_arrays(task: Task, steps: Iterable[int], samples: Array) -> None:
     """Write the arrays of all validations of a finished run to its folder, named `<array>_<step>`.
 
-    Args:
-        steps: steps of the validations; files of other steps belong to an attempt that was taken back.
+    Files of other than the `steps` of its validations belong to an attempt that was taken back.
     """
-    outputs = {
-        CONSENSUS: task.paths.consensus,
-        SAMPLE_METRICS: task.paths.validation_metrics,
-        MAPS: task.paths.maps,
-    }
-    for name, output in outputs.items():
+    paths = task.paths
+    outputs = paths.consensus, paths.validation_metrics, paths.maps
+    for name, output in zip((CONSENSUS, SAMPLE_METRICS, MAPS), outputs, strict=True):
         # An earlier experiment in this folder may have written it.
         output.unlink(missing_ok=True)
         files = _files(task.observe_folder, name)

@@ -17,14 +17,12 @@ from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.core.errors import InvariantError, UserError
 from nnlo_lib.core.failpoints import failpoint
 from nnlo_lib.train.algorithm_checks import refuse_unequal_models
-from nnlo_lib.train.callback import Callbacks
 from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
 from nnlo_lib.train.evaluation.evaluate import Batches, evaluation_batches, evaluation_sums
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.optimizers.schedules import LearningRateSchedule
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.replica.replica import Replica
-from nnlo_lib.train.task import Task
 from nnlo_lib.train.training_state import TrainingState
 from nnlo_lib.train.validation_arrays import ValidationArrays
 
@@ -47,11 +45,17 @@ class Evaluator:
     """
 
     def __init__(
-        self, context: RankContext, state: TrainingState, recorder: Recorder, lr_schedule: LearningRateSchedule,
-        callbacks: Callbacks, stop: Callable[[], bool] = bool,
+        self, context: RankContext, state: TrainingState, recorder: Recorder, schedule: LearningRateSchedule,
+        stop: Callable[[], bool] = bool,
     ) -> None:  # fmt: skip
+        """Raise UserError if an option uses a validation metric, but there are no validation samples."""
+        for key, metric in context.task.run.train.watched.items():
+            if metric.startswith("val_") and not len(context.data.validation_set[1]):
+                raise UserError(
+                    f"train.{key}: {metric} needs validation samples, but the run has none; set data.validation, for example 0.1"
+                )
         self._context, self._state, self._recorder = context, state, recorder
-        self._lr_schedule, self._callbacks = lr_schedule, callbacks
+        self._lr_schedule, self._callbacks = schedule, context.replica.callbacks
         self._stop, self._interrupted = stop, False
         self._arrays = ValidationArrays(context, state.algorithm, recorder.journal)
 
@@ -136,10 +140,6 @@ class Evaluator:
         # A second mean over the workers, of equal numbers, may differ from the first one in the last bit.
         self._context.replica.buffers.copy_(buffers)
 
-    def published_metrics(self) -> dict[str, float]:
-        """Return the validation metrics of the model to publish, which all ranks have loaded."""
-        return self._shared_model_metrics()
-
     def _update_best_and_stopping(self, step: int) -> None:
         """Copy the weights if the validation at `step` is the best; set `over` if it ends the training."""
         context, state, train = self._context, self._state, self._context.task.run.train
@@ -185,15 +185,14 @@ class Evaluator:
             # An integer at the end of an epoch, so that the tables show 3 and not 3.0.
             epochs = position.epoch + (done if done % 1 else int(done))
             return self._each_model_metrics(epochs)
-        return self._shared_model_metrics()
+        return self.measure_shared_model()
 
     def _global_step(self) -> int:
-        """Return the largest step of any rank, because servers count no steps."""
-        steps: list[int] = self._context.comm.gather(self._state.run_step)
-        return max(steps)
+        # Servers count no steps.
+        return max(map(int, self._context.comm.gather(self._state.run_step)))
 
-    def _shared_model_metrics(self) -> dict[str, float]:
-        """Return loss and metrics of the common model; each rank evaluates its share of the samples.
+    def measure_shared_model(self) -> dict[str, float]:
+        """Return validation loss and metrics of the common or published model; each rank evaluates its share of the samples.
 
         Raises InterruptedValidationError on all ranks if one has to stop.
         """
@@ -284,13 +283,3 @@ def consensus_errors(comm: Communicator, theta: Tensor) -> dict[str, float]:
     totals = torch.tensor(distances, dtype=torch.float64)
     comm.allreduce(totals, "telemetry")
     return dict(zip(names, (totals / comm.size).tolist(), strict=True))
-
-
-def check_watched_metrics(task: Task, samples: int) -> None:
-    """Raise UserError if an option uses a validation metric, but there are 0 validation `samples`."""
-    for key, metric in task.run.train.watched.items():
-        if metric.startswith("val_") and not samples:
-            raise UserError(
-                f"train.{key}: {metric} needs validation samples, but the run has none; "
-                "set data.validation, for example 0.1"
-            )

@@ -18,10 +18,7 @@ def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool 
     """Return `cpu`, or this rank's GPU as `cuda:N` from the GPUs that it can use; all ranks call it.
 
     The ranks of a host use its GPUs in order, `ranks_per_gpu` ranks per GPU. A rank that can use only one
-    GPU uses this one. Simulated ranks all use the first GPU.
-
-    Args:
-        is_worker: False for a server, which uses a GPU only if `master_gpu` is set.
+    GPU uses this one. Simulated ranks all use the first GPU. A server uses a GPU only if `master_gpu` is set.
     """
     if not parallel.gpus_per_rank:
         return "cpu"

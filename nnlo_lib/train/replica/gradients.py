@@ -79,15 +79,9 @@ class LocalGradients:
     """
 
     def __init__(
-        self,
-        replica: Replica,
-        problem: Problem,
-        tensors: Preprocessor,
-        comm: Communicator,
-        precision: Precision,
-        parts: int = 1,
-        together: PassCollectives | None = None,
-    ) -> None:
+        self, replica: Replica, problem: Problem, tensors: Preprocessor, comm: Communicator, precision: Precision,
+        parts: int = 1, together: PassCollectives | None = None,
+    ) -> None:  # fmt: skip
         self._replica, self._problem, self._tensors, self._comm = replica, problem, tensors, comm
         self._precision, self._parts, self._together = precision, parts, together
         self._passed: PassedLoss | None = None
@@ -170,13 +164,22 @@ def micro_batch_slices(count: int, parts: int) -> list[slice]:
 def loss_advice(samples: SampleTensors, precision: Precision, theta: Tensor, step: int, where: str) -> str:
     """Return what to do about a loss that is infinite or NaN although each value of its samples is usable.
 
-    Args:
-        step: number of steps before this one; after 0 steps, the learning rate is not the cause.
+    After 0 steps, the learning rate is not the cause.
 
     Raises:
         DivergedError: with the first sample that has a value which the model's type cannot hold.
     """
-    _refuse_unusable_values(samples, precision, where)
+    for kind, tensor in samples.numbers():
+        limit = precision.largest_input if kind == "inputs" else precision.largest_target
+        values = tensor.reshape(len(samples.ids), -1)
+        # NaN compares as False.
+        wrong = ~(values.abs() <= limit)
+        for row in torch.nonzero(wrong.any(1)).flatten().tolist()[:1]:
+            raise DivergedError(
+                f"sample {samples.ids[row]} of the training split has the value {values[row][wrong[row]][0].item():.6g} "
+                f"in its {kind} after normalization {where}; the type of the model ends at {limit:.5g}; correct or "
+                f"remove the sample, or scale its values"
+            )
     large = " and ".join(
         f"{kind} up to {tensor.abs().max().item():.3g}"
         for kind, tensor in samples.numbers()
@@ -190,20 +193,6 @@ def loss_advice(samples: SampleTensors, precision: Precision, theta: Tensor, ste
     return (
         f"no step was made, so train.optimizer.lr is not the cause; {scale or 'check the model and the loss'}"
     )
-
-
-def _refuse_unusable_values(samples: SampleTensors, precision: Precision, where: str) -> None:
-    for kind, tensor in samples.numbers():
-        limit = precision.largest_input if kind == "inputs" else precision.largest_target
-        values = tensor.reshape(len(samples.ids), -1)
-        # NaN compares as False.
-        wrong = ~(values.abs() <= limit)
-        for row in torch.nonzero(wrong.any(1)).flatten().tolist()[:1]:
-            raise DivergedError(
-                f"sample {samples.ids[row]} of the training split has the value {values[row][wrong[row]][0].item():.6g} "
-                f"in its {kind} after normalization {where}; the type of the model ends at {limit:.5g}; correct or "
-                f"remove the sample, or scale its values"
-            )
 
 
 @contextmanager
@@ -231,10 +220,8 @@ def check_batch_norm_batches(
 ) -> None:
     """Raise UserError if the first or last step of an epoch, or `resumed`, would normalize a single sample.
 
-    The check applies the module to one sample, then restores its buffers; it changes no parameters.
-
-    Args:
-        resumed: epoch and step, checked instead, after a change of the number of ranks.
+    `resumed` is the epoch and the step after a change of the number of ranks. The check applies the module to one sample,
+    then restores its buffers.
     """
     if not any(isinstance(each, _BatchNorm) for each in module.modules()):
         return
