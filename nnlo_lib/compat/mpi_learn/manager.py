@@ -296,9 +296,7 @@ class KerasCallbacks(Callback):
 
     def begin(self, part: str) -> None:
         if part == "run":
-            for callback in self._callbacks:
-                if hasattr(callback, "set_model"):
-                    callback.set_model(self._model)
+            self._notify("set_model", self._model)
             self._notify("on_train_begin")
 
     def end(self, part: str) -> None:
@@ -308,8 +306,7 @@ class KerasCallbacks(Callback):
     def on(self, event: Event) -> None:
         if event != "epoch":
             return
-        history = keras_history(self._trainer.recorder)
-        logs = {name: values[-1] for name, values in history.items() if values}
+        logs = {name: values[-1] for name, values in keras_history(self._trainer.recorder).items() if values}
         # Keras 3 calls the metric accuracy, mpi_learn acc; callbacks may read either name.
         accuracies = {name.replace("acc", "accuracy"): value for name, value in logs.items()}
         # Keras numbers epochs from 0; the position counts finished epochs.

@@ -25,11 +25,17 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 class ResidentSamples:
     """Some samples of a split as tensors on a device, in the stored dtype.
 
+    Args:
+        samples: indices of the samples in the split, (n,).
+
+    Attributes:
+        sample_bytes: 0, as no sample is read from the host: a GPU gathers a batch while this process continues.
+
     Raises:
         UserError: if the samples are larger than the free memory of the GPU.
     """
 
-    sample_bytes = 0  # no sample is read from the host: a GPU gathers a batch while this process continues
+    sample_bytes = 0
 
     def __init__(self, split: Split, samples: Indices, device: str) -> None:
         self._samples, self._device = np.sort(samples), device
