@@ -19,7 +19,7 @@ from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.process import GPU_SUBSET
 from nnlo_lib.executors import gpu_slots, trial_job
 from nnlo_lib.executors.gpu_slots import reserve_gpus, warn_if_gpus_are_few
-from nnlo_lib.executors.mpi_pool.worker import _run_task, assign_gpus, failing_train_function, gpus_of_group
+from nnlo_lib.executors.mpi_pool.worker import GroupTrainer, assign_gpus, gpus_of_group, run_task
 from nnlo_lib.executors.submitit.job import TrialJob
 from nnlo_lib.launch.attempt import LaunchOptions
 from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, write_trial
@@ -273,7 +273,9 @@ def test_a_rank_group_without_gpus_ends_the_search_with_the_reason(machine):
     os.environ.pop(GPU_SUBSET)
     fault = assign_gpus(world(3, 1, "aaaa"), experiment())
     assert "rank group 2 (of 3, numbered from 0) needs 1 GPU on a, but too few of the 2" in fault
-    assert _run_task(failing_train_function(fault), FoldTask(0, 0, 3)) == (EXIT_USER_ERROR, fault)
+    trainer = GroupTrainer.__new__(GroupTrainer)
+    trainer._fault = fault
+    assert run_task(trainer, FoldTask(0, 0, 3)) == (EXIT_USER_ERROR, fault)
 
 
 def test_a_rank_that_is_shown_one_gpu_keeps_it(machine):
