@@ -126,13 +126,6 @@ def test_jobs_of_a_scheduler_do_not_share_locks(machine, monkeypatch):
         assert reserve_gpus(experiment()).__enter__()
 
 
-def test_a_rank_without_a_gpu_names_the_missing_gpu(machine):
-    machine(2)
-    large = experiment(ranks=3)
-    with reserve_gpus(large), pytest.raises(UserError, match="needs GPU 2, but 2 are visible"):
-        devices(large)
-
-
 def test_a_training_waits_for_a_gpu(machine, while_waiting, capsys):
     machine(1)
     first, checks = reserve_gpus(experiment()), []
@@ -184,12 +177,6 @@ def test_a_folder_that_takes_no_locks_is_named(machine, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
     with pytest.raises(UserError, match=r"/proc/nowhere/.*set TMPDIR"), reserve_gpus(experiment()):
         pass
-
-
-def test_trainings_without_gpus_take_no_locks(machine, tmp_path):
-    with reserve_gpus(experiment(gpus_per_rank=0)) as there:
-        assert there
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_search_with_too_few_gpus_is_warned(machine, capsys):
