@@ -20,6 +20,7 @@ from nnlo_lib.core.secrets import resolve
 from nnlo_lib.core.text_format import expanded
 
 VERSION_TIMEOUT_S = 15  # a launcher that prints its version
+IMAGE_START_TIMEOUT_S = 300  # the first start of an image may unpack it
 # Options by which a command in --launcher, or in a profile, binds ranks itself.
 BINDING_OPTIONS = {
     "-bind-to", "--bind-to", "-binding", "-map-by", "--map-by", "--cpu-bind", "--cpu_bind", "-b", "--bind",
@@ -29,8 +30,6 @@ SRUN_BINDING = {"none": "none", "core": "cores", "socket": "sockets", "numa": "l
 JSRUN_OPTIONS = {
     "-n": "nrs", "-a": "tasks_per_rs", "-c": "cpu_per_rs", "-g": "gpu_per_rs", "-p": "np",
 }  # fmt: skip
-IMAGE_START_TIMEOUT_S = 300  # the first start of an image may unpack it
-IMPORT = ("python3", "-c", "import nnlo_lib")
 
 
 def is_needed(launcher: str, run: Run) -> bool:
@@ -74,41 +73,31 @@ class LauncherCommand:
             )
         if self.is_jsrun:
             return [*self._given, *self._resource_sets, *self._jsrun_binding]
-        number = ["-n", str(RunResources(self.run).processes)]
         # srun inside a job does not inherit the number of cores per task that the job requested.
         threads = [f"--cpus-per-task={self._threads}"] if self.is_srun else []
-        return [*self._given, *threads, *self.placement, *number]
+        return [*self._given, *threads, *self.placement, "-n", str(RunResources(self.run).processes)]
 
     @property
     def placement(self) -> list[str]:
         """Options that place the ranks on hosts, and bind them to cores. Raises UserError."""
-        return [*self._ranks_per_host, *self._binding]
-
-    @property
-    def _binding(self) -> list[str]:
-        bind = self.run.parallel.bind
-        if bind == "launcher":
-            return []
+        bind, threads = self.run.parallel.bind, self._threads
         if self.is_srun:
-            return [f"--cpu-bind={SRUN_BINDING[bind]}"]
+            return [] if bind == "launcher" else [f"--cpu-bind={SRUN_BINDING[bind]}"]
+        # LSF lists slots, of which a rank has several. Hydra would start one rank per slot, all on the first host.
+        hosts = self.environment.get("LSB_MCPU_HOSTS", "").split()
+        has_slots = len(hosts) > 2 and threads > 1 and "-ppn" not in self._given and self.is_hydra
+        per_host = ["-ppn", str(max(1, int(hosts[1]) // threads))] if has_slots else []
+        if bind == "launcher":
+            return per_host
         if self.is_hydra:
-            return ["-bind-to", f"core:{self._threads}" if bind == "core" else bind]
+            return [*per_host, "-bind-to", f"core:{threads}" if bind == "core" else bind]
         if any(name in self._version for name in OPEN_MPI_NAMES):
-            several = ["--map-by", f"slot:PE={self._threads}"] if bind == "core" and self._threads > 1 else []
+            several = ["--map-by", f"slot:PE={threads}"] if bind == "core" and threads > 1 else []
             return ["--bind-to", bind, *several]
         raise UserError(
             f"parallel.bind: the options of '{self.text}' for binding are not known ({bind}); write them in the command "
             "of --launcher or of the profile, and remove parallel.bind"
         )
-
-    @property
-    def _ranks_per_host(self) -> list[str]:
-        # LSF lists slots, of which a rank has several. Hydra would start one rank per slot, all on the first host.
-        hosts = self.environment.get("LSB_MCPU_HOSTS", "").split()
-        has_slots = len(hosts) > 2 and self._threads > 1 and "-ppn" not in self._given
-        if not has_slots or self.is_srun or not self.is_hydra:
-            return []
-        return ["-ppn", str(max(1, int(hosts[1]) // self._threads))]
 
     @property
     def _resource_sets(self) -> list[str]:
@@ -160,14 +149,21 @@ class LauncherCommand:
     @cached_property
     def _version(self) -> str:
         """What the launcher prints as its version, in lower case; empty without an answer."""
-        try:
-            answer = subprocess.run(
-                [*self._given, "--version"], env=dict(self.environment), capture_output=True, text=True,
-                timeout=VERSION_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-        return answer.stdout.lower()
+        done = _run([*self._given, "--version"], self.environment, VERSION_TIMEOUT_S)
+        return done.stdout.lower() if done else ""
+
+
+def _run(
+    command: list[str], environment: Mapping[str, str], timeout: float
+) -> "subprocess.CompletedProcess[str] | None":
+    """Run a command; return None if it cannot be started or does not end in time."""
+    try:
+        return subprocess.run(
+            command, env=dict(environment), capture_output=True, text=True, timeout=timeout,
+            stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
 
 
 def rank_python(run: Run) -> list[str]:
@@ -192,16 +188,12 @@ def check_container(run: Run, environment: Mapping[str, str]) -> None:
             raise UserError(
                 f"resources.container: image not found: {word}; paths are relative to {Path.cwd()}"
             )
-    text = shlex.join(command := [*words, *IMPORT])
-    try:
-        done = subprocess.run(
-            command, env=dict(environment), capture_output=True, text=True, timeout=IMAGE_START_TIMEOUT_S,
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
+    command = [*words, "python3", "-c", "import nnlo_lib"]
+    done, text = _run(command, environment, IMAGE_START_TIMEOUT_S), shlex.join(command)
+    if done is None:
         raise UserError(
-            f"resources.container: '{text}' did not end in {IMAGE_START_TIMEOUT_S} s; check the image"
-        ) from error
+            f"resources.container: '{text}' cannot be started, or did not end in {IMAGE_START_TIMEOUT_S} s; check the image"
+        )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise UserError(

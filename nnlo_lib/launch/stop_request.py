@@ -41,12 +41,7 @@ class SignalSource(Protocol):
 
 
 class SignalRecorder:
-    """Recorder of stop signals to this process.
-
-    Attributes:
-        first: name of the first signal, or an empty string.
-        received: number of signals.
-    """
+    """Recorder of stop signals to this process: the name of the first one, or an empty string, and their number."""
 
     def __init__(self) -> None:
         self.first, self.received = "", 0
@@ -104,9 +99,10 @@ def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool
         return replace(outcome, may_requeue=True)
     stop = job.stop_decision()
     reason = stop.reason
-    if reason == "canceled":
-        oom = is_automatic and is_job_out_of_memory(job, "canceled")
-        reason = "out of memory" if oom else "canceled" if is_automatic else "preempted"
+    if reason == "canceled" and not is_automatic:
+        reason = "preempted"
+    elif reason == "canceled" and is_job_out_of_memory(job, reason):
+        reason = "out of memory"
     error = {
         "out of memory": f"job {job.job_id} exceeded its memory",
         "canceled": f"job {job.job_id} was canceled; run the same command again to resume",

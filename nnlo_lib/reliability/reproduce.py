@@ -90,12 +90,10 @@ def _external_file_reasons(run: FinishedRun) -> Iterator[str]:
 
 def _run_segment_reasons(run: FinishedRun) -> Iterator[str]:
     """Yield the changes of ranks and of code between the segments of the training."""
-    if run.rank_count_changed:
-        segments = [f"{segment['ranks']} from step {segment['step']:,}" for segment in run.run_segments]
-        yield f"its number of ranks changed ({', '.join(segments) or 'see state/attempts.jsonl'})"
-    if len({segment["code"] for segment in run.run_segments}) > 1:
-        segments = [f"{segment['code']} from step {segment['step']:,}" for segment in run.run_segments]
-        yield f"its code changed ({', '.join(segments)})"
+    for key, what in (("ranks", "number of ranks"), ("code", "code")):
+        segments = [(segment[key], segment["step"]) for segment in run.recorded("legs")]
+        if len({value for value, _ in segments}) > 1:
+            yield f"its {what} changed ({', '.join(f'{value} from step {step:,}' for value, step in segments)})"
 
 
 def _pause_reasons(run: FinishedRun) -> Iterator[str]:

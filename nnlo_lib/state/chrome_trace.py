@@ -142,8 +142,7 @@ def _span_events(parts: Sequence[tuple[TraceHeader, Path]]) -> Iterator[dict[str
                         "ph": "X",
                         "pid": part.rank,
                         "tid": part.attempt,
-                        **times,
-                    }
+                    } | times
 
 
 def _nanoseconds_after(first: TraceHeader, part: TraceHeader) -> int:

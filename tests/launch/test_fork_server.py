@@ -74,7 +74,7 @@ def test_a_client_that_is_stopped_before_its_request_does_not_hold_the_server(mo
     monkeypatch.setattr(fork_server, "REQUEST_TIMEOUT_S", 0.01)
     door, client = socket.socketpair()
     client.sendall(b"\x09")  # the beginning of a request
-    server = ForkServer(mock.Mock(accept=lambda: (door, None), fileno=lambda: 1000), 1000)
+    server = ForkServer(mock.Mock(accept=lambda: (door, None), fileno=lambda: 1000), 1001)
     assert server._answer() is None
     assert client.recv(1) == b""
 
@@ -82,7 +82,7 @@ def test_a_client_that_is_stopped_before_its_request_does_not_hold_the_server(mo
 def test_a_client_reports_that_no_process_can_be_started(program, tmp_path):
     """`ulimit -u` of a login node is reached; trainings that run are not concerned."""
     door, client = socket.socketpair()
-    server = ForkServer(mock.Mock(accept=lambda: (door, None), fileno=lambda: 1000), 1000)
+    server = ForkServer(mock.Mock(accept=lambda: (door, None), fileno=lambda: 1000), 1001)
     with (
         (tmp_path / "stderr").open("wb") as errors,
         mock.patch.object(fork_server.os, "fork", side_effect=OSError(11, "no more")),

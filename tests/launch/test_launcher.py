@@ -18,14 +18,7 @@ from helpers.training_process import processes_of, under_way, wait
 from helpers.training_process import started as training
 
 from nnlo_lib.config import Run
-from nnlo_lib.core.errors import UserError
-from nnlo_lib.launch import launcher
-from nnlo_lib.launch.launcher import (
-    SharedMemoryCleanup,
-    launch_ranks,
-    refuse_dead_allocation,
-    shared_memory_problem,
-)
+from nnlo_lib.launch.launcher import SharedMemoryCleanup, launch_ranks, shared_memory_problem
 from nnlo_lib.launch.stop_request import TimeLimit
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.lease import LeaseOwner
@@ -219,35 +212,6 @@ def test_shared_memory_is_removed_unless_a_process_uses_it():
             assert not unused.exists()
     finally:
         used.unlink(missing_ok=True)
-
-
-UNKNOWN, NO_CLUSTER = "Invalid job id specified", "fatal: Could not establish a configuration source"
-
-
-@pytest.mark.parametrize(
-    ("answer", "text", "variables", "refused"),
-    [
-        (UNKNOWN, "mpiexec", {}, "Slurm does not know this job"),
-        (NO_CLUSTER, "mpiexec", {}, "belongs to no cluster of Slurm"),
-        ("Unable to contact slurm controller", "mpiexec", {}, ""),
-        ("", "mpiexec", {}, ""),  # the job is alive
-        (UNKNOWN, "mpiexec", {"HYDRA_LAUNCHER": "fork"}, ""),
-        (UNKNOWN, "mpiexec -bootstrap fork", {}, ""),
-        (UNKNOWN, "mpiexec", {"SLURM_JOB_ID": ""}, ""),
-        (None, "mpiexec", {}, "this host has no srun"),
-    ],
-)
-def test_variables_of_a_job_that_is_over(tmp_path, monkeypatch, answer, text, variables, refused):
-    if answer is not None:
-        (tmp_path / "srun").touch(0o755)
-    monkeypatch.setattr(launcher, "request_scheduler", lambda *_: answer)
-    environment = {"SLURM_JOB_ID": "7", "PATH": str(tmp_path)} | variables
-    command = SimpleNamespace(text=text, is_hydra=True)
-    if not refused:
-        refuse_dead_allocation(command, environment)
-        return
-    with pytest.raises(UserError, match=f"SLURM_JOB_ID is 7, but .*{refused}.*unset SLURM_JOB_ID"):
-        refuse_dead_allocation(command, environment)
 
 
 @pytest.mark.parametrize(
