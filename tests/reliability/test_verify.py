@@ -158,15 +158,15 @@ TAMPERING = {
     ),
     "an epoch twice in the ledger": (
         lambda job: keep_lines(job / "state/ledger.jsonl", 0, 0, 1),
-        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl contains epoch 1 2 times"],
+        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl: line 2 is of epoch 1; 2 epochs were trained"],
     ),
     "epochs in another order": (
         lambda job: keep_lines(job / "state/ledger.jsonl", 1, 0),
-        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl has its epochs out of order"],
+        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl: line 1 is of epoch 2; 2 epochs"],
     ),
     "an epoch less in the ledger": (
         lambda job: keep_lines(job / "state/ledger.jsonl", 1),
-        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl has no epoch 1"],
+        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl: line 1 is of epoch 2; 2 epochs"],
     ),
     "a torn ledger": (
         lambda job: (job / "state/ledger.jsonl").write_text('{"epoch": 1, "sam'),
