@@ -30,8 +30,8 @@ VAGUE_REASONS = {"slurm": ("killed", "peer lost"), "lsf": ("killed", "peer lost"
 def all_attempts(state: Path, ranks: int, ended: bool) -> list[Attempt]:
     """Return the recorded attempts and the attempt, if any, that left its lease behind without a record.
 
-    If the last attempt is recorded as killed, its job is asked again whether it ran out of memory. Unless all attempts have
-    `ended`, a lease belongs to the one that runs, and is ignored. `ranks` is the number of the recovered attempt.
+    The job of the last one is asked again whether it ran out of memory. Unless all have `ended`, a lease belongs to the one
+    that runs, and is ignored. `ranks` is the number of the recovered attempt.
     """
     attempts = read_attempts(state)
     if not ended:

@@ -5,7 +5,6 @@ The container is a command between the launcher and Python.
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -50,12 +49,10 @@ class LauncherCommand:
 
     @property
     def is_srun(self) -> bool:
-        """Whether Slurm starts the ranks."""
         return "srun" in self.text and not self.is_jsrun
 
     @property
-    def is_jsrun(self) -> bool:
-        """Whether IBM's Job Step Manager starts the ranks, as on Summit."""
+    def is_jsrun(self) -> bool:  # of IBM's Job Step Manager, as on Summit
         return any(Path(word).name == "jsrun" for word in self._given)
 
     @property
@@ -72,7 +69,7 @@ class LauncherCommand:
                 f"parallel.bind: '{self.text}' already has {given[0]}; remove one of the two ({self.run.parallel.bind})"
             )
         if self.is_jsrun:
-            return [*self._given, *self._resource_sets, *self._jsrun_binding]
+            return [*self._given, *self._jsrun_options]
         # srun inside a job does not inherit the number of cores per task that the job requested.
         threads = [f"--cpus-per-task={self._threads}"] if self.is_srun else []
         return [*self._given, *threads, *self.placement, "-n", str(RunResources(self.run).processes)]
@@ -100,34 +97,30 @@ class LauncherCommand:
         )
 
     @property
-    def _resource_sets(self) -> list[str]:
-        """Options of jsrun: a resource set per GPU with the ranks that share it, or per rank without GPUs."""
+    def _jsrun_options(self) -> list[str]:
+        """A resource set per GPU with the ranks that share it, or per rank without GPUs, and the binding. Raises UserError."""
+        resources, bind, threads = RunResources(self.run), self.run.parallel.bind, self._threads
+        each = self.run.parallel.ranks_per_gpu if resources.gpus else 1
+        sets, rest = divmod(resources.processes, each)
         if given := sorted(JSRUN_OPTIONS[option] for option in JSRUN_OPTIONS if self._has(option)):
             raise UserError(
                 f"'{self.text}': the resource sets come from the experiment ({', '.join(given)}); remove these options, and "
                 "set parallel.ranks, parallel.threads_per_rank and parallel.gpus_per_rank"
             )
-        resources = RunResources(self.run)
-        each = self.run.parallel.ranks_per_gpu if resources.gpus else 1
-        sets, rest = divmod(resources.processes, each)
         if rest or (resources.gpus and sets != resources.gpus):
             raise UserError(
                 f"parallel.ranks_per_gpu: jsrun needs equal resource sets, but {resources.processes} ranks share "
                 f"{resources.gpus} GPUs; choose a divisor of parallel.ranks, and master_gpu: true"
             )
-        gpus = "1" if resources.gpus else "0"
-        return ["-n", str(sets), "-a", str(each), "-c", str(each * self._threads), "-g", gpus]
-
-    @property
-    def _jsrun_binding(self) -> list[str]:
-        bind = self.run.parallel.bind
         if bind in ("socket", "numa"):
             raise UserError(
                 f"parallel.bind: jsrun does not bind to a {bind}; set core or none, or remove the key"
             )
+        gpus = "1" if resources.gpus else "0"
+        options = ["-n", str(sets), "-a", str(each), "-c", str(each * threads), "-g", gpus]
         # By itself, jsrun binds a rank with all its threads to one core.
         own = any(self._has(option) for option in BINDING_OPTIONS)
-        return [] if own else ["-b", "none" if bind == "none" else f"packed:{self._threads}"]
+        return options if own else [*options, "-b", "none" if bind == "none" else f"packed:{threads}"]
 
     def _has(self, option: str) -> bool:
         """Return True if the command has an option as `-n 3`, `-n3`, `--nrs 3` or `--nrs=3`."""
@@ -173,33 +166,21 @@ def rank_python(run: Run) -> list[str]:
 
 
 def check_container(run: Run, environment: Mapping[str, str]) -> None:
-    """Start the container of a run once on this host, in the environment of the ranks.
-
-    Raises UserError if the program or the image is missing, the image has no nnlo, or the start takes too long.
-    """
+    """Start the container of a run once on this host, in the environment of the ranks. Raises UserError if that fails."""
     if not (words := _container_words(run)):
         return
-    if not shutil.which(words[0], path=environment.get("PATH")):
-        raise UserError(
-            f"resources.container: '{words[0]}' not found on this host; load its module before the start, or change the command"
-        )
-    for word in words:
-        if word.endswith((".sif", ".simg")) and not Path(word.rpartition("=")[2]).exists():
-            raise UserError(
-                f"resources.container: image not found: {word}; paths are relative to {Path.cwd()}"
-            )
     command = [*words, "python3", "-c", "import nnlo_lib"]
-    done, text = _run(command, environment, IMAGE_START_TIMEOUT_S), shlex.join(command)
+    done = _run(command, environment, IMAGE_START_TIMEOUT_S)
+    if done and not done.returncode:
+        return
     if done is None:
-        raise UserError(
-            f"resources.container: '{text}' cannot be started, or did not end in {IMAGE_START_TIMEOUT_S} s; check the image"
-        )
-    if done.returncode:
+        fault = f"cannot be started on this host, or did not end in {IMAGE_START_TIMEOUT_S} s; load the module of {words[0]} before"
+    else:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise UserError(
-            f"resources.container: '{text}' ended with status {done.returncode} ({last}); "
-            "install nnlo in the image, with the versions of requirements.lock"
-        )
+        fault = f"ended with status {done.returncode} ({last}); install nnlo in the image, with the versions of requirements.lock"
+    raise UserError(
+        f"resources.container: '{shlex.join(command)}' {fault}, or change the command; paths are relative to {Path.cwd()}"
+    )
 
 
 def _container_words(run: Run) -> list[str]:

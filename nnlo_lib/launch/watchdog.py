@@ -33,10 +33,7 @@ MAX_START_TIMEOUT_S = 180.0  # seconds after which a start is aborted, even on a
 class RankProcesses:
     """Handles (pidfds) on the ranks of this host; a pidfd refers to its rank even if the pid is reused.
 
-    Attributes:
-        registered: names of all ranks found in the folder, on other hosts too.
-        observed: those of them that this process has a handle on, or had until they exited.
-        parents: processes that started ranks of this host (hydra_pmi_proxy, slurmstepd).
+    `registered` has the names of all ranks found in the folder, on other hosts too.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,8 +41,8 @@ class RankProcesses:
         self._handles: dict[int, str] = {}
         self._poll = select.poll()
         self.registered: set[str] = set()
-        self.observed: set[str] = set()
-        self.parents: set[ProcessIdentity] = set()
+        self._observed: set[str] = set()  # those on this host
+        self._parents: set[ProcessIdentity] = set()  # hydra_pmi_proxy or slurmstepd of this host
 
     def discover(self) -> None:
         """Open a handle on each rank that registered since the last call."""
@@ -81,9 +78,14 @@ class RankProcesses:
         return bool(self._handles)
 
     @property
+    def have_all_exited(self) -> bool:
+        """Whether all registered ranks were seen to exit; False if a rank is on another host."""
+        return not self._handles and self._observed == self.registered
+
+    @property
     def lost_parent(self) -> str:
         """The process of a parent that ended before its ranks, as text; empty if all parents run."""
-        lost = [parent for parent in self.parents if parent.is_dead] if self._handles else []
+        lost = [parent for parent in self._parents if parent.is_dead] if self._handles else []
         return f"the process {lost[0].pid} that started the ranks on {lost[0].host}" if lost else ""
 
     def _wait(self, patience: float) -> None:
@@ -102,10 +104,10 @@ class RankProcesses:
             return
         handle = os.pidfd_open(process.pid)
         self._handles[handle] = name
-        self.observed.add(name)
+        self._observed.add(name)
         self._poll.register(handle, select.POLLIN)
         if parent := ProcessState.of(process.pid).parent:  # 0 if the rank has exited meanwhile
-            self.parents.add(ProcessIdentity.from_pid(parent))
+            self._parents.add(ProcessIdentity.from_pid(parent))
 
 
 class Watchdog(Thread):
@@ -191,16 +193,12 @@ class Watchdog(Thread):
         """Terminate a launcher, which then cleans up, and kill it after EXIT_GRACE_S, if it does not do its work.
 
         No rank has registered in time: MPI waits forever for a rank that exited before it was connected. Or all ranks have
-        exited, but the launcher waits, as for output of a background process; ranks of other hosts are not seen to exit.
+        exited, but the launcher waits, as for output of a background process.
         """
-        registered = self._ranks.registered
-        exited = bool(registered) and registered == self._ranks.observed and not self._ranks.has_live_ranks
-        start_s = self._seconds("started", not self.waits_for_step())
-        overdue_s = (
-            self._seconds("ranks exited", exited) - LINGER_TIMEOUT_S
-            if registered
-            else start_s - self.start_timeout
-        )
+        registered = bool(self._ranks.registered)
+        exited_s = self._seconds("ranks exited", registered and self._ranks.have_all_exited)
+        started_s = self._seconds("started", not self.waits_for_step())
+        overdue_s = exited_s - LINGER_TIMEOUT_S if registered else started_s - self.start_timeout
         if overdue_s <= 0:
             return
         if overdue_s > EXIT_GRACE_S:
@@ -213,7 +211,7 @@ class Watchdog(Thread):
                 "after its ranks; a process that a rank started may still have its output open"
             )
         self.start_timed_out |= not registered
-        self.outlived_ranks |= bool(registered)
+        self.outlived_ranks |= registered
 
     def _seconds(self, name: str, holds: bool) -> float:
         """Return for how many seconds a condition has held; 0 if it does not hold now."""

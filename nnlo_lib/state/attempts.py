@@ -1,7 +1,4 @@
-"""Record of a task's attempts in state/attempts.jsonl, one line per ended attempt, and statistics over it.
-
-The statistics are end reasons, lost steps and the effective training time ratio (ETTR).
-"""
+"""Record of a task's attempts in state/attempts.jsonl, one line per ended attempt, and statistics over it."""
 
 import json
 import os
@@ -29,11 +26,9 @@ class Attempt:
 
     Attributes:
         started, ended: ISO 8601.
-        start: step from which it started (`from` in the file).
-        reached: last step it completed.
+        start, reached: step from which it started (`from` in the file), and the last step it completed.
         saved: step of the newest checkpoint at its end.
-        training: start of the fingerprint of the training, which differs after an edit that trains again; None if
-            unknown.
+        training: start of the fingerprint of the training, which differs after an edit that trains again; None if unknown.
     """
 
     attempt: int
@@ -52,7 +47,6 @@ class Attempt:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it ended as intended."""
         return self.reason == FINISHED
 
     @property
@@ -164,12 +158,10 @@ class AttemptStatistics:
 
     @property
     def count_by_reason(self) -> Counter[str]:
-        """Number of attempts by end reason."""
         return Counter(each.reason for each in self.attempts)
 
     @property
     def unfinished_by_reason(self) -> Counter[str]:
-        """Number of attempts that did not finish, by end reason."""
         return Counter(each.reason for each in self.attempts if not each.is_finished)
 
     @property
@@ -183,7 +175,6 @@ class AttemptStatistics:
 
     @property
     def total_seconds(self) -> float:
-        """Sum of the seconds of all attempts."""
         return sum(each.seconds for each in self.attempts)
 
     @property

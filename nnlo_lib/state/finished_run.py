@@ -46,7 +46,6 @@ class FinishedRun:
 
     @property
     def paths(self) -> RunPaths:
-        """Paths of the task's files."""
         return RunPaths(self.folder)
 
     @cached_property
@@ -133,7 +132,6 @@ class FinishedRun:
 
     @property
     def run(self) -> str:
-        """Name of the run."""
         return str(self.summary["run"])
 
     @property
@@ -143,7 +141,6 @@ class FinishedRun:
 
     @property
     def epochs(self) -> int:
-        """Number of epochs that were trained."""
         return int(self.summary["epochs"])
 
     @property

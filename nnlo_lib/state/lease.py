@@ -80,7 +80,6 @@ class LeaseOwner(ProcessIdentity):
             return cls("an unknown host", "", 0, 0, "", None, None, UNKNOWN)
 
     def write(self, path: Path) -> None:
-        """Write the claim as JSON. Raises OSError."""
         path.write_text(json.dumps(asdict(self)))
 
     def __str__(self) -> str:
@@ -163,9 +162,7 @@ class Lease:
     def acquire(self, patient: bool, give_up: Callable[[], bool]) -> OwnerMonitor | None:
         """Acquire the lease; return the previous owner if its lease was taken over, else None.
 
-        Args:
-            patient: wait while another owner is alive.
-            give_up: polled while waiting; returns True to end the wait.
+        If `patient`, wait while another owner is alive, until `give_up` returns True.
 
         Raises:
             UserError: if another owner is alive and `patient` is False, or the lease cannot be written.
@@ -255,9 +252,8 @@ class Lease:
                 return False
         finally:
             aside.unlink()
-        what = "is an earlier run of this batch job"
-        if other.is_dead:
-            what = "exited or stopped its heartbeat without releasing it"
+        ended = "exited or stopped its heartbeat without releasing it"
+        what = ended if other.is_dead else "is an earlier run of this batch job"
         logger.warning(f"{self._path.parents[1]}: took over the lease of {other.lease_owner}, which {what}")
         return True
 

@@ -52,12 +52,8 @@ def test_a_line_that_a_crash_cut_short_spoils_no_other(tmp_path):
     assert [each.reason for each in read_attempts(tmp_path)] == ["killed", "finished"]
 
 
-def test_nothing_is_recorded_of_a_run_that_never_began(tmp_path):
-    assert read_attempts(tmp_path) == []
-    assert read_progress(tmp_path) == (0, 0, 0)
-
-
 def test_how_far_an_attempt_has_come(tmp_path):
+    assert (read_attempts(tmp_path), read_progress(tmp_path)) == ([], (0, 0, 0))
     checkpoint = tmp_path / "checkpoints/00000002"
     checkpoint.mkdir(parents=True)
     (checkpoint.parent / "00000003").mkdir()  # incomplete checkpoint without a manifest
