@@ -18,8 +18,7 @@ AGGREGATE_HELP = "write the results of all jobs of an experiment, and the differ
 REPORT_HELP = "write the results of an experiment as one self-contained HTML page"
 SEARCH_RESULTS_HELP = "write the table of a search's trials, or the run that retrains its best trial"
 TRIAL_HELP = "train a fold task: one fold of one trial up to an epoch"
-# Of nnlo_lib.launch.stop_request, which `nnlo --help` does not import.
-PREEMPTION_POLICIES = ("requeue", "exit")
+PREEMPTION_POLICIES = ("requeue", "exit")  # PreemptionPolicy
 
 
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
@@ -186,15 +185,14 @@ def _add_launch_arguments(parser: argparse.ArgumentParser, attempt: int | None) 
     add_launcher_argument(parser)
     parser.add_argument("--attempt", type=int, default=attempt, help="number of Snakemake's attempt, from 1")
     parser.add_argument(
-        "--on-preemption", type=_preemption_policy, choices=PREEMPTION_POLICIES, default="exit",
+        "--on-preemption", type=preemption_policy, choices=PREEMPTION_POLICIES, default="exit",
         help="action in a batch job after the ranks have saved: see profiles/slurm; default: %(default)s",
     )  # fmt: skip
 
 
-def _preemption_policy(text: str) -> str:
-    from nnlo_lib.launch.stop_request import parse_preemption_policy
-
-    return parse_preemption_policy(text)
+def preemption_policy(text: str) -> str:
+    """Return the policy; `wait`, a policy of version 0.2 in profiles of users, is `requeue`."""
+    return "requeue" if text == "wait" else text
 
 
 def add_aggregate_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,13 +1,10 @@
-"""Stops of an attempt: signals, time limit, the scheduler's reason, and the requeue of a preempted job.
-
-Light to import for parsers of options: no torch.
-"""
+"""Stops of an attempt: signals, time limit, the scheduler's reason, and the requeue of a preempted job."""
 
 import signal
 import time
 from dataclasses import replace
 from types import FrameType
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.core.errors import RESUMABLE_REASONS, handle_stop_signals
@@ -18,7 +15,6 @@ from nnlo_lib.state.out_of_memory import is_job_out_of_memory
 logger = get_logger(__name__)
 
 PreemptionPolicy = Literal["requeue", "exit"]
-PREEMPTION_POLICIES: tuple[PreemptionPolicy, ...] = get_args(PreemptionPolicy)
 # Signals of preemptions, cancellations and closed terminals; the others are warnings before a limit.
 CANCEL_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")
 NEAR_LIMIT_S = 120.0  # half of the limit if that is shorter
@@ -26,11 +22,6 @@ SCHEDULER_WARNING_S = 180.0  # Slurm warns up to 30 s early, and counts from the
 # Slurm signals a requeued job within a second. The job must not end before, because LSF may count it as failed.
 REQUEUE_TIMEOUT_S = 30
 SIGNAL_POLL_INTERVAL_S = 0.1
-
-
-def parse_preemption_policy(text: str) -> str:
-    """Return the policy; `wait`, a policy of version 0.2 in profiles of users, is `requeue`."""
-    return "requeue" if text == "wait" else text
 
 
 class SignalSource(Protocol):
@@ -70,7 +61,6 @@ class TimeLimit:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the limit (infinite without a limit)."""
         return self._end - time.monotonic()
 
     @property
@@ -112,10 +102,7 @@ def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool
 
 
 def requeue_job(job: BatchJob, signals: SignalRecorder, timeout: float = REQUEUE_TIMEOUT_S) -> None:
-    """Requeue this process's job, and wait until the scheduler signals it; return at once if it refuses.
-
-    `timeout` is the longest wait for the signal, in seconds.
-    """
+    """Requeue this process's job, and wait up to `timeout` seconds until the scheduler signals it, unless it refuses."""
     before, end = signals.received, time.monotonic() + timeout
     if refused := job.requeue():
         logger.info(f"job {job.job_id} could not be requeued ({refused}); it ends and can be submitted again")

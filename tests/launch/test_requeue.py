@@ -8,11 +8,12 @@ import pytest
 
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.scheduler_query import StopDecision
+from nnlo_lib.commands.task import preemption_policy
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.launch import stop_request
 from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
-from nnlo_lib.launch.stop_request import SignalRecorder, judge_stop, parse_preemption_policy, requeue_job
+from nnlo_lib.launch.stop_request import SignalRecorder, judge_stop, requeue_job
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.attempts import Attempt, append_attempt, read_attempts
 from nnlo_lib.state.lease import LeaseOwner
@@ -108,7 +109,7 @@ def test_a_job_without_a_signal_is_not_held(signals, capsys, monkeypatch, answer
 
 
 def test_the_policy_of_an_older_profile():
-    assert [parse_preemption_policy(text) for text in ("wait", "requeue", "x")] == ["requeue", "requeue", "x"]
+    assert [preemption_policy(text) for text in ("wait", "requeue", "x")] == ["requeue", "requeue", "x"]
 
 
 def task_in(folder):
