@@ -130,5 +130,5 @@ def interrupted_costs(state: Path, started: float) -> dict[str, Any]:
     earlier = attempts.interrupted_attempts(attempts.read_attempts(state), started)
     return {
         "interrupted": sum(each.seconds for each in earlier),
-        "earlier": attempts.interrupted_spans(earlier),
+        "earlier": tuple(each.span for each in earlier),
     }

@@ -138,7 +138,8 @@ class GroupTrainer:
         except PeerLostError as error:
             self._group_error = error
             return AttemptOutcome("peer lost", str(error))
-        end = ExitFacts(max(statuses), {}, [], signals.first, kernel_oom_kills() > oom_kills_before, limit)
+        is_oom = kernel_oom_kills() > oom_kills_before
+        end = ExitFacts(max(statuses), limit, signals.first, oom_killed=is_oom)
         outcome = diagnose_exit(task, end)
         # These ranks continue to run: the next launcher in this run folder must not kill them.
         shutil.rmtree(task.paths.state.ranks, ignore_errors=True)
