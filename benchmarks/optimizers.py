@@ -27,7 +27,7 @@ from nnlo_lib.config.optimizer import (
     SGDConfig,
 )
 from nnlo_lib.models.factory import build_model
-from nnlo_lib.train.optimizers.factory import attach_optimizer
+from nnlo_lib.train.optimizers.factory import attach_optimizers
 from nnlo_lib.train.replica.replica import Replica
 
 Step = Callable[[], object]
@@ -79,7 +79,7 @@ def _medians(calls: list[Step], steps: int) -> list[float]:
 
 def _flat(model: str, name: str) -> Step:
     replica = Replica(build_model(model, {}, *CIFAR, 0))
-    attach_optimizer(replica, RULES[name][0])
+    attach_optimizers(replica, RULES[name][0])
     replica.grad.normal_(std=0.01)
     return replica.step
 

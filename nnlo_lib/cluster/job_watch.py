@@ -7,6 +7,7 @@ forgotten the job. Another file records which job belongs to which task.
 import json
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -135,7 +136,8 @@ class JobWatch:
         warn: Callable[[str], None] = print,
     ) -> None:
         self._queue, self._clock, self._warn = queue, clock, warn
-        self._doubts: dict[str, _Doubt] = {}
+        # How often in succession a job was reported as interrupted, or was unknown.
+        self._interrupted, self._unknown = Counter[str](), Counter[str]()
         self._interval = FIRST_LOOK_S
         self._next_look = clock()
         self._silent_since: float | None = None
@@ -146,7 +148,6 @@ class JobWatch:
             number: JobReport(Fate.DONE, "done") for number, file in jobs.items() if file.fate is Fate.DONE
         }
         others = {number: file for number, file in jobs.items() if number not in reports}
-        self._doubts = {number: self._doubts.get(number, _Doubt()) for number in others}
         if others and self._clock() >= self._next_look:
             answer = self._queue.look(others)
             self._next_look = self._clock() + self._interval
@@ -162,19 +163,21 @@ class JobWatch:
         self._next_look = min(self._next_look, self._clock() + FIRST_LOOK_S)
 
     def _judge(self, number: str, file: StatusFile, answer: QueueReport) -> JobReport:
-        doubt, report = self._doubts[number], answer.jobs.get(number)
+        report = answer.jobs.get(number)
         if report is None:
-            if not answer.is_complete:
+            self._unknown[number] += answer.is_complete
+            if not answer.is_complete or self._unknown[number] < LOOKS_TO_LOSE:
                 return JobReport(Fate.RUNNING, "unknown")
-            doubt.unknown += 1
-            lost = JobReport(file.fate or Fate.INTERRUPTED, "unknown to the batch system")
-            return lost if doubt.unknown >= LOOKS_TO_LOSE else JobReport(Fate.RUNNING, "unknown")
-        doubt.unknown = 0
-        doubt.interrupted = doubt.interrupted + 1 if report.fate is Fate.INTERRUPTED else 0
-        if 0 < doubt.interrupted < LOOKS_TO_CONFIRM:
-            self._look_soon()
-            return JobReport(Fate.RUNNING, report.state)
-        return report
+            return JobReport(file.fate or Fate.INTERRUPTED, "unknown to the batch system")
+        del self._unknown[number]
+        if report.fate is not Fate.INTERRUPTED:
+            del self._interrupted[number]
+            return report
+        self._interrupted[number] += 1
+        if self._interrupted[number] >= LOOKS_TO_CONFIRM:
+            return report
+        self._look_soon()
+        return JobReport(Fate.RUNNING, report.state)
 
     def _note_silence(self, answer: QueueReport) -> None:
         now = self._clock()
@@ -188,11 +191,3 @@ class JobWatch:
                 f"the batch system has not answered all questions for {SILENCE_S / 60:g} minutes; jobs continue, "
                 "and are looked at again until it does"
             )
-
-
-@dataclass
-class _Doubt:
-    """How often in succession a job was reported as interrupted, or was unknown."""
-
-    interrupted: int = 0
-    unknown: int = 0

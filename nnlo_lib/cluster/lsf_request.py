@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +27,8 @@ class LsfProfile:
         """Return the profile of this clone, or an empty one if there is none. Raises UserError if it is no YAML."""
         return cls(read_profile(path).get("set-resources") or {})
 
-    def slots_per_host(self, rule: str) -> int:
-        """Return `ptile` of a rule."""
-        return int(self._of(rule, "ptile") or DEFAULT_SLOTS_PER_HOST)
-
-    def gpu_options(self, rule: str) -> str:
-        """Return the options of GPUs of a rule; an empty string if the profile sets none."""
-        return self._of(rule, "lsf_gpu")
-
-    def gpu_request(self, rule: str) -> str:
-        """Return the profile's own option of bsub for GPUs; an empty string if it has none."""
-        words = self._of(rule, "lsf_extra").split()
-        return f"-gpu {words[words.index('-gpu') + 1]}" if "-gpu" in words[:-1] else ""
-
-    def _of(self, rule: str, key: str) -> str:
+    def value(self, rule: str, key: str) -> str:
+        """Return a resource of a rule as text; an empty string if the profile does not set it."""
         value = resource_value((self.resources.get(rule) or {}).get(key, ""))
         return "" if value is None else str(value)
 
@@ -62,21 +50,12 @@ class LsfRequest:
     gpu_options: str = DEFAULT_GPU_OPTIONS
 
     @property
-    def hosts(self) -> int:
-        """Number of hosts."""
-        return -(-self.slots // (self.slots_per_host or self.slots))
-
-    @property
-    def gpus_per_host(self) -> int:
-        """Number of GPUs of a host that is full; LSF reserves as many on a host that is not."""
-        full = min(self.slots_per_host or self.slots, self.slots)
-        return -(-self.gpus * full // self.slots)
-
-    @property
     def gpu_words(self) -> str:
         """Option of bsub for the GPUs, quoted for the shell; an empty string without GPUs."""
-        # LSF counts GPUs per host. `num=N/task` counts per slot, and a rank may have several slots.
-        what = ":".join(filter(None, (f"num={self.gpus_per_host}", self.gpu_options)))
+        # LSF counts GPUs per host, and reserves as many on a host that is not full. `num=N/task` counts per slot, and a rank may
+        # have several slots.
+        per_host = -(-self.gpus * min(self.slots_per_host or self.slots, self.slots) // self.slots)
+        what = ":".join(filter(None, (f"num={per_host}", self.gpu_options)))
         return f"-gpu {shlex.quote(what)}" if self.gpus else ""
 
     @property
@@ -96,27 +75,28 @@ def lsf_requests(experiment: Experiment, profile: LsfProfile | None = None) -> l
     profile = profile or LsfProfile.read()
     lines = []
     if experiment.search:
-        lines.append(f"search, fold tasks: {_training(experiment, 'fold_task', profile)}")
+        lines.append(f"search, fold tasks: {_command(experiment, 'fold_task', profile)}")
     for name, run in {} if experiment.search and not experiment.runs else experiment.variants.items():
-        lines.append(f"run {name}: {_training(run, 'train', profile)}")
+        lines.append(f"run {name}: {_command(run, 'train', profile)}")
     return lines
 
 
-def _training(run: Run, rule: str, profile: LsfProfile) -> str:
-    needs = RunResources(run)
-    ptile = slots_per_host(needs.cores, needs.processes, needs.nodes, profile.slots_per_host(rule))
+def _command(run: Run, rule: str, profile: LsfProfile) -> str:
+    needs, extra = RunResources(run), profile.value(rule, "lsf_extra").split()
+    own_gpus = f"-gpu {extra[extra.index('-gpu') + 1]}" if "-gpu" in extra[:-1] else ""
+    site = int(profile.value(rule, "ptile") or DEFAULT_SLOTS_PER_HOST)
+    ptile = slots_per_host(needs.cores, needs.processes, needs.nodes, site)
     # A fold task of one rank is asked for as a job of several ranks is.
     is_single = rule == "train" and needs.processes == 1
-    request = LsfRequest(needs.cores, 0 if is_single else ptile, needs.gpus)
-    return f"{_options(run, rule, request, profile)} -W {needs.runtime_min}"
-
-
-def _options(run: Run, rule: str, request: LsfRequest, profile: LsfProfile) -> str:
+    gpu_options = profile.value(rule, "lsf_gpu") or DEFAULT_GPU_OPTIONS
+    request = LsfRequest(needs.cores, 0 if is_single else ptile, 0 if own_gpus else needs.gpus, gpu_options)
     # profiles/lsf reads the same variable.
     queue = run.resources.partition or os.environ.get("LSB_DEFAULTQUEUE", "")
-    own = profile.gpu_request(rule)
-    asked = replace(
-        request, gpus=0 if own else request.gpus, gpu_options=profile.gpu_options(rule) or DEFAULT_GPU_OPTIONS
-    )
-    words = ["bsub", f"-q {shlex.quote(queue)}" if queue else "", asked.words, own]
+    words = [
+        "bsub",
+        f"-q {shlex.quote(queue)}" if queue else "",
+        request.words,
+        own_gpus,
+        f"-W {needs.runtime_min}",
+    ]
     return " ".join(filter(None, words))

@@ -9,8 +9,7 @@ from nnlo_lib.core.secrets import reveal
 from nnlo_lib.core.text_format import plural
 
 STEPS = ("fetch", "convert", "train", "aggregate", "report", "search-results", "trial")
-# Of nnlo_lib.launch.stop_request, which `nnlo --help` does not import.
-PREEMPTION_POLICIES = ("requeue", "exit")
+PREEMPTION_POLICIES = ("requeue", "exit")  # PreemptionPolicy
 
 
 def _reader_name(text: str) -> str:
@@ -23,10 +22,9 @@ def _reader_name(text: str) -> str:
     return str(reader["name"])
 
 
-def _preemption_policy(text: str) -> str:
-    from nnlo_lib.launch.stop_request import parse_preemption_policy
-
-    return parse_preemption_policy(text)
+def preemption_policy(text: str) -> str:
+    """Return the policy; `wait`, a policy of version 0.2 in profiles of users, is `requeue`."""
+    return "requeue" if text == "wait" else text
 
 
 def launch_options(attempt: int | None) -> tuple[Option, ...]:
@@ -37,7 +35,7 @@ def launch_options(attempt: int | None) -> tuple[Option, ...]:
         option("--attempt", "number of Snakemake's attempt, from 1", type=int, default=attempt),
         option(
             "--on-preemption", "action in a batch job after the ranks have saved: see profiles/slurm; default: %(default)s",
-            type=_preemption_policy, choices=PREEMPTION_POLICIES, default="exit",
+            type=preemption_policy, choices=PREEMPTION_POLICIES, default="exit",
         ),
     )  # fmt: skip
 

@@ -117,7 +117,7 @@ class RootConfig(BaseOptimizerConfig):
     def reference(self) -> str:
         """Reference of the class, for core.lazy_import."""
         return (
-            f"nnlo_lib.train.optimizers.inside_root:{self.inside_root}"
+            f"nnlo_lib.train.optimizers.update_rules:{self.inside_root}"
             if self.epsilon_inside_root
             else self.implementation
         )
@@ -269,7 +269,7 @@ class LARSConfig(BaseOptimizerConfig):
     """SGD with a learning rate per layer, for large batches (You, Gitman and Ginsburg 2017)."""
 
     name: Literal["lars"] = "lars"
-    implementation = "nnlo_lib.train.optimizers.layerwise:LARS"
+    implementation = "nnlo_lib.train.optimizers.update_rules:LARS"
     kernel = "layerwise"
     lr: Lr = 1.0
     momentum: Momentum = 0.9
@@ -286,7 +286,7 @@ class LAMBConfig(TwoMomentsConfig):
     """AdamW with a step size per layer, for large batches (You et al. 2020)."""
 
     name: Literal["lamb"] = "lamb"
-    implementation = "nnlo_lib.train.optimizers.layerwise:LAMB"
+    implementation = "nnlo_lib.train.optimizers.update_rules:LAMB"
     kernel = "layerwise"
     lr: Lr = 0.001
     beta1: Beta1 = 0.9

@@ -65,15 +65,10 @@ def _variable(name: str, value: str) -> Iterator[None]:
 def _wait(
     stack: ExitStack, names: Mapping[int, str], wanted: int, slots: int, signals: SignalSource
 ) -> list[int] | None:
-    """Wait until slots on `wanted` GPUs can be reserved; return the GPUs, or None after a stop signal.
+    """Wait until `slots` of `wanted` GPUs can be locked in the stack; return the GPUs, or None after a stop signal.
 
     Only the process that holds the queue lock tries to reserve slots; the other processes wait for this lock.
-    Otherwise, small trainings could overtake a large training for ever.
-
-    Args:
-        stack: holds the locks of the slots until it is closed.
-        names: machine-wide name of each visible GPU.
-        slots: number of slots per GPU.
+    Otherwise, small trainings could overtake a large training for ever. `names`: machine-wide name of each visible GPU.
     """
     # One queue per set of visible GPUs; a hash, because a list of GPU UUIDs is too long for a file name.
     queue_lock, logged = hashlib.sha256("-".join(names.values()).encode()).hexdigest(), False

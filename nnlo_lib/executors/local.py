@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import IO
 
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.errors import UserError
@@ -24,13 +23,7 @@ SAVE_TIMEOUT_S = 900.0  # for all processes to save and exit
 
 
 class LocalExecutor:
-    """Trains fold tasks in processes of this machine.
-
-    The processes save and exit after a stop signal, and also when this process ends.
-
-    Args:
-        python: interpreter of the processes.
-    """
+    """Trains fold tasks in processes of this machine; they save and exit after a stop signal, and when this process ends."""
 
     def __init__(
         self, folder: Path, launcher: str, signals: SignalRecorder, python: str = sys.executable
@@ -44,7 +37,13 @@ class LocalExecutor:
 
         Raises UserError if the log cannot be written.
         """
-        with _opened(self._log(fold_task)) as file:
+        log = self._log(fold_task)
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            file = log.open("ab")
+        except OSError as error:
+            raise UserError(f"cannot write {log}: {cause_of(error, log)}") from error
+        with file:
             # Unbuffered output: the log must be complete even if the process is killed.
             self._running[fold_task] = subprocess.Popen(
                 self._command(fold_task), stdout=file, stderr=file, stdin=subprocess.DEVNULL,
@@ -108,12 +107,3 @@ class LocalExecutor:
 
     def _log(self, fold_task: FoldTask) -> Path:
         return RunPaths(fold_task.run_folder(self._folder)).trial_log
-
-
-def _opened(log: Path) -> IO[bytes]:
-    """Open a log for appending; create its folder if missing. Raises UserError."""
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        return log.open("ab")
-    except OSError as error:
-        raise UserError(f"cannot write {log}: {cause_of(error, log)}") from error

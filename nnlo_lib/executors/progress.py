@@ -27,12 +27,7 @@ MAX_REASON_LENGTH = 240  # characters; three lines of a terminal
 
 
 class ProgressLogger:
-    """Executor that wraps another executor and logs each trial that has ended.
-
-    Args:
-        inner: executor that trains the fold tasks.
-        record: study; it is read again from disk after each wait.
-    """
+    """Executor that wraps another executor and logs each trial that has ended; the study is read again after each wait."""
 
     def __init__(self, inner: Executor, record: StoredStudy) -> None:
         self._inner, self._record, self._begun = inner, record, time.monotonic()
@@ -71,23 +66,21 @@ def finished_rungs(known: StudySnapshot) -> list[tuple[int, int]]:
 
 def format_progress(known: StudySnapshot, trial: int, epochs: int, seconds: float) -> str:
     """Return the result of a trial at a rung, and the progress of the search after some seconds, as text."""
+    value, objective = known.mean_value(trial, epochs), known.search.objective
+    if value is None or math.isinf(value):
+        summary = summarize_trial(known, trial)
+        outcome = f" {summary.state}: {error_headline(summary.reason, MAX_REASON_LENGTH)}"
+    else:
+        rung = f" after epoch {epochs}" if epochs < known.epochs else ""
+        folds, k = known.leading_fold_values(trial, epochs), known.search.folds.k
+        mean = with_error(objective.sign * value, mean_and_error(folds)[1])
+        adjusted = f" (adjusted, from {len(folds)} of {k} folds)" if len(folds) < k else ""
+        outcome = f"{rung}  {objective.metric} {mean}{adjusted}"
     leader, best = "none yet", known.best_trial()
     if best is not None:
         leader = f"best {summarize_trial(known, best).objective:.5g}, trial {best}"
     done = f"{len({number for number, _ in finished_rungs(known)})}/{count_trials(known.search)}"
-    return f"trial {trial}{_outcome(known, trial, epochs)}  ({leader})  {done}, {duration_text(seconds)}"
-
-
-def _outcome(known: StudySnapshot, trial: int, epochs: int) -> str:
-    value, objective = known.mean_value(trial, epochs), known.search.objective
-    if value is None or math.isinf(value):
-        summary = summarize_trial(known, trial)
-        return f" {summary.state}: {error_headline(summary.reason, MAX_REASON_LENGTH)}"
-    rung = f" after epoch {epochs}" if epochs < known.epochs else ""
-    folds, k = known.leading_fold_values(trial, epochs), known.search.folds.k
-    mean = with_error(objective.sign * value, mean_and_error(folds)[1])
-    adjusted = f" (adjusted, from {len(folds)} of {k} folds)" if len(folds) < k else ""
-    return f"{rung}  {objective.metric} {mean}{adjusted}"
+    return f"trial {trial}{outcome}  ({leader})  {done}, {duration_text(seconds)}"
 
 
 class RestartPolicy:
@@ -123,26 +116,16 @@ class RestartPolicy:
     def record_exit(
         self, fold_task: FoldTask, log: Path, job: JobReport = UNKNOWN_END, command_status: int | None = None
     ) -> None:
-        """Record that a start ended without a result. Raises UserError if another start would be useless.
-
-        Args:
-            log: log of the start.
-            job: report of the batch system.
-            command_status: exit status of the process, if known.
-        """
+        """Record that a start ended without a result. Raises UserError if another start would be useless."""
         self._ended_starts[fold_task] += 1
         made = self.attempts(fold_task)[self._attempts_before[fold_task] :]
         failed = count_without_record(self._failed_starts[fold_task], bool(made), job)
         self._failed_starts[fold_task] = failed
         decision = decide(made, EndReport(job, command_status, tries_without_record=failed))
         if decision.action is Action.GIVE_UP and decision.reason in (None, "canceled"):
+            # Without the prefix of an error message.
+            lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+            last = lines[-1].removeprefix("nnlo: error: ") if lines else "the log is empty or missing"
             raise UserError(
-                f"trial {fold_task.trial}, fold {fold_task.fold} cannot be trained: {decision.why} "
-                f"({last_log_line(log)}; see {log})"
+                f"trial {fold_task.trial}, fold {fold_task.fold} cannot be trained: {decision.why} ({last}; see {log})"
             )
-
-
-def last_log_line(log: Path) -> str:
-    """Return the last line of a log, without the prefix of an error message."""
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1].removeprefix("nnlo: error: ") if lines else "the log is empty or missing"

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.executors.gpu_slots import reserve_gpus
 from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.search.study.storage import fold_task_run, read_config, trial_run
-from nnlo_lib.search.study.trial import FoldTask, Result, SearchPoint, read_result, read_trial
+from nnlo_lib.search.study.trial import FoldTask, Result, Status, read_result, read_trial
 from nnlo_lib.state import attempts
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED, Action, AttemptOutcome, EndReport, decide
 from nnlo_lib.train.task import Task
@@ -49,13 +48,21 @@ def train_fold_task(
     point = read_trial(folder, fold_task.trial).point
     # Outside the `try`: an error of the data set is not a failure of the trial.
     manifest = DataManifest.load(store_of(experiment).manifest)
+    run, error = trial_run(experiment, point), ""
     try:
-        too_large = _too_large(experiment, trial_run(experiment, point), manifest)
-    except UserError as error:
-        return _publish(folder, Result(fold_task, "failed", error=str(error), point=point))
-    if too_large:
-        return _publish(folder, Result(fold_task, "unwanted", error=too_large, point=point))
-    task, started = _task_of(experiment, folder, fold_task, point), time.time()
+        too_large = _too_large(experiment, run, manifest)
+    except UserError as raised:
+        too_large, error = "", str(raised)
+    if too_large or error:
+        status: Status = "unwanted" if too_large else "failed"
+        Result(fold_task, status, error=too_large or error, point=point).write(folder)
+        return 0
+    assert experiment.search is not None, "only a search has fold tasks"
+    folds, resources, started = experiment.search.folds.k, RunResources(run), time.time()
+    task = Task(
+        experiment.name, f"trial {fold_task.trial}", run, experiment.seeds[0], fold_task.fold if folds > 1 else None, folds,
+        store_of(run).manifest, fold_task.run_folder(folder), fold_task.epochs,
+    )  # fmt: skip
     outcome = _attempt_with_retries(task, launch_options, make_attempt)
     # Another job, for whose lease the attempt waited, may have written the result.
     if read_result(folder, fold_task):
@@ -68,10 +75,11 @@ def train_fold_task(
     )
     if may_get_memory or outcome.reason in (*STOPPED_REASONS, "disk full"):
         return outcome.exit_status
-    # Attempts of earlier starts, which preemptions ended, count as costs of this fold task.
-    lost = interrupted_costs(task.state, started)
-    result = replace(_result(task, fold_task, outcome), started=started, ended=time.time(), **lost)
-    return _publish(folder, replace(result, point=point))
+    Result(
+        fold_task, "finished" if outcome.reason == "finished" else "failed", _rows(task, fold_task.epochs), outcome.error,
+        started, time.time(), resources.cores, resources.gpus, point=point, **interrupted_costs(task.state, started),
+    ).write(folder)  # fmt: skip
+    return 0
 
 
 def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:
@@ -88,21 +96,6 @@ def _too_large(experiment: Experiment, run: Run, manifest: DataManifest) -> str:
     return f"{count:,} parameters exceed search.objective.max_parameters ({limit:,})" if count > limit else ""
 
 
-def _publish(folder: Path, result: Result) -> int:
-    result.write(folder)
-    return 0
-
-
-def _task_of(experiment: Experiment, folder: Path, fold_task: FoldTask, point: SearchPoint) -> Task:
-    """Return the task of a fold task's job."""
-    assert experiment.search is not None, "only a search has fold tasks"
-    folds, run = experiment.search.folds.k, trial_run(experiment, point)
-    return Task(
-        experiment.name, f"trial {fold_task.trial}", run, experiment.seeds[0], fold_task.fold if folds > 1 else None, folds,
-        store_of(run).manifest, fold_task.run_folder(folder), fold_task.epochs,
-    )  # fmt: skip
-
-
 def _attempt_with_retries(
     task: Task, launch_options: LaunchOptions, make_attempt: AttemptFunction
 ) -> AttemptOutcome:
@@ -116,14 +109,6 @@ def _attempt_with_retries(
         if outcome.reason not in TRANSIENT_REASONS or len(record) == known or not may_retry:
             return outcome
         known = len(record)
-
-
-def _result(task: Task, fold_task: FoldTask, outcome: AttemptOutcome) -> Result:
-    resources = RunResources(task.run)
-    return Result(
-        fold_task, "finished" if outcome.reason == "finished" else "failed", _rows(task, fold_task.epochs), outcome.error,
-        cores=resources.cores, gpus=resources.gpus,
-    )  # fmt: skip
 
 
 def _rows(task: Task, epochs: int) -> tuple[dict[str, float], ...]:
@@ -145,5 +130,5 @@ def interrupted_costs(state: Path, started: float) -> dict[str, Any]:
     earlier = attempts.interrupted_attempts(attempts.read_attempts(state), started)
     return {
         "interrupted": sum(each.seconds for each in earlier),
-        "earlier": attempts.interrupted_spans(earlier),
+        "earlier": tuple(each.span for each in earlier),
     }

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
+from typing import NamedTuple
 
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import Fate, JobReport
@@ -32,7 +33,7 @@ from nnlo_lib.launch.stop_request import (
     requeue_job,
 )
 from nnlo_lib.state.attempt_outcome import UNKNOWN_END, Action, AttemptOutcome, EndReport, decide
-from nnlo_lib.state.attempts import SESSION_VARIABLE, Attempt, AttemptLog
+from nnlo_lib.state.attempts import SESSION_VARIABLE, Attempt, read_attempts
 from nnlo_lib.state.lease import LeaseHeldError
 from nnlo_lib.state.out_of_memory import job_exit_reason
 from nnlo_lib.state.training_records import log_error
@@ -43,6 +44,7 @@ logger = get_logger(__name__)
 
 TRAINING_KEY_DIGITS = 12  # of a SHA-256; enough to tell the trainings of a folder apart
 NOTIFY_TIMEOUT_S = 10.0  # within the grace time of a preemption
+RESERVED_BYTES = 65_536  # for the record of an attempt that fills the disk
 LaunchFunction = Callable[[Task, str, TimeLimit, SignalSource, Event], AttemptOutcome]
 
 
@@ -63,8 +65,7 @@ class LaunchOptions:
     wait_for_lease: bool = False
 
 
-@dataclass(frozen=True)
-class JobContext:
+class JobContext(NamedTuple):
     """Batch job of an attempt (or None), its time limit, and the signals sent to this process."""
 
     job: BatchJob | None
@@ -142,14 +143,12 @@ def notify(command: str | None, event: str, message: str, folder: Path) -> None:
             command, shell=True, env=os.environ | variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             start_new_session=True,
         )  # fmt: skip
-        try:
-            if status := process.wait(NOTIFY_TIMEOUT_S):
-                problem = f"status {status}"
-        except subprocess.TimeoutExpired:
-            problem = f"no end within {NOTIFY_TIMEOUT_S:g} s; it was killed"
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        if status := process.wait(NOTIFY_TIMEOUT_S):
+            problem = f"status {status}"
+    except subprocess.TimeoutExpired:
+        problem = f"no end within {NOTIFY_TIMEOUT_S:g} s; it was killed"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     except OSError as error:
         problem = str(error)
     if problem:
@@ -177,39 +176,62 @@ def run_attempt(
     Raises UserError if another launcher holds the lease and this launcher does not wait for it, or if the folder is
     not writable.
     """
-    signals, is_automatic = context.signals, options.attempt_number is not None
+    job, limit, signals = context
+    is_automatic = options.attempt_number is not None
     # In a batch job without a terminal, too, no user is present to stop the other launcher.
-    unwatched_job = context.job is not None and not sys.stderr.isatty()
-    patient = options.wait_for_lease or is_automatic or unwatched_job
+    patient = options.wait_for_lease or is_automatic or (job is not None and not sys.stderr.isatty())
     try:
         with leased(
-            task.state, task.run.parallel.ranks, patient, lambda: bool(signals.first) or context.time_limit.is_near
-        ) as (lease, log):  # fmt: skip
-            correct_last_attempt(log)
+            task.state, task.run.parallel.ranks, patient, lambda: bool(signals.first) or limit.is_near
+        ) as (lease, attempts):  # fmt: skip
+            correct_last_attempt(task.state, attempts)
             # The previous owner of the lease may also have finished the task.
             if exchange_results(task).kind == "finished":
                 logger.info(finished_note(task))
                 return AttemptOutcome("finished")
-            log = AttemptLog(task.state)  # of the results that are now in the folder
+            attempts = read_attempts(task.state)  # of the results that are now in the folder
             # A requeued job repeats its command with the same attempt number; only the job id shows the retry.
-            is_requeued = bool(context.job and log.attempts and context.job.job_id == log.attempts[-1].job)
+            is_requeued = bool(job and attempts and job.job_id == attempts[-1].job)
             is_retry = is_automatic and (options.attempt_number != 1 or is_requeued)
             # A person who enters the command again always gets an attempt.
-            first = 0 if is_retry else len(log.attempts)
-            if useless := _outcome_if_useless(task, log.attempts[first:], context.job, is_requeued):
+            first = 0 if is_retry else len(attempts)
+            if useless := _outcome_if_useless(task, attempts[first:], job, is_requeued):
                 log_error(task.state, useless)
                 return useless
             while True:
-                outcome = _launch_and_record(task, log, options, context, lease.lost, launch)
+                if attempts and is_automatic:  # the log of a job has the output of all attempts
+                    last = attempts[-1]
+                    logger.info(
+                        f"attempt {len(attempts) + 1}; attempt {last.attempt} ended at step {last.reached} ({last.reason})"
+                    )
+                with suppress(OSError):
+                    # Random bytes, because file systems store zeros or repeated bytes without occupying space.
+                    task.paths.state.reserve.write_bytes(os.urandom(RESERVED_BYTES))
+                _ = task.input_checksums  # read now: a later edit is not the code that trains
+                started, clock = timestamp(), time.monotonic()
+                outcome = launch(task, options.launcher, limit, signals, lease.lost)
+                # Without the lease, this launcher must not append to the attempts of the new owner.
+                if lease.lost.is_set():
+                    text = (
+                        f"{task.folder}: lost the lease of this folder (the folder is missing or not writable, or another nnlo "
+                        "process took it over); killed all ranks"
+                    )
+                    return AttemptOutcome("killed", text)
+                with suppress(OSError):
+                    task.paths.state.reserve.unlink(missing_ok=True)
+                outcome = judge_stop(outcome, job, is_automatic)
+                log_error(task.state, outcome)
+                seconds = round(time.monotonic() - clock, 3)
+                ended = ended_attempt(task, len(attempts) + 1, outcome, job, started, seconds)
+                record_attempt(task.state, attempts, ended)
                 if not outcome.no_rank_started:
                     return outcome
-                decision = decide(log.attempts[first:], EndReport(runtime=task.run.resources.runtime))
+                decision = decide(attempts[first:], EndReport(runtime=task.run.resources.runtime))
                 if decision.action is Action.GIVE_UP:
                     return replace(outcome, error=decision.why)
                 logger.info("no rank started; restarting all ranks")
     except LeaseHeldError as error:
-        stopped = AttemptOutcome("preempted", str(error), signals.first)
-        return judge_stop(stopped, context.job, is_automatic)
+        return judge_stop(AttemptOutcome("preempted", str(error), signals.first), job, is_automatic)
 
 
 def _outcome_if_useless(
@@ -232,38 +254,6 @@ def _outcome_if_useless(
         text = f"job {before[-1].job} was {decision.why}"
         return None if is_requeued else AttemptOutcome("canceled", text)
     return AttemptOutcome(decision.reason, decision.why, is_user_error=decision.reason in USER_REASONS)
-
-
-def _launch_and_record(
-    task: Task,
-    log: AttemptLog,
-    options: LaunchOptions,
-    context: JobContext,
-    lost: Event,
-    launch: LaunchFunction,
-) -> AttemptOutcome:
-    if log.attempts and options.attempt_number is not None:  # the log of a job has the output of all attempts
-        last = log.attempts[-1]
-        logger.info(
-            f"attempt {log.next_number}; attempt {last.attempt} ended at step {last.reached} ({last.reason})"
-        )
-    log.reserve_space()
-    _ = task.input_checksums  # read now: a later edit is not the code that trains
-    started, clock = timestamp(), time.monotonic()
-    outcome = launch(task, options.launcher, context.time_limit, context.signals, lost)
-    # Without the lease, this launcher must not append to the attempts of the new owner.
-    if lost.is_set():
-        text = (
-            f"{task.folder}: lost the lease of this folder (the folder is missing or not writable, or another nnlo process "
-            "took it over); killed all ranks"
-        )
-        return AttemptOutcome("killed", text)
-    log.release_space()
-    outcome = judge_stop(outcome, context.job, options.attempt_number is not None)
-    log_error(task.state, outcome)
-    seconds = round(time.monotonic() - clock, 3)
-    record_attempt(log, ended_attempt(task, log.next_number, outcome, context.job, started, seconds))
-    return outcome
 
 
 def ended_attempt(

@@ -12,7 +12,7 @@ import marshal
 import os
 import random
 import runpy
-import select
+import selectors
 import shutil
 import signal
 import socket
@@ -21,9 +21,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import STOP_SIGNALS
@@ -82,11 +82,12 @@ def start_fork_server(modules: Sequence[str] = IMPORTED, scripts: Path = SCRIPTS
             # Refused if the file system allows no programs, or the path of the interpreter has a space.
             subprocess.run([python, "-ISc", ""], check=True, capture_output=True)
         except (OSError, subprocess.SubprocessError) as error:
+            place = folder or tempfile.tempdir or "TMPDIR"
             if folder:
                 shutil.rmtree(folder, ignore_errors=True)
             logger.warning(
-                f"jobs import torch each, which takes seconds per job, because the folder {folder or tempfile.tempdir or 'TMPDIR'} cannot "
-                f"be used ({error}); set TMPDIR to a folder with a short path that allows programs"
+                f"jobs import torch each, which takes seconds per job, because the folder {place} cannot be used ({error}); "
+                "set TMPDIR to a folder with a short path that allows programs"
             )
             return interpreter_folder()
         # A session of its own: Ctrl-C reaches the forks through their clients, as a signal to any other process does.
@@ -104,8 +105,7 @@ def fork_server_of_jobs() -> Path:
     return start_fork_server()
 
 
-@dataclass(frozen=True)
-class ForkRequest:
+class ForkRequest(NamedTuple):
     """Request of a client.
 
     Attributes:
@@ -121,14 +121,15 @@ class ForkRequest:
     environment: dict[str, str]
     files: list[int]
 
-
-@dataclass(frozen=True)
-class Fork:
-    """A forked process, its pidfd `handle`, readable after the process ends, and the connection to its client."""
-
-    pid: int
-    handle: int
-    client: socket.socket
+    @classmethod
+    def receive(cls, client: socket.socket) -> "ForkRequest":
+        """Receive the request that a client sends. Raises EOFError if it has ended, and OSError."""
+        size, files, _, _ = socket.recv_fds(client, 8, 4)
+        if not size:
+            raise EOFError
+        with client.makefile("rb") as stream:
+            words, folder, cores, environment = marshal.loads(stream.read(int.from_bytes(size, "little")))
+        return cls(words, folder, cores, environment, files)
 
 
 class ForkServer:
@@ -140,31 +141,28 @@ class ForkServer:
     """
 
     def __init__(self, door: socket.socket, owner: int) -> None:
-        self._door, self._owner, self._is_owned = door, owner, True
-        self._forks: dict[int, Fork] = {}  # by handle and by descriptor of the client's connection
-        self._poll = select.poll()
-        self._poll.register(door, select.POLLIN)
-        self._poll.register(owner, select.POLLIN)
+        self._door = door
+        # What happens when a descriptor is readable: of the door, the owner, each fork's pidfd and client.
+        self._selector = selectors.PollSelector()  # has no descriptor, which forks would share
+        self._selector.register(door, selectors.EVENT_READ, self._answer)
+        self._selector.register(owner, selectors.EVENT_READ, partial(self._selector.unregister, owner))
 
     def serve(self) -> ForkRequest | None:
         """Return the request in a fork; return None in the server after its owner and its forks have ended."""
-        while self._is_owned or self._forks:
-            for file, _ in self._poll.poll():
-                if file == self._owner:
-                    self._is_owned = False
-                    self._poll.unregister(file)
-                elif file == self._door.fileno():
-                    if request := self._answer():
-                        return request
-                elif fork := self._forks.get(file):
-                    self._bury(fork) if file == fork.handle else self._forward(fork)
+        while len(watched := self._selector.get_map()) > 1:
+            for key, _ in self._selector.select():
+                # Another event of the same call may have ended the watch of this descriptor.
+                if key.fd in watched and isinstance(request := key.data(), ForkRequest):
+                    # Here, and not by a later collection, which would close files of the program with the same numbers.
+                    self._selector.close()
+                    return request
         return None
 
     def _answer(self) -> ForkRequest | None:
         client = self._door.accept()[0]
         client.settimeout(REQUEST_TIMEOUT_S)
         try:
-            request = _received(client)
+            request = ForkRequest.receive(client)
             client.sendall(b"\1")
         except (OSError, EOFError):  # the client has ended, or does not wait any longer
             client.close()
@@ -185,44 +183,30 @@ class ForkServer:
         if pid < 0:
             client.close()
             return None
-        fork = Fork(pid, os.pidfd_open(pid), client)
-        for file in (fork.handle, client.fileno()):
-            self._forks[file] = fork
-            self._poll.register(file, select.POLLIN)
+        handle = os.pidfd_open(pid)  # readable after the process ends
+        self._selector.register(handle, selectors.EVENT_READ, partial(self._end, pid, handle, client))
+        self._selector.register(client, selectors.EVENT_READ, partial(self._forward, pid, client))
         return None
 
-    def _forward(self, fork: Fork) -> None:
+    def _forward(self, pid: int, client: socket.socket) -> None:
         """Forward the signals that the client received; kill the fork if its client has ended."""
+        numbers = b""
         with suppress(ConnectionError):
-            if numbers := fork.client.recv(64):
-                for number in numbers:
-                    os.kill(fork.pid, number)  # the system does not reuse the pid before `waitpid`
-                return
-        self._forget(fork.client.fileno())
-        os.kill(fork.pid, signal.SIGKILL)
+            numbers = client.recv(64)
+        if not numbers:
+            self._selector.unregister(client)
+        for number in numbers or [signal.SIGKILL]:
+            os.kill(pid, number)  # the system does not reuse the pid before `waitpid`
 
-    def _bury(self, fork: Fork) -> None:
-        status = os.waitstatus_to_exitcode(os.waitpid(fork.pid, 0)[1])
-        self._forget(fork.handle)
-        os.close(fork.handle)
-        if fork.client.fileno() in self._forks:
-            self._forget(fork.client.fileno())
+    def _end(self, pid: int, handle: int, client: socket.socket) -> None:
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self._selector.unregister(handle)
+        os.close(handle)
+        if client.fileno() in self._selector.get_map():
+            self._selector.unregister(client)
         with suppress(OSError):
-            fork.client.sendall(status.to_bytes(4, "little", signed=True))
-        fork.client.close()
-
-    def _forget(self, file: int) -> None:
-        self._poll.unregister(file)
-        del self._forks[file]
-
-
-def _received(client: socket.socket) -> ForkRequest:
-    size, files, _, _ = socket.recv_fds(client, 8, 4)
-    if not size:
-        raise EOFError
-    with client.makefile("rb") as stream:
-        words, folder, cores, environment = marshal.loads(stream.read(int.from_bytes(size, "little")))
-    return ForkRequest(words, folder, cores, environment, files)
+            client.sendall(status.to_bytes(4, "little", signed=True))
+        client.close()
 
 
 def _become(request: ForkRequest, python: str) -> None:

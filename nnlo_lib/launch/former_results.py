@@ -104,12 +104,9 @@ def _complete_moves(folder: Path) -> None:
 
 
 def _move(source: Path, target: Path) -> None:
-    paths = RunPaths(source)
-    state = paths.state
     # Not its lease, nor the folders of the folds of the same seed.
-    inside = [
-        path for path in source.iterdir() if path not in (state.folder, paths.folder / paths.former.name)
-    ]
+    paths, state = RunPaths(source), RunPaths(source).state
+    inside = [path for path in source.iterdir() if path.name not in (state.folder.name, paths.former.name)]
     moved = [path for path in inside if not path.name.startswith("fold-")]
     moved += [path for path in state.folder.glob("[!.]*") if path != state.lease]
     for path in moved:

@@ -13,13 +13,11 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
-from nnlo_lib.batch.scheduler_query import request_scheduler
 from nnlo_lib.batch.surroundings import step_environment
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.parallel import ParallelConfig
@@ -46,13 +44,6 @@ from nnlo_lib.train.task import Task
 logger = get_logger(__name__)
 
 MIN_SEGMENT_AGE_S = 1.0  # a younger segment may belong to another launch that has not mapped it yet
-# With one of these, mpiexec does not ask srun to start its proxies.
-BOOTSTRAP_VARIABLES = "HYDRA_LAUNCHER", "HYDRA_BOOTSTRAP"
-BOOTSTRAP_OPTIONS = {"-launcher", "-bootstrap", "--launcher", "--bootstrap"}
-DEAD_ALLOCATIONS = {  # what scontrol says, and what it means
-    "Invalid job id": "Slurm does not know this job (any more), in which mpiexec would start the ranks",
-    "Could not establish a configuration source": "this host belongs to no cluster of Slurm, whose srun would start the ranks",
-}
 # MPICH 5.0.2 started 2 ranks in 4 MB and not in 2 MB, 4 ranks in 6 MB and not in 4 MB.
 SHARED_MEMORY_PER_RANK_BYTES = 3 << 19
 # MPICH exits with status 15, as after SIGTERM, if ranks exit before it has connected them.
@@ -113,15 +104,16 @@ def _launch_once(
     # Only now: the watchdog has killed the ranks that outlived the launcher and still mapped segments.
     segments.remove_unused()
     if watch.start_timed_out:
-        seen = "see its output above" if any(output.last_lines) else "it printed nothing"
-        text = f"timeout of {watch.start_timeout:.0f} s with '{launcher}'; {seen}"
-        return AttemptOutcome("killed", text, details="\n".join(output.last_lines))
-    out_of_memory = kernel_oom_kills() > oom_kills_before
-    lines = "\n".join(filter(None, output.last_lines))
-    name = f"'{launcher}' (process {process.pid})" if is_needed(launcher, task.run) else ""
+        text = f"timeout of {watch.start_timeout:.0f} s with '{launcher}'; {output.summary}"
+        if number := os.environ.get("SLURM_JOB_ID"):
+            text += (
+                f"; mpiexec starts ranks by srun, as SLURM_JOB_ID is {number}: if that job has ended, or this process is not in it, "
+                "`unset SLURM_JOB_ID SLURM_JOBID`"
+            )
+        return AttemptOutcome("killed", text, details=output.text)
     facts = ExitFacts(
-        status, output.facts, watch.first_exits, signals.first, out_of_memory, limit, lines, name, watch.lost_parent,
-        output.failures,
+        status, limit, signals.first, output, watch.first_exits, kernel_oom_kills() > oom_kills_before,
+        f"'{launcher}' (process {process.pid})" if is_needed(launcher, task.run) else "", watch.lost_parent,
     )  # fmt: skip
     return diagnose_exit(task, facts)
 
@@ -144,7 +136,6 @@ def _start_launcher_process(task: Task, launcher: str, limit: TimeLimit) -> "sub
     command += ["--minutes", str(limit.seconds_left / 60)] if limit.seconds_left < float("inf") else []
     if is_needed(launcher, task.run):
         starter = LauncherCommand(launcher, task.run, environment)
-        refuse_dead_allocation(starter, environment)
         # The step of mpiexec's proxies would else take all cores of the job.
         environment |= {} if starter.is_srun else {"SLURM_OVERLAP": "1"}
         command = [*starter.words, *command]
@@ -182,8 +173,8 @@ def die_with_parent(by: int = signal.SIGTERM) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def relay_output(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> None:
-    """Relay the output of a launcher to stderr until it ends, except boilerplate; add the facts in it to `hints`.
+def relay_output(process: "subprocess.Popen[bytes]", output: LauncherOutput) -> None:
+    """Relay what a launcher prints to stderr until it ends, except boilerplate, and parse it into `output`.
 
     On return the launcher has exited. Its output normally ends then, too; a background process of a rank may keep
     the pipe open, and is left after EXIT_GRACE_S.
@@ -193,9 +184,8 @@ def relay_output(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> N
     lines = io.TextIOWrapper(process.stdout, errors="replace", newline="")
 
     def relay() -> None:
-        for line in lines:
-            if hints.parse_line(line):
-                write_stderr(line)
+        for line in filter(output.parse_line, lines):
+            write_stderr(line)
 
     # In a thread, because a read has no time limit. All output is read: a full pipe would block the ranks.
     reader = Thread(target=relay, daemon=True)
@@ -206,29 +196,6 @@ def relay_output(process: "subprocess.Popen[bytes]", hints: LauncherOutput) -> N
         logger.warning(
             f"process {process.pid} has exited, but a process that it started still has its output open"
         )
-
-
-def refuse_dead_allocation(command: LauncherCommand, environment: Mapping[str, str]) -> None:
-    """Raise UserError if mpiexec would start the ranks by srun in a Slurm job that this process is not in.
-
-    mpiexec then waits for ever. Variables of a job stay in a shell that the job has started, or in a copied environment.
-    """
-    number, words = environment.get("SLURM_JOB_ID", ""), set(shlex.split(command.text))
-    chosen = words & BOOTSTRAP_OPTIONS or any(environment.get(name) for name in BOOTSTRAP_VARIABLES)
-    if not number or chosen or not command.is_hydra:
-        return
-    if not shutil.which("srun", path=environment.get("PATH")):
-        problem = "this host has no srun, by which mpiexec starts ranks in a job of Slurm"
-    else:
-        # A controller that does not answer now is no reason to refuse a job that may be alive.
-        answer = request_scheduler("scontrol", "show", "job", number)
-        problem = next((problem for words, problem in DEAD_ALLOCATIONS.items() if words in answer), "")
-    if not problem:
-        return
-    raise UserError(
-        f"SLURM_JOB_ID is {number}, but {problem}: `unset SLURM_JOB_ID SLURM_JOBID` and run the same command again, or set "
-        "HYDRA_LAUNCHER=fork to start the ranks on this host"
-    )
 
 
 def shared_memory_problem(task: Task) -> str:
@@ -250,12 +217,12 @@ class SharedMemoryCleanup:
     """MPICH's shared memory segments of this user that appear after the construction of this object."""
 
     def __init__(self) -> None:
-        self._before = set(self._segments())
+        self._before = self._segments()
 
     def remove_unused(self) -> None:
         """Remove the segments that no process has mapped."""
         left, used = [], ""
-        for path in set(self._segments()) - self._before:
+        for path in self._segments() - self._before:
             with suppress(OSError):
                 # `stat` follows a link of another user to its target, which can belong to this user.
                 status = path.lstat()
@@ -267,9 +234,8 @@ class SharedMemoryCleanup:
                 used += maps.read_text()
         for path in left:
             if str(path) not in used:
-                with suppress(OSError):
-                    path.unlink()
+                path.unlink(missing_ok=True)
 
     @staticmethod
-    def _segments() -> Iterator[Path]:
-        return SHARED_MEMORY_FOLDER.glob("mpich_shm_*")
+    def _segments() -> set[Path]:
+        return set(SHARED_MEMORY_FOLDER.glob("mpich_shm_*"))

@@ -5,7 +5,6 @@ The container is a command between the launcher and Python.
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from nnlo_lib.core.secrets import resolve
 from nnlo_lib.core.text_format import expanded
 
 VERSION_TIMEOUT_S = 15  # a launcher that prints its version
+IMAGE_START_TIMEOUT_S = 300  # the first start of an image may unpack it
 # Options by which a command in --launcher, or in a profile, binds ranks itself.
 BINDING_OPTIONS = {
     "-bind-to", "--bind-to", "-binding", "-map-by", "--map-by", "--cpu-bind", "--cpu_bind", "-b", "--bind",
@@ -29,8 +29,6 @@ SRUN_BINDING = {"none": "none", "core": "cores", "socket": "sockets", "numa": "l
 JSRUN_OPTIONS = {
     "-n": "nrs", "-a": "tasks_per_rs", "-c": "cpu_per_rs", "-g": "gpu_per_rs", "-p": "np",
 }  # fmt: skip
-IMAGE_START_TIMEOUT_S = 300  # the first start of an image may unpack it
-IMPORT = ("python3", "-c", "import nnlo_lib")
 
 
 def is_needed(launcher: str, run: Run) -> bool:
@@ -51,12 +49,10 @@ class LauncherCommand:
 
     @property
     def is_srun(self) -> bool:
-        """Whether Slurm starts the ranks."""
         return "srun" in self.text and not self.is_jsrun
 
     @property
-    def is_jsrun(self) -> bool:
-        """Whether IBM's Job Step Manager starts the ranks, as on Summit."""
+    def is_jsrun(self) -> bool:  # of IBM's Job Step Manager, as on Summit
         return any(Path(word).name == "jsrun" for word in self._given)
 
     @property
@@ -73,28 +69,27 @@ class LauncherCommand:
                 f"parallel.bind: '{self.text}' already has {given[0]}; remove one of the two ({self.run.parallel.bind})"
             )
         if self.is_jsrun:
-            return [*self._given, *self._resource_sets, *self._jsrun_binding]
-        number = ["-n", str(RunResources(self.run).processes)]
+            return [*self._given, *self._jsrun_options]
         # srun inside a job does not inherit the number of cores per task that the job requested.
         threads = [f"--cpus-per-task={self._threads}"] if self.is_srun else []
-        return [*self._given, *threads, *self.placement, *number]
+        return [*self._given, *threads, *self.placement, "-n", str(RunResources(self.run).processes)]
 
     @property
     def placement(self) -> list[str]:
         """Options that place the ranks on hosts, and bind them to cores. Raises UserError."""
-        return [*self._ranks_per_host, *self._binding]
-
-    @property
-    def _binding(self) -> list[str]:
-        bind = self.run.parallel.bind
-        if bind == "launcher":
-            return []
+        bind, threads = self.run.parallel.bind, self._threads
         if self.is_srun:
-            return [f"--cpu-bind={SRUN_BINDING[bind]}"]
+            return [] if bind == "launcher" else [f"--cpu-bind={SRUN_BINDING[bind]}"]
+        # LSF lists slots, of which a rank has several. Hydra would start one rank per slot, all on the first host.
+        hosts = self.environment.get("LSB_MCPU_HOSTS", "").split()
+        has_slots = len(hosts) > 2 and threads > 1 and "-ppn" not in self._given and self.is_hydra
+        per_host = ["-ppn", str(max(1, int(hosts[1]) // threads))] if has_slots else []
+        if bind == "launcher":
+            return per_host
         if self.is_hydra:
-            return ["-bind-to", f"core:{self._threads}" if bind == "core" else bind]
+            return [*per_host, "-bind-to", f"core:{threads}" if bind == "core" else bind]
         if any(name in self._version for name in OPEN_MPI_NAMES):
-            several = ["--map-by", f"slot:PE={self._threads}"] if bind == "core" and self._threads > 1 else []
+            several = ["--map-by", f"slot:PE={threads}"] if bind == "core" and threads > 1 else []
             return ["--bind-to", bind, *several]
         raise UserError(
             f"parallel.bind: the options of '{self.text}' for binding are not known ({bind}); write them in the command "
@@ -102,43 +97,30 @@ class LauncherCommand:
         )
 
     @property
-    def _ranks_per_host(self) -> list[str]:
-        # LSF lists slots, of which a rank has several. Hydra would start one rank per slot, all on the first host.
-        hosts = self.environment.get("LSB_MCPU_HOSTS", "").split()
-        has_slots = len(hosts) > 2 and self._threads > 1 and "-ppn" not in self._given
-        if not has_slots or self.is_srun or not self.is_hydra:
-            return []
-        return ["-ppn", str(max(1, int(hosts[1]) // self._threads))]
-
-    @property
-    def _resource_sets(self) -> list[str]:
-        """Options of jsrun: a resource set per GPU with the ranks that share it, or per rank without GPUs."""
+    def _jsrun_options(self) -> list[str]:
+        """A resource set per GPU with the ranks that share it, or per rank without GPUs, and the binding. Raises UserError."""
+        resources, bind, threads = RunResources(self.run), self.run.parallel.bind, self._threads
+        each = self.run.parallel.ranks_per_gpu if resources.gpus else 1
+        sets, rest = divmod(resources.processes, each)
         if given := sorted(JSRUN_OPTIONS[option] for option in JSRUN_OPTIONS if self._has(option)):
             raise UserError(
                 f"'{self.text}': the resource sets come from the experiment ({', '.join(given)}); remove these options, and "
                 "set parallel.ranks, parallel.threads_per_rank and parallel.gpus_per_rank"
             )
-        resources = RunResources(self.run)
-        each = self.run.parallel.ranks_per_gpu if resources.gpus else 1
-        sets, rest = divmod(resources.processes, each)
         if rest or (resources.gpus and sets != resources.gpus):
             raise UserError(
                 f"parallel.ranks_per_gpu: jsrun needs equal resource sets, but {resources.processes} ranks share "
                 f"{resources.gpus} GPUs; choose a divisor of parallel.ranks, and master_gpu: true"
             )
-        gpus = "1" if resources.gpus else "0"
-        return ["-n", str(sets), "-a", str(each), "-c", str(each * self._threads), "-g", gpus]
-
-    @property
-    def _jsrun_binding(self) -> list[str]:
-        bind = self.run.parallel.bind
         if bind in ("socket", "numa"):
             raise UserError(
                 f"parallel.bind: jsrun does not bind to a {bind}; set core or none, or remove the key"
             )
+        gpus = "1" if resources.gpus else "0"
+        options = ["-n", str(sets), "-a", str(each), "-c", str(each * threads), "-g", gpus]
         # By itself, jsrun binds a rank with all its threads to one core.
         own = any(self._has(option) for option in BINDING_OPTIONS)
-        return [] if own else ["-b", "none" if bind == "none" else f"packed:{self._threads}"]
+        return options if own else [*options, "-b", "none" if bind == "none" else f"packed:{threads}"]
 
     def _has(self, option: str) -> bool:
         """Return True if the command has an option as `-n 3`, `-n3`, `--nrs 3` or `--nrs=3`."""
@@ -160,14 +142,21 @@ class LauncherCommand:
     @cached_property
     def _version(self) -> str:
         """What the launcher prints as its version, in lower case; empty without an answer."""
-        try:
-            answer = subprocess.run(
-                [*self._given, "--version"], env=dict(self.environment), capture_output=True, text=True,
-                timeout=VERSION_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
-        return answer.stdout.lower()
+        done = _run([*self._given, "--version"], self.environment, VERSION_TIMEOUT_S)
+        return done.stdout.lower() if done else ""
+
+
+def _run(
+    command: list[str], environment: Mapping[str, str], timeout: float
+) -> "subprocess.CompletedProcess[str] | None":
+    """Run a command; return None if it cannot be started or does not end in time."""
+    try:
+        return subprocess.run(
+            command, env=dict(environment), capture_output=True, text=True, timeout=timeout,
+            stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
 
 
 def rank_python(run: Run) -> list[str]:
@@ -177,37 +166,21 @@ def rank_python(run: Run) -> list[str]:
 
 
 def check_container(run: Run, environment: Mapping[str, str]) -> None:
-    """Start the container of a run once on this host, in the environment of the ranks.
-
-    Raises UserError if the program or the image is missing, the image has no nnlo, or the start takes too long.
-    """
+    """Start the container of a run once on this host, in the environment of the ranks. Raises UserError if that fails."""
     if not (words := _container_words(run)):
         return
-    if not shutil.which(words[0], path=environment.get("PATH")):
-        raise UserError(
-            f"resources.container: '{words[0]}' not found on this host; load its module before the start, or change the command"
-        )
-    for word in words:
-        if word.endswith((".sif", ".simg")) and not Path(word.rpartition("=")[2]).exists():
-            raise UserError(
-                f"resources.container: image not found: {word}; paths are relative to {Path.cwd()}"
-            )
-    text = shlex.join(command := [*words, *IMPORT])
-    try:
-        done = subprocess.run(
-            command, env=dict(environment), capture_output=True, text=True, timeout=IMAGE_START_TIMEOUT_S,
-            stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
-        raise UserError(
-            f"resources.container: '{text}' did not end in {IMAGE_START_TIMEOUT_S} s; check the image"
-        ) from error
-    if done.returncode:
+    command = [*words, "python3", "-c", "import nnlo_lib"]
+    done = _run(command, environment, IMAGE_START_TIMEOUT_S)
+    if done and not done.returncode:
+        return
+    if done is None:
+        fault = f"cannot be started on this host, or did not end in {IMAGE_START_TIMEOUT_S} s; load the module of {words[0]} before"
+    else:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise UserError(
-            f"resources.container: '{text}' ended with status {done.returncode} ({last}); "
-            "install nnlo in the image, with the versions of requirements.lock"
-        )
+        fault = f"ended with status {done.returncode} ({last}); install nnlo in the image, with the versions of requirements.lock"
+    raise UserError(
+        f"resources.container: '{shlex.join(command)}' {fault}, or change the command; paths are relative to {Path.cwd()}"
+    )
 
 
 def _container_words(run: Run) -> list[str]:

@@ -1,13 +1,10 @@
-"""Stops of an attempt: signals, time limit, the scheduler's reason, and the requeue of a preempted job.
-
-Light to import for parsers of options: no torch.
-"""
+"""Stops of an attempt: signals, time limit, the scheduler's reason, and the requeue of a preempted job."""
 
 import signal
 import time
 from dataclasses import replace
 from types import FrameType
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.core.errors import RESUMABLE_REASONS, handle_stop_signals
@@ -18,7 +15,6 @@ from nnlo_lib.state.out_of_memory import is_job_out_of_memory
 logger = get_logger(__name__)
 
 PreemptionPolicy = Literal["requeue", "exit"]
-PREEMPTION_POLICIES: tuple[PreemptionPolicy, ...] = get_args(PreemptionPolicy)
 # Signals of preemptions, cancellations and closed terminals; the others are warnings before a limit.
 CANCEL_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")
 NEAR_LIMIT_S = 120.0  # half of the limit if that is shorter
@@ -26,11 +22,6 @@ SCHEDULER_WARNING_S = 180.0  # Slurm warns up to 30 s early, and counts from the
 # Slurm signals a requeued job within a second. The job must not end before, because LSF may count it as failed.
 REQUEUE_TIMEOUT_S = 30
 SIGNAL_POLL_INTERVAL_S = 0.1
-
-
-def parse_preemption_policy(text: str) -> str:
-    """Return the policy; `wait`, a policy of version 0.2 in profiles of users, is `requeue`."""
-    return "requeue" if text == "wait" else text
 
 
 class SignalSource(Protocol):
@@ -41,12 +32,7 @@ class SignalSource(Protocol):
 
 
 class SignalRecorder:
-    """Recorder of stop signals to this process.
-
-    Attributes:
-        first: name of the first signal, or an empty string.
-        received: number of signals.
-    """
+    """Recorder of stop signals to this process: the name of the first one, or an empty string, and their number."""
 
     def __init__(self) -> None:
         self.first, self.received = "", 0
@@ -75,7 +61,6 @@ class TimeLimit:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the limit (infinite without a limit)."""
         return self._end - time.monotonic()
 
     @property
@@ -104,9 +89,10 @@ def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool
         return replace(outcome, may_requeue=True)
     stop = job.stop_decision()
     reason = stop.reason
-    if reason == "canceled":
-        oom = is_automatic and is_job_out_of_memory(job, "canceled")
-        reason = "out of memory" if oom else "canceled" if is_automatic else "preempted"
+    if reason == "canceled" and not is_automatic:
+        reason = "preempted"
+    elif reason == "canceled" and is_job_out_of_memory(job, reason):
+        reason = "out of memory"
     error = {
         "out of memory": f"job {job.job_id} exceeded its memory",
         "canceled": f"job {job.job_id} was canceled; run the same command again to resume",
@@ -116,10 +102,7 @@ def judge_stop(outcome: AttemptOutcome, job: BatchJob | None, is_automatic: bool
 
 
 def requeue_job(job: BatchJob, signals: SignalRecorder, timeout: float = REQUEUE_TIMEOUT_S) -> None:
-    """Requeue this process's job, and wait until the scheduler signals it; return at once if it refuses.
-
-    `timeout` is the longest wait for the signal, in seconds.
-    """
+    """Requeue this process's job, and wait up to `timeout` seconds until the scheduler signals it, unless it refuses."""
     before, end = signals.received, time.monotonic() + timeout
     if refused := job.requeue():
         logger.info(f"job {job.job_id} could not be requeued ({refused}); it ends and can be submitted again")

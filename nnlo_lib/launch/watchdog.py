@@ -33,9 +33,7 @@ MAX_START_TIMEOUT_S = 180.0  # seconds after which a start is aborted, even on a
 class RankProcesses:
     """Handles (pidfds) on the ranks of this host; a pidfd refers to its rank even if the pid is reused.
 
-    Attributes:
-        registered: names of all ranks found in the folder, on other hosts too.
-        parents: processes that started ranks of this host (hydra_pmi_proxy, slurmstepd).
+    `registered` has the names of all ranks found in the folder, on other hosts too.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,8 +41,8 @@ class RankProcesses:
         self._handles: dict[int, str] = {}
         self._poll = select.poll()
         self.registered: set[str] = set()
-        self._observed: set[str] = set()
-        self.parents: set[ProcessIdentity] = set()
+        self._observed: set[str] = set()  # those on this host
+        self._parents: set[ProcessIdentity] = set()  # hydra_pmi_proxy or slurmstepd of this host
 
     def discover(self) -> None:
         """Open a handle on each rank that registered since the last call."""
@@ -61,22 +59,18 @@ class RankProcesses:
             os.close(handle)
         return [self._handles.pop(handle) for handle in handles]
 
-    def kill(self) -> None:
-        """Send SIGKILL to all live ranks."""
+    def kill(self, patience: float = 0.0) -> None:
+        """Send SIGKILL to all live ranks, and wait up to `patience` seconds until they have exited."""
         for handle in self._handles:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
+        self._wait(patience)
 
     def wait_then_kill(self, patience: float) -> None:
         """Wait up to `patience` seconds for all ranks to exit, then kill the remaining ones."""
         self.discover()
         self._wait(patience)
-        self.kill_and_wait()
-
-    def kill_and_wait(self) -> None:
-        """Send SIGKILL to all live ranks, and wait up to KILL_TIMEOUT_S until they have exited."""
-        self.kill()
-        self._wait(KILL_TIMEOUT_S)
+        self.kill(KILL_TIMEOUT_S)
 
     @property
     def has_live_ranks(self) -> bool:
@@ -86,12 +80,12 @@ class RankProcesses:
     @property
     def have_all_exited(self) -> bool:
         """Whether all registered ranks were seen to exit; False if a rank is on another host."""
-        return bool(self.registered) and self._observed == self.registered and not self._handles
+        return not self._handles and self._observed == self.registered
 
     @property
     def lost_parent(self) -> str:
         """The process of a parent that ended before its ranks, as text; empty if all parents run."""
-        lost = [parent for parent in self.parents if parent.is_dead] if self._handles else []
+        lost = [parent for parent in self._parents if parent.is_dead] if self._handles else []
         return f"the process {lost[0].pid} that started the ranks on {lost[0].host}" if lost else ""
 
     def _wait(self, patience: float) -> None:
@@ -107,13 +101,13 @@ class RankProcesses:
         if not process.is_own:
             # The folder can be shared: another user's attempt, or any number that a member of the group wrote.
             logger.warning(f"{self._folder / name}: process {process.pid} of another user is not signaled")
-        else:
-            handle = os.pidfd_open(process.pid)
-            self._handles[handle] = name
-            self._observed.add(name)
-            self._poll.register(handle, select.POLLIN)
-            if parent := ProcessState.of(process.pid).parent:  # 0 if the rank has exited meanwhile
-                self.parents.add(ProcessIdentity.from_pid(parent))
+            return
+        handle = os.pidfd_open(process.pid)
+        self._handles[handle] = name
+        self._observed.add(name)
+        self._poll.register(handle, select.POLLIN)
+        if parent := ProcessState.of(process.pid).parent:  # 0 if the rank has exited meanwhile
+            self._parents.add(ProcessIdentity.from_pid(parent))
 
 
 class Watchdog(Thread):
@@ -121,7 +115,6 @@ class Watchdog(Thread):
 
     Args:
         expected: number of rank processes; signals are forwarded when all of them have registered.
-        child: the launcher process (mpiexec, srun).
         lost: set when the lease is lost; launcher and ranks are then killed.
         timeout: seconds in which a rank must start, clipped to MIN_START_TIMEOUT_S ... MAX_START_TIMEOUT_S.
 
@@ -141,45 +134,41 @@ class Watchdog(Thread):
         super().__init__(daemon=True)
         self._ranks, self._expected, self._child = ranks, expected, child
         self._signals, self._lease_lost = signals, lost
-        self._begun, self._launcher_ended_at = time.monotonic(), 0.0
         self._signal_forwarded = False
+        self._since: dict[str, float] = {}  # when each condition of `_seconds` began to hold
         self.start_timeout = min(max(timeout, MIN_START_TIMEOUT_S), MAX_START_TIMEOUT_S)
         self.first_exits: list[str] = []
         self.start_timed_out = self.outlived_ranks = False
         self.lost_parent = ""
         self.has_failed: Callable[[], bool] = bool
         self.waits_for_step: Callable[[], bool] = bool
-        self._failed, self._parent_lost, self._ranks_exited = Since(), Since(), Since()
 
     def run(self) -> None:
         """Watch until the launcher and the ranks have exited, then kill the remaining ranks."""
         while not self._is_over():
             self._forward_signal()
-            if self.waits_for_step():
-                self._begun = time.monotonic()
             self._kill_hopeless_launch()
-            self._abort_stalled_start()
             self._end_idle_launcher()
             ended = self._ranks.wait_for_exits(RANK_POLL_INTERVAL_S)
             # Only the first exits point to the cause: the launcher or a lost peer ends the other ranks.
             self.first_exits = self.first_exits or ended
-        self._ranks.kill_and_wait()
+        self._ranks.kill(KILL_TIMEOUT_S)
 
     def _is_over(self) -> bool:
         if not self._lease_lost.is_set():  # after a loss, new rank files belong to another launcher
             self._ranks.discover()
-        if self._child.poll() is None:
-            return False
-        self._launcher_ended_at = self._launcher_ended_at or time.monotonic()
-        return not self._ranks.has_live_ranks or time.monotonic() - self._launcher_ended_at > EXIT_GRACE_S
+        ended_s = self._seconds("launcher ended", self._child.poll() is not None)
+        return self._child.poll() is not None and (not self._ranks.has_live_ranks or ended_s > EXIT_GRACE_S)
 
     def _forward_signal(self) -> None:
         """Forward the first stop signal to the launcher process, as SIGUSR1, when the ranks are ready.
 
         SIGTERM would end Open MPI's ranks before they can save, and SIGUSR2 would end MPICH's launcher.
         """
-        ready = len(self._ranks.registered) >= self._expected or self._elapsed_s > MIN_START_TIMEOUT_S
-        if self._signals.first and (ready or self.waits_for_step()) and not self._signal_forwarded:
+        is_waiting = self.waits_for_step()
+        started_s = self._seconds("started", not is_waiting)
+        ready = len(self._ranks.registered) >= self._expected or started_s > MIN_START_TIMEOUT_S
+        if self._signals.first and (ready or is_waiting) and not self._signal_forwarded:
             self._child.send_signal(signal.SIGUSR1)
             self._signal_forwarded = True
 
@@ -193,58 +182,41 @@ class Watchdog(Thread):
         job was requeued, that step belongs to the next attempt.
         """
         lost = self._ranks.lost_parent
-        is_orphaned = self._parent_lost.seconds(bool(lost)) > EXIT_GRACE_S
+        is_orphaned = self._seconds("parent lost", bool(lost)) > EXIT_GRACE_S
         self.lost_parent = lost if is_orphaned else self.lost_parent
-        has_lingered = self._failed.seconds(self.has_failed()) > LINGER_TIMEOUT_S
+        has_lingered = self._seconds("failed", self.has_failed()) > LINGER_TIMEOUT_S
         if self._lease_lost.is_set() or is_orphaned or has_lingered:
             self._child.kill()
             self._ranks.kill()
 
-    def _abort_stalled_start(self) -> None:
-        """Terminate the launcher, and later kill it, if no rank has registered in time.
-
-        MPI waits forever for a rank that exited before it was connected.
-        """
-        if self._ranks.registered or self._elapsed_s < self.start_timeout:
-            return
-        self._end_launcher(self._elapsed_s - self.start_timeout, is_first=not self.start_timed_out)
-        self.start_timed_out = True
-
     def _end_idle_launcher(self) -> None:
-        """Terminate a launcher that waits although all its ranks have exited, as for output of a background process."""
-        overdue = self._ranks_exited.seconds(self._ranks.have_all_exited) - LINGER_TIMEOUT_S
-        if overdue > 0:
-            if not self.outlived_ranks:
-                logger.warning(
-                    f"the launcher (process {self._child.pid}) is ended, because it did not exit within {LINGER_TIMEOUT_S:.0f} s "
-                    "after its ranks; a process that a rank started may still have its output open"
-                )
-            self._end_launcher(overdue, is_first=not self.outlived_ranks)
-            self.outlived_ranks = True
+        """Terminate a launcher, which then cleans up, and kill it after EXIT_GRACE_S, if it does not do its work.
 
-    def _end_launcher(self, overdue: float, is_first: bool) -> None:
-        """Terminate the launcher, which then cleans up; kill it if it does not exit within EXIT_GRACE_S."""
-        if is_first:
-            self._child.terminate()
-        elif overdue > EXIT_GRACE_S:
+        No rank has registered in time: MPI waits forever for a rank that exited before it was connected. Or all ranks have
+        exited, but the launcher waits, as for output of a background process.
+        """
+        registered = bool(self._ranks.registered)
+        exited_s = self._seconds("ranks exited", registered and self._ranks.have_all_exited)
+        started_s = self._seconds("started", not self.waits_for_step())
+        overdue_s = exited_s - LINGER_TIMEOUT_S if registered else started_s - self.start_timeout
+        if overdue_s <= 0:
+            return
+        if overdue_s > EXIT_GRACE_S:
             self._child.kill()
+        elif not (self.start_timed_out or self.outlived_ranks):
+            self._child.terminate()
+        if registered and not self.outlived_ranks:
+            logger.warning(
+                f"the launcher (process {self._child.pid}) is ended, because it did not exit within {LINGER_TIMEOUT_S:.0f} s "
+                "after its ranks; a process that a rank started may still have its output open"
+            )
+        self.start_timed_out |= not registered
+        self.outlived_ranks |= registered
 
-    @property
-    def _elapsed_s(self) -> float:
-        return time.monotonic() - self._begun
-
-
-class Since:
-    """Measures for how long a condition has held."""
-
-    def __init__(self) -> None:
-        self._begun: float | None = None
-
-    def seconds(self, holds: bool) -> float:
-        """Return the seconds since the condition began to hold; 0 if it does not hold now."""
+    def _seconds(self, name: str, holds: bool) -> float:
+        """Return for how many seconds a condition has held; 0 if it does not hold now."""
         if not holds:
-            self._begun = None
+            self._since.pop(name, None)
             return 0.0
         now = time.monotonic()
-        self._begun = now if self._begun is None else self._begun
-        return now - self._begun
+        return now - self._since.setdefault(name, now)

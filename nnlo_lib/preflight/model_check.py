@@ -31,7 +31,7 @@ from nnlo_lib.preflight.data_check import Mistakes
 from nnlo_lib.preflight.output_activation import activation_doubts
 from nnlo_lib.problems.base import build_problem, refuse_regularization
 from nnlo_lib.problems.losses import classes_only
-from nnlo_lib.train.callback import Callback
+from nnlo_lib.train.callback import Callback, Callbacks
 from nnlo_lib.train.replica.gradients import LocalGradients
 from nnlo_lib.train.replica.model_build import (
     build_random_model,
@@ -173,7 +173,7 @@ class ModelTrial(Callback):
         module = _Called(module) if scripted else module
         device = "cpu" if self.has_values else "meta"
         replica = Replica(module.train(), device, channels_last=self.run.train.channels_last)
-        replica.observe([self])
+        replica.callbacks = Callbacks([self])
         module.register_forward_pre_hook(self._enter_model)
         module.register_forward_hook(self._leave_model)
         # In this step, the generator of a GAN trains.
@@ -215,7 +215,7 @@ class ModelTrial(Callback):
         """The made-up samples."""
         return made_up_batch(self.manifest, SAMPLES, self.run.problem)
 
-    def on_backward_begin(self) -> None:
+    def begin(self, part: str) -> None:
         """Note that the loss of the training step is computed."""
         self.stage = "backward"
 

@@ -4,26 +4,24 @@ Imports no torch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest, checkpoint_folders
-from nnlo_lib.core.atomic_file import CHECKSUM_KEY, content_checksum, file_sha256
+from nnlo_lib.core.atomic_file import CHECKSUM_KEY, content_checksum, file_sha256, load_json
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.loading.sampler import SamplingPlan
 from nnlo_lib.data.partition import check_cover, load_partition
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.reliability.findings import (
-    EpochRow,
-    EpochTableError,
     Finding,
     failed,
     find_run_folders,
     load_finished_run,
     note,
     ok,
-    read_epoch_table,
     reason_not_finished,
 )
 from nnlo_lib.reliability.reproduce import check_reproducibility
@@ -117,32 +115,29 @@ def checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str]
 
 def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
     """Compare the files of each checkpoint with the checksums in its manifest."""
-    folders = checkpoint_folders(run.paths.state.checkpoints)
-    faults = {folder.name: fault for folder in folders if (fault := _checkpoint_fault(folder))}
-    for name, fault in faults.items():
-        yield failed(f"checkpoint {name}: {fault}; a resumed training will skip it")
-    if intact := len(folders) - len(faults):
+    folders, intact = checkpoint_folders(run.paths.state.checkpoints), 0
+    for folder in folders:
+        try:
+            fault = "; ".join(checksum_faults(folder, CheckpointManifest.read(folder).sha256))
+        except (UserError, OSError, ValueError) as error:
+            fault = f"its manifest cannot be read ({error})"
+        if fault:
+            yield failed(f"checkpoint {folder.name}: {fault}; a resumed training will skip it")
+        intact += not fault
+    if intact:
         yield ok(f"{intact} of {len(folders)} checkpoints in state/checkpoints are intact")
     if not folders:
         yield note("state/checkpoints contains no checkpoints")
 
 
-def _checkpoint_fault(checkpoint: Path) -> str:
-    """Return the faults of a checkpoint, or an empty string if it is complete."""
-    try:
-        return "; ".join(checksum_faults(checkpoint, CheckpointManifest.read(checkpoint).sha256))
-    except (UserError, OSError, ValueError) as error:
-        return f"its manifest cannot be read ({error})"
-
-
 def check_code(run: FinishedRun) -> Iterator[Finding]:
     """Compare the copies of the user's code with the summary; note files of the project that differ now."""
+    code = run.paths.code
     # Of a reader that was edited after the conversion, no copy is kept.
-    reader = {
-        path: each for path, each in run.reader_checksums.items() if copy_of(run.paths.code, path).is_file()
-    }
+    reader = {path: each for path, each in run.reader_checksums.items() if copy_of(code, path).is_file()}
     copies = {path: each for path, each in (reader | run.input_checksums).items() if has_copy(path)}
-    faults = [fault for path, checksum in copies.items() if (fault := _copy_fault(run, path, checksum))]
+    expected = {f"{code.name}/{path.lstrip('/')}": checksum for path, checksum in copies.items()}
+    faults = list(checksum_faults(run.folder, expected))
     yield from (failed(f"code: {fault}") for fault in faults)
     if copies and not faults:
         yield ok(f"code: {', '.join(copies)}: the copies in code/ match their checksums in summary.json")
@@ -154,18 +149,12 @@ def check_code(run: FinishedRun) -> Iterator[Finding]:
             )
 
 
-def _copy_fault(run: FinishedRun, path: str, checksum: str) -> str:
-    copy = copy_of(run.paths.code, path)
-    if not copy.is_file():
-        return f"{copy} is missing"
-    return "" if file_sha256(copy) == checksum else f"{copy} was modified: its checksum differs"
-
-
 def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
     """Compare the sample counts of the training with the uses required by partition.npz and configuration."""
     try:
-        faults = list(_ledger_faults(run, rows := read_epoch_table(run.paths.state.ledger, run.epochs)))
-    except (EpochTableError, UserError, ValueError, KeyError) as error:
+        rows = _read_ledger(run.paths.state.ledger, run.epochs)
+        faults = list(_ledger_faults(run, rows))
+    except (OSError, UserError, ValueError, KeyError) as error:
         yield failed(f"ledger: the used samples cannot be verified: {error}")
         return
     yield from (failed(f"ledger: {fault}") for fault in faults)
@@ -188,8 +177,30 @@ def check_sample_ledger(run: FinishedRun) -> Iterator[Finding]:
         )
 
 
-def _ledger_faults(run: FinishedRun, rows: list[EpochRow]) -> Iterator[str]:
-    plan, samples = _expected_sampling(run)
+def _read_ledger(path: Path, epochs: int) -> list[dict[str, Any]]:
+    """Return the rows of the ledger. Raises ValueError unless it has one for each epoch, in order."""
+    try:
+        rows = [load_json(line) for line in path.read_text().splitlines()]
+        found = [row["epoch"] for row in rows]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error})") from error
+    for number, (epoch, expected) in enumerate(zip_longest(found, range(1, epochs + 1)), 1):
+        if epoch != expected:
+            what = "missing" if epoch is None else f"of epoch {epoch}"
+            raise ValueError(f"{path}: line {number} is {what}; {plural(epochs, 'epoch')} were trained")
+    return rows
+
+
+def _ledger_faults(run: FinishedRun, rows: list[dict[str, Any]]) -> Iterator[str]:
+    validation, parts = load_partition(run.paths.partition)
+    # Samples of the validation split count as well: the training must not use them.
+    samples = len(validation) + sum(map(len, parts))
+    check_cover(samples, validation, parts)
+    train, config = run.config.train, run.config
+    plan = SamplingPlan(
+        parts, run.summary["roles"].count("worker"), train.batch_size, run.summary["seed"], train.steps_per_epoch,
+        train.dealing == "dynamic", config.parallel.processes_per_worker, config.data.stream,
+    )  # fmt: skip
     for row in rows:
         if row["missed"] or row["repeated"]:
             yield (
@@ -203,28 +214,6 @@ def _ledger_faults(run: FinishedRun, rows: list[EpochRow]) -> Iterator[str]:
         uses = plan.expected_uses(samples, row["epoch"] - 1)
         if row["sha256"] != counts_sha256(uses) or row["samples"] != uses.sum():
             yield f"epoch {row['epoch']} did not use the samples that partition.npz and the configuration require"
-
-
-def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
-    """Return sampling plan and number of samples, validation included. Raises UserError or ValueError."""
-    validation, parts = load_partition(run.paths.partition)
-    # Samples of the validation split count as well: the training must not use them.
-    samples = len(validation) + sum(map(len, parts))
-    check_cover(samples, validation, parts)
-    train, workers = run.config.train, run.summary["roles"].count("worker")
-    dynamic = train.dealing == "dynamic"
-    seed, processes = run.summary["seed"], run.config.parallel.processes_per_worker
-    plan = SamplingPlan(
-        parts,
-        workers,
-        train.batch_size,
-        seed,
-        train.steps_per_epoch,
-        dynamic,
-        processes,
-        run.config.data.stream,
-    )
-    return plan, samples
 
 
 def _epochs_may_mix_rank_counts(run: FinishedRun) -> bool:

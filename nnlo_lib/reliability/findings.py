@@ -1,19 +1,18 @@
-"""Findings, folders of jobs and tables of epochs, which all checks of `nnlo verify` share."""
+"""Findings of checks, and the folders of jobs that `nnlo verify` checks."""
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from nnlo_lib.config.paths import RunPaths, SearchPaths, training_folders
-from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.study.trial import FoldTask, read_result
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun, require
 
 VERIFIED_SUMMARY_KEYS = ("config_hash", "roles", "packages", "code_version")
-EpochRow = dict[str, Any]
 
 
 class Finding(NamedTuple):
@@ -26,38 +25,23 @@ class Finding(NamedTuple):
         return f"  {self.status:<8}{self.message}"
 
 
-def ok(sentence: str) -> Finding:
-    """Return a finding for a check that passed."""
-    return Finding("ok", sentence)
-
-
-def failed(sentence: str) -> Finding:
-    """Return a finding for a check that failed."""
-    return Finding("FAILED", sentence)
-
-
-def note(sentence: str) -> Finding:
-    """Return a finding that is only information."""
-    return Finding("note", sentence)
+ok = partial(Finding, "ok")
+failed = partial(Finding, "FAILED")
+note = partial(Finding, "note")  # only information
 
 
 def find_run_folders(folder: Path) -> Sequence[Path]:
     """Return the job folders at or below `folder`. Raises UserError if no job folder is found."""
-    if not folder.is_dir():
-        raise UserError(
-            f"folder not found: {folder}; pass results/<experiment>/<run>/seed-<s> or a folder above it"
-        )
     # A copy of a training may have any name. The `state/` of a search does not count.
     found = [
         job
-        for job in sorted({folder, *training_folders(folder)})
+        for job in (sorted({folder, *training_folders(folder)}) if folder.is_dir() else ())
         if RunPaths(job).summary.exists()
         or (RunPaths(job).state.folder.is_dir() and not SearchPaths(job).trials.is_dir())
     ]
     if not found:
-        raise UserError(
-            f"{folder}: no training found; pass results/<experiment>/<run>/seed-<s> or a folder above it"
-        )
+        problem = "no training found" if folder.is_dir() else "folder not found"
+        raise UserError(f"{folder}: {problem}; pass results/<experiment>/<run>/seed-<s> or a folder above it")
     return found
 
 
@@ -101,33 +85,3 @@ def reason_not_finished(folder: Path) -> str | None:
     if result and result.status != "finished":
         return f"not finished: its result in the search is {result.status}: {result.error}"
     return f"not finished: the search paused it after epoch {max(rungs)}"
-
-
-class EpochTableError(Exception):
-    """A table is unreadable, or does not contain each epoch once and in order; the message gives the reason."""
-
-
-def read_epoch_table(path: Path, epochs: int) -> list[EpochRow]:
-    """Return the rows of a table in `state/`, one for each of `epochs` epochs. Raises EpochTableError."""
-    try:
-        rows = [load_json(line) for line in path.read_text().splitlines()]
-        fault = _completeness_fault([row["epoch"] for row in rows], epochs)
-    except FileNotFoundError as error:
-        raise EpochTableError(f"{path} is missing") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise EpochTableError(f"{path} is damaged ({error})") from error
-    if fault:
-        raise EpochTableError(f"{path} {fault}")
-    return rows
-
-
-def _completeness_fault(found: Sequence[int], epochs: int) -> str:
-    expected = range(1, epochs + 1)
-    for missing in (epoch for epoch in expected if epoch not in found):
-        return f"has no epoch {missing}"
-    for repeated in (epoch for epoch in expected if found.count(epoch) > 1):
-        return f"contains epoch {repeated} {found.count(repeated)} times"
-    for unexpected in (epoch for epoch in found if epoch not in expected):
-        return f"contains epoch {unexpected}, but {epochs} epochs were trained"
-    # Here each epoch occurs once; only the order may be wrong.
-    return "" if list(found) == list(expected) else "has its epochs out of order"

@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 
-from nnlo_lib.config import Run
 from nnlo_lib.config.algorithm import UserAlgorithmConfig
 from nnlo_lib.config.base import NAME_PATTERN, non_defaults
 from nnlo_lib.config.model import CODE_REFERENCE, input_files
@@ -36,13 +35,7 @@ def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
     has_secrets = mask_settings(run.summary["config"]) != run.summary["config"]
     if run.config.hash != run.summary["config_hash"] and not has_secrets:
         yield failed("the configuration in summary.json was modified: its hash differs from config_hash")
-    reasons = [
-        *_code_reasons(str(run.summary["code_version"])),
-        *_nondeterminism_reasons(run.config),
-        *_external_file_reasons(run),
-        *_run_segment_reasons(run),
-        *_pause_reasons(run),
-    ]
+    reasons = list(_reasons(run))
     yield from (note(f"not reproducible bit for bit: {reason}") for reason in reasons)
     if not reasons:
         kept = f" and {run.paths.code.name}/" if run.input_checksums else ""
@@ -53,17 +46,15 @@ def check_reproducibility(run: FinishedRun) -> Iterator[Finding]:
         )
 
 
-def _code_reasons(code: str) -> Iterator[str]:
+def _reasons(run: FinishedRun) -> Iterator[str]:
+    """Yield the reasons why a repetition may differ: code, chance, the machine, files of the user, changes and pauses."""
     # In a git checkout, a code version is `<version> (<commit>)`, with `+` after the commit if files were modified.
+    code = str(run.summary["code_version"])
     if not code.endswith(")"):
         yield f"its code version {code} contains no commit"
     elif code.endswith("+)"):
         yield f"its code had uncommitted changes ({code})"
-
-
-def _nondeterminism_reasons(run: Run) -> Iterator[str]:
-    """Yield the settings that make a result depend on chance, the machine or files outside of the summary."""
-    parallel, algorithm = run.parallel, run.algorithm
+    parallel, algorithm = run.config.parallel, run.config.algorithm
     virtual = parallel.transport == "simulated"
     if not virtual and isinstance(algorithm, UserAlgorithmConfig):
         yield f"the ranks of {algorithm.name} may not wait for each other: no check runs the user's files to know it"
@@ -75,10 +66,6 @@ def _nondeterminism_reasons(run: Run) -> Iterator[str]:
         yield "`parallel.simulation.sample_seconds: measured` makes the training depend on the speed of the machine"
     if parallel.gpus_per_rank:
         yield "it was trained on GPUs, which may add numbers in a different order each time"
-
-
-def _external_file_reasons(run: FinishedRun) -> Iterator[str]:
-    """Yield the files of the user of which no copy is kept with the run."""
     for path in input_files(run.config_section("data").get("reader")):
         if path not in run.reader_checksums or not copy_of(run.paths.code, path).is_file():
             yield f"it needs {path}, the reader of the data, of which no copy is kept with the run"
@@ -86,23 +73,12 @@ def _external_file_reasons(run: FinishedRun) -> Iterator[str]:
         if path not in run.input_checksums or not has_copy(path):
             missing = "" if Path(path).is_file() else " and which was not found"
             yield f"it needs {path}, of which no copy is kept with the run{missing}"
-
-
-def _run_segment_reasons(run: FinishedRun) -> Iterator[str]:
-    """Yield the changes of ranks and of code between the segments of the training."""
-    if run.rank_count_changed:
-        segments = [f"{segment['ranks']} from step {segment['step']:,}" for segment in run.run_segments]
-        yield f"its number of ranks changed ({', '.join(segments) or 'see state/attempts.jsonl'})"
-    if len({segment["code"] for segment in run.run_segments}) > 1:
-        segments = [f"{segment['code']} from step {segment['step']:,}" for segment in run.run_segments]
-        yield f"its code changed ({', '.join(segments)})"
-
-
-def _pause_reasons(run: FinishedRun) -> Iterator[str]:
-    """Yield the reason if a pause changed the messages in flight between simulated ranks."""
-    algorithm = run.config.algorithm
+    for key, what in (("ranks", "number of ranks"), ("code", "code")):
+        segments = [(segment[key], segment["step"]) for segment in run.recorded("legs")]
+        if len({value for value, _ in segments}) > 1:
+            yield f"its {what} changed ({', '.join(f'{value} from step {step:,}' for value, step in segments)})"
     paused = run.summary.get("paused_within_epoch")
-    if paused is None and run.transport == "simulated" and run.restarts > 0:
+    if paused is None and virtual and run.restarts > 0:
         # Summaries of older versions do not say where a training paused, and a resumed one had other clocks. The training
         # asked the algorithm of a user whether its ranks wait; here, its file is not run.
         paused = isinstance(algorithm, UserAlgorithmConfig) or algorithm.is_asynchronous
@@ -157,26 +133,19 @@ def _project_folder(folder: Path) -> Path:
 
 
 def _sources(run: FinishedRun, project: Path) -> dict[str, Path]:
-    """Return the file to copy for each of the user's files, by its path in the new folder."""
-    sources = {
-        path.lstrip("/"): _checked_source(run, project, path, checksum)
-        for path, checksum in {**run.reader_checksums, **run.input_checksums}.items()
-    }
+    """Return the file to copy for each of the user's files, by its path in the new folder, after a check of its SHA-256."""
+    sources = {}
+    for path, checksum in {**run.reader_checksums, **run.input_checksums}.items():
+        kept = copy_of(run.paths.code, path)
+        source = sources[path.lstrip("/")] = kept if kept.is_file() else project / path
+        if not source.is_file():
+            raise UserError(f"{source}: not found; the training used this file, with SHA-256 {checksum}")
+        if file_sha256(source) != checksum:
+            raise UserError(f"{source}: not the file that the training used, which has SHA-256 {checksum}")
     # Of readers, earlier versions recorded no checksum.
     for path in input_files(run.summary["config"]["data"].get("reader")):
         sources.setdefault(path.lstrip("/"), project / path)
     return sources
-
-
-def _checked_source(run: FinishedRun, project: Path, path: str, checksum: str) -> Path:
-    """Return the kept copy of a file, or the original if no copy is kept, after a check of its SHA-256."""
-    kept = copy_of(run.paths.code, path)
-    source = kept if kept.is_file() else project / path
-    if not source.is_file():
-        raise UserError(f"{source}: not found; the training used this file, with SHA-256 {checksum}")
-    if file_sha256(source) != checksum:
-        raise UserError(f"{source}: not the file that the training used, which has SHA-256 {checksum}")
-    return source
 
 
 def _settings(run: FinishedRun, project: Path) -> dict[str, Any]:

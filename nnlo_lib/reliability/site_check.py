@@ -15,6 +15,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from nnlo_lib.batch.job_states import Fate, JobReport
 from nnlo_lib.batch.lsf_queue import LsfQueue
 from nnlo_lib.batch.scheduler_query import Command, run_command
 from nnlo_lib.batch.slurm_queue import SlurmQueue, refused_requests, submitted_number
@@ -105,12 +106,8 @@ def check_mpi(launcher: str) -> Finding:
             command, env=rank_environment(ParallelConfig()), capture_output=True, text=True, timeout=MPI_TIMEOUT_S,
             stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip
-    except OSError as error:
-        return failed(f"MPI: {launcher} cannot be started ({error.strerror}); {advice}")
-    except subprocess.TimeoutExpired:
-        return failed(
-            f"MPI: {launcher} did not start 2 ranks in {MPI_TIMEOUT_S:g} s; see docs/guides/faults.md, or {advice}"
-        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return failed(f"MPI: {launcher} cannot be started ({error}); see docs/guides/faults.md, or {advice}")
     return _judge_ranks(f"MPI: {launcher}", done.stdout, done.stderr, done.returncode, advice)
 
 
@@ -146,13 +143,10 @@ def check_folder(folder: Path, is_shared: bool) -> Iterator[Finding]:
 
 def file_system_type(folder: Path) -> str:
     """Return the type of a folder's file system, such as `nfs4`; `unknown` if the kernel does not list it."""
-    with suppress(OSError):
-        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-        above = {str(each) for each in (folder.resolve(), *folder.resolve().parents)}
-        found = [(len(words[1]), words[2]) for words in mounts if len(words) > 2 and words[1] in above]
-        if found:
-            return max(found)[1]
-    return "unknown"
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    above = {str(each) for each in (folder.resolve(), *folder.resolve().parents)}
+    found = [(len(words[1]), words[2]) for words in mounts if len(words) > 2 and words[1] in above]
+    return max(found, default=(0, "unknown"))[1]
 
 
 def _try_file_system(folder: Path, where: str) -> Iterator[Finding]:
@@ -164,7 +158,7 @@ def _try_file_system(folder: Path, where: str) -> Iterator[Finding]:
         os.fsync(file.fileno())
     fsync_folder(folder)
     flushed = time.monotonic() - started
-    middle, stamp = (before + time.time()) / 2, first.stat().st_mtime
+    skew = first.stat().st_mtime - (before + time.time()) / 2
     first.rename(second)
     if first.exists() or not second.exists():
         yield failed(
@@ -179,7 +173,7 @@ def _try_file_system(folder: Path, where: str) -> Iterator[Finding]:
             )
     except UserError as error:
         yield failed(str(error))
-    if abs(skew := stamp - middle) > MAX_SKEW_S:
+    if abs(skew) > MAX_SKEW_S:
         yield note(
             f"{where}: the clock of the file server is {duration_text(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this host; "
             "trainings tolerate it, but Snakemake compares times of files: ask for a time service (NTP)"
@@ -298,17 +292,14 @@ def run_test_job(
             )
         number, queue = submitted_number(answer.stdout), SlurmQueue(run)
         try:
-            state, reason, waited = "", "", 0.0
-            while waited < JOB_TIMEOUT_S:
-                report = queue.look([number]).jobs.get(number)
-                if report and not report.fate.is_active:
+            for _ in range(int(JOB_TIMEOUT_S / JOB_POLL_S)):
+                report = queue.look([number]).jobs.get(number, JobReport(Fate.PENDING, "unknown"))
+                if not report.fate.is_active:
                     break
-                state, reason = (report.state, report.reason) if report else ("unknown", "")
                 sleep(JOB_POLL_S)
-                waited += JOB_POLL_S
             else:
                 return note(
-                    f"job {number}: {state} ({reason}) for {JOB_TIMEOUT_S:g} s; canceled, try --job again later"
+                    f"job {number}: {report.state} ({report.reason}) for {JOB_TIMEOUT_S:g} s; canceled, try --job again later"
                 )
         finally:
             queue.cancel(number)

@@ -35,7 +35,6 @@ class AttemptOutcome:
     """Outcome of an attempt.
 
     Attributes:
-        error: message for the user.
         signal: name of the signal that stopped the attempt, or that came after its training; or an empty string.
         is_user_error: whether the user must correct the cause.
         details: text for the log only: the traceback of the rank that failed, or the last lines of the launcher.
@@ -74,11 +73,9 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class Decision:
-    """An action.
+    """An action, and why, as a phrase for a message.
 
-    Attributes:
-        why: reason, a phrase for a message.
-        reason: reason with which the next attempt would end again if the task is given up; None if no attempt tells it.
+    `reason`: with which the next attempt would end again if the task is given up; None if no attempt tells it.
     """
 
     action: Action
@@ -91,7 +88,6 @@ class EndReport:
     """What is known of the end of a job, beside the attempts that it recorded.
 
     Attributes:
-        job: report of the batch system; by default, it knows nothing beyond the end.
         command_status: exit status of the job's command; None if unknown, or if the command was killed.
         runtime: time limit of an attempt in minutes, for messages.
         tries_without_record: tries in succession, this one included, that left no attempt although the job trains.
@@ -106,9 +102,7 @@ class EndReport:
 def decide(attempts: Sequence[Attempt], report: EndReport) -> Decision:
     """Return what follows the end of a job or of an attempt.
 
-    Args:
-        attempts: recorded attempts of the task in their order; empty if the job left none, or trains nothing.
-        report: what else is known of the end.
+    `attempts`: those recorded of the task in their order; empty if the job left none, or trains nothing.
     """
     last = attempts[-1] if attempts else None
     # Slurm's own memory check cancels a job that uses too much.
@@ -138,11 +132,9 @@ def _decide_without_record(report: EndReport, is_trained: bool) -> Decision:
         return Decision(Action.GIVE_UP, "the command refused its input")
     if report.command_status == EXIT_PREEMPTED:
         return Decision(Action.RESUBMIT, "stopped and saved")
-    end = (
-        "after the training, as in its evaluation"
-        if is_trained
-        else "before the first line of the training's log"
-    )
+    end = "before the first line of the training's log"
+    if is_trained:
+        end = "after the training, as in its evaluation"
     if tries >= MAX_TRIES_WITHOUT_RECORD:
         return Decision(Action.GIVE_UP, f"{tries} consecutive starts ended {end}")
     return Decision(Action.RETRY, f"ended {end}" if tries else "see its log")

@@ -1,19 +1,14 @@
-"""Record of a task's attempts in state/attempts.jsonl, one line per ended attempt, and statistics over it.
-
-The statistics are end reasons, lost steps and the effective training time ratio (ETTR).
-"""
+"""Record of a task's attempts in state/attempts.jsonl, one line per ended attempt, and statistics over it."""
 
 import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any
 
 from nnlo_lib.config.paths import StatePaths
 from nnlo_lib.core.atomic_file import atomic_write, load_json
@@ -23,7 +18,6 @@ from nnlo_lib.core.text_format import timestamp
 FINISHED = "finished"
 # Names the start of Snakemake to which a training belongs; jobs and ranks inherit it.
 SESSION_VARIABLE = "NNLO_SESSION"
-RESERVED_BYTES = 65_536  # for the record of an attempt that fills the disk
 
 
 @dataclass(frozen=True)
@@ -32,11 +26,9 @@ class Attempt:
 
     Attributes:
         started, ended: ISO 8601.
-        start: step from which it started (`from` in the file).
-        reached: last step it completed.
+        start, reached: step from which it started (`from` in the file), and the last step it completed.
         saved: step of the newest checkpoint at its end.
-        training: start of the fingerprint of the training, which differs after an edit that trains again; None if
-            unknown.
+        training: start of the fingerprint of the training, which differs after an edit that trains again; None if unknown.
     """
 
     attempt: int
@@ -55,13 +47,25 @@ class Attempt:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it ended as intended."""
         return self.reason == FINISHED
 
     @property
     def is_mistake(self) -> bool:
         """Whether a mistake of the user ended it before its first step."""
         return self.reason in ("bad input", "user code") and self.reached <= self.start
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Start and end, in seconds since 1970."""
+        ended = datetime.fromisoformat(self.ended).timestamp()
+        return ended - self.seconds, ended
+
+    @property
+    def line(self) -> str:
+        """Its line in the record; `from` is a keyword of Python and cannot be the name of a field."""
+        return json.dumps(
+            {"from" if name == "start" else name: value for name, value in asdict(self).items()}
+        )
 
 
 def begin_session() -> None:
@@ -71,11 +75,7 @@ def begin_session() -> None:
 
 def read_attempts(state: Path) -> list[Attempt]:
     """Return the attempts recorded in `state/`; a line that a crash cut short is skipped."""
-    try:
-        lines = StatePaths(state).attempts.read_text(errors="replace").splitlines()
-    except OSError:
-        return []
-    return [attempt for line in lines if (attempt := _parse(line))]
+    return [attempt for _, attempt in _lines(state) if attempt]
 
 
 def append_attempt(state: Path, attempt: Attempt) -> None:
@@ -84,15 +84,27 @@ def append_attempt(state: Path, attempt: Attempt) -> None:
     # A crash may have cut the last line short; a newline separates it from the new line.
     torn = path.exists() and not path.read_bytes().endswith(b"\n")
     with path.open("ab") as file:
-        file.write((b"\n" if torn else b"") + _line(attempt).encode() + b"\n")
+        file.write((b"\n" if torn else b"") + attempt.line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def _line(attempt: Attempt) -> str:
-    fields = asdict(attempt)
-    # `from` is a keyword of Python and cannot be the name of a field.
-    return json.dumps({"from" if name == "start" else name: value for name, value in fields.items()})
+def replace_last_attempt(state: Path, attempt: Attempt) -> None:
+    """Replace the last recorded attempt. Raises OSError if it cannot be written."""
+    lines = _lines(state)
+    last = max(number for number, (_, found) in enumerate(lines) if found)
+    lines[last] = attempt.line, attempt
+    with atomic_write(StatePaths(state).attempts) as part:
+        part.write_text("".join(f"{line}\n" for line, _ in lines))
+
+
+def _lines(state: Path) -> list[tuple[str, Attempt | None]]:
+    """Return the lines of the record, each with its attempt, or None if a crash cut it short."""
+    try:
+        lines = StatePaths(state).attempts.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [(line, _parse(line)) for line in lines]
 
 
 def _parse(line: str) -> Attempt | None:
@@ -101,44 +113,6 @@ def _parse(line: str) -> Attempt | None:
         return Attempt(**{"start": fields.pop("from"), **fields})
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-
-
-class AttemptLog:
-    """The attempts at a run, read once from its `state/`; only the holder of the run's lease appends."""
-
-    def __init__(self, state: Path) -> None:
-        self._state, self._reserve = state, StatePaths(state).reserve
-        self.attempts = read_attempts(state)
-
-    @property
-    def next_number(self) -> int:
-        """Number of the next attempt; the first is 1."""
-        return len(self.attempts) + 1
-
-    def reserve_space(self) -> None:
-        """Occupy RESERVED_BYTES of the disk; ignore errors."""
-        # Random bytes, because file systems store zeros or repeated bytes without occupying space.
-        with suppress(OSError):
-            self._reserve.write_bytes(os.urandom(RESERVED_BYTES))
-
-    def release_space(self) -> None:
-        """Free the reserved space."""
-        with suppress(OSError):
-            self._reserve.unlink(missing_ok=True)
-
-    def append(self, attempt: Attempt) -> None:
-        """Append an attempt. Raises OSError, and leaves `attempts` unchanged, if it cannot be written."""
-        append_attempt(self._state, attempt)
-        self.attempts.append(attempt)
-
-    def replace_last(self, attempt: Attempt) -> None:
-        """Replace the last attempt. Raises OSError, and leaves `attempts` unchanged, if it cannot be written."""
-        path = StatePaths(self._state).attempts
-        lines = path.read_text(errors="replace").splitlines()
-        lines[max(number for number, line in enumerate(lines) if _parse(line))] = _line(attempt)
-        with atomic_write(path) as part:
-            part.write_text("".join(f"{line}\n" for line in lines))
-        self.attempts[-1] = attempt
 
 
 def attempts_of_result(found: Sequence[Attempt]) -> list[Attempt]:
@@ -164,20 +138,11 @@ def count_out_of_memory(attempts: Sequence[Attempt]) -> int:
 
 def interrupted_attempts(attempts: Sequence[Attempt], before: float) -> list[Attempt]:
     """Return the attempts that ended by `before` (Unix time), since the run last finished."""
-    return _since_last_finish([each for each in attempts if _unix_time(each.ended) <= before])
+    return _since_last_finish([each for each in attempts if each.span[1] <= before])
 
 
 def _since_last_finish(attempts: Sequence[Attempt]) -> list[Attempt]:
     return [*takewhile(lambda each: not each.is_finished, reversed(attempts))][::-1]
-
-
-def interrupted_spans(attempts: Sequence[Attempt]) -> tuple[tuple[float, float], ...]:
-    """Return start and end (Unix time) of each attempt."""
-    return tuple((_unix_time(each.ended) - each.seconds, _unix_time(each.ended)) for each in attempts)
-
-
-def _unix_time(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
 
 
 @dataclass(frozen=True)
@@ -185,36 +150,18 @@ class AttemptStatistics:
     """Statistics over the attempts of a task.
 
     `productive_seconds` are those of the training steps and evaluations that the result consists of, or None if the clock is
-    virtual.
+    virtual: attempts are measured in wall time.
     """
 
     attempts: Sequence[Attempt]
     productive_seconds: float | None
 
-    @classmethod
-    def read(
-        cls, state: Path, summary: Mapping[str, Any], training_seconds: float
-    ) -> "AttemptStatistics | None":
-        """Return the statistics of a finished task with this summary.json, or None if no attempt is recorded."""
-        # Attempts are measured in wall time, from which virtual seconds cannot be subtracted.
-        virtual = summary["config"].get("parallel", {}).get("transport") == "simulated"
-        productive = training_seconds + summary["seconds"].get("evaluate", 0.0)
-        found = attempts_of_result(read_attempts(state))
-        return cls(found, None if virtual else productive) if found else None
-
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether an attempt did not finish."""
-        return bool(self.unfinished_by_reason)
-
     @property
     def count_by_reason(self) -> Counter[str]:
-        """Number of attempts by end reason."""
         return Counter(each.reason for each in self.attempts)
 
     @property
     def unfinished_by_reason(self) -> Counter[str]:
-        """Number of attempts that did not finish, by end reason."""
         return Counter(each.reason for each in self.attempts if not each.is_finished)
 
     @property
@@ -228,7 +175,6 @@ class AttemptStatistics:
 
     @property
     def total_seconds(self) -> float:
-        """Sum of the seconds of all attempts."""
         return sum(each.seconds for each in self.attempts)
 
     @property
@@ -250,4 +196,5 @@ class AttemptStatistics:
         """Sum of the seconds from the end of an interrupted attempt to the start of the next one."""
         # The clocks of the hosts may differ, so that an attempt seems to start before the last one has ended.
         pairs = [pair for pair in pairwise(self.attempts) if not pair[0].is_finished]
-        return sum(max(0.0, _unix_time(after.started) - _unix_time(each.ended)) for each, after in pairs)
+        started = (datetime.fromisoformat(after.started).timestamp() for _, after in pairs)
+        return sum(max(0.0, start - each.span[1]) for start, (each, _) in zip(started, pairs, strict=True))

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -62,7 +62,7 @@ class TraceWriter:
 
         Start and end are seconds on the rank's clock. The phase of the training is the category in the Chrome trace.
         """
-        self._write(_line(name, phase, start, end))
+        self._write(name, phase, start, end)
         with suppress(OSError):
             if self._file is not None:
                 self._file.flush()
@@ -71,10 +71,10 @@ class TraceWriter:
         """Write a span inside others; after MAX_DETAIL_SPANS detail spans, further ones are dropped."""
         if self._detail_spans_left and end - start >= MIN_DETAIL_SPAN_S:
             self._detail_spans_left -= 1
-            self._write(_line(name, phase, start, end))
+            self._write(name, phase, start, end)
             if not self._detail_spans_left:
                 note = f"no more detail spans: the limit of {MAX_DETAIL_SPANS:,} is reached"
-                self._write(_line(note, phase, end, end))
+                self._write(note, phase, end, end)
 
     def close(self) -> None:
         """Write buffered spans and close the file; later spans are dropped."""
@@ -83,16 +83,12 @@ class TraceWriter:
             if file is not None:
                 file.close()
 
-    def _write(self, line: str) -> None:
+    def _write(self, name: str, phase: str, start: float, end: float) -> None:
         try:
             if self._file is not None:
-                self._file.write(line)
+                self._file.write(f'["{name}","{phase}",{start * 1e9:.0f},{end * 1e9:.0f}]\n')
         except OSError:
             self.close()
-
-
-def _line(name: str, phase: str, start: float, end: float) -> str:
-    return f'["{name}","{phase}",{start * 1e9:.0f},{end * 1e9:.0f}]\n'
 
 
 def write_chrome_trace(folder: Path, output: Path) -> None:
@@ -105,31 +101,29 @@ def write_chrome_trace(folder: Path, output: Path) -> None:
         with trace.open() as file, suppress(ValueError, TypeError):
             parts.append((TraceHeader(**json.loads(file.readline())), trace))
     parts.sort(key=lambda found: (found[0].attempt, found[0].rank))
-    events = chain(_metadata_events([part for part, _ in parts]), _span_events(parts))
     with atomic_write(output) as path, path.open("w") as file:
         file.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
         file.writelines(
-            f"{',' if number else ''}{json.dumps(event)}\n" for number, event in enumerate(events)
+            f"{',' if number else ''}{json.dumps(event)}\n" for number, event in enumerate(_events(parts))
         )
         file.write("]}\n")
 
 
-def _metadata_events(parts: Sequence[TraceHeader]) -> Iterator[dict[str, Any]]:
-    for part in parts:
+def _events(parts: Sequence[tuple[TraceHeader, Path]]) -> Iterator[dict[str, Any]]:
+    for part, _ in parts:
         ids = {"ph": "M", "pid": part.rank, "tid": part.attempt}
         label = f"rank {part.rank}, {part.role} on {part.host}"
         yield {**ids, "name": "process_name", "args": {"name": label}}
         yield {**ids, "name": "process_sort_index", "args": {"sort_index": part.rank}}
         yield {**ids, "name": "thread_name", "args": {"name": f"attempt {part.attempt}"}}
-
-
-def _span_events(parts: Sequence[tuple[TraceHeader, Path]]) -> Iterator[dict[str, Any]]:
     first = min((part for part, _ in parts), key=lambda part: part.start + part.shift, default=None)
     ends: defaultdict[int, int] = defaultdict(int)  # nanoseconds, by attempt
     for part, path in parts:
         # A virtual clock starts at 0 in each attempt, so the ends of earlier attempts are added.
-        before = max((end for attempt, end in ends.items() if attempt < part.attempt), default=0)
-        shift = before if part.virtual or first is None else _nanoseconds_after(first, part)
+        shift = max((end for attempt, end in ends.items() if attempt < part.attempt), default=0)
+        if first and not part.virtual:
+            # Seconds since 1970 have a resolution of 240 ns as a float, so the difference of the shifts is taken first.
+            shift = round((part.shift - first.shift) * 1e9) - round(first.start * 1e9)
         with path.open() as file:
             for line in islice(file, 1, None):
                 with suppress(ValueError):  # a line that a crash cut short
@@ -142,13 +136,4 @@ def _span_events(parts: Sequence[tuple[TraceHeader, Path]]) -> Iterator[dict[str
                         "ph": "X",
                         "pid": part.rank,
                         "tid": part.attempt,
-                        **times,
-                    }
-
-
-def _nanoseconds_after(first: TraceHeader, part: TraceHeader) -> int:
-    """Return what to add to the clock of `part` to get nanoseconds since the start of `first`.
-
-    Seconds since 1970 have a resolution of 240 ns as a float, so the difference of the shifts is taken first.
-    """
-    return round((part.shift - first.shift) * 1e9) - round(first.start * 1e9)
+                    } | times

@@ -1,10 +1,7 @@
-"""One finished task: the files in its folder, each read and checked for completeness at first access.
-
-An evaluation of a finished run may execute code of the user, which needs the user's consent.
-"""
+"""One finished task: the files in its folder, each read and checked for completeness at first access."""
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -20,23 +17,22 @@ from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import decoded
-from nnlo_lib.state.attempts import AttemptStatistics
+from nnlo_lib.state.attempts import AttemptStatistics, attempts_of_result, read_attempts
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from numpy.typing import NDArray
 
 SUMMARY_KEYS = ("run", "seed", "config", "seconds", "samples_per_second", "bytes_sent", "ranks", "epochs")
 EVALUATION_KEYS = ("samples",)
 HISTORY_COLUMNS = ("epoch", "seconds")
+CODE_SUFFIXES = (".py", ".pt", ".pt2", ".pth", ".torch")
 # The samples of an evaluation, by `split` in evaluation.json.
 SPLIT_NAMES = {
     "test": "the test split",
     "validation": "the validation split",
     "held back": "the samples held back for validation",
 }
-CODE_SUFFIXES = (".py", ".pt", ".pt2", ".pth", ".torch")
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,6 @@ class FinishedRun:
 
     @property
     def paths(self) -> RunPaths:
-        """Paths of the task's files."""
         return RunPaths(self.folder)
 
     @cached_property
@@ -72,32 +67,14 @@ class FinishedRun:
         """Content of evaluation.json: metrics of the model on the samples of `split`."""
         return read_json_object(self.paths.evaluation, EVALUATION_KEYS)
 
-    @property
-    def evaluation_split(self) -> str:
-        """Samples of the evaluation, a key of SPLIT_NAMES."""
-        return str(self.evaluation.get("split", "test"))
-
-    @cached_property
-    def sample_metrics(self) -> "dict[str, NDArray[np.float32]]":
-        """Loss and metrics of each test sample by name, each (samples,); empty if none were written."""
-        if not self.paths.sample_metrics.exists():
-            return {}
-        return read_arrays(self.paths.sample_metrics)
-
-    @cached_property
-    def predictions(self) -> "dict[str, NDArray[Any]]":
-        """Arrays of predictions.npz; empty if none were written."""
-        return read_arrays(self.paths.predictions) if self.paths.predictions.exists() else {}
-
-    @cached_property
-    def consensus(self) -> "dict[str, NDArray[np.float64]]":
-        """Distances of all pairs of nodes, `<kind>_<step>`, each (nodes, nodes); empty if none were written."""
-        return read_arrays(self.paths.consensus) if self.paths.consensus.exists() else {}
-
-    @cached_property
-    def maps(self) -> "dict[str, NDArray[np.float64]]":
-        """Predictions of each node in a plane, with the plane, positions and links: `<kind>_<step>`; mostly empty."""
-        return read_arrays(self.paths.maps) if self.paths.maps.exists() else {}
+    # Arrays by name, read at first access; empty if the training wrote none.
+    predictions = cached_property(lambda run: read_arrays(run.paths.predictions, optional=True))
+    # Loss and metrics of each test sample, each (samples,).
+    sample_metrics = cached_property(lambda run: read_arrays(run.paths.sample_metrics, optional=True))
+    # Distances of all pairs of nodes, `<kind>_<step>`, each (nodes, nodes).
+    consensus = cached_property(lambda run: read_arrays(run.paths.consensus, optional=True))
+    # Predictions of each node in a plane, with the plane, positions and links: `<kind>_<step>`.
+    maps = cached_property(lambda run: read_arrays(run.paths.maps, optional=True))
 
     @cached_property
     def config(self) -> Run:
@@ -130,13 +107,16 @@ class FinishedRun:
     @cached_property
     def history_text(self) -> list[dict[str, str]]:
         """One row per epoch, each value as the text in the file."""
-        with self.paths.history.open(newline="") as file:
-            return list(csv.DictReader(file))
+        return list(csv.DictReader(self.paths.history.read_text().splitlines()))
 
     @cached_property
     def attempt_statistics(self) -> AttemptStatistics | None:
         """Statistics over the attempts of the task, or None if no attempt was recorded."""
-        return AttemptStatistics.read(self.paths.state.folder, self.summary, self.training_seconds)
+        found = attempts_of_result(read_attempts(self.paths.state.folder))
+        productive = self.training_seconds + self.summary["seconds"].get("evaluate", 0.0)
+        return (
+            AttemptStatistics(found, None if self.transport == "simulated" else productive) if found else None
+        )
 
     @property
     def training_seconds(self) -> float:
@@ -152,7 +132,6 @@ class FinishedRun:
 
     @property
     def run(self) -> str:
-        """Name of the run."""
         return str(self.summary["run"])
 
     @property
@@ -162,7 +141,6 @@ class FinishedRun:
 
     @property
     def epochs(self) -> int:
-        """Number of epochs that were trained."""
         return int(self.summary["epochs"])
 
     @property
@@ -198,14 +176,9 @@ class FinishedRun:
         return dict(self.summary.get("data", {}).get("code", {}))
 
     @property
-    def run_segments(self) -> list[dict[str, Any]]:
-        """First step, ranks and code version of each segment (key `legs` of the file)."""
-        return list(self.recorded("legs"))
-
-    @property
     def rank_count_changed(self) -> bool:
         """Whether the training was resumed with another number of ranks."""
-        return len({segment["ranks"] for segment in self.run_segments}) > 1
+        return len({segment["ranks"] for segment in self.recorded("legs")}) > 1
 
     def config_section(self, section: str) -> dict[str, Any]:
         """Return a section of the recorded configuration as it was written; empty if it is missing."""
@@ -230,7 +203,7 @@ def find_data_manifest(folder: Path, manifest: str) -> Path | None:
 
 
 def code_files(run: FinishedRun) -> list[str]:
-    """Return the files of the user whose code an evaluation of the run executes."""
+    """Return the files of the user whose code an evaluation of the run executes; it needs the user's consent."""
     return [path for path in run.config.input_files if Path(path).suffix in CODE_SUFFIXES]
 
 
@@ -243,12 +216,12 @@ def read_json_object(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     """Read a JSON object. Raises UserError if the file is missing, cut short or lacks one of `keys`."""
     try:
         content = load_json(path.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError("it contains no JSON object")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error}") from error
     except ValueError as error:
         raise UserError(f"{path} is cut short or damaged: {error}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is cut short or damaged: it contains no JSON object")
     require(path, keys, content)
     return content
 
@@ -271,10 +244,12 @@ def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
     return frame
 
 
-def read_arrays(path: Path) -> "dict[str, NDArray[Any]]":
-    """Read the arrays of an NPZ file. Raises UserError if the file cannot be read or is damaged."""
+def read_arrays(path: Path, optional: bool = False) -> "dict[str, NDArray[Any]]":
+    """Read the arrays of an NPZ file; none if it is `optional` and missing. Raises UserError if it cannot be read."""
     import numpy as np
 
+    if optional and not path.exists():
+        return {}
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
@@ -290,8 +265,7 @@ def read_text(path: Path) -> str:
         raise UserError(f"cannot read {path}: {error}") from error
 
 
-def require(path: Path, wanted: Sequence[str], present: Iterable[str]) -> None:
+def require(path: Path, wanted: Sequence[str], present: Container[str]) -> None:
     """Raise UserError, naming the file, if one of the wanted keys or columns is not present in it."""
-    found = set(present)
-    if missing := [name for name in wanted if name not in found]:
+    if missing := [name for name in wanted if name not in present]:
         raise UserError(f"{path} is cut short or damaged: {path.name} lacks {', '.join(missing)}")

@@ -80,12 +80,7 @@ class LeaseOwner(ProcessIdentity):
             return cls("an unknown host", "", 0, 0, "", None, None, UNKNOWN)
 
     def write(self, path: Path) -> None:
-        """Write the claim as JSON. Raises OSError."""
         path.write_text(json.dumps(asdict(self)))
-
-    def is_of_same_job(self, other: "LeaseOwner") -> bool:
-        """Return True if both belong to the same batch job; the later one is then the job after a requeue."""
-        return self.job is not None and (self.scheduler, self.job) == (other.scheduler, other.job)
 
     def __str__(self) -> str:
         job = f"{self.scheduler} job {self.job}, " if self.job else ""
@@ -99,12 +94,13 @@ class OwnerMonitor:
 
     Attributes:
         content: bytes of the lease file at construction.
+        last_heartbeat: time of the owner's last heartbeat, in seconds since 1970.
         has_shown_heartbeat: whether a heartbeat was seen since construction; the owner was then alive.
     """
 
     def __init__(self, path: Path, patience: float) -> None:
         self._path, self._owner_timeout_s = path, patience
-        self.content, self._heartbeat_ns = _read_lease(path)
+        self.content, self.last_heartbeat = _read_lease(path)
         self.lease_owner = LeaseOwner.parse(self.content)
         self._polled_at, self._silence_s = time.monotonic(), 0.0
         self.has_shown_heartbeat = False
@@ -114,17 +110,12 @@ class OwnerMonitor:
         content, beat = _read_lease(self._path)
         now = time.monotonic()
         # The heartbeat is compared with the previous one, not with a clock: the clocks of hosts may differ.
-        if beat == self._heartbeat_ns:
+        if beat == self.last_heartbeat:
             self._silence_s += min(now - self._polled_at, MAX_CREDITED_LEASE_GAP_S)
         else:
             self._silence_s, self.has_shown_heartbeat = 0.0, True
-        self._polled_at, self._heartbeat_ns = now, beat
+        self._polled_at, self.last_heartbeat = now, beat
         return content == self.content
-
-    @property
-    def last_heartbeat(self) -> float:
-        """Time of the owner's last heartbeat, in seconds since 1970."""
-        return self._heartbeat_ns / 1e9
 
     @property
     def is_dead(self) -> bool:
@@ -141,10 +132,10 @@ class OwnerMonitor:
         return job is not None and job.has_ended()
 
 
-def _read_lease(path: Path) -> tuple[bytes, int]:
-    """Return content and modification time (ns); opening the file makes NFS query the server."""
+def _read_lease(path: Path) -> tuple[bytes, float]:
+    """Return content and modification time; opening the file makes NFS query the server."""
     with path.open("rb") as file:
-        return file.read(), os.fstat(file.fileno()).st_mtime_ns
+        return file.read(), os.fstat(file.fileno()).st_mtime
 
 
 class LeaseHeldError(Exception):
@@ -171,9 +162,7 @@ class Lease:
     def acquire(self, patient: bool, give_up: Callable[[], bool]) -> OwnerMonitor | None:
         """Acquire the lease; return the previous owner if its lease was taken over, else None.
 
-        Args:
-            patient: wait while another owner is alive.
-            give_up: polled while waiting; returns True to end the wait.
+        If `patient`, wait while another owner is alive, until `give_up` returns True.
 
         Raises:
             UserError: if another owner is alive and `patient` is False, or the lease cannot be written.
@@ -214,27 +203,25 @@ class Lease:
         # After a requeue, the scheduler has given up the job's earlier run, so its lease is taken over at
         # once. A user's command does so only if the scheduler has counted the requeue: another command of the
         # same interactive job may hold the lease.
-        is_earlier = other.lease_owner.restarts < self._this_owner.restarts
-        requeued = other.lease_owner.is_of_same_job(self._this_owner) and (patient or is_earlier)
+        claim, me, folder = other.lease_owner, self._this_owner, self._path.parents[1]
+        is_same_job = me.job is not None and (me.scheduler, me.job) == (claim.scheduler, claim.job)
+        is_requeued = is_same_job and (patient or claim.restarts < me.restarts)
         logged = False
         while other.poll():
-            if other.is_dead or requeued:
+            if other.is_dead or is_requeued:
                 return other if self._take_over(other) else None
             # A lease that a crash left behind must not refuse a command: only a heartbeat proves a live owner.
             if other.has_shown_heartbeat and not patient:
-                claim = other.lease_owner
                 how = f"kill {claim.pid}" + (f", or cancel job {claim.job}" if claim.job else "")
                 raise UserError(
-                    f"{self._path.parents[1]} is being written by {claim}; wait until it exits, or stop it (on {claim.host}: {how}) "
+                    f"{folder} is being written by {claim}; wait until it exits, or stop it (on {claim.host}: {how}) "
                     "and run the same command again"
                 )
             if give_up():
-                raise LeaseHeldError(
-                    f"{self._path.parents[1]}: the lease is still held by {other.lease_owner}"
-                )
+                raise LeaseHeldError(f"{folder}: the lease is still held by {claim}")
             if not logged:
                 logger.info(
-                    f"{self._path.parents[1]}: the lease is held by {other.lease_owner}; waiting until it is released, or "
+                    f"{folder}: the lease is held by {claim}; waiting until it is released, or "
                     f"has no heartbeat for {self._owner_timeout_s:.0f} s"
                 )
                 logged = True
@@ -265,9 +252,8 @@ class Lease:
                 return False
         finally:
             aside.unlink()
-        what = "is an earlier run of this batch job"
-        if other.is_dead:
-            what = "exited or stopped its heartbeat without releasing it"
+        ended = "exited or stopped its heartbeat without releasing it"
+        what = ended if other.is_dead else "is an earlier run of this batch job"
         logger.warning(f"{self._path.parents[1]}: took over the lease of {other.lease_owner}, which {what}")
         return True
 

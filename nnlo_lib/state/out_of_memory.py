@@ -6,12 +6,11 @@
 | the count of OOM kills of the job's control group | the kernel | `kernel_oom_kills` |
 | a line of slurmstepd or srun in the launcher's output, or in the job's log | Slurm | `OUT_OF_MEMORY_PATTERN` |
 | the state of the job, or LSF's termination reason | the scheduler | `BatchJob.exit_reason` |
-| the state of a step; SIGKILL with as much memory used as requested | Slurm's accounting | `JOB_EVIDENCE` |
+| the state of a step; SIGKILL with as much memory used as requested | Slurm's accounting | `is_job_out_of_memory` |
 """
 
 import os
 import re
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,7 +32,6 @@ NEXT_RUN_PATTERN = re.compile(r"DUE TO (PREEMPTION|JOB REQUEUE|NODE FAILURE)")
 # The messages are at the end; training logs with progress bars can be large.
 MAX_READ_BYTES = 2**20
 MEMORY_FIELDS = ("JobID", "JobIDRaw", "State", "ExitCode", "DerivedExitCode", "ReqMem", "MaxRSS", "NNodes")
-KILLED_EXIT_CODE = re.compile(r":9$")  # status:signal
 # A task is killed at its next sample above the limit, which the accounting may not have.
 FULL_MEMORY_SHARE = 0.95
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -71,13 +69,14 @@ def job_exit_reason(job: BatchJob) -> ExitReason:
 
 def is_job_out_of_memory(job: BatchJob, reason: ExitReason) -> bool:
     """Return True if there is evidence that overrules the reason which the scheduler gives for the end of a job."""
-    return any(reason in overruled and exceeded(job) for exceeded, overruled in JOB_EVIDENCE)
+    if job.scheduler != "slurm" or reason not in ("killed", "canceled"):
+        return False
+    # Slurm's own memory check cancels the job or the step that exceeds the limit.
+    return (reason == "killed" and _accounting_reports_kill(job)) or _log_reports_kill(job)
 
 
 def _log_reports_kill(job: BatchJob) -> bool:
     """Return True if Slurm reports an out-of-memory kill in the log of the job's last run."""
-    if job.scheduler != "slurm":
-        return False
     # Below the working directory of Snakemake, also after slurmctld has removed the record of the job.
     written, output = SLURM_LOGS_FOLDER.resolve().glob(f"**/{job.job_id}.log"), job.output_file()
     for log in {*written, *([output] if output else [])}:
@@ -92,31 +91,19 @@ def _log_reports_kill(job: BatchJob) -> bool:
 
 def _accounting_reports_kill(job: BatchJob) -> bool:
     """Return True if the last run was killed with SIGKILL, and a process used as much memory as was requested."""
-    rows = accounting_rows(job.job_id, MEMORY_FIELDS) if job.scheduler == "slurm" else []
+    rows = accounting_rows(job.job_id, MEMORY_FIELDS)
     if any(row["State"].startswith("OUT_OF_MEMORY") for row in rows):  # also of a step
         return True
-    codes = [code for row in rows for code in (row["ExitCode"], row["DerivedExitCode"])]
-    requested = max((_requested_bytes_per_node(row) for row in rows), default=0.0)
-    used = max((_parse_bytes(row["MaxRSS"]) for row in rows), default=0.0)
-    killed = any(KILLED_EXIT_CODE.search(code) for code in codes)
-    return killed and requested > 0 and used >= FULL_MEMORY_SHARE * requested
-
-
-def _requested_bytes_per_node(row: Mapping[str, str]) -> float:
-    text, nodes = row["ReqMem"], row["NNodes"]
-    # Slurm before 21.08 appends `n`: memory per node. Later versions print the memory of all nodes.
-    of_all = not text.endswith("n") and nodes.isdigit()
-    return _parse_bytes(text.removesuffix("n")) / (int(nodes) if of_all else 1)
+    killed = any(row[code].endswith(":9") for row in rows for code in ("ExitCode", "DerivedExitCode"))
+    requested = used = 0.0
+    for row in rows:
+        # Slurm before 21.08 appends `n`: memory per node. Later versions print the memory of all nodes.
+        of_all = row["NNodes"].isdigit() and not row["ReqMem"].endswith("n")
+        requested = max(requested, _parse_bytes(row["ReqMem"]) / (int(row["NNodes"]) if of_all else 1))
+        used = max(used, _parse_bytes(row["MaxRSS"]))
+    return killed and 0 < FULL_MEMORY_SHARE * requested <= used
 
 
 def _parse_bytes(text: str) -> float:
-    found = re.fullmatch(r"([\d.]+)([KMGT]?)", text)
+    found = re.fullmatch(r"([\d.]+)([KMGT]?)n?", text)
     return float(found[1]) * UNITS[found[2]] if found else 0.0
-
-
-# Evidence of a job, and the reasons of the scheduler that it overrules.
-JOB_EVIDENCE: tuple[tuple[Callable[[BatchJob], bool], tuple[ExitReason, ...]], ...] = (
-    (_accounting_reports_kill, ("killed",)),
-    # Slurm's own memory check cancels the job or the step that exceeds the limit.
-    (_log_reports_kill, ("killed", "canceled")),
-)

@@ -54,14 +54,12 @@ def keep_input_record(state: StatePaths, checksums: Checksums, of_data: Checksum
     def is_copy(path: Path, checksum: str) -> bool:
         return path.is_file() and file_sha256(path) == checksum
 
-    unchanged = [path for path, checksum in of_data.items() if is_copy(Path(path), checksum)]
-    has_copies = all(
-        is_copy(copy_of(state.code, path), of_data[path]) for path in filter(has_copy, unchanged)
-    )
+    unchanged = [path for path in filter(has_copy, of_data) if is_copy(Path(path), of_data[path])]
+    has_copies = all(is_copy(copy_of(state.code, path), of_data[path]) for path in unchanged)
     if has_copies and state.input_files.exists() and read_input_record(state) == checksums:
         return
     shutil.rmtree(state.code, ignore_errors=True)
-    for path in filter(has_copy, dict.fromkeys([*checksums, *unchanged])):
+    for path in dict.fromkeys([*filter(has_copy, checksums), *unchanged]):
         content = Path(path).read_bytes()
         if path in checksums and hashlib.sha256(content).hexdigest() != checksums[path]:
             raise UserError(

@@ -71,9 +71,7 @@ class ResourceUse:
             "cores asked": str(asked.cores),
             "cores busy": number(self.busy_cores, 2),
             "GPUs": str(asked.gpus) if asked.gpus else MISSING,
-            "memory of a GPU used": MISSING
-            if self.gpu_memory_mb is None
-            else f"{self.gpu_memory_mb:,.0f} MB",
+            "memory of a GPU used": f"{self.gpu_memory_mb:,.0f} MB" if self.gpu_memory_mb else MISSING,
             "would be enough": ", ".join(self.advice) or MISSING,
         }
 

@@ -54,10 +54,7 @@ class JsonlTable:
         self._written = 0
 
     def restore(self, rows: list[TableRow]) -> int:
-        """Replace all rows, in the file too, by the rows of a checkpoint.
-
-        Return the number of rows that were missing in the file or differed.
-        """
+        """Replace all rows, in the file too, by those of a checkpoint; return how many were missing in the file or differed."""
         # Rows after the checkpoint are discarded because the steps that wrote them are trained again.
         lines = [json.dumps(row) for row in rows]
         written = self.path.read_text(errors="replace").splitlines() if self.path.exists() else []
@@ -131,7 +128,6 @@ class RunLog:
         self._logger.info(text)
 
     def warn(self, text: str) -> None:
-        """Write `warning: text`."""
         self._logger.warning(text)
 
     def publish(self, path: Path) -> None:
@@ -152,7 +148,7 @@ def log_error(folder: Path, outcome: AttemptOutcome) -> None:
 
 
 class SampleLedger:
-    """Number of times that one rank used each of `samples` samples in the current epoch.
+    """Number of times that one rank used each sample in the current epoch.
 
     `counts` (samples,) uint8 is always the same array. It is saved in the rank's checkpoint, so that uses in
     steps that a restart loses are not counted.

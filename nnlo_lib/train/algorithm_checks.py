@@ -1,7 +1,7 @@
 """Mistakes of a user's algorithm that no rank would notice: models that differ, and state that checkpoints do not hold."""
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,9 @@ def refuse_unequal_models(algorithm: Algorithm, replica: Replica, where: str) ->
         share = fraction_unequal(algorithm.comm, replica.theta)
     if not share:
         return
-    found = f"{type(_innermost(algorithm)).__name__}: in {where}, the parameters of {share:.0%} of the ranks differ from those of rank 0"
-    if not is_users(algorithm):
+    name, is_users = _innermost(algorithm)
+    found = f"{name}: in {where}, the parameters of {share:.0%} of the ranks differ from those of rank 0"
+    if not is_users:
         raise InvariantError(f"{found}; the cause is an error in nnlo, or faulty memory or network of a node")
     raise UserError(
         f"{found}, but the class has `replicas_differ = False`; let all ranks make the same steps (self.comm.allreduce(replica.grad) in "
@@ -33,15 +34,10 @@ def refuse_unequal_models(algorithm: Algorithm, replica: Replica, where: str) ->
     )
 
 
-def is_users(algorithm: Algorithm) -> bool:
-    """Return True if the class of the algorithm is the user's."""
-    return type(_innermost(algorithm)).__module__.partition(".")[0] != __package__.partition(".")[0]
-
-
-def _innermost(algorithm: Algorithm) -> Algorithm:
-    """Return the algorithm between the workers, if these have several processes."""
-    found: Algorithm = getattr(algorithm, "_outer", algorithm)
-    return found
+def _innermost(algorithm: Algorithm) -> tuple[str, bool]:
+    """Return the class of the algorithm, or of the one between workers of several processes, and whether it is the user's."""
+    kind = type(getattr(algorithm, "_outer", algorithm))
+    return kind.__name__, kind.__module__.partition(".")[0] != __package__.partition(".")[0]
 
 
 class AttributeGuard:
@@ -51,36 +47,34 @@ class AttributeGuard:
     """
 
     def __init__(self, algorithm: Algorithm) -> None:
-        self._algorithm, self._is_watched = _innermost(algorithm), is_users(algorithm)
-        self._before = (
-            {name: _digest(value) for name, value in self._attributes()} if self._is_watched else {}
-        )
+        self._algorithm = getattr(algorithm, "_outer", algorithm)
+        self._name, self._is_watched = _innermost(algorithm)
+        self._before = {name: _digest(each) for name, each in self._attributes()} if self._is_watched else {}
 
-    def unsaved(self, saved: Mapping[str, Tensor], replica: Replica) -> list[str]:
-        """Return the attributes that have changed and that no saved tensor holds, once.
+    def unsaved(self, saved: Mapping[str, Tensor], replica: Replica) -> str:
+        """Return a warning of the attributes that have changed and that no saved tensor holds, once, or an empty string.
 
-        Args:
-            replica: replica of this rank, whose vectors are no state of the algorithm.
+        The vectors of the replica are no state of the algorithm.
         """
         if not self._is_watched:
-            return []
-        changed = {
-            name: value for name, value in self._attributes() if self._before.get(name) != _digest(value)
-        }
+            return ""
         self._is_watched = False
-        vectors = {
-            each.data_ptr() for each in (replica.theta, replica.grad, replica.buffers, *saved.values())
-        }
-        held = {_digest(each) for each in saved.values()} | {
-            float(each) for each in saved.values() if each.numel() == 1
-        }
-        return [
+        vectors = {each.data_ptr() for each in (replica.theta, replica.grad, replica.buffers)}
+        held = {_digest(each) for each in saved.values()}
+        held |= {float(each) for each in saved.values() if each.numel() == 1}
+        names = [
             name
-            for name, value in changed.items()
-            if not (isinstance(value, Tensor) and value.data_ptr() in vectors)
-            and _digest(value) not in held
-            and not (isinstance(value, int | float) and float(value) in held)
+            for name, value in self._attributes()
+            if _digest(value) not in held | {self._before.get(name)}
+            and not (isinstance(value, Tensor) and value.data_ptr() in vectors)
         ]
+        if not names:
+            return ""
+        return (
+            f"{self._name}: {', '.join(names)} changed in training, but state() does not return "
+            f"{'it' if len(names) == 1 else 'them'}: if a step reads the value of an earlier step, a resumed training has another "
+            "result; return it from state() and restore it in load_state()"
+        )
 
     def _attributes(self) -> Iterator[tuple[str, Any]]:
         """Yield the values among the attributes, also of containers, by name."""
@@ -107,20 +101,7 @@ def _values(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
 def _digest(value: Any) -> Any:
     """Return what changes with the value, without a copy of it."""
     if isinstance(value, Tensor):
-        value = (
-            value.detach().cpu().numpy()
-            if value.dtype != torch.bfloat16
-            else value.detach().float().cpu().numpy()
-        )
+        value = (value.float() if value.dtype == torch.bfloat16 else value).detach().cpu().numpy()
     if isinstance(value, np.ndarray):
-        return value.shape, str(value.dtype), zlib.crc32(np.ascontiguousarray(value).tobytes())
+        return value.nbytes, str(value.dtype), zlib.crc32(np.ascontiguousarray(value).tobytes())
     return value
-
-
-def unsaved_text(algorithm: Algorithm, names: Sequence[str]) -> str:
-    """Return the warning about attributes that checkpoints do not hold."""
-    return (
-        f"{type(_innermost(algorithm)).__name__}: {', '.join(names)} changed in training, but state() does not return "
-        f"{'it' if len(names) == 1 else 'them'}: if a step reads the value of an earlier step, a resumed training has another "
-        "result; return it from state() and restore it in load_state()"
-    )

@@ -1,94 +1,67 @@
-"""Callbacks: events of a rank's training, and the calls of an algorithm's hooks between their events."""
+"""Callbacks: reactions to the parts of a rank's training as they begin and end, and to its events."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Literal
 
-from nnlo_lib.algorithms.base import SampleShare
-from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.algorithms.base import ReplicaView, SampleShare
+
+Event = Literal["gradient", "rewound", "epoch recorded", "validation recorded", "epoch"]
 
 
 class Callback:
-    """Reacts to events of a rank's training: subclasses override the events that they need.
+    """Reacts to a rank's training; subclasses override what they need.
 
-    By default, events do nothing. No event handler may change vectors, draw random numbers or call the
-    communicator.
+    No callback may change vectors, draw random numbers or call the communicator. Parts of a training begin and end, one in
+    another: `run` (without an end after an error), `step` of a mini-batch until the next one is loaded, `backward` pass of a
+    mini-batch or a part of one, `optimizer` (on a server, too), `serve` of a server until a pause, and the algorithm's hooks
+    by their names.
     """
 
-    def on_run_begin(self) -> None:
-        """Act before the run starts or resumes."""
+    def begin(self, part: str) -> None:
+        """Act before a part."""
 
-    def on_run_end(self) -> None:
-        """Act when the run is done, or has stopped and saved; not called after an error."""
+    def end(self, part: str) -> None:
+        """Act after a part."""
 
-    def on_step_begin(self) -> None:
-        """Act before a mini-batch."""
+    def on(self, event: Event) -> None:
+        """Act on an event.
 
-    def on_step_end(self) -> None:
-        """Act after the step of a mini-batch, when the next mini-batch is loaded."""
-
-    def on_gradient_begin(self) -> None:
-        """Act before a gradient is computed: the first forward pass begins."""
-
-    def on_backward_begin(self) -> None:
-        """Act after the forward pass of a mini-batch or a part of one."""
-
-    def on_backward_end(self) -> None:
-        """Act after the backward pass; the forward pass of the next part begins."""
-
-    def on_optimizer_begin(self) -> None:
-        """Act before the optimizer updates the parameters; on a server too."""
-
-    def on_optimizer_end(self) -> None:
-        """Act after the optimizer has updated the parameters."""
-
-    def on_hook_begin(self, name: str) -> None:
-        """Act before the algorithm's hook `name`."""
-
-    def on_hook_end(self, name: str) -> None:
-        """Act after the algorithm's hook `name`."""
-
-    def on_serve_begin(self) -> None:
-        """Act before a server serves until the next pause."""
-
-    def on_serve_end(self) -> None:
-        """Act when a server pauses."""
-
-    def on_rows_rewound(self) -> None:
-        """Act when the tables are truncated to the rows of the checkpoint from which the run resumes."""
-
-    def on_epoch_recorded(self) -> None:
-        """Act on a new row of the history, on rank 0."""
-
-    def on_validation_recorded(self) -> None:
-        """Act on a new row of the validations within epochs, on rank 0."""
-
-    def on_epoch_end(self) -> None:
-        """Act when an epoch is evaluated and recorded."""
+        `gradient`: the first forward pass of a gradient begins; `rewound`: the tables have the rows of the checkpoint from
+        which the run resumes; `epoch recorded`, `validation recorded`: the history, or the validations within epochs, has
+        a new row, on rank 0; `epoch`: an epoch is evaluated and recorded.
+        """
 
     def close(self) -> None:
         """Write unsaved output; called after errors too."""
 
 
 class Callbacks(list[Callback]):
-    """The callbacks of a rank's training. End events run in reverse order, so that their time spans nest."""
+    """The callbacks of a rank's training. Parts end in reverse order, so that their time spans nest."""
+
+    def begin(self, part: str) -> None:
+        """Tell all callbacks that a part begins."""
+        for each in self:
+            each.begin(part)
+
+    def end(self, part: str) -> None:
+        """Tell all callbacks that a part has ended."""
+        for each in reversed(self):
+            each.end(part)
+
+    def on(self, event: Event) -> None:
+        """Tell all callbacks of an event."""
+        for each in self:
+            each.on(event)
+
+    def around(self, hook: Callable[..., None], replica: ReplicaView, *share: SampleShare) -> None:
+        """Call a hook of an algorithm as a part; hooks that need the mini-batch's sample counts get them as `share`."""
+        self.begin(hook.__name__)
+        hook(replica, *share)
+        self.end(hook.__name__)
 
     def close(self) -> None:
         """Close all callbacks in reverse order, even if one of them raises an error."""
         with ExitStack() as closing:
             for each in self:
                 closing.callback(each.close)
-
-
-class AlgorithmHooks:
-    """Calls the hooks of an algorithm on a replica, between the events `on_hook_begin` and `on_hook_end`."""
-
-    def __init__(self, replica: Replica, callbacks: Callbacks) -> None:
-        self._replica, self._callbacks = replica, callbacks
-
-    def __call__(self, hook: Callable[..., None], *share: SampleShare) -> None:
-        """Call `hook`; hooks that need the mini-batch's sample counts get them as `share`."""
-        for callback in self._callbacks:
-            callback.on_hook_begin(hook.__name__)
-        hook(self._replica, *share)
-        for callback in reversed(self._callbacks):
-            callback.on_hook_end(hook.__name__)

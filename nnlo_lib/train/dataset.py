@@ -44,7 +44,11 @@ class TrainingData:
             self.manifest = stage_dataset(self.manifest, data.stage_to, job=job, command=data.stage_command)
         self.split = Split(self.manifest, "train")
         self._train, self._held_out = self._split_off_held_out()
-        self.validation_set = self._own_validation() or (self.split, self._held_out)
+        self.validation_set = self.split, self._held_out
+        # In cross-validation, the fold is the validation set, even if the data set has a validation split.
+        if not isinstance(data.validation, float) and task.fold is None:
+            own = Split(self.manifest, data.validation)
+            self.validation_set = own, np.arange(len(own))
         self.worker_samples = (
             [self._train] if data.partition.name == "iid" else self._assign_to_workers(self._train)
         )
@@ -115,22 +119,8 @@ class TrainingData:
         data, augment = self._task.run.data, self._task.run.data.augment
         if not (augment.flip or augment.pad or augment.window or data.crop):
             return None
-        return kind(
-            augment.flip,
-            augment.pad,
-            data.crop,
-            augment.window,
-            augment.window_probability,
-            self._task.stream_seed,
-        )
-
-    def _own_validation(self) -> tuple[Split, Indices] | None:
-        data = self._task.run.data
-        # In cross-validation, the fold is the validation set, even if the data set has a validation split.
-        if isinstance(data.validation, float) or self._task.fold is not None:
-            return None
-        split = Split(self.manifest, data.validation)
-        return split, np.arange(len(split))
+        changes = augment.flip, augment.pad, data.crop, augment.window, augment.window_probability
+        return kind(*changes, self._task.stream_seed)
 
     def _split_off_held_out(self) -> tuple[Indices, Indices]:
         """Divide the training split into (training samples, held-out samples)."""

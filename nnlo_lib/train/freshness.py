@@ -113,25 +113,27 @@ def _longer_results(finished: FinishedRun, run: Run) -> str:
     """Return why results are of a longer training of the run, or an empty string if they differ in other settings, too."""
     recorded, epochs, steps = finished.config, finished.epochs, int(finished.summary.get("steps", 0))
     resumed = *keys_with(Run, EditEffect.RESUME), STEPS_KEY
-    if (
-        recorded.with_defaults_for(*resumed).training_settings
-        != run.with_defaults_for(*resumed).training_settings
-    ):
+    before, now = (each.with_defaults_for(*resumed).training_settings for each in (recorded, run))
+    if before != now:
         return ""
-    if recorded.train.steps_per_epoch == run.train.steps_per_epoch:
-        if epochs <= run.train.epochs:
-            return ""
-        return (
-            f"train.epochs: {finished.folder} has the results of {plural(epochs, 'epoch')}, which a training of {run.train.epochs} "
-            f"would replace; set {epochs} or more, set another `name:`, or delete the folder"
-        )
-    # Without a limit, the data determine the number of steps.
-    allowed = run.train.epochs * (run.train.steps_per_epoch or float("inf"))
-    if allowed >= steps:
+    key, done, wanted, more = (
+        "train.epochs",
+        plural(epochs, "epoch"),
+        f"{run.train.epochs}",
+        f"set {epochs} or more",
+    )
+    if recorded.train.steps_per_epoch != run.train.steps_per_epoch:
+        # Without a limit, the data determine the number of steps.
+        allowed = run.train.epochs * (run.train.steps_per_epoch or float("inf"))
+        key, done, wanted = STEPS_KEY, plural(steps, "step"), f"{allowed:g}"
+        more, is_longer = f"set train.epochs times {STEPS_KEY} to {steps} or more", allowed < steps
+    else:
+        is_longer = epochs > run.train.epochs
+    if not is_longer:
         return ""
     return (
-        f"{STEPS_KEY}: {finished.folder} has the results of {plural(steps, 'step')}, which a training of {allowed:g} would replace; "
-        f"set train.epochs times {STEPS_KEY} to {steps} or more, set another `name:`, or delete the folder"
+        f"{key}: {finished.folder} has the results of {done}, which a training of {wanted} would replace; {more}, "
+        "set another `name:`, or delete the folder"
     )
 
 
@@ -161,13 +163,10 @@ def _saved(task: Task) -> Freshness:
 
 
 def search_status(folder: Path, experiment: Experiment) -> Freshness:
-    """Return what the folder of a search has of its results.
+    """Return what the folder of a search has of its results; `verify_settings` has compared the experiment with its start.
 
     The search is `finished` if it has ended and its outputs are of its last result and of these settings, `outdated` if it
     has ended with other outputs, and `resumable` otherwise.
-
-    Args:
-        experiment: the experiment, which `verify_settings` has compared with the start of the search.
     """
     # Imported here: the launcher of a training starts faster without the package.
     from nnlo_lib.search.study.storage import config_text

@@ -5,16 +5,14 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
 from os import environ
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from nnlo_lib.config.base import non_defaults
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.secrets import mask_settings
 from nnlo_lib.state.training_records import TableRow
-from nnlo_lib.train.callback import Callback
+from nnlo_lib.train.callback import Callback, Event
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.task import Task
 
@@ -22,27 +20,58 @@ EVENT_FILE_SUFFIX = ".nnlo"  # tells the event files of a training from those of
 EXCLUDED_COLUMNS = ("epoch", "step", "samples", "seconds")  # the axes of the charts, and their sums
 
 
-class HistoryLogger(Protocol):
-    """Logs each row of the history once, at its step, also if a training is resumed."""
+class HistoryLogger(ABC):
+    """Logs each row of a history once, at its step, also if a training is resumed.
 
-    def rewrite(self, rows: Sequence[TableRow]) -> None: ...
-    def add(self, row: TableRow) -> None: ...
-    def close(self) -> None: ...
+    A logger only appends: rows up to the last step that it has are left out. The same training in the same folder continues
+    its log.
+    """
 
+    def __init__(self, task: Task) -> None:
+        self._task, self._zero, self._next_step = task, 0.0, 0
+        self._key = hashlib.sha256(f"{task.folder.absolute()} {task.fingerprint}".encode()).hexdigest()[:16]
+        levels = 1 if task.fold is None else 2
+        self._title = f"{task.name}/{'/'.join(task.folder.parts[-levels:])}"
 
-def scalars(row: TableRow) -> dict[str, float]:
-    """Return the numbers of a row by the name of their chart, which is grouped by the split: `train/loss` for `train_loss`."""
-    found = {}
-    for name, value in row.items():
-        if name not in EXCLUDED_COLUMNS and isinstance(value, int | float):
-            split, _, rest = name.partition("_")
-            found[f"{split}/{rest}" if split in ("train", "val") else name] = value
-    return found
+    def rewrite(self, rows: Sequence[TableRow]) -> None:
+        """Find or create the log, and write the rows that it lacks."""
+        self.close()
+        # The time of the first step continues the training seconds of the last row, without interruptions.
+        self._zero = time.time() - (rows[-1]["seconds"] if rows else 0.0)
+        self._next_step = self._open()
+        for row in rows:
+            self.add(row)
 
+    def add(self, row: TableRow) -> None:
+        """Log the numbers of a row, unless the log has its step; charts are grouped by the split: `train/loss`."""
+        if row["step"] < self._next_step:
+            return
+        found = {}
+        for name, value in row.items():
+            if name not in EXCLUDED_COLUMNS and isinstance(value, int | float):
+                split, _, rest = name.partition("_")
+                found[f"{split}/{rest}" if split in ("train", "val") else name] = value
+        self._log(row["step"], self._zero + row["seconds"], found)
 
-def start_of(rows: Sequence[TableRow]) -> float:
-    """Return the time of the first step; it continues the training seconds of the last row, without interruptions."""
-    return time.time() - (rows[-1]["seconds"] if rows else 0.0)
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """Settings that differ from the defaults, by their keys in the experiment file: train.optimizer.lr."""
+        import pandas as pd  # ranks without these loggers start faster
+
+        records: Any = pd.json_normalize(mask_settings(non_defaults(self._task.run))).to_dict("records")
+        return dict(records[0])
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the log, if it is open."""
+
+    @abstractmethod
+    def _open(self) -> int:
+        """Find or create the log; return the first step that it does not have."""
+
+    @abstractmethod
+    def _log(self, step: int, seconds: float, values: dict[str, float]) -> None:
+        """Log values of a step; `seconds` since 1970."""
 
 
 class HistoryCallback(Callback):
@@ -55,16 +84,16 @@ class HistoryCallback(Callback):
         if missing := task.run.observe.missing_packages.get(name):
             raise UserError(f"observe.{name}: {missing}")
         self._name, self._recorder = name, recorder
-        self._logger: HistoryLogger | None = build_logger(name, task)
+        kinds: dict[str, type[Any]] = {"tensorboard": TensorBoardFile, "mlflow": MLflowRun, "wandb": WandbRun}
+        self._logger: HistoryLogger | None = kinds[name](task)
 
-    def on_rows_rewound(self) -> None:
-        self._pass("rewrite", self._recorder.validation_rows)
-
-    def on_epoch_recorded(self) -> None:
-        self._pass("add", self._recorder.history.rows[-1])
-
-    def on_validation_recorded(self) -> None:
-        self._pass("add", self._recorder.validations.rows[-1])
+    def on(self, event: Event) -> None:
+        if event == "rewound":
+            self._pass("rewrite", self._recorder.validation_rows)
+        elif event == "epoch recorded":
+            self._pass("add", self._recorder.history.rows[-1])
+        elif event == "validation recorded":
+            self._pass("add", self._recorder.validations.rows[-1])
 
     def close(self) -> None:
         self._pass("close")
@@ -74,7 +103,7 @@ class HistoryCallback(Callback):
             return
         try:
             getattr(self._logger, method)(*rows)
-        except Exception as error:  # of the package, its server or the network: many types
+        except Exception as error:  # of the package, its server, the disk or the network: many types
             self._logger = None
             self._recorder.journal.warn(
                 f"observe.{self._name}: no further rows are logged ({type(error).__name__}: {error}); the same command logs them "
@@ -82,96 +111,39 @@ class HistoryCallback(Callback):
             )
 
 
-class TensorBoardWriter:
-    """Writes each row of the history once, at its step.
+class TensorBoardFile(HistoryLogger):
+    """An event file of TensorBoard; each attempt starts a new one, with the rows of its checkpoint."""
 
-    Each attempt starts a new file with the rows of the checkpoint from which it resumes. Write errors are
-    ignored.
-    """
+    _file: Any = None
 
-    def __init__(self, folder: Path) -> None:
+    def _open(self) -> int:
         # These classes write without the package's background thread.
         from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event
 
-        self._folder, self._open, self._event = folder, EventsWriter, Event
-        self._file: Any = None
-        self._zero = time.time()
+        folder = self._task.paths.tensorboard
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob(f"events.out.tfevents.*{EVENT_FILE_SUFFIX}"):
+            # TensorBoard shows the rows of all files in a folder: rows after the checkpoint would appear twice.
+            old.unlink()
+        self._file = EventsWriter(str(folder / "events"), EVENT_FILE_SUFFIX)
+        return 0
 
-    def rewrite(self, rows: Sequence[TableRow]) -> None:
-        """Start a new file with `rows`; remove the files of earlier attempts."""
-        self.close()
-        self._zero = start_of(rows)
-        with suppress(OSError):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            for old in self._folder.glob(f"events.out.tfevents.*{EVENT_FILE_SUFFIX}"):
-                # TensorBoard shows the rows of all files in a folder: rows after the checkpoint would appear twice.
-                old.unlink()
-            self._file = self._open(str(self._folder / "events"), EVENT_FILE_SUFFIX)
-        for row in rows:
-            self.add(row)
-
-    def add(self, row: TableRow) -> None:
-        """Write a row; its time is the start plus the training time, without interruptions."""
-        event = self._event(wall_time=self._zero + row["seconds"], step=row["step"])
-        for tag, value in scalars(row).items():
-            event.summary.value.add(tag=tag, simple_value=value)
-        with suppress(OSError):
-            if self._file is not None:
-                self._file.write_event(event)
-                self._file.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        file, self._file = self._file, None
-        with suppress(OSError):
-            if file is not None:
-                file.close()
-
-
-class TrackedRun(ABC):
-    """A run of a tracking service, which only appends: rows up to the last step that it has are left out.
-
-    The same training in the same folder continues its run.
-    """
-
-    def __init__(self, task: Task) -> None:
-        import pandas as pd  # ranks without these loggers start faster
-
-        self._task, self._zero, self._next_step = task, 0.0, 0
-        self._key = hashlib.sha256(f"{task.folder.absolute()} {task.fingerprint}".encode()).hexdigest()[:16]
-        levels = 1 if task.fold is None else 2
-        self._title = f"{task.name}/{'/'.join(task.folder.parts[-levels:])}"
-        # Keys as in the experiment file: train.optimizer.lr.
-        self._settings = pd.json_normalize(mask_settings(non_defaults(task.run))).to_dict("records")[0]
-
-    def rewrite(self, rows: Sequence[TableRow]) -> None:
-        """Find or create the run, and log the rows that it lacks."""
-        self.close()
-        self._zero = start_of(rows)
-        self._next_step = self._open()
-        for row in rows:
-            self.add(row)
-
-    def add(self, row: TableRow) -> None:
-        """Log a row, unless the run has its step."""
-        if row["step"] >= self._next_step:
-            self._log(row["step"], self._zero + row["seconds"], scalars(row))
-
-    @abstractmethod
-    def close(self) -> None:
-        """End the run, if it is open."""
-
-    @abstractmethod
-    def _open(self) -> int:
-        """Find or create the run; return the first step that it does not have."""
-
-    @abstractmethod
     def _log(self, step: int, seconds: float, values: dict[str, float]) -> None:
-        """Log values of a step; `seconds` since 1970."""
+        from tensorboardX.proto.event_pb2 import Event as Record
+
+        record = Record(wall_time=seconds, step=step)
+        for tag, value in values.items():
+            record.summary.value.add(tag=tag, simple_value=value)
+        self._file.write_event(record)
+        self._file.flush()
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
-class MLflowRun(TrackedRun):
+class MLflowRun(HistoryLogger):
     """A run of MLflow, at MLFLOW_TRACKING_URI, or in a database in the folder of the training."""
 
     _run = ""
@@ -211,7 +183,7 @@ class MLflowRun(TrackedRun):
         self._run = ""
 
 
-class WandbRun(TrackedRun):
+class WandbRun(HistoryLogger):
     """A run of Weights & Biases; offline, each attempt replaces its files by those with all rows."""
 
     _run: Any = None
@@ -239,10 +211,3 @@ class WandbRun(TrackedRun):
         if self._run is not None:
             self._run.finish()
         self._run = None
-
-
-def build_logger(name: str, task: Task) -> HistoryLogger:
-    """Return the logger of a key of `observe`."""
-    if name == "tensorboard":
-        return TensorBoardWriter(task.paths.tensorboard)
-    return MLflowRun(task) if name == "mlflow" else WandbRun(task)

@@ -65,26 +65,20 @@ def _times(
     # The step costs as much with any rate; with this one, made-up samples cannot make the model diverge.
     replica.lr = 0.0
     replica.module.train()
-    batch, clock = made_up_batch(manifest, run.train.batch_size, run.problem), _Clock(device)
+    batch = made_up_batch(manifest, run.train.batch_size, run.problem)
+
+    def seconds(work: Callable[[], object]) -> float:
+        begin = time.perf_counter()
+        work()
+        if device != "cpu":  # the call leaves work to the GPU
+            torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
     # A GAN trains another network in some steps, so each iteration has its number.
     compute = [
         partial(gradients, batch, seed, "in a timed iteration", step) for step in range(WARM_UP + iterations)
     ]
-    measured = [(clock(each), clock(replica.step)) for each in compute][WARM_UP:]
+    measured = [(seconds(each), seconds(replica.step)) for each in compute][WARM_UP:]
     return IterationTimes(
         [gradient for gradient, _ in measured], [step for _, step in measured], run.train.batch_size, device
     )
-
-
-class _Clock:
-    """Measures calls, with the work that they leave to a GPU."""
-
-    def __init__(self, device: str) -> None:
-        self._is_gpu = device.startswith("cuda")
-
-    def __call__(self, work: Callable[[], object]) -> float:
-        begin = time.perf_counter()
-        work()
-        if self._is_gpu:
-            torch.cuda.synchronize()
-        return time.perf_counter() - begin

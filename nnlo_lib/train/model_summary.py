@@ -4,12 +4,11 @@ torch's counter includes matrix products, convolutions and attention; a multiply
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
 from inspect import unwrap
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +21,11 @@ from nnlo_lib.models.zoo.gan import callable_on_samples
 from nnlo_lib.problems.base import Problem
 
 LayerRow = dict[str, Any]
-# Attributes of layers that the table shows, their values' types, shorter names, and defaults that it omits.
-SETTINGS = ("kernel_size", "stride", "padding", "dilation", "groups", "p", "hidden_size", "num_heads")
-VALUES = (int, float, str, tuple)
-WORDS = {"kernel_size": "kernel", "p": "rate"}
+# Attributes of layers that the table shows, by the names that it gives them, and defaults that it omits.
+SETTINGS = {
+    "kernel_size": "kernel", "stride": "stride", "padding": "padding", "dilation": "dilation", "groups": "groups",
+    "p": "rate", "hidden_size": "hidden_size", "num_heads": "num_heads",
+}  # fmt: skip
 PLAIN = {"dilation": "1", "groups": "1"}
 WHOLE_LAYER_KERNELS = (
     (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
@@ -34,8 +34,7 @@ WHOLE_LAYER_KERNELS = (
 )
 
 
-@dataclass(frozen=True)
-class ModelSummary:
+class ModelSummary(NamedTuple):
     """Layers of a model and `flops`, the operations of (forward, backward) of one sample, None if unknown."""
 
     layers: list[LayerRow]
@@ -45,12 +44,6 @@ class ModelSummary:
     def text(self) -> str:
         """The summary as a text table."""
         return layer_table_text(self.layers, self.flops)
-
-    @property
-    def as_dict(self) -> dict[str, Any]:
-        """The summary as summary.json contains it."""
-        forward, backward = self.flops
-        return {"flops": {"forward": forward, "backward": backward}, "layers": self.layers}
 
 
 def summarize_model(module: nn.Module, inputs: Sequence[Tensor]) -> ModelSummary:
@@ -73,17 +66,63 @@ def summarize_model(module: nn.Module, inputs: Sequence[Tensor]) -> ModelSummary
         names = ("generator", "critic")
         module, inputs = nn.Sequential(OrderedDict((name, networks[name]) for name in names)), (noise,)
     module = callable_on_samples(module)
-    rows = _Rows(module)
+    weights = {name: list(layer.parameters(recurse=False)) for name, layer in module.named_modules()}
+    layers = {
+        name: layer for name, layer in module.named_modules() if weights[name] or not list(layer.children())
+    }
+    called: dict[str, tuple[Any, int]] = {}
+    flops: tuple[int | None, int | None] = None, None
     # A model that cannot be called must not prevent its training.
     with suppress(Exception), _counted(module) as counter:
         module.eval()
-        with rows.watching(counter):
+        with _watched(layers, counter) as watched:
             outputs = module(*(tensor.to(_device(module)) for tensor in inputs))
-        forward = counter.get_total_flops()
+        called, forward = watched, counter.get_total_flops()
         sums = [output.sum() for output in _tensors(outputs) if output.requires_grad]
         torch.autograd.grad(sums, _trained(module), allow_unused=True)
-        return ModelSummary(rows.all(), (forward, counter.get_total_flops() - forward))
-    return ModelSummary(rows.all(), (None, None))
+        flops = forward, counter.get_total_flops() - forward
+    rows, shown = list[LayerRow](), set[nn.Parameter]()
+    # Layers that are not called come last, if they have parameters or no layer was called.
+    for name in (*called, *(each for each in layers if each not in called and (weights[each] or not called))):
+        own = [weight for weight in weights[name] if weight not in shown]
+        shown.update(own)
+        shape, operations = called.get(name, (None, None))
+        rows.append({
+            "name": name, "type": type(layers[name]).__name__, "shape": shape,
+            "weights": [list(weight.shape) for weight in weights[name] if weight.dim() > 1],
+            "parameters": sum(weight.numel() for weight in own), "bytes": sum(weight.nbytes for weight in own),
+            "settings": _settings(layers[name]), "flops": operations,
+        })  # fmt: skip
+    return ModelSummary(rows, flops)
+
+
+@contextmanager
+def _watched(
+    layers: Mapping[str, nn.Module], counter: FlopCounterMode
+) -> Iterator[dict[str, tuple[Any, int]]]:
+    """Yield shape of the output and operations of the layers that are called in this context, by name."""
+    called: dict[str, tuple[Any, int]] = {}
+    # For each running layer: the flop count at its start, and the flops of its inner layers.
+    running: list[list[int]] = []
+
+    def begin(*_: object) -> None:
+        running.append([counter.get_total_flops(), 0])
+
+    def end(name: str, _layer: nn.Module, _inputs: object, output: object) -> None:
+        start, inside = running.pop()
+        whole = counter.get_total_flops() - start
+        if running:
+            # The row of a layer excludes its inner layers, so that the column adds up to the whole model.
+            running[-1][1] += whole
+        shapes = [list(tensor.shape[1:]) for tensor in _tensors(output)]
+        shape, before = called.get(name, (shapes[0] if len(shapes) == 1 else shapes, 0))
+        called[name] = shape, before + whole - inside
+
+    with ExitStack() as hooks:
+        for name, layer in layers.items():
+            hooks.callback(layer.register_forward_pre_hook(begin).remove)
+            hooks.callback(layer.register_forward_hook(partial(end, name)).remove)
+        yield called
 
 
 def training_flops(
@@ -160,72 +199,6 @@ def _convolution_backward_flops(
     return int(sum(output_mask[:2]) * conv_flop_count(x_shape, w_shape, grad_out_shape, transposed))
 
 
-class _Rows:
-    """Rows of the table, added by forward hooks when layers are called."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._weights = {
-            name: list(layer.parameters(recurse=False)) for name, layer in module.named_modules()
-        }
-        self._layers = {
-            name: layer
-            for name, layer in module.named_modules()
-            if self._weights[name] or not list(layer.children())
-        }
-        self._rows: dict[str, LayerRow] = {}
-        self._shown: set[int] = set()
-
-    @contextmanager
-    def watching(self, counter: FlopCounterMode) -> Iterator[None]:
-        """Add a row for each layer called inside the context; discard all rows if a call fails."""
-        # For each running layer: the flop count at its start, and the flops of its inner layers.
-        running: list[list[int]] = []
-
-        def begin(*_: object) -> None:
-            running.append([counter.get_total_flops(), 0])
-
-        def end(name: str, _layer: nn.Module, _inputs: object, output: object) -> None:
-            start, inside = running.pop()
-            whole = counter.get_total_flops() - start
-            if running:
-                # The row of a layer excludes its inner layers, so that the column adds up to the whole model.
-                running[-1][1] += whole
-            if name in self._rows:
-                self._rows[name]["flops"] += whole - inside
-            else:
-                shapes = [list(tensor.shape[1:]) for tensor in _tensors(output)]
-                self._add(name, shapes[0] if len(shapes) == 1 else shapes, whole - inside)
-
-        with ExitStack() as hooks:
-            for name, layer in self._layers.items():
-                hooks.callback(layer.register_forward_pre_hook(begin).remove)
-                hooks.callback(layer.register_forward_hook(partial(end, name)).remove)
-            try:
-                yield
-            except Exception:
-                self._rows.clear()
-                self._shown.clear()
-                raise
-
-    def _add(self, name: str, shape: list[Any] | None, flops: int | None) -> None:
-        own = [weight for weight in self._weights[name] if id(weight) not in self._shown]
-        self._shown.update(map(id, own))
-        self._rows[name] = {
-            "name": name, "type": type(self._layers[name]).__name__, "shape": shape,
-            "weights": [list(weight.shape) for weight in self._weights[name] if weight.dim() > 1],
-            "parameters": sum(weight.numel() for weight in own), "bytes": sum(weight.nbytes for weight in own),
-            "settings": _settings(self._layers[name]), "flops": flops,
-        }  # fmt: skip
-
-    def all(self) -> list[LayerRow]:
-        """Return all rows; uncalled layers come last, if they have parameters or no layer was called."""
-        called = bool(self._rows)
-        for name in self._layers:
-            if name not in self._rows and (self._weights[name] or not called):
-                self._add(name, None, None)
-        return list(self._rows.values())
-
-
 def _tensors(output: object) -> list[Tensor]:
     """Return all tensors in a layer's output, which may nest tuples, lists and dicts."""
     if isinstance(output, Tensor):
@@ -237,19 +210,12 @@ def _tensors(output: object) -> list[Tensor]:
 
 
 def _settings(layer: nn.Module) -> str:
-    """Return, as text, the attributes of a layer that are in SETTINGS, without the defaults in PLAIN."""
-    values = {
-        name: getattr(layer, name) for name in SETTINGS if isinstance(getattr(layer, name, None), VALUES)
-    }
-    return ", ".join(
-        f"{WORDS.get(name, name)}={_short(value)}"
-        for name, value in values.items()
-        if _short(value) != PLAIN.get(name)
-    )
-
-
-def _short(value: Any) -> str:
-    """Return a value as text: (2, 2) as 2, (2, 3) as 2x3."""
-    if isinstance(value, tuple):
-        return str(value[0]) if len(set(value)) == 1 else "x".join(map(str, value))
-    return str(value)
+    """Return, as text, the attributes of a layer that are in SETTINGS, without the defaults in PLAIN; (2, 3) is 2x3."""
+    found = []
+    for name, word in SETTINGS.items():
+        value = getattr(layer, name, None)
+        if isinstance(value, tuple):
+            value = str(value[0]) if len(set(value)) == 1 else "x".join(map(str, value))
+        if isinstance(value, int | float | str) and str(value) != PLAIN.get(name):
+            found.append(f"{word}={value}")
+    return ", ".join(found)

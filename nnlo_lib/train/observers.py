@@ -5,18 +5,18 @@ import io
 import pstats
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
 from nnlo_lib.config.checkpoint import LOGGERS, ProfileConfig
 from nnlo_lib.state.chrome_trace import TraceWriter
-from nnlo_lib.train.callback import Callback
+from nnlo_lib.train.callback import Callback, Event
 from nnlo_lib.train.history_loggers import HistoryCallback
-from nnlo_lib.train.resource_monitor import MonitorCallback, ResourceMonitor
+from nnlo_lib.train.resource_monitor import ResourceMonitor
 from nnlo_lib.train.trainer import Trainer
 
 LINES = 60  # rows of the profilers' text tables
+UNTRACED = ("run", "serve")  # parts of a training whose phases are in the trace already
 
 
 def attach_observers(trainer: Trainer) -> None:
@@ -33,15 +33,7 @@ def attach_observers(trainer: Trainer) -> None:
             trainer.callbacks.append(HistoryCallback(name, context.task, trainer.recorder))
     if observe.monitor and (is_first or not context.comm.is_virtual):  # simulated ranks share one process
         monitor = ResourceMonitor(context.task.observe_folder, rank, context.device, observe.monitor)
-        trainer.callbacks.append(MonitorCallback(monitor))
-
-
-class Tool(Protocol):
-    """A profiler that is started once, stopped once, and then written to files named `stem` with a suffix."""
-
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def write(self, stem: Path) -> None: ...
+        trainer.callbacks.append(monitor)
 
 
 class Torch:
@@ -54,7 +46,7 @@ class Torch:
         self.start, self.stop = self._profile.start, self._profile.stop
 
     def write(self, stem: Path) -> None:
-        """Write .json and .txt."""
+        """Write the files `stem` with .json and .txt."""
         self._profile.export_chrome_trace(str(stem.with_suffix(".json")))
         table = self._profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=LINES)
         stem.with_suffix(".txt").write_text(table)
@@ -68,14 +60,11 @@ class CProfile:
         self.start, self.stop = self._profile.enable, self._profile.disable
 
     def write(self, stem: Path) -> None:
-        """Write .prof and .txt."""
+        """Write the files `stem` with .prof and .txt."""
         self._profile.dump_stats(stem.with_suffix(".prof"))
         text = io.StringIO()
         pstats.Stats(self._profile, stream=text).sort_stats("tottime").print_stats(LINES)
         stem.with_suffix(".txt").write_text(text.getvalue())
-
-
-TOOLS: dict[str, Callable[[], Tool]] = {"torch": Torch, "cprofile": CProfile}
 
 
 class StepProfiler(Callback):
@@ -83,51 +72,41 @@ class StepProfiler(Callback):
 
     def __init__(self, trainer: Trainer, settings: ProfileConfig) -> None:
         self._trainer, self._settings = trainer, settings
-        self._is_worker = trainer.context.is_worker
-        self._tool: Tool | None = None
+        self._tool: Torch | CProfile | None = None
         self._over = False
         self._begun = self._done = 0
 
-    def on_step_begin(self) -> None:
+    def begin(self, part: str) -> None:
         # `position.steps` counts completed steps; the settings count steps from 1.
-        if self._is_due(self._trainer.position.steps + 1):
-            self._start()
+        step = self._trainer.position.steps + 1
+        is_due = part == "serve" or (part == "step" and self._is_due(step))
+        if is_due and self._tool is None and not self._over:
+            self._begun, self._tool = step, Torch() if self._settings.tool == "torch" else CProfile()
+            self._tool.start()
 
-    def on_step_end(self) -> None:
-        self._done = self._trainer.position.steps
-        if not self._is_due(self._done + 1):
+    def end(self, part: str) -> None:
+        if part == "step":
+            self._done = self._trainer.position.steps
+        if part == "serve" or (part == "step" and not self._is_due(self._done + 1)):
             self.close()
-
-    def on_serve_begin(self) -> None:
-        self._start()
-
-    def on_serve_end(self) -> None:
-        self.close()
 
     def _is_due(self, step: int) -> bool:
         return self._settings.first <= step < self._settings.first + self._settings.steps
-
-    def _start(self) -> None:
-        if self._tool is None and not self._over:
-            self._begun, self._tool = self._trainer.position.steps + 1, TOOLS[self._settings.tool]()
-            self._tool.start()
 
     def close(self) -> None:
         """Stop the profiler and write its files; a write error is only logged as a warning."""
         # The tool is released before it writes: `close` may be called again, at the latest when the run ends.
         tool, self._tool, self._over = self._tool, None, self._over or self._tool is not None
-        if tool is not None:
-            tool.stop()
-            try:
-                tool.write(self._stem())
-            except OSError as error:
-                self._trainer.journal.warn(f"the profile could not be written: {error}")
-
-    def _stem(self) -> Path:
+        if tool is None:
+            return
+        tool.stop()
         folder = self._trainer.context.task.observe_folder
         folder.mkdir(parents=True, exist_ok=True)
-        steps = f"steps-{self._begun}-{self._done}" if self._is_worker else "serving"
-        return folder / f"profile-{self._settings.tool}-rank-{self._settings.rank}-{steps}"
+        steps = f"steps-{self._begun}-{self._done}" if self._trainer.context.is_worker else "serving"
+        try:
+            tool.write(folder / f"profile-{self._settings.tool}-rank-{self._settings.rank}-{steps}")
+        except OSError as error:
+            self._trainer.journal.warn(f"the profile could not be written: {error}")
 
 
 class StepTracer(Callback):
@@ -143,38 +122,20 @@ class StepTracer(Callback):
         self._begun: list[float] = []
         self._forward_begun = 0.0
 
-    def on_step_begin(self) -> None:
-        self._begin()
+    def begin(self, part: str) -> None:
+        if part == "backward":
+            self._begun.append(self._write_since(self._forward_begun, "forward"))
+        elif part not in UNTRACED:
+            self._begun.append(self._now())
 
-    def on_step_end(self) -> None:
-        self._end("step")
+    def end(self, part: str) -> None:
+        if part not in UNTRACED:
+            ended = self._write_since(self._begun.pop(), part)
+            self._forward_begun = ended if part == "backward" else self._forward_begun
 
-    def on_hook_begin(self, name: str) -> None:
-        self._begin()
-
-    def on_hook_end(self, name: str) -> None:
-        self._end(name)
-
-    def on_optimizer_begin(self) -> None:
-        self._begin()
-
-    def on_optimizer_end(self) -> None:
-        self._end("optimizer")
-
-    def on_gradient_begin(self) -> None:
-        self._forward_begun = self._now()
-
-    def on_backward_begin(self) -> None:
-        self._begun.append(self._write_since(self._forward_begun, "forward"))
-
-    def on_backward_end(self) -> None:
-        self._forward_begun = self._end("backward")
-
-    def _begin(self) -> None:
-        self._begun.append(self._now())
-
-    def _end(self, name: str) -> float:
-        return self._write_since(self._begun.pop(), name)
+    def on(self, event: Event) -> None:
+        if event == "gradient":
+            self._forward_begun = self._now()
 
     def _write_since(self, begun: float, name: str) -> float:
         """Write a span that ends now; return the current time."""

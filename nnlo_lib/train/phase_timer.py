@@ -127,20 +127,15 @@ def open_trace(task: Task, comm: Communicator, role: str, started: float) -> Tra
     files = task.observe_folder.glob(f"trace-{comm.rank:05d}-*.jsonl")
     earlier = [int(path.stem.rpartition("-")[2]) for path in files]
     number = max(len(attempts.read_attempts(task.state)), *earlier, 0) + 1
-    shift = 0.0 if virtual else _wall_clock(comm, aligned=fine)
+    # Offset from this rank's clock to Unix time; a fine trace has that of rank 0 on all ranks.
+    shift = 0.0 if virtual else time.time() - comm.now()
+    if fine and not virtual:
+        ahead = clock_offset_to_rank_0(comm)
+        shift = float(comm.gather(shift)[0]) - ahead
     part = TraceHeader(comm.rank, number, role, socket.gethostname(), started, shift, virtual)
     trace = TraceWriter(task.observe_folder, part, fine)
     comm.seconds.listener = trace.detail_span if fine else None
     return trace
-
-
-def _wall_clock(comm: Communicator, aligned: bool) -> float:
-    """Return the offset from this rank's clock to Unix time in seconds, by rank 0's clock if `aligned`."""
-    own = time.time() - comm.now()
-    if not aligned:
-        return own
-    ahead = clock_offset_to_rank_0(comm)
-    return float(comm.gather(own)[0]) - ahead
 
 
 def clock_offset_to_rank_0(comm: Communicator) -> float:
@@ -153,15 +148,9 @@ def clock_offset_to_rank_0(comm: Communicator) -> float:
     for _ in range(CLOCK_READINGS):
         comm.barrier()
         left.append(comm.now())
-    (where, theirs), *_ = comm.gather([_machine(), left])
+    machine = BOOT.read_text().strip() if BOOT.exists() else ""
+    (where, theirs), *_ = comm.gather([machine, left])
     # Measuring would only add the error of a barrier to the true offset, 0.
-    if where and where == _machine():
+    if where and where == machine:
         return 0.0
     return median(mine - float(first) for mine, first in zip(left, theirs, strict=True))
-
-
-def _machine() -> str:
-    try:
-        return BOOT.read_text().strip()
-    except OSError:
-        return ""

@@ -9,7 +9,7 @@ import resource
 import shutil
 import socket
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +22,6 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256, with_checksum, without_nan
 from nnlo_lib.core.installation import code_version
 from nnlo_lib.core.process import process_age
@@ -35,11 +34,9 @@ from nnlo_lib.state.published_results import publish_code
 from nnlo_lib.state.resource_use import total_use
 from nnlo_lib.topology.topology import build_topology
 from nnlo_lib.train.evaluation.evaluate import draw_gan_samples
-from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.model_summary import summarize_model, training_flops
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.resource_monitor import mean_and_max, merge_monitor_files
-from nnlo_lib.train.task import Task
 from nnlo_lib.train.trainer import Trainer
 from nnlo_lib.train.validation_arrays import publish_validation_arrays
 
@@ -51,13 +48,8 @@ KERAS_NAMES = {"accuracy": "acc"}  # names of Keras 2, which NNLO's scripts look
 
 
 def publish_training(trainer: Trainer, started: str, finished: str) -> None:
-    """Write the outputs of a finished run on rank 0; all ranks call it.
-
-    The outputs are model.safetensors, partition.npz, history.csv, summary.json, trace.json, log.txt and, if the
-    run has them, copies of the user's code, tables of nodes and of validations within epochs, GAN samples and
-    the output of observers.
-    """
-    context = trainer.context
+    """Write the outputs of a finished run on rank 0; all ranks call it."""
+    context, recorder = trainer.context, trainer.recorder
     reports = context.comm.gather(
         {
             "host": socket.gethostname(),
@@ -71,19 +63,35 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     # Only after the gather, in which all ranks take part.
     if context.comm.rank:
         return
-    paths = context.task.paths
+    task, paths = context.task, context.task.paths
     _write_weights(paths.model, context.replica.module)
     with atomic_write(paths.partition) as part:
         shutil.copyfile(paths.state.partition, part)
-    _publish_tables(trainer.recorder, paths)
+    # A published run is not trained again, so a power failure must not damage its tables from now on.
+    for table in recorder.tables.values():
+        table.sync()
+    recorder.history.publish(paths.history)
+    # An earlier experiment in this folder may have written some of them.
+    for path in (*paths.optional_outputs, *task.folder.glob(PROFILE_GLOB), paths.monitor):
+        path.unlink(missing_ok=True)
+    for table, path in ((recorder.nodes, paths.nodes), (recorder.validations, paths.validations)):
+        if table.rows:
+            table.publish(path)
     if isinstance(context.problem, GanProblem):
         draw_gan_samples(context.replica.module, paths.samples)
-    if context.task.run.observe.nnlo_history:
-        _write_nnlo_history(paths.nnlo_history, trainer.recorder.history.rows, context.task.run.shown)
+    if task.run.observe.nnlo_history:
+        _write_nnlo_history(paths.nnlo_history, recorder.history.rows, task.run.shown)
     publish_code(paths)
-    observations = _publish_observations(context.task)
-    steps = [row["step"] for row in trainer.recorder.validation_rows]
-    publish_validation_arrays(context.task, steps, context.data.validation_set[1])
+    write_chrome_trace(task.observe_folder, paths.trace)
+    for found in task.observe_folder.glob(PROFILE_GLOB):
+        with atomic_write(task.folder / found.name) as part:
+            shutil.copyfile(found, part)
+    observations: dict[str, Any] = {}
+    if any(task.observe_folder.glob("monitor-*.csv")):
+        merge_monitor_files(task.observe_folder, paths.monitor)
+        observations["monitor"] = mean_and_max(paths.monitor)
+    steps = [row["step"] for row in recorder.validation_rows]
+    publish_validation_arrays(task, steps, context.data.validation_set[1])
     trainer.journal.publish(paths.log)
     # The summary comes last, because it records the checksums of the other outputs.
     outputs = [*paths.outputs, *sorted(paths.folder.glob(PROFILE_GLOB))]
@@ -92,18 +100,6 @@ def publish_training(trainer: Trainer, started: str, finished: str) -> None:
     summary |= observations | {"outputs": checksums, "data": _data(context)}
     with atomic_write(paths.summary) as part:
         part.write_text(json.dumps(with_checksum(summary), indent=1))
-
-
-def _publish_tables(recorder: Recorder, paths: RunPaths) -> None:
-    # A published run is not trained again, so a power failure must not damage its tables from now on.
-    recorder.sync_tables()
-    recorder.history.publish(paths.history)
-    for path in paths.optional_outputs:  # An earlier experiment may have written some of them.
-        path.unlink(missing_ok=True)
-    if recorder.nodes.rows:
-        recorder.nodes.publish(paths.nodes)
-    if recorder.validations.rows:
-        recorder.validations.publish(paths.validations)
 
 
 def _write_weights(path: Path, module: nn.Module) -> None:
@@ -116,67 +112,25 @@ def _write_weights(path: Path, module: nn.Module) -> None:
         part.write_bytes(save(tensors))
 
 
-def _publish_observations(task: Task) -> dict[str, Any]:
-    """Merge the output of all ranks and attempts into the run's folder; return its part of the summary."""
-    write_chrome_trace(task.observe_folder, task.paths.trace)
-    # An earlier experiment in this folder may have had other observers.
-    for old in (*task.folder.glob(PROFILE_GLOB), task.paths.monitor):
-        old.unlink(missing_ok=True)
-    for found in task.observe_folder.glob(PROFILE_GLOB):
-        with atomic_write(task.folder / found.name) as part:
-            shutil.copyfile(found, part)
-    if not any(task.observe_folder.glob("monitor-*.csv")):
-        return {}
-    merge_monitor_files(task.observe_folder, task.paths.monitor)
-    return {"monitor": mean_and_max(task.paths.monitor)}
-
-
 def _write_nnlo_history(path: Path, rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> None:
     """Write `train_time`, `history` by process and `args` for scripts that plot NNLO's results.
 
     The master has the validation metrics. One worker has the training metrics, means over all workers,
-    because nnlo measures them together.
+    because nnlo measures them together. Names are Keras's, and values those of the rows that have them.
     """
-    history = {MASTER: _lists(rows, "val_", keeps_prefix=True), WORKER: _lists(rows, "train_")}
+    history: dict[str, dict[str, list[float]]] = {MASTER: {}, WORKER: {}}
+    for row in rows:
+        for column, value in row.items():
+            split, _, name = column.partition("_")
+            name = KERAS_NAMES.get(name, name)
+            if split == "val":
+                history[MASTER].setdefault(f"val_{name}", []).append(value)
+            elif split == "train":
+                history[WORKER].setdefault(name, []).append(value)
     seconds = rows[-1]["seconds"] if rows else 0.0
     with atomic_write(path) as part:
         content = {"train_time": seconds, "history": history, "args": dict(settings)}
         part.write_text(json.dumps(without_nan(content), indent=1))
-
-
-def _lists(
-    rows: Sequence[Mapping[str, Any]], prefix: str, keeps_prefix: bool = False
-) -> dict[str, list[float]]:
-    """Return the columns with a prefix by Keras's names, each with the values of the rows that have it."""
-    columns = dict.fromkeys(column for row in rows for column in row if column.startswith(prefix))
-    named = {column: column.removeprefix(prefix) for column in columns}
-    return {
-        f"{prefix if keeps_prefix else ''}{KERAS_NAMES.get(name, name)}": [
-            row[column] for row in rows if column in row
-        ]
-        for column, name in named.items()
-    }
-
-
-def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, finished: str) -> dict[str, Any]:
-    run, seed = trainer.context.task.run, trainer.context.task.stream_seed
-    uses_graph = run.algorithm.capabilities.graph_properties
-    return {
-        **_origin(trainer, reports),
-        **_progress(trainer),
-        **_costs(reports),
-        "used": total_use([report["hardware"] | report["used"] for report in reports]),
-        "spectral_gap": build_topology(run.topology, run.workers, seed, run.data).spectral_gap
-        if uses_graph
-        else None,
-        "restarts": trainer.position.restarts,
-        "paused_within_epoch": trainer.position.paused_within,
-        "ended_early": trainer.position.over or None,
-        "published_step": trainer.best_weights.step,
-        "final": _final(trainer),
-        "started": started,
-        "finished": finished,
-    }
 
 
 @cache
@@ -190,17 +144,23 @@ def _package_versions() -> dict[str, str]:
     return found
 
 
-def _origin(trainer: Trainer, reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what was trained, with which code, and where."""
-    context, task = trainer.context, trainer.context.task
+def _summary(trainer: Trainer, reports: list[dict[str, Any]], started: str, finished: str) -> dict[str, Any]:
+    """Return what was trained, with which code, where, how far and how fast, and at which cost."""
+    context, task, run = trainer.context, trainer.context.task, trainer.context.task.run
+    data, last = context.data, trainer.recorder.history.rows[-1]
+    graph = (
+        build_topology(run.topology, run.workers, task.stream_seed, run.data)
+        if run.algorithm.capabilities.graph_properties
+        else None
+    )
     return {
         "experiment": task.experiment,
         "run": task.name,
         "seed": task.seed,
         "fold": task.fold,
         "folds": task.folds,
-        "config": task.run.shown,
-        "config_hash": task.run.hash,
+        "config": run.shown,
+        "config_hash": run.hash,
         "code_version": code_version(),
         "input_files": task.input_checksums,
         "legs": trainer.position.legs,
@@ -210,18 +170,7 @@ def _origin(trainer: Trainer, reports: list[dict[str, Any]]) -> dict[str, Any]:
         "hardware": hardware_by_host([report["hardware"] for report in reports]),
         "ranks": context.comm.size,
         "roles": context.roles,
-        "model": {
-            "name": task.run.model.name,
-            "parameters": context.replica.theta.numel(),
-            **_model_summary(context),
-        },
-    }
-
-
-def _progress(trainer: Trainer) -> dict[str, Any]:
-    """Return epochs, steps and samples, and the speed of training."""
-    data, last = trainer.context.data, trainer.recorder.history.rows[-1]
-    return {
+        "model": _model(context),
         "epochs": last["epoch"],
         "steps": last["step"],
         "samples_seen": last["samples"],
@@ -230,33 +179,59 @@ def _progress(trainer: Trainer) -> dict[str, Any]:
         # One clock for the table, the time axis and the speed: the seconds in training steps.
         "training_seconds": last["seconds"],
         "samples_per_second": last["samples"] / last["seconds"],
+        **_costs(reports),
+        "used": total_use([report["hardware"] | report["used"] for report in reports]),
+        "spectral_gap": graph.spectral_gap if graph else None,
+        "restarts": trainer.position.restarts,
+        "paused_within_epoch": trainer.position.paused_within,
+        "ended_early": trainer.position.over or None,
+        "published_step": trainer.best_weights.step,
+        "final": _final(trainer),
+        "started": started,
+        "finished": finished,
     }
 
 
 def _costs(reports: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the seconds by phase, and the bytes and messages by purpose, from the reports of all ranks."""
     by_rank = [report["seconds"] for report in reports]
+    traffic, counts = [report["traffic"] for report in reports], [report["counts"] for report in reports]
     return {
         "seconds": {phase: sum(rank[phase] for rank in by_rank) / len(by_rank) for phase in by_rank[0]},
         "seconds_by_rank": by_rank,
-        "bytes_sent": _total([report["traffic"]["bytes"] for report in reports]),
-        "messages_sent": _total([report["traffic"]["messages"] for report in reports]),
-        "edges": [
-            [rank, *edge] for rank, report in enumerate(reports) for edge in report["traffic"]["edges"]
-        ],  # [sender, receiver, messages, bytes]
-        "histograms": _histograms([report["counts"] for report in reports]),
+        "bytes_sent": _summed(each["bytes"] for each in traffic),
+        "messages_sent": _summed(each["messages"] for each in traffic),
+        # [sender, receiver, messages, bytes]
+        "edges": [[rank, *edge] for rank, each in enumerate(traffic) for edge in each["edges"]],
+        # For example the number of updates by staleness.
+        "histograms": {
+            kind: _summed(dict(rank.get(kind, ())) for rank in counts)
+            for kind in dict.fromkeys(kind for rank in counts for kind in rank)
+        },
     }
 
 
-def _model_summary(context: RankContext) -> dict[str, Any]:
+def _summed(counts: Iterable[Mapping[Any, int]]) -> dict[Any, int]:
+    """Return the sums of the ranks' counts by key, in the order of the keys."""
+    total = Counter[Any]()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items()))
+
+
+def _model(context: RankContext) -> dict[str, Any]:
     """Return the layers and the floating-point operations of a sample, in a forward pass and in training."""
-    module, split = context.replica.module, context.data.split
-    summary = summarize_model(module, context.made_up_sample).as_dict
+    module, split, run = context.replica.module, context.data.split, context.task.run
+    layers, (forward, backward) = summarize_model(module, context.made_up_sample)
     batch = context.preprocessor(*split.take(np.arange(min(2, len(split)))))
     # Networks of a GAN may train in some steps only.
-    cycle = getattr(context.task.run.problem, "cycle", 1)
-    summary["flops"]["training"] = training_flops(module, context.problem, *batch, cycle)
-    return summary
+    training = training_flops(module, context.problem, *batch, getattr(run.problem, "cycle", 1))
+    return {
+        "name": run.model.name,
+        "parameters": context.replica.theta.numel(),
+        "flops": {"forward": forward, "backward": backward, "training": training},
+        "layers": layers,
+    }
 
 
 def _final(trainer: Trainer) -> dict[str, float]:
@@ -265,16 +240,16 @@ def _final(trainer: Trainer) -> dict[str, float]:
     If the replicas differ, the published weights are their mean, and the metrics of the replicas follow: mean
     over replicas, smallest and largest value.
     """
-    last = trainer.recorder.history.rows[-1]
-    published = [
-        row for row in trainer.recorder.validation_rows if row["step"] == trainer.best_weights.step
-    ] or [last]
+    last, own = trainer.recorder.history.rows[-1], trainer.published_metrics
+    rows = trainer.recorder.validation_rows
+    published = [row for row in rows if row["step"] == trainer.best_weights.step] or [last]
     trained = {name: value for name, value in last.items() if name.startswith("train_")}
-    validated = {name: value for name, value in published[-1].items() if name.startswith("val_")}
-    own = trainer.published_metrics
-    return (
-        trained | {f"{name}_mean" if name in own else name: value for name, value in validated.items()} | own
-    )
+    validated = {
+        f"{name}_mean" if name in own else name: value
+        for name, value in published[-1].items()
+        if name.startswith("val_")
+    }
+    return trained | validated | own
 
 
 def _data(context: RankContext) -> dict[str, Any]:
@@ -295,20 +270,6 @@ def _data(context: RankContext) -> dict[str, Any]:
     return found
 
 
-def _total(counts: list[dict[str, int]]) -> dict[str, int]:
-    purposes = sorted({purpose for count in counts for purpose in count})
-    return {purpose: sum(count.get(purpose, 0) for count in counts) for purpose in purposes}
-
-
-def _histograms(counts: list[dict[str, list[tuple[int, int]]]]) -> dict[str, dict[int, int]]:
-    """Return the sums of the ranks' histograms, for example the number of updates by staleness."""
-    totals: dict[str, Counter[int]] = {}
-    for rank in counts:
-        for kind, histogram in rank.items():
-            totals.setdefault(kind, Counter()).update(Counter(dict(histogram)))
-    return {kind: dict(sorted(total.items())) for kind, total in totals.items()}
-
-
 def _use(device: str) -> dict[str, float]:
     """Return peak memory, processor seconds and age of this process, and the peak of its memory on the GPU."""
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -322,56 +283,45 @@ def _use(device: str) -> dict[str, float]:
 
 def rank_hardware(device: str) -> dict[str, Any]:
     """Return host, process, processor, cores, threads, memory and GPU of this rank, on `device`."""
+    cpus = Path("/proc/cpuinfo")
+    named = re.search(r"^model name\s*:\s*(.+)$", cpus.read_text() if cpus.exists() else "", re.MULTILINE)
+    # Only of a rank that computes on it: the query would occupy memory of every GPU.
+    gpu = torch.cuda.get_device_properties(device) if device.startswith("cuda") else None
     return {
         "host": socket.gethostname(),
         "process": os.getpid(),
-        "cpu": _processor(),
+        "cpu": named[1] if named else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "allowed": sorted(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
         "memory_bytes": psutil.virtual_memory().total,
-        "gpu": _gpu(device),
+        "gpu": {"name": gpu.name, "uuid": str(gpu.uuid)} if gpu else None,
     }
 
 
-def hardware_by_host(ranks: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def hardware_by_host(reports: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the hardware of each host, in the order of the ranks.
 
     `cores` is the number of logical cores, `cores_available` of those on which the ranks may run;
     `cores_per_rank` has the numbers of cores to which a rank is bound; `threads` is the number of threads of all
     processes together; `gpus` has the name of each GPU that a rank uses.
     """
-    hosts = dict.fromkeys(rank["host"] for rank in ranks)
-    return {host: _host([rank for rank in ranks if rank["host"] == host]) for host in hosts}
-
-
-def _host(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    # Simulated ranks share a process, and several ranks may share a GPU.
-    threads = {rank["process"]: rank["threads"] for rank in ranks}
-    gpus = {rank["gpu"]["uuid"]: rank["gpu"]["name"] for rank in ranks if rank["gpu"]}
+    hosts: dict[str, list[dict[str, Any]]] = {}
+    for report in reports:
+        hosts.setdefault(report["host"], []).append(report)
     return {
-        "cpu": ranks[0]["cpu"],
-        "cores": ranks[0]["cores"],
-        "cores_available": len({core for rank in ranks for core in rank["allowed"]}),
-        "cores_per_rank": sorted({len(rank["allowed"]) for rank in ranks}),
-        "ranks": len(ranks),
-        "threads": sum(threads.values()),
-        "memory_bytes": ranks[0]["memory_bytes"],
-        "gpus": list(gpus.values()),
+        host: {
+            "cpu": ranks[0]["cpu"],
+            "cores": ranks[0]["cores"],
+            "cores_available": len({core for rank in ranks for core in rank["allowed"]}),
+            "cores_per_rank": sorted({len(rank["allowed"]) for rank in ranks}),
+            "ranks": len(ranks),
+            # Simulated ranks share a process, and several ranks may share a GPU.
+            "threads": sum({rank["process"]: rank["threads"] for rank in ranks}.values()),
+            "memory_bytes": ranks[0]["memory_bytes"],
+            "gpus": list(
+                {rank["gpu"]["uuid"]: rank["gpu"]["name"] for rank in ranks if rank["gpu"]}.values()
+            ),
+        }
+        for host, ranks in hosts.items()
     }
-
-
-def _processor() -> str:
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
-
-
-def _gpu(device: str) -> dict[str, str] | None:
-    # Only of a rank that computes on it: the query would occupy memory of every GPU.
-    if not device.startswith("cuda"):
-        return None
-    found = torch.cuda.get_device_properties(device)
-    return {"name": found.name, "uuid": str(found.uuid)}

@@ -36,17 +36,9 @@ from nnlo_lib.train.trainer import Trainer
 
 
 def train_rank(
-    task: Task,
-    comm: Communicator,
-    stop: StopFlag,
-    stack: ReplicaStack | None = None,
-    started: float | None = None,
-) -> bool:
-    """Train as one rank, and publish the outputs if the run is finished.
-
-    Args:
-        started: start of the rank on the communicator's clock, in seconds; None for now.
-    """
+    task: Task, comm: Communicator, stop: StopFlag, stack: ReplicaStack | None = None, started: float | None = None
+) -> bool:  # fmt: skip
+    """Train as one rank, and publish the outputs if the run is finished; `started`: as of RankContext."""
     # First, so that failpoints of the start count, too.
     if arm := os.environ.pop(FAILPOINT_VARIABLE, None):
         load_user_function(arm)(comm.rank, task.state)
@@ -173,11 +165,8 @@ def main() -> int:
     stop = StopFlag(60 * options.minutes).install_handlers()
     tune_malloc_and_timers()
     torch.set_num_threads(task.run.parallel.threads_per_rank)
-    train = train_with_mpi if task.run.parallel.transport == "mpi" else _simulate_safely
-    return train(task, stop)
-
-
-def _simulate_safely(task: Task, stop: StopFlag) -> int:
+    if task.run.parallel.transport == "mpi":
+        return train_with_mpi(task, stop)
     register_rank(task.state, 0)
     try:
         done = train_simulated(task, stop)

@@ -3,26 +3,22 @@
 import socket
 import uuid
 from collections.abc import Iterator
-from typing import Protocol
 
 from torch import Tensor, nn
 
 from nnlo_lib.algorithms.factory import roles
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.comm.communicator import Communicator
+from nnlo_lib.config import Run
 from nnlo_lib.data.loading.loader import Batch, BatchLoader
 from nnlo_lib.data.store.staging import StagingJob
 from nnlo_lib.problems.base import Problem, build_problem
 from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.dataset import TrainingData
-from nnlo_lib.train.optimizers.factory import attach_optimizers, clip_weights
+from nnlo_lib.train.optimizers.factory import MultiNetworkOptimizer, attach_optimizers
 from nnlo_lib.train.phase_timer import PhaseTimer, open_trace
 from nnlo_lib.train.replica.device import select_device, select_gpu_transport, use_reproducible_kernels
-from nnlo_lib.train.replica.gradients import (
-    GradientFunction,
-    ResumedStep,
-    check_batch_norm_batches,
-)
+from nnlo_lib.train.replica.gradients import GradientFunction, check_batch_norm_batches
 from nnlo_lib.train.replica.model_build import build_initial_model
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.preprocess import Preprocessor, made_up_batch
@@ -32,46 +28,34 @@ from nnlo_lib.train.replica.sync_batch_norm import PassCollectives
 from nnlo_lib.train.task import Task
 
 
-class BatchSource(Protocol):
-    """Source of a worker's batches. `index` is the progress in an epoch; each class defines its unit."""
+class BatchSource:
+    """Source of a worker's batches, as the sampler planned them; `index` counts this worker's steps in an epoch."""
+
+    def __init__(self, loader: BatchLoader) -> None:
+        self._loader = loader
 
     def batches(self, epoch: int, index: int) -> Iterator[Batch]:
         """Yield this worker's batches of an epoch."""
+        return self._loader.epoch(epoch, index)
 
     def start_at(self, index: int) -> None:
         """Prepare to continue the epoch at `index`; all ranks call it."""
 
     def stop_early(self) -> bool:
         """Stop yielding batches; return True if the next batch, already loaded, may be discarded."""
-
-    def synced_index(self, index: int) -> int:
-        """Return the progress within the epoch; all ranks call it after a pause."""
-
-
-class StaticBatches:
-    """Gives each worker the batches that the sampler planned for it; `index` counts this worker's steps."""
-
-    def __init__(self, loader: BatchLoader) -> None:
-        self._loader = loader
-
-    def batches(self, epoch: int, index: int) -> Iterator[Batch]:
-        return self._loader.epoch(epoch, index)
-
-    def start_at(self, index: int) -> None:
-        pass
-
-    def stop_early(self) -> bool:
         return True
 
     def synced_index(self, index: int) -> int:
+        """Return the progress within the epoch; all ranks call it after a pause."""
         return index
 
 
-class DynamicBatches:
+class DynamicBatches(BatchSource):
     """Gives the epoch's next batch to the first idle worker; `index` counts the batches of all workers."""
 
     def __init__(self, loader: BatchLoader, comm: Communicator) -> None:
-        self._loader, self._comm = loader, comm
+        super().__init__(loader)
+        self._comm = comm
 
     def batches(self, epoch: int, index: int) -> Iterator[Batch]:
         # The flag comes before the ticket: a batch that is drawn and not used would be missing in the epoch.
@@ -106,13 +90,9 @@ class RankContext:
     """
 
     def __init__(
-        self,
-        task: Task,
-        comm: Communicator,
-        stack: ReplicaStack | None = None,
-        module: nn.Module | None = None,
+        self, task: Task, comm: Communicator, stack: ReplicaStack | None = None, module: nn.Module | None = None,
         started: float | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.task, self.comm, self.stack = task, comm, stack
         started = comm.now() if started is None else started
         task.input_checksums  # noqa: B018 - read now: a later edit is not the code that trains
@@ -124,8 +104,13 @@ class RankContext:
         if comm.rank == 0:
             self.data.save()
         self.problem: Problem = build_problem(task.run)
-        self._build_replica(task, module)
-        self._open_batches(task)
+        self._build_replica(task.run, module)
+        # After the model: the samples may take what it leaves of a GPU's memory.
+        worker = self.roles[: comm.rank].count("worker") if self.is_worker else 0
+        is_resident = task.run.data.placement == "device" and self.is_worker
+        self.loader = self.data.loader(worker, self.device if is_resident else None)
+        is_dynamic = task.run.train.dealing == "dynamic"
+        self.batch_source = DynamicBatches(self.loader, comm) if is_dynamic else BatchSource(self.loader)
         self.check_batch_norm()
 
     @property
@@ -149,18 +134,7 @@ class RankContext:
         sample = made_up_batch(self.data.normalized_manifest, 1)
         return self.preprocessor(sample.inputs, sample.labels)[0]
 
-    def _open_batches(self, task: Task) -> None:
-        """Open the worker's batches, after the model: the samples may take what it leaves of a GPU's memory."""
-        worker = self.roles[: self.comm.rank].count("worker") if self.is_worker else 0
-        is_resident = task.run.data.placement == "device" and self.is_worker
-        self.loader = self.data.loader(worker, self.device if is_resident else None)
-        dynamic = task.run.train.dealing == "dynamic"
-        self.batch_source: BatchSource = (
-            DynamicBatches(self.loader, self.comm) if dynamic else StaticBatches(self.loader)
-        )
-
-    def _build_replica(self, task: Task, module: nn.Module | None) -> None:
-        run = task.run
+    def _build_replica(self, run: Run, module: nn.Module | None) -> None:
         # Also for a given module: raises UserError if the labels do not fit the problem.
         outputs = self.data.outputs
         self.device = select_device(self.comm, run.parallel, self.is_worker)
@@ -172,7 +146,7 @@ class RankContext:
             self.data.normalized_manifest, run.data, self.device, self.precision.dtype, channels_last
         )
         if module is None:
-            module = build_initial_model(run, self.preprocessor.shape, outputs, task.stream_seed)
+            module = build_initial_model(run, self.preprocessor.shape, outputs, self.task.stream_seed)
         self.gradients: GradientFunction
         if self.stack is None:
             self.replica, self.gradients = build_gradients(
@@ -180,9 +154,7 @@ class RankContext:
                 PassCollectives(self.comm) if run.parallel.sync_batch_norm else None,
             )  # fmt: skip
         else:
-            assert isinstance(self.problem, SupervisedProblem), (
-                "the configuration accepts batched gradients only for supervised problems"
-            )
+            assert isinstance(self.problem, SupervisedProblem), "the configuration accepts no other problem"
             module = self.precision.prepare(module)
             self.replica = self.stack.add(
                 self.comm.rank, module, self.preprocessor, self.problem, self.device, channels_last
@@ -192,25 +164,18 @@ class RankContext:
         own = None if self.is_worker else run.algorithm.server_optimizer
         self.is_lr_scheduled = own is None
         attach_optimizers(self.replica, own or run.worker_train.optimizer, run.problem)
-        if run.algorithm.exchanges_first:
+        if run.algorithm.exchanges_first and isinstance(self.replica.optimizer, MultiNetworkOptimizer):
             # Otherwise every rank bounds its weights in its first step, before others see them.
-            clip_weights(self.replica)
+            self.replica.optimizer.clip_weights()
         self.replica.clip_norm = run.train.clip_norm
 
-    def check_batch_norm(self, resumed: ResumedStep | None = None) -> None:
-        """Raise UserError if the resumed step, or else a step of each epoch, would normalize a single sample."""
+    def check_batch_norm(self, resumed: tuple[int, int] | None = None) -> None:
+        """Raise UserError if the resumed (epoch, step), or else a step of each epoch, would normalize a single sample."""
         run = self.task.run
         # Synchronized normalization uses the samples of all ranks, so a rank may have a single one.
         if self.is_worker and not run.parallel.sync_batch_norm:
-            check_batch_norm_batches(
-                self.replica.module,
-                self.problem,
-                self.preprocessor,
-                self.loader,
-                run.train.accumulate,
-                self.comm.rank,
-                resumed,
-            )
+            model = self.replica.module, self.problem, self.preprocessor
+            check_batch_norm_batches(*model, self.loader, run.train.accumulate, self.comm.rank, resumed)
 
 
 def _staging_job(comm: Communicator) -> StagingJob:

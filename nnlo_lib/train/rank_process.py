@@ -127,15 +127,12 @@ def report_failure(state: Path, rank: int, error: BaseException) -> int:
 
 
 def report_end(state: Path, rank: int, done: bool, signal: str | None) -> int:
-    """Write that a rank has trained to the end, or has stopped and saved; return its exit status.
+    """Write that a rank has trained to the end, or has stopped and saved by a `signal`, if any; return its exit status.
 
     The status is 0 after a stop, too, because MPI launchers kill the ranks that still run when a rank exits with
     another status. It is EXIT_PREEMPTED if the file cannot be written: then only the status can report the stop.
     Without a note of rank 0, which ends last, the launcher takes the status 0 for the end of a process by user code
     or a library. If the disk is full, the published results replace the note.
-
-    Args:
-        signal: name of the signal that requested a stop; None without a signal, for example near the time limit.
     """
     if not done:
         try:

@@ -21,21 +21,31 @@ FIGURES = (
 COLUMNS = ("seconds", "rank", "host", *FIGURES)
 
 
-class ResourceMonitor(Thread):
-    """Appends a row every `seconds` to the rank's file in `folder`, until stopped.
+class ResourceMonitor(Callback):
+    """Appends a row every `seconds` to the rank's file in `folder`, in a thread, from the start of a run to its end.
 
     The column cpu_percent is the sum over the threads of the process, where 100 is one core; host_cpu_percent
     is a percentage of all cores.
     """
 
     def __init__(self, folder: Path, rank: int, device: str, seconds: float) -> None:
-        super().__init__(name="monitor", daemon=True)
+        self._thread = Thread(target=self._record, name="monitor", daemon=True)
         self._path, self._seconds = folder / f"monitor-{rank:05d}.csv", seconds
         self._origin = (rank, socket.gethostname())
         self._device = torch.device(device) if device.startswith("cuda") else None
         self._process, self._over = psutil.Process(), Event()
 
-    def run(self) -> None:
+    def begin(self, part: str) -> None:
+        if part == "run":
+            self._thread.start()
+
+    def close(self) -> None:
+        """Write a last row and end the thread, if it has started."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _record(self) -> None:
         # psutil measures the percentage since the previous call, so the first calls start the measurement.
         self._process.cpu_percent()
         psutil.cpu_percent()
@@ -44,11 +54,6 @@ class ResourceMonitor(Thread):
         while not self._over.wait(self._seconds):
             self._write_row()
         self._write_row()
-
-    def stop(self) -> None:
-        """Write a last row and end the thread."""
-        self._over.set()
-        self.join()
 
     def _write_row(self) -> None:
         row = [round(time.time(), 3), *self._origin, *self._figures()]
@@ -70,20 +75,6 @@ def _gpu(device: torch.device) -> list[Any]:
         return [torch.cuda.utilization(device), total - free]
     except Exception:  # nvidia-ml-py (the NVML binding) or the library of the driver is missing
         return ["", total - free]
-
-
-class MonitorCallback(Callback):
-    """Runs a resource monitor from the start of a run to its end."""
-
-    def __init__(self, monitor: ResourceMonitor) -> None:
-        self._monitor = monitor
-
-    def on_run_begin(self) -> None:
-        self._monitor.start()
-
-    def close(self) -> None:
-        if self._monitor.ident is not None:  # None if the run has not started: then the thread does not run.
-            self._monitor.stop()
 
 
 def merge_monitor_files(folder: Path, output: Path) -> None:

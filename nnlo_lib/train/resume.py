@@ -1,7 +1,6 @@
 """Saving of a training's state to checkpoints, and the resume from them."""
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from nnlo_lib.checkpoint.checkpoint_manifest import checkpoint_folders
@@ -13,7 +12,7 @@ from nnlo_lib.core.installation import code_version
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.state import attempts
 from nnlo_lib.state.published_results import changed_files, keep_input_record, read_input_record
-from nnlo_lib.train.algorithm_checks import AttributeGuard, unsaved_text
+from nnlo_lib.train.algorithm_checks import AttributeGuard
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.rank_process import StopFlag
@@ -28,13 +27,8 @@ class TrainingSaver:
     """
 
     def __init__(
-        self,
-        context: RankContext,
-        state: TrainingState,
-        recorder: Recorder,
-        checkpointer: Checkpointer,
-        stop: StopFlag,
-    ) -> None:
+        self, context: RankContext, state: TrainingState, recorder: Recorder, checkpointer: Checkpointer, stop: StopFlag
+    ) -> None:  # fmt: skip
         self._context, self._state, self._recorder = context, state, recorder
         self._checkpointer, self._stop = checkpointer, stop
         self.continues_finished = False
@@ -58,27 +52,25 @@ class TrainingSaver:
 
     def save(self) -> None:
         """Save a checkpoint; the checkpointer may finish writing it while the ranks continue training."""
+        context, position, recorder = self._context, self._state.position, self._recorder
         # A checkpoint of simulated ranks changes neither clocks nor messages.
-        with self._context.comm.outside_of_time():
-            self._save()
+        with context.comm.outside_of_time():
+            if not self._pauses_freely:
+                position.paused_within |= any(context.comm.gather(position.index > 0))
+            state = self._state.capture()
+            if unsaved := self._guard.unsaved(state.tensors, context.replica):
+                recorder.journal.warn(unsaved)
+            with context.phase_timer.phase("checkpoint"):
+                error = recorder.flush_tables()
+                # Only a checkpoint at the end of an epoch has metrics, by which `checkpoint.best` chooses.
+                rows = recorder.history.rows if position.index == 0 else []
+                step = max(context.comm.gather(self._state.run_step))
+                moment = CheckpointPosition(position.epoch, step, rows[-1] if rows else {})
+                # Lists that later rows do not change.
+                tables = {name: list(table.rows) for name, table in recorder.tables.items()}
+                self._checkpointer.save(state, moment, tables, error)
         self.count_from_here()
         self._stop.reserve_save_time(self._checkpointer.last_save_seconds)
-
-    def _save(self) -> None:
-        position = self._state.position
-        if not self._pauses_freely:
-            position.paused_within |= any(self._context.comm.gather(position.index > 0))
-        state = self._state.capture()
-        if unsaved := self._guard.unsaved(state.tensors, self._context.replica):
-            self._recorder.journal.warn(unsaved_text(self._state.algorithm, unsaved))
-        with self._context.phase_timer.phase("checkpoint"):
-            recorder = self._recorder
-            error = recorder.flush_tables()
-            # Only a checkpoint at the end of an epoch has metrics, by which `checkpoint.best` chooses.
-            rows = recorder.history.rows if position.index == 0 else []
-            step = max(self._context.comm.gather(self._state.run_step))
-            moment = CheckpointPosition(position.epoch, step, rows[-1] if rows else {})
-            self._checkpointer.save(state, moment, recorder.copy_tables(), error)
 
     def count_from_here(self) -> None:
         """Start counting toward the next checkpoint at the current position."""
@@ -93,44 +85,34 @@ class TrainingSaver:
         self._state.algorithm.start(context.replica)
         self._guard = AttributeGuard(self._state.algorithm)
         tables: SavedTables = {}
+        task, journal = context.task, self._recorder.journal
         if saved is not None:
             self._state.restore(saved)
             if context.comm.rank == 0:
                 tables = saved.read_tables()
-            self._count_restart()
+            position, text = self._state.position, ""
+            # All ranks use the answer of rank 0, as in `_load`.
+            self.continues_finished = context.comm.gather(_has_finished(task.state))[0]
+            if not self.continues_finished:
+                position.restarts += 1
+                text = f" (restart {position.restarts})"
+            journal.write(f"resumed at epoch {position.epoch}, step {position.index}{text}")
         elif context.comm.rank == 0:
-            self._report_changed_files()
+            recorded = read_input_record(task.paths.state)
+            if recorded and (changed := changed_files(recorded, task.input_checksums)):
+                journal.write(
+                    f"{', '.join(changed)} changed since the earlier training in {task.folder}: the training starts at step 0"
+                )
             # Before `restore_tables`, which would delete the rows of the earlier training.
-            if former := archive_unfinished(context.task.state):
-                self._recorder.journal.warn(
+            if former := archive_unfinished(task.state):
+                journal.warn(
                     f"the training starts at step 0; the earlier training state was moved to {former}. To resume the "
                     f"earlier training, undo the change of the experiment and replace the files in {former.parent} by "
                     f"the files in {former}; otherwise delete {former}"
                 )
         if context.comm.rank == 0:
-            task = context.task
             keep_input_record(task.paths.state, task.input_checksums, context.data.manifest.code)
         self._recorder.restore_tables(tables)
-
-    def _count_restart(self) -> None:
-        """Count a restart unless the earlier training was finished; log the position."""
-        position, text = self._state.position, ""
-        # All ranks use the answer of rank 0, as in `_load`.
-        earlier = _finished(attempts.read_attempts(self._context.task.state))
-        self.continues_finished = self._context.comm.gather(earlier)[0]
-        if not self.continues_finished:
-            position.restarts += 1
-            text = f" (restart {position.restarts})"
-        self._recorder.journal.write(f"resumed at epoch {position.epoch}, step {position.index}{text}")
-
-    def _report_changed_files(self) -> None:
-        task = self._context.task
-        recorded = read_input_record(task.paths.state)
-        changed = changed_files(recorded, task.input_checksums) if recorded else []
-        if changed:
-            self._recorder.journal.write(
-                f"{', '.join(changed)} changed since the earlier training in {task.folder}: the training starts at step 0"
-            )
 
     def _load(self) -> SavedCheckpoint | None:
         """Return the checkpoint to resume from, if any."""
@@ -156,7 +138,13 @@ class TrainingSaver:
         comm = self._context.comm
         code = code_version() if comm.rank == 0 else ""
         steps, codes = zip(*comm.gather([self._state.run_step, code]), strict=True)
-        self._state.position.begin_segment(TrainingSegment(step=max(steps), ranks=comm.size, code=codes[0]))
+        segment, position = (
+            TrainingSegment(step=max(steps), ranks=comm.size, code=codes[0]),
+            self._state.position,
+        )
+        # A restart with the same ranks and code continues the last one.
+        if not position.legs or position.legs[-1] | {"step": segment["step"]} != segment:
+            position.legs = [*position.legs, segment]
 
 
 def archive_unfinished(state: Path) -> Path | None:
@@ -169,7 +157,7 @@ def archive_unfinished(state: Path) -> Path | None:
     checkpoints = checkpoint_folders(paths.checkpoints)
     if not checkpoints:
         return None
-    if _finished(attempts.read_attempts(state)):
+    if _has_finished(state):
         for folder in checkpoints:
             shutil.rmtree(folder)
         return None
@@ -182,5 +170,6 @@ def archive_unfinished(state: Path) -> Path | None:
     return former
 
 
-def _finished(before: Sequence[attempts.Attempt]) -> bool:
+def _has_finished(state: Path) -> bool:
+    before = attempts.read_attempts(state)
     return bool(before) and before[-1].reason == "finished"

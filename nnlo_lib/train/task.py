@@ -22,16 +22,13 @@ from nnlo_lib.state.published_results import input_checksums
 
 @dataclass(frozen=True)
 class Task:
-    """One training job: a run with a seed and a fold.
+    """One training job: a run with a seed and, in cross-validation, a fold that is held out.
 
     Attributes:
-        fold: fold held out for validation; None without cross-validation.
-        until: epoch after which the training pauses and saves, for trials of a search; None to train to the
-            end.
-        rank_module: module that each rank runs with the task's JSON.
+        until: epoch after which the training pauses and saves, for trials of a search; None to train to the end.
     """
 
-    rank_module: ClassVar[str] = "nnlo_lib.train.rank"
+    rank_module: ClassVar[str] = "nnlo_lib.train.rank"  # which each rank runs with the task's JSON
     experiment: str
     name: str
     run: Run

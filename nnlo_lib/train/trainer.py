@@ -14,9 +14,8 @@ from nnlo_lib.core.logging_setup import progress_bar
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.state.training_records import StepMarker
-from nnlo_lib.train.callback import AlgorithmHooks, Callbacks
 from nnlo_lib.train.evaluation.early_stopping import BestWeights
-from nnlo_lib.train.evaluation.evaluator import Evaluator, check_watched_metrics
+from nnlo_lib.train.evaluation.evaluator import Evaluator
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.optimizers.schedules import LearningRateSchedule
 from nnlo_lib.train.rank_context import RankContext
@@ -39,8 +38,7 @@ class Trainer:
     def __init__(self, context: RankContext, stop: StopFlag) -> None:
         task, comm, run = context.task, context.comm, context.task.run
         self.context, self.stop = context, stop
-        self.callbacks = Callbacks()
-        context.replica.observe(self.callbacks)
+        self.callbacks = context.replica.callbacks
         # The version of the code comes from a git process, which one rank starts for all.
         code = code_version() if comm.rank == 0 else ""
         self.recorder = Recorder(task, comm, context.data)
@@ -58,11 +56,7 @@ class Trainer:
         self.best_weights = BestWeights(run.train.best_rule)
         self.state = TrainingState(context, self.algorithm, self.best_weights, self.recorder)
         self._saver = TrainingSaver(context, self.state, self.recorder, self.checkpointer, stop)
-        self._call = AlgorithmHooks(context.replica, self.callbacks)
-        check_watched_metrics(task, len(context.data.validation_set[1]))
-        self._evaluator = Evaluator(
-            context, self.state, self.recorder, self.lr_schedule, self.callbacks, self._must_stop_now
-        )
+        self._evaluator = Evaluator(context, self.state, self.recorder, self.lr_schedule, self._must_stop_now)
 
     @property
     def position(self) -> RunPosition:
@@ -76,11 +70,9 @@ class Trainer:
 
     def run(self) -> bool:
         """Train; return True if the task is done, False if the ranks agreed to stop and have saved."""
-        for callback in self.callbacks:
-            callback.on_run_begin()
+        self.callbacks.begin("run")
         done = self._run()
-        for callback in reversed(self.callbacks):
-            callback.on_run_end()
+        self.callbacks.end("run")
         return done
 
     def close(self) -> None:
@@ -131,8 +123,7 @@ class Trainer:
 
     def _resume(self) -> None:
         self._saver.resume()
-        for callback in self.callbacks:
-            callback.on_rows_rewound()
+        self.callbacks.on("rewound")
         self._saver.begin_segment()
         self.lr_schedule.log_scaling(self.journal)
         self.lr_schedule.update_plateau(self.context.comm, self.recorder.history.rows)
@@ -159,7 +150,7 @@ class Trainer:
         if self.algorithm.replicas_differ or self.best_weights.step is None:
             self.algorithm.on_finish(replica)
         if self.algorithm.replicas_differ:
-            self.published_metrics = self._evaluator.published_metrics()
+            self.published_metrics = self._evaluator.measure_shared_model()
             values = [f"{name} {value:.4g}" for name, value in self.published_metrics.items()]
             self.journal.write("  ".join(["publishing the mean of the replicas", *values]))
         if self.position.over:
@@ -173,14 +164,12 @@ class Trainer:
             if context.is_worker:
                 self._train_epoch()
             else:
-                for callback in self.callbacks:
-                    callback.on_serve_begin()
+                self.callbacks.begin("serve")
                 self.algorithm.serve(context.replica, self._should_pause)
-                for callback in reversed(self.callbacks):
-                    callback.on_serve_end()
+                self.callbacks.end("serve")
             context.gradients.finish()
             # Messages in flight are in no rank's state: a checkpoint would lose them.
-            self._call(self.algorithm.quiesce)
+            self.callbacks.around(self.algorithm.quiesce, context.replica)
         failpoint("training.pause")
         position.index = context.batch_source.synced_index(position.index)
         # Servers count no steps.
@@ -218,7 +207,9 @@ class Trainer:
             batches = context.phase_timer.timed_batches(source)
             batch = next(batches, None)
             while batch is not None:
-                batch = self._observed_step(batch, batches)
+                self.callbacks.begin("step")
+                batch = self._step(batch, batches)
+                self.callbacks.end("step")
                 show(samples * position.index // steps, self._means_text)
                 if self._evaluator.is_due() or (
                     self.algorithm.should_stop(self._should_pause()) and context.batch_source.stop_early()
@@ -229,21 +220,13 @@ class Trainer:
         means = self.context.problem.means(self.state.metric_sums)
         return "  ".join(f"{name} {value:.4f}" for name, value in means.items())
 
-    def _observed_step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
-        for callback in self.callbacks:
-            callback.on_step_begin()
-        following = self._step(batch, batches)
-        for callback in reversed(self.callbacks):
-            callback.on_step_end()
-        return following
-
     def _step(self, batch: Batch, batches: Iterator[Batch]) -> Batch | None:
         """Train on `batch`; return the next batch, loaded while gradients may be exchanged."""
         context, position, replica = self.context, self.position, self.context.replica
         share = SampleShare(batch.count, batch.global_count)
-        self._call(self.algorithm.on_batch, share)
+        self.callbacks.around(self.algorithm.on_batch, replica, share)
         measured = self._gradient(batch)
-        self._call(self.algorithm.on_gradient, share)
+        self.callbacks.around(self.algorithm.on_gradient, replica, share)
         # The next batch is read, and the metrics are computed, while the answer of a server may be on its way;
         # `on_parameters` waits for it.
         following = next(batches, None)
@@ -255,7 +238,7 @@ class Trainer:
             replica.lr = self._learning_rate(batch.index)
             if moves and not self._is_idle(batch):
                 replica.step()
-        self._call(self.algorithm.on_parameters)
+        self.callbacks.around(self.algorithm.on_parameters, replica)
         # With dynamic dealing, the batches of a worker do not have consecutive numbers.
         position.index = batch.index + 1
         position.steps += 1
@@ -277,8 +260,7 @@ class Trainer:
         """Compute the gradient; dropout uses a random stream that depends on seed, rank, epoch and step."""
         context, epoch = self.context, self.position.epoch
         seed = derive_seed(context.task.stream_seed, "dropout", context.comm.rank, epoch, batch.index)
-        for callback in self.callbacks:
-            callback.on_gradient_begin()
+        self.callbacks.on("gradient")
         return context.gradients(batch, seed, self._where_of(batch), self.position.steps)
 
     def _where_of(self, batch: Batch) -> str:

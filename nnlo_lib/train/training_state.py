@@ -4,7 +4,7 @@ If the number of ranks changes, each new rank resumes from the combined states o
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any, TypedDict
@@ -24,14 +24,12 @@ from nnlo_lib.core.text_format import plural
 from nnlo_lib.train.evaluation.early_stopping import BestWeights
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.rank_context import RankContext
-from nnlo_lib.train.replica.gradients import ResumedStep
 
 # Tensors of counts, which must not be averaged: each old rank's counts go to exactly one new rank.
 SUMMED_STATE = ("sums", "ledger")
 # Value of `used_before_resize` if the number of ranks has not changed in the running epoch.
 NO_SAMPLES_USED = torch.empty(0, dtype=torch.bool)
 MIN_COMMON_BYTES = 1 << 20  # of a tensor; a smaller one is not worth a comparison
-NO_LOSS = math.nan  # value of an average before the first loss
 
 
 class TrainingSegment(TypedDict):
@@ -73,67 +71,6 @@ class RunPosition:
         """Text that names the position in messages."""
         return f"epoch {self.epoch + 1}, step {self.index}"
 
-    def schedule_step(self, steps_per_epoch: int) -> int:
-        """Return the step implied by `epoch` and `index` with the current number of ranks."""
-        return self.epoch * steps_per_epoch + self.index
-
-    def run_step(self, steps_per_epoch: int) -> int:
-        """Return the global step of the run, including steps done with other numbers of ranks."""
-        return self.schedule_step(steps_per_epoch) + self.shift
-
-    def worker_steps(self, run_step: int, batches_per_step: Callable[[int], int]) -> int:
-        """Return the number of steps of a worker, the mean over workers, before a global step.
-
-        Args:
-            run_step: global step of the run.
-            batches_per_step: number of global steps in which each worker makes one, by the number of ranks.
-        """
-        ends = [*(leg["step"] for leg in self.legs[1:]), run_step]
-        # Fractions, so that a segment that begins between two steps of the workers loses nothing.
-        return int(
-            sum(
-                Fraction(end - leg["step"], batches_per_step(leg["ranks"]))
-                for leg, end in zip(self.legs, ends, strict=True)
-            )
-        )
-
-    def begin_segment(self, segment: TrainingSegment) -> None:
-        """Append a segment, unless its ranks and code equal the last segment's."""
-        if not self.legs or self.legs[-1] | {"step": segment["step"]} != segment:
-            self.legs = [*self.legs, segment]
-
-
-class LossAverage:
-    """Exponential moving average of the mean losses of a rank's mini-batches; it starts with the first loss.
-
-    Attributes:
-        decay: weight of the earlier losses, below 1; None if no average is requested.
-        value: the average; NaN before the first loss.
-    """
-
-    def __init__(self, decay: float | None) -> None:
-        self.decay, self.value = decay, NO_LOSS
-
-    @property
-    def is_requested(self) -> bool:
-        """Whether the run has an average."""
-        return self.decay is not None
-
-    def add(self, loss: float | None) -> None:
-        """Add the mean loss of a mini-batch; a batch without samples has none."""
-        if self.decay is None or loss is None:
-            return
-        self.value = loss if math.isnan(self.value) else self.decay * self.value + (1 - self.decay) * loss
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the state for a checkpoint; empty if no average is requested."""
-        return {"loss_average": torch.tensor([self.value], dtype=torch.float64)} if self.is_requested else {}
-
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Restore the state; without one, as in a checkpoint without the request, the average starts with the next loss."""
-        saved = tensors.get("loss_average")
-        self.value = NO_LOSS if saved is None else float(saved)
-
 
 class TrainingState:
     """A rank's state between two steps.
@@ -142,6 +79,8 @@ class TrainingState:
         metric_sums: sums of samples, loss and metrics in the running epoch, (sums,) of float64.
         used_before_resize: mask of the running epoch's samples used before the number of ranks changed,
             (samples,) of bool; empty if the number has not changed in this epoch.
+        loss_average: exponential moving average of the mean losses of this rank's mini-batches, if observe.loss_average
+            requests one; NaN before the first loss.
     """
 
     def __init__(
@@ -153,28 +92,42 @@ class TrainingState:
         # On the GPU of the replica, if it has one: a step must not wait for its own sums.
         device = context.replica.theta.device
         self.metric_sums = torch.zeros(context.problem.sums_size, dtype=torch.float64, device=device)
-        self.loss_average = LossAverage(context.task.run.observe.loss_average)
+        self.loss_decay, self.loss_average = context.task.run.observe.loss_average, math.nan
         self.used_before_resize = NO_SAMPLES_USED
         self._machine: dict[str, Any] = {}
 
     @property
     def run_step(self) -> int:
         """Global step of the run, including steps done with other numbers of ranks."""
-        return self.position.run_step(self._context.loader.steps_per_epoch)
+        return self._implied_step + self.position.shift
+
+    @property
+    def _implied_step(self) -> int:
+        """Step that `epoch` and `index` imply with the present number of ranks."""
+        return self.position.epoch * self._context.loader.steps_per_epoch + self.position.index
 
     def worker_steps(self, run_step: int) -> int:
         """Return the number of steps of a worker before a global step; with dynamic dealing, the mean."""
-        run = self._context.task.run
+        run, legs = self._context.task.run, self.position.legs
         # A global step is a batch of one worker with dynamic dealing, otherwise a step of every worker.
         if run.train.dealing == "static":
             return run_step
-        return self.position.worker_steps(run_step, lambda ranks: roles(run, ranks).count("worker"))
+        ends = [*(leg["step"] for leg in legs[1:]), run_step]
+        # Fractions, so that a segment that begins between two steps of the workers loses nothing.
+        return int(
+            sum(
+                Fraction(end - leg["step"], roles(run, leg["ranks"]).count("worker"))
+                for leg, end in zip(legs, ends, strict=True)
+            )
+        )
 
     def add_sums(self, sums: Tensor) -> None:
         """Add the sums of a mini-batch (see Problem)."""
         self.metric_sums += sums.to(self.metric_sums.device)
-        if self.loss_average.is_requested:
-            self.loss_average.add(self._context.problem.means(sums).get("loss"))
+        decay, before = self.loss_decay, self.loss_average
+        # A batch without samples has no loss.
+        if decay is not None and (loss := self._context.problem.means(sums).get("loss")) is not None:
+            self.loss_average = loss if math.isnan(before) else decay * before + (1 - decay) * loss
 
     def end_epoch(self) -> None:
         """Advance to the start of the next epoch."""
@@ -187,14 +140,16 @@ class TrainingState:
         context, recorder = self._context, self._recorder
         progress = {each.name: getattr(self.position, each.name) for each in fields(RunPosition)}
         # Nothing reads the numbers of rows, which are part of the checkpoint format.
-        progress |= {"stopwatches": [context.phase_timer.state()], "rows": recorder.row_counts()}
+        rows = {name: len(table.rows) for name, table in recorder.tables.items()}
+        progress |= {"stopwatches": [context.phase_timer.state()], "rows": rows}
         progress |= {"machine": context.comm.machine_state()}
         tensors: dict[str, Tensor] = {
             **context.replica.state(), **self.algorithm.state(), **self.best_weights.state(),
-            **context.precision.state(), **self.loss_average.state(),
-            "sums": self.metric_sums,
+            **context.precision.state(), "sums": self.metric_sums,
             "ledger": from_numpy(recorder.sample_counts.counts), "before": self.used_before_resize,
         }  # fmt: skip
+        if self.loss_decay is not None:
+            tensors["loss_average"] = torch.tensor([self.loss_average], dtype=torch.float64)
         return RankState(tensors, progress, self._common(tensors))
 
     def _common(self, tensors: dict[str, Tensor]) -> tuple[str, ...]:
@@ -220,13 +175,16 @@ class TrainingState:
             context.phase_timer.load_state(state)
         # Other ranks have another machine.
         self._machine = {} if resized else progress["machine"]
-        # The mask also applies to a second restart in an epoch in which the number of ranks has changed.
+        # The rest of the epoch is without the samples used before, also in a second restart in this epoch.
         if resized or tensors["before"].numel():
-            self._skip_used_samples(tensors["before"], resized)
+            self.used_before_resize, epoch = tensors["before"], self.position.epoch
+            step = context.loader.resume(epoch, self.used_before_resize.numpy())
+            context.check_batch_norm((epoch, step))
+            if resized and context.is_worker:
+                self.position.index = step
         if resized:
             # The new number of ranks changes the steps per epoch, so epoch and index imply another step than done.
-            implied = self.position.schedule_step(context.loader.steps_per_epoch)
-            self.position.shift = saved.step - max(context.comm.gather(implied))
+            self.position.shift = saved.step - max(context.comm.gather(self._implied_step))
 
     def restore_machine(self) -> None:
         """Continue the virtual machine of the checkpoint; called once the communication of the start has ended."""
@@ -245,17 +203,10 @@ class TrainingState:
         self.algorithm.load_state({name: each.to(replica.theta.device) for name, each in tensors.items()})
         self.best_weights.load_state(tensors)
         self._context.precision.load_state(tensors)
-        self.loss_average.load_state(tensors)
+        # Without one, as in a checkpoint without the request, the average starts with the next loss.
+        self.loss_average = float(tensors.get("loss_average", math.nan))
         self.metric_sums.copy_(tensors["sums"])
         self._recorder.sample_counts.restore(tensors["ledger"].numpy())
-
-    def _skip_used_samples(self, used: Tensor, resized: bool) -> None:
-        """Exclude the samples used before the number of ranks changed from the rest of the epoch."""
-        self.used_before_resize = used
-        step = self._context.loader.resume(self.position.epoch, used.numpy())
-        self._context.check_batch_norm(ResumedStep(self.position.epoch, step))
-        if resized and self._context.is_worker:
-            self.position.index = step
 
 
 def load_rank_state(saved: SavedCheckpoint, run: Run, comm: Communicator, algorithm: Algorithm) -> RankState:

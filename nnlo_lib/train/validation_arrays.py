@@ -75,12 +75,16 @@ class ValidationArrays:
 
     def _sample_metrics(self) -> Arrays:
         """Return loss and metrics of each validation sample, (models, samples); one model if replicas are equal."""
-        problem, comm = self._context.problem, self._context.comm
-        assert isinstance(problem, SupervisedProblem), (
-            "the configuration accepts sample_metrics only for these"
-        )
-        values = self._values(problem)
-        models = [values]
+        context, comm, problem = self._context, self._context.comm, self._context.problem
+        assert isinstance(problem, SupervisedProblem), "the configuration accepts no other problem"
+        split, samples = context.data.validation_set
+        module = context.replica.module
+        with torch.no_grad():
+            parts = [
+                problem.values_of_outputs(module(*inputs), labels, regularization_loss(module)).cpu()
+                for inputs, labels in evaluation_batches(module, split, samples, context.preprocessor)
+            ]
+        models = [values := torch.cat(parts, 1)]
         if self._algorithm.replicas_differ:
             models = [broadcast_copy(comm, values, node) for node in range(comm.size)]
         stacked = torch.stack(models).numpy()
@@ -155,18 +159,6 @@ class ValidationArrays:
             plan = (sums / counts).reshape(rows, columns).astype(np.float16)
         return (low + grid * cell).astype(points.dtype), plan
 
-    def _values(self, problem: SupervisedProblem) -> Tensor:
-        """Return loss and metrics of each sample by this rank's replica, (names, samples) of float32."""
-        split, samples = self._context.data.validation_set
-        module = self._context.replica.module
-        batches = evaluation_batches(module, split, samples, self._context.preprocessor)
-        with torch.no_grad():
-            values = [
-                problem.values_of_outputs(module(*inputs), labels, regularization_loss(module)).cpu()
-                for inputs, labels in batches
-            ]
-        return torch.cat(values, 1)
-
 
 def pairwise_distances(comm: Communicator, theta: Tensor) -> Arrays:
     """Return the L2 distances of all pairs of ranks, (ranks, ranks), also after scaling to norm 1; all ranks call it."""
@@ -193,15 +185,11 @@ def broadcast_copy(comm: Communicator, tensor: Tensor, root: int) -> Tensor:
 def publish_validation_arrays(task: Task, steps: Iterable[int], samples: Array) -> None:
     """Write the arrays of all validations of a finished run to its folder, named `<array>_<step>`.
 
-    Args:
-        steps: steps of the validations; files of other steps belong to an attempt that was taken back.
+    Files of other than the `steps` of its validations belong to an attempt that was taken back.
     """
-    outputs = {
-        CONSENSUS: task.paths.consensus,
-        SAMPLE_METRICS: task.paths.validation_metrics,
-        MAPS: task.paths.maps,
-    }
-    for name, output in outputs.items():
+    paths = task.paths
+    outputs = paths.consensus, paths.validation_metrics, paths.maps
+    for name, output in zip((CONSENSUS, SAMPLE_METRICS, MAPS), outputs, strict=True):
         # An earlier experiment in this folder may have written it.
         output.unlink(missing_ok=True)
         files = _files(task.observe_folder, name)

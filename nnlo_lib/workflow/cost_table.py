@@ -1,6 +1,6 @@
 """Tables in the terminal: jobs, ranks, cores and hours of an experiment before its jobs are submitted; stores below data/."""
 
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from nnlo_lib.config import Experiment
@@ -28,9 +28,15 @@ def cost_table(experiment: Experiment) -> str:
     if plan.jobs:
         rows = [_row(plan, name) for name in plan.runs]
         lines += ["", *table_lines([HEADINGS, *rows])]
-        lines += _use_lines(plan)
+        for name, run in plan.runs.items():
+            finished = list(finished_runs(ExperimentPaths(experiment.name).run_folder(name)))
+            if finished and (use := ResourceUse.of(finished, run)):
+                lines.append(f"{name}: {use.sentence}")
     if experiment.search:
-        lines += ["", *search_lines(experiment, experiment.search, _slowest_pace(experiment))]
+        # Of the finished runs, also of the search's best run.
+        paces = filter(None, map(_pace, ExperimentPaths(experiment.name).run_folders()))
+        slowest = max(paces, key=lambda pace: pace.epoch_s, default=None)
+        lines += ["", *search_lines(experiment, experiment.search, slowest)]
         summaries = ExperimentPaths(experiment.name).search.trials.glob(f"*/fold-*/{RunPaths.summary.name}")
         if use := ResourceUse.of([FinishedRun(path.parent) for path in summaries]):
             lines.append(f"trials: {use.sentence}")
@@ -51,20 +57,6 @@ def _row(plan: Plan, name: str) -> tuple[str, ...]:
         name, str(jobs), str(run.parallel.ranks), str(resources.cores), str(resources.gpus), f"{hours:.4g} h",
         f"{hours * resources.cores:.4g}", measured,
     )  # fmt: skip
-
-
-def _use_lines(plan: Plan) -> Iterator[str]:
-    """Yield a line for each run with finished trainings: what they used of what the run asks for."""
-    for name, run in plan.runs.items():
-        finished = list(finished_runs(ExperimentPaths(plan.experiment.name).run_folder(name)))
-        if finished and (use := ResourceUse.of(finished, run)):
-            yield f"{name}: {use.sentence}"
-
-
-def _slowest_pace(experiment: Experiment) -> Pace | None:
-    """Return the pace of the slowest finished run, including the search's best run, or None."""
-    paces = filter(None, map(_pace, ExperimentPaths(experiment.name).run_folders()))
-    return max(paces, key=lambda pace: pace.epoch_s, default=None)
 
 
 def _pace(folder: Path) -> Pace | None:
@@ -93,30 +85,19 @@ def print_stores(experiment: Experiment | None, file: str | None) -> None:
     for store in Plan.of(experiment).stores.values() if experiment else ():
         for folder in (store.folder, store.raw):
             users.setdefault(str(folder), []).append(str(file))
-    for manifest, training in _trainings():
-        users.setdefault(str(Path(manifest).parent), []).append(training)
+    for path in sorted(RESULTS_FOLDER.rglob(RunPaths.summary.name)):
+        with suppress(OSError, ValueError, LookupError, TypeError):  # not a summary of a training
+            manifest = Path(load_json(path.read_text())["data"]["manifest"])
+            users.setdefault(str(manifest.parent), []).append(str(path.parent))
     rows = [
         (
             str(folder),
             contents,
             size_text(size),
             f"{changed:%Y-%m-%d %H:%M}",
-            _first_of(users.get(str(folder), [])),
+            " and ".join([used[0], *([f"{len(used) - 1} more"] if used[1:] else [])]),
         )
         for folder, contents, size, changed in list_data_folders()
+        for used in [users.get(str(folder), ["-"])]
     ]
     print(*table_lines([STORE_HEADINGS, *rows], left=range(len(STORE_HEADINGS))), sep="\n")
-
-
-def _trainings() -> Iterator[tuple[str, str]]:
-    """Yield (manifest, folder) of each finished training below results/."""
-    for path in sorted(RESULTS_FOLDER.rglob(RunPaths.summary.name)):
-        try:
-            yield load_json(path.read_text())["data"]["manifest"], str(path.parent)
-        except (OSError, ValueError, LookupError, TypeError):
-            continue  # not a summary of a training
-
-
-def _first_of(users: list[str]) -> str:
-    more = f" and {len(users) - 1} more" if len(users) > 1 else ""
-    return f"{users[0]}{more}" if users else "-"

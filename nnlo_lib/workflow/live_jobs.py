@@ -238,10 +238,10 @@ class LiveJobs:
             if (own and own.fate is not Fate.PENDING) or not listed:
                 return self._silent(lease, own)
         if listed and listed.fate is Fate.PENDING:
-            start = f"; expected start {listed.start}" if listed.start else ""
-            start = f"; {remedy}{start}" if (remedy := remedy_of(listed, str(number))) else start
+            hints = remedy_of(listed, str(number)), listed.start and f"expected start {listed.start}"
             again = number in (last and last.job, lease and lease.owner.job)
-            return "requeued" if again else "pending", f"job {number}: {listed.reason or 'no reason'}{start}"
+            words = [f"job {number}: {listed.reason or 'no reason'}", *filter(None, hints)]
+            return "requeued" if again else "pending", "; ".join(words)
         if listed:
             return "starting", f"job {number}"
         if last is None:

@@ -48,42 +48,26 @@ EVALUATED_SPLITS = ("test", "validation")  # in this order, if no split is named
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """What to evaluate.
+    """What to evaluate."""
 
-    Attributes:
-        target: folder of a finished run, or a weights file.
-        described: run of an experiment file, with overrides applied; None without a file.
-        changes: overrides `data.key=value` of the finished run's data, if there is no experiment file.
-        trust: allow that files that the run names run their code.
-        device: `cpu` or `cuda:N`; None: the device of the training, if this machine has it.
-    """
-
-    target: Path
-    described: Run | None = None
-    changes: Sequence[str] = ()
-    trust: bool = False
-    device: str | None = None
+    target: Path  # folder of a finished run, or a weights file
+    described: Run | None = None  # of an experiment file, with overrides applied
+    changes: Sequence[str] = ()  # `data.key=value` of the finished run's data, if there is no experiment file
+    trust: bool = False  # allow that files that the run names run their code
+    device: str | None = None  # `cpu` or `cuda:N`; None: the device of the training, if this machine has it
 
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model in evaluation mode, and the data to evaluate it with.
-
-    Attributes:
-        run: settings of the problem, the loss and the metrics.
-        tensors: preprocessor of its inputs.
-        data: data to evaluate.
-        trained: data of the training; equal to `data` for a weights file, whose training is unknown.
-        partition: partition file of the training, if the data are its own; else None.
-    """
+    """A model in evaluation mode, and the data to evaluate it with."""
 
     run: Run
     weights: Path
     module: nn.Module
     tensors: Preprocessor
     data: DataManifest
-    trained: DataManifest
-    partition: Path | None = None
+    trained: DataManifest  # equal to `data` for a weights file, whose training is unknown
+    partition: Path | None = None  # file of the training, if the data are its own
 
     @property
     def classes(self) -> int | None:
@@ -212,7 +196,11 @@ def _other_data(request: EvaluationRequest, run: Run) -> DataConfig | None:
         # The settings of a run do not say which keys were written.
         written = {key for key in KEYS_OF_TRAINED_MODEL if getattr(data, key) != default(DataConfig, key)}
     elif request.changes:
-        data = _changed_data(run.data, request.changes)
+        for change in request.changes:
+            if parse_override(change)[0][0] != "data":
+                raise UserError(f"--set {change}: the training fixes all keys except `data`; remove it")
+        settings = {"data": run.data.model_dump(mode="json", exclude_unset=True)}
+        data = experiment_from_settings(settings, request.changes).data
         written = data.model_fields_set
     else:
         return None
@@ -223,14 +211,6 @@ def _other_data(request: EvaluationRequest, run: Run) -> DataConfig | None:
                 "key, because the evaluation prepares samples as the training did"
             )
     return data
-
-
-def _changed_data(trained: DataConfig, changes: Sequence[str]) -> DataConfig:
-    for change in changes:
-        if parse_override(change)[0][0] != "data":
-            raise UserError(f"--set {change}: the training fixes all keys except `data`; remove it")
-    settings = {"data": trained.model_dump(mode="json", exclude_unset=True)}
-    return experiment_from_settings(settings, changes).data
 
 
 def _of_weights(request: EvaluationRequest) -> EvaluatedModel:

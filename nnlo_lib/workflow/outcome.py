@@ -90,7 +90,10 @@ def _print_exchanges(plan: Plan, found: list[tuple[Task, Freshness]]) -> None:
         if each.kind == "outdated" and (task in back or not continues(task, each)):
             replaced.setdefault(each.reason.removeprefix(f"{task.folder} "), []).append(task)
     for reason, tasks in replaced.items():
-        hours = sum(_core_hours(task) for task in tasks)
+        hours = 0.0
+        for task in tasks:
+            run = FinishedRun(task.folder).config if task.paths.summary.exists() else task.run
+            hours += RunResources(run).cores * sum(each.seconds for each in read_attempts(task.state)) / 3600
         print(
             f"nnlo: trainings to set aside: {len(tasks)}, {hours:.2g} core hours ({tasks[0].folder} {reason}); the earlier "
             f"settings find them again in {folder}, which may be deleted",
@@ -100,13 +103,6 @@ def _print_exchanges(plan: Plan, found: list[tuple[Task, Freshness]]) -> None:
         print(f"nnlo: trainings to move back from {folder}, not to train again: {len(back)}", file=sys.stderr)
     if waiting := sum(each.kind == "finished" and not is_evaluated(task) for task, each in found):
         print(f"nnlo: trainings to evaluate, not to train again: {waiting}", file=sys.stderr)
-
-
-def _core_hours(task: Task) -> float:
-    """Return cores times hours of all attempts in the folder of a task."""
-    run = FinishedRun(task.folder).config if task.paths.summary.exists() else task.run
-    seconds = sum(attempt.seconds for attempt in read_attempts(task.state))
-    return RunResources(run).cores * seconds / 3600
 
 
 def divide_jobs(plan: Plan) -> tuple[list[str], list[str]]:

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 from nnlo_lib.config import Experiment, JobSpec, Run
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.paths import BEST_RUN, ExperimentPaths, RunPaths
-from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.atomic_file import atomic_write, write_settings
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_access import refuse_unwritable
@@ -34,6 +33,10 @@ Wildcards = Any
 SITE_RESOURCES = tuple(RunResources(Run()).site)
 
 
+def _site_resource(name: str, resources: RunResources) -> int | str:
+    return resources.site[name]
+
+
 def site_resources_of(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the names of the site resources that at least one run sets; the profile sets the others."""
     requested = [RunResources(run).site for run in runs]
@@ -42,17 +45,11 @@ def site_resources_of(runs: Sequence[Run]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RuleResources:
-    """The `threads` and `resources` of a rule that trains.
+    """The `threads` and `resources` of a rule that trains."""
 
-    Args:
-        run: returns the run of a job; raises FileNotFoundError if it is not known yet.
-        state: returns the training's `state/`.
-        site_names: names of the site resources that the rule sets.
-    """
-
-    run: Callable[[Wildcards], Run]
+    run: Callable[[Wildcards], Run]  # raises FileNotFoundError if the run of a job is not known yet
     state: Callable[[Wildcards], Path]
-    site_names: tuple[str, ...]
+    site_names: tuple[str, ...]  # of the site resources that the rule sets
 
     def threads(self, wildcards: Wildcards) -> int:
         """Return the cores of a job; 1 if its training is not known yet, because Snakemake needs a number."""
@@ -65,27 +62,20 @@ class RuleResources:
     def resources(self) -> dict[str, Any]:
         """Resources that the experiment determines."""
         return {
-            **{name: self._of_site(name) for name in self.site_names},
-            "tasks": self._of_run("processes"),
-            "nodes": self._of_run("nodes"),
-            "cpus_per_task": self._of_run("threads_per_process"),
-            "runtime": self._of_run("runtime_min"),
+            **{name: self._of_run(partial(_site_resource, name)) for name in self.site_names},
+            "tasks": self._of_run(attrgetter("processes")),
+            "nodes": self._of_run(attrgetter("nodes")),
+            "cpus_per_task": self._of_run(attrgetter("threads_per_process")),
+            "runtime": self._of_run(attrgetter("runtime_min")),
             "mem_mb": lambda wildcards, attempt: self._memory(wildcards, attempt),
             "attempt": lambda wildcards, attempt: attempt,
         }
 
-    def _of_site(self, name: str) -> Callable[[Wildcards], int | str]:
-        return lambda wildcards: RunResources(self.run(wildcards)).site[name]
-
-    def _of_run(self, name: str) -> Callable[[Wildcards], int]:
-        value: Callable[[RunResources], int] = attrgetter(name)
+    def _of_run(self, value: Callable[[RunResources], int | str]) -> Callable[[Wildcards], int | str]:
         return lambda wildcards: value(RunResources(self.run(wildcards)))
 
     def _memory(self, wildcards: Wildcards, attempt: int) -> int:
-        """Return the memory in MB, increased if earlier attempts ran out of memory.
-
-        `attempt` is the number of Snakemake's attempt, from 1.
-        """
+        """Return the memory in MB, increased if attempts before Snakemake's `attempt`, from 1, ran out of memory."""
         run = self.run(wildcards)
         # Before a retry, Snakemake knows that the job has ended. At the first attempt, a lease may belong to
         # a job that an earlier Snakemake left running.
@@ -301,7 +291,14 @@ def _reader_option(settings: StoreSettings) -> list[str]:
 def summarize_plan(experiment: Experiment) -> str:
     """Return a phrase that lists the experiment's search, trainings and conversions."""
     plan = Plan.of(experiment)
-    parts = [_describe_search(experiment.search)] if experiment.search else []
+    parts = []
+    if search := experiment.search:
+        folds = f" of {search.folds.k} folds" if search.folds.k > 1 else ""
+        method = ", ".join(
+            [search.method.name, *([] if search.fidelity.name == "full" else [search.fidelity.name])]
+        )
+        trials = plural(count_trials(search), "trial")
+        parts.append(f"a search ({method}) of {trials}{folds} over {', '.join(search.space)}")
     if plan.jobs:
         runs = (
             f"{name} ({run.algorithm.name}, {plural(run.parallel.ranks, 'rank')})"
@@ -311,13 +308,6 @@ def summarize_plan(experiment: Experiment) -> str:
     shards = sum(map(len, plan.shards.values()))
     conversions = f", after the conversion of {plural(shards, 'shard')}" if shards else ""
     return f"{'; '.join(parts)}{conversions}"
-
-
-def _describe_search(search: SearchConfig) -> str:
-    folds = f" of {search.folds.k} folds" if search.folds.k > 1 else ""
-    rungs = "" if search.fidelity.name == "full" else f", {search.fidelity.name}"
-    keys = ", ".join(search.space)
-    return f"a search ({search.method.name}{rungs}) of {plural(count_trials(search), 'trial')}{folds} over {keys}"
 
 
 def command_prefix(python_folder: Path | None) -> str:

@@ -18,8 +18,8 @@ from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.readers.array_source import read_inputs
 from nnlo_lib.data.readers.base import Array, Inputs
-from nnlo_lib.data.readers.folder import images_below, read_images
-from nnlo_lib.data.readers.split_folders import IMAGE_SUFFIXES, Skipped
+from nnlo_lib.data.readers.folder import read_images
+from nnlo_lib.data.readers.split_folders import IMAGE_SUFFIXES, ImageFolder, Skipped
 from nnlo_lib.data.readers.table import encode_rows
 from nnlo_lib.data.readers.table_file import PARQUET_SUFFIXES, TABLE_SUFFIXES, saved_dataset_files
 from nnlo_lib.data.readers.user_reader import is_nnlo_module, reader_options_of_module
@@ -168,7 +168,7 @@ def _images(data: DataManifest, sources: Sequence[Path]) -> Iterator[Samples]:
         )
     files = list[tuple[Path, str]]()
     for source in sources:
-        found = sorted(images_below(source, "", Skipped())) if source.is_dir() else [str(source)]
+        found = sorted(ImageFolder(source).images_below("", Skipped())) if source.is_dir() else [str(source)]
         files += ((source / file if source.is_dir() else source, file) for file in found)
         if not found:
             raise UserError(f"{source}: no image found ({' '.join(IMAGE_SUFFIXES)}); name another folder")

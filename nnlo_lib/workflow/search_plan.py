@@ -96,7 +96,12 @@ class SearchPlan:
     @property
     def retraining_resources(self) -> RuleResources:
         """Resources of the jobs that retrain the best trial, once it is known."""
-        return RuleResources(self._best_run, self._best_state, self._site_resources)
+        paths = ExperimentPaths(self.experiment.name)
+        return RuleResources(
+            self._best_run,
+            lambda wildcards: paths.job(JobSpec(run=BEST_RUN, seed=int(wildcards.seed))).state.folder,
+            self._site_resources,
+        )
 
     @property
     def _site_resources(self) -> tuple[str, ...]:
@@ -149,10 +154,6 @@ class SearchPlan:
         # A str, because Snakemake compares the file name in the error with its own.
         with open(str(self._best_config)) as file:
             return Run.model_validate(json.load(file)["run"])
-
-    def _best_state(self, wildcards: Wildcards) -> Path:
-        job = JobSpec(run=BEST_RUN, seed=int(wildcards.seed))
-        return ExperimentPaths(self.experiment.name).job(job).state.folder
 
 
 def _exit_on_user_error(method: Callable[..., Returned]) -> Callable[..., Returned]:

@@ -131,30 +131,17 @@ SELECTED = "2026-11-23T07:52:50"
 @pytest.mark.parametrize(
     ("record", "accounted", "decision"),
     [
-        # Grace time of a preemption: slurmctld has not ended the job.
+        # Rows of tests/cluster/test_slurm_endings.py, and what follows them later.
         (line("RUNNING", SELECTED), "RUNNING", StopDecision("preempted", True)),
-        # `scancel --signal=TERM`.
         (line("RUNNING"), "RUNNING", StopDecision("canceled")),
-        # Preempted with PreemptMode=REQUEUE, or `scontrol requeue`: a queued job has no end.
-        (line("COMPLETING", end="EndTime=Unknown", restarts=1), "PREEMPTED", StopDecision("preempted")),
         (line("COMPLETING", end="EndTime=Unknown", restarts=1), None, StopDecision("preempted")),
         # Backfill has planned the next start.
         (line("COMPLETING", end="EndTime=2999-01-01T00:00:00", restarts=1), None, StopDecision("preempted")),
         (line("PENDING", end="EndTime=Unknown", restarts=1), None, StopDecision("preempted")),
         (line("REQUEUED"), None, StopDecision("preempted")),
-        # Preempted with PreemptMode=CANCEL, or without permission to be queued again.
-        (line("COMPLETING", SELECTED), "PREEMPTED", StopDecision("preempted")),
-        (line("COMPLETING", SELECTED), None, StopDecision("preempted")),
         (line("PREEMPTED", SELECTED), None, StopDecision("preempted")),
-        # `scancel`, also in the grace time of a preemption.
-        (line("COMPLETING"), "CANCELLED by 0", StopDecision("canceled")),
-        (line("COMPLETING"), None, StopDecision("canceled")),
         (line("CANCELLED"), None, StopDecision("canceled")),
         (line("COMPLETING", SELECTED), "CANCELLED by 0", StopDecision("canceled")),
-        (line("COMPLETING", reason="TimeLimit"), "TIMEOUT", StopDecision("time limit")),
-        # A node of a job that may not be queued again.
-        (line("COMPLETING", reason="NodeDown"), "NODE_FAIL", StopDecision("preempted")),
-        (line("COMPLETING", reason="NodeDown"), None, StopDecision("preempted")),
         (line("TIMEOUT"), None, StopDecision("time limit")),
         (line("NODE_FAIL"), None, StopDecision("preempted")),
         # slurmctld does not respond.

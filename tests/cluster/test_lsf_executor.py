@@ -12,7 +12,7 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from nnlo_lib.batch.lsf_queue import LsfQueue
 from nnlo_lib.cluster.job_watch import SubmissionRecord
-from snakemake_executor_plugin_nnlo_lsf import Executor, common_settings
+from snakemake_executor_plugin_nnlo_lsf import Executor
 
 JOB_NAME = "Snakemake_rule_train:run=a___b,seed=1___(uuid)"
 
@@ -123,19 +123,6 @@ def test_a_mistake_ends_the_job_with_one_sentence(monkeypatch: pytest.MonkeyPatc
     assert not mistaken.delays
 
 
-def test_an_unknown_refusal_is_repeated_three_times_with_delays(monkeypatch: pytest.MonkeyPatch) -> None:
-    none = (255, "", "No job found")
-    unknown = Submissions(monkeypatch, refused("User permission denied. Job not submitted."), bjobs=none)
-    task = submit(unknown)
-    assert (unknown.delays, unknown.errors, task.attempt) == ([10.0], [], 1)
-    for _ in range(2):
-        unknown.executor._submit_after_end()
-    assert len(unknown.delays) == 2
-    (sentence,) = unknown.errors
-    assert "was not submitted: User permission denied" in sentence
-    assert task.attempt > 3
-
-
 LOST = refused("Failed in sending/receiving a message: Connection reset by peer. Job not submitted.")
 NO_NUMBER = TypeError("'NoneType' object is not subscriptable")
 
@@ -157,12 +144,6 @@ def test_a_job_that_was_submitted_nevertheless_is_adopted(
     assert not lost.delays
 
 
-def test_a_job_whose_submission_was_lost_is_submitted_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = Submissions(monkeypatch, LOST)
-    submit(lost)
-    assert (lost.submitted, lost.delays) == ([], [10.0])
-
-
 def test_another_error_of_the_plugin_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match="unexpected keyword"):
         submit(Submissions(monkeypatch, TypeError("unexpected keyword argument")))
@@ -173,7 +154,3 @@ def test_an_interrupted_snakemake_cancels_all_jobs_in_one_call(monkeypatch: pyte
     submissions.executor.cancel_jobs([])
     submissions.executor.cancel_jobs([SubmittedJobInfo(None, "5"), SubmittedJobInfo(None, "6")])
     assert submissions.commands == [("bkill", "5", "6")]
-
-
-def test_the_first_look_is_early() -> None:
-    assert common_settings.init_seconds_before_status_checks == 2

@@ -48,7 +48,7 @@ def test_values_of_the_profile_are_read(tmp_path: Path) -> None:
     search = {"space": {"train.optimizer.lr": [0.1, 0.2]}}
     (own,) = requests(profile, parallel=GPUS, search=search)
     assert "-gpu num=1:gmodel=A" in own
-    assert LsfProfile.read(REPOSITORY / "lsf/config.yaml").slots_per_host("train") == 32
+    assert LsfProfile.read(REPOSITORY / "lsf/config.yaml").value("train", "ptile") == "32"
 
 
 def test_both_commands_print_it_and_a_broken_profile_is_refused(tmp_path: Path) -> None:

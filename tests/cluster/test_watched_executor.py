@@ -57,12 +57,6 @@ def test_a_job_that_ends_early(state, min_job_age, accounting):
     assert expected == "never" or one.attempt == (1 if expected == "again" else 2)
 
 
-@pytest.mark.parametrize("accounting", [True, False])
-def test_a_finished_job_that_slurm_forgot_at_once_is_done(accounting):
-    slurm = ScriptedSlurm({"a": 100.0}, accounting=accounting, min_job_age=1)
-    assert (run(slurm, task()).done, len(slurm.jobs)) == (["a"], 1)
-
-
 def schedule_events(slurm: ScriptedSlurm, draw: random.Random) -> None:
     """Schedule up to twelve random events in the first twenty minutes."""
 
@@ -106,17 +100,6 @@ def test_each_task_ends_once_under_random_events(seeds, tmp_path, monkeypatch):
         assert not left, f"a job is left behind (seed {seed})"
 
 
-@pytest.mark.parametrize("accounting", [True, False])
-@pytest.mark.parametrize("requeues", [True, False])
-def test_a_canceled_job_stays_canceled(accounting, requeues):
-    slurm = ScriptedSlurm({"a": 500.0, "b": 100.0}, accounting=accounting, requeues=requeues)
-    slurm.at(60, lambda: slurm.end("1", "CANCELLED by 1000"))
-    executor = run(slurm, task("a"), task("b"))
-    assert (executor.done, executor.failed, len(slurm.jobs)) == (["b"], ["a"], 2)
-    sentence = "job 1 ended as CANCELLED by 1000: canceled; run the same command"
-    assert any(sentence in line for line in executor.lines)
-
-
 def test_preemptions_cost_no_try():
     slurm = ScriptedSlurm({"a": 500.0})
     for number in range(1, 6):
@@ -145,13 +128,6 @@ def test_an_ended_job_frees_the_place_of_a_waiting_job_at_once():
     # After a failed try at 150 s, the next try would be at 310 s.
     first, second = slurm.jobs.values()
     assert second.starts - slurm.queue_time - first.ended <= 5
-
-
-def test_each_waiting_job_is_submitted_once():
-    names = [str(number) for number in range(12)]
-    slurm = ScriptedSlurm({name: 10.0 * (1 + int(name) % 3) for name in names}, max_submitted=3)
-    run(slurm, *(task(name, restart_times=0) for name in names))
-    assert sorted(job.task for job in slurm.jobs.values()) == sorted(names)
 
 
 def test_a_waiting_job_whose_submission_cannot_write_is_an_error(monkeypatch):

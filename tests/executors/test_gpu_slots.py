@@ -19,7 +19,7 @@ from nnlo_lib.core.errors import EXIT_USER_ERROR, UserError
 from nnlo_lib.core.process import GPU_SUBSET
 from nnlo_lib.executors import gpu_slots, trial_job
 from nnlo_lib.executors.gpu_slots import reserve_gpus, warn_if_gpus_are_few
-from nnlo_lib.executors.mpi_pool.worker import _run_task, assign_gpus, failing_train_function, gpus_of_group
+from nnlo_lib.executors.mpi_pool.worker import GroupTrainer, assign_gpus, gpus_of_group, run_task
 from nnlo_lib.executors.submitit.job import TrialJob
 from nnlo_lib.launch.attempt import LaunchOptions
 from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, write_trial
@@ -126,13 +126,6 @@ def test_jobs_of_a_scheduler_do_not_share_locks(machine, monkeypatch):
         assert reserve_gpus(experiment()).__enter__()
 
 
-def test_a_rank_without_a_gpu_names_the_missing_gpu(machine):
-    machine(2)
-    large = experiment(ranks=3)
-    with reserve_gpus(large), pytest.raises(UserError, match="needs GPU 2, but 2 are visible"):
-        devices(large)
-
-
 def test_a_training_waits_for_a_gpu(machine, while_waiting, capsys):
     machine(1)
     first, checks = reserve_gpus(experiment()), []
@@ -184,12 +177,6 @@ def test_a_folder_that_takes_no_locks_is_named(machine, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
     with pytest.raises(UserError, match=r"/proc/nowhere/.*set TMPDIR"), reserve_gpus(experiment()):
         pass
-
-
-def test_trainings_without_gpus_take_no_locks(machine, tmp_path):
-    with reserve_gpus(experiment(gpus_per_rank=0)) as there:
-        assert there
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_search_with_too_few_gpus_is_warned(machine, capsys):
@@ -273,7 +260,9 @@ def test_a_rank_group_without_gpus_ends_the_search_with_the_reason(machine):
     os.environ.pop(GPU_SUBSET)
     fault = assign_gpus(world(3, 1, "aaaa"), experiment())
     assert "rank group 2 (of 3, numbered from 0) needs 1 GPU on a, but too few of the 2" in fault
-    assert _run_task(failing_train_function(fault), FoldTask(0, 0, 3)) == (EXIT_USER_ERROR, fault)
+    trainer = GroupTrainer.__new__(GroupTrainer)
+    trainer._fault = fault
+    assert run_task(trainer, FoldTask(0, 0, 3)) == (EXIT_USER_ERROR, fault)
 
 
 def test_a_rank_that_is_shown_one_gpu_keeps_it(machine):

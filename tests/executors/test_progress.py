@@ -92,13 +92,8 @@ def test_the_outcome_names_the_best_trial_and_the_files(search, capsys):
 @pytest.mark.parametrize(
     ("reason", "status"),
     [
-        ("killed", 1),
-        ("peer lost", 1),
-        ("out of memory", 1),
-        ("code error", 0),
-        ("diverged", 0),
-        ("bad input", 0),
-        ("user code", 0),
+        *((reason, 1) for reason in ("killed", "peer lost", "out of memory")),
+        *((reason, 0) for reason in ("code error", "diverged", "bad input", "user code")),
     ],
 )
 def test_a_search_that_lost_a_trial_does_not_end_well(reason, status, search, capsys):
@@ -106,23 +101,7 @@ def test_a_search_that_lost_a_trial_does_not_end_well(reason, status, search, ca
     task = FoldTask(1, 0, 9)
     state = RunPaths(task.run_folder(made.folder)).state.folder
     state.mkdir(parents=True)
-    append_attempt(
-        state,
-        Attempt(
-            1,
-            "2026-01-01T00:00:00+00:00",
-            "2026-01-01T00:01:00+00:00",
-            60.0,
-            "n",
-            None,
-            reason,
-            None,
-            0,
-            0,
-            0,
-            1,
-        ),
-    )
+    append_attempt(state, Attempt(1, "", "", 60.0, "n", None, reason, None, 0, 0, 0, 1))
     assert report_outcome(made.folder) == print_outcome(made.folder) == status
     again = f"to train it again, delete {task.result_path(made.folder)} and run the same command"
     assert capsys.readouterr().out.count(f"lost:   trial 1, fold 0: no rank started; {again}") == 2 * status

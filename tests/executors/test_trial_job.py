@@ -12,10 +12,11 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import timestamp
 from nnlo_lib.executors.trial_job import train_fold_task
-from nnlo_lib.launch.attempt import LaunchOptions, ended_attempt, record_attempt
+from nnlo_lib.launch.attempt import LaunchOptions, ended_attempt
+from nnlo_lib.launch.attempt_recovery import record_attempt
 from nnlo_lib.search.study.trial import FoldTask, SchedulingDecision, Trial, read_result, write_trial
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
-from nnlo_lib.state.attempts import AttemptLog
+from nnlo_lib.state.attempts import read_attempts
 
 LEAF = FoldTask(0, 0, 10)
 BUILDERS = {
@@ -69,7 +70,7 @@ def test_a_failure_within_one_second_costs_its_time_once(fold_task):
         while time.time() < began + 0.005:
             pass
         task.state.mkdir(parents=True, exist_ok=True)
-        record_attempt(AttemptLog(task.state), ended_attempt(task, 1, outcome, None, started, 0.005))
+        record_attempt(task.state, [], ended_attempt(task, 1, outcome, None, started, 0.005))
         return outcome
 
     _, result = fold_task("pass", make_attempt=fail_quickly)
@@ -91,10 +92,10 @@ def test_a_fold_task_that_is_killed_is_tried_again_as_long_as_it_gets_further(fo
 
     def is_killed(task, _):
         reached, saved = next(attempts)
-        log, outcome = AttemptLog(task.state), AttemptOutcome("killed", "rank 1 was killed")
+        known, outcome = read_attempts(task.state), AttemptOutcome("killed", "rank 1 was killed")
         task.state.mkdir(parents=True, exist_ok=True)
-        ended = ended_attempt(task, log.next_number, outcome, None, timestamp(), 0.1)
-        record_attempt(log, replace(ended, reached=reached, saved=saved))
+        ended = ended_attempt(task, len(known) + 1, outcome, None, timestamp(), 0.1)
+        record_attempt(task.state, known, replace(ended, reached=reached, saved=saved))
         return outcome
 
     status, result = fold_task("pass", make_attempt=is_killed)

@@ -19,7 +19,6 @@ from nnlo_lib.checkpoint.checkpoint_manifest import (
     checkpoint_numbers,
 )
 from nnlo_lib.checkpoint.rank_file import RankState, read_rank_file
-from nnlo_lib.config import Run
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.text_format import table_lines
 from nnlo_lib.reliability.file_checks import (
@@ -48,14 +47,9 @@ POSITION_KEYS = ("epoch", "index", "steps", "samples")
 def campaign_table(
     faults: Sequence[InjectedFault], task: Task, steps: int, undisturbed_s: float, faulted_s: float
 ) -> Iterator[str]:
-    """Return the lines of a table of the faults and their costs.
+    """Return the lines of a table of the injected faults and their costs.
 
-    Args:
-        faults: faults that were injected.
-        task: the task trained with faults.
-        steps: number of steps of the whole training.
-        undisturbed_s: seconds of the training without faults.
-        faulted_s: seconds of all attempts with faults, and of the checks after them.
+    `steps`: of the whole training; `faulted_s`: seconds of all attempts with faults, and of the checks after them.
     """
     tally = load_finished_run(task.folder).attempt_statistics
     assert tally is not None, "the launcher records every attempt"
@@ -80,7 +74,12 @@ def check_faulted_run(faulted: Task, undisturbed: Task) -> Iterator[Finding]:
     yield from check_checkpoints(run)
     yield from check_sample_ledger(run)
     # The checks above hold for every algorithm; bitwise equality is promised only for deterministic ones.
-    if reason := _reason_not_deterministic(faulted.run):
+    algorithm, reason = faulted.run.algorithm, ""
+    if algorithm.is_asynchronous:
+        reason = f"the ranks of {algorithm.name} do not wait for each other"
+    elif not algorithm.sums_in_rank_order:
+        reason = "with `algorithm.reduction: fastest`, MPI chooses the order in which gradients are added"
+    if reason:
         yield note(f"not compared bit for bit with the undisturbed training: {reason}")
     elif found := find_differences(faulted.folder, undisturbed.folder):
         yield failed(f"differs from the undisturbed training: {', '.join(found)}")
@@ -89,16 +88,6 @@ def check_faulted_run(faulted: Task, undisturbed: Task) -> Iterator[Finding]:
             "weights, history and the last state of every rank, including its optimizer, equal the undisturbed "
             "training bit for bit"
         )
-
-
-def _reason_not_deterministic(run: Run) -> str:
-    """Return the reason why two trainings may differ, or an empty string if they must be equal."""
-    algorithm = run.algorithm
-    if algorithm.is_asynchronous:
-        return f"the ranks of {algorithm.name} do not wait for each other"
-    if not algorithm.sums_in_rank_order:
-        return "with `algorithm.reduction: fastest`, MPI chooses the order in which gradients are added"
-    return ""
 
 
 def find_differences(our_folder: Path, reference_folder: Path) -> list[str]:

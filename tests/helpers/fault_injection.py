@@ -98,7 +98,6 @@ class FaultInjector:
         self._waiting = list(plan.faults)
         self._count: Counter[str] = Counter()
         self._begun: int | None = None  # number of failpoints reached before the attempt resumed
-        self._random = Random()  # generator of the injected fault, seeded with its number
         self._lock = Lock()  # A thread that writes a checkpoint reaches failpoints, too.
 
     def on_failpoint(self, place: str) -> None:
@@ -117,8 +116,7 @@ class FaultInjector:
             # Recorded before the action, which may end this process.
             with (self._plan.folder / "struck").open("a") as file:
                 file.write(f"{due.number}\n")
-            self._random = Random(due.number)
-            getattr(self, f"_{due.action}")()
+            self._inject(due)
 
     def _is_due(self, fault: InjectedFault, place: str) -> bool:
         # Not `==`: if several faults are due at once, the later ones are injected at the next opportunities.
@@ -128,34 +126,22 @@ class FaultInjector:
             return False
         return self._count.total() - self._begun >= fault.within
 
-    def _kill(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def _term(self) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    def _term_all(self) -> None:
-        os.kill(self._plan.launcher, signal.SIGTERM)
-
-    def _kill_launcher(self) -> None:
-        os.kill(self._plan.launcher, signal.SIGKILL)
-
-    def _truncate(self) -> None:
-        path = self._newest()
-        os.truncate(path, self._random.randrange(path.stat().st_size))
-        self._kill()
-
-    def _bitflip(self) -> None:
-        path = self._newest()
-        with path.open("r+b") as file:
-            file.seek(self._random.randrange(path.stat().st_size))
-            byte = file.read(1)[0]
-            file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte ^ 1 << self._random.randrange(8)]))
-        self._kill()
-
-    def _enospc(self) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def _inject(self, fault: InjectedFault) -> None:
+        random = Random(fault.number)
+        if fault.action == "enospc":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if fault.action in ("truncate", "bitflip"):
+            path = self._newest()
+            content = bytearray(path.read_bytes())
+            place = random.randrange(len(content))
+            if fault.action == "truncate":
+                del content[place:]
+            else:
+                content[place] ^= 1 << random.randrange(8)
+            path.write_bytes(content)
+        to_launcher = fault.action in ("term_all", "kill_launcher")
+        number = signal.SIGTERM if fault.action in ("term", "term_all") else signal.SIGKILL
+        os.kill(self._plan.launcher if to_launcher else os.getpid(), number)
 
     def _newest(self) -> Path:
         """Return the newest checkpoint file of this rank, complete or not."""

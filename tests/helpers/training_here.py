@@ -94,7 +94,7 @@ def launcher_here(stop: StopFlag) -> Callable[..., AttemptOutcome]:
             status = report_end(task.state, 0, done, None if done else "SIGTERM")
         except BaseException as error:
             status = report_failure(task.state, 0, error)
-        return diagnose_exit(task, ExitFacts(status, {}, [], "", False, limit))
+        return diagnose_exit(task, ExitFacts(status, limit))
 
     return launch
 

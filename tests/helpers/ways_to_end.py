@@ -29,9 +29,7 @@ class EndedTraining:
     """The end of a training as a user sees it.
 
     Attributes:
-        output: all output.
         last_line: last line of the output, without numbers that differ from run to run.
-        status: exit status.
         reason: reason of the last attempt in attempts.jsonl; empty if there is none.
         next_attempt: decision of the retry policy on the recorded attempt.
     """
@@ -187,11 +185,7 @@ def signal_program(name: str, number: signal.Signals) -> Disturbance:
 
 def signal_all(number: signal.Signals) -> Disturbance:
     """Return a disturbance of all processes of the training, as a terminal does by Ctrl-C and by its end."""
-
-    def disturb(run: Training, _: object) -> None:
-        signal_processes(processes_of(run.folder), number)
-
-    return disturb
+    return lambda run, _: signal_processes(processes_of(run.folder), number)
 
 
 def suspend_all(run: Training, _: object) -> None:
@@ -214,19 +208,17 @@ def signalled_early(number: signal.Signals) -> WayToEnd:
     def end(folder: Path) -> EndedTraining:
         run = training(folder)
         process = run.start()
-        wait(
-            "the command handles signals", lambda: _handles_signals(process.pid) or process.poll() is not None
-        )
+
+        def handles_signals() -> bool:
+            """Return True if the process has a handler for SIGUSR2, which Python does not install by itself."""
+            caught = Path(f"/proc/{process.pid}/status").read_text().partition("SigCgt:")[2].split()[0]
+            return process.poll() is not None or bool(int(caught, 16) >> (signal.SIGUSR2 - 1) & 1)
+
+        wait("the command handles signals", handles_signals)
         process.send_signal(number)
         return wait_for_end(run, process)
 
     return end
-
-
-def _handles_signals(pid: int) -> bool:
-    """Return True if a process has a handler for SIGUSR2, which Python does not install by itself."""
-    caught = Path(f"/proc/{pid}/status").read_text().partition("SigCgt:")[2].split()[0]
-    return bool(int(caught, 16) >> (signal.SIGUSR2 - 1) & 1)
 
 
 def killed_command(folder: Path) -> EndedTraining:

@@ -56,10 +56,20 @@ def start(program, *words, **options):
     return subprocess.Popen([*program, *words], stdin=-1, stdout=-1, stderr=-1, **settings | options)
 
 
+def waiting(program):
+    """Start the script, which waits for a signal."""
+    process = start(program, "wait")
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.stderr.readline() == "\n"
+    return process
+
+
 def test_a_fork_has_arguments_files_folder_environment_and_status_of_its_client(program, tmp_path):
     process = start(program, "a b", "'c'", cwd=tmp_path)
     said, errors = process.communicate("a line\n")
     kind, _, rest = said.split(" ", 2)
+    assert stat.S_IMODE(os.stat(os.path.dirname(program[0])).st_mode) == 0o700, "no other user can connect"
     assert (kind, rest) == ("imported", f"{tmp_path} x y a b 'c'\n")
     assert (errors, process.returncode) == ("a line\n\n", 3)
 
@@ -70,19 +80,24 @@ def test_a_fork_has_the_cores_to_which_a_launcher_bound_its_client(program):
     assert process.communicate() == (f"{core}\n", "")
 
 
-def test_a_client_that_is_stopped_before_its_request_does_not_hold_the_server(monkeypatch):
-    monkeypatch.setattr(fork_server, "REQUEST_TIMEOUT_S", 0.01)
+@pytest.fixture
+def connected():
+    """Return a server, and the socket of a client that has connected to it."""
     door, client = socket.socketpair()
+    return ForkServer(mock.Mock(accept=lambda: (door, None), fileno=lambda: 1000), 1001), client
+
+
+def test_a_client_that_is_stopped_before_its_request_does_not_hold_the_server(monkeypatch, connected):
+    monkeypatch.setattr(fork_server, "REQUEST_TIMEOUT_S", 0.01)
+    server, client = connected
     client.sendall(b"\x09")  # the beginning of a request
-    server = ForkServer(mock.Mock(accept=lambda: (door, None), fileno=lambda: 1000), 1000)
     assert server._answer() is None
     assert client.recv(1) == b""
 
 
-def test_a_client_reports_that_no_process_can_be_started(program, tmp_path):
+def test_a_client_reports_that_no_process_can_be_started(connected, tmp_path):
     """`ulimit -u` of a login node is reached; trainings that run are not concerned."""
-    door, client = socket.socketpair()
-    server = ForkServer(mock.Mock(accept=lambda: (door, None), fileno=lambda: 1000), 1000)
+    server, client = connected
     with (
         (tmp_path / "stderr").open("wb") as errors,
         mock.patch.object(fork_server.os, "fork", side_effect=OSError(11, "no more")),
@@ -112,11 +127,8 @@ def test_without_a_folder_for_it_jobs_run_in_the_interpreter(fault, tmp_path, mo
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 7), (signal.SIGUSR1, -signal.SIGUSR1)])
 def test_signals_reach_the_fork_and_its_end_is_the_clients(program, number, status):
-    process = start(program, "wait")
-    process.stdin.write("\n")
-    process.stdin.flush()
+    process = waiting(program)
     assert process.stdout.readline().startswith("imported")
-    assert process.stderr.readline() == "\n"
     process.send_signal(number)
     said, _ = process.communicate()
     assert (said, process.returncode) == (f"signal {number:d}\n" if status > 0 else "", status)
@@ -167,13 +179,10 @@ def test_the_server_outlives_its_owner_until_the_last_fork_has_ended(tmp_path):
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     folder = owner.stdout.readline().strip()
     wait("the socket", lambda: os.path.exists(f"{folder}/socket"))
-    process = start([f"{folder}/python", str(tmp_path / "script.py")], "wait")
+    process = waiting([f"{folder}/python", str(tmp_path / "script.py")])
     server = psutil.Process(int(process.stdout.readline().split()[1]))
     owner.kill()
     owner.wait()
-    process.stdin.write("\n")
-    process.stdin.flush()
-    assert process.stderr.readline() == "\n"
     process.terminate()
     assert process.wait() == 7
     wait("the end of the server", lambda: not server.is_running() and not os.path.exists(folder))
@@ -190,11 +199,6 @@ def test_a_forked_training_has_the_bits_of_one_in_interpreters(tmp_path):
         run.finish()
     assert runs[0].weights == runs[1].weights
     assert runs[0].history == runs[1].history
-
-
-def test_no_other_user_can_connect(program):
-    folder = os.path.dirname(program[0])
-    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
 
 
 def test_jobs_with_gpus_or_in_a_container_do_not_fork(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.launch.attempt_recovery import all_attempts, correct_last_attempt, record_lost_attempt
 from nnlo_lib.state.attempt_outcome import memory_for_next_attempt
-from nnlo_lib.state.attempts import Attempt, AttemptLog, append_attempt, read_attempts
+from nnlo_lib.state.attempts import Attempt, append_attempt, read_attempts
 from nnlo_lib.state.lease import Lease, LeaseOwner
 
 JOB = BatchJob("slurm", "12")
@@ -34,8 +34,20 @@ def write_log(folder, text, job="12"):
     log.write_text(text)
 
 
+def record(folder, *attempts):
+    for each in attempts:
+        append_attempt(folder, each)
+
+
+def corrected(folder):
+    """Correct the last attempt, as the holder of the lease does; return the record."""
+    correct_last_attempt(folder, attempts := read_attempts(folder))
+    assert attempts == read_attempts(folder)
+    return attempts
+
+
 def test_memory_is_raised_although_the_attempt_is_recorded_as_killed(tmp_path):
-    append_attempt(tmp_path, attempt())
+    record(tmp_path, attempt())
     assert memory_for_next_attempt(1000, all_attempts(tmp_path, 2, ended=True)) == 1000
     write_log(tmp_path, LIMIT)
     assert memory_for_next_attempt(1000, all_attempts(tmp_path, 2, ended=True)) == 1500
@@ -45,36 +57,26 @@ def test_memory_is_raised_although_the_attempt_is_recorded_as_killed(tmp_path):
 @pytest.mark.parametrize("reason", ["killed", "peer lost"])
 def test_the_record_is_corrected_when_the_next_attempt_starts(tmp_path, reason):
     write_log(tmp_path, LIMIT)
-    for each in (attempt("killed", job="11"), attempt(reason, 2)):
-        append_attempt(tmp_path, each)
-    correct_last_attempt(AttemptLog(tmp_path))
-    first, second = read_attempts(tmp_path)
+    record(tmp_path, attempt("killed", job="11"), attempt(reason, 2))
+    torn = '{"attempt": 3, "sta'
+    with (file := tmp_path / "attempts.jsonl").open("a") as lines:
+        lines.write(torn)
+    first, second = corrected(tmp_path)
     assert (first.reason, second.reason) == ("killed", "out of memory")
     assert second.error == "job 12 exceeded its memory"
-    correct_last_attempt(log := AttemptLog(tmp_path))
-    assert log.attempts == [first, second]
-
-
-def test_a_half_written_line_is_kept(tmp_path):
-    write_log(tmp_path, LIMIT)
-    append_attempt(tmp_path, attempt())
-    with (file := tmp_path / "attempts.jsonl").open("a") as lines:
-        lines.write('{"attempt": 2, "sta')
-    correct_last_attempt(AttemptLog(tmp_path))
-    assert file.read_text().splitlines()[1] == '{"attempt": 2, "sta'
-    assert [each.reason for each in read_attempts(tmp_path)] == ["out of memory"]
+    assert corrected(tmp_path) == [first, second]
+    assert file.read_text().splitlines()[2] == torn, "a half-written line is kept"
 
 
 @pytest.mark.parametrize("before", [attempt("finished"), attempt("preempted"), attempt(job=None)])
 def test_other_attempts_are_not_asked_for(tmp_path, before):
     write_log(tmp_path, LIMIT)
-    append_attempt(tmp_path, before)
-    correct_last_attempt(AttemptLog(tmp_path))
-    assert read_attempts(tmp_path) == [before]
+    record(tmp_path, before)
+    assert corrected(tmp_path) == [before]
 
 
 def test_lsf_gives_its_reason_after_the_end(tmp_path, monkeypatch):
-    append_attempt(tmp_path, attempt("preempted"))
+    record(tmp_path, attempt("preempted"))
     monkeypatch.setattr(BatchJob, "exit_reason", lambda job: "out of memory")
     assert [each.reason for each in all_attempts(tmp_path, 2, ended=True)] == ["preempted"]
     monkeypatch.setattr(BatchJob, "of_this_site", lambda number: BatchJob("lsf", number))

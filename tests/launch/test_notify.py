@@ -10,32 +10,23 @@ pytestmark = pytest.mark.processes
 COMMAND = 'echo "$NNLO_EVENT|$NNLO_MESSAGE|$NNLO_FOLDER" >> {file}'
 
 
-def test_a_training_reports_a_stop_and_its_end(tmp_path, monkeypatch):
+def test_a_training_reports_a_stop_and_its_end_unless_snakemake_does(tmp_path, monkeypatch):
     file = tmp_path / "events.txt"
     monkeypatch.delenv("NNLO_SESSION", raising=False)  # of a workflow's test in this process
     run = training_here(
         tmp_path, model={"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}, train={"epochs": 2, "batch_size": 50},
         observe={"notify": COMMAND.format(file=file)},
     )  # fmt: skip
-    folder = run.job
     run.finish(expect=75, calls=10)
     run.finish()
     run.finish()  # has finished before
-    name = f"t/{folder.relative_to(tmp_path / 'results/t')}"
-    assert file.read_text().splitlines() == [
-        f"preempted|{name}: preempted|{folder}", f"finished|{name}: finished|{folder}",
-    ]  # fmt: skip
-
-
-def test_the_end_of_a_training_below_snakemake_is_reported_by_snakemake(tmp_path, monkeypatch):
-    file = tmp_path / "events.txt"
     monkeypatch.setenv("NNLO_SESSION", "now")
-    run = training_here(
-        tmp_path, model={"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}, train={"epochs": 1, "batch_size": 50},
-        observe={"notify": COMMAND.format(file=file)},
-    )  # fmt: skip
+    (run.job / "model.safetensors").unlink()
     run.finish()
-    assert not file.exists()
+    name = f"t/{run.job.relative_to(tmp_path / 'results/t')}"
+    assert file.read_text().splitlines() == [
+        f"{event}|{name}: {event}|{run.job}" for event in ("preempted", "finished")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +34,7 @@ def test_the_end_of_a_training_below_snakemake_is_reported_by_snakemake(tmp_path
     [
         ("exit 3", "status 3"),
         ("sleep 100", "no end within"),
-        ("/no/such/program", "status 127"),
+        ("/no/program", "status 127"),
         (None, ""),
         ("true", ""),
     ],

@@ -8,11 +8,12 @@ import pytest
 
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.scheduler_query import StopDecision
+from nnlo_lib.commands.task import preemption_policy
 from nnlo_lib.config import Run
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.launch import stop_request
 from nnlo_lib.launch.attempt import JobContext, LaunchOptions, run_attempt
-from nnlo_lib.launch.stop_request import SignalRecorder, judge_stop, parse_preemption_policy, requeue_job
+from nnlo_lib.launch.stop_request import SignalRecorder, judge_stop, requeue_job
 from nnlo_lib.state.attempt_outcome import AttemptOutcome
 from nnlo_lib.state.attempts import Attempt, append_attempt, read_attempts
 from nnlo_lib.state.lease import LeaseOwner
@@ -20,16 +21,14 @@ from nnlo_lib.train.task import Task
 
 JOB = BatchJob("slurm", "7")
 FOREVER_S = 1e4  # longer than a test may take
+FAR = SimpleNamespace(is_near=False, seconds_left=float("inf"))
+FINISHED = AttemptOutcome("finished")
 
 
 @pytest.fixture
 def decide(monkeypatch):
     """Return a function that sets the scheduler's decision; without a decision, no query is expected."""
-
-    def unexpected(job):
-        raise AssertionError("the scheduler must not be queried")
-
-    monkeypatch.setattr(BatchJob, "stop_decision", unexpected)
+    monkeypatch.setattr(BatchJob, "stop_decision", lambda _: pytest.fail("the scheduler must not be queried"))
     monkeypatch.setattr(stop_request, "is_job_out_of_memory", lambda job, reason: False)
     return lambda *decision: monkeypatch.setattr(
         BatchJob, "stop_decision", lambda job: StopDecision(*decision)
@@ -41,29 +40,27 @@ def stopped(signal_name="SIGTERM", reason="preempted"):
 
 
 @pytest.mark.parametrize(
-    ("decision", "reason", "may_requeue", "status"),
+    ("decision", "may_requeue", "status", "said"),
     [
-        (("preempted", True), "preempted", True, 75),
-        (("preempted",), "preempted", False, 75),
-        (("canceled",), "canceled", False, 1),
-        (("time limit",), "time limit", False, 75),
-        (("killed",), "killed", False, 1),
-        (("out of memory",), "out of memory", False, 1),
+        (("preempted", True), True, 75, "stopped and saved"),
+        (("preempted",), False, 75, "stopped and saved"),
+        (("canceled",), False, 1, "job 7 was canceled"),
+        (("time limit",), False, 75, "stopped and saved"),
+        (("killed",), False, 1, "its batch script ended"),
+        (("out of memory",), False, 1, "job 7 exceeded its memory"),
     ],
 )
-def test_what_a_stopped_job_may_do(decide, decision, reason, may_requeue, status):
+def test_what_a_stopped_job_may_do(decide, decision, may_requeue, status, said):
     decide(*decision)
     judged = judge_stop(stopped(), JOB, is_automatic=True)
-    assert (judged.reason, judged.may_requeue, judged.exit_status) == (reason, may_requeue, status)
-    assert ("job 7 was canceled" in judged.error) == (reason == "canceled")
-    assert ("its batch script ended" in judged.error) == (reason == "killed")
+    assert (judged.reason, judged.may_requeue, judged.exit_status) == (decision[0], may_requeue, status)
+    assert said in judged.error
 
 
 def test_slurm_cancels_a_job_for_its_memory(decide, monkeypatch):
     decide("canceled")
     monkeypatch.setattr(stop_request, "is_job_out_of_memory", lambda job, reason: True)
-    judged = judge_stop(stopped(), JOB, is_automatic=True)
-    assert (judged.reason, judged.error) == ("out of memory", "job 7 exceeded its memory")
+    assert judge_stop(stopped(), JOB, is_automatic=True).reason == "out of memory"
 
 
 def test_a_user_who_stops_a_command_may_repeat_it(decide):
@@ -88,43 +85,31 @@ def test_the_scheduler_is_queried_only_for_a_stopped_job(decide, outcome, job):
 @pytest.fixture
 def signals():
     """Return a recorder of signals; the handlers of pytest are restored."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield SignalRecorder()
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    recorder = SignalRecorder()
+    yield recorder
+    recorder.restore()
 
 
 def test_a_requeued_job_ends_as_soon_as_the_scheduler_signals_it(signals, monkeypatch):
     os.kill(os.getpid(), signal.SIGTERM)  # of the preemption
-
-    def accepted(job):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return ""
-
-    monkeypatch.setattr(BatchJob, "requeue", accepted)
+    # The answer is an empty string.
+    monkeypatch.setattr(BatchJob, "requeue", lambda job: os.kill(os.getpid(), signal.SIGTERM) or "")
     requeue_job(JOB, signals, timeout=FOREVER_S)
 
 
-def test_a_refused_requeue_is_logged_and_does_not_wait(signals, capsys, monkeypatch):
-    refusal = "Requested operation is presently disabled"
-    monkeypatch.setattr(BatchJob, "requeue", lambda job: refusal)
-    requeue_job(JOB, signals, timeout=FOREVER_S)
-    assert f"job 7 could not be requeued ({refusal})" in capsys.readouterr().err
-
-
-def test_a_scheduler_that_sends_no_signal_does_not_hold_the_job(signals, monkeypatch):
-    monkeypatch.setattr(BatchJob, "requeue", lambda job: "")
-    requeue_job(JOB, signals, timeout=0.2)
+@pytest.mark.parametrize(
+    ("answer", "timeout", "said"),
+    [("disabled", FOREVER_S, "could not be requeued (disabled)"), ("", 0.2, "queued again")],
+    ids=["refused", "no signal"],
+)
+def test_a_job_without_a_signal_is_not_held(signals, capsys, monkeypatch, answer, timeout, said):
+    monkeypatch.setattr(BatchJob, "requeue", lambda job: answer)
+    requeue_job(JOB, signals, timeout)
+    assert said in capsys.readouterr().err
 
 
 def test_the_policy_of_an_older_profile():
-    assert [parse_preemption_policy(text) for text in ("wait", "requeue", "exit", "x")] == [
-        "requeue", "requeue", "exit", "x",
-    ]  # fmt: skip
-
-
-FAR = SimpleNamespace(is_near=False, seconds_left=float("inf"))
+    assert [preemption_policy(text) for text in ("wait", "requeue", "x")] == ["requeue", "requeue", "x"]
 
 
 def task_in(folder):
@@ -133,44 +118,47 @@ def task_in(folder):
     return task
 
 
-def attempt_after(folder, reason, monkeypatch, number=2, job="8"):
-    """Make an attempt after one that ended for a reason in job 7; return the outcome, `finished` if it was made."""
+@pytest.fixture
+def attempt_after(tmp_path, monkeypatch):
+    """Return a function that makes an attempt after one that ended in job 7; `finished`: it was made."""
+
+    def attempt(reason, number=2, job="8"):
+        task, times = task_in(tmp_path), ("2026-01-01T00:00:00+00:00", "2026-01-01T00:00:09+00:00")
+        append_attempt(task.state, Attempt(1, *times, 9.0, "n1", "7", reason, "the cause", 0, 5, 5, 1))
+        context = JobContext(BatchJob.from_id("slurm", job), FAR, SimpleNamespace(first=""))
+        outcome = run_attempt(task, LaunchOptions(attempt_number=number), context, lambda *_: FINISHED)
+        return outcome, [each.reason for each in read_attempts(task.state)]
+
     monkeypatch.setattr(BatchJob, "exit_reason", lambda job: "killed")
     monkeypatch.setattr(Task, "input_checksums", {})
-    task, times = task_in(folder), ("2026-01-01T00:00:00+00:00", "2026-01-01T00:00:09+00:00")
-    append_attempt(task.state, Attempt(1, *times, 9.0, "n1", "7", reason, "the cause", 0, 5, 5, 1))
-    context = JobContext(BatchJob("slurm", job) if job else None, FAR, SimpleNamespace(first=""))
-    options = LaunchOptions(attempt_number=number)
-    return run_attempt(task, options, context, lambda *_: AttemptOutcome("finished"))
-
-
-@pytest.mark.parametrize("job", ["8", None])
-def test_a_canceled_job_is_not_tried_again(tmp_path, monkeypatch, job):
-    outcome = attempt_after(tmp_path, "canceled", monkeypatch, job=job)
-    assert (outcome.reason, outcome.exit_status) == ("canceled", 1)
-    assert outcome.error == "job 7 was canceled; run the same command again to resume"
-    assert [each.reason for each in read_attempts(tmp_path / "state")] == ["canceled"]
+    return attempt
 
 
 @pytest.mark.parametrize(
-    ("reason", "status"), [("bad input", 2), ("user code", 2), ("diverged", 2), ("code error", 1)]
+    ("reason", "job", "status", "said"),
+    [
+        ("canceled", "8", 1, "job 7 was canceled; run the same command again to resume"),
+        ("canceled", None, 1, "job 7 was canceled; run the same command again to resume"),
+        ("bad input", "8", 2, "not retried, because it would fail like attempt 1 (bad input): the cause"),
+        ("user code", "8", 2, "not retried, because it would fail like attempt 1 (user code): the cause"),
+        ("diverged", "8", 2, "not retried, because it would fail like attempt 1 (diverged): the cause"),
+        ("code error", "8", 1, "not retried, because it would fail like attempt 1 (code error): the cause"),
+    ],
 )
-def test_a_permanent_error_is_not_tried_again(tmp_path, monkeypatch, reason, status):
-    outcome = attempt_after(tmp_path, reason, monkeypatch)
-    assert (outcome.reason, outcome.exit_status) == (reason, status)
-    assert "not retried" in outcome.error
-    assert "the cause" in outcome.error
-    assert [each.reason for each in read_attempts(tmp_path / "state")] == [reason]
+def test_what_cannot_succeed_is_not_tried_again(attempt_after, reason, job, status, said):
+    outcome, recorded = attempt_after(reason, job=job)
+    assert (outcome.reason, outcome.exit_status, outcome.error) == (reason, status, said)
+    assert recorded == [reason]
 
 
 @pytest.mark.parametrize("reason", ["canceled", "bad input"])
-@pytest.mark.parametrize(("number", "job"), [(1, "8"), (None, "8")], ids=["same command", "nnlo run"])
-def test_a_user_tries_again_what_no_job_tries_again(tmp_path, monkeypatch, number, job, reason):
-    assert attempt_after(tmp_path, reason, monkeypatch, number, job).reason == "finished"
+@pytest.mark.parametrize("number", [1, None], ids=["same command", "nnlo run"])
+def test_a_user_tries_again_what_no_job_tries_again(attempt_after, number, reason):
+    assert attempt_after(reason, number)[0].reason == "finished"
 
 
-def test_scontrol_requeue_resumes_a_canceled_job(tmp_path, monkeypatch):
-    assert attempt_after(tmp_path, "canceled", monkeypatch, 2, "7").reason == "finished"
+def test_scontrol_requeue_resumes_a_canceled_job(attempt_after):
+    assert attempt_after("canceled", job="7")[0].reason == "finished"
 
 
 def test_the_reason_of_a_stop_is_recorded(tmp_path, monkeypatch, decide):

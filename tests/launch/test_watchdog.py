@@ -40,11 +40,11 @@ def watched(tmp_path, started, monkeypatch):
     monkeypatch.setattr(watchdog, "LINGER_TIMEOUT_S", 0.2)
     launcher, rank = started(), started()
     (tmp_path / "0").write_text(json.dumps(asdict(ProcessIdentity.from_pid(rank.pid))))
-    return (
-        launcher,
-        rank,
-        watchdog.Watchdog(RankProcesses(tmp_path), 1, launcher, SimpleNamespace(first=""), Event(), END_S),
-    )
+    return launcher, rank, watchdog_of(tmp_path, launcher, END_S)
+
+
+def watchdog_of(folder, launcher, timeout):
+    return watchdog.Watchdog(RankProcesses(folder), 1, launcher, SimpleNamespace(first=""), Event(), timeout)
 
 
 def start(watch):
@@ -91,19 +91,22 @@ def test_a_launcher_with_running_ranks_is_left_alone(watched):
 def test_a_launcher_that_waits_for_its_step_is_given_time_and_stops_at_once(tmp_path, started, monkeypatch):
     """The time in which ranks must start begins when the other steps of the job have left srun the memory."""
     monkeypatch.setattr(watchdog, "MIN_START_TIMEOUT_S", 0.2)
-    launcher, signals, waits, looks = started(), SimpleNamespace(first=""), [True], []
-    watch = watchdog.Watchdog(RankProcesses(tmp_path), 1, launcher, signals, Event(), 0.2)
-    watch.waits_for_step = lambda: looks.append(time.monotonic()) or waits[0]
+    launcher, looks = started(), []
+    watch = watchdog_of(tmp_path, launcher, 0.2)
+    watch.waits_for_step = lambda: not looks.append(time.monotonic())
     watch.start()
     wait("the time in which a rank must start is over", lambda: len(looks) > 2 and looks[-1] - looks[0] > 0.5)
     assert launcher.poll() is None
     assert not watch.start_timed_out
-    signals.first = "SIGTERM"  # is not held back for ranks that have not started
+    watch._signals.first = "SIGTERM"  # is not held back for ranks that have not started
     assert launcher.wait(END_S) == -signal.SIGUSR1
     watch.join(END_S)
 
+
+def test_a_launcher_whose_ranks_do_not_start_is_ended(tmp_path, started, monkeypatch):
+    monkeypatch.setattr(watchdog, "MIN_START_TIMEOUT_S", 0.2)
     launcher = started()
-    watch = watchdog.Watchdog(RankProcesses(tmp_path), 1, launcher, SimpleNamespace(first=""), Event(), 0.2)
+    watch = watchdog_of(tmp_path, launcher, 0.2)
     watch.start()
     assert launcher.wait(END_S) == -signal.SIGTERM
     watch.join(END_S)

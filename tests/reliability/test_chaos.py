@@ -31,11 +31,8 @@ with patch.object(sys, "path", [str(Path(__file__).parents[2] / "benchmarks"), *
 
 SMALL = {"model": {"name": "simplemlp", "args": {"hidden": 16, "layers": 1}}}
 PLACES = Counter(
-    {
-        "training.step": 500,
-        "exchange.gather": 100,
-        **dict.fromkeys(chaos.DISK_FAULT_FAILPOINTS["truncate"], 50),
-    }
+    {"training.step": 500, "exchange.gather": 100}
+    | dict.fromkeys(chaos.DISK_FAULT_FAILPOINTS["truncate"], 50)
 )
 
 
@@ -109,24 +106,3 @@ def change_newest_checkpoint(checkpoints: Path, tensor: str) -> None:
         (folder / rank_file_name(rank)).unlink()  # the tensors are views of it
         checksums[rank_file_name(rank)] = write_rank_file(folder, rank, saved).sha256
     replace(manifest, sha256=checksums).write(folder)
-
-
-def test_faults_are_a_function_of_the_seed():
-    drawn = [
-        [chaos.sample_fault(seed, number, [PLACES] * 3, 0.1) for number in range(20)] for seed in (1, 1, 2)
-    ]
-    assert drawn[0] == drawn[1] != drawn[2]
-
-
-def test_each_kind_of_fault_is_drawn_for_each_rank_within_its_share():
-    share = 0.1
-    drawn = [chaos.sample_fault(0, number, [PLACES] * 3, share) for number in range(400)]
-    assert {fault.action for fault in drawn} == chaos.ACTION_WEIGHTS.keys()
-    assert {fault.rank for fault in drawn} == {0, 1, 2}
-    for fault in drawn:
-        assert 1 <= fault.count <= share * PLACES[fault.place]
-        assert fault.place in chaos.DISK_FAULT_FAILPOINTS.get(fault.action, PLACES)
-        assert (fault.within is None) == (fault.action in chaos.DISK_FAULT_FAILPOINTS)
-    # At the end of a training nothing is written, and no disk fails.
-    ends = {chaos.sample_fault(0, number, [PLACES], 0).action for number in range(100)}
-    assert not ends & chaos.DISK_FAULT_FAILPOINTS.keys()

@@ -45,13 +45,10 @@ def train(folder: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "above",
-        *(pytest.param(place, marks=pytest.mark.exhaustive) for place in ("inside", "absolute")),
-    ],
-)
+PLACES = ["above", *(pytest.param(place, marks=pytest.mark.exhaustive) for place in ("inside", "absolute"))]
+
+
+@pytest.fixture(scope="module", params=PLACES)
 def project(request, tmp_path_factory) -> Path:
     """Return a folder with a finished training; the files of the user are gone, only their copies remain."""
     root = tmp_path_factory.mktemp("reproduce")
@@ -75,10 +72,8 @@ def test_a_training_is_repeated_bit_for_bit_without_the_original_files(project, 
     train(tmp_path / "new", *re.search(r"&& nnlo (.+)", done.stdout)[1].split())
     for name in ("model.safetensors", "partition.npz"):
         assert (tmp_path / "new" / JOB / name).read_bytes() == (project / JOB / name).read_bytes()
-    before, after = (
-        json.loads((root / JOB / "evaluation.json").read_text()) for root in (project, tmp_path / "new")
-    )
-    assert before == after
+    before, after = (root / JOB / "evaluation.json" for root in (project, tmp_path / "new"))
+    assert json.loads(before.read_text()) == json.loads(after.read_text())
     refusal = nnlo("reproduce", JOB, str(tmp_path / "new"), folder=project)
     assert "experiment.yaml: the file exists; choose another folder" in refused(refusal)
 
@@ -110,16 +105,11 @@ def read(folder, shard_size):
 def test_a_reader_that_is_edited_after_the_training_is_repeated_from_its_copy_or_refused(tmp_path):
     project, reader = tmp_path / "project", tmp_path / "project/rows.py"
     (project / "files").mkdir(parents=True)
-    data = {"dataset": "rows", "source": "files", "reader": {"name": "rows.py:read"}}
-    changes = {
-        "name": "rows",
-        "data": data,
-        "model": {"name": "perceptron"},
-        "runs": {"a": {}},
-        "seeds": [4],
-        "folds": 1,
-    }
-    settings = {**EXPERIMENT, **changes, "metrics": ["accuracy"], "train": {"epochs": 1, "batch_size": 10}}
+    settings = {
+        "name": "rows", "data": {"dataset": "rows", "source": "files", "reader": {"name": "rows.py:read"}},
+        "model": {"name": "perceptron"}, "train": {"epochs": 1, "batch_size": 10}, "parallel": EXPERIMENT["parallel"],
+        "runs": {"a": {}}, "seeds": [4],
+    }  # fmt: skip
     (project / "rows.yaml").write_text(yaml.safe_dump(settings))
     reader.write_text(READER)
     job = "results/rows/a/seed-4"

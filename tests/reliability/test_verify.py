@@ -89,10 +89,14 @@ def edit(path, number, **values):
     path.write_text("\n".join(lines) + "\n")
 
 
-def keep_lines(path, *numbers):
-    """Keep only the lines with these indices, in this order."""
-    lines = path.read_text().splitlines()
-    path.write_text("".join(f"{lines[number]}\n" for number in numbers))
+def ledger_lines(*numbers):
+    """Return a function that keeps only the lines of the ledger with these indices, in this order."""
+
+    def keep(job):
+        lines = (job / "state/ledger.jsonl").read_text().splitlines()
+        (job / "state/ledger.jsonl").write_text("".join(f"{lines[number]}\n" for number in numbers))
+
+    return keep
 
 
 def swap_two_samples(job):
@@ -111,12 +115,6 @@ def newest(job):
 def store(job):
     [manifest] = job.parents[3].glob("data/digits/*/manifest.json")
     return manifest.parent
-
-
-def other_learning_rate(job):
-    config = recorded_config(job)
-    config["train"]["optimizer"]["lr"] = 0.5
-    change(job, config=config)
 
 
 TAMPERING = {
@@ -157,16 +155,16 @@ TAMPERING = {
         ["evaluation.json was modified: its content differs", "evaluation.json belongs to another model.safetensors"],
     ),
     "an epoch twice in the ledger": (
-        lambda job: keep_lines(job / "state/ledger.jsonl", 0, 0, 1),
-        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl contains epoch 1 2 times"],
+        ledger_lines(0, 0, 1),
+        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl: line 2 is of epoch 1; 2 epochs were trained"],
     ),
     "epochs in another order": (
-        lambda job: keep_lines(job / "state/ledger.jsonl", 1, 0),
-        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl has its epochs out of order"],
+        ledger_lines(1, 0),
+        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl: line 1 is of epoch 2; 2 epochs"],
     ),
     "an epoch less in the ledger": (
-        lambda job: keep_lines(job / "state/ledger.jsonl", 1),
-        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl has no epoch 1"],
+        ledger_lines(0),
+        ["ledger: the used samples cannot be verified: .*/state/ledger.jsonl: line 2 is missing; 2 epochs"],
     ),
     "a torn ledger": (
         lambda job: (job / "state/ledger.jsonl").write_text('{"epoch": 1, "sam'),
@@ -181,7 +179,7 @@ TAMPERING = {
         [r"shard .*/train-00000-of-00001.h5 is unreadable \(the checksum differs from the manifest\)"],
     ),
     "another configuration": (
-        other_learning_rate,
+        lambda job: change(job, config=recorded_config(job) | {"metrics": []}),
         ["the configuration in summary.json was modified"],
     ),
 }  # fmt: skip
@@ -209,18 +207,10 @@ def test_a_flipped_bit_is_found_in_each_published_file(job, verified):
         (job / name).write_bytes(before)
 
 
-def remove_data(job):
-    shutil.rmtree(job.parents[3] / "data")
-
-
 def measured_clock(job):
     """Record attempts of 120 s with measured, not virtual seconds."""
     attempted(job, ATTEMPT, SECOND)
     change_config(job, Run().model_dump(mode="json"), training_seconds=90.0, seconds={"total": 119.0})
-
-
-def changed_packages(job):
-    change(job, packages={"numpy": "0.1", "python": platform.python_version(), "no-such": "1"})
 
 
 def users_reader(job):
@@ -230,19 +220,19 @@ def users_reader(job):
     change_config(job, config)
 
 
+PACKAGES = {"numpy": "0.1", "python": platform.python_version(), "no-such": "1"}
 NOTES = {
-    "data elsewhere": (remove_data, "was not found; the data were not compared"),
+    "data elsewhere": (lambda job: shutil.rmtree(job.parents[3] / "data"), "was not found; the data were not compared"),
     "attempts": (
-        lambda job: attempted(job, ATTEMPT, SECOND),
-        "attempts: 2 (1 preempted, 1 finished); repeated steps: 3",
+        lambda job: attempted(job, ATTEMPT, SECOND), "attempts: 2 (1 preempted, 1 finished); repeated steps: 3",
     ),
     "clock": (measured_clock, "effective training time ratio 75.0 % of 120.0 s"),
     "packages": (
-        changed_packages,
+        lambda job: change(job, packages=PACKAGES),
         f": numpy is {np.__version__} (summary.json: 0.1); no-such is not installed (summary.json: 1)",
     ),
     "reader": (users_reader, "it needs mine.py, the reader of the data"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("happened", "said"), NOTES.values(), ids=NOTES)
@@ -253,9 +243,7 @@ def test_what_is_no_fault_is_a_note(job, verified, happened, said):
     assert found["FAILED"] == []
 
 
-def test_with_other_ranks_within_an_epoch_of_few_steps_the_ledger_is_not_compared_with_the_partition(
-    copy, verified
-):
+def test_with_other_ranks_within_an_epoch_the_ledger_is_not_compared_with_the_partition(copy, verified):
     job = copy / "results/t/short-parts/seed-0"
     change(job, legs=[{"step": 0, "ranks": ranks, "code": "0.1.0 (0123456789ab)"} for ranks in (5, 3)])
     edit(job / "state/ledger.jsonl", 0, sha256="0")
@@ -291,7 +279,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("summary", "settings", "said"), REASONS.values(), ids=REASONS)
-def test_each_reason_why_a_training_cannot_be_repeated_bit_for_bit_is_reported(
+def test_each_reason_why_a_training_cannot_be_repeated_is_reported(
     copy, job, verified, summary, settings, said
 ):
     (copy / "mine.py").touch()
@@ -324,12 +312,8 @@ def test_results_of_other_people_run_no_code(copy, job, verified):
     (copy / "evil.py").write_text("open('mark', 'w')")
     own = {"name": "evil.py:Evil", "args": {}}
     config = recorded_config(job) | dict.fromkeys(("algorithm", "problem", "compression"), own)
-    config |= {
-        "loss": "evil.py:loss",
-        "metrics": ["evil.py:m"],
-        "model": {"name": "evil.py:net"},
-        "parallel": {"ranks": 2},
-    }
+    config |= {"loss": "evil.py:loss", "metrics": ["evil.py:m"], "model": {"name": "evil.py:net"}}
+    config["parallel"] = {"ranks": 2}
     config["data"] |= {"dataset": "mine", "source": "x", "reader": own}
     change_config(job, config)
     assert any("evil.py:Evil may not wait for each other" in line for line in verified(job)[1]["note"])
@@ -358,17 +342,10 @@ def test_a_damaged_summary_is_reported(job, summary):
         verify_runs([str(job)], False)
 
 
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ({"algorithm": {"name": "sync"}}, "algorithm: "),
-        ({"model": {"name": "no"}}, "model.name: unknown model"),
-    ],
-)
-def test_a_configuration_that_is_unknown_here_is_reported(job, config, said):
-    change(job, config=config)
+def test_a_configuration_that_is_unknown_here_is_reported(job):
+    change(job, config={"algorithm": {"name": "sync"}})
     advice = "run the command in the folder in which the task was trained, with the nnlo version that wrote the file: 0.1.0 (01234"
-    with pytest.raises(UserError, match=f"summary.json: config: {said}.*; {re.escape(advice)}"):
+    with pytest.raises(UserError, match=f"summary.json: config: algorithm: .*; {re.escape(advice)}"):
         verify_runs([str(job)], False)
 
 
@@ -376,14 +353,14 @@ def test_a_trial_that_a_search_paused_is_a_note(tmp_path, verified):
     fold = tmp_path / "search/trials/0003/fold-1"
     for folder in (fold, tmp_path / "search"):
         (folder / "state").mkdir(parents=True)
-    for epochs in (9, 10):
-        Result(FoldTask(3, 1, epochs), "finished").write(tmp_path / "search")
-    status, found = verified(tmp_path / "search")
-    assert (status, found["note"]) == (0, ["not finished: the search paused it after epoch 10"])
-    Result(FoldTask(3, 1, 10), "failed", error="boom").write(tmp_path / "search")
-    assert verified(tmp_path / "search")[1]["note"] == [
-        "not finished: its result in the search is failed: boom"
-    ]
+    for last, said in (
+        (Result(FoldTask(3, 1, 10), "finished"), "the search paused it after epoch 10"),
+        (Result(FoldTask(3, 1, 10), "failed", error="boom"), "its result in the search is failed: boom"),
+    ):
+        for result in (Result(FoldTask(3, 1, 9), "finished"), last):
+            result.write(tmp_path / "search")
+        status, found = verified(tmp_path / "search")
+        assert (status, found["note"]) == (0, [f"not finished: {said}"])
     for path in fold.glob("epochs-*.json"):
         path.unlink()
     with pytest.raises(UserError, match="to finish it: nnlo search FILE"):

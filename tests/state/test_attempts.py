@@ -15,12 +15,10 @@ from nnlo_lib.config import Experiment
 from nnlo_lib.launch.attempt_recovery import read_progress
 from nnlo_lib.state.attempts import (
     Attempt,
-    AttemptLog,
     AttemptStatistics,
     append_attempt,
     attempts_of_result,
     interrupted_attempts,
-    interrupted_spans,
     read_attempts,
 )
 from nnlo_lib.state.lease import LeaseOwner
@@ -45,15 +43,6 @@ def test_what_is_recorded_is_read_again(tmp_path):
     assert json.loads((tmp_path / "attempts.jsonl").read_text().splitlines()[0])["from"] == 0
 
 
-def test_a_log_is_read_once_and_appended_to(tmp_path):
-    append_attempt(tmp_path, attempt("killed"))
-    log = AttemptLog(tmp_path)
-    assert log.next_number == 2
-    log.append(attempt("finished", 2))
-    assert log.attempts == read_attempts(tmp_path)
-    assert log.next_number == 3
-
-
 def test_a_line_that_a_crash_cut_short_spoils_no_other(tmp_path):
     for each in after("killed", "preempted"):
         append_attempt(tmp_path, each)
@@ -63,12 +52,8 @@ def test_a_line_that_a_crash_cut_short_spoils_no_other(tmp_path):
     assert [each.reason for each in read_attempts(tmp_path)] == ["killed", "finished"]
 
 
-def test_nothing_is_recorded_of_a_run_that_never_began(tmp_path):
-    assert read_attempts(tmp_path) == []
-    assert read_progress(tmp_path) == (0, 0, 0)
-
-
 def test_how_far_an_attempt_has_come(tmp_path):
+    assert (read_attempts(tmp_path), read_progress(tmp_path)) == ([], (0, 0, 0))
     checkpoint = tmp_path / "checkpoints/00000002"
     checkpoint.mkdir(parents=True)
     (checkpoint.parent / "00000003").mkdir()  # incomplete checkpoint without a manifest
@@ -84,13 +69,11 @@ def test_seconds_of_what_was_interrupted_since_the_run_last_finished():
         for i, each in enumerate(after("killed", "finished", "preempted", "killed", "finished"))
     ]
     end = datetime(2026, 1, 1, 0, 3, 30, tzinfo=UTC).timestamp()
-    assert sum(each.seconds for each in interrupted_attempts(minutes, end)) == 120
-    assert sum(each.seconds for each in interrupted_attempts(minutes, end - 60)) == 60
-    assert sum(each.seconds for each in interrupted_attempts(minutes, end + 60)) == 0
-    assert sum(each.seconds for each in interrupted_attempts([], end)) == 0
-    [first, second] = interrupted_spans(interrupted_attempts(minutes, end))
-    assert (second[0] - first[0], second[1] - second[0]) == (60, 60)
-    assert second[1] <= end
+    numbers = [
+        [each.attempt for each in interrupted_attempts(minutes, end + shift)] for shift in (-60, 0, 60)
+    ]
+    assert numbers == [[3], [3, 4], []]
+    assert [each.span for each in minutes[2:4]] == [(end - 150, end - 90), (end - 90, end - 30)]
 
 
 @pytest.fixture
@@ -157,7 +140,7 @@ def test_attempts_that_count_for_the_result(found, kept):
 
 def test_raised_epochs_are_no_interruption():
     statistics = AttemptStatistics([trained(1, "finished", 0, 9), trained(2, "finished", 9, 18)], 100.0)
-    assert not statistics.is_interrupted
+    assert not statistics.unfinished_by_reason
     assert (statistics.lost_steps, statistics.seconds_between_attempts) == (0, 0)
 
 

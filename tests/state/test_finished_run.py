@@ -46,20 +46,6 @@ def test_a_history_that_is_too_short_is_refused(run):
         _ = run.history
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "is cut short or damaged"),
-        (b"[]", "contains no JSON object"),
-        (b"{}", r"summary\.json lacks run, seed"),
-    ],
-)
-def test_a_damaged_summary_is_named(run, content, said):
-    run.paths.summary.write_bytes(content)
-    with pytest.raises(UserError, match=rf"seed-1/summary\.json.*{said}"):
-        _ = run.summary
-
-
 def test_a_file_is_read_only_when_it_is_asked_for(run):
     assert run.summary["run"] == "four"
     with pytest.raises(UserError, match=r"cannot read .*evaluation\.json"):

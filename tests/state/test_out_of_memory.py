@@ -37,10 +37,7 @@ def write_log(folder, text, job="12"):
         ("srun: error: n1: task 0: Killed\n", False),
         ("a line of the model: out of memory\n", False),
         # An earlier run of a requeued job, whose log is continued.
-        (
-            f"{LIMIT}slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED AT 2026 DUE TO JOB REQUEUE ***\nepoch 2\n",
-            False,
-        ),
+        (f"{LIMIT}slurmstepd-n1: error: *** JOB 12 ON n1 CANCELLED DUE TO JOB REQUEUE ***\nepoch 2\n", False),
     ],
 )
 def test_the_log_of_a_job_reports_a_kill_for_memory(tmp_path, text, found):
@@ -91,8 +88,7 @@ def test_a_kill_for_memory_differs_from_other_kills(tmp_path, monkeypatch, rows,
 
 def test_kills_are_counted_in_all_steps_of_the_job():
     job, session = (
-        Path("/sys/fs/cgroup/system.slice/job_12"),
-        Path("/sys/fs/cgroup/user.slice/session-1.scope"),
+        Path("/sys/fs/cgroup", name) for name in ("system.slice/job_12", "user.slice/session-1.scope")
     )
     assert job_group(job / "step_batch/user/task_0") == job
     assert job_group(session) == session

@@ -106,7 +106,7 @@ def test_a_repeated_command_changes_nothing(tmp_path):
     _, resumed = edited(tmp_path, epochs=3)
     assert "resumed at epoch 2, step 0\n" in resumed
     assert (summary(run)["restarts"], FinishedRun(run.job).restarts) == (0, 0)
-    assert not FinishedRun(run.job).attempt_statistics.is_interrupted
+    assert not FinishedRun(run.job).attempt_statistics.unfinished_by_reason
 
 
 def test_a_missing_output_is_published_again(tmp_path):

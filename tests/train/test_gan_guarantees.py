@@ -12,7 +12,7 @@ from nnlo_lib.config import Run
 from nnlo_lib.config.algorithm import ALGORITHMS
 from nnlo_lib.train.evaluation.evaluator import Evaluator
 from nnlo_lib.train.optimizers.factory import NetworkOptimizer
-from nnlo_lib.train.optimizers.layerwise import layout_of_prefix
+from nnlo_lib.train.replica.replica import layout_of_prefix
 from nnlo_lib.train.trainer import Trainer
 
 BOUND, CRITIC_STEPS = 0.01, 3
@@ -115,7 +115,7 @@ def test_bound_of_the_critic_and_steps_of_the_generator_are_kept(tmp_path, small
 
 def bounds(monkeypatch):
     """Return the largest weight of a critic after each step of any rank, and of all ranks at the end of each epoch."""
-    largest, step, end = [], Trainer._observed_step, Evaluator.end_epoch
+    largest, step, end = [], Trainer._step, Evaluator.end_epoch
 
     def note(context):
         critic, _ = layout_of_prefix(context.replica.layout, "critic.")
@@ -131,7 +131,7 @@ def bounds(monkeypatch):
         note(self._context)
         end(self, cut)
 
-    monkeypatch.setattr(Trainer, "_observed_step", observed)
+    monkeypatch.setattr(Trainer, "_step", observed)
     monkeypatch.setattr(Evaluator, "end_epoch", ended)
     return largest
 

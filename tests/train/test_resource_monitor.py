@@ -30,9 +30,9 @@ def cpu_seconds_of(folder, work) -> tuple[float, float]:
     """Return the CPU time during `work` in the rows of the monitor, and as the process reports it."""
     watch = ResourceMonitor(folder, 0, "cpu", 0.1)
     before = time.process_time()
-    watch.start()
+    watch.begin("run")
     work()
-    watch.stop()
+    watch.close()
     merge_monitor_files(folder, folder / "monitor.csv")
     return cpu_seconds(folder / "monitor.csv"), time.process_time() - before
 
@@ -71,8 +71,8 @@ def test_a_training_is_watched_and_its_summary_tells(tmp_path, small_store):
 def test_a_gpu_is_watched_where_there_is_one(tmp_path, monkeypatch):
     monkeypatch.setattr(monitor, "_gpu", lambda device: [37, 2**30])
     watch = ResourceMonitor(tmp_path, 3, "cuda:0", 10)
-    watch.start()
-    watch.stop()
+    watch.begin("run")
+    watch.close()
     merge_monitor_files(tmp_path, tmp_path / "monitor.csv")
     found = mean_and_max(tmp_path / "monitor.csv")
     assert found["gpu_percent"] == {"mean": 37, "max": 37}

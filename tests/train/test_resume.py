@@ -29,7 +29,6 @@ from helpers.algorithm_trainings import (
     task,
 )
 from helpers.chaos_report import find_differences
-from helpers.fault_injection import FaultInjector, FaultPlan, InjectedFault
 from helpers.power_cut import CrashState, Disk
 from helpers.training_here import simulate
 from helpers.training_process import StopAfter
@@ -202,21 +201,6 @@ def test_a_damaged_checkpoint_is_skipped_for_the_one_before(undisturbed, damage)
     assert "resumed at epoch 1" in log
     assert before.exists()
     assert not (ended.state / "checkpoints/unfinished-00000009").exists()
-
-
-@pytest.mark.parametrize("action", ["truncate", "bitflip"])
-def test_a_fault_damages_the_newest_file_of_a_rank_and_rank_0_writes_manifests(tmp_path, monkeypatch, action):
-    folder = tmp_path / "checkpoints/00000001"
-    folder.mkdir(parents=True)
-    for age, name in enumerate(("manifest.json", "rank-1.safetensors", "rank-0.safetensors")):
-        (folder / name).write_bytes(bytes(100))
-        os.utime(folder / name, (1000 - age, 1000 - age))
-    monkeypatch.setattr(FaultInjector, "_kill", lambda self: None)
-    for rank, name in ((0, "manifest.json"), (1, "rank-1.safetensors")):
-        fault = InjectedFault(7, "checkpoint.published", rank, 1, action)
-        FaultInjector(FaultPlan(tmp_path, 0, [fault]), rank, tmp_path).on_failpoint("checkpoint.published")
-        assert [path.name for path in folder.iterdir() if path.read_bytes() != bytes(100)] == [name]
-        (folder / name).write_bytes(bytes(100))
 
 
 MACHINES = {

@@ -14,7 +14,7 @@ from nnlo_lib.config.checkpoint import ObserveConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.state.training_records import read_rows
-from nnlo_lib.train.history_loggers import TensorBoardWriter
+from nnlo_lib.train.history_loggers import TensorBoardFile
 from nnlo_lib.train.rank import train_simulated
 
 try:
@@ -80,27 +80,20 @@ def test_a_resumed_run_writes_no_row_twice(tmp_path, small_store):
     check(task)
 
 
-def test_rows_after_the_checkpoint_are_written_anew(tmp_path):
+def test_rows_after_the_checkpoint_are_written_anew(tmp_path, small_store):
+    task = watched(tmp_path / "job", small_store, {})
     rows = [{"step": 10 * n, "seconds": float(n), "val_loss": 1.0 / n} for n in range(1, 5)]
-    board = TensorBoardWriter(tmp_path / "tensorboard")
+    board = TensorBoardFile(task)
     board.rewrite([])
     for row in rows:
         board.add(row)
     del board  # as if the process was killed
-    board = TensorBoardWriter(tmp_path / "tensorboard")
+    board = TensorBoardFile(task)
     board.rewrite(rows[:2])
     board.add(rows[2] | {"val_loss": 9.0})
     board.close()
-    found = [(step, value) for step, _, value in scalars(tmp_path)["val/loss"]]
+    found = [(step, value) for step, _, value in scalars(task.folder)["val/loss"]]
     assert found == [(10, 1.0), (20, 0.5), (30, 9.0)]
-
-
-def test_a_disk_that_refuses_stops_nothing(tmp_path):
-    (tmp_path / "tensorboard").write_text("a file where a folder should be")
-    board = TensorBoardWriter(tmp_path / "tensorboard")
-    board.rewrite([])
-    board.add({"step": 1, "seconds": 1.0, "val_loss": 1.0})
-    board.close()
 
 
 def test_without_tensorboardx_the_experiment_is_refused_with_the_remedy(tmp_path, monkeypatch):

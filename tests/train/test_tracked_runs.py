@@ -87,7 +87,7 @@ def test_a_resumed_run_logs_each_row_once(tmp_path, name, request):
     assert str(settings["train.epochs"]) == "6"
 
 
-class Recorded(history_loggers.TrackedRun):
+class Recorded(history_loggers.HistoryLogger):
     """A service in memory, whose rows survive a killed training."""
 
     rows: ClassVar[list] = []

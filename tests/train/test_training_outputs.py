@@ -81,9 +81,10 @@ def test_the_history_has_the_form_of_nnlo(tmp_path, small_store):
 
 def test_without_the_setting_no_file_is_left(tmp_path, small_store):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run/nnlo_history.json").write_text("of an earlier experiment")
+    for name in ("nnlo_history.json", "validations.csv"):
+        (tmp_path / "run" / name).write_text("of an earlier experiment")
     simulate(watched(tmp_path / "run", small_store, {}))
-    assert not (tmp_path / "run/nnlo_history.json").exists()
+    assert not {"nnlo_history.json", "validations.csv"} & {path.name for path in (tmp_path / "run").iterdir()}
 
 
 def rank(host, process=1, allowed=(0, 1), gpu=None):

@@ -39,13 +39,17 @@ class Spy(Callback):
         self.thetas: list[np.ndarray] = []
         self.losses: list[list[float]] = [[]]
 
-    def on_step_end(self) -> None:
+    def end(self, part: str) -> None:
+        if part != "step":
+            return
         now = self._trainer.state.metric_sums[:2].numpy().copy()
         samples, loss = now - self._before
         self._before = now
         self.losses[-1].append(loss / samples)
 
-    def on_epoch_end(self) -> None:
+    def on(self, event: str) -> None:
+        if event != "epoch":
+            return
         self.thetas.append(self._trainer.context.replica.theta.detach().double().numpy().copy())
         self.losses.append([])
         self._before = np.zeros(2)

@@ -48,5 +48,9 @@ def test_the_image_installs_the_wheels_of_make_wheelhouse(tmp_path):
     commands = sections["post"].replace(target, str(image) + target)
     path = f"{tmp_path}:{os.environ['PATH']}"
     subprocess.run(["sh", "-e", "-c", commands], cwd=tmp_path, env={"PATH": path}, check=True)
-    assert (tmp_path / "pip.txt").read_text().split()[-3:] == ["--find-links", str(image) + target, "nnlo[mpich]"]
+    assert (tmp_path / "pip.txt").read_text().split()[-3:] == [
+        "--find-links",
+        str(image) + target,
+        "nnlo[mpich]",
+    ]
     assert not Path(str(image) + target).exists()

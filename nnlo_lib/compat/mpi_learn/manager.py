@@ -27,7 +27,7 @@ from nnlo_lib.core.process import wait_until_read
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.checks import validation_mistakes
 from nnlo_lib.models.factory import module_from_function
-from nnlo_lib.train.callback import Callback
+from nnlo_lib.train.callback import Callback, Event
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.freshness import status
 from nnlo_lib.train.observers import attach_observers
@@ -294,18 +294,19 @@ class KerasCallbacks(Callback):
     def __init__(self, trainer: Trainer, model: Any, callbacks: Sequence[Any]) -> None:
         self._trainer, self._model, self._callbacks = trainer, model, callbacks
 
-    def on_run_begin(self) -> None:
-        for callback in self._callbacks:
-            if hasattr(callback, "set_model"):
-                callback.set_model(self._model)
-        self._notify("on_train_begin")
+    def begin(self, part: str) -> None:
+        if part == "run":
+            self._notify("set_model", self._model)
+            self._notify("on_train_begin")
 
-    def on_run_end(self) -> None:
-        self._notify("on_train_end")
+    def end(self, part: str) -> None:
+        if part == "run":
+            self._notify("on_train_end")
 
-    def on_epoch_end(self) -> None:
-        history = keras_history(self._trainer.recorder)
-        logs = {name: values[-1] for name, values in history.items() if values}
+    def on(self, event: Event) -> None:
+        if event != "epoch":
+            return
+        logs = {name: values[-1] for name, values in keras_history(self._trainer.recorder).items() if values}
         # Keras 3 calls the metric accuracy, mpi_learn acc; callbacks may read either name.
         accuracies = {name.replace("acc", "accuracy"): value for name, value in logs.items()}
         # Keras numbers epochs from 0; the position counts finished epochs.

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.array_formats import (
-    ArrayHeader,
+    Header,
     Unwritten,
     find_hdf5,
     find_npy,
@@ -26,26 +26,35 @@ from nnlo_lib.data.readers.base import Array
 
 ARRAY_SUFFIXES = (".h5", ".hdf5", ".he5", ".npz", ".npy")
 SHOWN = 12
-AS_NPZ = "write its arrays with numpy.savez"
+AS_NPZ, AS_TABLE = "write its arrays with numpy.savez", "set data.reader: {name: table, label: COLUMN}"
 # First bytes of other files that are given as arrays: what the file is, and the remedy.
 OTHER_FILES = {
     b"version https://git-lfs": ("a pointer of Git LFS in place of the file", "run `git lfs pull` in its repository"),
     b"MATLAB 5.0": ("a MATLAB file before version 7.3", "save it in MATLAB with '-v7.3', or write what scipy.io.loadmat returns with numpy.savez"),
     **dict.fromkeys((b"<!doctype", b"<!DOCTYPE", b"<html"), ("a web page", "download the file itself; its address may need a login")),
     **dict.fromkeys((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"), ("a pickle", AS_NPZ)),
-    b"PAR1": ("a Parquet file", "set data.reader: {name: table, label: COLUMN}"), b"root\x00\x00": ("a ROOT file", "set data.reader: {name: table, label: COLUMN}"),
+    b"PAR1": ("a Parquet file", AS_TABLE), b"root\x00\x00": ("a ROOT file", AS_TABLE),
     b"\x1f\x8b": ("compressed by gzip", "unpack it with gunzip"), b"BZh9": ("compressed by bzip2", "unpack it with bunzip2"),
     b"\xfd7zXZ": ("compressed by xz", "unpack it with unxz"), b"\x28\xb5\x2f\xfd": ("compressed by Zstandard", "unpack it with unzstd"),
 }  # fmt: skip
 
 
+class ArrayFileFormat(NamedTuple):
+    """Functions that read one file format: names at the top level, headers of a key, rows of an array."""
+
+    names: Callable[[Path], list[str]]
+    find: Callable[[Path, str, Unwritten], dict[str, Header]]
+    rows: Callable[[Path, str, int, int], Array]
+
+
+HDF5 = ArrayFileFormat(hdf5_names, find_hdf5, hdf5_rows)
+NPZ = ArrayFileFormat(npz_names, find_npz, npz_rows)
+NPY = ArrayFileFormat(lambda path: [], find_npy, npy_rows)
+
+
 @dataclass(frozen=True)
 class FileArray:
-    """An array in a file.
-
-    Attributes:
-        dtype: type in native byte order.
-    """
+    """An array in a file; `dtype` is its type in native byte order."""
 
     path: Path
     name: str
@@ -71,16 +80,16 @@ def find_arrays(path: Path, key: str, unwritten: Unwritten = "error") -> list[Fi
     """
     key = key.strip("/")
     with _with_path_in_errors(path):
-        format = _format(path)
-        found = format.find(path, key, unwritten)
+        form = _format(path)
+        found = form.find(path, key, unwritten)
         if not found:
-            names = format.names(path)
+            names = form.names(path)
             shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
             raise UserError(
                 f"{path}: no array or group {key!r} (found: {shown or 'none'}); correct the name in data.reader; the files of all splits need the same names"
             )
         return [
-            FileArray(path, name, kind.shape, kind.dtype.newbyteorder("=")) for name, kind in found.items()
+            FileArray(path, name, shape, dtype.newbyteorder("=")) for name, (shape, dtype) in found.items()
         ]
 
 
@@ -91,9 +100,9 @@ def is_array_file(path: Path) -> bool:
 
 
 def is_npy(path: Path) -> bool:
-    """Return True if the file starts with the bytes of an NPY file (a single array without a name)."""
+    """Return True if the file is an NPY file (a single array without a name), or a damaged one."""
     with _with_path_in_errors(path):
-        return _detected_format(path) is NPY
+        return path.suffix == ".npy" or _detected_format(path) is NPY
 
 
 def refuse_other_file(path: Path) -> None:
@@ -116,26 +125,12 @@ def _with_path_in_errors(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: cannot be read ({reason}); create, download or copy it again") from error
 
 
-@dataclass(frozen=True)
-class ArrayFileFormat:
-    """Functions that read one file format."""
-
-    names: Callable[[Path], list[str]]
-    find: Callable[[Path, str, Unwritten], dict[str, ArrayHeader]]
-    rows: Callable[[Path, str, int, int], Array]
-
-
-HDF5 = ArrayFileFormat(hdf5_names, find_hdf5, hdf5_rows)
-NPZ = ArrayFileFormat(npz_names, find_npz, npz_rows)
-NPY = ArrayFileFormat(lambda path: [], find_npy, npy_rows)
-
-
 def _format(path: Path) -> ArrayFileFormat:
-    format = _detected_format(path)
-    if format is None:
+    form = _detected_format(path)
+    if form is None:
         refuse_other_file(path)
         raise ValueError("not an HDF5, NPZ or NPY file")
-    return format
+    return form
 
 
 def _detected_format(path: Path) -> ArrayFileFormat | None:

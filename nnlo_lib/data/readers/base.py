@@ -29,12 +29,9 @@ PLAN_SPLIT = "plan"  # points of a grid, row by row, with the true labels: for p
 
 @dataclass(frozen=True)
 class SampleBlock:
-    """The samples of one shard as they will be stored.
+    """The samples of one shard as they will be stored: an array (n, *shape) for each input, and labels (n, ...).
 
-    Attributes:
-        inputs: one array (n, *shape) for each input of the model.
-        labels: array (n, ...); classes keep the numbers that they have in the original file.
-        skipped: name and reason of each corrupt record that was left out.
+    Classes keep the numbers that they have in the original file. `skipped`: name and reason of each corrupt record that was left out.
     """
 
     inputs: Inputs
@@ -44,10 +41,7 @@ class SampleBlock:
 
 @dataclass(frozen=True)
 class FilePart:
-    """Consecutive samples of one file in a shard.
-
-    `first` is the number of the first of them in the file, counted from 0.
-    """
+    """Consecutive samples of one file in a shard; `first` is the number of the first of them in the file, from 0."""
 
     path: Path
     first: int
@@ -137,11 +131,8 @@ def reader_function(reader: str) -> str:
 def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any]) -> DatasetContents:
     """Return the contents of the files in `folder`. Raises UserError if files are damaged.
 
-    Calls the function `read` of the module `reader` in this package, or the user's function. At this point,
-    most readers read only the headers.
-
-    Args:
-        shard_size: maximum number of samples per shard; the reader tfrecord ignores it.
+    Calls the function `read` of the module `reader` in this package, or the user's function. At this point, most readers read
+    only the headers. `shard_size` is the maximum number of samples per shard; the reader tfrecord ignores it.
     """
     if ":" in reader:
         from nnlo_lib.data.readers.user_reader import read_with_user_reader  # which imports this module
@@ -156,10 +147,7 @@ def read(reader: str, folder: Path, shard_size: int, options: Mapping[str, Any])
 def contents_of_arrays(
     splits: Mapping[str, tuple[Array, Array]], origin: Path, shard_size: int
 ) -> DatasetContents:
-    """Return the contents of data that fit in memory.
-
-    Args:
-        splits: inputs (n, ...) and labels (n, ...) by split: `train`, and `validation` and `test` if any.
+    """Return the contents of data that fit in memory: inputs (n, ...) and labels (n, ...) of `train`, and `validation` and `test` if any.
 
     Raises UserError if a split has more inputs than labels, or fewer.
     """
@@ -219,8 +207,5 @@ def question_of_similar(names: Iterable[str]) -> str:
     groups = [[*each] for _, each in groupby(sorted(names, key=look_alike), look_alike)]
     alike = [" and ".join(map(repr, each)) for each in groups if len(each) > 1]
     more = f" ({len(alike):,} such groups)" if len(alike) > 3 else ""
-    return (
-        f"{', '.join(alike[:3])}{more} differ only by case, spaces or a final point; if they are one, write it the same everywhere"
-        if alike
-        else ""
-    )
+    question = "differ only by case, spaces or a final point; if they are one, write it the same everywhere"
+    return f"{', '.join(alike[:3])}{more} {question}" if alike else ""

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,12 @@ from nnlo_lib.data.readers.split_folders import (
     IMAGE_SUFFIXES,
     LAYOUT,
     SPLITS,
-    Listing,
+    ImageFolder,
     Skipped,
-    given_prefixes,
+    files_below,
     is_same_split,
-    prefixes_of,
     split_names,
+    split_places,
 )
 
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".rar", ".7z")
@@ -68,20 +68,20 @@ def read(
     if folders may be splits or classes, or if a link leads to nothing or to a folder that contains it.
     """
     tree = ImageTree.of(folder, splits)
-    counts = [f"{count:,} {reason}" for reason, count in sorted(tree.skipped.items()) if count]
-    dtype, remarks = _stored_type(tree, size if resize != "none" else 0)
+    dtype, notes = _stored_type(tree, size if resize != "none" else 0)
+    if skipped := [f"{count:,} {reason}" for reason, count in sorted(tree.skipped.items()) if count]:
+        notes.insert(0, f"skipped files: {', '.join(skipped)}")
     divided = tree.splits if tree.divided else _divided(tree.splits["train"], test_fraction)
     tested = {number for _, number in divided.get("test", ())}
     untested = [name for number, name in enumerate(tree.classes) if number not in tested]
     if tested and untested:
         shown = ", ".join(untested[:5]) + (" ..." if len(untested) > 5 else "")
-        remarks.append(f"no test image has the class {shown}; add images")
-    if targets := [name for name in tree.classes if name.lower() in TARGETS]:
-        remarks.append(
-            f"the class {targets[0]} may be the targets of the other images, not a class; inputs with targets are read by "
+        notes.append(f"no test image has the class {shown}; add images")
+    for name in [name for name in tree.classes if name.lower() in TARGETS][:1]:
+        notes.append(
+            f"the class {name} may be the targets of the other images, not a class; inputs with targets are read by "
             "data.reader: {name: arrays}"
         )
-    notes = (*([f"skipped files: {', '.join(counts)}"] if counts else []), *remarks)
     for note in notes:
         # Below the working directory as one path, so that a note is printed once, whatever the source is called.
         is_below = Path.cwd() in tree.root.absolute().parents
@@ -89,12 +89,11 @@ def read(
     units, sample_bytes = [], size * size * (3 if colour == "rgb" else 1) * dtype.itemsize
     for split, images in divided.items():
         for name, start, end in shard_ranges(split, len(images), shard_size, sample_bytes):
-            block = partial(
-                read_images, tree.root, images[start:end], resize, size, colour, on_corrupt == "skip", dtype
-            )
-            files = tuple(tree.root / path for path, _ in images[start:end])
+            part = images[start:end]
+            block = partial(read_images, tree.root, part, resize, size, colour, on_corrupt == "skip", dtype)
+            files = tuple(tree.root / path for path, _ in part)
             units.append(ConversionUnit(split, name, tree.root, block, files=files))
-    return DatasetContents(tuple(units), class_names=tree.classes, notes=notes)
+    return DatasetContents(tuple(units), class_names=tree.classes, notes=tuple(notes))
 
 
 def _stored_type(tree: "ImageTree", size: int) -> tuple[np.dtype[Any], list[str]]:
@@ -171,133 +170,84 @@ class ImageTree:
     skipped: Skipped
 
     @classmethod
-    def of(cls, folder: Path, splits: Mapping[str, str] | None = None) -> "ImageTree":
-        """Return the images below `folder`, in the given folders of splits. Raises UserError if they are in no known layout."""
-        skipped = Skipped()
-        root, listing = _top(folder, skipped)
-        prefixes = prefixes_of(root, listing) if splits is None else given_prefixes(root, splits)
-        listings = _split_listings(root, listing, prefixes, skipped)
-        classes = tuple(dict.fromkeys(map(composed, listings["train"].folders)))
-        _check_classes(root / prefixes["train"], classes)
-        images = {
-            split: _images(root, prefixes[split], listings[split], classes, skipped) for split in prefixes
-        }
-        return cls(root, classes, images, bool(prefixes["train"]), skipped)
+    def of(cls, path: Path, given: Mapping[str, str] | None = None) -> "ImageTree":
+        """Return the images below `path`, in the given folders of splits. Raises UserError if they are in no known layout."""
+        root, skipped = ImageFolder(path), Skipped()
+        # Archives often have a single top folder, with files such as README.txt beside it.
+        while len(root.folders) == 1 and not root.images and not split_names(root):
+            [inner] = root.folders.values()
+            if not inner.folders:
+                break
+            skipped.update(root.skipped)
+            root = inner
+        places = split_places(root, given)
+        skipped.update({**root.skipped, OUTSIDE: len(root.images)})
+        used = {place.partition("/")[0] for place in places.values()}
+        for name in {*root.folders} - used if places else ():
+            skipped[f"in the folder {name} beside the splits"] = len(files_below(root.path / name))
+        folders = {split: _split_folder(root, split, place, skipped) for split, place in places.items()}
+        folders = folders or {"train": root}
+        classes = tuple(dict.fromkeys(map(composed, folders["train"].folders)))
+        _check_classes(folders["train"].path, classes)
+        images = {split: _images(root.path, each, classes, skipped) for split, each in folders.items()}
+        return cls(root.path, classes, images, bool(places), skipped)
 
 
-def _top(folder: Path, skipped: Skipped) -> tuple[Path, Listing]:
-    """Return the folder of the splits or classes: the first with several folders, a split, or images below.
-
-    Archives often have a single top folder, with files such as README.txt beside it.
-    """
-    listing, above = Listing.of(folder, skipped), _descend((), folder)
-    while len(listing.folders) == 1 and not listing.images and not split_names(listing):
-        inner = folder / listing.folders[0]
-        above = _descend(above, inner)
-        inside = Listing.of(inner, found := Skipped())
-        if not inside.folders:
-            break
-        skipped.update(found)
-        folder, listing = inner, inside
-    return folder, listing
-
-
-def _split_listings(
-    root: Path, listing: Listing, prefixes: dict[str, str], skipped: Skipped
-) -> dict[str, Listing]:
-    """Return what is in the folder of each split, and count what is outside the folders of the classes.
-
-    Prefixes of folders that only repeat their split, as seg_train/seg_train, become longer.
-    """
-    skipped[OUTSIDE] += len(listing.images)
-    if not prefixes["train"]:
-        return {"train": listing}
-    for name in sorted(set(listing.folders) - {prefix.partition("/")[0] for prefix in prefixes.values()}):
-        skipped[f"in the folder {name} beside the splits"] += sum(
-            len(files) for *_, files in os.walk(root / name)
+def _split_folder(root: ImageFolder, split: str, place: str, skipped: Skipped) -> ImageFolder:
+    """Return the folder of a split, and count what is in it outside the folders of the classes."""
+    folder = ImageFolder(root.path / place)
+    skipped.update(folder.skipped)
+    # Folders may only repeat their split, as seg_train/seg_train.
+    while len(folder.folders) == 1 and not folder.images and is_same_split(next(iter(folder.folders)), place):
+        [folder] = folder.folders.values()
+        skipped.update(folder.skipped)
+    skipped[OUTSIDE] += len(folder.images)
+    if split != "train" and not folder.folders:
+        found = f"{len(folder.images):,} images, but" if folder.images else "empty,"
+        raise UserError(
+            f"{folder.path}: {found} no folder of a class; sort images into {folder.path}/<class>/, or remove the folder; {LAYOUT}"
         )
-    listings = {}
-    for split, prefix in prefixes.items():
-        found = Listing.of(root / prefix, skipped)
-        own = prefix.strip("/")
-        while len(found.folders) == 1 and not found.images and is_same_split(found.folders[0], own):
-            prefix += f"{found.folders[0]}/"
-            found = Listing.of(root / prefix, skipped)
-        prefixes[split], listings[split] = prefix, found
-        if split != "train" and not found.folders:
-            count = len(found.images)
-            raise UserError(
-                f"{root / prefix}: {f'{count:,} images, but' if count else 'empty,'} no folder of a class; sort images into "
-                f"{root / prefix}/<class>/, or remove the folder; {LAYOUT}"
-            )
-    skipped[OUTSIDE] += sum(len(each.images) for each in listings.values())
-    return listings
+    return folder
 
 
 def _check_classes(folder: Path, classes: Sequence[str]) -> None:
     if not classes:
         inner = [name for name in sorted(os.listdir(folder)) if name.lower().endswith(ARCHIVE_SUFFIXES)]
-        remedy = (
-            f"it has the archive {inner[0]}: extract it, and set data.source to the result"
-            if inner
-            else LAYOUT
+        archive = (
+            f"it has the archive {inner[0]}: extract it, and set data.source to the result" if inner else ""
         )
-        raise UserError(f"{folder}: no folders of images found; {remedy}")
+        raise UserError(f"{folder}: no folders of images found; {archive or LAYOUT}")
     if len(classes) == 1:
         raise UserError(f"{folder}: only one class of images found ({classes[0]}); {LAYOUT}")
 
 
-def _images(
-    root: Path, prefix: str, listing: Listing, classes: Sequence[str], skipped: Skipped
-) -> list[LabeledPath]:
-    """Return the images of all classes of a split, ordered by the hash of their path."""
-    images = []
-    for name in listing.folders:
+def _images(root: Path, split: ImageFolder, classes: Sequence[str], skipped: Skipped) -> list[LabeledPath]:
+    """Return the images of all classes of a split, ordered by the hash of their path in it."""
+    images, known = [], {*map(composed, split.folders)} & {*classes}
+    for name, folder in split.folders.items():
         if composed(name) not in classes:
-            place = root / prefix
-            unsorted = (
-                ""
-                if {*map(composed, listing.folders)} & {*classes}
-                else (
-                    f", nor any other folder here; if its images are not sorted, sort them into {place}/<class>/, or leave "
-                    f"out the folder {prefix.strip('/')}"
-                )
-            )
             near = [each for each in classes if look_alike(each) == look_alike(name)]
-            unsorted = f", but {near[0]}; write the name as there" if near else unsorted
-            raise UserError(
-                f"{place}: the class {name} does not exist in train{unsorted or '; add it to train, or remove it'}"
-            )
-        paths = list(images_below(root, prefix + name, skipped, _descend((), root)))
+            remedy = "; add it to train, or remove it"
+            if near:
+                remedy = f", but {near[0]}; write the name as there"
+            elif not known:
+                remedy = (
+                    f", nor any other folder here; if its images are not sorted, sort them into {split.path}/<class>/, or leave out the "
+                    f"folder {split.path.relative_to(root)}"
+                )
+            raise UserError(f"{split.path}: the class {name} does not exist in train{remedy}")
+        paths = [*folder.images_below(name, skipped)]
         if not paths:
-            raise UserError(f"{root / prefix / name}: no image found ({' '.join(IMAGE_SUFFIXES)}); {LAYOUT}")
+            raise UserError(f"{folder.path}: no image found ({' '.join(IMAGE_SUFFIXES)}); {LAYOUT}")
         # The images of several splits in a class would be mixed.
-        inner = {path.removeprefix(f"{prefix}{name}/").partition("/")[0].lower() for path in paths}
+        inner = {path.split("/")[1].lower() for path in paths}
         if len({SPLITS[each] for each in inner if each in SPLITS}) > 1:
-            raise UserError(
-                f"{root / prefix / name}: folders of splits inside the folder of a class; {LAYOUT}"
-            )
+            raise UserError(f"{folder.path}: folders of splits inside the folder of a class; {LAYOUT}")
         images += [(path, classes.index(composed(name))) for path in paths]
     # File names on Linux are bytes, which need not be valid UTF-8.
-    names = {path: os.fsencode(path.removeprefix(prefix)) for path, _ in images}
-    return sorted(images, key=lambda image: hashlib.blake2b(names[image[0]], digest_size=8).digest())
-
-
-def images_below(root: Path, place: str, skipped: Skipped, above: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the paths below `root` of all images in its folder `place` and the subfolders; count other files.
-
-    `above` are the real paths of the folders above. Raises UserError if a link leads to a folder that contains it.
-    """
-    above = _descend(above, root / place)
-    listing = Listing.of(root / place, skipped)
-    yield from (os.path.join(place, name) for name in listing.images)
-    for name in listing.folders:
-        yield from images_below(root, os.path.join(place, name), skipped, above)
-
-
-def _descend(above: tuple[str, ...], folder: Path) -> tuple[str, ...]:
-    """Return the real paths `above`, followed by the real path of `folder`. Raises UserError if it is one of `above`."""
-    real = os.path.realpath(folder)
-    if real in above:
-        raise UserError(f"{folder}: a link to a folder that contains the link; remove the link")
-    return (*above, real)
+    hashes = {path: hashlib.blake2b(os.fsencode(path), digest_size=8).digest() for path, _ in images}
+    place = os.path.relpath(split.path, root)
+    return [
+        (os.path.normpath(os.path.join(place, path)), number)
+        for path, number in sorted(images, key=lambda image: hashes[image[0]])
+    ]

@@ -9,11 +9,10 @@ The name of a file ends with the number of dimensions and the type, such as idx3
 import math
 import re
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ TYPES: dict[str, tuple[int, np.dtype[Any]]] = {
     "float": (0x0D, np.dtype(">f4")),
     "double": (0x0E, np.dtype(">f8")),
 }
-SPLITS = {"train": "train", "test": "t10k|test"}
+SPLITS = {"train": "train", "test": "t10k|test"}  # first words of the names of the files
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,6 @@ class IdxFile:
     path: Path
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-
-    @property
-    def record_bytes(self) -> int:
-        """Size of a record in bytes."""
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @property
     def values(self) -> Array:
@@ -94,58 +88,46 @@ def open_idx(path: Path, dimensions: int, kind: str = "ubyte") -> IdxFile:
 
 def read(folder: Path, shard_size: int) -> DatasetContents:
     """Return the contents of the four files of an MNIST-like set; (n, height, width) become (n, 1, height, width)."""
-    units = [unit for split, prefix in SPLITS.items() for unit in _units(folder, split, prefix, shard_size)]
+    units, lowest = list[ConversionUnit](), 1
+    for split, prefix in SPLITS.items():
+        images = _find(folder, prefix, "images", "idx3-ubyte")
+        labels = _find(folder, prefix, "labels", "idx1-ubyte")
+        if len(images.shape) < 2 or len(labels.shape) != 1 or labels.dtype.kind == "f":
+            raise UserError(
+                f"{images.path}, {labels.path}: values of shape {images.shape} and labels {labels.dtype} of shape "
+                f"{labels.shape}; labels must be integers in 1 dimension, images or rows of features need 2 or more"
+            )
+        if images.shape[0] != labels.shape[0]:
+            raise UserError(
+                f"{images.path}: {images.shape[0]} images, but {labels.path} has {labels.shape[0]} labels; "
+                f"download or copy both files from the same source"
+            )
+        size, files = math.prod(images.shape[1:]) * images.dtype.itemsize, (images.path, labels.path)
+        units += (
+            ConversionUnit(split, name, labels.path, partial(_block, images, labels, start, end), files=files)
+            for name, start, end in shard_ranges(split, labels.shape[0], shard_size, size)
+        )
+        lowest = min(lowest, int(labels.values.min(initial=1)))
     # The letters of EMNIST are counted from 1; a class 0 without a sample would be learned, too.
-    labels = [_find(folder, prefix, "labels", "idx1-ubyte") for prefix in SPLITS.values()]
-    return DatasetContents(
-        tuple(units), first_class=max(0, min(int(each.values.min(initial=1)) for each in labels))
-    )
-
-
-def _units(folder: Path, split: str, prefix: str, shard_size: int) -> Iterator[ConversionUnit]:
-    images = _find(folder, prefix, "images", "idx3-ubyte")
-    labels = _find(folder, prefix, "labels", "idx1-ubyte")
-    if len(images.shape) < 2 or len(labels.shape) != 1 or labels.dtype.kind == "f":
-        raise UserError(
-            f"{images.path}, {labels.path}: values of shape {images.shape} and labels {labels.dtype} of shape "
-            f"{labels.shape}; labels must be integers in 1 dimension, images or rows of features need 2 or more"
-        )
-    if images.shape[0] != labels.shape[0]:
-        raise UserError(
-            f"{images.path}: {images.shape[0]} images, but {labels.path} has {labels.shape[0]} labels; "
-            f"download or copy both files from the same source"
-        )
-    for name, start, end in shard_ranges(split, labels.shape[0], shard_size, images.record_bytes):
-        block = partial(_block, images, labels, start, end)
-        yield ConversionUnit(split, name, labels.path, block, files=(images.path, labels.path))
+    return DatasetContents(tuple(units), first_class=max(0, lowest))
 
 
 def _find(folder: Path, prefix: str, content: str, usual: str) -> IdxFile:
-    """Return the only file of a split with this content, images or labels.
-
-    Args:
-        prefix: first words of the names of the files of the split, separated by |.
-        usual: end of the usual file name, for the error message.
-    """
+    """Return the only file of a split with this content, images or labels; `usual` is the end of its name, for the error message."""
     pattern = re.compile(rf"({prefix})-{content}[-.]idx(\d)-({'|'.join(TYPES)})(\.gz)?")
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    found = {path.name.removesuffix(".gz"): path for path in paths if pattern.fullmatch(path.name)}
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    found = {name.removesuffix(".gz"): match for name in names if (match := pattern.fullmatch(name))}
     if not found:
-        name = f"{prefix.partition('|')[0]}-{content}-{usual}.gz"
-        others = [path.name for path in paths if "idx" in path.name]
-        raise UserError(
-            f"{folder / name}: file not found; "
-            + (
-                f"rename the file with this content: {', '.join(others)}"
-                if others
-                else "fetch it with `nnlo task fetch`"
-            )
+        others = ", ".join(name for name in names if "idx" in name)
+        remedy = (
+            f"rename the file with this content: {others}" if others else "fetch it with `nnlo task fetch`"
         )
+        name = f"{prefix.partition('|')[0]}-{content}-{usual}.gz"
+        raise UserError(f"{folder / name}: file not found; {remedy}")
     if len(found) > 1:
         raise UserError(f"{folder}: several files of one kind: {', '.join(found)}; keep one of the files")
-    (path,) = found.values()
-    match = cast(re.Match[str], pattern.fullmatch(path.name))
-    return open_idx(path, int(match[2]), match[3])
+    (match,) = found.values()
+    return open_idx(folder / match.string, int(match[2]), match[3])
 
 
 def _block(images: IdxFile, labels: IdxFile, start: int, end: int) -> SampleBlock:

@@ -55,13 +55,21 @@ def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
             deep = _has_16_bits(image)
             negative = deep and getattr(image, "tag_v2", {}).get(262) == 0  # TIFF's white is zero
             image.load()  # which turns a TIFF
-            pixels = _deep_pixels(_upright(image), negative) if deep else _bytes(_upright(image), colour)
+            orientation = None
+            with suppress(Exception):  # a damaged note of the camera is no damaged image
+                orientation = image.getexif().get(ORIENTATION)
+            upright = image.transpose(TURNS[orientation]) if orientation in TURNS else image  # type: ignore[arg-type]
+            pixels = np.asarray(upright if deep else upright.convert("RGB" if colour == "rgb" else "L"))
     except ImageError:
         raise
     except Exception as error:  # Pillow's decoders raise exceptions of many types for damaged bytes
         # The text names the object of the bytes, with its address.
         raise ImageError(f"not a decodable image ({str(error).partition(' <')[0]})") from error
-    return pixels.repeat(3, axis=2) if deep and colour == "rgb" else pixels
+    if deep:
+        pixels = pixels.astype(np.float32) / WHITE_OF_16_BITS
+        pixels = 1 - pixels if negative else pixels
+    channels = 3 if colour == "rgb" else 1
+    return pixels if pixels.ndim == 3 else pixels[:, :, np.newaxis].repeat(channels, axis=2)
 
 
 def _has_16_bits(image: "Image") -> bool:
@@ -73,40 +81,8 @@ def _has_16_bits(image: "Image") -> bool:
     return image.mode.startswith("I")
 
 
-def _upright(image: "Image") -> "Image":
-    orientation = None
-    with suppress(Exception):  # a damaged note of the camera is no damaged image
-        orientation = image.getexif().get(ORIENTATION)
-    return image.transpose(TURNS[orientation]) if orientation in TURNS else image  # type: ignore[arg-type]
-
-
-def _deep_pixels(image: "Image", negative: bool) -> npt.NDArray[np.float32]:
-    values = np.asarray(image)[:, :, np.newaxis].astype(np.float32) / WHITE_OF_16_BITS
-    return 1 - values if negative else values
-
-
-def _bytes(image: "Image", colour: ColorMode) -> npt.NDArray[np.uint8]:
-    is_transparent = image.mode.endswith("A") or "transparency" in image.info
-    if is_transparent and _is_constant(image.convert("RGB")) and not _is_constant(image.convert("RGBA")):
-        raise ImageError(
-            "all pixels have one color, and differ in their transparency only, which is not read"
-        )
-    pixels = np.asarray(image.convert("RGB" if colour == "rgb" else "L"))
-    return pixels if colour == "rgb" else pixels[:, :, np.newaxis]
-
-
-def _is_constant(image: "Image") -> bool:
-    ranges: Any = image.getextrema()
-    return all(low == high for low, high in ranges)
-
-
 class ImageHeader(NamedTuple):
-    """Facts of an image that need no decoding.
-
-    Attributes:
-        shorter: shorter side in pixels.
-        losses: what `decode` leaves out.
-    """
+    """Facts of an image that need no decoding: its shorter side in pixels, its depth, and what `decode` leaves out."""
 
     shorter: int
     has_16_bits: bool
@@ -154,8 +130,8 @@ def resized(image: Pixels, resize: Resize, size: int) -> Pixels:
             the shorter side to round(size * 256 / 224) by Pillow's bilinear filter and crops the center, with
             the roundings of torchvision's Resize (longer side truncated) and CenterCrop (offset rounded half
             to even). "none" requires that the image has the size already.
-    Raises:
-        ImageError: if the image has another size ("none") or is too elongated to resize ("standard").
+
+    Raises ImageError if the image has another size ("none") or is too elongated to resize ("standard").
     """
     height, width = image.shape[:2]
     if resize == "pydtnn":

@@ -10,17 +10,18 @@ from unicodedata import normalize
 
 import numpy as np
 
-from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
-from nnlo_lib.core.user_code import error_with_source_line
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.array_file import FileArray
-from nnlo_lib.data.readers.array_formats import is_number, is_text
+from nnlo_lib.data.readers.array_formats import is_text
 from nnlo_lib.data.readers.base import Array
-from nnlo_lib.data.readers.user_reader import load_label_adaptor
+from nnlo_lib.data.readers.user_reader import adapted
 
 PROBED_ROWS = 2  # enough to see type and shape without reading the file
 SIGNS = (-1, 1)
+SINGLE = ((), (1,))  # shapes of a label that is one number or text
 FIX = "correct the label, or set data.reader.one_hot: false if the labels are numbers to learn"
 LabelForm = Literal["classes", "one-hot rows", "numbers"]
+LabelFiles = Mapping[str, Sequence[FileArray]]  # label arrays by split
 
 
 @dataclass(frozen=True)
@@ -31,31 +32,42 @@ class LabelRule:
         form: classes: one class per sample, int64 (n,); one-hot rows: they become classes; numbers: regression
             targets, floats (n, ...).
         values: labels in the order of their classes: class k is values[k]; empty: labels are class numbers.
+        first_class: number of the first class in the converted labels.
+        classes: number of classes; None if the labels are numbers.
+        notes: sentences about labels that were changed.
     """
 
     form: LabelForm
     values: tuple[str, ...] | tuple[int, ...] = ()
+    first_class: int = 0
+    classes: int | None = None
+    notes: tuple[str, ...] = ()
 
     def convert(self, array: FileArray, start: int, end: int) -> Array:
         """Return the labels of samples start..end-1 of one file. Raises UserError if they do not fit the rule."""
         labels = array.rows(start, end)
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels[:, 0]
-        if self.form == "one-hot rows":
-            fits = ((labels != 0).sum(axis=1) == 1) & ((labels == 1).sum(axis=1) == 1)
-            _refuse_other_than_classes(labels, fits, array, start)
-            hot: Array = labels.argmax(axis=1).astype(np.int64)
-            return hot
         if self.form == "numbers":
             # int64 labels denote classes.
             return labels if labels.dtype.kind == "f" else labels.astype(np.float64)
-        if is_text(array.dtype):
+        found: Array
+        if self.form == "one-hot rows":
+            found = labels.argmax(axis=1).astype(np.int64)
+            fits = ((labels != 0).sum(axis=1) == 1) & ((labels == 1).sum(axis=1) == 1)
+        elif is_text(array.dtype):
             found = _text(labels, array)
+            fits = np.ones(len(found), bool)
         else:
             with np.errstate(invalid="ignore"):
-                # NaN and infinity give arbitrary integers here, which the comparison below refuses.
+                # NaN and infinity give arbitrary integers here, which the comparison refuses.
                 found = labels.astype(np.int64)
-            _refuse_other_than_classes(labels, found == labels, array, start)
+            fits = found == labels
+        for row in np.flatnonzero(~fits)[:1]:
+            raise UserError(
+                f"{array.path}: the label of sample {start + row} is {np.array2string(labels[row], threshold=8)}, neither a class number "
+                "nor a one-hot row; for regression targets set data.reader.one_hot: false"
+            )
         if not self.values:
             return found
         values = np.array(self.values)
@@ -63,6 +75,12 @@ class LabelRule:
         if not np.array_equal(values[np.minimum(classes, len(values) - 1)], found):
             raise UserError(f"{array.path}: the file changed while it was read; run again")
         return classes
+
+    def different(self, arrays: Sequence[FileArray]) -> Array:
+        """Return the different labels of some files, sorted."""
+        return np.unique(
+            np.concatenate([np.unique(self.convert(array, 0, array.shape[0])) for array in arrays])
+        )
 
 
 def _text(labels: Array, array: FileArray) -> Array:
@@ -75,87 +93,41 @@ def _text(labels: Array, array: FileArray) -> Array:
         raise UserError(f"{array.path}: {array.name} is not text in UTF-8 ({error}); convert it") from error
 
 
-def _refuse_other_than_classes(labels: Array, fits: Array, array: FileArray, start: int) -> None:
-    for row in np.flatnonzero(~fits)[:1]:
-        shown = np.array2string(labels[row], threshold=8)
-        raise UserError(
-            f"{array.path}: the label of sample {start + row} is {shown}, neither a class number nor a "
-            f"one-hot row; for regression targets set data.reader.one_hot: false"
-        )
+def find_rule(files: LabelFiles, one_hot: bool, first_class: int | None) -> LabelRule:
+    """Return the rule for all files; labels that denote classes are read, other labels are not.
 
-
-@dataclass(frozen=True)
-class ClassLabels:
-    """Labels of a data set.
-
-    Attributes:
-        rule: rule that converts the labels.
-        first_class: number of the first class in the converted labels.
-        classes: number of classes; None if the labels are numbers.
-        notes: sentences about labels that were changed.
-    """
-
-    rule: LabelRule
-    first_class: int = 0
-    classes: int | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of the classes; empty if they have only numbers."""
-        return tuple(str(value) for value in self.rule.values)
-
-
-def find_classes(
-    files: Mapping[str, Sequence[FileArray]], one_hot: bool, first_class: int | None
-) -> ClassLabels:
-    """Return the classes of all files; labels that denote classes are read, other labels are not.
-
-    Args:
-        files: label arrays by split.
-
-    Raises UserError if labels cannot be classes, or if a split has a label that the training files do not have.
+    Only `one_hot`, type and shape decide on the form, so that all files agree. Raises UserError if labels cannot be classes, or
+    if a split has a label that the training files do not have.
     """
     array = files["train"][0]
-    form = _label_form(array, one_hot)
-    if form == "classes" and not is_text(array.dtype):
-        return _numbered_classes(files, one_hot, first_class)
-    if first_class is not None:
+    named, single = is_text(array.dtype), array.shape[1:] in SINGLE
+    if (one_hot and len(array.shape) > 2) or (named and not single):
+        raise UserError(
+            f"{array.path}: {array.name} has the shape {array.shape}, but class labels have the shape (samples,) or, if they are "
+            "one-hot numbers, (samples, classes); name another array in data.reader.labels, or, for regression targets, set "
+            "data.reader.one_hot: false"
+        )
+    is_class = single and (one_hot or array.dtype.kind != "f")
+    if first_class is not None and (named or not is_class):
         raise UserError("data.reader.first_class: the labels are no class numbers; remove the key")
-    if form != "classes":
-        return ClassLabels(LabelRule(form), classes=array.shape[1] if form == "one-hot rows" else None)
-    labels = _different_labels(files)
-    if reason := _untrained_label(labels, files):
-        raise UserError(reason)
-    values = tuple(labels["train"].tolist())
-    return ClassLabels(LabelRule("classes", values), classes=len(values))
-
-
-def _label_form(array: FileArray, one_hot: bool) -> LabelForm:
-    """Return the form of labels. Only `one_hot`, type and shape decide, so that all files agree."""
-    single = array.shape[1:] in ((), (1,))
-    if single and (one_hot or array.dtype.kind != "f"):
-        return "classes"
-    return "one-hot rows" if one_hot else "numbers"
-
-
-def _numbered_classes(
-    files: Mapping[str, Sequence[FileArray]], one_hot: bool, first_class: int | None
-) -> ClassLabels:
-    labels = _different_labels(files)
-    signs = one_hot and first_class is None and labels["train"].tolist() == [*SIGNS]
-    reason = "" if signs else _misfit(labels["train"], files["train"], first_class)
-    reason = reason or _untrained_label(labels, files)
-    if reason and (one_hot or first_class is not None):
-        raise UserError(reason)
-    if signs:
-        note = "labels -1 and 1 are the classes 0 and 1"
-        return ClassLabels(LabelRule("classes", SIGNS), classes=2, notes=(note,))
-    if reason:
+    if not is_class:
+        return LabelRule("one-hot rows", classes=array.shape[1]) if one_hot else LabelRule("numbers")
+    plain = LabelRule("classes")
+    labels = {split: plain.different(arrays) for split, arrays in files.items()}
+    values = labels["train"].tolist()
+    signs = one_hot and first_class is None and values == [*SIGNS]
+    reason = "" if signs or named else _misfit(labels["train"], files["train"], first_class)
+    if reason := reason or _untrained_label(labels, files):
+        if named or one_hot or first_class is not None:
+            raise UserError(reason)
         note = "the integers in the labels are no class numbers; they are stored as numbers (float64)"
-        return ClassLabels(LabelRule("numbers"), notes=(note,))
-    first, highest = first_class or 0, max(labels["train"].tolist(), default=-1)
-    return ClassLabels(LabelRule("classes"), first, int(highest) + 1 - first)
+        return LabelRule("numbers", notes=(note,))
+    if signs:
+        return LabelRule("classes", SIGNS, classes=2, notes=("labels -1 and 1 are the classes 0 and 1",))
+    if named:
+        return LabelRule("classes", tuple(values), classes=len(values))
+    first = first_class or 0
+    return LabelRule("classes", first_class=first, classes=int(max(values, default=-1)) + 1 - first)
 
 
 def _misfit(labels: Array, files: Sequence[FileArray], first_class: int | None) -> str:
@@ -176,22 +148,8 @@ def _misfit(labels: Array, files: Sequence[FileArray], first_class: int | None) 
     return ""
 
 
-def _different_labels(files: Mapping[str, Sequence[FileArray]]) -> dict[str, Array]:
-    """Return the different labels of each split, sorted."""
-    rule = LabelRule("classes")
-    return {
-        split: np.unique(
-            np.concatenate([np.unique(rule.convert(array, 0, array.shape[0])) for array in arrays])
-        )
-        for split, arrays in files.items()
-    }
-
-
-def _untrained_label(labels: Mapping[str, Array], files: Mapping[str, Sequence[FileArray]]) -> str:
-    """Return an error about a label that the training samples do not have, or an empty string.
-
-    `labels` are the different labels of each split, `files` its label arrays.
-    """
+def _untrained_label(labels: Mapping[str, Array], files: LabelFiles) -> str:
+    """Return an error about a label that the training samples do not have, or an empty string."""
     for split, found in labels.items():
         for label in np.setdiff1d(found, labels["train"])[:1]:
             return (
@@ -209,34 +167,22 @@ def _sample_of(label: object, files: Sequence[FileArray]) -> str:
     raise ValueError(f"no file has the label {label}")
 
 
-def refuse_labels_of_wrong_shape(labels: FileArray, one_hot: bool) -> None:
-    """Raise UserError if labels of this type cannot have their shape."""
-    if one_hot and len(labels.shape) > 2:
-        raise UserError(
-            f"{labels.path}: {labels.name} has the shape {labels.shape}, but class labels have the shape (samples,) or, "
-            f"one-hot, (samples, classes); for regression targets set data.reader.one_hot: false"
-        )
-    if is_text(labels.dtype) and labels.shape[1:] not in ((), (1,)):
-        raise UserError(
-            f"{labels.path}: {labels.name} is text of the shape {labels.shape}, but class names have the shape "
-            f"(samples,); name another array in data.reader.labels"
-        )
-
-
 @dataclass(frozen=True)
 class AdaptedLabels(FileArray):
-    """Labels as the function returns them; `shape` and `dtype` describe the result.
-
-    Attributes:
-        adaptor: "path.py:function", called with some rows of the array.
-    """
+    """Labels as the function `adaptor`, "path.py:function", returns them; `shape` and `dtype` describe the result."""
 
     raw: FileArray
     adaptor: str
 
+    @classmethod
+    def of(cls, raw: FileArray, adaptor: str) -> "AdaptedLabels":
+        """Return the labels that the function makes of an array; the first rows show type and shape."""
+        (probed,) = adapted("labels", adaptor, (raw.rows(0, min(PROBED_ROWS, *raw.shape[:1])),), raw.path)
+        return cls(raw.path, raw.name, (*raw.shape[:1], *probed.shape[1:]), probed.dtype, raw, adaptor)
+
     def rows(self, start: int, end: int) -> Array:
         """Return the labels of rows start..end-1. Raises UserError if the function fails or returns another shape or type."""
-        labels = _adapted_rows(self.raw, self.adaptor, self.raw.rows(start, end))
+        (labels,) = adapted("labels", self.adaptor, (self.raw.rows(start, end),), self.path)
         found, first = (labels.shape[1:], labels.dtype), (self.shape[1:], self.dtype)
         if found != first:
             raise UserError(
@@ -244,25 +190,3 @@ class AdaptedLabels(FileArray):
                 f"{start} on, but of {first[0]} {first[1]} for sample 0; it must return one shape and type"
             )
         return labels
-
-
-def adapt_labels(raw: FileArray, adaptor: str) -> AdaptedLabels:
-    """Return the labels that the function `adaptor` makes of an array; the first rows show type and shape."""
-    probed = _adapted_rows(raw, adaptor, raw.rows(0, min(PROBED_ROWS, *raw.shape[:1])))
-    return AdaptedLabels(raw.path, raw.name, (*raw.shape[:1], *probed.shape[1:]), probed.dtype, raw, adaptor)
-
-
-def _adapted_rows(raw: FileArray, adaptor: str, rows: Array) -> Array:
-    """Return the function's result for some rows. Raises UserError if it fails or returns no numbers for as many rows."""
-    try:
-        labels = np.ascontiguousarray(load_label_adaptor(adaptor)(rows))
-    except USER_CODE_ERRORS as error:
-        raise UserError(
-            f"{raw.path}: the label adaptor {adaptor} failed: {error_with_source_line(error)}"
-        ) from error
-    if labels.shape[:1] != rows.shape[:1] or not is_number(labels.dtype):
-        raise UserError(
-            f"{raw.path}: the label adaptor {adaptor} returned {labels.shape} {labels.dtype} for {len(rows)} samples; it "
-            f"must return one array of numbers with {len(rows)} rows"
-        )
-    return labels

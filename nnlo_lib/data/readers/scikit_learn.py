@@ -32,7 +32,8 @@ def read_digits(folder: Path, shard_size: int) -> DatasetContents:
     for label in np.unique(labels):
         # scikit-learn's file has no official split.
         test[np.flatnonzero(labels == label)[TEST_EVERY - 1 :: TEST_EVERY]] = True
-    return _contents(features, labels, test, path, shard_size)
+    splits = {"train": (features[~test], labels[~test]), "test": (features[test], labels[test])}
+    return contents_of_arrays(splits, path, shard_size)
 
 
 def read_diabetes(folder: Path, shard_size: int) -> DatasetContents:
@@ -47,14 +48,7 @@ def read_diabetes(folder: Path, shard_size: int) -> DatasetContents:
             f"{folder}: {len(features)} patients, but {len(labels)} targets; fetch both files again"
         )
     test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
-    return _contents(features, labels, test, path, shard_size)
-
-
-def _contents(
-    features: Array, labels: Array, test: npt.NDArray[np.bool_], path: Path, shard_size: int
-) -> DatasetContents:
-    masks = {"train": ~test, "test": test}
-    splits = {split: (features[mask], labels[mask]) for split, mask in masks.items()}
+    splits = {"train": (features[~test], labels[~test]), "test": (features[test], labels[test])}
     return contents_of_arrays(splits, path, shard_size)
 
 

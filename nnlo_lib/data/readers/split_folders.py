@@ -1,11 +1,10 @@
-"""Folders of splits and of classes: what is in a folder, and which of its folders are splits, by their names and structure."""
+"""Folders of images, and which of them are splits, by their names and structure."""
 
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from nnlo_lib.core.errors import UserError
@@ -21,60 +20,80 @@ SPLIT_NAMES = {
 SPLITS = {name: split for split, names in SPLIT_NAMES.items() for name in names}
 WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 LAYOUT = "expected <split>/<class>/<image> with the splits train and test (or val), or <class>/<image>"
-HIDDEN, OTHER_SUFFIX, SPECIAL = "hidden", "with other suffixes", "neither files nor folders"
 Skipped = Counter[str]  # number of files that are not used, by the reason
 SHOWN = 5  # names in a message
 
 
-@dataclass(frozen=True)
-class Listing:
-    """Names of the folders and of the images in one folder, sorted; links count as what they lead to."""
+class ImageFolder:
+    """A folder with its folders and images, sorted; links count as what they lead to. It is read once, when it is asked.
 
-    folders: tuple[str, ...]
-    images: tuple[str, ...]
+    Raises UserError if it cannot be read, an image is a link that leads nowhere, or a link leads to a folder that contains it.
+    """
 
-    @classmethod
-    def of(cls, folder: Path, skipped: Skipped) -> "Listing":
-        """Return the listing of `folder`, and count in `skipped` what is neither a folder nor an image.
+    def __init__(self, path: Path, above: tuple[str, ...] = ()) -> None:
+        """Refer to a folder; `above` are the real paths of the folders that contain it."""
+        self.path, real = path, os.path.realpath(path)
+        if real in above:
+            raise UserError(f"{path}: a link to a folder that contains the link; remove the link")
+        self._above = (*above, real)
 
-        Raises UserError if the folder cannot be read, or if an image is a link that leads nowhere.
-        """
+    @cached_property
+    def _kinds(self) -> dict[str, str]:
         try:
-            with os.scandir(folder) as entries:
-                kinds = [(entry.name, _kind(entry)) for entry in entries]
+            with os.scandir(self.path) as entries:
+                return {entry.name: _kind(entry) for entry in sorted(entries, key=lambda each: each.name)}
         except OSError as error:
-            raise UserError(f"cannot read {folder}: {error.strerror}") from error
-        skipped.update(kind for _, kind in kinds if kind not in ("folder", "image"))
-        folders, images = (
-            tuple(sorted(name for name, kind in kinds if kind == wanted)) for wanted in ("folder", "image")
-        )
-        return cls(folders, images)
+            raise UserError(f"cannot read {self.path}: {error.strerror}") from error
+
+    @cached_property
+    def folders(self) -> "dict[str, ImageFolder]":
+        """Folders by their name."""
+        names = (name for name, kind in self._kinds.items() if kind == "folder")
+        return {name: ImageFolder(self.path / name, self._above) for name in names}
+
+    @property
+    def images(self) -> list[str]:
+        """Names of the images."""
+        return [name for name, kind in self._kinds.items() if kind == "image"]
+
+    @property
+    def skipped(self) -> Skipped:
+        """What is neither a folder nor an image."""
+        return Counter(kind for kind in self._kinds.values() if kind not in ("folder", "image"))
+
+    def images_below(self, place: str, skipped: Skipped) -> Iterator[str]:
+        """Yield the paths of all images in the folder and its subfolders, beginning with `place`; count other files."""
+        skipped.update(self.skipped)
+        yield from (os.path.join(place, name) for name in self.images)
+        for name, folder in self.folders.items():
+            yield from folder.images_below(os.path.join(place, name), skipped)
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
     if not is_visible(entry.name):
-        return HIDDEN
+        return "hidden"
     if entry.is_dir():
         return "folder"
-    image = entry.name.lower().endswith(IMAGE_SUFFIXES)
-    if image and entry.is_symlink() and not os.path.exists(entry.path):
+    is_image = entry.name.lower().endswith(IMAGE_SUFFIXES)
+    if is_image and entry.is_symlink() and not os.path.exists(entry.path):
         raise UserError(f"{entry.path}: the link leads to no file; remove the link or restore the file")
     if not entry.is_file():
-        return SPECIAL
-    return "image" if image else OTHER_SUFFIX
+        return "neither files nor folders"
+    return "image" if is_image else "with other suffixes"
 
 
-def split_names(listing: Listing) -> dict[str, str]:
+def files_below(folder: Path) -> list[str]:
+    """Return the names of all files below a folder that is not used, in which nothing can be wrong."""
+    return [name for *_, files in os.walk(folder) for name in files]
+
+
+def split_names(folder: ImageFolder) -> dict[str, str]:
     """Return the split of each folder that has its name, or, if these are no whole set, its name as a word, as seg_train."""
-    exact = {name: SPLITS[name.lower()] for name in listing.folders if name.lower() in SPLITS}
+    exact = {name: SPLITS[name.lower()] for name in folder.folders if name.lower() in SPLITS}
     if len(exact) > 1 and "train" in exact.values():
         return exact
-    named = {name: exact.get(name) or _split_in(name) for name in listing.folders}
-    found = {
-        name: split
-        for name, split in named.items()
-        if split and (name in exact or split not in exact.values())
-    }
+    words = {name: split for name in folder.folders if (split := _split_in(name)) not in exact.values()}
+    found = {name: split for name, split in (words | exact).items() if split}
     return found if len({*found.values()}) > 1 and "train" in found.values() else exact
 
 
@@ -89,65 +108,61 @@ def is_same_split(name: str, other: str) -> bool:
     return name == other or (bool(_split_in(name)) and _split_in(name) == _split_in(other))
 
 
-def given_prefixes(root: Path, splits: Mapping[str, str]) -> dict[str, str]:
-    """Return the path prefix of each given split. Raises UserError if a folder is missing."""
-    for split, name in splits.items():
-        if not (root / name).is_dir():
-            raise UserError(f"data.reader.splits.{split}: no folder {name} in {root}; correct the name")
-    return {split: f"{name.strip('/')}/" for split, name in splits.items()} or {"train": ""}
+def split_places(root: ImageFolder, given: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the folder of each split, relative to `root`: the given ones, or by their names; empty if there are none.
 
-
-def prefixes_of(folder: Path, listing: Listing) -> dict[str, str]:
-    """Return the path prefix of each split below `folder`; {"train": ""} if there are no split folders."""
-    names = split_names(listing)
+    Raises UserError if a given folder is missing, or folders may be splits as well as classes.
+    """
+    if given is not None:
+        for split, name in given.items():
+            if not (root.path / name).is_dir():
+                raise UserError(
+                    f"data.reader.splits.{split}: no folder {name} in {root.path}; correct the name"
+                )
+        return {split: name.strip("/") for split, name in given.items()}
+    names = split_names(root)
     is_exact = any(name.lower() in SPLITS for name in names)
-    others = [name for name in listing.folders if name not in names]
     with_images = [
         name
-        for name in others
+        for name in root.folders.keys() - names.keys()
         if (len(names) == 1 or not is_exact)
-        and any(
-            each.lower().endswith(IMAGE_SUFFIXES) for *_, files in os.walk(folder / name) for each in files
-        )
+        and any(file.lower().endswith(IMAGE_SUFFIXES) for file in files_below(root.path / name))
     ]
     if not names or (not is_exact and len(with_images) > 1):
-        _refuse_repeated_subfolders(folder, listing)
-        return {"train": ""}
+        _refuse_repeated_subfolders(root)
+        return {}
     # A single folder, such as `extra`, is left out with a note; several look like classes.
     if len(with_images) > 1:
         [name] = names
         raise UserError(
-            f"{folder}: the folder {name} is taken for a split because of its name, but {', '.join(with_images)} "
+            f"{root.path}: the folder {name} is taken for a split because of its name, but {', '.join(sorted(with_images))} "
             f"beside it have images, too; if it is a class, rename it, such as class-{name}, or set data.reader.splits: {{}}; {LAYOUT}"
         )
-    prefixes = {split: f"{name}/" for name, split in names.items()}
-    if "train" not in prefixes or len(prefixes) < len(names):
+    places = {split: name for name, split in names.items()}
+    if "train" not in places or len(places) < len(names):
         raise UserError(
-            f"{folder}: the folders {' and '.join(names)} are not a set of splits; {LAYOUT}; name others by "
+            f"{root.path}: the folders {' and '.join(names)} are not a set of splits; {LAYOUT}; name others by "
             "data.reader.splits, or, if these folders are classes, set it to {}"
         )
-    if "test" not in prefixes and "validation" in prefixes:
-        prefixes["test"] = prefixes.pop("validation")
-    return prefixes
+    if "test" not in places and "validation" in places:
+        places["test"] = places.pop("validation")
+    return places
 
 
-def _refuse_repeated_subfolders(folder: Path, listing: Listing) -> None:
+def _refuse_repeated_subfolders(root: ImageFolder) -> None:
     """Raise UserError if the same subfolders are below several folders, which may be splits as well as classes."""
-    inside = {name: _subfolders(folder / name) for name in listing.folders}
+    inside = {name: _subfolders(folder) for name, folder in root.folders.items()}
     uses = Counter(name for names in inside.values() for name in names)
     repeated = sorted(name for name, count in uses.items() if count > 1)
     # Folders of splits inside of classes are refused later.
-    if (
-        len(repeated) < 2
-        or 2 * len(repeated) < len(uses)
-        or SPLITS.keys() & {name.lower() for name in repeated}
-    ):
+    has_splits = any(name.lower() in SPLITS for name in repeated)
+    if len(repeated) < 2 or 2 * len(repeated) < len(uses) or has_splits:
         return
     places = [name for name, names in inside.items() if names & {*repeated}]
     if _are_numbered(repeated) and not _are_numbered(places):  # parts of classes
         return
     raise UserError(
-        f"{folder}: {', '.join(places[:SHOWN])} have the same subfolders ({', '.join(repeated[:SHOWN])}): if these are the "
+        f"{root.path}: {', '.join(places[:SHOWN])} have the same subfolders ({', '.join(repeated[:SHOWN])}): if these are the "
         f"classes, name the folders of the splits, such as data.reader.splits: {{train: {places[0]}, test: {places[1]}}}; if "
         f"{places[0]} and {places[1]} are classes, set data.reader.splits: {{}}"
     )
@@ -159,13 +174,9 @@ def _are_numbered(names: Sequence[str]) -> bool:
     return len(stems) == 1 and stems != {""} and not stems & {*names}
 
 
-def _subfolders(folder: Path) -> set[str]:
+def _subfolders(folder: ImageFolder) -> set[str]:
     """Return the names of the folders in a folder without images, or in its only folder."""
-    names = set()
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if (kind := _kind(entry)) == "image":
-                return set()
-            if kind == "folder":
-                names.add(entry.name)
-    return _subfolders(folder / names.pop()) if len(names) == 1 else names
+    if folder.images:
+        return set()
+    only = [*folder.folders.values()]
+    return _subfolders(only[0]) if len(only) == 1 else {*folder.folders}

@@ -4,11 +4,9 @@ The cells show whether a column has numbers or categories. Medians and categorie
 whole, so it must fit in memory.
 """
 
-import glob
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,9 +17,8 @@ import pandas as pd
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
-from nnlo_lib.core.text_format import expanded, path_remedy
+from nnlo_lib.core.text_format import expanded
 from nnlo_lib.data.fetch.record import FileVersion, file_version
-from nnlo_lib.data.readers.arrays import refuse_repeated_files
 from nnlo_lib.data.readers.base import (
     Array,
     ConversionUnit,
@@ -33,6 +30,7 @@ from nnlo_lib.data.readers.base import (
     shard_ranges,
     warn_once,
 )
+from nnlo_lib.data.readers.source_files import matching_files, refuse_repeated_files
 from nnlo_lib.data.readers.table_columns import (
     collected,
     encoded_column,
@@ -41,9 +39,10 @@ from nnlo_lib.data.readers.table_columns import (
     needs_float64,
     numbers_of,
     place_of,
+    refuse_first,
     refuse_infinite,
 )
-from nnlo_lib.data.readers.table_doubts import doubts_of_columns, doubts_of_labels, texts_of_missing
+from nnlo_lib.data.readers.table_doubts import doubts_of_columns, doubts_of_labels
 from nnlo_lib.data.readers.table_file import (
     FILE,
     ROW,
@@ -52,7 +51,7 @@ from nnlo_lib.data.readers.table_file import (
     saved_dataset_files,
     saved_dataset_splits,
 )
-from nnlo_lib.data.readers.table_options import WHERE, TableOptions, matching
+from nnlo_lib.data.readers.table_options import FILES, WHERE, TableOptions, matching
 
 SPLITS = {
     "train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation",
@@ -68,15 +67,14 @@ class Rows:
     Attributes:
         features: float32 or float64 (n, m) by split.
         labels: int64 or float64 (n,) by split.
-        notes: sentences about columns, rows and values that were left out or changed.
+        contents: without units.
         doubts: sentences about what is probably a mistake.
+        changes: see ConversionUnit.
     """
 
     features: Mapping[str, Array]
     labels: Mapping[str, Array]
-    classes: tuple[str, ...]
-    notes: tuple[str, ...]
-    columns: tuple[EncodedColumn, ...]
+    contents: DatasetContents
     doubts: tuple[str, ...]
     changes: tuple[str, ...]
 
@@ -89,7 +87,7 @@ def read(folder: Path, shard_size: int, **keys: Any) -> DatasetContents:
     Raises UserError if files, columns or cells are not as described; lists all problems, with file, row and column.
     """
     options, unused = TableOptions.of(keys), []
-    named = {"train": options.train, "validation": options.validation, "test": options.test}
+    named: dict[str, tuple[str, ...]] = {split: getattr(options, split) for split in FILES}
     for place in options.train if len(options.train) == 1 else ():
         for name in saved_dataset_splits(folder / place):
             split = SPLITS.get(name.lower())
@@ -97,7 +95,8 @@ def read(folder: Path, shard_size: int, **keys: Any) -> DatasetContents:
                 unused.append(f"the split {name} is not used; known: {', '.join(SPLITS)}")
             elif split == "train" or not named[split]:
                 named[split] = (f"{place}/{name}",)
-    files = {split: tuple(_files(folder, each)) for split, each in named.items() if each}
+    files = {split: tuple(_files(folder, named[split])) for split in ("train", "validation", "test")}
+    files = {split: each for split, each in files.items() if each}
     refuse_repeated_files(files)
     paths = tuple(path for each in files.values() for path in each)
     rows = partial(_rows, tuple(files.items()), options, tuple(map(file_version, paths)))
@@ -116,10 +115,7 @@ def read(folder: Path, shard_size: int, **keys: Any) -> DatasetContents:
         for split, labels in found.labels.items()
         for name, start, end in shard_ranges(split, len(labels), shard_size, found.features[split][:1].nbytes)
     )
-    return DatasetContents(
-        tuple(units), classes=len(found.classes) or None, class_names=found.classes, notes=(*unused, *found.notes),
-        columns=found.columns,
-    )  # fmt: skip
+    return replace(found.contents, units=tuple(units), notes=(*unused, *found.contents.notes))
 
 
 def encode_rows(
@@ -138,55 +134,38 @@ def encode_rows(
 
     Raises UserError if columns are missing, or cells cannot be used; with row and column.
     """
-    names = [composed(each.name) for each in columns]
-    numbers = [
-        name
-        for name, each in zip(names, columns, strict=True)
-        if not each.values or isinstance(each.values[0], float)
-    ]
+    wanted = {composed(each.name): each for each in columns}
+    numbers = [name for name, each in wanted.items() if not each.values or isinstance(each.values[0], float)]
     reader = TableFiles(TableOptions.of(keys), numbers=numbers)
     if isinstance(source, pd.DataFrame):
         table = reader.of_frame(source)
     else:
         table = reader.read({"": saved_dataset_files(source) or [source]})
     where, known = table[FILE].iloc[0], [*table.columns.drop([SPLIT, FILE, ROW])]
-    problems = list[str]()
-    for name in names:
+    problems, parts = list[str](), list[Array]()
+    for name, column in wanted.items():
         if name not in known:
             close = get_close_matches(name, known, 1)
             hint = f"rename '{close[0]}' if it is meant" if close else f"the columns are {', '.join(known)}"
             problems.append(f"{where}: no column '{name}'; {hint}")
-    encoded = []
-    for name, column in zip(names, columns, strict=True):
-        if name in known:
-            with collected(problems):
-                encoded.append(encoded_column(table, column))
+            continue
+        with collected(problems):
+            part, notes = encoded_column(table, column)
+            parts.append(part)
+            for note in notes:
+                logger.warning(note)
     if problems:
         raise UserError("\n  ".join(problems))
-    unused = [name for name in known if name not in names]
+    unused = [name for name in known if name not in wanted]
     if unused:
         logger.info(f"{where}: columns that the model does not use: {', '.join(unused)}")
-    for note in (note for _, found in encoded for note in found):
-        logger.warning(note)
-    features = np.concatenate([each for each, _ in encoded], axis=1).astype(dtype)
+    features = np.concatenate(parts, axis=1).astype(dtype)
     return features, table[[ROW, *unused]].rename(columns={ROW: "row", "row": "row in the file"})
 
 
 def _files(folder: Path, wanted: Sequence[str]) -> Iterator[Path]:
     for text in wanted:
-        path = folder / expanded(text)
-        matches = saved_dataset_files(path)
-        if path.is_file():
-            matches = [path]
-        elif not path.is_dir():
-            matches = sorted(folder / each for each in glob.glob(expanded(text), root_dir=folder))
-        if not matches:
-            reason = (
-                "is a folder; set data.reader.train to its files"
-                if path.is_dir()
-                else f"not found{path_remedy(text, '; correct the name or pattern')}"
-            )
-            raise UserError(f"{WHERE}: {path} {reason}")
+        matches = saved_dataset_files(folder / expanded(text)) or matching_files(folder, text, WHERE)
         # Below the working directory as one path, so that a table is read once, whatever the source is called.
         yield from (
             Path(os.path.relpath(each)) if Path.cwd() in each.absolute().parents else each for each in matches
@@ -203,47 +182,53 @@ def _rows(
     files: tuple[tuple[str, tuple[Path, ...]], ...], options: TableOptions, _versions: tuple[FileVersion, ...]
 ) -> Rows:
     """Return the samples of one version of the files, which are read once for all shards."""
-    reader = TableFiles(options)
-    problems, learned = list[str](), list[EncodedColumn]()
+    reader, problems, learned = TableFiles(options), list[str](), list[EncodedColumn]()
     read_rows = reader.read(dict(files))
     names = _features(read_rows, options, problems)
-    table, left_out = _without_missing(read_rows, options, names, reader.missing, problems)
+    table, notes = _without_missing(reader, read_rows, names, problems)
     labels, classes, splits = np.zeros(len(table)), tuple[str, ...](), np.full(len(table), "train")
     if options.label in table:
         with collected(problems):
             labels, classes = _labels(table, options)
             splits = _splits(table, options, labels, divided=len(files) > 1)
     train = splits == "train"
-    problems += [
-        f"{place_of(table, row, options.label)}: no training row has the class {classes[labels[row]]!r}{_near(classes, labels[row], labels[train])}"
-        for label in (sorted({*labels[~train]} - {*labels[train]}) if classes else ())
-        for row in np.flatnonzero(labels == label)[:1]
-    ]
+    for label in sorted({*labels[~train]} - {*labels[train]}) if classes else ():
+        name = classes[label]
+        near = [each for each in classes if look_alike(each) == look_alike(name) and each != name]
+        hint = (
+            f", but {near[0]!r}: if they are one class, write it the same in all files"
+            if near
+            else "; add training rows of it, or remove its rows"
+        )
+        place = place_of(table, int(np.flatnonzero(labels == label)[0]), options.label)
+        problems.append(f"{place}: no training row has the class {name!r}{hint}")
     for name in names:
         with collected(problems):
             learned.append(learned_column(table, name, train, options))
     if problems:
         raise UserError("\n  ".join(problems))
-    encoded = [
-        encoded_column(table, each, texts_of_missing(reader.missing.get(each.name), "; ")) for each in learned
-    ]
-    parts = [part for part, _ in encoded]
-    kind = np.float64 if any(map(needs_float64, parts)) else np.float32
-    features = np.concatenate(parts, axis=1).astype(kind)
-    if kind == np.float64:
+    encoded = [encoded_column(table, each, reader.texts_of_missing(each.name, "; ")) for each in learned]
+    features = np.concatenate([part for part, _ in encoded], axis=1)
+    large = [each.name for each, (part, _) in zip(learned, encoded, strict=True) if needs_float64(part)]
+    if large:
         reader.changes.add("float64")
-        large = [column.name for column, part in zip(learned, parts, strict=True) if needs_float64(part)]
-        left_out.append(f"the inputs are float64, because float32 loses digits of {', '.join(large)}")
+        notes.append(f"the inputs are float64, because float32 loses digits of {', '.join(large)}")
+    else:
+        features = features.astype(np.float32)
     present = [split for split in ("train", "validation", "test") if (splits == split).any()]
     return Rows(
         {split: features[splits == split] for split in present},
         {split: labels[splits == split] for split in present},
-        classes,
-        (*reader.notes, *left_out, *(note for _, found in encoded for note in found)),
-        tuple(learned),
+        DatasetContents(
+            (),
+            classes=len(classes) or None,
+            class_names=classes,
+            notes=(*reader.notes, *notes, *(note for _, found in encoded for note in found)),
+            columns=tuple(learned),
+        ),
         (
-            *doubts_of_labels(table, read_rows, options, classes, labels, splits, reader.missing),
-            *doubts_of_columns(table, options, learned, labels, reader.missing),
+            *doubts_of_labels(reader, table, read_rows, classes, labels, splits),
+            *doubts_of_columns(reader, table, learned, labels),
         ),
         tuple(sorted(reader.changes)),
     )
@@ -253,13 +238,12 @@ def _features(table: pd.DataFrame, options: TableOptions, problems: list[str]) -
     """Return the names of the columns to use; add names and patterns without a column to the problems."""
     known = [*table.columns.drop([SPLIT, FILE, ROW])]
     shown = f"the columns are {', '.join(known)}"
-    for key, name in (("label", options.label), ("split_column", options.split_column)):
-        if name is not None and name not in known:
-            problems.append(f"{WHERE}.{key}: no column {name}; {shown}")
-    keys = {"features": options.features, "exclude": options.exclude, "categorical": options.categorical}
-    for key, patterns in keys.items():
-        unknown = [each for each in patterns if not matching(known, (each,))]
-        problems += [f"{WHERE}.{key}: no column {each}; {shown}" for each in unknown]
+    for key in ("label", "split_column", "features", "exclude", "categorical"):
+        value = getattr(options, key)
+        # A column is meant by its name, several by patterns.
+        for each in [value] if isinstance(value, str) else value or ():
+            if each not in known and (isinstance(value, str) or not matching(known, (each,))):
+                problems.append(f"{WHERE}.{key}: no column {each}; {shown}")
     left_out = {options.label, options.split_column, *matching(known, options.exclude)}
     names = [name for name in matching(known, options.features) if name not in left_out]
     if not names:
@@ -268,16 +252,13 @@ def _features(table: pd.DataFrame, options: TableOptions, problems: list[str]) -
 
 
 def _without_missing(
-    table: pd.DataFrame,
-    options: TableOptions,
-    names: Sequence[str],
-    texts: Mapping[str, Counter[str]],
-    problems: list[str],
+    reader: TableFiles, table: pd.DataFrame, names: Sequence[str], problems: list[str]
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows to use, and notes on those that are left out; add a sentence on missing values to the problems.
 
     Rows without a label are left out with `missing: median`, too, because nothing can replace it.
     """
+    options = reader.options
     needed = [name for name in (options.label, options.split_column) if name in table]
     # Columns without a value are refused by their own sentence.
     others = [name for name in names if table[name].notna().any()]
@@ -285,9 +266,8 @@ def _without_missing(
     rows = missing.any(axis=1).to_numpy()
     if not rows.any():
         return table, []
-    absent = missing.sum()
-    listed = ", ".join(f"{name}{texts_of_missing(texts.get(name))}" for name in absent[absent > 0].index)
-    left = len(rows) - rows.sum()
+    absent, left = missing.sum(), len(rows) - rows.sum()
+    listed = ", ".join(f"{name}{reader.texts_of_missing(name)}" for name in absent[absent > 0].index)
     if options.missing != "refuse" and left:
         note = f"{rows.sum():,} of {len(rows):,} rows with missing values are left out ({listed})"
         return table[~rows].reset_index(drop=True), [note]
@@ -307,42 +287,35 @@ def _without_missing(
 
 def _labels(table: pd.DataFrame, options: TableOptions) -> tuple[Array, tuple[str, ...]]:
     """Return the label of each row, and the names of the classes."""
-    cells = table[options.label]
+    name, cells = options.label, table[options.label]
     numbers = numbers_of(cells)
+    are_numbers = not np.isnan(numbers).any()
+    if options.target == "numbers" or are_numbers:
+        refuse_infinite(table, name, numbers)
     if options.target == "numbers":
-        refuse_infinite(table, options.label, numbers)
-        for row in np.flatnonzero(np.isnan(numbers))[:1]:
-            raise UserError(
-                f"{place_of(table, row, options.label)}: {cells[row]} is no number to learn; correct it, or set {WHERE}.target: classes"
-            )
+        sentence = f"{{}} is no number to learn; correct it, or set {WHERE}.target: classes"
+        refuse_first(table, name, np.isnan(numbers), sentence)
         return numbers, ()
-    if numeric := not np.isnan(numbers).any():
-        refuse_infinite(table, options.label, numbers)
-        for row in np.flatnonzero(numbers != np.round(numbers))[:1]:
-            raise UserError(
-                f"{place_of(table, row, options.label)}: {cells[row]} is no class number; set {WHERE}.target: numbers to learn numbers"
-            )
+    if are_numbers:
+        sentence = f"{{}} is no class number; set {WHERE}.target: numbers to learn numbers"
+        refuse_first(table, name, numbers != np.round(numbers), sentence)
     # 1 and 1.0 are one class.
-    values, labels = np.unique(numbers if numeric else cells.to_numpy(str), return_inverse=True)
+    values, labels = np.unique(numbers if are_numbers else cells.to_numpy(str), return_inverse=True)
     if len(values) < 2 or is_name(len(values), len(table)):
-        count = f"{len(values):,} different labels in {len(table):,} rows"
         raise UserError(
-            f"{table[FILE].iloc[0]}: column {options.label} has {count}; set {WHERE}.target: numbers if they are numbers to learn, or "
-            f"correct {WHERE}.label"
+            f"{table[FILE].iloc[0]}: column {name} has {len(values):,} different labels in {len(table):,} rows; set {WHERE}.target: numbers "
+            f"if they are numbers to learn, or correct {WHERE}.label"
         )
-    return labels.astype(np.int64), tuple(f"{value:.0f}" if numeric else str(value) for value in values)
+    return labels.astype(np.int64), tuple(f"{value:.0f}" if are_numbers else str(value) for value in values)
 
 
 def _splits(table: pd.DataFrame, options: TableOptions, labels: Array, divided: bool) -> Array:
     """Return the split of each row: of its file, of the split column, or drawn for the fraction of test rows."""
-    splits = table[SPLIT].to_numpy("<U10")
-    if options.split_column is not None:
-        texts = table[options.split_column].map(lambda cell: str(cell).lower())
-        for row in np.flatnonzero(~texts.isin(list(SPLITS)))[:1]:
-            raise UserError(
-                f"{place_of(table, row, options.split_column)}: {table[options.split_column][row]!r} is no split; write train, "
-                "validation or test"
-            )
+    splits, column = table[SPLIT].to_numpy("<U10"), options.split_column
+    if column is not None:
+        texts = table[column].map(lambda cell: str(cell).lower())
+        sentence = "{!r} is no split; write train, validation or test"
+        refuse_first(table, column, ~texts.isin(list(SPLITS)).to_numpy(), sentence)
         splits = texts.map(SPLITS).to_numpy(str)
     elif not divided:
         draw = np.random.default_rng(0)
@@ -355,17 +328,3 @@ def _splits(table: pd.DataFrame, options: TableOptions, labels: Array, divided: 
             f"{table[FILE].iloc[0]}: no training row; correct {WHERE}.split_column or {WHERE}.test_fraction"
         )
     return splits
-
-
-def _near(classes: Sequence[str], label: int, trained: Array) -> str:
-    """Return the names of trained classes that look like the one of a label, as the end of a sentence."""
-    alike = [
-        classes[each]
-        for each in np.unique(trained)
-        if look_alike(classes[each]) == look_alike(classes[label])
-    ]
-    return (
-        f", but {alike[0]!r}: if they are one class, write it the same in all files"
-        if alike
-        else "; add training rows of it, or remove its rows"
-    )

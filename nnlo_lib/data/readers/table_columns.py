@@ -42,6 +42,20 @@ def place_of(table: pd.DataFrame, row: int, column: str) -> str:
     return f"{table[FILE].iloc[row]}: row {table[ROW].iloc[row]}, column {column}"
 
 
+def refuse_first(table: pd.DataFrame, name: str, wrong: Array, sentence: str) -> None:
+    """Raise UserError about the first cell of a column that is wrong, (n,) bool; `{}` or `{!r}` in the sentence is the cell."""
+    for row in np.flatnonzero(wrong)[:1]:
+        raise UserError(f"{place_of(table, row, name)}: {sentence.format(table[name].iloc[row])}")
+
+
+def refuse_infinite(table: pd.DataFrame, name: str, numbers: Array) -> None:
+    """Raise UserError with the first cell of a column that is infinite or beyond float32."""
+    sentence = (
+        f"{{}} is infinite or beyond float32; correct it, or add it to {WHERE}.na if it means a missing value"
+    )
+    refuse_first(table, name, np.abs(numbers) > np.finfo(np.float32).max, sentence)
+
+
 def is_name(different: int, rows: int) -> bool:
     """Return True if a column with so many different texts has names or numbers, not categories."""
     return different > max(MANY, rows / 2)
@@ -60,41 +74,30 @@ def needs_float64(numbers: Array) -> bool:
     )
 
 
-def refuse_infinite(table: pd.DataFrame, name: str, numbers: Array) -> None:
-    """Raise UserError with the first cell of a column that is infinite or beyond float32."""
-    for row in np.flatnonzero(np.abs(numbers) > np.finfo(np.float32).max)[:1]:
-        raise UserError(
-            f"{place_of(table, row, name)}: {table[name].iloc[row]} is infinite or beyond float32; correct it, or add it to {WHERE}.na if "
-            "it means a missing value"
-        )
-
-
 def learned_column(table: pd.DataFrame, name: str, train: Array, options: TableOptions) -> EncodedColumn:
     """Return how a column becomes inputs; medians and categories are those of the rows `train`, (n,) bool."""
-    cells = table[name]
+    cells, where = table[name], f"{table[FILE].iloc[0]}: column {name}"
     if holds_arrays(cells):
         raise UserError(
-            f"{table[FILE].iloc[0]}: column {name} has arrays of several lengths, texts or bytes in its rows, not one number or text; write "
-            f"columns of numbers, or list it in {WHERE}.exclude"
+            f"{where} has arrays of several lengths, texts or bytes in its rows, not one number or text; write columns of numbers, or list "
+            f"it in {WHERE}.exclude"
         )
     missing = cells.isna().to_numpy()
     known, fills = train & ~missing, options.missing == "median"
     if not known.any():
-        raise UserError(
-            f"{table[FILE].iloc[0]}: column {name} has no value in the training rows; list it in {WHERE}.exclude"
-        )
+        raise UserError(f"{where} has no value in the training rows; list it in {WHERE}.exclude")
     numbers = numbers_of(cells)
     if not matching([name], options.categorical):
-        _refuse_ambiguous(table, name, numbers, missing)
         if not np.isnan(numbers[~missing]).any():
             refuse_infinite(table, name, numbers)
             return EncodedColumn(name, missing=float(np.median(numbers[known])) if fills else None)
+        _refuse_ambiguous(table, name, np.isnan(numbers) & ~missing)
     texts = numbers if cells.dtype != object else cells.to_numpy(str)
     values, counts = np.unique(texts[known], return_counts=True)
     if is_name(len(values), int(train.sum())):
         raise UserError(
-            f"{table[FILE].iloc[0]}: column {name} has {len(values):,} different texts in {train.sum():,} training rows, such as "
-            f"{str(values[0])!r}; write plain numbers if they are numbers, or exclude it by {WHERE}.exclude"
+            f"{where} has {len(values):,} different texts in {train.sum():,} training rows, such as {str(values[0])!r}; write plain "
+            f"numbers if they are numbers, or exclude it by {WHERE}.exclude"
         )
     most_frequent = values[counts.argmax()].item() if fills else None
     return EncodedColumn(name, tuple(values.tolist()), most_frequent, options.categories == "one_hot")
@@ -102,34 +105,29 @@ def learned_column(table: pd.DataFrame, name: str, train: Array, options: TableO
 
 def encoded_column(table: pd.DataFrame, column: EncodedColumn, absent: str = "") -> tuple[Array, list[str]]:
     """Return the inputs (n, k) of one column, and notes on replaced values; `absent` lists the texts of missing values."""
-    name = composed(column.name)
+    name, notes, is_number = composed(column.name), [], not column.values
     cells = table[name]
-    missing, notes = cells.isna().to_numpy(), []
-    for row in np.flatnonzero(missing)[:1]:
+    missing = cells.isna().to_numpy()
+    if missing.any():
         if column.missing is None:
-            raise UserError(f"{place_of(table, row, name)}: missing; the training had no replacement for it")
-        value = column.missing if column.values else f"{column.missing:g}"
-        kind = "most frequent value" if column.values else "median"
-        notes = [
-            f"{name}: missing values ({missing.sum():,}) are {value}, the {kind} of the training rows{absent}"
-        ]
-    if not column.values or isinstance(column.values[0], float):
-        cells = pd.Series(numbers_of(cells))
-    if not column.values:
-        for row in np.flatnonzero(cells.isna() & ~missing)[:1]:
-            raise UserError(
-                f"{place_of(table, row, name)}: {table[name].iloc[row]!r} is no number; the training rows have numbers"
-            )
-        refuse_infinite(table, name, cells.to_numpy())
-        return cells.mask(missing, column.missing).to_numpy()[:, None], notes
+            refuse_first(table, name, missing, "missing; the training had no replacement for it")
+        value = (
+            f"{column.missing:g}, the median" if is_number else f"{column.missing}, the most frequent value"
+        )
+        notes = [f"{name}: missing values ({missing.sum():,}) are {value} of the training rows{absent}"]
+    is_text = not is_number and isinstance(column.values[0], str)
+    known = (cells if is_text else pd.Series(numbers_of(cells))).mask(missing, column.missing)
+    if is_number:
+        refuse_first(
+            table, name, known.isna().to_numpy(), "{!r} is no number; the training rows have numbers"
+        )
+        refuse_infinite(table, name, known.to_numpy())
+        return known.to_numpy()[:, None], notes
     # Stores of earlier versions have texts as they were written.
-    is_text = isinstance(column.values[0], str)
     codes = {composed(value) if is_text else value: code for code, value in enumerate(column.values)}
-    known = cells.mask(missing, column.missing)
     found = (known.map(composed) if is_text else known).map(codes)
-    unknown = found.isna().to_numpy()
-    if unknown.any():
-        notes.append(f"{name}: rows with a value that no training row has: {unknown.sum():,}")
+    if unknown := int(found.isna().sum()):
+        notes.append(f"{name}: rows with a value that no training row has: {unknown:,}")
     others = len(column.values)
     places = found.fillna(others).to_numpy(np.int64)
     if not column.one_hot:
@@ -137,31 +135,28 @@ def encoded_column(table: pd.DataFrame, column: EncodedColumn, absent: str = "")
     return np.eye(others + 1)[places, :others], notes
 
 
-def _refuse_ambiguous(table: pd.DataFrame, name: str, numbers: Array, missing: Array) -> None:
-    """Raise UserError if the cells of a column are neither plain numbers nor clearly categories."""
-    cells = table[name]
-    other = np.flatnonzero(np.isnan(numbers) & ~missing)
-    if not len(other):
-        return
-    texts = cells[~missing]
+def _refuse_ambiguous(table: pd.DataFrame, name: str, other: Array) -> None:
+    """Raise UserError if the cells of a column are neither plain numbers nor clearly categories; `other` than numbers, (n,) bool."""
+    known = table[name].notna().to_numpy()
+    texts = table[name][known]
     bare = texts.str.replace(UNITS, "", regex=True).str.replace(EXPONENT, "e", regex=True)
     # With decimal commas, a single text in a column leaves all its numbers as texts.
     is_number = ~np.isnan(numbers_of(bare.str.replace(SIGNS, "", regex=True)))
-    are_mostly_numbers = 0.5 < is_number.mean() < 1
-    if are_mostly_numbers:
-        other = np.flatnonzero(~missing)[~is_number]
-    shown = f"{place_of(table, int(other[0]), name)}: {cells.iloc[other[0]]!r}"
-    if are_mostly_numbers or len(other) < len(texts):
-        raise UserError(
-            f"{shown} is no number, but other rows have numbers; add it to {WHERE}.na if it means a missing value, or the column to "
+    if 0.5 < is_number.mean() < 1:
+        other = known.copy()
+        other[known] = ~is_number
+    if other.sum() < len(texts):
+        sentence = (
+            f"{{!r}} is no number, but other rows have numbers; add it to {WHERE}.na if it means a missing value, or the column to "
             f"{WHERE}.categorical or {WHERE}.exclude"
         )
-    if is_number.all():
-        raise UserError(
-            f"{shown} is no plain number; set {WHERE}.decimal: ',' if the comma is a decimal mark, remove signs, units and "
-            f"separators of thousands, or add the column to {WHERE}.categorical"
+    elif is_number.all():
+        sentence = (
+            f"{{!r}} is no plain number; set {WHERE}.decimal: ',' if the comma is a decimal mark, remove signs, units and separators of "
+            f"thousands, or add the column to {WHERE}.categorical"
         )
-    if texts.map(partial(re.fullmatch, DATE)).notna().all():
-        raise UserError(
-            f"{shown} is a date or a time; write it as a number, such as the day of the year, or add the column to {WHERE}.exclude"
-        )
+    elif texts.map(partial(re.fullmatch, DATE)).notna().all():
+        sentence = f"{{!r}} is a date or a time; write it as a number, such as the day of the year, or add the column to {WHERE}.exclude"
+    else:
+        return
+    refuse_first(table, name, other, sentence)

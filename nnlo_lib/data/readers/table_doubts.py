@@ -1,134 +1,108 @@
 """Doubts about a table: what can be trained, but is probably a mistake, as one sentence each."""
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 
 from nnlo_lib.data.readers.base import Array, EncodedColumn, question_of_similar
 from nnlo_lib.data.readers.table_columns import MANY, numbers_of
+from nnlo_lib.data.readers.table_file import LISTED, SPLIT, TableFiles
 from nnlo_lib.data.readers.table_options import WHERE, TableOptions
 
 MANY_INPUTS = 100  # of one column
 SENTINEL = re.compile("-?9{2,}|-9|-1")  # numbers that stand for missing values in surveys and registers
 DAYS = (19_000_101, 21_001_231)  # of dates such as 20261231
 EXACT = 2.0**53  # up to which float64 has all whole numbers
-LISTED = 5
-
-
-def texts_of_missing(found: "Counter[str] | None", before: str = ": ") -> str:
-    """Return the texts of a column that count as missing, as the end of a sentence; empty if they are empty cells."""
-    texts = [
-        f"{text!r} in {count:,} rows" for text, count in (found or Counter()).most_common(LISTED) if text
-    ]
-    return f"{before}{WHERE}.na has {', '.join(texts)}" if texts else ""
 
 
 def doubts_of_labels(
+    reader: TableFiles,
     table: pd.DataFrame,
     before: pd.DataFrame,
-    options: TableOptions,
     classes: Sequence[str],
     labels: Array,
     splits: Array,
-    missing: Mapping[str, "Counter[str]"],
 ) -> Iterator[str]:
     """Yield doubts about classes; `before` has the rows that are left out, too."""
+    options = reader.options
     name = options.label
-    if texts := texts_of_missing(missing.get(name)):
-        yield (
-            f"label {name}{texts} of {len(before):,}, which are no class; list only the other texts there if it is one"
-        )
+    if texts := reader.texts_of_missing(name):
+        yield f"label {name}{texts} of {len(before):,}, which are no class; list only the other texts there if it is one"
     if options.target == "numbers":
         return
     if gone := sorted({*before[name].dropna().astype(str)} - {*table[name].astype(str)}):
         yield f"label {name}: all rows of {_listed(gone)} are left out, because they have missing values"
-    drawn = options.test_fraction and options.split_column is None and before["\0split"].nunique() == 1
-    counts = np.bincount(labels, minlength=len(classes))
-    without = (
-        [each for each in range(len(classes)) if not (splits[labels == each] == "test").any()]
-        if drawn
-        else []
+    counts, tested = (
+        np.bincount(each, minlength=len(classes)) for each in (labels, labels[splits == "test"])
     )
-    if without:
-        rows = int(counts[without].min())
-        remedy = (
-            f"set {WHERE}.test_fraction: {np.ceil(100 / rows) / 100:g}, or add rows"
-            if rows > 1
-            else "add rows"
+    without = np.flatnonzero(tested == 0)
+    is_drawn = options.test_fraction and options.split_column is None and before[SPLIT].nunique() == 1
+    if is_drawn and len(without):
+        rows, none = int(counts[without].min()), len(without) == len(classes)
+        found = _listed([f"{classes[each]} ({counts[each]:,} rows)" for each in without.tolist()])
+        what = "there is no test split" if none else f"no test row has the class {found}"
+        part = (
+            f"of the rows of each class is less than one: {found}" if none else "of its rows is less than one"
         )
-        found = _listed([f"{classes[each]} ({counts[each]:,} rows)" for each in without])
-        yield (
-            f"label {name}: there is no test split, because test_fraction {options.test_fraction:g} of the rows of each class is less "
-            f"than one: {found}; {remedy}"
-            if len(without) == len(classes)
-            else f"label {name}: no test row has the class {found}, because test_fraction {options.test_fraction:g} of its rows is less "
-            f"than one; {remedy}"
-        )
+        remedy = f"set {WHERE}.test_fraction: {np.ceil(100 / rows) / 100:g}, or " if rows > 1 else ""
+        yield f"label {name}: {what}, because test_fraction {options.test_fraction:g} {part}; {remedy}add rows"
 
 
 def doubts_of_columns(
-    table: pd.DataFrame,
-    options: TableOptions,
-    columns: Sequence[EncodedColumn],
-    labels: Array,
-    missing: Mapping[str, "Counter[str]"],
+    reader: TableFiles, table: pd.DataFrame, columns: Sequence[EncodedColumn], labels: Array
 ) -> Iterator[str]:
     """Yield doubts about the columns that are used."""
     for column in columns:
-        name, cells = column.name, table[column.name]
-        absent = int(cells.isna().sum())
-        if absent > len(table) / 2:
-            yield (
-                f"column {name}: {absent:,} of {len(table):,} cells are missing and become {column.missing}{texts_of_missing(missing.get(name), '; ')}; "
-                f"list it in {WHERE}.exclude, or the other texts in {WHERE}.na if it is a category"
-            )
-        if cells.nunique() == 1 and not absent:
-            yield f"column {name} has the value {cells.iloc[0]} in each row; list it in {WHERE}.exclude"
-        elif _equals(cells, labels, options):
-            yield f"column {name} tells the label: each of its values belongs to one label; list it in {WHERE}.exclude"
-        if column.one_hot and len(column.values) > MANY_INPUTS:
-            yield (
-                f"column {name} gives {len(column.values):,} inputs, one for each text; list it in {WHERE}.exclude, or set "
-                f"{WHERE}.categories: integer"
-            )
-        if (
-            column.values
-            and isinstance(column.values[0], str)
-            and (question := question_of_similar(map(str, column.values)))
-        ):
-            yield f"column {name}: {question}"
-        if column.values:
-            continue
-        numbers = numbers_of(cells)
-        if (np.abs(numbers) > EXACT).any() and (numbers == np.round(numbers)).all():
-            yield (
-                f"column {name} has whole numbers above 2^53, whose last digits are lost; list it in {WHERE}.exclude, or in "
-                f"{WHERE}.categorical, or subtract its smallest number in the file"
-            )
-        for value in _sentinels(numbers[~np.isnan(numbers)]):
-            yield (
-                f"column {name} has {value:g} in {(numbers == value).sum():,} rows, unlike its other numbers: if it means a missing value, "
-                f"add '{value:g}' to {WHERE}.na"
-            )
-        if _are_dates(numbers):
-            yield (
-                f"column {name} has dates as numbers, such as {numbers[0]:.0f}; write the day of the year, or days since a date, or list "
-                f"it in {WHERE}.exclude"
-            )
-        elif name not in options.features and is_identifier(numbers):
-            yield (
-                f"column {name} is a feature, but may be a row number or an identifier (integers, no two of them "
-                f"equal); list it in {WHERE}.exclude, or in {WHERE}.features if it is a feature"
-            )
+        for doubt in _doubts_of_column(reader, table[column.name], column, labels):
+            yield f"column {column.name}{doubt}"
+
+
+def _doubts_of_column(
+    reader: TableFiles, cells: "pd.Series[str]", column: EncodedColumn, labels: Array
+) -> Iterator[str]:
+    exclude, absent = f"list it in {WHERE}.exclude", int(cells.isna().sum())
+    if absent > len(cells) / 2:
+        yield (
+            f": {absent:,} of {len(cells):,} cells are missing and become {column.missing}{reader.texts_of_missing(column.name, '; ')}; "
+            f"{exclude}, or the other texts in {WHERE}.na if it is a category"
+        )
+    if cells.nunique() == 1 and not absent:
+        yield f" has the value {cells.iloc[0]} in each row; {exclude}"
+    elif _equals(cells, labels, reader.options):
+        yield f" tells the label: each of its values belongs to one label; {exclude}"
+    if column.one_hot and len(column.values) > MANY_INPUTS:
+        yield f" gives {len(column.values):,} inputs, one for each text; {exclude}, or set {WHERE}.categories: integer"
+    if column.values:
+        if question := question_of_similar([each for each in column.values if isinstance(each, str)]):
+            yield f": {question}"
+        return
+    numbers = numbers_of(cells)
+    are_whole = bool((numbers == np.round(numbers)).all())
+    if are_whole and np.abs(numbers).max() > EXACT:
+        yield (
+            f" has whole numbers above 2^53, whose last digits are lost; {exclude}, or in {WHERE}.categorical, or subtract its smallest "
+            "number in the file"
+        )
+    for value in _sentinels(numbers[~np.isnan(numbers)]):
+        yield (
+            f" has {value:g} in {(numbers == value).sum():,} rows, unlike its other numbers: if it means a missing value, add '{value:g}' "
+            f"to {WHERE}.na"
+        )
+    if are_whole and ((DAYS[0] <= numbers) & (numbers <= DAYS[1])).all() and _are_dates(numbers):
+        yield (
+            f" has dates as numbers, such as {numbers[0]:.0f}; write the day of the year, or days since a date, or {exclude}"
+        )
+    elif are_whole and column.name not in reader.options.features and _is_identifier(numbers):
+        yield (
+            f" is a feature, but may be a row number or an identifier (integers, no two of them equal); {exclude}, or in {WHERE}.features "
+            "if it is a feature"
+        )
 
 
 def _are_dates(numbers: Array) -> bool:
-    if not ((DAYS[0] <= numbers) & (numbers <= DAYS[1])).all():
-        return False
-    texts = pd.Series(numbers).map("{:.10g}".format)
+    texts = pd.Series(numbers).map("{:.0f}".format)
     return bool(pd.to_datetime(texts, format="%Y%m%d", errors="coerce").notna().all())
 
 
@@ -137,22 +111,20 @@ def _sentinels(numbers: Array) -> Iterator[float]:
     for value in {numbers.min(initial=0), numbers.max(initial=0)}:
         others = numbers[numbers != value]
         if (
-            not SENTINEL.fullmatch(f"{value:g}")
-            or len(np.unique(others)) < 3
-            or len(numbers) - len(others) < 2
+            SENTINEL.fullmatch(f"{value:g}")
+            and len(np.unique(others)) > 2
+            and len(numbers) - len(others) > 1
+            and (value < 0 <= others.min() or value - others.max() > np.ptp(others))
         ):
-            continue
-        if value < 0 <= others.min() or value - others.max() > np.ptp(others):
             yield float(value)
 
 
-def is_identifier(numbers: Array) -> bool:
-    """Return True if the rows of a column are different integers that grow, or that would repeat if they were drawn from their range.
+def _is_identifier(numbers: Array) -> bool:
+    """Return True if integers are different and grow, or would repeat if they were drawn from their range.
 
     Of n numbers drawn from a range of n^2 / 20, two are equal but for one case in exp(10) (the birthday problem).
     """
-    different = np.unique(numbers)
-    if len(numbers) <= MANY or len(different) < len(numbers) or (numbers != np.round(numbers)).any():
+    if len(numbers) <= MANY or len(np.unique(numbers)) < len(numbers):
         return False
     return bool((np.diff(numbers) > 0).all() or np.ptp(numbers) < len(numbers) ** 2 / 20)
 

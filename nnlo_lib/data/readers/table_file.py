@@ -14,42 +14,37 @@ from unicodedata import is_normalized
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.base import composed, warn_once
 from nnlo_lib.data.readers.table_options import (
     COMMENT_MARKS,
-    HDF5,
-    PACKED,
-    SPREADSHEET,
+    WHERE,
     TableOptions,
     find_delimiter,
     fitting_names,
-    is_number_text,
     is_row,
     matching,
+    other_kind,
     sampled_rows,
     table_text,
     text_below,
 )
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
-ROOT_SUFFIXES = (".root",)
-ARROW_SUFFIXES = (".arrow", ".feather")
-ARROW_START = b"ARROW1"
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".data", ".csv.gz", ".tsv.gz", ".txt.gz", ".data.gz")
-TABLE_SUFFIXES = (*TEXT_SUFFIXES, *PARQUET_SUFFIXES, *ARROW_SUFFIXES, *ROOT_SUFFIXES)
-OTHER_SUFFIXES = {
-    ".xlsx": SPREADSHEET, ".xls": SPREADSHEET, ".xlsm": SPREADSHEET, ".ods": SPREADSHEET, ".h5": HDF5, ".hdf5": HDF5, ".hdf": HDF5,
-    ".zip": PACKED, ".bz2": PACKED, ".xz": PACKED, ".zst": PACKED, ".7z": PACKED,
+# Format, and the package that reads it.
+BINARY_FORMATS = {
+    **dict.fromkeys(PARQUET_SUFFIXES, ("Parquet", "pyarrow")), **dict.fromkeys((".arrow", ".feather"), ("Arrow", "pyarrow")),
+    ".root": ("ROOT", "uproot"),
 }  # fmt: skip
+TABLE_SUFFIXES = (*TEXT_SUFFIXES, *BINARY_FORMATS)
+ARROW_START = b"ARROW1"
 UNNAMED = "a column without a name is not used"
-SPLIT, FILE, ROW = (
-    "\0split",
-    "\0file",
-    "\0row",
-)  # columns of the origin of a row; no header can have these names
+SPLIT, FILE, ROW = "\0split", "\0file", "\0row"  # origin of a row; no header can have these names
 CODE = re.compile(r"[+-]?0\d.*|[+-]?\d{16,}")  # of digits that a number would not keep
+LISTED = 5  # texts in a sentence
 
 
 class TableFiles:
@@ -67,7 +62,7 @@ class TableFiles:
         Args:
             numbers: columns that may be numbers; None: all, but codes such as 007 of columns in `categorical` stay texts.
         """
-        self._options, self._may_be_numbers = options, numbers
+        self.options, self._may_be_numbers = options, numbers
         known = pd.to_numeric(pd.Series(options.na, dtype=object), errors="coerce")
         self._numbers = known.dropna().to_numpy(np.float64)
         self.notes, self.changes = list[str](), set[str]()
@@ -99,15 +94,12 @@ class TableFiles:
         if len(self._numbers) and not is_text:
             self.changes.add("na")  # which was a list of texts, so that these files kept its numbers
         for name in table.columns.drop([SPLIT, FILE, ROW]):
-            table[name] = self._plain(table[name])
-            if is_text and self._may_be_numbers is None and matching([name], self._options.categorical):
-                if table[name].map(CODE.fullmatch, na_action="ignore").notna().any():
+            table[name] = cells = self._plain(table[name])
+            if is_text and self._may_be_numbers is None and matching([name], self.options.categorical):
+                numbers = pd.to_numeric(cells, errors="coerce")
+                if cells.map(CODE.fullmatch, na_action="ignore").notna().any():
                     self.changes.add("codes")
-                elif (
-                    (numbers := pd.to_numeric(table[name], errors="coerce"))
-                    .notna()
-                    .equals(table[name].notna())
-                ):
+                elif numbers.notna().equals(cells.notna()):
                     table[name] = numbers
         return table
 
@@ -117,25 +109,25 @@ class TableFiles:
         table[SPLIT], table[FILE], table[ROW] = "", "predict", table.index + 1
         return table
 
+    def texts_of_missing(self, name: str, before: str = ": ") -> str:
+        """Return the texts of a column that count as missing, as the end of a sentence; empty if they are empty cells."""
+        found = self.missing.get(name, Counter[str]()).most_common(LISTED)
+        texts = ", ".join(f"{text!r} in {count:,} rows" for text, count in found if text)
+        return f"{before}{WHERE}.na has {texts}" if texts else ""
+
     def _plain(self, cells: "pd.Series[Any]") -> "pd.Series[Any]":
         """Return a column as numbers, or as texts and None; `na` is missing in both."""
         if holds_arrays(cells):
             return cells
-        if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
+        if is_numeric_dtype(cells) and not is_bool_dtype(cells):
             # In the type of the column: -999.9 of float32 is another float64.
             known = self._numbers.astype(np.float32) if cells.dtype == np.float32 else self._numbers
             return self._without(cells, cells.isin(known))
         if not all(is_normalized("NFC", str(text)) for text in cells.dropna().unique()):
             self.changes.add("NFC")
-        texts = self._without(*self._texts_of(cells)).astype(object)
+        texts = cells.astype(object).where(cells.notna(), None).map(composed, na_action="ignore")
+        texts = self._without(texts, texts.isin(self.options.na)).astype(object)
         return texts.where(texts.notna(), None)
-
-    def _texts_of(self, cells: "pd.Series[Any]") -> "tuple[pd.Series[Any], pd.Series[bool]]":
-        """Return the cells as texts, and whether `na` has them."""
-        texts = (
-            cells.astype(object).where(cells.notna(), None).map(composed, na_action="ignore").astype(object)
-        )
-        return texts, texts.isin(self._options.na)
 
     def _without(self, cells: "pd.Series[Any]", missing: "pd.Series[bool]") -> "pd.Series[Any]":
         """Return the cells without those that count as missing, which are counted."""
@@ -145,19 +137,16 @@ class TableFiles:
         return cells.mask(missing) if missing.any() else cells
 
     def _table(self, path: Path) -> pd.DataFrame:
-        name = path.name.lower()
-        if not name.endswith(TABLE_SUFFIXES):
-            known = f"not the name of a table; known: {' '.join(TABLE_SUFFIXES)}; if it is text, rename it to {path.name}.csv"
-            raise UserError(f"{path}: {OTHER_SUFFIXES.get(path.suffix.lower(), known)}")
-        if name.endswith(TEXT_SUFFIXES):
+        if path.name.lower().endswith(TEXT_SUFFIXES):
             return self._text_table(path)
-        kind, package = "Arrow", "pyarrow"
-        if name.endswith(PARQUET_SUFFIXES):
-            kind = "Parquet"
-        elif name.endswith(ROOT_SUFFIXES):
-            kind, package = "ROOT", "uproot"
+        if path.suffix.lower() not in BINARY_FORMATS:
+            with path.open("rb") as file:
+                kind = other_kind(path, file.read(8))
+            known = f"not the name of a table; known: {' '.join(TABLE_SUFFIXES)}; if it is text, rename it to {path.name}.csv"
+            raise UserError(f"{path}: {kind or known}")
+        kind, package = BINARY_FORMATS[path.suffix.lower()]
         try:
-            table = _root_table(path, self._options.tree) if kind == "ROOT" else _arrow_table(path, kind)
+            table = _root_table(path, self.options.tree) if kind == "ROOT" else _arrow_table(path, kind)
         except ImportError as error:
             raise UserError(
                 f"{path}: {kind} needs {package}; run `pip install {package}`, or write the table as CSV"
@@ -169,16 +158,15 @@ class TableFiles:
         return _with_flat_arrays(path, table)
 
     def _text_table(self, path: Path) -> pd.DataFrame:
-        text, options = table_text(path), self._options
+        text, options, may = table_text(path), self.options, self._may_be_numbers
         # Excel writes the delimiter so.
         told = re.match(r'"?sep=(.)"?[^\S\n]*\n', text, re.IGNORECASE)
         delimiter = options.delimiter or (told[1] if told else find_delimiter(text, options))
         names, lines = self._names(path, text, delimiter, 1 if told else 0)
-        may = self._may_be_numbers
         texts = (
             matching(names, options.categorical)
             if may is None
-            else [name for name in names if name not in may]
+            else [each for each in names if each not in may]
         )
         try:
             table = pd.read_csv(
@@ -188,43 +176,35 @@ class TableFiles:
             )  # fmt: skip
         except ValueError as error:
             raise UserError(f"{path}: {error}; correct the file") from error
+        rows = [dict(zip(names, row, strict=False)) for row in sampled_rows(text, delimiter)]
+        used = {*matching(names, options.features)} - {*matching(names, options.exclude), options.label}
         for name in names:
             if name.startswith("\0"):
                 # Pandas writes the number of the row so, which would tell the place of a row in sorted files.
                 if table[name].notna().any() and UNNAMED not in self.notes:
                     self.notes.append(UNNAMED)
                 table = table.drop(columns=name)
-            elif name not in texts and not pd.api.types.is_numeric_dtype(table[name]):
-                table[name] = self._numbers_beside_missing(table[name])
-        if may is None:
-            self._question_codes(
-                path, table, [dict(zip(names, row, strict=False)) for row in sampled_rows(text, delimiter)]
-            )
-        return table
-
-    def _question_codes(self, path: Path, table: pd.DataFrame, rows: Sequence[Mapping[str, str]]) -> None:
-        """Log the columns of numbers with digits behind a zero, such as the postal code 01067."""
-        names = [str(name) for name in table if pd.api.types.is_numeric_dtype(table[name])]
-        used = {*matching(names, self._options.features)} - {*matching(names, self._options.exclude)}
-        for name in sorted(used - {self._options.label}):
-            for code in [row[name] for row in rows if re.fullmatch(r"0\d{2,}", row.get(name, ""))][:1]:
+                continue
+            if name not in texts and not is_numeric_dtype(table[name]):
+                table[name] = self._as_numbers(self._plain(table[name]))
+            codes = [row[name] for row in rows if re.fullmatch(r"0\d{2,}", row.get(name, ""))]
+            if codes and may is None and name in used and is_numeric_dtype(table[name]):
                 warn_once(
-                    f"{path}: column {name}: {code} is read as the number {int(code)}; list the column in data.reader.categorical if "
+                    f"{path}: column {name}: {codes[0]} is read as the number {int(codes[0])}; list the column in data.reader.categorical if "
                     "these are codes"
                 )
+        return table
 
-    def _numbers_beside_missing(self, cells: "pd.Series[Any]") -> "pd.Series[Any]":
-        """Return a column as numbers if each cell that `na` does not have is one, as `pandas.read_csv` reads them."""
-        texts, missing = self._texts_of(cells)
-        known = texts[~missing & texts.notna()]
-        if not missing.any() or (self._options.decimal == "," and known.str.contains(".", regex=False).any()):
-            return cells
+    def _as_numbers(self, texts: "pd.Series[Any]") -> "pd.Series[Any]":
+        """Return a column of texts as numbers if each text is one, as `pandas.read_csv` reads them."""
+        known = texts.dropna()
+        if self.options.decimal == "," and known.str.contains(".", regex=False).any():
+            return texts
         try:
-            numbers = pd.to_numeric(known.str.replace(self._options.decimal, ".", regex=False))
+            numbers = pd.to_numeric(known.str.replace(self.options.decimal, ".", regex=False))
         except (TypeError, ValueError):
-            return cells
-        self._without(texts, missing)
-        return numbers.reindex(cells.index)
+            return texts
+        return numbers.reindex(texts.index)
 
     def _names(self, path: Path, text: str, delimiter: str, above: int) -> tuple[list[str], int]:
         """Return the names of the columns, and the number of lines above the first row; the lines `above` are no table.
@@ -232,20 +212,17 @@ class TableFiles:
         Names that are empty begin with a zero byte. Raises UserError if a line has another number of cells, which pandas fills.
         """
         lines = csv.reader(text_below(text, above), delimiter=delimiter, skipinitialspace=True, strict=True)
-        names, first, width = [*self._options.columns], above, 0
+        names, first, width = [*self.options.columns], above, 0
         widths = Counter(map(len, sampled_rows(text, delimiter)))
         usual = len(names) or (widths.most_common(1)[0][0] if widths else 0)
         try:
             for cells in filter(is_row, lines):
                 if delimiter == " " and not cells[-1]:
                     cells.pop()
-                line, mark = above + lines.line_num, cells[0][:1] in COMMENT_MARKS
-                if (
-                    mark
-                    and not width
-                    and len(cells) != usual
-                    and not (cells[0] in COMMENT_MARKS and len(cells) == usual + 1)
-                ):
+                line, is_marked = above + lines.line_num, cells[0][:1] in COMMENT_MARKS
+                # The mark may stand alone before the names.
+                names_below_mark = cells[0] in COMMENT_MARKS and len(cells) == usual + 1
+                if is_marked and not width and len(cells) != usual and not names_below_mark:
                     comment = delimiter.join(cells).strip()[:60]
                     warn_once(f"{path}: line {line} is a comment and not read: {comment}")
                     self.notes.append(f"line {line} of {path.name} is a comment: {comment}")
@@ -254,29 +231,20 @@ class TableFiles:
                     names, first = [composed(cell) for cell in cells], line
                 else:
                     names, width = (names, width) if width else fitting_names(names, cells)
-                    title = (
-                        f"; line {first} has no names of columns: remove it"
-                        if usual > len(names) == 1
-                        else ""
-                    )
                     if len(cells) != width or (width > len(names) and cells[-1]):
                         raise UserError(
                             f"{path}: line {line} has {len(cells)} cells, but there are {len(names)} columns; correct the "
-                            f"line, or set data.reader.delimiter or data.reader.columns{title}"
+                            "line, remove lines above the names of the columns, or set data.reader.delimiter or data.reader.columns"
                         )
         except csv.Error as error:
             raise UserError(
                 f"{path}: line {above + lines.line_num}: {error}; correct the quotes of the line"
             ) from error
         _check_names(path, [name for name in names if name])
-        if 2 * names.count("") > len(names):
-            raise UserError(
-                f"{path}: line {first} names only {len(names) - names.count('')} of {len(names)} columns; remove the lines above the "
-                "names, or name the columns by data.reader.columns"
-            )
         # Pandas numbers the columns of an array so.
-        is_numbered = self._options.label in names and names == [*map(str, range(len(names)))]
-        if not (self._options.columns or is_numbered) and all(map(is_number_text, names)):
+        is_numbered = self.options.label in names and names == [*map(str, range(len(names)))]
+        numbers = pd.to_numeric(pd.Series(names, dtype=object), errors="coerce")
+        if not (self.options.columns or is_numbered) and np.isfinite(numbers).all():
             raise UserError(
                 f"{path}: the first line has only numbers, no names of columns; name them by data.reader.columns"
             )
@@ -311,8 +279,7 @@ def _root_table(path: Path, tree: str | None) -> pd.DataFrame:
     import uproot
 
     with uproot.open(path) as file:
-        trees = file.keys(cycle=False, filter_classname=["TTree", "TNtuple*", "ROOT::RNTuple"])
-        names = sorted(set(trees))
+        names = sorted({*file.keys(cycle=False, filter_classname=["TTree", "TNtuple*", "ROOT::RNTuple"])})
         tree = tree or (names[0] if len(names) == 1 else None)
         if tree not in names:
             missing = f"no tree {tree}" if tree else f"{len(names)} trees"
@@ -324,11 +291,8 @@ def _root_table(path: Path, tree: str | None) -> pd.DataFrame:
 def saved_dataset_files(folder: Path) -> list[Path]:
     """Return the files of a folder that `datasets.Dataset.save_to_disk` wrote; empty for another folder."""
     state = folder / "state.json"
-    return (
-        [folder / each["filename"] for each in json.loads(state.read_text())["_data_files"]]
-        if state.exists()
-        else []
-    )
+    files = json.loads(state.read_text())["_data_files"] if state.exists() else []
+    return [folder / each["filename"] for each in files]
 
 
 def saved_dataset_splits(folder: Path) -> list[str]:
@@ -365,9 +329,8 @@ def _with_flat_arrays(path: Path, table: pd.DataFrame) -> pd.DataFrame:
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
     """Raise UserError if two columns have one name."""
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(
-                f"{path}: two columns are called '{name}'; rename one of them, or, if the first line has no names of columns, "
-                "name them by data.reader.columns"
-            )
+    for name in [name for name, count in Counter(names).items() if count > 1][:1]:
+        raise UserError(
+            f"{path}: two columns are called '{name}'; rename one of them, or, if the first line has no names of columns, "
+            "name them by data.reader.columns"
+        )

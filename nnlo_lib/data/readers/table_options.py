@@ -11,9 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import pandas as pd
-
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import open_decompressed
 from nnlo_lib.data.readers.base import composed
@@ -23,11 +20,13 @@ MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
 SPREADSHEET = (
     "a spreadsheet; save it as CSV in its program, or by pandas.read_excel(...).to_csv(..., index=False)"
 )
-HDF5 = "an HDF5 file; write a table of pandas as CSV: pandas.read_hdf(...).to_csv(..., index=False); read arrays by data.reader: {name: arrays}"
 PACKED = "a compressed file; unpack it, or compress it by gzip"
+# First bytes of files that are no text: what they are, and the remedy.
 OTHER_STARTS = {
     b"PAR1": "a Parquet file; rename it to {}.parquet", b"PK\3\4": f"{SPREADSHEET}; or a ZIP archive: unpack it",
-    b"\xd0\xcf\x11\xe0": SPREADSHEET, b"\x89HDF": HDF5, b"BZh": PACKED, b"\xfd7zXZ": PACKED,
+    b"\xd0\xcf\x11\xe0": SPREADSHEET, b"BZh": PACKED, b"\xfd7zXZ": PACKED, b"\x28\xb5\x2f\xfd": PACKED, b"7z\xbc\xaf": PACKED,
+    b"\x89HDF": "an HDF5 file; write a table of pandas as CSV: pandas.read_hdf(...).to_csv(..., index=False); read arrays by "
+    "data.reader: {name: arrays}",
 }  # fmt: skip
 DELIMITERS = ",;\t|"
 COMMENT_MARKS = ("#", "|", "%")
@@ -84,14 +83,9 @@ def text_below(text: str, lines: int) -> io.StringIO:
     return stream
 
 
-def is_number_text(text: str) -> bool:
-    """Return True if a cell is a finite number."""
-    return bool(np.isfinite(pd.to_numeric(text, errors="coerce")))
-
-
 def is_row(cells: list[str]) -> bool:
     """Return True unless the line of the cells is empty."""
-    return cells != [] and cells != [""]
+    return cells not in ([], [""])
 
 
 def sampled_rows(text: str, delimiter: str) -> list[list[str]]:
@@ -105,9 +99,9 @@ def find_delimiter(text: str, options: TableOptions) -> str:
     columns, found = len(options.columns), dict[str, tuple[bool, int, int]]()
     for delimiter in DELIMITERS.replace(options.decimal, ""):
         widths = Counter(len(cells) for cells in sampled_rows(text, delimiter) if len(cells) > 1)
-        for width, count in widths.items():
-            rank = (columns in (width, width - 1), count, width)
-            found[delimiter] = max(rank, found.get(delimiter, rank))
+        ranks = [(columns in (width, width - 1), count, width) for width, count in widths.items()]
+        if ranks:
+            found[delimiter] = max(ranks)
     blanks = " " if any(len(cells) > 1 for cells in sampled_rows(text, " ")) else ","
     return max(found, key=lambda each: found[each], default=blanks)
 
@@ -122,13 +116,18 @@ def fitting_names(names: list[str], cells: list[str]) -> tuple[list[str], int]:
     return names, len(names) + (len(cells) == len(names) + 1 and not cells[-1])
 
 
+def other_kind(path: Path, start: bytes) -> str:
+    """Return what a file is that begins like no text, with a remedy; or an empty text."""
+    kinds = (kind for first, kind in OTHER_STARTS.items() if start.startswith(first))
+    return next(kinds, "").replace("{}", path.stem)
+
+
 def table_text(path: Path) -> str:
     """Return the lines of a text file, which may be compressed by gzip. Raises UserError for other files, by their first bytes."""
     with open_decompressed(path) as stream:
         content = stream.read()
-    for start, kind in OTHER_STARTS.items():
-        if content.startswith(start):
-            raise UserError(f"{path}: {kind.replace('{}', path.stem)}")
+    if kind := other_kind(path, content):
+        raise UserError(f"{path}: {kind}")
     try:
         # Spreadsheets write a byte order mark, or UTF-16.
         text = content.decode("utf-16" if content.startswith(UTF_16) else "utf-8-sig")

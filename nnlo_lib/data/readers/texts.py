@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -16,14 +16,7 @@ import numpy as np
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.fetch.archive import is_visible
 from nnlo_lib.data.fetch.record import FileVersion, file_version
-from nnlo_lib.data.readers.base import (
-    Array,
-    ConversionUnit,
-    DatasetContents,
-    SampleBlock,
-    composed,
-    shard_ranges,
-)
+from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, composed, shard_ranges
 
 PADDING, UNKNOWN = 0, 1  # numbers that are no words
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
@@ -44,23 +37,30 @@ def read(folder: Path, shard_size: int, *, words: int = 10_000, length: int = 50
     """
     root = _root(folder)
     splits = [split for split in SPLITS if (root / split).is_dir()]
+    # Texts by class by split.
     found = {
         split: {
-            composed(each.name): each
+            composed(each.name): texts
             for each in (root / split).iterdir()
-            if is_visible(each.name) and each.is_dir() and next(each.glob("*.txt"), None)
+            if is_visible(each.name) and each.is_dir() and (texts := [*each.glob("*.txt")])
         }
         for split in splits
     }
-    classes = sorted(set(found["train"]) & set(found["test"]))
+    classes = sorted(found["train"].keys() & found["test"].keys())
     if len(classes) < 2:
         raise UserError(
             f"{root}: {len(classes)} classes have .txt files in train and in test, but at least 2 are needed; expected {LAYOUT}"
         )
-    texts = {split: _texts(root / split, [found[split][name] for name in classes]) for split in splits}
-    training = tuple(path for path, _ in texts["train"])
+    ordered = {
+        split: sorted(
+            ((path, label) for label, name in enumerate(classes) for path in found[split].get(name, ())),
+            key=lambda each: hashlib.sha256(os.fsencode(each[0].relative_to(root / split))).digest(),
+        )
+        for split in splits
+    }
+    training = tuple(path for path, _ in ordered["train"])
     units = []
-    for split, each in texts.items():
+    for split, each in ordered.items():
         for name, start, end in shard_ranges(split, len(each), shard_size, length * BYTES_PER_WORD):
             part = each[start:end]
             files = tuple(dict.fromkeys((*(path for path, _ in part), *training)))
@@ -81,22 +81,20 @@ def _root(folder: Path) -> Path:
     raise UserError(f"{folder}: no folders train and test; expected {LAYOUT}")
 
 
-def _texts(split: Path, classes: list[Path]) -> list[LabeledText]:
-    found = [(path, label) for label, folder in enumerate(classes) for path in folder.glob("*.txt")]
-    return sorted(found, key=lambda each: hashlib.sha256(os.fsencode(each[0].relative_to(split))).digest())
-
-
 def _block(texts: list[LabeledText], training: tuple[Path, ...], words: int, length: int) -> SampleBlock:
-    """Return the texts of a shard as numbers, which all training texts determine."""
-    numbers = _numbers(training, words, tuple(file_version(path) for path in training))
-    rows = encoded([_text(path) for path, _ in texts], numbers, length)
+    """Return the numbers of the first words of the texts of a shard, with padding at the end."""
+    numbers = _numbers(training, words, tuple(map(file_version, training)))
+    rows = np.full((len(texts), length), PADDING, np.int32)
+    for row, (path, _) in zip(rows, texts, strict=True):
+        found = [numbers.get(word, UNKNOWN) for word in words_of(_text(path))[:length]]
+        row[: len(found)] = found
     return SampleBlock((rows,), np.array([label for _, label in texts], np.int64))
 
 
 @lru_cache(maxsize=1)
 def _numbers(training: tuple[Path, ...], words: int, _versions: tuple[FileVersion, ...]) -> dict[str, int]:
     """Return the vocabulary of one version of the files, which is made once for all shards."""
-    return vocabulary((_text(path) for path in training), words)
+    return vocabulary(map(_text, training), words)
 
 
 def _text(path: Path) -> str:
@@ -116,15 +114,6 @@ def vocabulary(texts: Iterable[str], size: int) -> dict[str, int]:
         counts.update(words_of(text))
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     return {word: number for number, word in enumerate(ranked[: size - 2], UNKNOWN + 1)}
-
-
-def encoded(texts: Sequence[str], numbers: Mapping[str, int], length: int) -> Array:
-    """Return the numbers of the first words of each text, (texts, length) of int32, with padding at the end."""
-    rows = np.full((len(texts), length), PADDING, np.int32)
-    for row, text in zip(rows, texts, strict=True):
-        found = [numbers.get(word, UNKNOWN) for word in words_of(text)[:length]]
-        row[: len(found)] = found
-    return rows
 
 
 def words_of(text: str) -> list[str]:

@@ -3,10 +3,9 @@
 Files are found by the names of ImageNet and TensorFlow Datasets, like train-00000-of-01024, or by patterns of the user.
 """
 
-import glob
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -14,9 +13,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.readers.arrays import refuse_repeated_files
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, print_once
 from nnlo_lib.data.readers.image import ColorMode, ImageError, Pixels, Resize, as_type, decode, resized
+from nnlo_lib.data.readers.source_files import matching_files, refuse_repeated_files
 from nnlo_lib.data.readers.tfrecord_stream import RecordError, parse, read_records
 
 SPLITS = ("train", "validation", "test")
@@ -148,65 +147,57 @@ def _single(features: dict[str, list[Any]], name: str, kind: type[Value]) -> Val
 def find_files(folder: Path, patterns: Patterns) -> dict[str, Path]:
     """Return the file of each shard by the name of the shard, like train/train-00000-of-01024.
 
-    Without a pattern for `train`, the files are found by their names. If the only split beside `train` is
-    `validation`, it is the test split.
+    Without any pattern, the files are found by their names, and `validation` is the test split if there is no other.
 
     Raises UserError if train files are missing, a split is incomplete, or files of several sets are mixed.
     """
+    targets = {"validation": "test"}
     if any(patterns.values()):
-        return _by_pattern(folder, patterns)
-    try:
-        names = os.listdir(folder)
-    except OSError as error:
-        raise UserError(f"cannot read {folder}: {error.strerror}") from error
-    matches = [match for name in names if (match := FILE_NAME.fullmatch(name))]
-    files = {split: _set(folder, split, matches) for split in SPLITS}
-    if not files["train"]:
+        if not patterns["train"]:
+            raise UserError("data.reader.train: missing; give the pattern of the training files too")
+        chosen = {
+            split: matching_files(folder, pattern, f"data.reader.{split}")
+            for split, pattern in patterns.items()
+            if pattern
+        }
+        refuse_repeated_files(chosen)
+    else:
+        try:
+            matches = [match for name in os.listdir(folder) if (match := FILE_NAME.fullmatch(name))]
+        except OSError as error:
+            raise UserError(f"cannot read {folder}: {error.strerror}") from error
+        chosen = {
+            split: _set(folder, [each for each in matches if each["split"] == split]) for split in SPLITS
+        }
+    if not chosen["train"]:
         raise UserError(
             f"{folder}: no TFRecords found; set data.source to a folder of files like {EXAMPLES}, or name the files in "
             f"data.reader.train"
         )
-    splits = dict(zip(SPLITS, SPLITS, strict=True)) | ({} if files["test"] else {"validation": "test"})
-    return {f"{splits[split]}/{name}": path for split in SPLITS for name, path in files[split].items()}
+    if chosen.get("test") or any(patterns.values()):
+        targets = {}
+    return {
+        f"{targets.get(split, split)}/{split}-{index:05d}-of-{len(paths):05d}": path
+        for split, paths in chosen.items()
+        for index, path in enumerate(paths)
+    }
 
 
-def _by_pattern(folder: Path, patterns: Patterns) -> dict[str, Path]:
-    if not patterns["train"]:
-        raise UserError("data.reader.train: missing; give the pattern of the training files too")
-    files: dict[str, Path] = {}
-    chosen: dict[str, list[Path]] = {}
-    for split in SPLITS:
-        # With root_dir, special characters in the path of the folder are not part of the pattern.
-        names = sorted(glob.glob(pattern, root_dir=folder)) if (pattern := patterns[split]) else []
-        found = [name for name in names if (folder / name).is_file()]
-        if pattern and not found:
-            raise UserError(
-                f"data.reader.{split}: no file in {folder} matches {pattern}; correct the pattern"
-            )
-        chosen[split] = [folder / name for name in found]
-        for index, path in enumerate(chosen[split]):
-            files[f"{split}/{split}-{index:05d}-of-{len(found):05d}"] = path
-    refuse_repeated_files(chosen)
-    return files
-
-
-def _set(folder: Path, split: str, matches: Iterable[re.Match[str]]) -> dict[str, Path]:
-    """Return the files of a split in order, from the parts of all names. Raises UserError as `find_files` does."""
-    found = [match for match in matches if match["split"] == split]
-    sets = sorted({match.expand(r"\g<before>\g<split>\g<middle>-*-of-\g<count>\g<after>") for match in found})
+def _set(folder: Path, matches: Sequence[re.Match[str]]) -> list[Path]:
+    """Return the files of a split in order, from the parts of their names. Raises UserError as `find_files` does."""
+    sets = sorted(
+        {match.expand(r"\g<before>\g<split>\g<middle>-*-of-\g<count>\g<after>") for match in matches}
+    )
     if len(sets) > 1:
         raise UserError(
-            f"{folder}: {split} files of several sets ({' and '.join(sets)}); keep the files of one set only, or name "
+            f"{folder}: {matches[0]['split']} files of several sets ({' and '.join(sets)}); keep the files of one set only, or name "
             f"the files in data.reader.train"
         )
-    present = {match["number"]: match.string for match in found}
-    count = found[0]["count"] if found else "0"
-    wanted = {f"{index:05d}": sets[0].replace("*", f"{index:05d}", 1) for index in range(int(count))}
-    if missing := [name for number, name in wanted.items() if number not in present]:
+    present = {match.string for match in matches}
+    wanted = [
+        each.replace("*", f"{index:05d}", 1) for each in sets for index in range(int(matches[0]["count"]))
+    ]
+    if missing := [name for name in wanted if name not in present]:
         some = ", ".join(missing[:3]) + ", ..." * (len(missing) > 3)
         raise UserError(f"{folder}: {len(missing)} of {len(wanted)} TFRecords are missing: {some}")
-    if strange := sorted(present.keys() - wanted.keys()):
-        raise UserError(
-            f"{folder}: the number of {present[strange[0]]} is not below the number of files in its name; remove the file"
-        )
-    return {f"{split}-{number}-of-{count}": folder / name for number, name in wanted.items()}
+    return [folder / name for name in wanted]

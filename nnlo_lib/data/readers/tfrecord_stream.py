@@ -5,7 +5,6 @@ their masked CRC-32C. The data are a tf.train.Example: named features of bytes, 
 """
 
 import gzip
-import struct
 import zlib
 from collections.abc import Iterator
 from functools import cache
@@ -15,31 +14,46 @@ from typing import Any, BinaryIO, cast
 import google_crc32c
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.data.fetch.archive import CONTENT_CHUNK_BYTES, DEFLATE_LIMIT, GZIP_MAGIC
+from nnlo_lib.data.fetch.archive import DEFLATE_LIMIT, GZIP_MAGIC
 
 HEADER, FOOTER = 12, 4  # bytes before and after the data of a record
-# Code of the type in protobuf's FieldDescriptorProto.Type, and name of the message.
-NUMBERS = {
-    "bytes": (12, "BytesList"),
-    "float": (2, "FloatList"),
-    "int64": (3, "Int64List"),
-}
-# Codes of FieldDescriptorProto.Type and of FieldDescriptorProto.Label.
-MESSAGE, OPTIONAL, REPEATED = 11, 1, 3
 # First bytes of files of other formats, some of which TensorFlow and TensorFlow Datasets write, too.
 OTHER_FORMATS = {
     b"BZh": "compressed by bzip2",
     b"\xfd7zXZ": "compressed by xz",
     b"\x28\xb5\x2f\xfd": "compressed by Zstandard",
-    b"\x78\x01": "compressed by ZLIB",
-    b"\x78\x5e": "compressed by ZLIB",
-    b"\x78\x9c": "compressed by ZLIB",
-    b"\x78\xda": "compressed by ZLIB",
+    **dict.fromkeys((b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda"), "compressed by ZLIB"),
     b"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f": "an ArrayRecord file",
     b"\x89HDF": "an HDF5 file",
     b"PAR1": "a Parquet file",
     b"PK\x03\x04": "a ZIP archive",
 }
+# tensorflow/core/example/example.proto, as protobuf describes a file.
+EXAMPLE = """
+name: "nnlo_example.proto" package: "nnlo" syntax: "proto3"
+message_type { name: "BytesList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "FloatList" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type {
+  name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes_list" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".nnlo.BytesList" oneof_index: 0 }
+  field { name: "float_list" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".nnlo.FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".nnlo.Int64List" oneof_index: 0 }
+}
+message_type {
+  name: "Features"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".nnlo.Features.FeatureEntry" }
+  nested_type {
+    name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".nnlo.Feature" }
+  }
+}
+message_type {
+  name: "Example"
+  field { name: "features" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".nnlo.Features" }
+}
+"""
 
 
 class RecordError(ValueError):
@@ -77,12 +91,9 @@ def _is_compressed(path: Path) -> bool:
     """
     with path.open("rb") as file:
         start = file.read(HEADER)
-    if start[8:] == struct.pack("<I", _masked_crc(start[:8])):
+    if start[8:] == _masked_crc(start[:8]):
         return False
-    found = next((text for magic, text in OTHER_FORMATS.items() if start.startswith(magic)), None)
-    if found is None and ".array_record" in path.name:
-        found = "an ArrayRecord file"
-    if found:
+    for found in [text for magic, text in OTHER_FORMATS.items() if start.startswith(magic)]:
         raise UserError(f"{path}: {found}; write TFRecords, uncompressed or compressed by gzip")
     return start.startswith(GZIP_MAGIC)
 
@@ -93,42 +104,31 @@ def _record(file: BinaryIO, left: int) -> bytes | RecordError | None:
     `left` is an upper bound of the bytes up to the end of the file.
     """
     try:
-        header = file.read(HEADER)
-        return _content(file, header, left) if header else None
+        if not (header := file.read(HEADER)):
+            return None
+        length = int.from_bytes(header[:8], "little")
+        if len(header) < HEADER:
+            reason = "truncated"
+        elif header[8:] != _masked_crc(header[:8]):
+            reason = "damaged length (the checksum differs)"
+        elif length > left - HEADER - FOOTER:
+            # Before reading, because a faulty writer can give a wrong length a right checksum.
+            reason = f"declared length of {length:,} bytes, but the file ends earlier"
+        else:
+            data, footer = file.read(length), file.read(FOOTER)
+            if len(footer) == FOOTER:
+                damaged = RecordError("damaged (the checksum differs)")
+                return data if footer == _masked_crc(data) else damaged
+            reason = "truncated"
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        return RecordError(f"damaged gzip stream ({error})", lost=True)
+        reason = f"damaged gzip stream ({error})"
+    return RecordError(reason, lost=True)
 
 
-def _content(file: BinaryIO, header: bytes, left: int) -> bytes | RecordError:
-    """Return the data of a record, or a RecordError; the header has the length of the data and its checksum."""
-    if len(header) < HEADER:
-        return RecordError("truncated", lost=True)
-    length, check = struct.unpack("<QI", header)
-    if _masked_crc(header[:8]) != check:
-        return RecordError("damaged length (the checksum differs)", lost=True)
-    # Before reading, because a faulty writer can give a wrong length a right checksum.
-    if length > left - HEADER - FOOTER:
-        return RecordError(f"declared length of {length:,} bytes, but the file ends earlier", lost=True)
-    data, footer = _bytes(file, length), file.read(FOOTER)
-    if len(footer) < FOOTER:
-        return RecordError("truncated", lost=True)
-    whole = footer == struct.pack("<I", _masked_crc(data))
-    return data if whole else RecordError("damaged (the checksum differs)")
-
-
-def _bytes(file: BinaryIO, count: int) -> bytes:
-    """Return the next `count` bytes, or fewer at the end; the memory follows what is there, not `count`."""
-    chunks = []
-    while count and (chunk := file.read(min(count, CONTENT_CHUNK_BYTES))):
-        chunks.append(chunk)
-        count -= len(chunk)
-    return b"".join(chunks)
-
-
-def _masked_crc(data: bytes) -> int:
+def _masked_crc(data: bytes) -> bytes:
     """Return TFRecord's masked checksum: CRC-32C, rotated right by 15 bits, plus a constant."""
     crc: int = google_crc32c.value(data)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return (((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def parse(data: bytes) -> dict[str, list[Any]]:
@@ -147,28 +147,9 @@ def parse(data: bytes) -> dict[str, list[Any]]:
 
 @cache
 def _message_class() -> Any:
-    """Build the message from its definition in tensorflow/core/example/example.proto, without TensorFlow."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    """Build the message without TensorFlow."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-    file = descriptor_pb2.FileDescriptorProto(name="nnlo_example.proto", package="nnlo", syntax="proto3")
-    for number, name in NUMBERS.values():
-        _field(file.message_type.add(name=name), "value", 1, number, REPEATED)
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for index, (kind, (_, name)) in enumerate(NUMBERS.items(), start=1):
-        _field(feature, f"{kind}_list", index, MESSAGE, OPTIONAL, f".nnlo.{name}").oneof_index = 0
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    # 9 is the type code of a string.
-    _field(entry, "key", 1, 9, OPTIONAL)
-    _field(entry, "value", 2, MESSAGE, OPTIONAL, ".nnlo.Feature")
-    _field(features, "feature", 1, MESSAGE, REPEATED, ".nnlo.Features.FeatureEntry")
-    _field(file.message_type.add(name="Example"), "features", 1, MESSAGE, OPTIONAL, ".nnlo.Features")
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
+    pool.Add(text_format.Parse(EXAMPLE, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("nnlo.Example"))
-
-
-def _field(message: Any, name: str, number: int, kind: int, label: int, type_name: str | None = None) -> Any:
-    return message.field.add(name=name, number=number, type=kind, label=label, type_name=type_name)

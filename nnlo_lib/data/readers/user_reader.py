@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from nnlo_lib.core.user_code import (
     load_user_module,
 )
 from nnlo_lib.data.readers.array_formats import is_number
-from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock
+from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, Inputs, SampleBlock
 
 # Each returns a key, or (key, function of the array), and the reader's option for the function.
 ADAPTOR_OPTIONS = {"features": "adaptor", "labels": "label_adaptor"}
@@ -63,13 +63,14 @@ def _block(reader: str, unit: ConversionUnit) -> SampleBlock:
     return block
 
 
-def _called(reader: str, function: Callable[[], Result]) -> Result:
+def _called(code: str, function: Callable[[], Result], where: str = "data.reader") -> Result:
+    """Return what the user's code returns. Raises UserError if it fails."""
     try:
         return function()
     except UserError:
         raise
     except USER_CODE_ERRORS as error:
-        raise UserError(f"data.reader: {reader} failed: {error_with_source_line(error)}") from error
+        raise UserError(f"{where}: {code} failed: {error_with_source_line(error)}") from error
 
 
 def is_nnlo_module(train: object) -> bool:
@@ -82,44 +83,56 @@ def reader_options_of_module(path: str) -> dict[str, Any]:
 
     Raises UserError if the module or one of its functions fails, or if it has no get_train().
     """
-    functions = {"train": "get_train", "validation": "get_val"} | {
-        key: f"get_{key}" for key in ADAPTOR_OPTIONS
+    return _called(path, partial(_module_options, path), "data.reader.train")
+
+
+def _module_options(path: str) -> dict[str, Any]:
+    module = load_user_module(path)
+    if not hasattr(module, "get_train"):
+        raise UserError(
+            f"data.reader.train: {path} does not define get_train(); add the function, which returns the files"
+        )
+    names = {"train": "train", "val": "validation"} | {key: key for key in ADAPTOR_OPTIONS}
+    options = {
+        key: getattr(module, f"get_{name}")() for name, key in names.items() if hasattr(module, f"get_{name}")
     }
-    try:
-        module = load_user_module(path)
-        if not hasattr(module, "get_train"):
-            raise UserError(
-                f"data.reader.train: {path} does not define get_train(); add the function, which returns the files"
-            )
-        options = {key: getattr(module, name)() for key, name in functions.items() if hasattr(module, name)}
-    except UserError:
-        raise
-    except USER_CODE_ERRORS as error:
-        raise UserError(f"data.reader.train: {path} failed: {error_with_source_line(error)}") from error
     for key, adaptor in ADAPTOR_OPTIONS.items():
-        if isinstance(options.get(key), tuple):
-            # The function itself cannot be sent to other processes, so its place in the module is given.
-            returned = options[key]
+        if isinstance(returned := options.get(key), tuple):
             if len(returned) != 2 or not callable(returned[1]):
                 raise UserError(
                     f"data.reader.train: get_{key}() of {path} returned {returned!r}; it must return a key, or "
                     "(key, function)"
                 )
+            # The function itself cannot be sent to other processes, so its place in the module is given.
             options |= {key: returned[0], adaptor: f"{path}:get_{key}"}
     return options
 
 
-def load_feature_adaptor(reference: str) -> Callable[..., Any]:
-    """Return the function `path.py:function`, or the function that `path.py:get_features` returns."""
-    return _load_adaptor(reference, "features")
+def adapted(kind: Literal["features", "labels"], adaptor: str, arrays: Inputs, path: Path) -> Inputs:
+    """Return the arrays that the user's function makes of as many arrays of a file, of one array or of a tuple.
 
+    Args:
+        adaptor: `path.py:function`, or the function that `path.py:get_features` or `get_labels` returns.
 
-def load_label_adaptor(reference: str) -> Callable[..., Any]:
-    """Return the function `path.py:function`, or the function that `path.py:get_labels` returns."""
-    return _load_adaptor(reference, "labels")
+    Raises UserError if the function fails, or returns other than arrays of numbers with as many rows.
+    """
+    name, samples = "the adaptor" if kind == "features" else "the label adaptor", len(arrays[0])
 
+    def changed() -> Inputs:
+        # Loaded for each block: units are sent to other processes, and a function of a user's file cannot be pickled.
+        function = load_user_function(adaptor)
+        if adaptor.endswith(f":get_{kind}"):
+            function = function()[1]
+        result = function(arrays[0] if len(arrays) == 1 else arrays)
+        several = kind == "features" and isinstance(result, tuple | list)
+        return tuple(np.ascontiguousarray(each) for each in (result if several else (result,)))
 
-def _load_adaptor(reference: str, key: str) -> Callable[..., Any]:
-    function = load_user_function(reference)
-    adaptor: Callable[..., Any] = function()[1] if reference.endswith(f":get_{key}") else function
-    return adaptor
+    found = _called(f"{name} {adaptor}", changed, str(path))
+    fit = [len(each) == samples and each.size >= samples and is_number(each.dtype) for each in found]
+    if len(found) != len(arrays) or not all(fit):
+        shown = ", ".join(f"{each.shape} {each.dtype}" for each in found[:5])
+        raise UserError(
+            f"{path}: {name} {adaptor} returned {shown} for {samples} samples; it must return {len(arrays)} array(s) of numbers with "
+            f"{samples} rows"
+        )
+    return found

@@ -78,12 +78,10 @@ class Coordinator:
         """Order all ranks to quit; ranks that train save first. Return True if MPI can be finalized."""
         # MPI.Finalize would wait for ever for lost ranks and for messages that are never received.
         mpi_is_intact = not (self.utilization.losses or self._mpi_is_broken or self._busy)
+        # A group reads QUIT only between trainings; STOP ends its training before.
+        self._stop_trainings()
         for group in self._alive:
-            for rank in self._world.members(group):
-                # A group reads QUIT only between trainings; STOP ends its training before.
-                if group in self._busy:
-                    self._world.messenger.send(None, rank, STOP_TAG)
-                self._world.messenger.send(mpi_is_intact, rank, QUIT_TAG)
+            self._quit(group, mpi_is_intact)
         return mpi_is_intact
 
     def _assign(self) -> None:
@@ -113,11 +111,17 @@ class Coordinator:
     def _stop_all(self) -> bool:
         """Ask the groups that train to stop, and wait until they have saved; return False."""
         self._mpi_is_broken = True  # the stop messages may never be received
-        for group in self._busy:
-            for rank in self._world.members(group):
-                self._world.messenger.send(None, rank, STOP_TAG)
+        self._stop_trainings()
         self.wait_until_idle()
         return False
+
+    def _stop_trainings(self) -> None:
+        for rank in (rank for group in self._busy for rank in self._world.members(group)):
+            self._world.messenger.send(None, rank, STOP_TAG)
+
+    def _quit(self, group: int, mpi_is_intact: bool) -> None:
+        for rank in self._world.members(group):
+            self._world.messenger.send(mpi_is_intact, rank, QUIT_TAG)
 
     def _receive(self) -> bool:
         """Receive one report of a group; return True if a fold task has ended."""
@@ -135,7 +139,8 @@ class Coordinator:
         if group not in self._busy:
             return False
         fold_task, _ = self._busy.pop(group)
-        self.utilization.add(started, ended)
+        self.utilization.trained += ended - started
+        self.utilization.trainings += 1
         self._stop_requested = self._stop_requested or status == EXIT_PREEMPTED
         # The group gets a task that was decided ahead, so that it does not wait for the next decision.
         if not (status or self._must_stop()):
@@ -185,12 +190,11 @@ class Coordinator:
         """
         if self._alive.pop(group, None) is None:
             return False
-        for rank in self._world.members(group):
-            # Live members on another host than their leader cannot observe its loss and would wait for ever.
-            self._world.messenger.send(False, rank, QUIT_TAG)
+        # Live members on another host than their leader cannot observe its loss and would wait for ever.
+        self._quit(group, mpi_is_intact=False)
         fold_task, started = self._busy.pop(group, (None, 0.0))
         self._last_loss = why
-        self.utilization.record_loss(group)
+        self.utilization.losses[group] = time.time()
         logger.warning(f"lost rank group {group}, {len(self._alive)} left: {why}")
         return fold_task is not None and self._requeue_task(fold_task, started, why)
 
@@ -220,15 +224,7 @@ def heartbeat_file(folder: Path, group: int) -> Path:
 
 @dataclass
 class PoolUtilization:
-    """Utilization of the rank groups.
-
-    Attributes:
-        groups: number of rank groups at the start.
-        begun: start of the allocation, in seconds since 1970.
-        trained: seconds of all trainings.
-        trainings: number of trainings.
-        losses: time at which each lost group was lost, in seconds since 1970.
-    """
+    """Utilization of the rank groups: times in seconds since 1970, `losses` by group, and `trained` in seconds of all trainings."""
 
     groups: int
     begun: float = field(default_factory=time.time)
@@ -236,31 +232,18 @@ class PoolUtilization:
     trainings: int = 0
     losses: dict[int, float] = field(default_factory=dict)
 
-    def add(self, started: float, ended: float) -> None:
-        """Count a training by its start and end (seconds since 1970)."""
-        self.trained += ended - started
-        self.trainings += 1
-
-    def record_loss(self, group: int) -> None:
-        """Record the loss of a rank group: its time does not count from now on."""
-        self.losses[group] = time.time()
-
     def utilization(self, now: float) -> float:
-        """Return the seconds of training divided by the seconds of all rank groups up to `now`."""
+        """Return the seconds of training divided by the seconds of all rank groups up to `now`; lost groups count until their loss."""
         allocated = self.groups * (now - self.begun) - sum(now - lost_at for lost_at in self.losses.values())
         return self.trained / allocated if allocated > 0 else 0.0
 
-    def text(self) -> str:
-        """Return the utilization as text."""
+    def write(self, state: Path) -> None:
+        """Log the utilization, and append it to its file in the state folder; log a warning if it cannot be written."""
         now = time.time()
-        return (
+        logger.info(
             f"{plural(self.trainings, 'training')} on {plural(self.groups, 'rank group')} in {now - self.begun:.1f} s: "
             f"{100 * self.utilization(now):.1f} % of the rank groups' time was training"
         )
-
-    def write(self, state: Path) -> None:
-        """Append the utilization to its file in the state folder; log a warning if it cannot be written."""
-        now = time.time()
         row = {
             "begun": self.begun, "ended": now, "blocks": self.groups, "lost": len(self.losses),
             "trainings": self.trainings, "trained": round(self.trained, 3),

@@ -236,7 +236,11 @@ class FailureLog:
 
     def __init__(self, folder: Path) -> None:
         self._path = SearchPaths(folder).state.pool_failures
-        self._count = Counter(_read(self._path))
+        self._count = Counter[FoldTask]()
+        for line in self._path.read_text().splitlines() if self._path.exists() else []:
+            with suppress(ValueError, KeyError):  # a line that a crash cut short
+                row = json.loads(line)
+                self._count[FoldTask(row["trial"], row["fold"], row["epochs"])] += 1
 
     def __getitem__(self, fold_task: FoldTask) -> int:
         """Return the number of rank groups that were lost while they trained a fold task."""
@@ -253,13 +257,3 @@ class FailureLog:
         row = {"trial": fold_task.trial, "fold": fold_task.fold, "epochs": fold_task.epochs, "why": why}
         with suppress(OSError), self._path.open("a") as file:
             file.write(json.dumps(row) + "\n")
-
-
-def _read(path: Path) -> list[FoldTask]:
-    """Return the recorded fold tasks; skip a line that a crash cut short."""
-    fold_tasks = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        with suppress(ValueError, KeyError):
-            row = json.loads(line)
-            fold_tasks.append(FoldTask(row["trial"], row["fold"], row["epochs"]))
-    return fold_tasks

@@ -48,47 +48,37 @@ logger = get_logger(__name__)
 TrainFunction = Callable[[FoldTask], int]  # trains a fold task; returns the status of train_fold_task
 
 
-def run_group_leader(world: PoolWorld, work: TrainFunction) -> bool:
-    """Train the fold tasks that the coordinator assigns, until it sends the message to quit (QUIT_TAG).
+def serve(world: PoolWorld, work: Callable[[Any], object]) -> bool:
+    """Do the work of each message until the coordinator's message to quit; return True if MPI is intact, to be finalized.
 
-    Return True if MPI is intact, so that it can be finalized.
+    A leader gets the numbers of fold tasks from the coordinator, the other ranks get tasks as text from their leader.
 
-    Raises:
-        PeerLostError: if the coordinator or a rank of the group is lost.
+    Raises PeerLostError if the coordinator or, for a leader, a rank of the group is lost.
     """
-    awaited = [COORDINATOR_RANK, *world.members(world.group)[1:]]
-    # A message to quit is a bool, an assignment a list of numbers.
-    while not isinstance(
-        message := world.wait_for(lambda: _next_message(world, COORDINATOR_RANK, ASSIGN_TAG), awaited), bool
-    ):
-        started = time.time()
-        status, error = _run_task(work, FoldTask(*message))
-        world.messenger.send(
-            [status, error, started, time.time(), bool(ABANDONED_COMMUNICATORS)], COORDINATOR_RANK, REPORT_TAG
-        )
+    leader, *others = world.members(world.group)
+    is_leader = world.rank == leader
+    source, tag = (COORDINATOR_RANK, ASSIGN_TAG) if is_leader else (leader, TRAIN_TAG)
+    awaited = [COORDINATOR_RANK, *(others if is_leader else [leader])]
+
+    def next_message() -> Any:
+        received = world.messenger.receive(source, tag) or world.messenger.receive(COORDINATOR_RANK, QUIT_TAG)
+        return received[1] if received else None
+
+    # Only a message to quit is a bool.
+    while not isinstance(message := world.wait_for(next_message, awaited), bool):
+        work(message)
     return message
 
 
-def run_group_member(world: PoolWorld, train: Callable[[str], object]) -> bool:
-    """Train the tasks that the group's leader sends, until the message to quit; return True if MPI is intact."""
-    leader = world.members(world.group)[0]
-    while not isinstance(
-        message := world.wait_for(
-            lambda: _next_message(world, leader, TRAIN_TAG), [COORDINATOR_RANK, leader]
-        ),
-        bool,
-    ):
-        train(message)
-    return message
+def report(world: PoolWorld, work: TrainFunction, numbers: Sequence[int]) -> None:
+    """Train the fold task with these numbers, and report its end to the coordinator."""
+    started = time.time()
+    status, error = run_task(work, FoldTask(*numbers))
+    broken = bool(ABANDONED_COMMUNICATORS)
+    world.messenger.send([status, error, started, time.time(), broken], COORDINATOR_RANK, REPORT_TAG)
 
 
-def _next_message(world: PoolWorld, source: int, tag: int) -> Any:
-    """Return the next message of a rank or the coordinator's message to quit; None if neither has arrived."""
-    received = world.messenger.receive(source, tag) or world.messenger.receive(COORDINATOR_RANK, QUIT_TAG)
-    return received[1] if received else None
-
-
-def _run_task(work: TrainFunction, fold_task: FoldTask) -> tuple[int, str]:
+def run_task(work: TrainFunction, fold_task: FoldTask) -> tuple[int, str]:
     """Return the status of a fold task, and the error that must end the search, or an empty string."""
     try:
         return work(fold_task), ""
@@ -100,27 +90,29 @@ def _run_task(work: TrainFunction, fold_task: FoldTask) -> tuple[int, str]:
         return 1, error_with_source_line(error)
 
 
-def failing_train_function(fault: str) -> TrainFunction:
-    """Return a function for a rank group that cannot train: the coordinator then ends the search with `fault`."""
-
-    def work(_: FoldTask) -> int:
-        raise UserError(fault)
-
-    return work
-
-
 class GroupTrainer:
-    """Trains fold tasks like a launcher, but on the ranks of a rank group, which already run; for its leader."""
+    """Trains fold tasks like a launcher, but on the ranks of a rank group, which already run; for its leader.
+
+    With a `fault`, it cannot train: the coordinator then ends the search.
+    """
 
     def __init__(
-        self, world: PoolWorld, group: RankGroup, folder: Path, stop: PoolStopFlag, limit: TimeLimit
+        self,
+        world: PoolWorld,
+        group: RankGroup,
+        folder: Path,
+        stop: PoolStopFlag,
+        limit: TimeLimit,
+        fault: str,
     ) -> None:
-        self._world, self._group, self._folder, self._stop = world, group, folder, stop
+        self._world, self._group, self._folder, self._stop, self._fault = world, group, folder, stop, fault
         self._experiment, self._context = read_config(folder), JobContext(BatchJob.current(), limit, stop)
         self._group_error: PeerLostError | None = None
 
     def __call__(self, fold_task: FoldTask) -> int:
         """Train a fold task; return its `train_fold_task` status. Raises PeerLostError if a rank is lost."""
+        if self._fault:
+            raise UserError(self._fault)
         with redirect_output(RunPaths(fold_task.run_folder(self._folder)).trial_log):
             options = LaunchOptions(wait_for_lease=True)
             return train_fold_task(self._experiment, self._folder, fold_task, options, self._run_attempt)
@@ -146,7 +138,8 @@ class GroupTrainer:
         except PeerLostError as error:
             self._group_error = error
             return AttemptOutcome("peer lost", str(error))
-        end = ExitFacts(max(statuses), {}, [], signals.first, kernel_oom_kills() > oom_kills_before, limit)
+        is_oom = kernel_oom_kills() > oom_kills_before
+        end = ExitFacts(max(statuses), limit, signals.first, oom_killed=is_oom)
         outcome = diagnose_exit(task, end)
         # These ranks continue to run: the next launcher in this run folder must not kill them.
         shutil.rmtree(task.paths.state.ranks, ignore_errors=True)
@@ -171,17 +164,17 @@ def assign_gpus(world: PoolWorld, experiment: Experiment) -> str:
 
 
 def gpus_of_group(world: PoolWorld, experiment: Experiment, shown: Sequence[int]) -> list[int]:
-    """Assign the GPUs of this host to its rank groups in order; return the GPUs of this rank's group.
-
-    `shown`: visible GPUs of this host. Raises UserError if too few GPUs are left for a group.
-    """
+    """Return the GPUs of this rank's group, if the groups of a host get its GPUs in order. Raises UserError if too few are left."""
     host, ranks_per_gpu = world.processes[world.rank].host, experiment.parallel.ranks_per_gpu
     taken, group_gpus = Counter[int](), list[int]()
+    space = experiment.search.space if experiment.search else {}
+    searched = any(key.startswith("algorithm") for key in space)
+    # Servers that use no GPU do not count, but only if all trials have the same algorithm.
+    without_gpu = 0 if experiment.parallel.master_gpu or searched else experiment.algorithm.servers
     # Each rank computes the GPUs of all groups up to its own, so that the ranks agree without messages.
     for group in range(world.group + 1):
-        local_ranks = [
-            rank for rank in _gpu_ranks(world, experiment, group) if world.processes[rank].host == host
-        ]
+        ranks = world.members(group)[without_gpu:]
+        local_ranks = [rank for rank in ranks if world.processes[rank].host == host]
         wanted = -(-len(local_ranks) // ranks_per_gpu)
         # A group with fewer ranks than `ranks_per_gpu` leaves slots of its GPU to other groups.
         chosen = choose_gpus(taken, shown, wanted, max(1, ranks_per_gpu // max(1, len(local_ranks))))
@@ -194,14 +187,3 @@ def gpus_of_group(world: PoolWorld, experiment: Experiment, shown: Sequence[int]
         taken.update(chosen)
         group_gpus = chosen
     return group_gpus
-
-
-def _gpu_ranks(world: PoolWorld, experiment: Experiment, group: int) -> Sequence[int]:
-    """Return the ranks of a group that need a GPU.
-
-    Servers that use no GPU are excluded, but only if all trials have the same algorithm.
-    """
-    space = experiment.search.space if experiment.search else {}
-    searched = any(key.startswith("algorithm") for key in space)
-    without_gpu = 0 if experiment.parallel.master_gpu or searched else experiment.algorithm.servers
-    return world.members(group)[without_gpu:]

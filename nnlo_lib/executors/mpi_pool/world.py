@@ -30,9 +30,6 @@ class PoolWorld:
     """MPI's world, divided into rank groups of `size` ranks. All ranks must construct it together.
 
     Attributes:
-        size: number of ranks of a rank group.
-        rank: number of this rank in MPI's world.
-        ranks: number of ranks in MPI's world.
         processes: identity of the process of each rank.
         group: number of this rank's group, from 0; -1 for the coordinator.
         comm: MPI communicator of this rank's group; the coordinator's communicator has one rank.
@@ -95,8 +92,7 @@ class Messenger:
     """Sends and receives small messages, which may be any JSON values; neither the sender nor the receiver waits."""
 
     def __init__(self, comm: MPI.Comm) -> None:
-        self._comm = comm
-        self._pending_sends: list[MPI.Request] = []
+        self._comm, self._pending_sends = comm, list[MPI.Request]()
 
     def send(self, item: Any, to: int, tag: int) -> None:
         """Start to send a message to a rank of MPI's world; do not wait for its arrival."""
@@ -127,22 +123,18 @@ class Messenger:
         return status.Get_source(), json.loads(text)
 
 
-class Heartbeat(Thread):
-    """Thread that touches a file as long as this process lives, which other hosts can observe."""
+def start_heartbeat(path: Path) -> None:
+    """Touch a file, which other hosts can observe, as long as this process lives."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(daemon=True)
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        self.start()
-
-    def run(self) -> None:
-        """Touch the file periodically; ignore errors, because the file system may be unavailable for a while."""
+    def beat() -> None:
         while True:
             time.sleep(GROUP_HEARTBEAT_INTERVAL_S)
-            with suppress(OSError):
-                os.utime(self._path)
+            with suppress(OSError):  # the file system may be unavailable for a while
+                os.utime(path)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    Thread(target=beat, daemon=True).start()
 
 
 class HeartbeatMonitor:

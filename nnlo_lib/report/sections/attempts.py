@@ -36,7 +36,7 @@ def attempt_figure(jobs: Sequence[FinishedRun]) -> Figure | None:
     interrupted = [
         (job, job.attempt_statistics)
         for job in jobs
-        if job.attempt_statistics and job.attempt_statistics.is_interrupted
+        if job.attempt_statistics and job.attempt_statistics.unfinished_by_reason
     ]
     if not interrupted:
         return None

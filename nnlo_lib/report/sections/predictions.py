@@ -247,7 +247,7 @@ def _square_spec(
 
 def evaluated_on(jobs: Iterable[FinishedRun]) -> str:
     """Return on which samples the models were evaluated: `on the test split`."""
-    splits = {job.evaluation_split for job in jobs}
+    splits = {str(job.evaluation.get("split", "test")) for job in jobs}
     # Sorted, because equal inputs must give equal pages.
     return listing([f"on {SPLIT_NAMES.get(split, split)}" for split in sorted(splits)]) if splits else ""
 

@@ -7,7 +7,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from nnlo_lib.config.stopping import EarlyStoppingConfig, TargetMetricConfig, WatchedMetricConfig
+from nnlo_lib.config.stopping import EarlyStoppingConfig, WatchedMetricConfig
 from nnlo_lib.config.train import TrainConfig
 from nnlo_lib.state.training_records import TableRow
 from nnlo_lib.train.replica.replica import Replica
@@ -15,43 +15,28 @@ from nnlo_lib.train.replica.replica import Replica
 
 def reason_to_stop(train: TrainConfig, rows: Sequence[TableRow]) -> str:
     """Return why the training ends after these validations (in order); empty if it continues."""
-    reached = train.target and _reached(train.target, rows)
-    waited = train.early_stopping and _waited(train.early_stopping, rows)
-    return reached or waited or ""
+    target, rule = train.target, train.early_stopping
+    if target and rows and target.metric in rows[-1]:
+        value = float(rows[-1][target.metric])
+        if value > target.value if target.larger_is_better else value < target.value:
+            return f"target: {target.metric} {value:.6g} has passed {target.value:g}"
+    return _waited(rule, _goals(rows, rule.metric, rule.larger_is_better)) if rule else ""
 
 
-def _reached(target: TargetMetricConfig, rows: Sequence[TableRow]) -> str:
-    if not rows or target.metric not in rows[-1]:
-        return ""
-    value = float(rows[-1][target.metric])
-    passed = value > target.value if target.larger_is_better else value < target.value
-    return f"target: {target.metric} {value:.6g} has passed {target.value:g}" if passed else ""
-
-
-def _waited(rule: EarlyStoppingConfig, rows: Sequence[TableRow]) -> str:
-    goals = _goals(rows, rule.metric, rule.larger_is_better)
-    if rule.smoothed:
-        return _worse_on_average(rule, goals)
+def _waited(rule: EarlyStoppingConfig, goals: list[float]) -> str:
+    n = rule.patience
+    if rule.smoothed:  # NNLO's rule (its process.py, 2019)
+        worse = len(goals) >= 2 * n and fmean(goals[-n:]) > fmean(goals[-2 * n : -n]) + rule.min_delta
+        return (
+            f"early stopping: the mean of {rule.metric} over the last {n} validations is worse than over the previous {n}"
+            if worse
+            else ""
+        )
     best, since = float("inf"), 0
     for goal in goals:
         # A NaN compares as not smaller, so it counts as no improvement.
         best, since = (goal, 0) if goal < best - rule.min_delta else (best, since + 1)
-    return (
-        f"early stopping: {rule.metric} did not improve in {since} validations"
-        if since >= rule.patience
-        else ""
-    )
-
-
-def _worse_on_average(rule: EarlyStoppingConfig, goals: list[float]) -> str:
-    """Apply NNLO's smoothed rule (its process.py, 2019)."""
-    n = rule.patience
-    worse = len(goals) >= 2 * n and fmean(goals[-n:]) > fmean(goals[-2 * n : -n]) + rule.min_delta
-    return (
-        f"early stopping: the mean of {rule.metric} over the last {n} validations is worse than over the previous {n}"
-        if worse
-        else ""
-    )
+    return f"early stopping: {rule.metric} did not improve in {since} validations" if since >= n else ""
 
 
 def is_best(rows: Sequence[TableRow], metric: str, wants_larger: bool) -> bool:
@@ -91,11 +76,7 @@ class BestWeights:
         return int(self._snapshot["best.step"]) if self._snapshot else None
 
     def snapshot(self, replica: Replica, step: int, weight: float = 1.0) -> None:
-        """Copy the model and this rank's weight in the mean over ranks that is published.
-
-        Args:
-            weight: weight of this rank's model in the mean; 1 if all ranks have equal weights.
-        """
+        """Copy the model and this rank's weight in the mean over ranks that is published; 1 if all have equal weights."""
         self._snapshot = {
             "best.theta": replica.theta.clone(),
             "best.buffers": replica.buffers.clone(),

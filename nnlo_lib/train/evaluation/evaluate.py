@@ -56,10 +56,17 @@ def load_published_model(
         UserError: if the file does not contain the weights of this run's model, if the model was trained with
             other data, or if the code of the model has changed since the training.
     """
-    _refuse_other_data(data, path.parent)
-    refuse_changed_code(run, path.parent)
+    folder = path.parent
+    if RunPaths(folder).summary.exists():
+        trained = FinishedRun(folder).recorded("data")
+        if trained.get("fingerprint") != manifest_fingerprint(data.folder / MANIFEST_FILE):
+            raise UserError(
+                f"{data.folder}: not the data of the model in {folder}, which was trained with {trained['manifest']}; train "
+                f"the model again, or use the data of the training"
+            )
+    refuse_changed_code(run, folder)
     dtype = parameter_dtype(run.train.precision)
-    tensors = Preprocessor(normalized_as_trained(data, path.parent), run.data, device, dtype)
+    tensors = Preprocessor(normalized_as_trained(data, folder), run.data, device, dtype)
     # The seed has no effect, because all weights are loaded.
     module = build_random_model(run, tensors.shape, model_output_size(run, data), seed=0).to(dtype)
     try:
@@ -87,25 +94,10 @@ def normalized_as_trained(data: DataManifest, folder: Path) -> DataManifest:
         ) from error
 
 
-def _refuse_other_data(data: DataManifest, folder: Path) -> None:
-    """Raise UserError if the summary in `folder` says that the model was trained with other data."""
-    if not RunPaths(folder).summary.exists():
-        return
-    trained = FinishedRun(folder).recorded("data")
-    present = manifest_fingerprint(data.folder / MANIFEST_FILE)
-    if trained.get("fingerprint") != present:
-        raise UserError(
-            f"{data.folder}: not the data of the model in {folder}, which was trained with {trained['manifest']}; train "
-            f"the model again, or use the data of the training"
-        )
-
-
 def outputs_of(module: nn.Module, tensors: Preprocessor, inputs: Sequence[Array]) -> Any:
     """Return the outputs for stored samples, (n, ...) arrays in the structure of the model's outputs.
 
-    Args:
-        inputs: an array (n, *shape) of the stored type for each input; arrays of the parameters' type are
-            normalized in place.
+    `inputs`: an array (n, *shape) of the stored type for each input; those of the parameters' type are normalized in place.
     """
     return _joined(list(output_batches(module, tensors, inputs)))
 
@@ -138,11 +130,7 @@ def evaluation_batches(
     size: int = EVALUATION_BATCH_SIZE,
     ahead: int = 0,
 ) -> Generator[tuple[tuple[Tensor, ...], Tensor]]:
-    """Set the module to evaluation mode and yield (inputs, labels) batch by batch.
-
-    Args:
-        ahead: batches that a thread reads ahead; 0 reads each batch when it is needed.
-    """
+    """Set the module to evaluation mode and yield (inputs, labels) batch by batch; a thread reads `ahead` batches ahead."""
     module.eval()
     stored = (split.take(samples[start : start + size]) for start in range(0, len(samples), size))
     with closing(prefetched(stored, ahead) if ahead else stored) as batches:
@@ -197,8 +185,7 @@ def test_result_of_run(
 ) -> "TestResult":
     """Return the result of a run's model on samples of a split, in batches that fit into the memory.
 
-    Args:
-        classes: number of classes; None if the labels are no classes.
+    `classes`: number of classes; None if the labels are no classes.
     """
     problem = build_problem(run)
 

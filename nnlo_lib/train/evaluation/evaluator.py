@@ -16,16 +16,13 @@ from nnlo_lib.algorithms.base import Algorithm
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.core.errors import InvariantError, UserError
 from nnlo_lib.core.failpoints import failpoint
-from nnlo_lib.state.training_records import JsonlTable
 from nnlo_lib.train.algorithm_checks import refuse_unequal_models
-from nnlo_lib.train.callback import AlgorithmHooks, Callbacks
 from nnlo_lib.train.evaluation.early_stopping import reason_to_stop
 from nnlo_lib.train.evaluation.evaluate import Batches, evaluation_batches, evaluation_sums
 from nnlo_lib.train.evaluation.recorder import Recorder
 from nnlo_lib.train.optimizers.schedules import LearningRateSchedule
 from nnlo_lib.train.rank_context import RankContext
 from nnlo_lib.train.replica.replica import Replica
-from nnlo_lib.train.task import Task
 from nnlo_lib.train.training_state import TrainingState
 from nnlo_lib.train.validation_arrays import ValidationArrays
 
@@ -37,6 +34,10 @@ STOP_PATIENCE_S = 5.0
 UNCOUNTED_TRAFFIC = ("metrics", "telemetry")
 
 
+class InterruptedValidationError(Exception):
+    """All ranks ended a validation early, because one of them has to stop; it starts over after the resume."""
+
+
 class Evaluator:
     """Evaluates the model, records the metrics, and decides on the best weights and on early stopping.
 
@@ -44,18 +45,18 @@ class Evaluator:
     """
 
     def __init__(
-        self,
-        context: RankContext,
-        state: TrainingState,
-        recorder: Recorder,
-        lr_schedule: LearningRateSchedule,
-        callbacks: Callbacks,
+        self, context: RankContext, state: TrainingState, recorder: Recorder, schedule: LearningRateSchedule,
         stop: Callable[[], bool] = bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
+        """Raise UserError if an option uses a validation metric, but there are no validation samples."""
+        for key, metric in context.task.run.train.watched.items():
+            if metric.startswith("val_") and not len(context.data.validation_set[1]):
+                raise UserError(
+                    f"train.{key}: {metric} needs validation samples, but the run has none; set data.validation, for example 0.1"
+                )
         self._context, self._state, self._recorder = context, state, recorder
-        self._lr_schedule, self._callbacks = lr_schedule, callbacks
-        self._call = AlgorithmHooks(context.replica, callbacks)
-        self._validation = Validation(context, recorder.nodes, stop)
+        self._lr_schedule, self._callbacks = schedule, context.replica.callbacks
+        self._stop, self._interrupted = stop, False
         self._arrays = ValidationArrays(context, state.algorithm, recorder.journal)
 
     def is_due(self) -> bool:
@@ -71,7 +72,7 @@ class Evaluator:
         timer, algorithm = self._context.phase_timer, self._state.algorithm
         buffers = self._context.replica.buffers.clone()
         with timer.training():
-            self._call(algorithm.before_evaluation)
+            self._callbacks.around(algorithm.before_evaluation, self._context.replica)
         try:
             with timer.phase("evaluate"):
                 measured = self._validation_metrics()
@@ -83,10 +84,9 @@ class Evaluator:
         if self._context.comm.rank == 0:
             row = {"epoch": epoch, "step": step, "seconds": round(timer.training_seconds, 6)}
             self._recorder.record_validation(row, measured)
-            for callback in self._callbacks:
-                callback.on_validation_recorded()
+            self._callbacks.on("validation recorded")
         self._update_best_and_stopping(step)
-        self._call(algorithm.after_evaluation)
+        self._callbacks.around(algorithm.after_evaluation, self._context.replica)
 
     def end_epoch(self, cut: bool = False) -> None:
         """Evaluate at the end of an epoch and write its row of the history; `cut`: the epoch ended early.
@@ -96,7 +96,7 @@ class Evaluator:
         context, state = self._context, self._state
         buffers = context.replica.buffers.clone()
         with context.phase_timer.training():
-            self._call(state.algorithm.before_evaluation)
+            self._callbacks.around(state.algorithm.before_evaluation, context.replica)
         sums, samples = state.metric_sums.clone(), state.position.samples
         try:
             measured = self._epoch_metrics()
@@ -127,24 +127,18 @@ class Evaluator:
                 "learning_rate": context.replica.lr,
             }
             self._recorder.record_epoch(row, measured)
-            for callback in self._callbacks:
-                callback.on_epoch_recorded()
+            self._callbacks.on("epoch recorded")
         self._update_best_and_stopping(step)
         self._lr_schedule.update_plateau(context.comm, self._recorder.history.rows)
-        self._call(state.algorithm.after_evaluation)
+        self._callbacks.around(state.algorithm.after_evaluation, context.replica)
         failpoint("training.epoch")
-        for callback in self._callbacks:
-            callback.on_epoch_end()
+        self._callbacks.on("epoch")
 
     def _take_back(self, buffers: Tensor) -> None:
         """Undo `before_evaluation` of a validation that starts over, before which there were these `buffers`."""
-        self._call(self._state.algorithm.after_evaluation)
+        self._callbacks.around(self._state.algorithm.after_evaluation, self._context.replica)
         # A second mean over the workers, of equal numbers, may differ from the first one in the last bit.
         self._context.replica.buffers.copy_(buffers)
-
-    def published_metrics(self) -> dict[str, float]:
-        """Return the validation metrics of the model to publish, which all ranks have loaded."""
-        return self._validation.measure_shared_model()
 
     def _update_best_and_stopping(self, step: int) -> None:
         """Copy the weights if the validation at `step` is the best; set `over` if it ends the training."""
@@ -164,26 +158,23 @@ class Evaluator:
         """Return the epoch's training and validation metrics and telemetry, the same on all ranks."""
         context, state = self._context, self._state
         context.comm.allreduce(state.metric_sums, "metrics")
-        measured = {
-            f"train_{name}": value for name, value in context.problem.means(state.metric_sums).items()
-        }
-        measured |= self._loss_average()
+        means = context.problem.means(state.metric_sums)
+        measured = {f"train_{name}": value for name, value in means.items()} | self._loss_average()
         state.position.samples += int(state.metric_sums[0])
         with context.phase_timer.phase("evaluate"):
             failpoint("training.evaluate")
-            return (
-                measured
-                | self._validation_metrics()
-                | check_invariant_and_consensus(state.algorithm, context.replica, state.position.where)
+            measured |= self._validation_metrics()
+            return measured | check_invariant_and_consensus(
+                state.algorithm, context.replica, state.position.where
             )
 
     def _loss_average(self) -> dict[str, float]:
         """Return the moving average of the loss, the mean over the ranks that have one; empty if none has."""
         average, comm = self._state.loss_average, self._context.comm
-        if not average.is_requested:
+        if self._state.loss_decay is None:
             return {}
         with comm.outside_of_time():
-            values = comm.gather(None if isnan(average.value) else average.value)
+            values = comm.gather(None if isnan(average) else average)
         known = [value for value in values if value is not None]
         return {"train_loss_average": sum(known) / len(known)} if known else {}
 
@@ -193,28 +184,15 @@ class Evaluator:
             done = position.index / context.loader.steps_per_epoch
             # An integer at the end of an epoch, so that the tables show 3 and not 3.0.
             epochs = position.epoch + (done if done % 1 else int(done))
-            return self._validation.measure_each_model(epochs)
-        return self._validation.measure_shared_model()
+            return self._each_model_metrics(epochs)
+        return self.measure_shared_model()
 
     def _global_step(self) -> int:
-        """Return the largest step of any rank, because servers count no steps."""
-        steps: list[int] = self._context.comm.gather(self._state.run_step)
-        return max(steps)
-
-
-class InterruptedValidationError(Exception):
-    """All ranks ended a validation early, because one of them has to stop; it starts over after the resume."""
-
-
-class Validation:
-    """Evaluates the common model on all ranks together, or each rank's model (rows of `nodes`)."""
-
-    def __init__(self, context: RankContext, nodes: JsonlTable, stop: Callable[[], bool] = bool) -> None:
-        self._context, self._nodes, self._stop = context, nodes, stop
-        self._interrupted = False
+        # Servers count no steps.
+        return max(map(int, self._context.comm.gather(self._state.run_step)))
 
     def measure_shared_model(self) -> dict[str, float]:
-        """Return loss and metrics of the common model; each rank evaluates its share of the samples.
+        """Return validation loss and metrics of the common or published model; each rank evaluates its share of the samples.
 
         Raises InterruptedValidationError on all ranks if one has to stop.
         """
@@ -226,11 +204,8 @@ class Validation:
         comm.allreduce(sums, "metrics")
         return {f"val_{name}": value for name, value in problem.means(sums).items()}
 
-    def measure_each_model(self, epoch: float) -> dict[str, float]:
-        """Return the ranks' mean, smallest and largest loss and metrics.
-
-        Args:
-            epoch: number of epochs so far, with the fraction of the running one.
+    def _each_model_metrics(self, epoch: float) -> dict[str, float]:
+        """Return the ranks' mean, smallest and largest loss and metrics; `epoch`: epochs so far, with the running fraction.
 
         Raises InterruptedValidationError on all ranks if one has to stop.
         """
@@ -247,7 +222,7 @@ class Validation:
         nodes = [self._context.problem.means(torch.tensor(each)) for each in comm.gather(sums.tolist())]
         if comm.rank == 0:
             for node, means in enumerate(nodes):
-                self._nodes.append({"epoch": epoch, "node": node, **means})
+                self._recorder.nodes.append({"epoch": epoch, "node": node, **means})
         table: dict[str, float] = {}
         for name in nodes[0]:
             values = [node[name] for node in nodes]
@@ -300,26 +275,11 @@ def check_invariant_and_consensus(algorithm: Algorithm, replica: Replica, where:
 
 def consensus_errors(comm: Communicator, theta: Tensor) -> dict[str, float]:
     """Return the mean L2 distance of the ranks' parameters to their mean, also after scaling to norm 1."""
-    errors = {
-        "consensus_error": _to_mean(comm, theta),
-        "consensus_error_normalised": _to_mean(comm, theta / theta.norm()),
-    }
-    totals = torch.tensor(list(errors.values()), dtype=torch.float64)
+    names, distances = ("consensus_error", "consensus_error_normalised"), []
+    for vector in (theta, theta / theta.norm()):
+        mean = vector.clone()
+        comm.allreduce(mean, "telemetry")
+        distances.append(float((vector - mean.div_(comm.size)).norm()))
+    totals = torch.tensor(distances, dtype=torch.float64)
     comm.allreduce(totals, "telemetry")
-    return dict(zip(errors, (totals / comm.size).tolist(), strict=True))
-
-
-def _to_mean(comm: Communicator, vector: Tensor) -> float:
-    mean = vector.clone()
-    comm.allreduce(mean, "telemetry")
-    return float((vector - mean.div_(comm.size)).norm())
-
-
-def check_watched_metrics(task: Task, samples: int) -> None:
-    """Raise UserError if an option uses a validation metric, but there are 0 validation `samples`."""
-    for key, metric in task.run.train.watched.items():
-        if metric.startswith("val_") and not samples:
-            raise UserError(
-                f"train.{key}: {metric} needs validation samples, but the run has none; "
-                "set data.validation, for example 0.1"
-            )
+    return dict(zip(names, (totals / comm.size).tolist(), strict=True))

@@ -16,6 +16,7 @@ class Recorder:
     """Writes the history, the metrics by node, the sample ledger, the validations within epochs and the log.
 
     Attributes:
+        tables: all tables, by their names in checkpoints.
         sample_counts: number of times this rank used each sample in the running epoch.
     """
 
@@ -25,7 +26,7 @@ class Recorder:
         self.history, self.nodes = JsonlTable(paths.history), JsonlTable(paths.nodes)
         self._ledger, self.validations = JsonlTable(paths.ledger), JsonlTable(paths.validations)
         self.journal = RunLog(task.state, enabled=comm.rank == 0)
-        self._tables = {
+        self.tables = {
             "history": self.history, "nodes": self.nodes, "ledger": self._ledger, "validations": self.validations,
         }  # fmt: skip
         self.sample_counts = SampleLedger(len(data.split))
@@ -69,24 +70,11 @@ class Recorder:
         figures = "  ".join(f"{name} {value:.4g}" for name, value in measured.items())
         self.journal.write(f"{where}  {figures}")
 
-    def row_counts(self) -> dict[str, int]:
-        """Return the number of rows of each table."""
-        return {name: len(table.rows) for name, table in self._tables.items()}
-
-    def sync_tables(self) -> None:
-        """Flush the tables to the disk; rank 0 calls it. Raises UserError if the disk is full."""
-        for table in self._tables.values():
-            table.sync()
-
-    def copy_tables(self) -> SavedTables:
-        """Return the rows of each table, in lists that later rows do not change."""
-        return {name: list(table.rows) for name, table in self._tables.items()}
-
     def restore_tables(self, saved: SavedTables) -> None:
         """Take each table back to its rows in a checkpoint, on rank 0; warn of rows that were lost in its file."""
         if self._comm.rank != 0:
             return
-        for name, table in self._tables.items():
+        for name, table in self.tables.items():
             rows = saved.get(name, [])
             if lost := table.restore(rows):
                 self.journal.warn(
@@ -97,7 +85,7 @@ class Recorder:
     def flush_tables(self) -> str:
         """Write all rows to the files of the tables; return the error message, or an empty string."""
         try:
-            for table in self._tables.values():
+            for table in self.tables.values():
                 table.flush()
         except OSError as error:
             return str(error)

@@ -4,58 +4,42 @@ from inspect import unwrap
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nnlo_lib.config.optimizer import BaseOptimizerConfig, OptimizerConfig
 from nnlo_lib.config.problem import GanConfig, ProblemConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.user_code import load_implementation
-from nnlo_lib.train.optimizers.layerwise import Layout, layout_of_prefix
-from nnlo_lib.train.replica.replica import Replica
+from nnlo_lib.train.replica.replica import Layout, Replica, layout_of_prefix
 
 CHUNK_SIZE = 1 << 17  # elements of a piece; its intermediate results stay in the CPU cache
 Parameters = list[nn.Parameter]  # exactly one: the flat parameter of a replica
 
 
-def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemConfig) -> None:
+def attach_optimizers(replica: Replica, rule: OptimizerConfig, problem: ProblemConfig | None = None) -> None:
     """Give a replica the configured optimizer, or one optimizer for each network of a GAN.
 
     Raises:
         UserError: if the model of a GAN lacks `latent` or one of its networks.
     """
-    if isinstance(problem, GanConfig):
-        if not isinstance(getattr(replica.module, "latent", None), int):
-            raise UserError(
-                "model.name: the model of a GAN needs an integer attribute `latent`, the length of the generator's noise"
-            )
-        replica.set_optimizer(lambda parameters: _of_gan(parameters, replica.layout, rule, problem))
-    else:
-        attach_optimizer(replica, rule)
+    if not isinstance(problem, GanConfig):
+        replica.set_optimizer(lambda parameters: build_optimizer(rule, parameters[0], replica.layout))
+        return
+    if not isinstance(getattr(replica.module, "latent", None), int):
+        raise UserError(
+            "model.name: the model of a GAN needs an integer attribute `latent`, the length of the generator's noise"
+        )
 
+    def of_gan(parameters: Parameters) -> torch.optim.Optimizer:
+        place = parameters[0], replica.layout
+        networks = [
+            NetworkOptimizer("generator", problem.generator_optimizer or rule, *place),
+            NetworkOptimizer("critic", rule, *place, clip=problem.weight_clip),
+        ]
+        found: torch.optim.Optimizer = _uncompiled(MultiNetworkOptimizer)(parameters, rule.lr, networks)
+        return found
 
-def clip_weights(replica: Replica) -> None:
-    """Move the weights of a GAN's critic into their bound, if any, without a step."""
-    if isinstance(replica.optimizer, MultiNetworkOptimizer):
-        replica.optimizer.clip_weights()
-
-
-def _of_gan(
-    parameters: Parameters, layout: Layout, rule: OptimizerConfig, problem: GanConfig
-) -> torch.optim.Optimizer:
-    whole, generators = parameters[0], problem.generator_optimizer or rule
-    networks = [
-        NetworkOptimizer("generator", generators, whole, layout),
-        NetworkOptimizer("critic", rule, whole, layout, clip=problem.weight_clip),
-    ]
-    optimizer: torch.optim.Optimizer = _uncompiled(MultiNetworkOptimizer)(
-        parameters, lr=rule.lr, networks=networks
-    )
-    return optimizer
-
-
-def attach_optimizer(replica: Replica, rule: BaseOptimizerConfig) -> None:
-    """Give `replica` the optimizer that the experiment describes."""
-    replica.set_optimizer(lambda parameters: build_optimizer(rule, parameters[0], replica.layout))
+    replica.set_optimizer(of_gan)
 
 
 def build_optimizer(
@@ -106,9 +90,7 @@ class ChunkedOptimizer(torch.optim.Optimizer):
     which are equal for all pieces.
     """
 
-    def __init__(
-        self, parameters: list[nn.Parameter], kind: type[torch.optim.Optimizer], **options: Any
-    ) -> None:
+    def __init__(self, parameters: Parameters, kind: type[torch.optim.Optimizer], **options: Any) -> None:
         super().__init__(parameters, {"lr": options["lr"]})
         (self._whole,) = parameters
         self._pieces = [nn.Parameter(piece) for piece in torch.split(self._whole.detach(), CHUNK_SIZE)]
@@ -118,44 +100,32 @@ class ChunkedOptimizer(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Update each piece with its part of the gradient."""
         assert self._whole.grad is not None, "the flat parameter has no gradient"
-        for piece, gradient in zip(self._pieces, torch.split(self._whole.grad, CHUNK_SIZE), strict=True):
-            piece.grad = gradient
         self._rule.param_groups[0]["lr"] = self.param_groups[0]["lr"]
         # The state may have been loaded from a checkpoint, so the pieces get views of it in each step.
         moments = self.state[self._whole]
-        if moments:
-            self._distribute(moments)
+        parts = {name: torch.split(value, CHUNK_SIZE) for name, value in moments.items() if value.dim()}
+        counts = {name: value for name, value in moments.items() if not value.dim()}
+        gradients = torch.split(self._whole.grad, CHUNK_SIZE)
+        for number, (piece, gradient) in enumerate(zip(self._pieces, gradients, strict=True)):
+            piece.grad = gradient
+            if moments:
+                # Each piece counts its own steps in place; a shared count would grow once per piece.
+                own = {name: value.clone() for name, value in counts.items()}
+                self._rule.state[piece] = {name: part[number] for name, part in parts.items()} | own
         self._rule.step()
-        first = self._rule.state[self._pieces[0]]
-        for name, value in first.items():
+        for name, value in self._rule.state[self._pieces[0]].items():
             if not value.dim():
                 moments[name] = value
             # Only the first step creates vectors; later ones update the views in place.
             elif name not in moments:
                 moments[name] = torch.cat([self._rule.state[piece][name] for piece in self._pieces])
 
-    def _distribute(self, moments: dict[str, Tensor]) -> None:
-        """Give each piece views of the moments and its own copies of the counts."""
-        parts = {name: torch.split(value, CHUNK_SIZE) for name, value in moments.items() if value.dim()}
-        counts = {name: value for name, value in moments.items() if not value.dim()}
-        for number, piece in enumerate(self._pieces):
-            self._rule.state[piece] = {
-                **{name: part[number] for name, part in parts.items()},
-                # Each piece counts its own steps in place; a shared count would grow once per piece.
-                **{name: value.clone() for name, value in counts.items()},
-            }
-
 
 class NetworkOptimizer:
     """One network: its slice of a flat parameter, its optimizer and, if any, the bound on its weights."""
 
     def __init__(
-        self,
-        name: str,
-        rule: OptimizerConfig,
-        whole: nn.Parameter,
-        layout: Layout,
-        clip: float | None = None,
+        self, name: str, rule: OptimizerConfig, whole: nn.Parameter, layout: Layout, clip: float | None = None
     ) -> None:
         self._prefix, self._lr, self._clip = f"{name}.", rule.lr, clip
         self.slice, own = layout_of_prefix(layout, self._prefix)
@@ -169,7 +139,14 @@ class NetworkOptimizer:
         # A generator has gradients only in some steps; momentum and weight decay would move it in the others.
         if self._piece.grad.any():
             self._optimizer.param_groups[0]["lr"] = self._lr * factor
-            if mine := self._mine(moments):
+            # Counts stay on the device that the optimizer requires.
+            counts_at = self._piece.device if self._optimizer.defaults.get("fused") else "cpu"
+            mine = {
+                key.removeprefix(self._prefix): value if value is None or value.dim() else value.to(counts_at)
+                for key, value in moments.items()
+                if key.startswith(self._prefix)
+            }
+            if mine:
                 self._optimizer.state[self._piece] = mine
             self._optimizer.step()
             state = self._optimizer.state[self._piece]
@@ -177,19 +154,9 @@ class NetworkOptimizer:
         self.clip_weights()
 
     def clip_weights(self) -> None:
-        """Move the weights into their bound, if any."""
+        """Move the weights into their bound, if any (Arjovsky et al. 2017, Wasserstein GAN, algorithm 1)."""
         if self._clip is not None:
-            # Weight clipping bounds the critic's slope (Arjovsky et al. 2017, Wasserstein GAN, algorithm 1).
             self._piece.data.clamp_(-self._clip, self._clip)
-
-    def _mine(self, moments: dict[str, Any]) -> dict[str, Any]:
-        """Return this network's moments, with counts on the device that its optimizer requires."""
-        counts_at = self._piece.device if self._optimizer.defaults.get("fused") else "cpu"
-        return {
-            key.removeprefix(self._prefix): value if value is None or value.dim() else value.to(counts_at)
-            for key, value in moments.items()
-            if key.startswith(self._prefix)
-        }
 
 
 class MultiNetworkOptimizer(torch.optim.Optimizer):

@@ -10,21 +10,7 @@ from math import ceil, cos, inf, pi
 from typing import Literal, NamedTuple
 
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.config.schedule import (
-    ConstantScheduleConfig,
-    CosineScheduleConfig,
-    DiminishingScheduleConfig,
-    ExponentialScheduleConfig,
-    LinearScheduleConfig,
-    LogScheduleConfig,
-    MultiStepScheduleConfig,
-    OneCycleScheduleConfig,
-    PlateauScheduleConfig,
-    PolynomialScheduleConfig,
-    ScheduleConfig,
-    StepScheduleConfig,
-    WarmUpConfig,
-)
+from nnlo_lib.config import schedule as rules
 from nnlo_lib.config.train import TrainConfig
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.state.training_records import RunLog, TableRow
@@ -59,11 +45,7 @@ class SchedulePosition(NamedTuple):
 
 
 class LearningRateSchedule:
-    """Learning rate as a function of the step and of the history; the same on all ranks.
-
-    Args:
-        steps_per_round: steps between two synchronizations of the algorithm.
-    """
+    """Learning rate as a function of the step and of the history; the same on all ranks."""
 
     def __init__(self, train: TrainConfig, workers: int, steps_per_round: int) -> None:
         self._train, self._workers, self._steps_per_round, self._falls = train, workers, steps_per_round, 0
@@ -100,12 +82,12 @@ class LearningRateSchedule:
 
     def update_plateau(self, comm: Communicator, rows: Sequence[TableRow]) -> None:
         """Update a plateau schedule from the history of rank 0; all ranks call it after each epoch."""
-        if isinstance(self._train.schedule, PlateauScheduleConfig):
+        if isinstance(self._train.schedule, rules.PlateauScheduleConfig):
             # Only rank 0 has the history.
             self._falls = comm.gather(num_plateau_drops(self._train.schedule, rows))[0]
 
 
-def warm_up_factor(rule: WarmUpConfig, at: SchedulePosition, steps_per_epoch: int) -> float:
+def warm_up_factor(rule: rules.WarmUpConfig, at: SchedulePosition, steps_per_epoch: int) -> float:
     """Return the factor, `rule.start` to 1, by which warm-up multiplies the learning rate of a round."""
     done, steps = at.step, rule.steps
     if steps is None:
@@ -113,34 +95,37 @@ def warm_up_factor(rule: WarmUpConfig, at: SchedulePosition, steps_per_epoch: in
     return rule.start + (1 - rule.start) * done / steps if done < steps else 1.0
 
 
-def learning_rate(schedule: ScheduleConfig, start: float, at: SchedulePosition, falls: int = 0) -> float:
+def learning_rate(
+    schedule: rules.ScheduleConfig, start: float, at: SchedulePosition, falls: int = 0
+) -> float:
     """Return the learning rate of a round."""
     match schedule:
-        case ConstantScheduleConfig():
-            return start
-        case LinearScheduleConfig():
+        case rules.LinearScheduleConfig():
             return start + at.fraction_done * (schedule.final - start)
-        case LogScheduleConfig():
+        case rules.LogScheduleConfig():
             return float(start * (schedule.final / start) ** at.fraction_done)
-        case DiminishingScheduleConfig():
+        case rules.DiminishingScheduleConfig():
             return _diminished(start, schedule.mu, at.rounds_done)
-        case StepScheduleConfig():
+        case rules.StepScheduleConfig():
             rate = float(start * schedule.factor ** (at.elapsed(schedule.unit) // schedule.every))
             return max(rate, min(start, schedule.min_lr))
-        case MultiStepScheduleConfig():
-            return float(
-                start * schedule.factor ** bisect_right(schedule.milestones, at.elapsed(schedule.unit))
-            )
-        case ExponentialScheduleConfig():
+        case rules.MultiStepScheduleConfig():
+            passed = bisect_right(schedule.milestones, at.elapsed(schedule.unit))
+            return float(start * schedule.factor**passed)
+        case rules.ExponentialScheduleConfig():
             return float(start * schedule.factor ** int(at.elapsed(schedule.unit)))
-        case CosineScheduleConfig():
+        case rules.CosineScheduleConfig():
             return _half_cosine(start, schedule.final, _phase(schedule, at))
-        case PolynomialScheduleConfig():
+        case rules.PolynomialScheduleConfig():
             return float(schedule.final + (start - schedule.final) * (1 - at.fraction_done) ** schedule.power)
-        case OneCycleScheduleConfig():
+        case rules.OneCycleScheduleConfig():
             return start * _cycle(schedule, at)
-        case PlateauScheduleConfig():
-            return _fallen(schedule, start, falls)
+        case rules.PlateauScheduleConfig():
+            rate = start
+            for _ in range(falls):
+                rate = max(rate * schedule.factor, min(start, schedule.min_lr))
+            return rate
+    return start  # constant
 
 
 # The loop runs over all earlier rounds, but the rate changes only once per round.
@@ -157,7 +142,7 @@ def _half_cosine(start: float, end: float, phase: float) -> float:
     return end + (start - end) * (1 + cos(pi * phase)) / 2
 
 
-def _phase(schedule: CosineScheduleConfig, at: SchedulePosition) -> float:
+def _phase(schedule: rules.CosineScheduleConfig, at: SchedulePosition) -> float:
     """Return the completed fraction of the current period; without restarts, the training is one period."""
     if schedule.restart is None:
         return at.fraction_done
@@ -169,7 +154,7 @@ def _phase(schedule: CosineScheduleConfig, at: SchedulePosition) -> float:
     return passed / period
 
 
-def _cycle(schedule: OneCycleScheduleConfig, at: SchedulePosition) -> float:
+def _cycle(schedule: rules.OneCycleScheduleConfig, at: SchedulePosition) -> float:
     # The round of the peak, as in torch's OneCycleLR.
     peak = max(0.0, schedule.rise * at.rounds - 1)
     if at.round < peak:
@@ -179,14 +164,7 @@ def _cycle(schedule: OneCycleScheduleConfig, at: SchedulePosition) -> float:
     return _half_cosine(1, schedule.final, min(1.0, (at.round - peak) / fall) if fall > 0 else 0.0)
 
 
-def _fallen(schedule: PlateauScheduleConfig, start: float, falls: int) -> float:
-    rate, least = start, min(start, schedule.min_lr)
-    for _ in range(falls):
-        rate = max(rate * schedule.factor, least)
-    return rate
-
-
-def num_plateau_drops(schedule: PlateauScheduleConfig, rows: Sequence[TableRow]) -> int:
+def num_plateau_drops(schedule: rules.PlateauScheduleConfig, rows: Sequence[TableRow]) -> int:
     """Return the number of drops of the learning rate after these rows of the history (one per epoch)."""
     sign = -1.0 if schedule.larger_is_better else 1.0
     # Computed again from all rows, so that a resumed run needs no state.

@@ -18,10 +18,7 @@ def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool 
     """Return `cpu`, or this rank's GPU as `cuda:N` from the GPUs that it can use; all ranks call it.
 
     The ranks of a host use its GPUs in order, `ranks_per_gpu` ranks per GPU. A rank that can use only one
-    GPU uses this one. Simulated ranks all use the first GPU.
-
-    Args:
-        is_worker: False for a server, which uses a GPU only if `master_gpu` is set.
+    GPU uses this one. Simulated ranks all use the first GPU. A server uses a GPU only if `master_gpu` is set.
     """
     if not parallel.gpus_per_rank:
         return "cpu"
@@ -32,7 +29,15 @@ def select_device(comm: Communicator, parallel: ParallelConfig, is_worker: bool 
         return "cpu"
     before = hosts[: comm.rank].count(hosts[comm.rank])
     place = 0 if comm.is_virtual else before // parallel.ranks_per_gpu
-    return f"cuda:{_gpu_at(visible_gpus(), place, f'rank {comm.rank} on {hosts[comm.rank][0]}')}"
+    gpus = visible_gpus()
+    if len(gpus) == 1:  # A scheduler may show each rank only its own GPU.
+        return f"cuda:{gpus[0]}"
+    if place >= len(gpus):
+        raise UserError(
+            f"rank {comm.rank} on {hosts[comm.rank][0]} needs GPU {place}, but {len(gpus)} are visible (counted from 0); increase "
+            "parallel.ranks_per_gpu, use more nodes, or set parallel.gpus_per_rank: 0 to train on CPUs"
+        )
+    return f"cuda:{gpus[place]}"
 
 
 def use_reproducible_kernels() -> None:
@@ -48,17 +53,6 @@ def evaluation_device(parallel: ParallelConfig) -> str:
     gpus = visible_gpus() if parallel.gpus_per_rank else []
     # A cluster may evaluate a model in a job without GPUs.
     return f"cuda:{gpus[0]}" if gpus else "cpu"
-
-
-def _gpu_at(gpus: list[int], place: int, rank_name: str) -> int:
-    if len(gpus) == 1:  # A scheduler may show each rank only its own GPU.
-        return gpus[0]
-    if place >= len(gpus):
-        raise UserError(
-            f"{rank_name} needs GPU {place}, but {len(gpus)} are visible (counted from 0); increase "
-            "parallel.ranks_per_gpu, use more nodes, or set parallel.gpus_per_rank: 0 to train on CPUs"
-        )
-    return gpus[place]
 
 
 def to_device(array: Array | Tensor, device: str) -> Tensor:
@@ -91,7 +85,12 @@ def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
     if not run.parallel.gpus_per_rank or comm.is_virtual:
         return ""
     setting = run.parallel.gpu_exchange
-    if setting != "host" and _supports_nccl(comm, device):
+    is_possible = False
+    if setting != "host":
+        ranks = comm.gather([unique_gpu_name(device), torch.distributed.is_nccl_available()])
+        # NCCL does not support two ranks on one GPU.
+        is_possible = len({gpu for gpu, _ in ranks if gpu}) == comm.size and all(known for _, known in ranks)
+    if is_possible:
         comm.sum_by_nccl(run.parallel.peer_timeout, fastest=not run.algorithm.sums_in_rank_order)
         return "through NCCL"
     if setting == "nccl":
@@ -99,12 +98,6 @@ def select_gpu_transport(comm: Communicator, run: Run, device: str) -> str:
             "parallel.gpu_exchange: nccl: torch has no NCCL, or ranks share a GPU or have no GPU; use auto or host"
         )
     return "through host memory"
-
-
-def _supports_nccl(comm: Communicator, device: str) -> bool:
-    """Return True if each rank has NCCL and a GPU of its own; NCCL does not support two ranks on one GPU."""
-    ranks = comm.gather([unique_gpu_name(device), torch.distributed.is_nccl_available()])
-    return len({gpu for gpu, _ in ranks if gpu}) == comm.size and all(has_nccl for _, has_nccl in ranks)
 
 
 def unique_gpu_name(device: str) -> str:

@@ -79,15 +79,9 @@ class LocalGradients:
     """
 
     def __init__(
-        self,
-        replica: Replica,
-        problem: Problem,
-        tensors: Preprocessor,
-        comm: Communicator,
-        precision: Precision,
-        parts: int = 1,
-        together: PassCollectives | None = None,
-    ) -> None:
+        self, replica: Replica, problem: Problem, tensors: Preprocessor, comm: Communicator, precision: Precision,
+        parts: int = 1, together: PassCollectives | None = None,
+    ) -> None:  # fmt: skip
         self._replica, self._problem, self._tensors, self._comm = replica, problem, tensors, comm
         self._precision, self._parts, self._together = precision, parts, together
         self._passed: PassedLoss | None = None
@@ -170,13 +164,22 @@ def micro_batch_slices(count: int, parts: int) -> list[slice]:
 def loss_advice(samples: SampleTensors, precision: Precision, theta: Tensor, step: int, where: str) -> str:
     """Return what to do about a loss that is infinite or NaN although each value of its samples is usable.
 
-    Args:
-        step: number of steps before this one; after 0 steps, the learning rate is not the cause.
+    After 0 steps, the learning rate is not the cause.
 
     Raises:
         DivergedError: with the first sample that has a value which the model's type cannot hold.
     """
-    _refuse_unusable_values(samples, precision, where)
+    for kind, tensor in samples.numbers():
+        limit = precision.largest_input if kind == "inputs" else precision.largest_target
+        values = tensor.reshape(len(samples.ids), -1)
+        # NaN compares as False.
+        wrong = ~(values.abs() <= limit)
+        for row in torch.nonzero(wrong.any(1)).flatten().tolist()[:1]:
+            raise DivergedError(
+                f"sample {samples.ids[row]} of the training split has the value {values[row][wrong[row]][0].item():.6g} "
+                f"in its {kind} after normalization {where}; the type of the model ends at {limit:.5g}; correct or "
+                f"remove the sample, or scale its values"
+            )
     large = " and ".join(
         f"{kind} up to {tensor.abs().max().item():.3g}"
         for kind, tensor in samples.numbers()
@@ -190,20 +193,6 @@ def loss_advice(samples: SampleTensors, precision: Precision, theta: Tensor, ste
     return (
         f"no step was made, so train.optimizer.lr is not the cause; {scale or 'check the model and the loss'}"
     )
-
-
-def _refuse_unusable_values(samples: SampleTensors, precision: Precision, where: str) -> None:
-    for kind, tensor in samples.numbers():
-        limit = precision.largest_input if kind == "inputs" else precision.largest_target
-        values = tensor.reshape(len(samples.ids), -1)
-        # NaN compares as False.
-        wrong = ~(values.abs() <= limit)
-        for row in torch.nonzero(wrong.any(1)).flatten().tolist()[:1]:
-            raise DivergedError(
-                f"sample {samples.ids[row]} of the training split has the value {values[row][wrong[row]][0].item():.6g} "
-                f"in its {kind} after normalization {where}; the type of the model ends at {limit:.5g}; correct or "
-                f"remove the sample, or scale its values"
-            )
 
 
 @contextmanager
@@ -220,13 +209,6 @@ def explain_batch_norm_error(where: str) -> Iterator[None]:
         ) from error
 
 
-class ResumedStep(NamedTuple):
-    """The first step after a change of the number of ranks, which has fewer samples than the others."""
-
-    epoch: int
-    step: int
-
-
 def check_batch_norm_batches(
     module: nn.Module,
     problem: Problem,
@@ -234,34 +216,26 @@ def check_batch_norm_batches(
     loader: BatchLoader,
     parts: int,
     rank: int,
-    resumed: ResumedStep | None = None,
+    resumed: tuple[int, int] | None = None,
 ) -> None:
     """Raise UserError if the first or last step of an epoch, or `resumed`, would normalize a single sample.
 
-    The check applies the module to one sample, then restores its buffers; it changes no parameters.
-
-    Args:
-        resumed: checked instead of the first and last step of the first epoch.
+    `resumed` is the epoch and the step after a change of the number of ranks. The check applies the module to one sample,
+    then restores its buffers.
     """
     if not any(isinstance(each, _BatchNorm) for each in module.modules()):
         return
-    epoch = resumed.epoch if resumed else 0
-    for step in [resumed.step] if resumed else sorted({0, loader.steps_per_epoch - 1}):
-        if step < loader.steps_per_epoch and 0 < loader.count(epoch, step) < 2 * parts:
-            place = (
-                f"in epoch {epoch + 1}, step {step + 1}" if resumed else f"in step {step + 1} of each epoch"
-            )
-            # Small batches are not refused by their size: one image still has many values per channel.
+    steps = {resumed} if resumed else {(0, 0), (0, loader.steps_per_epoch - 1)}
+    for epoch, step in sorted(steps):
+        # Small batches are not refused by their size: one image still has many values per channel.
+        if step >= loader.steps_per_epoch or not 0 < loader.count(epoch, step) < 2 * parts:
+            continue
+        place = f"in epoch {epoch + 1}, step {step + 1}" if resumed else f"in step {step + 1} of each epoch"
+        before, batch = [each.clone() for each in module.buffers()], loader.batch(epoch, step)
+        try:
             with explain_batch_norm_error(f"{place}, on rank {rank}"):
-                _try(module, problem, tensors, loader.batch(epoch, step))
-
-
-def _try(module: nn.Module, problem: Problem, tensors: Preprocessor, batch: Batch) -> None:
-    """Compute the loss of one sample of a batch; restore the module's buffers."""
-    before = [each.clone() for each in module.buffers()]
-    try:
-        inputs, labels = tensors(tuple(array[:1] for array in batch.inputs), batch.labels[:1])
-        problem.compute_loss(module.train(), inputs, labels, 0)
-    finally:
-        for each, old in zip(module.buffers(), before, strict=True):
-            each.copy_(old)
+                inputs, labels = tensors(tuple(array[:1] for array in batch.inputs), batch.labels[:1])
+                problem.compute_loss(module.train(), inputs, labels, 0)
+        finally:
+            for each, old in zip(module.buffers(), before, strict=True):
+                each.copy_(old)

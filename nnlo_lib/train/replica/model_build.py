@@ -74,19 +74,15 @@ def activation_in_loss(run: Run) -> str | None:
 
 def count_parameters(run: Run, manifest: DataManifest, seed: int) -> int:
     """Return the number of trainable parameters of a run's model."""
+    shape, outputs = Preprocessor(manifest, run.data, "cpu").shape, model_output_size(run, manifest)
     try:
         # Tensors on `meta` have no storage, so a model that is too large costs no memory.
-        model = _build_model("meta", run, manifest, seed)
+        with torch.device("meta"):
+            model = build_random_model(run, shape, outputs, seed)
     except UserError:
         # The model may read tensor values, which do not exist on "meta".
-        model = _build_model("cpu", run, manifest, seed)
+        model = build_random_model(run, shape, outputs, seed)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def _build_model(device: str, run: Run, manifest: DataManifest, seed: int) -> nn.Module:
-    shape = Preprocessor(manifest, run.data, "cpu").shape
-    with torch.device(device):
-        return build_random_model(run, shape, model_output_size(run, manifest), seed)
 
 
 def model_output_size(run: Run, manifest: DataManifest) -> int:
@@ -124,31 +120,20 @@ def compile_module(module: nn.Module, device: str) -> nn.Module:
     Each mini-batch shape is compiled separately, in any order, so the code and the bits of the results do not
     depend on the step at which a run was resumed.
     """
-    if device == "cpu" and not cpp_compiler():
-        raise UserError(
-            "train.compile: torch.compile needs a C++ compiler, but none was found (CXX, g++, clang++); "
-            "install one, or remove train.compile"
-        )
+    lacks, remedy = "", ""
+    named = (os.environ.get("CXX"), "g++", "clang++")  # as torch looks for a compiler
+    if device == "cpu" and not any(shutil.which(name) for name in named if name):
+        lacks, remedy = "a C++ compiler, but none was found (CXX, g++, clang++)", "install one"
     if device != "cpu" and not find_spec("triton"):
-        raise UserError(
-            "train.compile: torch.compile needs the package triton on GPUs; install triton, or remove train.compile"
-        )
+        lacks, remedy = "the package triton on GPUs", "install triton"
+    if lacks:
+        raise UserError(f"train.compile: torch.compile needs {lacks}; {remedy}, or remove train.compile")
     guard_torch_compiler()
     import torch._dynamo
     from torch._inductor import config as inductor
 
-    _use_private_cache()
-    # torch keeps precompiled headers in its default folder, which another user may have prepared.
-    inductor.cpp_cache_precompile_headers = False
-    torch._dynamo.config.recompile_limit = MAX_COMPILED_SHAPES
-    return cast(nn.Module, torch.compile(module, dynamic=False))
-
-
-def _use_private_cache() -> None:
-    """Set the folder of compiled code, unless the user has set it, to a folder that only this user can open.
-
-    torch's default, `torchinductor_<user>` in $TMPDIR, can be prepared by another user, whose code would run.
-    """
+    # torch's default folder of compiled code, `torchinductor_<user>` in $TMPDIR, can be prepared by another user, whose code
+    # would run.
     if CACHE_VARIABLE not in os.environ:
         try:
             folder = private_folder(Path(tempfile.gettempdir()))
@@ -157,9 +142,7 @@ def _use_private_cache() -> None:
                 f"train.compile: {error}; or set {CACHE_VARIABLE} to a folder that is yours"
             ) from error
         os.environ[CACHE_VARIABLE] = str(folder / "torchinductor")
-
-
-def cpp_compiler() -> str | None:
-    """Return the path of the C++ compiler that torch would use; None if there is no compiler."""
-    named = [os.environ.get("CXX", ""), "g++", "clang++"]
-    return next((path for name in named if name and (path := shutil.which(name))), None)
+    # torch keeps precompiled headers in its default folder, which another user may have prepared.
+    inductor.cpp_cache_precompile_headers = False
+    torch._dynamo.config.recompile_limit = MAX_COMPILED_SHAPES
+    return cast(nn.Module, torch.compile(module, dynamic=False))

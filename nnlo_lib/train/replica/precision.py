@@ -116,21 +116,18 @@ class LossScale:
             DivergedError: if `grad` is not finite at a scale of 1.
         """
         if not torch.isfinite(grad).all():
-            self._shrink(where)
+            if self.exponent == 0:
+                raise DivergedError(
+                    f"the gradient overflows {where} even at a loss scale of 1; reduce train.optimizer.lr, or set "
+                    "train.precision: bf16, which has the range of float32"
+                )
+            self.exponent, self._good = self.exponent - 1, 0
             return False
         grad.mul_(1 / self.value)
         self._good += 1
         if self._good == GROWTH_INTERVAL:
             self.exponent, self._good = self.exponent + 1, 0
         return True
-
-    def _shrink(self, where: str) -> None:
-        if self.exponent == 0:
-            raise DivergedError(
-                f"the gradient overflows {where} even at a loss scale of 1; reduce train.optimizer.lr, or set "
-                "train.precision: bf16, which has the range of float32"
-            )
-        self.exponent, self._good = self.exponent - 1, 0
 
     def state(self) -> Tensor:
         """Return the exponent and the number of steps since its last change, (2,) of int64."""

@@ -30,13 +30,9 @@ class Preprocessor:
     """
 
     def __init__(
-        self,
-        manifest: DataManifest,
-        data: DataConfig,
-        device: str,
-        dtype: torch.dtype = torch.float32,
+        self, manifest: DataManifest, data: DataConfig, device: str, dtype: torch.dtype = torch.float32,
         channels_last: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.dtype, self._crop, self._device, self._channels_last = dtype, data.crop, device, channels_last
         self.shapes = tuple(_cropped(column, data.crop) for column in manifest.inputs)
         self._affine = [_affine(column, manifest.scale, data, device, dtype) for column in manifest.inputs]
@@ -68,10 +64,8 @@ class Preprocessor:
 
     def normalized(self, inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
         """Return what `__call__` makes of stored samples, for exporters: no operation is in place."""
-        tensors = []
-        for tensor, affine in zip(
-            center_crop(inputs, self._crop) if self._crop else inputs, self._affine, strict=True
-        ):
+        tensors, stored = [], center_crop(inputs, self._crop) if self._crop else inputs
+        for tensor, affine in zip(stored, self._affine, strict=True):
             if affine:
                 factor, *offset = affine
                 tensor = tensor.to(factor.dtype) * factor
@@ -105,8 +99,7 @@ def _affine(
 ) -> tuple[Tensor, ...]:
     """Return (factor,) or (factor, offset), scalar or (channels, 1, ...); an empty tuple for indices.
 
-    Args:
-        scale: factor from stored values to the unit range.
+    `scale`: factor from stored bytes to the unit range.
     """
     if column.dtype in INDEX_TYPES:
         return ()
@@ -114,10 +107,8 @@ def _affine(
     if data.normalize == "unit":
         return (torch.tensor(scale, dtype=torch.float64).to(device, dtype),)
     if isinstance(data.normalize, NormalizationConfig):
-        mean, std = (
-            [value / scale for value in data.normalize.mean],
-            [value / scale for value in data.normalize.std],
-        )
+        given = data.normalize.mean, data.normalize.std
+        mean, std = ([value / scale for value in values] for values in given)
     else:
         # A constant channel has a standard deviation of 0; it becomes 0 and not NaN.
         mean, std = list(column.mean), [value or 1.0 for value in column.std]

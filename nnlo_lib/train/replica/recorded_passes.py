@@ -62,8 +62,9 @@ class RecordedGradients(LocalGradients):
         # A recording draws from the seed at the time of the replay.
         seed_step(seed, str(self._replica.theta.device))
         self._comm.advance_clock(batch.count)
-        with self._replica.backward_observed():
-            recording.replay((*self._tensors.cropped(batch.inputs), batch.labels))
+        self._replica.callbacks.begin("backward")
+        recording.replay((*self._tensors.cropped(batch.inputs), batch.labels))
+        self._replica.callbacks.end("backward")
         # Not the memory of the recording: the next batch is in it when the loss is known.
         *inputs, labels = (to_device(each, "cpu") for each in (*batch.inputs, batch.labels))
         self._checked(recording.loss, SampleTensors(tuple(inputs), labels, batch.ids), where, step)

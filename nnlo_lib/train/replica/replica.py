@@ -1,32 +1,59 @@
 """Replica: a model as three flat vectors of parameters, gradients and floating-point buffers."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Size, Tensor, nn
 
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.train.optimizers.layerwise import layout_of
+from nnlo_lib.train.callback import Callbacks
 
 
-class ReplicaMemory(NamedTuple):
-    """Memory for the parameters and gradients of a replica: two contiguous vectors (parameters,)."""
+class ParameterSlot(NamedTuple):
+    """One parameter: the values [start, stop) of the flat vector, in its memory order."""
 
-    theta: Tensor
-    grad: Tensor
+    name: str
+    start: int
+    numel: int
+    shape: Size
+
+    @property
+    def stop(self) -> int:
+        """Index after the last value, where the next parameter starts."""
+        return self.start + self.numel
 
 
-class ReplicaObserver(Protocol):
-    """Interface of observers of a replica's backward passes and optimizer steps."""
+Layout = tuple[ParameterSlot, ...]
 
-    def on_backward_begin(self) -> None: ...
-    def on_backward_end(self) -> None: ...
-    def on_optimizer_begin(self) -> None: ...
-    def on_optimizer_end(self) -> None: ...
+
+def layout_of(parameters: Iterable[tuple[str, nn.Parameter]]) -> Layout:
+    """Return the layout of the trainable parameters, one after another in the given order."""
+    trained = [(name, each) for name, each in parameters if each.requires_grad]
+    starts = accumulate((each.numel() for _, each in trained), initial=0)
+    return tuple(
+        ParameterSlot(name, start, each.numel(), each.shape)
+        for (name, each), start in zip(trained, starts, strict=False)
+    )
+
+
+def layout_of_prefix(layout: Layout, prefix: str) -> tuple[slice, Layout]:
+    """Return the slice of the parameters whose names start with `prefix`, and their layout within it.
+
+    Raises:
+        UserError: if no name starts with `prefix`, or if other parameters lie in between.
+    """
+    slots = [slot for slot in layout if slot.name.startswith(prefix)]
+    if not slots:
+        raise UserError(f"the model has no trainable parameter whose name starts with '{prefix}'")
+    start, stop = slots[0].start, slots[-1].stop
+    if sum(slot.numel for slot in slots) != stop - start:
+        raise UserError(
+            f"the parameters whose names start with '{prefix}' are not contiguous in the model; other parameters lie between them"
+        )
+    return slice(start, stop), tuple(slot._replace(start=slot.start - start) for slot in slots)
 
 
 class Replica:
@@ -35,6 +62,7 @@ class Replica:
     Algorithms change these vectors in place and never access layers.
 
     Args:
+        memory: contiguous vectors (parameters,) for the parameters and gradients; None: new ones.
         channels_last: whether 4-dimensional tensors, the weights of convolutions on images, are stored in
             channels-last format, in which these convolutions are fastest.
 
@@ -48,7 +76,7 @@ class Replica:
         self,
         module: nn.Module,
         device: str = "cpu",
-        memory: ReplicaMemory | None = None,
+        memory: tuple[Tensor, Tensor] | None = None,
         channels_last: bool = True,
     ) -> None:
         self.module = self.network = module.to(device)
@@ -79,11 +107,7 @@ class Replica:
         self._parameters = parameters
         self._trackers: list[GradientReadyTracker] = []
         self.clip_norm: float | None = None
-        self._observers: Sequence[ReplicaObserver] = ()
-
-    def observe(self, observers: Sequence[ReplicaObserver]) -> None:
-        """Notify `observers` of backward passes and steps; the sequence may grow later."""
-        self._observers = observers
+        self.callbacks = Callbacks()
 
     def set_optimizer(self, optimizer: Callable[..., torch.optim.Optimizer], **options: object) -> None:
         """Use the optimizer that `optimizer` returns for [flat parameter] and `options`."""
@@ -113,32 +137,19 @@ class Replica:
         return output
 
     def backward(self, loss: Tensor, first: bool = True, last: bool = True) -> None:
-        """Add the gradient of a loss to `grad`.
-
-        Args:
-            first: whether this is the first loss of a step, which overwrites `grad`.
-            last: whether it is the last loss of a step, after which parts of `grad` are final.
-        """
-        with self.backward_observed():
-            self.differentiate(loss, first, last)
+        """Add the gradient of a loss to `grad`; the `first` one of a step overwrites it, the `last` one makes parts of it final."""
+        self.callbacks.begin("backward")
+        self.differentiate(loss, first, last)
+        self.callbacks.end("backward")
 
     def differentiate(self, loss: Tensor, first: bool = True, last: bool = False) -> None:
-        """Do what `backward` does, without its observers; by default, no part of `grad` is reported as final."""
+        """Do what `backward` does, without its callbacks; by default, no part of `grad` is reported as final."""
         # Not set to None, as zero_grad does: the gradients of the layers must remain views.
         if first:
             self.grad.zero_()
         for tracker in self._trackers:
             tracker.reset(last)
         loss.backward()  # type: ignore[no-untyped-call]
-
-    @contextmanager
-    def backward_observed(self) -> Iterator[None]:
-        """Notify the observers of the backward pass in this context."""
-        for observer in self._observers:
-            observer.on_backward_begin()
-        yield
-        for observer in reversed(self._observers):
-            observer.on_backward_end()
 
     def on_gradient_ready(self, ready: Callable[[int], None]) -> None:
         """Call `ready(start)` during backward passes when more of the gradient, grad[start:], is final."""
@@ -147,13 +158,11 @@ class Replica:
     def step(self) -> None:
         """Clip the norm of `grad` to `clip_norm`, if set, and update `theta` by the optimizer."""
         assert self.optimizer is not None, "set_optimizer() has not been called"
-        for observer in self._observers:
-            observer.on_optimizer_begin()
+        self.callbacks.begin("optimizer")
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(self._trainable, self.clip_norm)
         self.optimizer.step()
-        for observer in reversed(self._observers):
-            observer.on_optimizer_end()
+        self.callbacks.end("optimizer")
 
     def state(self) -> dict[str, Tensor]:
         """Return every tensor that a resumed run needs, by name."""
@@ -170,19 +179,15 @@ class Replica:
         self.buffers.copy_(tensors["buffers"])
         for i, counter in enumerate(self.counters):
             counter.copy_(tensors[f"counter.{i}"])
-        moments = {
-            name.removeprefix("optimizer."): self._placed(value)
-            for name, value in tensors.items()
-            if name.startswith("optimizer.")
-        }
-        if moments and self.optimizer is not None:
-            self.optimizer.state[self._trainable].update(moments)
-
-    def _placed(self, value: Tensor) -> Tensor:
-        """Copy a moment; vectors, and counts of fused optimizers, go to the device of `theta`."""
-        assert self.optimizer is not None, "set_optimizer() has not been called"
+        if self.optimizer is None:
+            return
+        # Vectors, and counts of fused optimizers, go to the device of `theta`.
         fused = self.optimizer.defaults.get("fused")
-        return value.to(self.theta.device, copy=True) if value.dim() or fused else value.clone()
+        for name, value in tensors.items():
+            if name.startswith("optimizer."):
+                place = self.theta.device if value.dim() or fused else value.device
+                moment = value.to(place, copy=True)
+                self.optimizer.state[self._trainable][name.removeprefix("optimizer.")] = moment
 
 
 def _flatten(tensors: Sequence[Tensor]) -> Tensor:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.core.errors import DivergedError
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.data.readers.base import Array, Indices
 from nnlo_lib.data.store.split import Split
@@ -24,7 +23,7 @@ from nnlo_lib.problems.supervised import SupervisedProblem
 from nnlo_lib.train.replica.gradients import DeferredSums, SampleTensors, loss_advice
 from nnlo_lib.train.replica.precision import Precision, diverged_error
 from nnlo_lib.train.replica.preprocess import Preprocessor
-from nnlo_lib.train.replica.replica import Replica, ReplicaMemory
+from nnlo_lib.train.replica.replica import Replica
 
 MAX_SAMPLES_PER_CALL = 1024  # bounds the memory of one call; the speed hardly depends on it
 
@@ -54,18 +53,10 @@ class ReplicaStack:
         self._measured: tuple[float, Tensor] = (-1, torch.empty(0))
 
     def add(
-        self,
-        rank: int,
-        module: nn.Module,
-        tensors: Preprocessor,
-        problem: SupervisedProblem,
-        device: str,
+        self, rank: int, module: nn.Module, tensors: Preprocessor, problem: SupervisedProblem, device: str,
         channels_last: bool = True,
-    ) -> Replica:
-        """Return a replica with row `rank` of theta and of grad as its vectors.
-
-        `channels_last`: whether 4-dimensional tensors are stored in channels-last format.
-        """
+    ) -> Replica:  # fmt: skip
+        """Return a replica with row `rank` of theta and of grad as its vectors."""
         if not self.replicas:
             size = sum(each.numel() for each in module.parameters() if each.requires_grad)
             dtype = next(module.parameters()).dtype
@@ -78,8 +69,7 @@ class ReplicaStack:
                 module,
                 "which parallel.simulation.compute: batched does not support; set parallel.simulation.compute: exact",
             )
-        memory = ReplicaMemory(self.theta[rank], self.grad[rank])
-        self.replicas[rank] = Replica(module, device, memory, channels_last)
+        self.replicas[rank] = Replica(module, device, (self.theta[rank], self.grad[rank]), channels_last)
         self._buffers[rank] = dict(module.named_buffers())
         self._layout = [(name, each) for name, each in module.named_parameters() if each.requires_grad]
         return self.replicas[rank]
@@ -129,18 +119,15 @@ class ReplicaStack:
             if not math.isfinite(loss):
                 part = slice(place * width, place * width + request.batch.count)
                 samples = SampleTensors(tuple(each[part] for each in inputs), labels[part], request.batch.ids)
-                raise self._divergence(loss, ranks[place], request, samples)
+                precision = Precision(str(self.theta.dtype).removeprefix("torch."), str(self.theta.device))
+                advice = loss_advice(
+                    samples, precision, self.theta[ranks[place]], request.step, request.where
+                )
+                raise diverged_error(loss, request.where, advice)
         # The ranks share no parameters, so the gradient of the sum contains the gradient of each rank.
         self._keep(ranks, torch.autograd.grad(means.sum(), parameters, allow_unused=True))
         sums = self.problem.sums_by_node(scores, labels, losses, real)
         self._sums.update(zip(ranks, sums, strict=True))
-
-    def _divergence(
-        self, loss: float, rank: int, request: GradientRequest, samples: SampleTensors
-    ) -> DivergedError:
-        precision = Precision(str(self.theta.dtype).removeprefix("torch."), str(self.theta.device))
-        advice = loss_advice(samples, precision, self.theta[rank], request.step, request.where)
-        return diverged_error(loss, request.where, advice)
 
     def _prepare(self, ranks: list[int], counts: list[int], requests: Sequence[GradientRequest] = ()) -> None:
         nodes = self.network.nodes
@@ -176,11 +163,9 @@ class ReplicaStack:
 
     @torch.no_grad()
     def evaluate_replicas(self, epoch: float, split: Split, samples: Indices) -> Tensor:
-        """Return the sums of each rank's model over some samples, (ranks, 1 + names).
+        """Return the sums of each rank's model over some samples of a split, (ranks, 1 + names).
 
-        Args:
-            epoch: number of epochs so far, the key of the cache: the first rank that calls computes the sums for all.
-            samples: indices in the split, (n,).
+        `epoch`, the number of epochs so far, is the key of the cache: the first rank that calls computes the sums for all.
         """
         if self._measured[0] != epoch:
             size = max(50, MAX_SAMPLES_PER_CALL // self.ranks)
@@ -198,11 +183,8 @@ class ReplicaStack:
             scores = self.network(*(_repeated(tensor, len(ranks)) for tensor in inputs))
             repeated_labels = _repeated(labels, len(ranks))
             counts = torch.tensor(self.network.nodes.counts, device=scores.device)
-            sums.append(
-                self.problem.sums_by_node(
-                    scores, repeated_labels, self.problem.losses(scores, repeated_labels), counts
-                )
-            )
+            losses = self.problem.losses(scores, repeated_labels)
+            sums.append(self.problem.sums_by_node(scores, repeated_labels, losses, counts))
         return torch.cat(sums)
 
 

@@ -109,15 +109,9 @@ class _SyncBatchNormFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        values: Tensor,
-        weight: Tensor | None,
-        bias: Tensor | None,
-        mean: Tensor,
-        scale: Tensor,
-        count: Tensor,
+        ctx: Any, values: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, scale: Tensor, count: Tensor,
         together: PassCollectives,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         ctx.save_for_backward(values, weight, mean, scale, count)
         ctx.together = together
         output = (values - _along(mean, values)) * _along(scale, values)

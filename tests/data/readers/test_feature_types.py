@@ -78,13 +78,3 @@ def test_files_of_several_types_are_one_type_in_the_store(tmp_path):
     assert unit.read().inputs[0].dtype == np.float32
     with pytest.raises(UserError, match=r"1\.npz: the file has features \(2,\) float64, but .*0\.npz has"):
         read("arrays", tmp_path, 10, {"train": "*.npz"})
-
-
-def test_the_result_of_an_adaptor_has_the_type(tmp_path):
-    (tmp_path / "mine.py").write_text("def halve(x):\n    return x / 2\n")
-    manifest = stored(
-        tmp_path, np.arange(8).reshape(4, 2), adaptor=f"{tmp_path}/mine.py:halve", dtype="float32"
-    )
-    (found,), _ = Split(manifest, "train").take(np.arange(4))
-    assert found.dtype == np.float32
-    assert found.tolist() == [[0, 0.5], [1, 1.5], [2, 2.5], [3, 3.5]]

@@ -93,22 +93,15 @@ def test_missing_files_are_named(folder, wanted, message):
         (b"jets0.h5\n\nlost.h5\n", r"train\.txt:3: file 'lost\.h5' not found in .*run\[1\]$"),
         (b"jets0.h5\n" + b"x" * 5000, r"train\.txt:2: file 'x{300}' not found in"),
         (b"# nothing\n\n", r"train\.txt: the list contains no file"),
-        (b"", r"train\.txt: the list contains no file"),
         (b"\xff\xd8\xff\xe0 a photograph", r"train\.txt: not an HDF5, NPZ or NPY file and not a text list"),
-        (b"a\0b", r"train\.txt: not an HDF5, NPZ or NPY file and not a text list"),
+        (bytes(1 << 27), r"train\.txt: not an HDF5, NPZ or NPY file and not a text list"),
     ],
+    ids=range(5),
 )
 def test_a_list_without_usable_files_is_named(folder, content, message):
     (folder / "train.txt").write_bytes(content)
     with pytest.raises(UserError, match=message):
         resolve_files(folder, "train.txt")
-
-
-def test_a_huge_file_is_not_read_as_a_list(folder):
-    with (folder / "train").open("wb") as file:
-        file.truncate(1 << 40)
-    with pytest.raises(UserError, match="not a text list"):
-        resolve_files(folder, "train")
 
 
 def test_a_table_is_not_read_as_a_list(folder):

@@ -56,15 +56,3 @@ def test_the_fields_of_a_compound_type_are_named(tmp_path):
         read(tmp_path, 10, train="a.h5", features="pt", labels="label")
     with pytest.raises(UserError, match="write each of its fields as an array"):
         read(tmp_path, 10, train="a.h5", features="events", labels="label")
-
-
-def test_chunks_that_were_never_written_are_refused(tmp_path):
-    """A job that was killed while it filled an array leaves zeros for samples and labels."""
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("features", (10, 3), chunks=(2, 3), compression="gzip")[:6] = 1
-        file["labels"] = np.arange(10) % 2
-    with pytest.raises(UserError, match=r"a\.h5: 2 of 5 chunks of /features were never written"):
-        read(tmp_path, 10, train="a.h5")
-    with h5py.File(tmp_path / "a.h5", "a") as file:
-        file["features"][6:] = 0
-    assert read(tmp_path, 10, train="a.h5").units[0].read().inputs[0].sum() == 18

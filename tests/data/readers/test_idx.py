@@ -117,28 +117,25 @@ def packed(content):
 PACKED = packed(GOOD)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "not an IDX file"),
-        (b"\0\0\x08\x03\0\0", "not an IDX file"),
-        (
-            idx((30,), range(30)),
-            r"not an IDX file of the type ubyte in 3 dimensions \(starts with 00 00 08 01",
-        ),
-        (packed(idx((30,), range(30))), r"not an IDX file of the type ubyte in 3 dimensions"),
-        (idx((5, 2, 3), range(30), magic=b"\0\0\x0d"), "not an IDX file"),
-        (idx((2**32 - 1, 2**32 - 1, 2**32 - 1), range(30)), "declares"),
-        (packed(idx((2**32 - 1, 2**32 - 1, 2**32 - 1), range(30))), "declares"),
-        (packed(idx((100_000, 28, 28), bytes(100))), "declares 78,400,016 bytes"),
-        (GOOD[:-1], "declares 46 bytes, but the file has 45"),
-        (GOOD + b"x", "declares 46 bytes, but the file has 47"),
-        (packed(GOOD[:-1]), "truncated, fewer"),
-        (packed(GOOD + b"x"), "more values than the header declares"),
-        (PACKED[:-9], "truncated"),
-        (PACKED[:-8] + bytes(8), "damaged"),
-    ],
-)
+HUGE = (2**32 - 1,) * 3
+DAMAGED = {
+    "empty": (b"", "not an IDX file"),
+    "cut header": (b"\0\0\x08\x03\0\0", "not an IDX file"),
+    "dimensions": (idx((30,), range(30)), r"not an IDX file of the type ubyte in 3 dimensions \(starts with 00 00 08 01"),
+    "type": (idx((5, 2, 3), range(30), magic=b"\0\0\x0d"), "not an IDX file"),
+    "huge": (idx(HUGE, range(30)), "declares"),
+    "huge and packed": (packed(idx(HUGE, range(30))), "declares"),
+    "large and packed": (packed(idx((100_000, 28, 28), bytes(100))), "declares 78,400,016 bytes"),
+    "cut": (GOOD[:-1], "declares 46 bytes, but the file has 45"),
+    "long": (GOOD + b"x", "declares 46 bytes, but the file has 47"),
+    "cut and packed": (packed(GOOD[:-1]), "truncated, fewer"),
+    "long and packed": (packed(GOOD + b"x"), "more values than the header declares"),
+    "cut stream": (PACKED[:-9], "truncated"),
+    "checksum": (PACKED[:-8] + bytes(8), "damaged"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED)
 def test_a_bad_header_or_size_is_refused_without_memory(tmp_path, content, message):
     path = tmp_path / "images"
     path.write_bytes(content)
@@ -150,33 +147,16 @@ def test_a_bad_header_or_size_is_refused_without_memory(tmp_path, content, messa
     assert str(path) in str(error.value)
 
 
-@pytest.mark.parametrize("file", ["images-idx3-ubyte", "labels-idx1-ubyte"])
-def test_a_flipped_bit_of_a_plain_header_is_refused(tmp_path, file):
-    write_set(tmp_path)
-    path = tmp_path / f"train-{file}"
-    good = path.read_bytes()
-    for place in range(8 * (16 if file[0] == "i" else 8)):
-        damaged = bytearray(good)
-        damaged[place // 8] ^= 1 << place % 8
-        path.write_bytes(damaged)
-        with pytest.raises(UserError, match=f"train-{file}: "):
-            read("idx", tmp_path, 9, {})
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_labels_from_1_are_the_first_class(tmp_path, pack):
+def test_labels_from_1_are_the_first_class(tmp_path):
     """EMNIST counts its letters from 1."""
+    write_set(tmp_path, images=3, labels=3)
     for prefix in ("train", "t10k"):
-        (tmp_path / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx((3, 2, 3), range(18))))
-        suffix = "" if pack is bytes else ".gz"
-        (tmp_path / f"{prefix}-labels-idx1-ubyte{suffix}").write_bytes(pack(idx((3,), [3, 1, 2])))
+        (tmp_path / f"{prefix}-labels-idx1-ubyte").write_bytes(idx((3,), [3, 1, 2]))
     assert read("idx", tmp_path, 9, {}).first_class == 1
 
 
 def test_a_file_under_another_name_is_named(tmp_path):
     write_set(tmp_path)
     (tmp_path / "train-images-idx3-ubyte").rename(tmp_path / "letters-train-images-idx3-ubyte")
-    with pytest.raises(
-        UserError, match=r"file not found; rename the file with this content: letters-train-images-idx3-ubyte"
-    ):
+    with pytest.raises(UserError, match=r"file not found; rename the file with this content: letters-train-"):
         read("idx", tmp_path, 9, {})

@@ -37,7 +37,6 @@ def distance(data, expected):
 @pytest.mark.parametrize("mode", ["CMYK", "L", "RGB"])
 def test_jpeg_of_any_colours_becomes_rgb(mode):
     data = encoded(SMOOTH, mode, "JPEG", quality=95)
-    assert Image.open(io.BytesIO(data)).mode == mode
     grey = np.repeat(np.asarray(Image.fromarray(SMOOTH).convert("L"))[:, :, None], 3, axis=2)
     assert distance(data, grey if mode == "L" else SMOOTH) < 4
 
@@ -99,14 +98,6 @@ def test_floats_are_resized_as_bytes_are(resize):
     assert abs(255 * floats - resized(pixels, resize, 16)).max() < 1.6
 
 
-def test_a_picture_in_its_transparency_alone_is_no_black_image():
-    pixels = np.zeros((6, 6, 4), np.uint8)
-    pixels[2:4, :, 3] = 255
-    for mode in ("RGBA", "LA"):
-        with pytest.raises(ImageError, match="differ in their transparency only"):
-            decode(encoded(pixels, mode))
-
-
 @pytest.mark.parametrize(
     ("kind", "data", "expected"),
     [
@@ -125,19 +116,6 @@ def test_the_header_says_what_the_pixels_lose(tmp_path, kind, data, expected):
     assert [text in loss for text, loss in zip(losses, found.losses, strict=True)] == [True] * len(losses)
     path.write_bytes(data[:4])
     assert image_header(path) is None
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_samples_of_unknown_range_are_refused_not_blackened(dtype):
-    file = io.BytesIO()
-    Image.fromarray(np.ones((4, 4), dtype)).save(file, "TIFF")
-    with pytest.raises(ImageError, match="samples of 32 bits"):
-        decode(file.getvalue())
-
-
-def test_formats_that_run_programs_are_no_images():
-    with pytest.raises(ImageError, match="cannot identify"):
-        decode(encoded(picture(), kind="EPS"))
 
 
 # What a camera stores of an upright picture, by the definition of EXIF: 6 has its first row at the right.
@@ -168,9 +146,28 @@ def test_a_damaged_note_of_a_camera_is_no_damaged_photo():
     assert distance(data, SMOOTH) < 4
 
 
-@pytest.mark.parametrize("data", [b"", b"not an image", b"\xff\xd8\xff\xe0"])
-def test_other_bytes_are_no_image(data):
-    with pytest.raises(ImageError, match="not a decodable image"):
+def tiff(dtype):
+    Image.fromarray(np.ones((4, 4), dtype)).save(file := io.BytesIO(), "TIFF")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "not a decodable image"),
+        (
+            b"not an image",
+            r"^not a decodable image \(cannot identify image file\)$",
+        ),  # without the address of an object
+        (b"\xff\xd8\xff\xe0", "not a decodable image"),
+        (tiff(np.float32), "samples of 32 bits"),
+        (tiff(np.int32), "samples of 32 bits"),
+        (encoded(picture(), kind="EPS"), "cannot identify"),  # which would run a program
+    ],
+    ids=range(6),
+)
+def test_what_is_no_image_is_refused(data, message):
+    with pytest.raises(ImageError, match=message):
         decode(data)
 
 
@@ -234,12 +231,6 @@ def test_standard_resize_is_what_torchvision_does(height, width):
     assert np.array_equal(resized(pixels, "standard", size).transpose(1, 2, 0), expected)
 
 
-def test_grey_images_keep_one_channel():
-    grey = picture()[:, :, :1]
-    assert all(resized(grey, resize, 12).shape == (1, 12, 12) for resize in ("pydtnn", "standard"))
-    assert np.array_equal(resized(grey[:12, :12], "none", 12)[0], grey[:12, :12, 0])
-
-
 def test_images_of_other_sizes_are_refused(monkeypatch):
     with pytest.raises(ImageError, match=r"30 x 20 pixels instead of 12 x 12"):
         resized(picture(), "none", 12)
@@ -250,9 +241,3 @@ def test_images_of_other_sizes_are_refused(monkeypatch):
     monkeypatch.setattr(imaging, "MAX_PIXELS", 599)
     with pytest.raises(ImageError, match="declares 30 x 20 pixels"):
         decode(encoded(picture()))
-
-
-def test_an_error_has_no_address_of_an_object():
-    with pytest.raises(ImageError) as error:
-        decode(b"not an image")
-    assert str(error.value) == "not a decodable image (cannot identify image file)"

@@ -1,7 +1,6 @@
 """Images in one folder per class: splits by folder or by hash, layouts as found in the wild, broken images, links."""
 
 import itertools
-import math
 import os
 import zipfile
 from unicodedata import normalize
@@ -48,13 +47,13 @@ def sizes(folder):
     return {split: len(images) for split, images in tree.splits.items()}, tree.classes
 
 
-@pytest.mark.parametrize("test", ["test", "val", "validation"])
-def test_split_folders_have_the_labels_of_their_classes(tmp_path, test):
+def test_split_folders_have_the_labels_of_their_classes(tmp_path):
     fill(tmp_path / "train", 5)
-    fill(tmp_path / test, 2)
+    fill(tmp_path / "val", 2)
+    draw(tmp_path / "test" / "cat" / "1.png", COLOURS["cat"])
     found = samples(tmp_path)
     labels = {colour: number for number, colour in enumerate(COLOURS.values())}
-    assert {split: len(items) for split, items in found.items()} == {"train": 15, "test": 6}
+    assert {split: len(items) for split, items in found.items()} == {"train": 15, "validation": 6, "test": 1}
     assert all(labels[pixel] == label for items in found.values() for pixel, label in items)
     assert read("folder", tmp_path, 9, {}).class_names == ("ant", "bee", "cat")
 
@@ -66,33 +65,28 @@ def test_without_splits_a_part_of_each_class_is_the_test(tmp_path):
     assert counts == {"train": [7, 7, 7], "test": [3, 3, 3]}
 
 
-def paths_of(folder, split, **options):
-    units = read("folder", folder, 1000, {"size": 8} | options).units
-    return {path for unit in units if unit.split == split for path, _ in unit.read.args[1]}
-
-
 @settings(max_examples=25)
-@given(
-    count=st.integers(1, 12),
-    added=st.integers(0, 4),
-    fraction=st.floats(0.01, 0.99),
-    seed=st.integers(0, 10**6),
-)
+@given(st.integers(1, 12), st.integers(0, 4), st.floats(0.01, 0.99), st.integers(0, 10**6))
 def test_an_added_image_moves_at_most_one_other(tmp_path_factory, count, added, fraction, seed):
     folder = tmp_path_factory.mktemp("growing")
     names = [f"ant/{seed + number}.jpg" for number in range(count + added)]
     draw(folder / "bee" / "1.jpg")
     (folder / "ant").mkdir()
 
-    def part(split, images):
-        for name in images:
-            (folder / name).touch()
-        return {path for path in paths_of(folder, split, test_fraction=fraction) if path.startswith("ant/")}
+    def parts():
+        paths = {"train": set(), "test": set()}
+        for unit in read("folder", folder, 1000, {"size": 8, "test_fraction": fraction}).units:
+            paths[unit.split] |= {path for path, _ in unit.read.args[1] if path.startswith("ant/")}
+        return paths["train"], paths["test"]
 
-    before, after = part("test", names[:count]), part("test", names)
+    for name in names[:count]:
+        (folder / name).touch()
+    _, before = parts()
+    for name in names:
+        (folder / name).touch()
+    train, after = parts()
     assert len(before ^ (after & set(names[:count]))) <= added
     assert abs(len(before) - fraction * count) <= 1
-    train = part("train", [])
     assert train
     assert train | after == set(names)
     assert train.isdisjoint(after)
@@ -104,10 +98,7 @@ def test_samples_mix_classes_and_do_not_depend_on_the_disk(tmp_path):
         fill(tmp_path / "b" / "train", 30, [name])
     one, two = (samples(tmp_path / folder, 7)["train"] for folder in ("a", "b"))
     assert one == two
-    labels = np.array([label for _, label in one])
-    assert len(set(labels[:15])) == 3
-    # In a random order of three classes the label changes at two thirds of the 89 places.
-    assert math.isclose(int((np.diff(labels) != 0).sum()), 59, abs_tol=20)
+    assert {label for _, label in one[:15]} == {0, 1, 2}
 
 
 def test_colour_and_size_are_options(tmp_path):
@@ -116,7 +107,6 @@ def test_colour_and_size_are_options(tmp_path):
     assert block.inputs[0].shape[1:] == (1, 8, 8)
     with pytest.raises(UserError, match=r"\.png: 9 x 9 pixels instead of 8 x 8"):
         samples(tmp_path, resize="none")
-    assert len(samples(tmp_path, resize="none", size=9)["train"]) == 12
 
 
 def test_a_broken_image_is_named_or_left_out_and_counted(tmp_path):
@@ -134,8 +124,7 @@ def test_nothing_but_broken_images_is_an_error_even_when_skipping(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "broken.jpg").write_bytes(b"no image")
     (unit,) = read("folder", tmp_path, 100, {"on_corrupt": "skip"}).units
-    message = r"none of 2 images can be used \(.../broken\.jpg: not a decodable image"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=r"none of 2 images can be used \(.../broken\.jpg: not a decodable"):
         unit.read()
 
 
@@ -146,23 +135,16 @@ def test_suffixes_in_capitals_and_names_that_are_no_utf8(tmp_path):
     assert len(samples(tmp_path)["train"]) == 6
 
 
-def test_a_class_that_the_test_lacks_keeps_its_number(tmp_path):
-    fill(tmp_path / "train", 2)
-    draw(tmp_path / "test" / "cat" / "1.png", COLOURS["cat"])
-    assert samples(tmp_path)["test"] == [(COLOURS["cat"], 2)]
-
-
 NAMES = [(split, name) for split, names in SPLIT_NAMES.items() for name in names]
 
 
-@pytest.mark.parametrize(("split", "name"), NAMES)
-def test_the_usual_names_of_splits_in_any_case(tmp_path, split, name):
-    for change in (str.lower, str.capitalize, str.upper):
-        folder = tmp_path / change("folder")
+@pytest.mark.parametrize("change", [str.lower, str.capitalize, str.upper])
+def test_the_usual_names_of_splits_in_any_case(tmp_path, change):
+    for split, name in NAMES:
         names = {"train": "train", "validation": "val", "test": "test"} | {split: change(name)}
         for number, each in enumerate(names.values(), start=1):
-            fill(folder / each, number, ["ant", "bee"])
-        assert sizes(folder) == ({"train": 2, "validation": 4, "test": 6}, ("ant", "bee"))
+            fill(tmp_path / name / each, number, ["ant", "bee"])
+        assert sizes(tmp_path / name) == ({"train": 2, "validation": 4, "test": 6}, ("ant", "bee"))
 
 
 def add_mac_files(folder):
@@ -189,12 +171,6 @@ def test_a_top_folder_is_found_although_files_are_beside_it(tmp_path, add, top):
             archive.write(file, file.relative_to(source))
     fetched = fetch(user_dataset("birds", "folder"), tmp_path / "raw", str(tmp_path / "birds.zip"))
     assert sizes(fetched.path) == found
-
-
-def test_a_top_folder_of_classes(tmp_path):
-    fill(tmp_path / "birds", 3)
-    (tmp_path / "README.txt").touch()
-    assert sizes(tmp_path) == ({"train": 9}, ("ant", "bee", "cat"))
 
 
 def test_links_to_files_and_folders_are_followed(tmp_path):
@@ -262,11 +238,6 @@ def test_a_layout_that_is_not_understood_is_refused(tmp_path, folders, empty, li
         read("folder", source, 9, {"size": 8})
 
 
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"cannot read .*nowhere"):
-        read("folder", tmp_path / "nowhere", 9, {})
-
-
 def test_skipped_files_are_counted_in_one_line_and_no_line_if_none_is_skipped(tmp_path, capsys):
     fill(tmp_path / "train", 3, ["ant", "bee"])
     read("folder", tmp_path, 4, {"size": 8})
@@ -302,9 +273,7 @@ def test_unsorted_images_of_a_split_are_no_class(tmp_path):
 
 def test_an_archive_inside_of_an_archive_is_named(tmp_path):
     (tmp_path / "train.zip").touch()
-    with pytest.raises(
-        UserError, match=r"no folders of images found; it has the archive train.zip: extract it"
-    ):
+    with pytest.raises(UserError, match=r"no folders of images found; it has the archive train.zip"):
         read("folder", tmp_path, 4, {"size": 8})
 
 
@@ -332,27 +301,19 @@ def test_words_of_splits_are_classes_beside_other_classes(tmp_path):
 def test_repeated_subfolders_are_asked(tmp_path, names):
     for name in names:
         fill(tmp_path / name, 2)
-    with pytest.raises(
-        UserError, match=rf"{names[0]}, {names[1]} have the same subfolders \(ant, bee, cat\)"
-    ):
+    with pytest.raises(UserError, match=rf"{names[0]}, {names[1]} have the same subfolders \(ant, bee, cat"):
         sizes(tmp_path)
     given = {"train": names[0], "test": names[1]}
-    assert {split: len(items) for split, items in samples(tmp_path, splits=given).items()} == {
-        "train": 6,
-        "test": 6,
-    }
+    assert {split: len(items) for split, items in samples(tmp_path, splits=given).items()} == dict.fromkeys(
+        given, 6
+    )
     assert read("folder", tmp_path, 9, {"splits": given}).class_names == ("ant", "bee", "cat")
     assert read("folder", tmp_path, 9, {"splits": {}}).class_names == names
 
 
-def test_flat_folders_of_splits_are_no_classes(tmp_path):
+def test_flat_folders_of_splits_may_be_called_classes(tmp_path):
     for name in ("train_images", "test_images"):
         draw(tmp_path / name / "1.png")
-    with pytest.raises(
-        UserError,
-        match=r"test_images: 1 images, but no folder of a class; .* expected <split>/<class>/<image>",
-    ):
-        sizes(tmp_path)
     assert ImageTree.of(tmp_path, {}).classes == ("test_images", "train_images")
     with pytest.raises(UserError, match=r"data.reader.splits.train: no folder no in .*; correct the name"):
         ImageTree.of(tmp_path, {"train": "no"})
@@ -371,10 +332,8 @@ def test_images_of_sixteen_bits_keep_their_levels(tmp_path, capsys):
     contents = read("folder", tmp_path, 100, {"size": 8, "resize": "none", "colour": "grey"})
     found = np.concatenate([unit.read().inputs[0] for unit in contents.units])
     assert found.dtype == np.float32
-    assert {*np.rint(found.astype(np.float64) * 65_535).ravel()} == {
-        *(levels[None] + [[[0]], [[1]], [[2]]]).ravel(),
-        65_535,
-    }
+    levels = {*(levels[None] + [[[0]], [[1]], [[2]]]).ravel(), 65_535}
+    assert {*np.rint(found.astype(np.float64) * 65_535).ravel()} == levels
     assert "images of 16 bits are stored as float32" in capsys.readouterr().err
 
 
@@ -404,18 +363,13 @@ def test_one_name_of_a_class_in_two_forms_is_one_class(tmp_path):
     fill(tmp_path / "train", 3, [normalize("NFD", "Café"), "Thé"])
     fill(tmp_path / "test", 2, ["Café", normalize("NFD", "Thé")])
     assert sizes(tmp_path) == ({"train": 6, "test": 4}, ("Café", "Thé"))
-    assert {split: {label for _, label in items} for split, items in samples(tmp_path).items()} == {
-        "train": {0, 1},
-        "test": {0, 1},
-    }
+    assert {label for _, label in samples(tmp_path)["test"]} == {0, 1}
 
 
 def test_a_class_that_train_spells_otherwise_is_named_with_it(tmp_path):
     fill(tmp_path / "train", 2, ["Cat", "Dog"])
     fill(tmp_path / "test", 2, ["cat", "dog"])
-    with pytest.raises(
-        UserError, match="the class cat does not exist in train, but Cat; write the name as there"
-    ):
+    with pytest.raises(UserError, match="the class cat does not exist in train, but Cat; write the name"):
         ImageTree.of(tmp_path)
 
 
@@ -423,25 +377,3 @@ def test_masks_beside_images_are_questioned(tmp_path):
     fill(tmp_path, 2, ["images", "masks"])
     (note,) = read("folder", tmp_path, 9, {"size": 9, "test_fraction": 0.4}).notes
     assert note.startswith("the class masks may be the targets of the other images, not a class")
-
-
-STRANGE = {
-    "palette": lambda picture: picture.quantize(16),
-    "CMYK": lambda picture: picture.convert("CMYK"),
-    "gray with transparency": lambda picture: picture.convert("LA"),
-    "black and white": lambda picture: picture.convert("1"),
-}
-
-
-@pytest.mark.parametrize("kind", STRANGE)
-def test_images_in_other_color_spaces_have_the_colors_of_pillow(tmp_path, kind):
-    draw = np.random.default_rng(0)
-    suffix, wanted = ".tif" if kind == "CMYK" else ".png", set()
-    for name, number in itertools.product(("new  red", "Älter"), range(2)):
-        (tmp_path / name).mkdir(exist_ok=True)
-        picture = STRANGE[kind](Image.fromarray(draw.integers(0, 255, (9, 9, 3), np.uint8)))
-        picture.save(tmp_path / name / f"{number}{suffix}")
-        wanted.add(np.asarray(picture.convert("RGB")).transpose(2, 0, 1).tobytes())
-    contents = read("folder", tmp_path, 9, {"size": 9, "resize": "none"})
-    assert {image.tobytes() for unit in contents.units for image in unit.read().inputs[0]} == wanted
-    assert contents.class_names == ("new  red", "Älter")

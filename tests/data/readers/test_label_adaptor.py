@@ -64,7 +64,7 @@ def test_an_experiment_may_name_the_function_for_classes_or_numbers(folder):
     [
         ("mine.py:rounded", r"one\.h5: the label adaptor mine\.py:rounded returned samples of \(\) int64 from sample 0"),
         ("mine.py:fewer", r"one\.h5: the label adaptor mine\.py:fewer returned \(1, 9\) float32 for 2 samples"),
-        ("mine.py:words", r"one\.h5: the label adaptor mine\.py:words returned \(2,\) <U1 .* array of numbers"),
+        ("mine.py:words", r"one\.h5: the label adaptor mine\.py:words returned \(2,\) <U1 .* 1 array\(s\) of numbers"),
         ("mine.py:missing", r"one\.h5: the label adaptor mine\.py:missing failed: AttributeError"),
         ("other.py:f", r"data\.reader\.label_adaptor: file not found: other\.py"),
     ],

@@ -118,7 +118,7 @@ CASES = {
         {"size": 6, "resize": "none"},
     ),
     "csv": Case(
-        "table", csv, (4,), "f4", "", r"a\.csv not found",  # any first lines of a table are a table
+        "table", csv, (4,), "f4", "", r"no file in .* matches a\.csv",  # any first lines of a table are a table
         {"train": "a.csv", "label": "label", "test_fraction": 0.0},
     ),
     "texts": Case("texts", texts, (8,), "i4", "", "no folders train and test", {"words": 9, "length": 8}),

@@ -1,12 +1,8 @@
 """The digits and the diabetes study of scikit-learn: each sample is in one split."""
 
-import gzip
-
 import numpy as np
-import pytest
 from sklearn.datasets import load_diabetes, load_digits
 
-from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.readers.base import read
@@ -34,20 +30,3 @@ def test_every_patient_is_in_one_split(tmp_path):
     np.testing.assert_array_equal(test.inputs[0], features[4::5].astype(np.float32))
     both = np.concatenate([train.inputs[0], test.inputs[0]])
     assert sorted(map(tuple, both)) == sorted(map(tuple, features.astype(np.float32)))
-
-
-@pytest.mark.filterwarnings("ignore:loadtxt")
-@pytest.mark.parametrize(
-    ("reader", "file", "text", "reason"),
-    [
-        ("digits", "digits.csv.gz", "1,2,3\n", "rows have 3 numbers instead of 65"),
-        ("digits", "digits.csv.gz", "17," * 64 + "1\n", "not the digits table"),
-        ("digits", "digits.csv.gz", "1," * 64 + "1\n1,2\n", "not a table of digits"),
-        ("diabetes", "diabetes_data_raw.csv.gz", "1 2\n", "rows have 2 numbers instead of 10"),
-        ("diabetes", "diabetes_data_raw.csv.gz", "a b\n", "not a table"),
-    ],
-)
-def test_another_table_is_refused(tmp_path, reader, file, text, reason):
-    (tmp_path / file).write_bytes(gzip.compress(text.encode()))
-    with pytest.raises(UserError, match=rf"{file}: .*{reason}"):
-        read(reader, tmp_path, 100, {})

@@ -3,12 +3,10 @@
 import h5py
 import numpy as np
 import pytest
-from helpers.conversions import own_conversion
 from helpers.nnlo_command import nnlo, refused
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.base import read
-from nnlo_lib.data.store.convert import convert
 
 CODE = """import sys
 import numpy as np
@@ -34,7 +32,6 @@ def drop(x): return x[:-1]
 def twice(x): return x, x
 def words(x): return np.array(['a'] * len(x))
 def single(x): return 3.0
-def nothing(x): return None
 def ragged(x): return np.zeros((len(x), len(x)))
 """
 
@@ -44,13 +41,6 @@ def code(tmp_path):
     (tmp_path / "mine.py").write_text(CODE)
     np.savez(tmp_path / "part.npz", features=np.zeros((4, 2)), labels=np.arange(4))
     return tmp_path / "mine.py"
-
-
-def test_an_adaptor_that_exits_is_named(code, tmp_path):
-    reader = {"name": "arrays", "train": "part.npz", "adaptor": f"{code}:leave"}
-    job = own_conversion(tmp_path, tmp_path / "store", "npz", 2, reader)
-    with pytest.raises(UserError, match=r"part\.npz: the adaptor .*mine\.py:leave failed: .*mine\.py:6\b"):
-        convert(job)
 
 
 @pytest.mark.processes
@@ -124,22 +114,15 @@ def test_an_adaptor_is_given_a_tuple_of_several(adapted, function):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (
-            "fail",
-            r"part0\.h5: the adaptor .*mine\.py:fail failed: .*mine\.py:6 in fail: ValueError: no such column",
-        ),
+        ("fail", r"part0\.h5: the adaptor .*mine\.py:fail failed: .*mine\.py:6 in fail: ValueError: no such column"),
         ("none", r"part0\.h5: the adaptor .*mine\.py:none failed: AttributeError"),
-        (
-            "drop",
-            r"part0\.h5: .*drop returned \(2, 2\) float64 for 3 samples; it must return 1 .* with 3 rows",
-        ),
+        ("drop", r"part0\.h5: .*drop returned \(2, 2\) float64 for 3 samples; it must return 1 .* with 3 rows"),
         ("twice", r"returned \(3, 2\) float64, \(3, 2\) float64 for 3 samples; it must return 1 array"),
         ("words", r"returned \(3,\) <U1 for 3 samples; it must return 1 array\(s\) of numbers"),
         ("single", r"returned \(1,\) float64"),
-        ("nothing", r"returned \(1,\) object"),
         ("ragged", r"part1\.h5: .* samples of \(4,\) float64, but of \(3,\) float64 for .*part0\.h5"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_result_of_an_adaptor_is_named(adapted, function, message):
     with pytest.raises(UserError, match=message):
         adapted(function)

@@ -26,58 +26,37 @@ def rows(values, metric="val_loss"):
     return [{"epoch": i + 1, "step": i + 1, metric: value} for i, value in enumerate(values)]
 
 
-def stops_at(values, metric="val_loss", **train):
-    """Return the number of the validation after which a training stops, or None if it does not stop."""
+PATIENT = {"early_stopping": {"metric": "val_loss", "patience": 2}}
+DEMANDING = {"early_stopping": {"metric": "val_loss", "patience": 2, "min_delta": 0.5}}
+SMOOTHED = {"early_stopping": "val_loss,~<,2"}  # NNLO's rule
+HIGHER, LOWER = ({"early_stopping": f"val_acc,{sign},1"} for sign in "><")
+RULES = [
+    (PATIENT, [3, 2, 1, 1, 1], 5),  # an equal value is no improvement
+    (PATIENT, [3, 2, 2.5, 1.9, 2, 2], 6),
+    (PATIENT, [5, 4, 3, 2, 1], None),
+    (PATIENT, [1, 2, 3], 3),
+    (DEMANDING, [3, 2.8, 2.6], 3),
+    (DEMANDING, [3, 2.4, 1.8, 1.2], None),
+    (SMOOTHED, [4, 3, 3.5, 3.6], 4),  # mean(3.5, 3.6) > mean(4, 3)
+    (SMOOTHED, [4, 3, 3.5, 3.5], None),  # equal means do not stop the training
+    (SMOOTHED, [1, 9, 1], None),  # fewer values than twice the patience
+    (SMOOTHED, [9, 9, 1, 1, 2, 1], 6),
+    ({"early_stopping": {"metric": "val_accuracy", "patience": 1}}, [0.5, 0.6, 0.6], 3),
+    (HIGHER, [0.5, 0.6, 0.6], 3),
+    (LOWER, [0.5, 0.6, 0.6], 2),
+    ({"target": "val_acc,>,0.97"}, [0.9, 0.97, 0.98], 3),
+    ({"target": "loss,<,0.2"}, [0.3, 0.1], 2),
+    ({"target": {"metric": "train_loss", "value": 1e-3}}, [0.3, 0.1], None),
+]
+
+
+@pytest.mark.parametrize(("train", "values", "wanted"), RULES)
+def test_the_validation_after_which_a_training_stops(train, values, wanted):
     settings = TrainConfig(**train)
+    (metric,) = settings.watched.values()
     table = rows(values, metric)
-    return next((i for i in range(1, len(table) + 1) if reason_to_stop(settings, table[:i])), None)
-
-
-PATIENT = {"metric": "val_loss", "patience": 2}
-DEMANDING = PATIENT | {"min_delta": 0.5}
-
-
-@pytest.mark.parametrize(
-    ("rule", "values", "wanted"),
-    [
-        (PATIENT, [3, 2, 1, 1, 1], 5),  # an equal value is no improvement
-        (PATIENT, [3, 2, 2.5, 1.9, 2, 2], 6),
-        (PATIENT, [5, 4, 3, 2, 1], None),
-        (PATIENT, [1, 2, 3], 3),
-        (DEMANDING, [3, 2.8, 2.6], 3),
-        (DEMANDING, [3, 2.4, 1.8, 1.2], None),
-    ],
-)
-def test_patience_counts_validations_that_were_not_the_best(rule, values, wanted):
-    assert stops_at(values, early_stopping=rule) == wanted
-
-
-@pytest.mark.parametrize(
-    ("values", "wanted"),
-    [
-        ([4, 3, 3.5, 3.6], 4),  # mean(3.5, 3.6) > mean(4, 3)
-        ([4, 3, 3.5, 3.5], None),  # equal means do not stop the training
-        ([1, 9, 1], None),  # fewer values than twice the patience
-        ([9, 9, 1, 1, 2, 1], 6),
-    ],
-)
-def test_smoothed_rule_of_nnlo(values, wanted):
-    assert stops_at(values, early_stopping="val_loss,~<,2") == wanted
-
-
-def test_larger_is_better_by_name_or_by_sign():
-    assert (
-        stops_at([0.5, 0.6, 0.6], "val_accuracy", early_stopping={"metric": "val_accuracy", "patience": 1})
-        == 3
-    )
-    assert stops_at([0.5, 0.6, 0.6], "val_accuracy", early_stopping="val_acc,>,1") == 3
-    assert stops_at([0.5, 0.6, 0.6], "val_accuracy", early_stopping="val_acc,<,1") == 2
-
-
-def test_target():
-    assert stops_at([0.9, 0.97, 0.98], "val_accuracy", target="val_acc,>,0.97") == 3
-    assert stops_at([0.3, 0.1], "train_loss", target="loss,<,0.2") == 2
-    assert stops_at([0.3, 0.1], "train_loss", target={"metric": "train_loss", "value": 1e-3}) is None
+    ends = (i for i in range(1, len(table) + 1) if reason_to_stop(settings, table[:i]))
+    assert next(ends, None) == wanted
 
 
 def test_of_equal_values_the_first_is_best():
@@ -227,14 +206,6 @@ def test_with_more_ranks_later_validations_are_still_the_later_ones(tmp_path, sm
     assert steps == sorted(set(steps))
     assert min(losses[2:]) < min(losses[:2])
     assert summary_of(more)["final"]["val_loss"] == min(losses)
-
-
-def test_no_validations_of_an_earlier_experiment_stay(tmp_path, small_store):
-    trained(tmp_path, small_store, train={"epochs": 1, "validate_every": 3})
-    assert (tmp_path / "validations.csv").exists()
-    plain = trained(tmp_path, small_store, train={"epochs": 1})
-    assert not (tmp_path / "validations.csv").exists()
-    assert "validations.csv" not in summary_of(plain)["outputs"]
 
 
 CASES = {

@@ -1,4 +1,4 @@
-"""Optimizers on one flat vector: steps as of torch and of the papers in float64, resumed and reset moments, layouts."""
+"""Optimizers on one flat vector: steps as of torch and of the papers in float64, resumed and reset moments."""
 
 import math
 from collections import defaultdict
@@ -12,10 +12,8 @@ from torch import nn
 
 from nnlo_lib.config.base import block_types
 from nnlo_lib.config.optimizer import OptimizerConfig, RMSpropConfig
-from nnlo_lib.core.errors import UserError
 from nnlo_lib.train.optimizers import factory as pieces
-from nnlo_lib.train.optimizers.factory import attach_optimizer
-from nnlo_lib.train.optimizers.layerwise import layout_of, layout_of_prefix
+from nnlo_lib.train.optimizers.factory import attach_optimizers
 from nnlo_lib.train.replica.replica import Replica
 
 STEPS = 12
@@ -45,7 +43,7 @@ class Network(nn.Module):
 
 def equipped(rule):
     replica = Replica(Network())
-    attach_optimizer(replica, rule)
+    attach_optimizers(replica, rule)
     return replica
 
 
@@ -128,10 +126,6 @@ def follow(replica, steps=slice(None)):
     return replica.theta
 
 
-def flat(tensors):
-    return torch.cat([tensor.detach().as_strided((tensor.numel(),), (1,)) for tensor in tensors])
-
-
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 @pytest.mark.parametrize("done", [0, 1, 7])
 def test_resumes_to_the_same_bits(rule, done):
@@ -151,28 +145,3 @@ def test_reset_moments_begin_anew(rule):
     one.lr = other.lr = rule.lr / 2
     one.reset_optimizer()
     assert torch.equal(follow(one), follow(other))
-
-
-def test_layout_has_each_trained_parameter():
-    replica = Replica(Network())
-    named = dict(replica.module.named_parameters())
-    assert [slot.name for slot in replica.layout] == list(named)
-    for slot in replica.layout:
-        values = replica.theta[slot.start : slot.stop]
-        assert torch.equal(values, flat([named[slot.name]]))
-        assert slot.shape == named[slot.name].shape
-    assert replica.layout[-1].stop == len(replica.theta)
-    network = Network()
-    network.conv.weight.requires_grad_(False)
-    assert layout_of(network.named_parameters())[0].name == "conv.bias"
-
-
-def test_part_of_a_layout():
-    layout = layout_of(nn.ModuleDict({"a": nn.Linear(2, 3), "b": nn.Linear(3, 1)}).named_parameters())
-    where, own = layout_of_prefix(layout, "b.")
-    assert where == slice(9, 13)
-    assert [(slot.name, slot.start, slot.numel) for slot in own] == [("b.weight", 0, 3), ("b.bias", 3, 1)]
-    with pytest.raises(UserError, match="no trainable parameter whose name starts with 'c'"):
-        layout_of_prefix(layout, "c")
-    with pytest.raises(UserError, match="not contiguous"):
-        layout_of_prefix((layout[0], layout[2], layout[3]._replace(name="a.other")), "a.")

@@ -61,7 +61,7 @@ def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, monkeypatch):
         torch._dynamo.reset()
         return compile_module(module, device)
 
-    monkeypatch.setattr("nnlo_lib.train.rank_context.compile_module", anew)
+    monkeypatch.setattr("nnlo_lib.train.replica.recorded_passes.compile_module", anew)
     settings = {"train": {"compile": True}}
     whole, parts = (task(tmp_path / name, manifest, "allreduce", settings) for name in ("whole", "parts"))
     simulate(whole)

@@ -1,4 +1,7 @@
-"""Gradients: clipping of the vector that the optimizer applies, and accumulation over the parts of a batch."""
+"""Gradients: clipping of the vector that the optimizer applies, and accumulation over the parts of a batch.
+
+test_training_oracle.py compares clipped steps of several ranks with torch.
+"""
 
 from types import SimpleNamespace
 
@@ -10,81 +13,13 @@ from helpers.training_here import simulate
 from pydantic import ValidationError
 from torch import nn
 
-from nnlo_lib.algorithms.allreduce import AllReduce
-from nnlo_lib.algorithms.base import SampleShare
-from nnlo_lib.algorithms.downpour import Downpour
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
 from nnlo_lib.config import Experiment
-from nnlo_lib.config.optimizer import SGDConfig
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.problems.base import build_problem
-from nnlo_lib.train.optimizers.factory import attach_optimizer
-from nnlo_lib.train.replica.gradients import LocalGradients, micro_batch_slices
+from nnlo_lib.train.replica.gradients import LocalGradients
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.replica import Replica
-
-LR, SIZE = 0.1, 12
-
-
-def replica(clip_norm):
-    """Return a replica of two layers with SIZE parameters, all zero."""
-    module = nn.Sequential(nn.Linear(3, 3), nn.Flatten()).double()
-    for parameter in module.parameters():
-        parameter.data.zero_()
-    ours = Replica(module)
-    attach_optimizer(ours, SGDConfig(lr=LR))
-    ours.clip_norm = clip_norm
-    return ours
-
-
-def gradient(rank):
-    return torch.from_numpy(np.random.default_rng(rank).normal(size=SIZE))
-
-
-def clipped(vector, norm):
-    """Return the vector clipped by torch's own function."""
-    parameter = nn.Parameter(torch.zeros_like(vector))
-    parameter.grad = vector.clone()
-    nn.utils.clip_grad_norm_([parameter], norm)
-    return parameter.grad
-
-
-@pytest.mark.parametrize("norm", [0.5, 1e6])
-def test_a_step_is_torchs(norm):
-    ours = replica(norm)
-    ours.grad.copy_(gradient(0))
-    ours.step()
-    torch.testing.assert_close(ours.theta, -LR * clipped(gradient(0), norm), rtol=1e-12, atol=0)
-    assert float(ours.theta.norm()) <= LR * norm
-
-
-def test_allreduce_clips_the_exchanged_gradient():
-    counts = (3, 5, 8)
-
-    def program(comm):
-        ours, share = replica(0.5), SampleShare(counts[comm.rank], sum(counts))
-        algorithm = AllReduce(comm)
-        ours.grad.copy_(gradient(comm.rank))
-        algorithm.on_batch(ours, share)
-        algorithm.on_gradient(ours, share)
-        ours.step()
-        return ours.theta.tolist()
-
-    mean = sum(count * gradient(rank) for rank, count in enumerate(counts)) / sum(counts)
-    wanted = -LR * clipped(mean, 0.5)
-    first, *others = SimulatedWorld(3).run(program)
-    torch.testing.assert_close(torch.tensor(first, dtype=torch.float64), wanted, rtol=1e-12, atol=0)
-    assert all(other == first for other in others)
-
-
-def test_a_server_clips_what_it_was_sent():
-    def program(comm):
-        ours = replica(0.5)
-        ours.grad.copy_(gradient(0) * 3)
-        return Downpour(comm).update(ours, 1).tolist() if comm.rank == 0 else None
-
-    found = torch.tensor(SimulatedWorld(2).run(program)[0], dtype=torch.float64)
-    torch.testing.assert_close(found, -LR * clipped(gradient(0) * 3, 0.5), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -155,11 +90,6 @@ def test_the_whole_is_torchs():
     for vector, reference in zip(ours, wanted, strict=True):
         in_memory = reference.permute(0, 2, 3, 1) if reference.dim() == 4 else reference
         torch.testing.assert_close(vector, in_memory.flatten(), rtol=0, atol=1e-12)
-
-
-def test_slices_are_as_equal_as_can_be():
-    assert [part.stop - part.start for part in micro_batch_slices(13, 4)] == [3, 3, 3, 4]
-    assert [part.stop - part.start for part in micro_batch_slices(2, 3)] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("compute", ["allreduce", "allreduce, buckets"])

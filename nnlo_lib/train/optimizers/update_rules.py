@@ -1,59 +1,12 @@
-"""LARS and LAMB: optimizers with a trust ratio for each layer, and the layout of the layers in the flat vector."""
+"""Update rules that torch lacks: LARS and LAMB, with a trust ratio for each layer; RMSprop and Adam with epsilon inside the root."""
 
-from abc import abstractmethod
-from collections.abc import Iterable
-from itertools import accumulate
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
-from torch import Size, Tensor, nn
+from torch import Tensor, nn
 
-from nnlo_lib.core.errors import UserError
-
-
-class ParameterSlot(NamedTuple):
-    """One parameter: the values [start, stop) of the flat vector, in its memory order."""
-
-    name: str
-    start: int
-    numel: int
-    shape: Size
-
-    @property
-    def stop(self) -> int:
-        """Index after the last value, where the next parameter starts."""
-        return self.start + self.numel
-
-
-Layout = tuple[ParameterSlot, ...]
-
-
-def layout_of(parameters: Iterable[tuple[str, nn.Parameter]]) -> Layout:
-    """Return the layout of the trainable parameters, one after another in the given order."""
-    trained = [(name, each) for name, each in parameters if each.requires_grad]
-    starts = accumulate((each.numel() for _, each in trained), initial=0)
-    return tuple(
-        ParameterSlot(name, start, each.numel(), each.shape)
-        for (name, each), start in zip(trained, starts, strict=False)
-    )
-
-
-def layout_of_prefix(layout: Layout, prefix: str) -> tuple[slice, Layout]:
-    """Return the slice of the parameters whose names start with `prefix`, and their layout within it.
-
-    Raises:
-        UserError: if no name starts with `prefix`, or if other parameters lie in between.
-    """
-    slots = [slot for slot in layout if slot.name.startswith(prefix)]
-    if not slots:
-        raise UserError(f"the model has no trainable parameter whose name starts with '{prefix}'")
-    start, stop = slots[0].start, slots[-1].stop
-    if sum(slot.numel for slot in slots) != stop - start:
-        raise UserError(
-            f"the parameters whose names start with '{prefix}' are not contiguous in the model; "
-            "other parameters lie between them"
-        )
-    return slice(start, stop), tuple(slot._replace(start=slot.start - start) for slot in slots)
+from nnlo_lib.train.replica.replica import Layout
 
 
 class LayerwiseOptimizer(torch.optim.Optimizer):
@@ -62,9 +15,6 @@ class LayerwiseOptimizer(torch.optim.Optimizer):
     Layers are the parameters that are scaled and decayed: only the parameters with two or more dimensions if
     `exclude_vectors`, else all. Element-wise work is one operation on the whole vector; norms and scaling are
     one call for all layers.
-
-    Args:
-        exclude_vectors: whether 1-d parameters (biases, normalization) are neither scaled nor decayed.
     """
 
     def __init__(
@@ -120,20 +70,6 @@ class LAMB(LayerwiseOptimizer):
     algorithm 2 with phi(x) = x.
     """
 
-    def __init__(
-        self,
-        parameters: list[nn.Parameter],
-        layout: Layout,
-        *,
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        exclude_vectors: bool = True,
-    ) -> None:
-        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(parameters, layout, exclude_vectors, **options)
-
     def _move(self, theta: Tensor, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
         if not state:
             state |= {"step": torch.tensor(0.0), "m": torch.zeros_like(theta), "v": torch.zeros_like(theta)}
@@ -165,21 +101,6 @@ class LARS(LayerwiseOptimizer):
     You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks, 2017, arXiv:1708.03888, algorithm 1.
     """
 
-    def __init__(
-        self,
-        parameters: list[nn.Parameter],
-        layout: Layout,
-        *,
-        lr: float,
-        momentum: float = 0.9,
-        trust: float = 0.001,
-        eps: float = 1e-9,
-        weight_decay: float = 0.0,
-        exclude_vectors: bool = True,
-    ) -> None:
-        options = {"lr": lr, "momentum": momentum, "trust": trust, "eps": eps, "weight_decay": weight_decay}
-        super().__init__(parameters, layout, exclude_vectors, **options)
-
     def _move(self, theta: Tensor, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
         if not state:
             state["velocity"] = torch.zeros_like(theta)
@@ -192,3 +113,52 @@ class LARS(LayerwiseOptimizer):
         # The learning rate is inside the velocity, as in algorithm 1: a lower rate applies to later gradients only.
         velocity = state["velocity"].mul_(options["momentum"]).add_(self._update, alpha=options["lr"])
         theta.sub_(velocity)
+
+
+class InsideRoot(torch.optim.Optimizer, ABC):
+    """Element-wise optimizer: w <- w - lr step(g), with decay w added to g. A subclass has the step and its state."""
+
+    def __init__(self, parameters: list[nn.Parameter], **options: Any) -> None:
+        super().__init__(parameters, options)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update all parameters that have a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    decayed = parameter.grad.add(parameter, alpha=group["weight_decay"])
+                    parameter.sub_(self._step(decayed, self.state[parameter], group), alpha=group["lr"])
+
+    @abstractmethod
+    def _step(self, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> Tensor:
+        """Return the step, update `state`."""
+
+
+class RMSpropInsideRoot(InsideRoot):
+    """c <- alpha c + (1 - alpha) g^2;    w <- w - lr g / sqrt(c + eps)."""
+
+    def _step(self, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> Tensor:
+        if not state:
+            state["square_avg"] = torch.zeros_like(gradient)
+        alpha = options["alpha"]
+        c = state["square_avg"].mul_(alpha).addcmul_(gradient, gradient, value=1 - alpha)
+        root: Tensor = (c + options["eps"]).sqrt_()
+        return gradient / root
+
+
+class AdamInsideRoot(InsideRoot):
+    """m^ and v^ as in Adam;    w <- w - lr m^ / sqrt(v^ + eps)."""
+
+    def _step(self, gradient: Tensor, state: dict[str, Tensor], options: dict[str, Any]) -> Tensor:
+        if not state:
+            state |= {name: torch.zeros_like(gradient) for name in ("exp_avg", "exp_avg_sq")}
+            state["step"] = torch.tensor(0.0)
+        state["step"] += 1
+        beta1, beta2 = options["betas"]
+        steps = state["step"].item()
+        m = state["exp_avg"].lerp_(gradient, 1 - beta1)
+        v = state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        root = (v / (1 - beta2**steps) + options["eps"]).sqrt_()
+        moved: Tensor = m / (1 - beta1**steps) / root
+        return moved
