@@ -25,7 +25,7 @@ from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
 from nnlo_lib.data.store_location import locate_store
 from nnlo_lib.experiment.load import experiment_from_settings, parse_override
-from nnlo_lib.state.finished_run import FinishedRun, code_files, find_data_manifest, trusted
+from nnlo_lib.state.finished_run import code_files, trusted
 from nnlo_lib.train.evaluation.evaluate import (
     evaluation_samples,
     load_published_model,
@@ -38,7 +38,7 @@ from nnlo_lib.train.replica.model_build import build_initial_model, model_output
 from nnlo_lib.train.replica.precision import parameter_dtype
 from nnlo_lib.train.replica.preprocess import Preprocessor
 from nnlo_lib.train.task import prepare_store
-from nnlo_lib.workflow.trained_run import load_run
+from nnlo_lib.workflow.trained_run import TrainedRun, load_run
 
 logger = get_logger(__name__)
 
@@ -138,7 +138,7 @@ def load_evaluated_model(request: EvaluationRequest) -> EvaluatedModel:
     Raises UserError if the target is no model, or if the data do not fit it.
     """
     folder = _run_folder(request)
-    return _of_weights(request) if folder is None else _of_finished_run(request, FinishedRun(folder))
+    return _of_weights(request) if folder is None else _of_finished_run(request, TrainedRun(folder))
 
 
 def _run_folder(request: EvaluationRequest) -> Path | None:
@@ -156,14 +156,14 @@ def _run_folder(request: EvaluationRequest) -> Path | None:
     raise UserError(f"{target}: a weights file does not name its model; add --experiment FILE with `model`")
 
 
-def _of_finished_run(request: EvaluationRequest, finished: FinishedRun) -> EvaluatedModel:
+def _of_finished_run(request: EvaluationRequest, finished: TrainedRun) -> EvaluatedModel:
     if (code := code_files(finished)) and not request.trust:
         raise UserError(
             f"{finished.folder}: the model is not loaded, because that runs {', '.join(code)}; add --trust if you trust the author "
             "of these results and files"
         )
     run = trusted(finished.config) if request.trust else finished.config
-    own, weights = _trained_data(finished), finished.paths.model
+    own, weights = finished.data, finished.paths.model
     device = request.device or evaluation_device(run.parallel)
     other = _other_data(request, run)
     module, tensors = load_published_model(run, own, weights, device)
@@ -176,17 +176,6 @@ def _of_finished_run(request: EvaluationRequest, finished: FinishedRun) -> Evalu
             f"{request.target}: of the experiment file, only `data` is used; normalize and crop are those of the training"
         )
     return EvaluatedModel(run, weights, module, tensors, data, own)
-
-
-def _trained_data(finished: FinishedRun) -> DataManifest:
-    recorded = finished.summary.get("data", {}).get("manifest", "")
-    manifest = find_data_manifest(finished.folder, recorded) if recorded else None
-    if manifest is None:
-        raise UserError(
-            f"{finished.folder}: the data store {recorded} of the training is not found; convert the data set again, or "
-            f"evaluate {finished.paths.model} with --experiment FILE"
-        )
-    return DataManifest.load(manifest)
 
 
 def _other_data(request: EvaluationRequest, run: Run) -> DataConfig | None:

@@ -80,7 +80,8 @@ class TrainedRun(FinishedRun):
         path = find_data_manifest(self.folder, recorded) if recorded else None
         if path is None:
             raise UserError(
-                f"{self.folder}: the data store {recorded} is not found; convert the data set again"
+                f"{self.folder}: the data store {recorded} of the training is not found; convert the data set again, or evaluate "
+                f"{self.paths.model} with --experiment FILE"
             )
         return DataManifest.load(path)
 
