@@ -212,18 +212,11 @@ def _expected_sampling(run: FinishedRun) -> tuple[SamplingPlan, int]:
     samples = len(validation) + sum(map(len, parts))
     check_cover(samples, validation, parts)
     train, workers = run.config.train, run.summary["roles"].count("worker")
-    dynamic = train.dealing == "dynamic"
-    seed, processes = run.summary["seed"], run.config.parallel.processes_per_worker
+    dynamic, stream = train.dealing == "dynamic", run.config.data.stream
     plan = SamplingPlan(
-        parts,
-        workers,
-        train.batch_size,
-        seed,
-        train.steps_per_epoch,
-        dynamic,
-        processes,
-        run.config.data.stream,
-    )
+        parts, workers, train.batch_size, run.summary["seed"], train.steps_per_epoch, dynamic,
+        run.config.parallel.processes_per_worker, (stream.window, stream.mode) if stream else None,
+    )  # fmt: skip
     return plan, samples
 
 

@@ -104,11 +104,11 @@ class TrainingData:
 
     @property
     def _sampling(self) -> SamplingPlan:
-        train = self._task.run.train
+        train, stream = self._task.run.train, self._task.run.data.stream
         return SamplingPlan(
             self.worker_samples, self._workers, train.batch_size, self._task.stream_seed, train.steps_per_epoch,
             train.dealing == "dynamic", self._task.run.parallel.processes_per_worker,
-            self._task.run.data.stream,
+            (stream.window, stream.mode) if stream else None,
         )  # fmt: skip
 
     def _augment(self, kind: type[Augment]) -> Augment | None:

@@ -153,11 +153,8 @@ def test_two_archives_of_one_name_have_folders_of_their_own(project: Path) -> No
     for value in (3, 4):
         pack(project, value)
         stores.append(locate_store(settings(**ZIPPED)))
-        prepare_store(stores[-1])
-    first, second = stores
-    assert first.raw != second.raw
-    for store, value in ((first, 3), (second, 4)):
-        assert (features_of(convert(Conversion.of(store))) == value).all()
+        assert (features_of(DataManifest.load(prepare_store(stores[-1]))) == value).all()
+    assert len({store.raw for store in stores}) == 2
 
 
 def test_a_job_uses_the_store_of_the_process_that_started_it(project: Path) -> None:

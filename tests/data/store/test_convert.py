@@ -45,7 +45,7 @@ def stored(
 def missing(dataset, raw: Path, target: Path, shard_size: int) -> list[str]:
     """Return the splits of the shards that a conversion to NPZ would make."""
     job = conversion_for(dataset, raw, target, "npz", shard_size)
-    return [unit.split for unit in job.missing_units()]
+    return [unit.split for unit in job.contents.units if job.record(unit) is None]
 
 
 def mnist_raw(folder: Path, labels: list[int]) -> Path:
