@@ -95,7 +95,8 @@ class TrainingData:
         """Return disjoint samples per worker; processes of one worker divide its samples at random."""
         processes = self._task.run.parallel.processes_per_worker
         scheme, seed = self._task.run.data.partition, self._task.stream_seed
-        parts = assign_to_workers(train, self.split.labels, self._workers // processes, scheme, seed)
+        workers, options = self._workers // processes, scheme.model_dump(exclude={"name"})
+        parts = assign_to_workers(train, self.split.labels, workers, scheme.name, seed, **options)
         if processes == 1:
             return parts
         shuffled_parts = (shuffled(part, seed, ShufflePurpose.PROCESSES) for part in parts)
