@@ -24,9 +24,6 @@ MANIFEST_FILE = "manifest.json"
 SHARD_RECORDS_FOLDER = "shards"
 NOT_SAMPLES = ("settings", "notes", "columns", "code")  # fields about the conversion
 MAX_CLASSES = 10**7  # the output layer of a model with more classes fits in no memory
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Name = Annotated[str, Field(min_length=1)]
 Parsed = TypeVar("Parsed")
 
 
@@ -35,11 +32,11 @@ class Shard:
     """One file of the store; `skipped` corrupt records were left out of it."""
 
     file: Annotated[str, Field(pattern=r"^[^./][^/]*(/[^./][^/]*)*$")]  # a path below the folder of the store
-    samples: Positive
-    bytes: Count
+    samples: int
+    bytes: int
     sha256: str
-    skipped: Count = 0
-    non_finite: Count = 0
+    skipped: int = 0
+    non_finite: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,8 @@ class ArraySpec:
     in stored units.
     """
 
-    name: Name
-    shape: tuple[Positive, ...]
+    name: str
+    shape: tuple[int, ...]
     dtype: str
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -61,7 +58,7 @@ class ArraySpec:
 class SplitInfo:
     """One split: its number of samples, and its shards in the order of the samples."""
 
-    samples: Positive
+    samples: int
     shards: tuple[Shard, ...]
 
 
@@ -80,14 +77,14 @@ class DataManifest:
     """
 
     folder: Path
-    dataset: Name
+    dataset: str
     format: Literal["hdf5", "npz"]
     inputs: tuple[ArraySpec, ...]
     labels: ArraySpec
-    classes: Annotated[int, Field(ge=1, le=MAX_CLASSES)] | None
-    first_class: Annotated[int, Field(ge=-(2**53), le=2**53)]
+    classes: int | None
+    first_class: int
     class_names: tuple[str, ...]
-    scale: Annotated[float, Field(gt=0)]
+    scale: float
     settings: Mapping[str, Any]
     splits: Mapping[str, SplitInfo]
     notes: tuple[str, ...] = ()
