@@ -131,24 +131,6 @@ def test_each_sample_has_one_worker_and_each_worker_a_sample(labels, scheme, alp
     assert sorted(np.concatenate(parts).tolist()) == train.tolist()
 
 
-@settings(max_examples=150)
-@given(ANY_LABELS, st.data())
-def test_by_class_bounds(labels, data):
-    workers = data.draw(st.integers(1, len(labels)))
-    counts = table(assign_to_workers(np.arange(len(labels)), labels, workers, BY_CLASS, 1), labels)
-    classes = sorted(set(labels.tolist()))
-    kinds = [len(count) for count in counts]
-    owners = {kind: [count[kind] for count in counts if kind in count] for kind in classes}
-    assert max(kinds) - min(kinds) <= (len(classes) % workers > 0 and workers < len(classes))
-    if workers <= len(classes):
-        assert all(len(shares) == 1 for shares in owners.values())
-    else:
-        assert set(kinds) == {1}
-        assert all(max(shares) - min(shares) <= 1 for shares in owners.values())
-    held = [kind for count in counts for kind in sorted(count)]
-    assert held == sorted(kind for kind in classes for _ in owners[kind])
-
-
 @settings(max_examples=50)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.data())
 def test_by_class_has_the_least_largest_worker(sizes, data):

@@ -242,14 +242,6 @@ def test_a_damaged_list_of_locations_is_named(project: Path, text: str) -> None:
         name()
 
 
-def test_damaged_checksums_are_computed_again(project: Path) -> None:
-    before = name()
-    path = project / "data/mine/checksums.json"
-    for text in ("", "[]", '{"%s": 5}', '{"%s": [1, 2]}'):
-        path.write_text(text % (project / "files/part0.h5") if "%" in text else text)
-        assert name() == before
-
-
 def test_the_fingerprint_of_a_manifest_is_of_its_samples(project: Path) -> None:
     path = convert(Conversion(settings(), project / "files", project / "1")).folder / "manifest.json"
     fields, whole = json.loads(path.read_text()), manifest_fingerprint(path)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from nnlo_lib.data.catalog import DIGITS
 from nnlo_lib.data.loading import loader as loading
-from nnlo_lib.data.loading import sampler as sampling
 from nnlo_lib.data.loading.augment import Augment
 from nnlo_lib.data.loading.loader import BatchLoader, prefetched
 from nnlo_lib.data.loading.sampler import SamplingPlan
@@ -80,16 +79,6 @@ def test_a_sample_is_changed_alike_whatever_the_number_of_workers(split):
         return {int(number): image.tobytes() for number, image in pairs}
 
     assert changed(2) == changed(3) == changed(7) == changed(1)
-
-
-@pytest.mark.usefixtures("when")
-def test_an_epoch_is_shuffled_once(split, monkeypatch):
-    made, shuffled = [], sampling.shuffled
-    monkeypatch.setattr(sampling, "shuffled", lambda *key: (made.append(key[-1]), shuffled(*key))[1])
-    loader = BatchLoader(split, SamplingPlan([np.arange(355)], 1, 32, 5).sampler(0))
-    for epoch in (7, 8):
-        list(loader.epoch(epoch))
-    assert made == [7, 8]
 
 
 def test_reading_ahead_changes_nothing_and_leaves_no_thread(split, monkeypatch):
