@@ -22,7 +22,7 @@ import numpy as np
 from nnlo_lib.data.catalog import find_dataset
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.loading.loader import BatchLoader
-from nnlo_lib.data.loading.sampler import SharedOrderSampler
+from nnlo_lib.data.loading.sampler import SamplingPlan
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock
 from nnlo_lib.data.store.convert import Conversion, convert
 from nnlo_lib.data.store.manifest import DataManifest
@@ -66,7 +66,7 @@ Epoch = Callable[[int], Iterable[tuple[Any, Any]]]
 def _ours(split: Split) -> Epoch:
     import torch
 
-    loader = BatchLoader(split, SharedOrderSampler(np.arange(len(split)), BATCH, 1, 0, 1))
+    loader = BatchLoader(split, SamplingPlan([np.arange(len(split))], 1, BATCH, 1).sampler(0))
     return lambda epoch: (
         (torch.from_numpy(batch.inputs[0]), torch.from_numpy(batch.labels)) for batch in loader.epoch(epoch)
     )

@@ -24,9 +24,7 @@ MANIFEST_FILE = "manifest.json"
 
 @dataclass(frozen=True)
 class CheckpointManifest:
-    """Description of a checkpoint.
-
-    The file also holds a `checksum` of all its other keys, since format 3 and in every later format.
+    """Description of a checkpoint. The file also holds a `checksum` of all its other keys, in every format since 3.
 
     Attributes:
         key: fingerprint of the run that wrote it; only a run with the same key may resume from it.
@@ -50,23 +48,22 @@ class CheckpointManifest:
     def read(cls, folder: Path) -> "CheckpointManifest":
         """Read a checkpoint's manifest.
 
-        Raises:
-            UserError: if the checkpoint has another format.
-            OSError: if the manifest cannot be read.
-            ValueError: if the manifest is damaged.
+        Raises UserError if the checkpoint has another format, OSError or ValueError if the manifest cannot be read or is damaged.
         """
         content = load_json((folder / MANIFEST_FILE).read_bytes())
         if not isinstance(content, dict):
             raise ValueError(f"{MANIFEST_FILE} is damaged: it contains no JSON object")
-        checksum, version = content.pop("checksum", None), content.get("version")
-        # Formats 1 and 2 had no checksum.
-        oldest = version in (1, 2) and checksum is None
         # The checksum comes before the version: a flipped bit in `version` is damage, which is skipped, and
         # not another format, which is refused.
-        if checksum != content_checksum(content) and not oldest:
+        if content.pop("checksum", None) != content_checksum(content):
             raise ValueError(f"{MANIFEST_FILE} is damaged: its checksum does not match")
-        if version not in READABLE_VERSIONS:
-            raise UserError(_refusal(folder, version, content.get("code")))
+        if content.get("version") not in READABLE_VERSIONS:
+            code, known = content.get("code"), " and ".join(map(str, READABLE_VERSIONS))
+            raise UserError(
+                f"{folder} was written by nnlo {code}: it has format {content.get('version')}, but this nnlo reads only the "
+                f"formats {known}; the checkpoint is unchanged. Resume with nnlo {code}, or move {folder.parents[1]} away to "
+                f"train from the beginning"
+            )
         try:
             return cls(**content)
         except TypeError as error:
@@ -89,15 +86,6 @@ class CheckpointManifest:
             json.dump(content | {"checksum": content_checksum(content)}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-
-
-def _refusal(folder: Path, version: object, code: str | None) -> str:
-    writer = f"nnlo {code}" if code else "an older nnlo, which recorded no version"
-    return (
-        f"{folder} was written by {writer}: it has format {version}, but this nnlo reads only the formats "
-        f"{' and '.join(map(str, READABLE_VERSIONS))}; the checkpoint is unchanged. Resume with {f'nnlo {code}' if code else 'the nnlo that wrote it'}, "
-        f"or move {folder.parents[1]} away to train from the beginning"
-    )
 
 
 def refuse_other_formats(checkpoints: Path) -> None:

@@ -2,7 +2,6 @@
 
 import shutil
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,14 +104,25 @@ class Committer:
                 rank_file_name(rank): self._wait_for_receipt(unfinished, rank, given_up)
                 for rank in range(self.ranks)
             }
-            _compare_common(list(receipts.values()))
+            for rank in range(self.ranks):
+                for name, crc in receipts[rank_file_name(rank)].common.items():
+                    if crc != receipts[rank_file_name(0)].common[name]:
+                        raise CommonTensorError(
+                            f"{name} has other bits on rank {rank} than on rank 0, as can happen if their processors differ"
+                        )
             receipts[TABLES_FILE] = write_tables(unfinished, tables)
             self._write_manifest_and_rename(unfinished, number, manifest.with_files(receipts))
         except Exception:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         failpoint("checkpoint.published")
-        self._remove_expired()
+        found = {}
+        for each in checkpoint_numbers(self.folder):
+            # Checkpoints that are damaged or have another format do not count and are never removed.
+            with suppress(OSError, ValueError, UserError):
+                found[each] = CheckpointManifest.read(self.folder / checkpoint_folder_name(each))
+        for expired in found.keys() - checkpoints_to_keep(self.config, found):
+            remove_checkpoint(self.folder, expired)
 
     def _wait_for_receipt(self, unfinished: Path, rank: int, given_up: Event) -> WriteReceipt:
         end = time.monotonic() + self.receipt_timeout_s
@@ -142,25 +152,6 @@ class Committer:
         unfinished.rename(self.folder / checkpoint_folder_name(number))
         fsync_folder(self.folder)
 
-    def _remove_expired(self) -> None:
-        found = {}
-        for number in checkpoint_numbers(self.folder):
-            # Checkpoints that are damaged or have another format do not count and are never removed.
-            with suppress(OSError, ValueError, UserError):
-                found[number] = CheckpointManifest.read(self.folder / checkpoint_folder_name(number))
-        for number in found.keys() - checkpoints_to_keep(self.config, found):
-            remove_checkpoint(self.folder, number)
-
-
-def _compare_common(receipts: Sequence[WriteReceipt]) -> None:
-    """Raise CommonTensorError if a tensor that was written by rank 0 only has other bits on another rank."""
-    for rank, receipt in enumerate(receipts):
-        for name, crc in receipt.common.items():
-            if crc != receipts[0].common[name]:
-                raise CommonTensorError(
-                    f"{name} has other bits on rank {rank} than on rank 0, as can happen if their processors differ"
-                )
-
 
 def read_lease(folder: Path) -> bytes:
     """Return the content of the lease file of the run with these checkpoints; empty without a launcher."""
@@ -179,17 +170,10 @@ def checkpoints_to_keep(config: CheckpointConfig, checkpoints: dict[int, Checkpo
     newest = set(numbers[-config.keep :])
     # A number belongs to a checkpoint for good, so that the choice does not depend on earlier removals.
     permanent = {number for number in numbers if config.keep_every and number % config.keep_every == 0}
-    return newest | permanent | _best(config, checkpoints)
-
-
-def _best(config: CheckpointConfig, checkpoints: dict[int, CheckpointManifest]) -> set[int]:
-    rule = config.best_rule
-    values = {
-        number: manifest.metrics[rule.metric]
-        for number, manifest in checkpoints.items()
-        if rule and rule.metric in manifest.metrics
-    }
-    if not (rule and values):
-        return set()
-    choose = max if rule.larger_is_better else min
-    return {choose(values, key=lambda number: values[number])}
+    best, rule = set[int](), config.best_rule
+    if rule:
+        metrics = {number: manifest.metrics.get(rule.metric) for number, manifest in checkpoints.items()}
+        values = {number: value for number, value in metrics.items() if value is not None}
+        choose = max if rule.larger_is_better else min
+        best = {choose(values, key=values.__getitem__)} if values else best
+    return newest | permanent | best

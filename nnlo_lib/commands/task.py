@@ -97,13 +97,7 @@ def run_fetch(options: argparse.Namespace) -> None:
 def run_convert(options: argparse.Namespace) -> None:
     """Convert a fetched data set to a store: shards and a manifest."""
     from nnlo_lib.core.file_lock import exclusive_lock
-    from nnlo_lib.data.store.convert import (
-        LOCK_FILE,
-        LOCK_TIMEOUT_SECONDS,
-        Conversion,
-        convert,
-        print_skipped,
-    )
+    from nnlo_lib.data.store.convert import LOCK_FILE, LOCK_TIMEOUT_SECONDS, Conversion, convert
     from nnlo_lib.data.store_settings import StoreSettings
 
     settings = StoreSettings(
@@ -113,7 +107,7 @@ def run_convert(options: argparse.Namespace) -> None:
     if options.shard:
         lock, doing = options.target / LOCK_FILE, f"converting to {options.target}"
         with exclusive_lock(lock, doing, LOCK_TIMEOUT_SECONDS, shared=True):
-            print_skipped(conversion.convert_unit(conversion.layout, conversion.unit(options.shard)))
+            conversion.convert_unit(conversion.layout, conversion.unit(options.shard))
         return
     manifest = convert(conversion, options.processes)
     counts = ", ".join(f"{part.samples} {name}" for name, part in manifest.splits.items())

@@ -34,12 +34,14 @@ COMPILER = "torch._dynamo"
 
 
 @contextmanager
-def exclusive_lock(path: Path, doing: str, patience: float = 0.0, shared: bool = False) -> Iterator[None]:
+def exclusive_lock(
+    path: Path, doing: str, patience: float = 0.0, shared: bool = False, is_silent: bool = False
+) -> Iterator[None]:
     """Hold the lock of the file `path`, which is created if missing and removed afterwards if it is empty.
 
     Args:
         doing: work of the process that holds the lock, for messages, such as "downloading train.gz".
-        patience: longest wait for another process, in seconds; the start of a wait is logged.
+        patience: longest wait for another process, in seconds; the start of a wait is logged unless `is_silent`.
         shared: hold the lock together with other processes that share it; the file then stays.
 
     Raises:
@@ -57,7 +59,7 @@ def exclusive_lock(path: Path, doing: str, patience: float = 0.0, shared: bool =
                 return
         if time.monotonic() >= deadline:
             raise UserError(obstacle)
-        if not waits:
+        if not waits and not is_silent:  # of many ranks, all but one wait
             logger.info(f"another process is {doing}; waiting until it has finished")
         waits = True
         time.sleep(POLL_SECONDS)

@@ -28,7 +28,7 @@ CLASSES = 12  # maximum number of classes that get one column each
 HEADING, MAX_CLASS_NAME_CHARS = 10, 40  # limits of a class name's length: above a column, and in a row
 CHANNELS = 4  # maximum number of channels for which each mean and deviation is listed
 LISTED = 4  # maximum number of shards with corrupt records, or of empty classes, that are listed
-STORE_NAME = re.compile(r"(hdf5|npz)(-[0-9a-f]{12})?")  # stores of version 0.1 have no key
+FOLDERS = re.compile(r"(raw|hdf5|npz)(-[0-9a-f]{12})?")  # stores of version 0.1 have no key
 Column = tuple[str, Any]  # heading, and a sequence or an array of texts or counts
 
 
@@ -52,33 +52,29 @@ def describe(manifest: DataManifest, partitions: Mapping[str, Sequence[Indices]]
 
 
 def _facts(manifest: DataManifest) -> Iterator[str]:
+    def column_text(column: ArraySpec) -> str:
+        return f"{column.name}: {sample_shape_text(column.shape)}, {column.dtype}"
+
     shards = [shard for part in manifest.splits.values() for shard in part.shards]
     size = size_text(sum(shard.bytes for shard in shards))
-    splits = ", ".join(f"{name} {part.samples:,}" for name, part in manifest.splits.items())
     yield f"data set  {manifest.dataset}"
-    yield f"samples   {splits}"
+    yield f"samples   {', '.join(f'{name} {part.samples:,}' for name, part in manifest.splits.items())}"
     yield f"store     {manifest.folder}: {manifest.format}, {size} in {plural(len(shards), 'shard')}"
     for column in manifest.inputs:
-        yield f"input     {_column(column)}{_moments(column, manifest.scale)}"
+        yield f"input     {column_text(column)}{_moments(column, manifest.scale)}"
     classes = "" if manifest.classes is None else f", {manifest.classes:,} classes"
-    yield f"labels    {_column(manifest.labels)}{classes}"
+    yield f"labels    {column_text(manifest.labels)}{classes}"
     for note in manifest.notes:
         yield f"note      {note}"
-    if skipped := _listed([f"{shard.skipped:,} in {shard.file}" for shard in shards if shard.skipped]):
-        yield f"skipped   corrupt records: {skipped}"
-    if non_finite := _listed(
-        [f"{shard.non_finite:,} in {shard.file}" for shard in shards if shard.non_finite]
-    ):
-        yield f"values    NaN or infinite: {non_finite}"
+    if skipped := [f"{shard.skipped:,} in {shard.file}" for shard in shards if shard.skipped]:
+        yield f"skipped   corrupt records: {_listed(skipped)}"
+    if non_finite := [f"{shard.non_finite:,} in {shard.file}" for shard in shards if shard.non_finite]:
+        yield f"values    NaN or infinite: {_listed(non_finite)}"
 
 
 def _listed(texts: Sequence[str]) -> str:
     """Return the first LISTED texts, and how many follow."""
     return ", ".join(texts[:LISTED]) + (f" and {len(texts) - LISTED:,} more" if len(texts) > LISTED else "")
-
-
-def _column(column: ArraySpec) -> str:
-    return f"{column.name}: {sample_shape_text(column.shape)}, {column.dtype}"
 
 
 def _moments(column: ArraySpec, scale: float) -> str:
@@ -95,52 +91,48 @@ def _moments(column: ArraySpec, scale: float) -> str:
 
 def _samples_by_class(manifest: DataManifest, labels: Mapping[str, Array]) -> str:
     """Return a table of the samples per class and split; `labels` has the class of each sample by split."""
-    counts = [(name, _count(manifest, each)) for name, each in labels.items()]
-    names = [_short(name) for name in manifest.class_names or ()]
+    counts = {name: _count(manifest, each) for name, each in labels.items()}
+    names = [_short(name) for name in manifest.class_names]
     numbers = [str(number) for number in range(len(manifest.class_labels))]
-    columns: list[Column] = [("class", numbers), *([("name", names)] if names else []), *counts]
-    summary = _range_summary("training samples per class", dict(counts)["train"])
-    if empty := [numbers[number] for number in np.flatnonzero(dict(counts)["train"] == 0)]:
+    columns: list[Column] = [("class", numbers), *([("name", names)] if names else []), *counts.items()]
+    summary = _range_summary("training samples per class", counts["train"])
+    if empty := [numbers[number] for number in np.flatnonzero(counts["train"] == 0)]:
         summary += f"\nnote: classes without a training sample: {_listed(empty)}"
     return f"{_text(columns, left=(1,) if names else ())}\n{summary}"
 
 
 def _workers(manifest: DataManifest, run: str, parts: Sequence[Indices], labels: Array) -> str:
-    """Return the number of samples of each worker in a run, or a note that all workers share one order."""
+    """Return the number of samples of each worker in a run, or a note that all workers share one order.
+
+    The table of classes has a column per class for up to CLASSES classes, otherwise the most frequent class per worker.
+    """
     samples = np.array([len(part) for part in parts])
     # Held back of the training samples, or a split of the data.
     split = manifest.splits.get("validation")
     held = len(labels) - samples.sum() or (split.samples if split else 0)
     head = f"run {run}: {plural(samples.sum(), 'training sample')}, {plural(held, 'validation sample')}; "
     if len(parts) == 1:
-        return (
-            head + "all workers share one order of the training samples, which is shuffled again each epoch"
-        )
-    table = [] if manifest.classes is None else [_samples_by_worker(manifest, parts, labels)]
-    summary = f"{head}each of {len(parts):,} workers has its own"
-    return "\n".join([summary, *table, _range_summary("samples per worker", samples)])
-
-
-def _samples_by_worker(manifest: DataManifest, parts: Sequence[Indices], labels: Array) -> str:
-    """Return a table of the samples of each worker.
-
-    The table has a column per class for up to CLASSES classes, otherwise the most frequent class per worker.
-    """
-    counts = np.array([_count(manifest, labels[part]) for part in parts])
-    named, classes = manifest.class_labels, np.count_nonzero(counts, axis=1)
-    columns: list[Column] = [
-        ("worker", [str(worker) for worker in range(len(parts))]),
-        ("samples", counts.sum(axis=1)),
-        ("classes", classes),
-    ]
-    if len(named) <= CLASSES:
-        fits = all(len(name) <= HEADING for name in named)
-        columns += zip(named if fits else map(str, range(len(named))), counts.T, strict=True)
-    else:
-        shares = counts.max(axis=1) / counts.sum(axis=1)
-        names = [_short(named[kind]) for kind in counts.argmax(axis=1)]
-        columns += [("most frequent", names), ("share", [f"{share:.0%}" for share in shares])]
-    return f"{_text(columns)}\n{_range_summary('classes per worker', classes)}"
+        shared = "all workers share one order of the training samples, which is shuffled again each epoch"
+        return head + shared
+    lines = [f"{head}each of {len(parts):,} workers has its own"]
+    if manifest.classes is not None:
+        counts = np.array([_count(manifest, labels[part]) for part in parts])
+        named, classes = manifest.class_labels, np.count_nonzero(counts, axis=1)
+        columns: list[Column] = [
+            ("worker", [str(worker) for worker in range(len(parts))]),
+            ("samples", samples),
+            ("classes", classes),
+        ]
+        if len(named) <= CLASSES:
+            fits = all(len(name) <= HEADING for name in named)
+            columns += zip(named if fits else map(str, range(len(named))), counts.T, strict=True)
+        else:
+            columns += [
+                ("most frequent", [_short(named[kind]) for kind in counts.argmax(axis=1)]),
+                ("share", [f"{share:.0%}" for share in counts.max(axis=1) / samples]),
+            ]
+        lines += [_text(columns), _range_summary("classes per worker", classes)]
+    return "\n".join([*lines, _range_summary("samples per worker", samples)])
 
 
 def _range_summary(title: str, counts: Indices) -> str:
@@ -171,10 +163,13 @@ def _text(columns: Sequence[Column], left: Sequence[int] = ()) -> str:
 
 def list_data_folders() -> Iterator[tuple[Path, str, int, datetime]]:
     """Yield (folder, contents, size in bytes, local time of the last change) of stores and fetched files, sorted by name."""
-    for folder in sorted(each for each in DATA_FOLDER.glob("*/*") if each.is_dir() and _is_known(each)):
-        record = folder / (FETCH_RECORD_FILE if _is_raw(folder) else MANIFEST_FILE)
-        contents = "fetched files" if _is_raw(folder) else "incomplete"
-        if not _is_raw(folder) and record.exists():
+    for folder in sorted(
+        each for each in DATA_FOLDER.glob("*/*") if each.is_dir() and FOLDERS.fullmatch(each.name)
+    ):
+        is_raw = folder.name.startswith(RAW_FOLDER)
+        record = folder / (FETCH_RECORD_FILE if is_raw else MANIFEST_FILE)
+        contents = "fetched files" if is_raw else "incomplete"
+        if not is_raw and record.exists():
             try:
                 splits = DataManifest.load(folder).splits
                 contents = ", ".join(f"{name} {split.samples:,}" for name, split in splits.items())
@@ -189,8 +184,8 @@ def remove_data_folder(folder: Path) -> int:
 
     Raises UserError if the folder is neither, or if a process converts to it.
     """
-    inside = folder.resolve().parent.parent == DATA_FOLDER.resolve()
-    if not (inside and folder.is_dir() and not folder.is_symlink() and _is_known(folder)):
+    is_own = folder.resolve().parent.parent == DATA_FOLDER.resolve() and FOLDERS.fullmatch(folder.name)
+    if not is_own or not folder.is_dir() or folder.is_symlink():
         raise UserError(
             f"{folder}: not a folder of a store or of fetched files; `nnlo data --stores` lists these folders"
         )
@@ -200,11 +195,3 @@ def remove_data_folder(folder: Path) -> int:
         (folder / MANIFEST_FILE).unlink(missing_ok=True)
         shutil.rmtree(folder)
     return size
-
-
-def _is_raw(folder: Path) -> bool:
-    return folder.name == RAW_FOLDER or folder.name.startswith(f"{RAW_FOLDER}-")
-
-
-def _is_known(folder: Path) -> bool:
-    return _is_raw(folder) or STORE_NAME.fullmatch(folder.name) is not None

@@ -14,7 +14,6 @@ partition everywhere, up to rounding of log and exp.
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 from zipfile import ZipFile
 
 import numpy as np
@@ -38,10 +37,22 @@ def split_train_validation(
         labels: classes (samples,), distributed evenly between training and validation; None ignores classes.
         folds: number of folds; over all folds each sample is in the validation once.
 
-    Raises UserError if training or validation has no sample (`validation` 0 is allowed), or if `fold` or `folds` is
-    out of range.
+    Raises UserError if training or validation has no sample (`validation` 0 is allowed).
     """
-    chosen = _fraction(samples, validation) if fold is None else _fold(samples, folds, fold)
+    if fold is None:
+        count = round(validation * samples)
+        if not 0 <= validation < 1 or count == samples or (validation > 0 and count == 0):
+            raise UserError(
+                f"data.validation: {validation} of {samples} samples gives {count} validation samples, but training and "
+                f"validation need at least one each; change data.validation (0: no validation) or use more samples"
+            )
+        chosen = ((np.arange(count) + 0.5) * samples / max(count, 1)).astype(np.int64)
+    else:
+        if samples < folds:
+            raise UserError(
+                f"{folds} folds need at least {folds} samples, not {samples}; use fewer folds or more samples"
+            )
+        chosen = np.arange(fold, samples, folds)
     if not len(chosen):  # to shuffle millions of samples takes seconds
         return np.arange(samples), chosen
     order = shuffled(np.arange(samples), seed, ShufflePurpose.VALIDATION)
@@ -52,28 +63,6 @@ def split_train_validation(
     held = np.zeros(samples, dtype=np.bool_)
     held[order[chosen]] = True
     return np.flatnonzero(~held), np.flatnonzero(held)
-
-
-def _fraction(samples: int, validation: float) -> Indices:
-    """Return round(validation * samples) evenly spaced indices of 0..samples-1."""
-    count = round(validation * samples)
-    if not 0 <= validation < 1 or count == samples or (validation > 0 and count == 0):
-        raise UserError(
-            f"data.validation: {validation} of {samples} samples gives {count} validation samples, but training and "
-            f"validation need at least one each; change data.validation (0: no validation) or use more samples"
-        )
-    return ((np.arange(count) + 0.5) * samples / max(count, 1)).astype(np.int64)
-
-
-def _fold(samples: int, folds: int, fold: int) -> Indices:
-    """Return the indices fold, fold + folds, fold + 2 folds, ... below `samples`."""
-    if folds < 2 or not 0 <= fold < folds:
-        raise UserError(f"fold {fold} of {folds} does not exist; use 2 or more folds, numbered from 0")
-    if samples < folds:
-        raise UserError(
-            f"{folds} folds need at least {folds} samples, not {samples}; use fewer folds or more samples"
-        )
-    return np.arange(fold, samples, folds)
 
 
 def split_whole_shards(
@@ -91,64 +80,44 @@ def split_whole_shards(
     return np.flatnonzero(~is_held), np.flatnonzero(is_held)
 
 
-class PartitionScheme(Protocol):
-    """The experiment's section data.partition: by_class, sorted, dirichlet or contiguous."""
-
-    @property
-    def name(self) -> str:
-        """Name of the scheme."""
-
-
-@runtime_checkable
-class Concentrated(Protocol):
-    """A partition scheme with a concentration parameter: dirichlet."""
-
-    @property
-    def alpha(self) -> float:
-        """Concentration, above 0: a large value divides evenly, a small one gives each worker few classes."""
-
-
 def assign_to_workers(
-    train: Indices, labels: Array | None, workers: int, scheme: PartitionScheme, seed: int
+    train: Indices, labels: Array | None, workers: int, scheme: str, seed: int, alpha: float = 0.5
 ) -> list[Indices]:
     """Return one ascending array of samples per worker.
 
     Each sample belongs to exactly one worker and each worker has at least one sample.
 
+    Args:
+        scheme: by_class, sorted, contiguous, or dirichlet with concentration `alpha`: a large value divides evenly, a
+            small one gives each worker few classes.
+
     Raises UserError if the labels are not classes or if there are fewer samples than workers.
     """
-    if scheme.name != "contiguous" and (labels is None or labels.dtype.kind not in "iu" or labels.ndim != 1):
+    if scheme != "contiguous" and (labels is None or labels.dtype.kind not in "iu" or labels.ndim != 1):
         raise UserError(
-            f"data.partition: {scheme.name} divides the samples by class, but the labels of this data set are not "
+            f"data.partition: {scheme} divides the samples by class, but the labels of this data set are not "
             f"classes; set data.partition: {{name: iid}}"
         )
     if len(train) < workers:
         raise UserError(
-            f"data.partition: {scheme.name} needs a training sample for each worker, but there are {len(train)} samples "
+            f"data.partition: {scheme} needs a training sample for each worker, but there are {len(train)} samples "
             f"for {workers} workers; lower parallel.ranks, or use more samples (data.dataset, data.validation)"
         )
-    if labels is None or scheme.name == "contiguous":
+    if labels is None or scheme == "contiguous":
         return np.array_split(train, workers)
     classes = labels[train]
     stream = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, PARTITION_STREAM])))
     # The order of the draws, proportions before the permutation, is fixed: another order changes the
     # partitions of finished studies.
-    owners = _owners(np.unique(classes, return_counts=True)[1], workers, scheme, stream)
+    sizes = np.unique(classes, return_counts=True)[1]
+    if scheme == "dirichlet":
+        owners = _dirichlet(sizes, workers, alpha, stream)
+    else:
+        owners = _even(len(train), workers) if scheme == "sorted" else _by_class(sizes, workers)
     # Files can be ordered by writer or day; workers that share a class must not differ by that.
-    order = np.arange(len(train)) if scheme.name == "sorted" else stream.permutation(len(train))
+    order = np.arange(len(train)) if scheme == "sorted" else stream.permutation(len(train))
     order = order[np.argsort(classes[order], kind="stable")]
     return [np.sort(train[order[owners == worker]]) for worker in range(workers)]
-
-
-def _owners(sizes: Indices, workers: int, scheme: PartitionScheme, stream: np.random.RandomState) -> Indices:
-    """Return the worker of each sample in order of class; `sizes` counts the samples of each class that occurs."""
-    if isinstance(scheme, Concentrated):
-        return _dirichlet(sizes, workers, scheme.alpha, stream)
-    if scheme.name == "sorted":
-        return _even(int(sizes.sum()), workers)
-    if scheme.name == "by_class":
-        return _by_class(sizes, workers)
-    raise ValueError(f"the partition scheme '{scheme.name}' does not assign samples to workers")
 
 
 def _even(count: int, workers: int) -> Indices:
@@ -177,7 +146,11 @@ def _dirichlet(sizes: Indices, workers: int, alpha: float, stream: np.random.Ran
 
     A worker without samples then gets one sample from the worker with the most samples.
     """
-    ends = np.cumsum(_gammas((len(sizes), workers), alpha, stream), axis=1)
+    shape = (len(sizes), workers)
+    # Gamma(alpha) in logarithms, by Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha): a small alpha would otherwise
+    # underflow to a row of zeros. random_sample() can be 0 but not 1, so 1 minus it has a finite logarithm.
+    logs = alpha * np.log(stream.standard_gamma(alpha + 1, shape)) + np.log(1 - stream.random_sample(shape))
+    ends = np.cumsum(np.exp((logs - logs.max(axis=1, keepdims=True)) / alpha), axis=1)
     # Rounding the cumulated proportions instead of each one keeps the total of every class.
     ends = np.rint(ends / ends[:, -1:] * sizes[:, np.newaxis]).astype(np.int64)
     counts = np.diff(ends, axis=1, prepend=0)
@@ -186,18 +159,6 @@ def _dirichlet(sizes: Indices, workers: int, alpha: float, stream: np.random.Ran
         moved_class = counts[:, largest].argmax()
         counts[moved_class, [largest, empty]] += (-1, 1)
     return np.repeat(np.tile(np.arange(workers), len(sizes)), counts.reshape(-1))
-
-
-def _gammas(shape: tuple[int, int], alpha: float, stream: np.random.RandomState) -> Array:
-    """Draw Gamma(alpha) variates and divide each row by its maximum.
-
-    Computed in logarithms by Gamma(alpha) = Gamma(alpha + 1) U^(1 / alpha), because a small alpha would
-    otherwise underflow to a row of zeros. `shape` is (classes, workers).
-    """
-    # random_sample() can be 0 but not 1, so 1 minus it has a finite logarithm.
-    logs = alpha * np.log(stream.standard_gamma(alpha + 1, shape)) + np.log(1 - stream.random_sample(shape))
-    drawn: Array = np.exp((logs - logs.max(axis=1, keepdims=True)) / alpha)
-    return drawn
 
 
 def save_partition(path: Path, validation: Indices, parts: Sequence[Indices]) -> None:
@@ -231,18 +192,12 @@ def load_partition(path: Path) -> tuple[Indices, list[Indices]]:
 def check_cover(samples: int, validation: Indices, parts: Sequence[Indices]) -> None:
     """Raise ValueError unless each of the samples 0..samples-1 is in exactly one of validation and parts."""
     ids: Array = np.concatenate([validation, *parts])
-    for invalid in ids[(ids < 0) | (ids >= samples)][:1]:
-        raise ValueError(f"the partition contains sample {invalid}, which is not in 0..{samples - 1}")
-    times = np.bincount(ids, minlength=samples)
-    for missing in np.flatnonzero(times == 0)[:1]:
+    outside = (ids < 0) | (ids >= samples)
+    wrong = [*ids[outside], *np.flatnonzero(np.bincount(ids[~outside], minlength=samples) != 1)]
+    if wrong:
         raise ValueError(
-            f"the partition lacks {plural(int(np.sum(times == 0)), 'sample')}, the first is {missing}"
-        )
-    for repeated in np.flatnonzero(times > 1)[:1]:
-        named = zip(_names(len(parts)), (*parts, validation), strict=True)
-        owners = [name for name, each in named if repeated in each]
-        raise ValueError(
-            f"the partition contains {plural(int(np.sum(times > 1)), 'sample')} more than once, the first is {repeated} in {', '.join(owners)}"
+            f"the partition has {plural(len(wrong), 'sample')} outside of 0..{samples - 1} or not in exactly one part, the first "
+            f"is {wrong[0]}"
         )
 
 

@@ -19,7 +19,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import tracked
 from nnlo_lib.core.secrets import without_credentials
 from nnlo_lib.data.catalog import DatasetSpec
-from nnlo_lib.data.fetch.record import FetchRecord, is_remote, local_source, stamp_of
+from nnlo_lib.data.fetch.record import FetchRecord, checked_source, is_remote, stamp_of
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, read
 from nnlo_lib.data.store_settings import StoreSettings, short_hash
 
@@ -52,8 +52,11 @@ class SourceChecksums:
         ]
         # Threads, because hashlib computes without holding the interpreter's lock.
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            read = tracked(pool.map(_sha256, changed), "checksums", len(changed), "files")
-            fresh = dict(zip(changed, read, strict=True))
+            read = tracked(pool.map(file_sha256, changed), "checksums", len(changed), "files")
+            try:
+                fresh = dict(zip(changed, read, strict=True))
+            except OSError as error:
+                raise UserError(f"cannot read {error.filename}: {error.strerror}") from error
         found = {path: fresh.get(path) or known[os.path.abspath(path)][1] for path in stamps}
         settled = [path for path in fresh if before - max(stamps[path][1:3]) > SETTLED_SECONDS * 1e9]
         if settled:
@@ -72,13 +75,6 @@ class SourceChecksums:
         return {path: entry for path, entry in entries if isinstance(entry, list) and len(entry) == 2}
 
 
-def _sha256(path: Path) -> str:
-    try:
-        return file_sha256(path)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-
-
 def source_identity(settings: StoreSettings, checksums: SourceChecksums) -> str:
     """Return a hash of the original files: of the official checksums, of an archive, or of all files of a folder.
 
@@ -90,14 +86,16 @@ def source_identity(settings: StoreSettings, checksums: SourceChecksums) -> str:
     source = settings.source
     if source and is_remote(source):
         return short_hash(without_credentials(source))
-    path = local_source(settings.spec, source)
+    path = Path(checked_source(settings.spec, source))
     return folder_digest(settings, path, checksums) if path.is_dir() else checksums.of([path])[0][:12]
 
 
-def fetched_identity(dataset: DatasetSpec, record: FetchRecord) -> str:
-    """Return the identity of files of the catalog or of an archive, equal to `source_identity` before the fetch."""
-    if dataset.has_fixed_source:
-        return _official_identity(dataset)
+def fetched_identity(settings: StoreSettings, record: FetchRecord, checksums: SourceChecksums) -> str:
+    """Return the identity of fetched files, or of the files in a folder as they are now, equal to `source_identity`."""
+    if settings.spec.has_fixed_source:
+        return _official_identity(settings.spec)
+    if not record.files:
+        return folder_digest(settings, record.path, checksums)
     # The record has no secrets; the folder of files from a URL is named by the URL's identity.
     of_url = record.raw.name.partition("-")[2]
     return of_url if is_remote(str(record.source)) else str(record.files[0].get("sha256", ""))[:12]
@@ -109,14 +107,16 @@ def _official_identity(dataset: DatasetSpec) -> str:
 
 def folder_digest(settings: StoreSettings, folder: Path, checksums: SourceChecksums) -> str:
     """Return a hash of the names, order and contents of the files of which each shard is made."""
-    if ":" in settings.spec.reader:  # a user's reader can read any file
-        files = sorted(_all_files(folder))
-        return short_hash(_named_checksums(files, folder, checksums))
-    units = read_contents(settings, folder).units
-    files = list(dict.fromkeys(path for unit in units for path in unit.sources))
-    return short_hash(
-        [[describe_unit(unit, folder) for unit in units], _named_checksums(files, folder, checksums)]
+    is_own = ":" in settings.spec.reader  # a user's reader can read any file
+    units = () if is_own else read_contents(settings, folder).units
+    files = (
+        sorted(_all_files(folder))
+        if is_own
+        else list(dict.fromkeys(path for unit in units for path in unit.sources))
     )
+    names = (os.path.relpath(path, folder) for path in files)
+    found = [[name, checksum] for name, checksum in zip(names, checksums.of(files), strict=True)]
+    return short_hash(found if is_own else [[describe_unit(unit, folder) for unit in units], found])
 
 
 def describe_unit(unit: ConversionUnit, folder: Path) -> list[Any]:
@@ -141,26 +141,17 @@ def read_contents(settings: StoreSettings, folder: Path) -> DatasetContents:
     return read(settings.spec.reader, folder, settings.shard_size, options)
 
 
-def _named_checksums(files: list[Path], folder: Path, checksums: SourceChecksums) -> list[list[str]]:
-    names = (os.path.relpath(path, folder) for path in files)
-    return [[name, checksum] for name, checksum in zip(names, checksums.of(files), strict=True)]
-
-
 def _all_files(folder: Path) -> Iterator[Path]:
     """Yield the files below a folder, without hidden ones, caches of Python, and the files that nnlo writes."""
     for place, folders, files in os.walk(folder, followlinks=True):
-        within = os.path.relpath(os.path.abspath(place))
-        folders[:] = [name for name in folders if not _is_left_out(within, name)]
-        yield from (
-            Path(place, name)
-            for name in files
-            if not _is_left_out(within, name) and Path(place, name).is_file()
-        )
-
-
-def _is_left_out(within: str, name: str) -> bool:
-    """Return True for a name in a folder, relative to the working directory, that is no source of a user's reader."""
-    own = (within == "." and name in OWN_FOLDERS) or (
-        Path(within).parts[:1] == ("data",) and OWN_NAMES.fullmatch(name) is not None
-    )
-    return name[0] == "." or name == "__pycache__" or own
+        within = Path(os.path.relpath(os.path.abspath(place))).parts
+        left_out = {
+            name
+            for name in (*folders, *files)
+            if name[0] == "."
+            or name == "__pycache__"
+            or (not within and name in OWN_FOLDERS)
+            or (within[:1] == ("data",) and OWN_NAMES.fullmatch(name))
+        }
+        folders[:] = set(folders) - left_out
+        yield from (path for name in set(files) - left_out if (path := Path(place, name)).is_file())

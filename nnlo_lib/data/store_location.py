@@ -24,32 +24,17 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class StoreLocation:
-    """Folders of one store and of its fetched files.
-
-    Attributes:
-        raw: folder of the fetched files.
-        identity: identity of the original files; empty if the store is not named by its contents.
-    """
+    """Folders of one store and of its fetched files; `key`, in the name of the folder, is empty if the caller named it."""
 
     settings: StoreSettings
     folder: Path
     raw: Path
-    identity: str = ""
+    key: str = ""
 
     @property
     def manifest(self) -> Path:
         """Path of the manifest."""
         return self.folder / MANIFEST_FILE
-
-    @property
-    def key(self) -> str:
-        """Key in the name of the folder; empty if the caller named the folder."""
-        return self.folder.name.rpartition("-")[2] if self.identity else ""
-
-    @classmethod
-    def at(cls, settings: StoreSettings, folder: Path) -> "StoreLocation":
-        """Return a location that the caller names; the fetched files are in the sibling folder `raw`."""
-        return cls(settings, folder, folder.parent / RAW_FOLDER)
 
 
 def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
@@ -62,36 +47,33 @@ def locate_store(settings: StoreSettings, leads: bool = True) -> StoreLocation:
     Raises UserError if the original files do not exist, and no store of them exists either.
     """
     home = DATA_FOLDER / settings.dataset
-    locations = _read_locations(home)
-    former = locations.get(settings.former_hash)
-    recorded = locations.get(settings.hash, former)
+
+    def location(key: str, raw: str) -> StoreLocation:
+        return StoreLocation(settings, home / f"{settings.format}-{key}", home / raw, key)
+
+    recorded = _read_locations(home).get(settings.hash)
     if recorded and not leads:
-        return _location(settings, **recorded)
-    is_of_password = recorded is former and settings.hash != settings.former_hash
-    source = settings.source or ""
-    is_gone = not (settings.spec.has_fixed_source or is_remote(source) or Path(source).exists())
-    if recorded and (is_gone or is_of_password):
-        kept = _location(settings, **recorded | {"key": settings.key(recorded["identity"])})
+        return location(recorded["key"], recorded["raw"])
+    source, is_fixed = settings.source or "", settings.spec.has_fixed_source
+    if recorded and not (is_fixed or is_remote(source) or Path(source).exists()):
+        # With the user's code as it is now.
+        kept = location(settings.key(recorded["identity"]), recorded["raw"])
         if kept.manifest.exists():
-            if not is_of_password:
-                logger.warning(
-                    f"data.source: {settings.source} not found; using the store that was converted from it"
-                )
+            logger.warning(f"data.source: {source} not found; using the store that was converted from it")
             return kept
     # The files and the user's code as they are now.
     identity = source_identity(settings, SourceChecksums(home / CHECKSUMS_FILE))
-    found = {"key": settings.key(identity), "raw": _raw_folder(settings, identity), "identity": identity}
+    # The fetched files have one folder for each source of a user's data set.
+    is_folder = source and not is_remote(source) and Path(source).is_dir()
+    of_source = short_hash(str(Path(source).resolve())) if is_folder else identity
+    raw = RAW_FOLDER if is_fixed else f"{RAW_FOLDER}-{of_source}"
+    found = {"key": settings.key(identity), "raw": raw, "identity": identity}
     # The location of a catalog data set depends on no file, so that every process finds it again.
-    if found != recorded and not settings.spec.has_fixed_source:
+    if found != recorded and not is_fixed:
         # Without the record, for example in a folder that is only readable, each job finds the location again.
         with suppress(UserError), atomic_write(home / LOCATIONS_FILE) as part:
             part.write_text(json.dumps(_read_locations(home) | {settings.hash: found}, indent=1) + "\n")
-    return _location(settings, **found)
-
-
-def _location(settings: StoreSettings, key: str, raw: str, identity: str) -> StoreLocation:
-    home = DATA_FOLDER / settings.dataset
-    return StoreLocation(settings, home / f"{settings.format}-{key}", home / raw, identity)
+    return location(found["key"], raw)
 
 
 def _read_locations(home: Path) -> dict[str, dict[str, str]]:
@@ -102,12 +84,3 @@ def _read_locations(home: Path) -> dict[str, dict[str, str]]:
         return {}
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise UserError(f"{home / LOCATIONS_FILE}: damaged ({error}); remove the file") from error
-
-
-def _raw_folder(settings: StoreSettings, identity: str) -> str:
-    """Return the name of the folder of the fetched files: one for each source of a user's data set."""
-    if settings.spec.has_fixed_source:
-        return RAW_FOLDER
-    path = Path(settings.source or "")
-    is_folder = not is_remote(settings.source or "") and path.is_dir()
-    return f"{RAW_FOLDER}-{short_hash(str(path.resolve())) if is_folder else identity}"

@@ -54,11 +54,6 @@ class StoreSettings:
         """Hash of all settings without passwords, and without the contents of the files that they name."""
         return short_hash(asdict(self) | {"source": self.source and without_credentials(self.source)})
 
-    @property
-    def former_hash(self) -> str:
-        """Hash of all settings, as versions that included passwords recorded it."""
-        return short_hash(asdict(self))
-
 
 def short_hash(value: Any) -> str:
     """Return the first 12 hexadecimal digits of the SHA-256 of a JSON value."""

@@ -7,9 +7,8 @@ import hashlib
 import json
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from nnlo_lib.core.atomic_file import CHECKSUM_KEY, atomic_write, content_checksum, load_json, with_checksum
@@ -29,35 +28,6 @@ Moments = list[dict[str, list[float]]]
 logger = get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class MomentsFile:
-    """File with the moments of samples.
-
-    Attributes:
-        samples: key of the samples, by which a file of other samples is recognized.
-    """
-
-    path: Path
-    samples: str
-
-    def read(self) -> Moments | None:
-        """Return the moments; None if the file is missing, damaged or of other samples."""
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            content = load_json(self.path.read_text())
-            if content[CHECKSUM_KEY] == content_checksum(content) and content["samples"] == self.samples:
-                found: Moments = content["moments"]
-                return found
-        return None
-
-    def write(self, moments: Moments) -> None:
-        """Write the moments, unless the file has them; a full disk or a missing permission is no error."""
-        # The file only saves time.
-        with suppress(UserError):
-            if self.read() != moments:
-                with atomic_write(self.path) as part:
-                    part.write_text(json.dumps(with_checksum({"samples": self.samples, "moments": moments})))
-
-
 def with_training_moments(
     manifest: DataManifest, split: Split, train: Indices, store: str, kept: Path
 ) -> DataManifest:
@@ -70,40 +40,39 @@ def with_training_moments(
         store: fingerprint of the data set.
     """
     key = hashlib.sha256(store.encode() + train.tobytes()).hexdigest()
-    own = MomentsFile(kept, key)
-    found = own.read()
+    found = _read(kept, key)
     if found is None:
-        with _node_files(key) as shared:
-            files = [own, *shared]
-            found = _found(files) or _computed(split, train)
-            for each in files:
-                each.write(found)
+        with ExitStack() as stack:
+            paths = [kept]
+            # Without the file of the node, each process reads the samples.
+            with suppress(OSError, UserError):
+                shared = private_folder(Path(tempfile.gettempdir())) / "normalization" / f"{key[:32]}.json"
+                lock, doing = shared.with_suffix(".lock"), "reading the training samples"
+                stack.enter_context(exclusive_lock(lock, doing, MOMENTS_TIMEOUT_S))
+                paths.append(shared)
+            found = next((moments for path in paths if (moments := _read(path, key)) is not None), None)
+            if found is None:
+                for path in (path for path in paths if path.exists()):
+                    logger.info(f"{path}: damaged, or of other samples; the training samples are read again")
+                found = _computed(split, train)
+            text = json.dumps(with_checksum({"samples": key, "moments": found}))
+            for path in paths:
+                # A full disk or a missing permission is no error: the file only saves time.
+                with suppress(UserError):
+                    if _read(path, key) != found:
+                        with atomic_write(path) as part:
+                            part.write_text(text)
     return with_moments(manifest, found)
 
 
-@contextmanager
-def _node_files(key: str) -> Iterator[list[MomentsFile]]:
-    """Yield the file of the samples `key` that the trainings of the node share, locked; no file if it cannot be used."""
-    with ExitStack() as stack:
-        files = []
-        # Without the file, each process reads the samples.
-        with suppress(OSError, UserError):
-            path = private_folder(Path(tempfile.gettempdir())) / "normalization" / f"{key[:32]}.json"
-            lock = exclusive_lock(
-                path.with_suffix(".lock"), "reading the training samples", MOMENTS_TIMEOUT_S
-            )
-            stack.enter_context(lock)
-            files = [MomentsFile(path, key)]
-        yield files
-
-
-def _found(files: list[MomentsFile]) -> Moments | None:
-    """Return the moments in the first usable file; log the files that exist and are not usable."""
-    found = next((moments for each in files if (moments := each.read()) is not None), None)
-    if found is None:
-        for path in (each.path for each in files if each.path.exists()):
-            logger.info(f"{path}: damaged, or of other samples; the training samples are read again")
-    return found
+def _read(path: Path, samples: str) -> Moments | None:
+    """Return the moments in a file; None if it is missing, damaged or of other samples."""
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        content = load_json(path.read_text())
+        if content[CHECKSUM_KEY] == content_checksum(content) and content["samples"] == samples:
+            found: Moments = content["moments"]
+            return found
+    return None
 
 
 def _computed(split: Split, train: Indices) -> Moments:

@@ -28,7 +28,7 @@ from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.fetch.archive import ARCHIVE_SUFFIXES, find_plain_or_gzip, is_archive
 from nnlo_lib.data.fetch.record import is_remote
-from nnlo_lib.data.loading.sampler import SharedOrderSampler, check_window
+from nnlo_lib.data.loading.sampler import SamplingPlan, check_window
 from nnlo_lib.data.partition import split_train_validation, split_whole_shards
 from nnlo_lib.data.readers.base import Array, DatasetContents, Indices
 from nnlo_lib.data.source_identity import read_contents
@@ -357,9 +357,9 @@ def _check_batches(run: Run, samples: int) -> None:
     train, workers = run.train, run.parallel.ranks - run.algorithm.servers
     if run.data.partition.name == "iid" and train.dealing == "static":
         # The sampler refuses more workers than samples, and too many steps per epoch.
-        order, steps = np.arange(samples), train.steps_per_epoch
-        processes = run.parallel.processes_per_worker
-        SharedOrderSampler(order, train.batch_size, workers, 0, 0, steps_per_epoch=steps, processes=processes)
+        processes, parts = run.parallel.processes_per_worker, [np.arange(samples)]
+        plan = SamplingPlan(parts, workers, train.batch_size, 0, train.steps_per_epoch, processes=processes)
+        plan.sampler(0)
     if run.data.stream:
         check_window(run.data.stream.window, samples // (workers // run.parallel.processes_per_worker))
     # The default is no mistake of the user: such a batch simply has all samples.

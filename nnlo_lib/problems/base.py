@@ -52,24 +52,14 @@ class Problem(ABC):
     def compute_loss(
         self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor, step: int
     ) -> BatchLoss:
-        """Apply the model to a training mini-batch; return the loss, and its sums on demand.
+        """Apply the model, in training mode, to the mini-batch of a step (from 0); return the loss, and its sums on demand.
 
-        Args:
-            module: the model, in training mode.
-            inputs: inputs of the model, each (samples, ...).
-            targets: labels, (samples, ...).
-            step: step of the run, counted from 0.
+        Each of `inputs`, and `targets`, is (samples, ...).
         """
 
     @abstractmethod
     def measure(self, module: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-        """Return the sums of samples that are only evaluated, without a gradient.
-
-        Args:
-            module: the model, in evaluation mode.
-            inputs: inputs of the model, each (samples, ...).
-            targets: labels, (samples, ...).
-        """
+        """Return the sums of samples that are only evaluated, by the model in evaluation mode, without a gradient."""
 
     def means(self, sums: Tensor) -> dict[str, float]:
         """Return the mean loss and metrics by name; an empty dictionary if there are no samples."""

@@ -118,13 +118,10 @@ def place_entropy(outputs: Tensor, labels: Tensor, ignored: int) -> Tensor:
 
 
 def dense_counts(outputs: Tensor, labels: Tensor, entropy: Tensor, is_counted: Tensor) -> Tensor:
-    """Return the counts of each sample, (samples, 3 + 3 classes) of float64.
+    """Return the counts of each sample, (samples, 3 + 3 classes) of float64, for the places where `is_counted`.
 
-    Args:
-        outputs: scores, (samples, classes, places).
-        labels: classes, (samples, places).
-        entropy: cross-entropy of each place, (samples, places); 0 if the place does not count.
-        is_counted: True for the places that count, (samples, places).
+    Outputs are scores, (samples, classes, places), the other arguments (samples, places); `entropy` is 0 where a place does
+    not count.
     """
     classes = outputs.shape[1]
     # A place with a NaN is of no class, as in the other metrics.

@@ -81,9 +81,7 @@ class GanProblem(Problem):
     ) -> Tensor:
         """Return the mean of the generator's losses for all of its batches in this step.
 
-        Args:
-            of_real: outputs of the critic for real samples.
-            first: generated samples of the first batch, and their labels.
+        `of_real` is the critic's output for real samples; `first` has the generated samples of the first batch, and their labels.
         """
         # In half-steps, each batch of the generator has a step of its own.
         more = 0 if self.config.half_steps else self.config.generator_batches - 1
@@ -117,13 +115,9 @@ class GanProblem(Problem):
     def critic_and_generator_losses(
         self, of_real: Outputs, of_fake: Outputs, real: Tensor, targets: Tensor, drawn: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses of critic and generator.
+        """Return the losses of critic and generator of the critic's outputs for real and generated samples.
 
-        Args:
-            of_real: outputs of the critic for real samples.
-            of_fake: outputs of the critic for generated samples.
-            targets: labels of the real samples.
-            drawn: labels with which the others were generated.
+        `targets` are the labels of the real samples, `drawn` those of the generated ones.
         """
         return self.losses(primary_output(of_real), primary_output(of_fake))
 
@@ -180,10 +174,7 @@ class CalorimeterGanProblem(GanProblem):
     def critic_and_generator_losses(
         self, of_real: Outputs, of_fake: Outputs, real: Tensor, targets: Tensor, drawn: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the losses of critic and generator.
-
-        `targets` and `drawn` are the energies of the real and the generated showers.
-        """
+        """Return the losses of critic and generator; `targets` and `drawn` are energies of real and generated showers."""
         critic, generator = super().critic_and_generator_losses(of_real, of_fake, real, targets, drawn)
         sums = real.flatten(1).sum(1, keepdim=True)
         errors = _errors(of_real, targets, sums)
@@ -264,10 +255,7 @@ def _checked(name: str, function: Callable[..., Any], real: Tensor, fake: Tensor
 def gradient_penalty(critic: Callable[[Tensor], Any], real: Tensor, fake: Tensor) -> Tensor:
     """Return the mean (|slope| - 1)^2 between real and fake samples (Gulrajani et al., 2017, equation 3).
 
-    Args:
-        critic: returns the score of each sample as its first output.
-        real: real samples, (samples, ...).
-        fake: generated samples, (samples, ...), without gradient.
+    The first output of `critic` is the score of each sample.
     """
     # A random point on the line between each real sample and a generated one.
     share = torch.rand(len(real), *(1,) * (real.dim() - 1), device=real.device, dtype=real.dtype)
@@ -280,13 +268,7 @@ def gradient_penalty(critic: Callable[[Tensor], Any], real: Tensor, fake: Tensor
 
 
 class GanTurn(NamedTuple):
-    """What trains in one step.
-
-    Attributes:
-        real: the critic, with real samples.
-        generated: the critic, with generated samples.
-        generator: the generator.
-    """
+    """What trains in one step: the critic with `real` samples, the critic with `generated` samples, the `generator`."""
 
     real: bool
     generated: bool
@@ -301,20 +283,14 @@ def gan_turn(config: GanConfig, step: int) -> GanTurn:
         return GanTurn(part == 0, part == 1, part >= 2)
     if config.critic_warm_up is None:
         return GanTurn(True, True, (step + 1) % config.critic_steps == 0)
-    return GanTurn(True, True, _ends_update(step + 1, config.critic_steps, config.critic_warm_up))
-
-
-def _ends_update(steps: int, usual: int, warm_up: CriticWarmUpConfig) -> bool:
-    """Return True if the generator trains in the last of the first `steps` steps.
-
-    After the warm-up, the generator trains in every `usual`-th step.
-    """
-    updates = bisect_right(range(steps + 1), steps, key=lambda count: _steps_of(count, usual, warm_up)) - 1
-    return updates > 0 and _steps_of(updates, usual, warm_up) == steps
+    # The generator trains in the last of these steps.
+    steps, steps_of = step + 1, partial(_steps_of, usual=config.critic_steps, warm_up=config.critic_warm_up)
+    updates = bisect_right(range(steps + 1), steps, key=steps_of) - 1
+    return GanTurn(True, True, updates > 0 and steps_of(updates) == steps)
 
 
 def _steps_of(updates: int, usual: int, warm_up: CriticWarmUpConfig) -> int:
-    """Return the number of steps in which the generator trains for the first `updates` times."""
+    """Return the number of steps in which the generator trains for the first `updates` times, later in each `usual`-th step."""
     long = min(updates, warm_up.updates)
     if warm_up.every:
         # Updates 0, every, 2 every, ... that do not belong to the first ones.
@@ -329,12 +305,9 @@ def _exchanged(of_real: Outputs, of_fake: Outputs, share: float) -> tuple[Output
     """
     real, fake = primary_output(of_real), primary_output(of_fake)
     wrong = torch.rand(len(real), 1, device=real.device, dtype=real.dtype) < share
-    scores = torch.where(wrong, fake, real), torch.where(wrong, real, fake)
-    return _with_scores(of_real, scores[0]), _with_scores(of_fake, scores[1])
-
-
-def _with_scores(outputs: Outputs, scores: Tensor) -> Outputs:
-    return scores if isinstance(outputs, Tensor) else (scores, *outputs[1:])
+    pairs = (of_real, torch.where(wrong, fake, real)), (of_fake, torch.where(wrong, real, fake))
+    first, second = (scores if isinstance(each, Tensor) else (scores, *each[1:]) for each, scores in pairs)
+    return first, second
 
 
 def apply_frozen(network: nn.Module, samples: Tensor) -> Outputs:

@@ -34,15 +34,9 @@ def loss_by_name(problem: ClassificationConfig | RegressionConfig, name: str) ->
 def metric_by_name(
     problem: ClassificationConfig | RegressionConfig, name: str, loss: str = "", smoothing: float = 0.0
 ) -> PerSample:
-    """Return a loss or a metric.
+    """Return a loss or a metric by its name, or `path.py:function`. Raises UserError if this cannot be loaded.
 
-    Args:
-        name: name of the loss or metric, or `path.py:function`.
-        loss: loss of the output that the metric measures.
-        smoothing: label smoothing of `cross_entropy`; metrics have none.
-
-    Raises:
-        UserError: if a user's function cannot be loaded.
+    `loss` is the loss of the output that a metric measures; metrics have no label `smoothing`.
     """
     if ".py:" in name:
         return partial(_checked, name, user_loss(name))
@@ -53,13 +47,14 @@ def metric_by_name(
         )
     if found := TOP_K_ACCURACY_PATTERN.fullmatch(name):
         return partial(top_k_accuracy, k=int(found[1]), threshold=threshold)
-    if name == "accuracy":
-        return partial(accuracy, threshold=threshold)
-    if name == "cross_entropy":
-        entropy = cross_entropy_of_probabilities if probabilities else cross_entropy
-        return partial(entropy, smoothing=smoothing)
-    if name == "nll":
-        return nll
+    entropy = cross_entropy_of_probabilities if probabilities else cross_entropy
+    of_classes: dict[str, PerSample] = {
+        "accuracy": partial(accuracy, threshold=threshold),
+        "cross_entropy": partial(entropy, smoothing=smoothing),
+        "nll": nll,
+    }
+    if name in of_classes:
+        return of_classes[name]
     return partial(_compared, elementwise(probabilities, threshold)[name], targets_like_outputs)
 
 
@@ -182,12 +177,10 @@ def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Return -log softmax(scores) of the class.
+    """Return -log softmax(scores) of the class; `smoothing` of the label's weight is spread evenly over all classes.
 
-    Args:
-        scores: logits, (samples, classes), or (samples, 1) of class 1, beside a score of 0 of class 0.
-        labels: classes, int64 (samples,), or probabilities, (samples, classes) or (samples, 1) of class 1.
-        smoothing: share of the label's weight that is spread evenly over all classes.
+    Scores are logits, (samples, classes), or (samples, 1) of class 1, beside a score of 0 of class 0. Labels are classes,
+    int64 (samples,), or probabilities, (samples, classes) or (samples, 1) of class 1.
     """
     if scores.shape[1] == 1:
         scores = functional.pad(scores, (1, 0))
@@ -239,10 +232,7 @@ def predicted(outputs: Tensor, threshold: float = 0.0) -> Tensor:
 def class_probabilities(outputs: Tensor, loss: str, probabilities: bool) -> Tensor | None:
     """Return the probability of each class, (samples, classes), that a loss gives to outputs; None for other losses.
 
-    Args:
-        outputs: (samples, classes), or (samples, 1) of class 1.
-        loss: loss of the outputs.
-        probabilities: whether the outputs are probabilities themselves.
+    `probabilities` says that the outputs, (samples, classes) or (samples, 1) of class 1, are probabilities themselves.
     """
     if probabilities:
         return _of_both_classes(outputs)
@@ -278,17 +268,13 @@ def top_k_accuracy(outputs: Tensor, labels: Tensor, k: int, threshold: float = 0
     Of equal outputs, the output of the lower class counts as higher, as in `predicted`; k may exceed the
     number of classes.
     """
-    labels = classes_only(labels, f"top{k}_accuracy")
+    labels, has_nan = classes_only(labels, f"top{k}_accuracy"), outputs.isnan().any(1)
     if outputs.shape[1] == 1:
         # Of two classes, one is on each side of the threshold.
-        return ((predicted(outputs, threshold) == labels) | (k > 1)) & ~_has_nan(outputs)
+        return ((predicted(outputs, threshold) == labels) | (k > 1)) & ~has_nan
     # topk would select any of equal outputs.
     best = torch.sort(outputs, dim=1, descending=True, stable=True).indices[:, :k]
-    return (best == labels[:, None]).any(1) & ~_has_nan(outputs)
-
-
-def _has_nan(outputs: Tensor) -> Tensor:
-    return outputs.isnan().any(1)
+    return (best == labels[:, None]).any(1) & ~has_nan
 
 
 def classes_only(labels: Tensor, metric: str) -> Tensor:

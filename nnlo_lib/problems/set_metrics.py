@@ -18,10 +18,9 @@ from nnlo_lib.core.user_code import error_with_source_line, load_user_function
 
 Array = NDArray[Any]
 STANDARD_ERRORS = 2.0  # above a guess, within which a result is no better
-ONE_CLASS = (
-    0.99  # share of the samples that get one class, from which the balanced accuracy must exceed chance by
-)
-ONE_CLASS_MARGIN = 1.05  # this factor: a tenth of the rarer of two classes is found
+# If this share of the samples gets one class, the balanced accuracy must exceed chance by the factor: a tenth of the rarer
+# of two classes is found.
+ONE_CLASS, ONE_CLASS_MARGIN = 0.99, 1.05
 ORDERED = 0.75  # roc_auc of outputs that are worth a threshold; a first epoch can have 0.7
 CONFIDENCE_BINS = 15  # as in Guo et al. 2017
 # Dense at 0, where the curve of a good model rises; twice 0, because curves begin at the corner.
@@ -35,7 +34,18 @@ def set_metric(name: str, outputs: Array, targets: Array, predicted: Array | Non
     fails.
     """
     if name.startswith(SET_PREFIX):
-        return _of_user(name.removeprefix(SET_PREFIX), outputs, targets)
+        reference = name.removeprefix(SET_PREFIX)
+        try:
+            value: Any = load_user_function(reference)(outputs, targets)
+            number = float(value) if np.ndim(value) == 0 else None
+        except USER_CODE_ERRORS as error:
+            raise UserError(
+                f"{reference}(outputs, targets) failed: {error_with_source_line(error)}"
+            ) from error
+        if number is None:
+            kind = type(value).__name__
+            raise UserError(f"{reference} returned {kind}; it must return one number for all samples")
+        return number
     if not np.isfinite(outputs).all():
         return float("nan")
     from sklearn import metrics  # takes a second
@@ -53,17 +63,6 @@ def set_metric(name: str, outputs: Array, targets: Array, predicted: Array | Non
         return float(counts @ abs(confidence - accuracy) / counts.sum())
     measure = {"roc_auc": metrics.roc_auc_score, "average_precision": metrics.average_precision_score}[name]
     return float(_mean_over_classes(measure, outputs, targets))
-
-
-def _of_user(name: str, outputs: Array, targets: Array) -> float:
-    try:
-        value: Any = load_user_function(name)(outputs, targets)
-        number = float(value) if np.ndim(value) == 0 else None
-    except USER_CODE_ERRORS as error:
-        raise UserError(f"{name}(outputs, targets) failed: {error_with_source_line(error)}") from error
-    if number is None:
-        raise UserError(f"{name} returned {type(value).__name__}; it must return one number for all samples")
-    return number
 
 
 def _mean_over_classes(measure: Callable[[Array, Array], Any], outputs: Array, targets: Array) -> Any:

@@ -104,11 +104,8 @@ class SupervisedProblem(Problem):
     def sums_by_node(self, outputs: Outputs, labels: Tensor, losses: Tensor, counts: Tensor) -> Tensor:
         """Return the `sums` of each of n nodes, (n, 1 + len(names)).
 
-        The samples of the nodes follow each other in n parts that are padded to the same width.
-
-        Args:
-            losses: (n * width,) loss of each sample.
-            counts: (n,) number of real samples in each part.
+        The samples of the nodes, with their `losses` (n * width,), follow each other in n parts that are padded to the same
+        width; the first `counts` (n,) of a part are real.
         """
         with torch.no_grad():
             kinds = torch.stack([losses, *(metric(outputs, labels) for metric in self._metrics)]).double()
@@ -171,9 +168,7 @@ class MultiOutputLoss:
 def metric_of_output(name: str, loss: Loss, find: Callable[[str, str], PerSample]) -> Measure:
     """Return the metric with this name: `metric` of the first output, or `metric@output` of another one.
 
-    Args:
-        loss: loss of all outputs, or losses by output.
-        find: returns a metric, by its name, of an output with a loss.
+    `find` returns a metric, by its name, of an output with a loss.
     """
     metric, _, wanted = name.partition("@")
     by_loss = {
@@ -181,19 +176,13 @@ def metric_of_output(name: str, loss: Loss, find: Callable[[str, str], PerSample
     }
 
     def measure(outputs: Outputs, labels: Tensor) -> Tensor:
-        chosen = _output(outputs, wanted, name)
+        known = outputs_by_name(outputs)
+        if wanted and wanted not in known:
+            raise UserError(f"{name}: the model has no output '{wanted}'; {suggest_name(wanted, known)}")
+        chosen = known[wanted] if wanted else primary_output(outputs)
         return by_loss[loss_of_output(loss, outputs, wanted)](chosen, labels)
 
     return measure
-
-
-def _output(outputs: Outputs, wanted: str, metric: str) -> Tensor:
-    if not wanted:
-        return primary_output(outputs)
-    known = outputs_by_name(outputs)
-    if wanted not in known:
-        raise UserError(f"{metric}: the model has no output '{wanted}'; {suggest_name(wanted, known)}")
-    return known[wanted]
 
 
 def loss_of_output(loss: Loss, outputs: Outputs, output: str = "") -> str:

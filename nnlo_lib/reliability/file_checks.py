@@ -196,10 +196,10 @@ def _ledger_faults(run: FinishedRun, rows: list[dict[str, Any]]) -> Iterator[str
     # Samples of the validation split count as well: the training must not use them.
     samples = len(validation) + sum(map(len, parts))
     check_cover(samples, validation, parts)
-    train, config = run.config.train, run.config
+    train, stream = run.config.train, run.config.data.stream
     plan = SamplingPlan(
         parts, run.summary["roles"].count("worker"), train.batch_size, run.summary["seed"], train.steps_per_epoch,
-        train.dealing == "dynamic", config.parallel.processes_per_worker, config.data.stream,
+        train.dealing == "dynamic", run.config.parallel.processes_per_worker, (stream.window, stream.mode) if stream else None,
     )  # fmt: skip
     for row in rows:
         if row["missed"] or row["repeated"]:

@@ -4,52 +4,20 @@ import bisect
 import functools
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from nnlo_lib.config.topology import (
-    CompleteBipartiteGraphConfig,
-    CompleteGraphConfig,
-    CycleGraphConfig,
-    DelaunayGraphConfig,
-    DirectedEdgesGraphConfig,
-    DiskGraphConfig,
-    Edge,
-    EdgesGraphConfig,
-    ErdosRenyiGraphConfig,
-    ExponentialGraphConfig,
-    GraphConfig,
-    GridGraphConfig,
-    HypercubeGraphConfig,
-    OnePeerExponentialGraphConfig,
-    PathGraphConfig,
-    RandomGraphConfig,
-    RandomRegularGraphConfig,
-    RectangularGraphConfig,
-    StarGraphConfig,
-    TorusGraphConfig,
-    WattsStrogatzGraphConfig,
-    WheelGraphConfig,
-)
+from nnlo_lib.config.topology import DiskGraphConfig, Edge, GraphConfig, RectangularGraphConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.rng import derive_seed
 
 if TYPE_CHECKING:
     from nnlo_lib.data.lidar.trajectories import Building
-
-RandomGraph = (
-    ErdosRenyiGraphConfig
-    | RandomGraphConfig
-    | WattsStrogatzGraphConfig
-    | RandomRegularGraphConfig
-    | DiskGraphConfig
-    | DelaunayGraphConfig
-)
 
 CONNECTIVITY_TOLERANCE = 0.01  # absolute, of the algebraic connectivity
 
@@ -68,39 +36,11 @@ def build_graph(
     Raises:
         UserError: if the graph does not exist for this number of nodes.
     """
-    match settings:
-        case WheelGraphConfig():
-            return nx.wheel_graph(nodes)
-        case CycleGraphConfig():
-            # networkx gives a cycle of one node a self-loop.
-            return nx.cycle_graph(nodes) if nodes > 2 else nx.path_graph(nodes)
-        case StarGraphConfig():
-            return nx.star_graph(nodes - 1)
-        case PathGraphConfig():
-            return nx.path_graph(nodes)
-        case CompleteGraphConfig():
-            return nx.complete_graph(nodes)
-        case GridGraphConfig():
-            return grid(settings, nodes, periodic=False)
-        case TorusGraphConfig():
-            return grid(settings, nodes, periodic=True)
-        case HypercubeGraphConfig():
-            return hypercube(nodes)
-        case ExponentialGraphConfig():
-            return shifts(nodes, range(ceil_log2(nodes)))
-        case OnePeerExponentialGraphConfig():
-            # For a single node, ceil_log2 is 0, by which `round` cannot be divided.
-            return shifts(nodes, [round % ceil_log2(nodes)] if nodes > 1 else [])
-        case CompleteBipartiteGraphConfig():
-            return add_links(nx.Graph(), nodes, itertools.product(range(0, nodes, 2), range(1, nodes, 2)))
-        case EdgesGraphConfig():
-            return add_links(nx.Graph(), nodes, checked_edges(settings.edges, nodes))
-        case DirectedEdgesGraphConfig():
-            return add_links(nx.DiGraph(), nodes, checked_edges(settings.edges, nodes))
-        case DiskGraphConfig() if settings.positions != "random":
-            return disk(settings, node_positions(settings, nodes, building)[round])
-        case _:
-            return random_graph(settings, nodes, seed, round)
+    if isinstance(settings, DiskGraphConfig) and settings.positions != "random":
+        return disk(settings, node_positions(settings, nodes, building)[round])
+    if settings.name in GRAPHS:
+        return GRAPHS[settings.name](settings, nodes, round)
+    return random_graph(settings, nodes, seed, round)
 
 
 def add_links(graph: nx.Graph, nodes: int, edges: Iterable[Edge]) -> nx.Graph:
@@ -170,96 +110,101 @@ def checked_edges(edges: tuple[Edge, ...], nodes: int) -> tuple[Edge, ...]:
     return edges
 
 
-def random_graph(settings: RandomGraph, nodes: int, seed: int, round: int) -> nx.Graph:
-    """Return the first acceptable (see `is_acceptable`) graph drawn from the stream of (seed, round).
+# Graphs that no draw decides, by name: of the settings, the number of nodes and the round.
+GRAPHS: dict[str, Callable[[Any, int, int], nx.Graph]] = {
+    "wheel": lambda _, nodes, __: nx.wheel_graph(nodes),
+    # networkx gives a cycle of one node a self-loop.
+    "cycle": lambda _, nodes, __: nx.cycle_graph(nodes) if nodes > 2 else nx.path_graph(nodes),
+    "star": lambda _, nodes, __: nx.star_graph(nodes - 1),
+    "path": lambda _, nodes, __: nx.path_graph(nodes),
+    "complete": lambda _, nodes, __: nx.complete_graph(nodes),
+    "grid": lambda settings, nodes, _: grid(settings, nodes, periodic=False),
+    "torus": lambda settings, nodes, _: grid(settings, nodes, periodic=True),
+    "hypercube": lambda _, nodes, __: hypercube(nodes),
+    "exponential": lambda _, nodes, __: shifts(nodes, range(ceil_log2(nodes))),
+    # For a single node, ceil_log2 is 0, by which `round` cannot be divided.
+    "one_peer_exponential": lambda _, nodes, round: shifts(
+        nodes, [round % ceil_log2(nodes)] if nodes > 1 else []
+    ),
+    "complete_bipartite": lambda _, nodes, __: add_links(
+        nx.Graph(), nodes, itertools.product(range(0, nodes, 2), range(1, nodes, 2))
+    ),
+    "edges": lambda settings, nodes, _: add_links(nx.Graph(), nodes, checked_edges(settings.edges, nodes)),
+    "directed_edges": lambda settings, nodes, _: add_links(
+        nx.DiGraph(), nodes, checked_edges(settings.edges, nodes)
+    ),
+}
+
+
+# Draws of a random graph, connected or not, by name: of the settings, the number of nodes and the generator.
+DRAWS: dict[str, Callable[[Any, int, np.random.Generator], nx.Graph]] = {
+    "erdos_renyi": lambda settings, nodes, draw: nx.fast_gnp_random_graph(nodes, settings.p, seed=draw),
+    "random": lambda settings, nodes, draw: nx.fast_gnp_random_graph(nodes, settings.p, seed=draw),
+    "watts_strogatz": lambda settings, nodes, draw: nx.watts_strogatz_graph(
+        nodes, settings.k, settings.p, seed=draw
+    ),
+    "random_regular": lambda settings, nodes, draw: nx.random_regular_graph(
+        settings.degree, nodes, seed=draw
+    ),
+    "disk": lambda settings, nodes, draw: disk(settings, draw.random((nodes, 2))),
+    "delaunay": lambda _, nodes, draw: delaunay(draw.random((nodes, 2))),
+}
+
+
+def random_graph(settings: Any, nodes: int, seed: int, round: int) -> nx.Graph:
+    """Return the first graph drawn from the stream of (seed, round) that is connected, or has the required connectivity.
 
     Raises:
-        UserError: if `gen_attempts` draws find no acceptable graph, or if no draw ever could.
+        UserError: if `gen_attempts` draws find no such graph, or if no draw ever could.
     """
     refuse_impossible(settings, nodes)
+    target = settings.connectivity if isinstance(settings, DiskGraphConfig) else None
     # A stream per round, so that a resumed run need not draw the graphs of earlier rounds.
     generator = np.random.default_rng(derive_seed(seed, "topology", round))
     for _ in range(settings.gen_attempts):
-        graph = draw(settings, nodes, generator)
-        if is_acceptable(graph, settings):
+        graph = DRAWS[settings.name](settings, nodes, generator)
+        if target is None:
+            is_found = nx.is_connected(graph)
+        else:
+            found = algebraic_connectivity(nx.to_numpy_array(graph))
+            is_found = abs(found - target) <= CONNECTIVITY_TOLERANCE
+        if is_found:
             return graph
-    key, searched = draw_target(settings)
+    key = {"disk": "radius", "random_regular": "degree", "delaunay": "name"}.get(settings.name, "p")
+    wanted = f"is connected at {key} {getattr(settings, key)}"
+    if target is not None:
+        key = "connectivity"
+        wanted = f"has an algebraic connectivity within {CONNECTIVITY_TOLERANCE} of {target:g}"
     drawn = f" drawn for round {round} of {settings.name}" if round else ""
     raise UserError(
-        f"topology.{key}: none of {settings.gen_attempts} graphs of {nodes} nodes{drawn} {searched}; "
+        f"topology.{key}: none of {settings.gen_attempts} graphs of {nodes} nodes{drawn} {wanted}; "
         f"change {key} or raise topology.gen_attempts"
     )
 
 
-def refuse_impossible(settings: RandomGraph, nodes: int) -> None:
+def refuse_impossible(settings: Any, nodes: int) -> None:
     """Raise UserError if no draw can give the required graph."""
-    match settings:
-        case WattsStrogatzGraphConfig(k=k) if k >= nodes:
-            raise UserError(f"topology.k: {k} neighbors need more than {nodes} nodes; use a smaller k")
-        case RandomRegularGraphConfig(degree=degree) if degree >= nodes:
-            raise UserError(
-                f"topology.degree: {degree} neighbors need more than {nodes} nodes; use a smaller degree"
-            )
-        case RandomRegularGraphConfig(degree=degree) if degree * nodes % 2:
-            raise UserError(
-                f"topology.degree: no graph of {nodes} nodes has degree {degree}, because degree x nodes must be "
-                f"even; use {degree - 1} or {degree + 1}"
-            )
-        case DiskGraphConfig(connectivity=float(target)) if (
-            nodes < 2 or target > nodes + CONNECTIVITY_TOLERANCE
-        ):
-            raise UserError(
-                f"topology.connectivity: {target:g} is impossible with {nodes} nodes; the largest value, of the "
-                f"complete graph, is {nodes}; use a smaller value"
-            )
-
-
-def draw(settings: RandomGraph, nodes: int, generator: np.random.Generator) -> nx.Graph:
-    """Return one random graph, connected or not; `generator` advances."""
-    match settings:
-        case ErdosRenyiGraphConfig() | RandomGraphConfig():
-            return nx.fast_gnp_random_graph(nodes, settings.p, seed=generator)
-        case WattsStrogatzGraphConfig():
-            return nx.watts_strogatz_graph(nodes, settings.k, settings.p, seed=generator)
-        case RandomRegularGraphConfig():
-            return nx.random_regular_graph(settings.degree, nodes, seed=generator)
-        case DiskGraphConfig():
-            return disk(settings, generator.random((nodes, 2)))
-        case DelaunayGraphConfig():
-            return delaunay(generator.random((nodes, 2)))
-        case _:
-            assert_never(settings)
-
-
-def is_acceptable(graph: nx.Graph, settings: RandomGraph) -> bool:
-    """Return True if a drawn graph is connected.
-
-    For a disk graph with a required `connectivity`, return True if it is within the tolerance instead.
-    """
-    if isinstance(settings, DiskGraphConfig) and settings.connectivity is not None:
-        return (
-            abs(algebraic_connectivity(nx.to_numpy_array(graph)) - settings.connectivity)
-            <= CONNECTIVITY_TOLERANCE
+    reason = ""
+    if settings.name == "watts_strogatz" and settings.k >= nodes:
+        reason = f"k: {settings.k} neighbors need more than {nodes} nodes; use a smaller k"
+    elif settings.name == "random_regular" and settings.degree >= nodes:
+        reason = f"degree: {settings.degree} neighbors need more than {nodes} nodes; use a smaller degree"
+    elif settings.name == "random_regular" and settings.degree * nodes % 2:
+        reason = (
+            f"degree: no graph of {nodes} nodes has degree {settings.degree}, because degree x nodes must be even; use "
+            f"{settings.degree - 1} or {settings.degree + 1}"
         )
-    return bool(nx.is_connected(graph))
-
-
-def draw_target(settings: RandomGraph) -> tuple[str, str]:
-    """Return the key that specifies the required graph, and the requirement as a predicate for messages."""
-    match settings:
-        case DiskGraphConfig(connectivity=float(target)):
-            return (
-                "connectivity",
-                f"has an algebraic connectivity within {CONNECTIVITY_TOLERANCE} of {target:g}",
-            )
-        case DiskGraphConfig():
-            return "radius", f"is connected at radius {settings.radius:g}"
-        case DelaunayGraphConfig():
-            return "name", "is connected"
-        case RandomRegularGraphConfig():
-            return "degree", f"is connected at degree {settings.degree}"
-        case _:
-            return "p", f"is connected at p {settings.p:g}"
+    elif (
+        settings.name == "disk"
+        and settings.connectivity is not None
+        and (nodes < 2 or settings.connectivity > nodes + CONNECTIVITY_TOLERANCE)
+    ):
+        reason = (
+            f"connectivity: {settings.connectivity:g} is impossible with {nodes} nodes; the largest value, of the complete "
+            f"graph, is {nodes}; use a smaller value"
+        )
+    if reason:
+        raise UserError(f"topology.{reason}")
 
 
 def disk(settings: DiskGraphConfig, points: NDArray[np.float64]) -> nx.Graph:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
@@ -153,22 +153,23 @@ class Topology:
         second = moduli[-2] if self.nodes > 1 and moduli[-2] > EIGENVALUE_TOLERANCE else 0.0
         return float(1 - second ** (1 / self.period))
 
-    def _mixing(self, round: int) -> MixingMatrix:
+    def _lossless(self, round: int) -> tuple[MixingMatrix, float]:
+        """Return the mixing of a round without losses, and the probability that a link is lost."""
         settings, seed, own = graph_at_round(self.settings, self.seed, round)
         first = first_round_of_graph(settings, self.nodes, own)
-        mixing = _lossless(settings, self.nodes, seed, first, self._building)
-        if not (drop := drop_probability(settings)):
+        return _lossless(settings, self.nodes, seed, first, self._building), drop_probability(settings)
+
+    def _mixing(self, round: int) -> MixingMatrix:
+        mixing, drop = self._lossless(round)
+        if not drop:
             return mixing
         # A stream per round: a resumed run and every rank lose the same links.
+        _, seed, own = graph_at_round(self.settings, self.seed, round)
         generator = np.random.default_rng(derive_seed(seed, "topology drop", own))
         return MixingMatrix(drop_links(mixing.matrix, drop, generator))
 
     def _expected(self) -> Iterator[Matrix]:
-        for round in range(self.period):
-            settings, seed, own = graph_at_round(self.settings, self.seed, round)
-            first = first_round_of_graph(settings, self.nodes, own)
-            mixing = _lossless(settings, self.nodes, seed, first, self._building)
-            drop = drop_probability(settings)
+        for mixing, drop in map(self._lossless, range(self.period)):
             yield (1 - drop) * mixing.matrix + drop * np.eye(self.nodes)
 
     def _union(self) -> nx.DiGraph:
@@ -296,22 +297,19 @@ def undirected_weights(graph: nx.Graph, weights: MixingWeights) -> Matrix:
     """
     links = adjacency(graph)
     degree = links.sum(axis=1)
-    match weights:
-        case "metropolis":
-            return with_self_weights(links / (1 + np.maximum.outer(degree, degree)))
-        case "lazy_metropolis":
-            return with_self_weights(links / (1 + np.maximum.outer(degree, degree)) / 2)
-        case "max_degree":
-            return with_self_weights(links / (1 + degree.max()))
-        case "uniform":
-            if np.ptp(degree):
-                raise UserError(
-                    f"topology.weights: uniform needs the same number of neighbors for all nodes, but the nodes have "
-                    f"{degree.min():.0f} to {degree.max():.0f} neighbors; use metropolis"
-                )
-            return with_self_weights(links / (1 + degree))
-        case _:
-            assert_never(weights)
+    if weights == "uniform" and np.ptp(degree):
+        raise UserError(
+            f"topology.weights: uniform needs the same number of neighbors for all nodes, but the nodes have "
+            f"{degree.min():.0f} to {degree.max():.0f} neighbors; use metropolis"
+        )
+    larger = np.maximum.outer(degree, degree)
+    divisors: dict[MixingWeights, Matrix] = {
+        "metropolis": 1 + larger,
+        "lazy_metropolis": 2 * (1 + larger),
+        "max_degree": 1 + degree.max(),
+        "uniform": 1 + degree,
+    }
+    return with_self_weights(links / divisors[weights])
 
 
 def push_sum_weights(graph: nx.DiGraph) -> Matrix:
@@ -352,28 +350,32 @@ def with_self_weights(links: Matrix) -> Matrix:
     return whole
 
 
-GRAPH_PROPERTIES: dict[GraphProperty, Callable[[Topology], bool]] = {
-    "connected": lambda graph: graph.connected,
-    "symmetric": lambda graph: graph.symmetric,
-    "doubly stochastic": lambda graph: graph.doubly_stochastic,
-    "static": lambda graph: graph.static,
-    "bipartite": lambda graph: graph.bipartite,
-    # The margin is for rounding errors: an eigenvalue of exactly -1/3 must not pass.
-    "eigenvalues above -1/3": lambda graph: bool(np.linalg.eigvalsh(graph.at(0).matrix)[0] > -1 / 3 + 1e-9),
-}
-
-
-ADVICE: dict[GraphProperty, str] = {
-    "connected": "a connected graph, so that every node reaches all others; add links",
-    "symmetric": "a symmetric mixing matrix; use an undirected graph",
-    "doubly stochastic": "a doubly stochastic mixing matrix, so that all nodes have equal weight; set "
-    "topology.weights: metropolis",
-    "static": "a static graph, because nodes keep roles or state of their links from round to round; use a single graph whose "
-    "nodes do not move, without drop and redraw_every",
-    "bipartite": "a bipartite graph, because active nodes send requests to passive nodes only; use "
-    "complete_bipartite, path, star, grid, hypercube, or cycle with an even number of nodes",
-    "eigenvalues above -1/3": "a mixing matrix with eigenvalues above -1/3; set topology.weights: lazy_metropolis",
-}
+# What an algorithm can require of a graph: the check, and what a message asks for.
+GRAPH_PROPERTIES: dict[GraphProperty, tuple[Callable[[Topology], bool], str]] = {
+    "connected": (
+        lambda graph: graph.connected, "a connected graph, so that every node reaches all others; add links",
+    ),
+    "symmetric": (lambda graph: graph.symmetric, "a symmetric mixing matrix; use an undirected graph"),
+    "doubly stochastic": (
+        lambda graph: graph.doubly_stochastic,
+        "a doubly stochastic mixing matrix, so that all nodes have equal weight; set topology.weights: metropolis",
+    ),
+    "static": (
+        lambda graph: graph.static,
+        "a static graph, because nodes keep roles or state of their links from round to round; use a single graph whose "
+        "nodes do not move, without drop and redraw_every",
+    ),
+    "bipartite": (
+        lambda graph: graph.bipartite,
+        "a bipartite graph, because active nodes send requests to passive nodes only; use complete_bipartite, path, star, "
+        "grid, hypercube, or cycle with an even number of nodes",
+    ),
+    "eigenvalues above -1/3": (
+        # The margin is for rounding errors: an eigenvalue of exactly -1/3 must not pass.
+        lambda graph: bool(np.linalg.eigvalsh(graph.at(0).matrix)[0] > -1 / 3 + 1e-9),
+        "a mixing matrix with eigenvalues above -1/3; set topology.weights: lazy_metropolis",
+    ),
+}  # fmt: skip
 
 
 def topology_error(run: Run, seed: int) -> str | None:
@@ -388,10 +390,7 @@ def topology_error(run: Run, seed: int) -> str | None:
     # With compressed changes, nodes keep public copies of the neighbors that they had in round 0.
     stays = run.compression.name != "none" and row.compresses_changes
     wanted: tuple[GraphProperty, ...] = (*row.graph_properties, "static") if stays else row.graph_properties
-    lacking = next((need for need in wanted if not GRAPH_PROPERTIES[need](graph)), None)
-    if lacking is None:
-        return None
-    return (
-        f"{run.topology.name} with {workers} nodes does not suit {run.algorithm.name}, "
-        f"which needs {ADVICE[lacking]}"
-    )
+    for has_property, needed in map(GRAPH_PROPERTIES.__getitem__, wanted):
+        if not has_property(graph):
+            return f"{run.topology.name} with {workers} nodes does not suit {run.algorithm.name}, which needs {needed}"
+    return None

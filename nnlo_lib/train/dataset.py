@@ -99,7 +99,8 @@ class TrainingData:
         """Return disjoint samples per worker; processes of one worker divide its samples at random."""
         processes = self._task.run.parallel.processes_per_worker
         scheme, seed = self._task.run.data.partition, self._task.stream_seed
-        parts = assign_to_workers(train, self.split.labels, self._workers // processes, scheme, seed)
+        workers, options = self._workers // processes, scheme.model_dump(exclude={"name"})
+        parts = assign_to_workers(train, self.split.labels, workers, scheme.name, seed, **options)
         if processes == 1:
             return parts
         shuffled_parts = (shuffled(part, seed, ShufflePurpose.PROCESSES) for part in parts)
@@ -108,11 +109,11 @@ class TrainingData:
 
     @property
     def _sampling(self) -> SamplingPlan:
-        train = self._task.run.train
+        train, stream = self._task.run.train, self._task.run.data.stream
         return SamplingPlan(
             self.worker_samples, self._workers, train.batch_size, self._task.stream_seed, train.steps_per_epoch,
             train.dealing == "dynamic", self._task.run.parallel.processes_per_worker,
-            self._task.run.data.stream,
+            (stream.window, stream.mode) if stream else None,
         )  # fmt: skip
 
     def _augment(self, kind: type[Augment]) -> Augment | None:

@@ -16,7 +16,7 @@ from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.store.convert import Conversion, convert
 from nnlo_lib.data.store.manifest import manifest_fingerprint
-from nnlo_lib.data.store_location import StoreLocation
+from nnlo_lib.data.store_location import RAW_FOLDER, StoreLocation
 from nnlo_lib.state.published_results import input_checksums
 
 
@@ -122,10 +122,10 @@ def prepare_store(store: StoreLocation) -> Path:
     """Fetch and convert the data of a store unless it exists; return the path of its manifest."""
     if not store.manifest.exists():
         fetch(store.settings.spec, store.raw, store.settings.source)
-        convert(Conversion.of(store))
+        convert(Conversion(store.settings, store.raw, store.folder, store.key))
     return store.manifest
 
 
 def prepare_dataset(data: DataConfig, target: Path) -> None:
     """Fetch a data set and convert it to a store in the folder `target`, which the caller names."""
-    prepare_store(StoreLocation.at(data.store_settings, target))
+    prepare_store(StoreLocation(data.store_settings, target, target.parent / RAW_FOLDER))

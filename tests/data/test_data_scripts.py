@@ -39,10 +39,3 @@ def test_digits_from_nothing_to_a_store(tmp_path):
 def test_mistakes_are_sentences(tmp_path, arguments, message):
     assert message in refused(nnlo("task", *arguments.split(), folder=tmp_path))
     assert not list(tmp_path.rglob("*.*"))
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", "x", '{"name": 3}'])
-def test_a_reader_that_is_none_is_refused(tmp_path, text):
-    done = nnlo("task", "fetch", "--dataset", "mine", "--target", "raw", "--reader", text, folder=tmp_path)
-    assert done.returncode == 2
-    assert "argument --reader" in done.stderr

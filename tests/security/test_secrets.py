@@ -19,8 +19,6 @@ from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.core.secrets import conceal, mask, reveal
 from nnlo_lib.data.store.shard_copy import run_copy_command
-from nnlo_lib.data.store_location import locate_store
-from nnlo_lib.data.store_settings import short_hash
 from nnlo_lib.launch import launcher
 from nnlo_lib.launch.stop_request import TimeLimit
 from nnlo_lib.train.task import Task
@@ -246,24 +244,6 @@ def test_files_of_other_names_are_other_data_whatever_their_tokens():
                        ("https://h/x?key=a", "https://h/x?key=b"), ("http://me:a@h/x", "http://you:a@h/x"),
                        ("http://${A}/x", "http://${B}/x")):  # fmt: skip
         assert identity(one) != identity(other)
-
-
-def test_a_store_that_an_earlier_version_named_by_the_password_is_found(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    settings = DataConfig.model_validate(experiment(f"http://me:{PASSWORD}@h/x.zip")["data"]).store_settings
-    # As a51b6c33: the identity is the hash of the whole URL, and the record has the hash of all settings.
-    identity = short_hash(settings.source)
-    key = settings.key(identity)
-    home = Path("data/mine")
-    (home / f"hdf5-{key}").mkdir(parents=True)
-    (home / f"hdf5-{key}/manifest.json").write_text("{}")
-    former = short_hash(
-        {"dataset": "mine", "source": settings.source, "reader": dict(settings.reader), "format": "hdf5", "shard_size": 10_000}
-    )  # fmt: skip
-    record = {"key": key, "raw": f"raw-{identity}", "identity": identity}
-    (home / "stores.json").write_text(json.dumps({former: record}))
-    for leads in (True, False):
-        assert locate_store(settings, leads).folder == home / f"hdf5-{key}"
 
 
 def test_no_process_has_a_secret_among_its_arguments(tmp_path, monkeypatch):

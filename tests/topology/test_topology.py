@@ -257,11 +257,6 @@ def test_disk_reaches_its_algebraic_connectivity(nodes, target):
         assert abs(values[1] - target) <= 0.0100001
 
 
-def test_a_larger_radius_only_adds_links():
-    near, far = (links(matrix(30, name="disk", radius=radius)) for radius in (0.5, 0.6))
-    assert near < far
-
-
 def empty_circles(points: np.ndarray) -> set[tuple[int, int]]:
     """Return the sides of all triangles whose circumcircle contains no other point, by the determinant of the lifted points."""
     found: set[tuple[int, int]] = set()
@@ -408,11 +403,6 @@ def test_what_cannot_be_made_is_refused_in_a_sentence(block, nodes, sentence):
 def test_settings_that_no_graph_could_have_are_refused(block, sentence):
     with pytest.raises(ValidationError, match=sentence):
         BLOCK.validate_python(block)
-
-
-def test_every_rank_shares_one_topology():
-    assert made(5, name="wheel") is made(5, name="wheel")
-    assert made(5, name="wheel") is not made(6, name="wheel")
 
 
 @settings(max_examples=10)

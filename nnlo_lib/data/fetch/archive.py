@@ -76,37 +76,31 @@ class _Members:
 
     def __init__(self, archive: Path, target: Path) -> None:
         self.archive, self.target, self.total = archive, target, 0
-        self.free = shutil.disk_usage(target).free - FREE_SPACE_MARGIN_BYTES
-        self.limit = max(HIGHEST_RATIO * archive.stat().st_size, FREE_SPACE_MARGIN_BYTES)
+        free = shutil.disk_usage(target).free - FREE_SPACE_MARGIN_BYTES
+        self.limits = {
+            f"more than the free disk space of {target.parent}; free some disk space": free,
+            f"more than {HIGHEST_RATIO} times the size of the archive, which indicates a decompression bomb; if you trust the "
+            "archive, extract it yourself and set data.source to the folder": max(
+                HIGHEST_RATIO * archive.stat().st_size, FREE_SPACE_MARGIN_BYTES
+            ),
+        }
 
     def accept(self, name: str, size: int, is_plain: bool) -> str:
         """Return the path of the next file with slashes. Raises UserError if the file must not be written.
 
         `size` is the declared size, which suffices: tarfile and zipfile do not read beyond it.
         """
-        self.total += size
-        if not is_plain:
-            raise UserError(
-                f"{self.archive}: {name} is a link or device; make the archive again with plain files only"
-            )
-        if self.total > self.free:
-            raise UserError(
-                f"{self.archive}: the files up to {name} need {self.total:,} bytes, more than the free disk space of "
-                f"{self.target.parent}; free some disk space"
-            )
-        if self.total > self.limit:
-            raise UserError(
-                f"{self.archive}: the files up to {name} are more than {HIGHEST_RATIO} times as large as the archive, "
-                f"which indicates a decompression bomb; if you trust the archive, extract it yourself and set data.source "
-                f"to the folder"
-            )
         # Archives that were made on Windows can contain backslashes and drive letters.
         path = PurePosixPath(name.replace("\\", "/"))
-        if path.is_absolute() or ".." in path.parts or ":" in name or not path.parts:
+        if not is_plain or path.is_absolute() or ".." in path.parts or ":" in name or not path.parts:
             raise UserError(
-                f"{self.archive}: the path {name!r} could be outside the target folder; do not use an archive with absolute "
-                f"paths, '..', ':' or empty names"
+                f"{self.archive}: {name!r} is a link or device, or could be outside the target folder; make the archive again "
+                f"with plain files only, without absolute paths, '..', ':' or empty names"
             )
+        self.total += size
+        for reason, limit in self.limits.items():
+            if self.total > limit:
+                raise UserError(f"{self.archive}: the files up to {name} need {self.total:,} bytes, {reason}")
         return str(path)
 
     def extract_zip(self) -> None:
@@ -178,8 +172,5 @@ def open_decompressed(path: Path, called: str | None = None) -> Iterator[BinaryI
 
 def content_sha256(path: Path, called: str | None = None) -> str:
     """Return the SHA-256 of the decompressed content. Raises UserError like `open_decompressed`."""
-    digest = hashlib.sha256()
     with open_decompressed(path, called) as stream:
-        while chunk := stream.read(CONTENT_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]  # both have `readinto`

@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -14,7 +15,6 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.file_lock import exclusive_lock
 from nnlo_lib.data.catalog import DatasetSpec, SourceFile
 from nnlo_lib.data.fetch.archive import (
-    ARCHIVE_SUFFIXES,
     content_sha256,
     extract,
     find_plain_or_gzip,
@@ -26,11 +26,9 @@ from nnlo_lib.data.fetch.download import download
 from nnlo_lib.data.fetch.record import (
     FETCH_RECORD_FILE,
     FetchRecord,
+    checked_source,
     file_name,
     is_remote,
-    local_archive,
-    local_source,
-    required_source,
     tree_stamp,
 )
 
@@ -65,12 +63,9 @@ def _official(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRe
     # The source is an archive of the official files. If the official file is itself an archive (CIFAR), it is
     # copied.
     if base and is_archive(file_name(base)) and not is_archive(dataset.files[0].name):
-        base = str(target / _unpacked(_archive(base, target), target))
+        base = str(target / _unpacked(_archive(dataset, base, target), target))
     dataset = _as_found(dataset, target, base)
-    paths = [
-        _valid_existing_file(file, target) or _fetch_file(dataset, file, target, base)
-        for file in dataset.files
-    ]
+    paths = [_fetch_file(dataset, file, target, base) for file in dataset.files]
     files = tuple(
         {
             "name": path.name,
@@ -88,25 +83,21 @@ def _official(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRe
 
 
 def _own(dataset: DatasetSpec, target: Path, source: str | None) -> FetchRecord:
-    source = required_source(dataset, source)
-    if not is_remote(source) and (path := local_source(dataset, source)).is_dir():
-        return FetchRecord(target, dataset.name, source, str(path.resolve()), ())
-    if not is_archive(file_name(source)):
-        raise UserError(
-            f"data.source: {source} is neither an existing folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)})"
-        )
-    archive = _archive(source, target)
-    files = (_described(archive),)
+    source = checked_source(dataset, source)
+    if not is_remote(source) and Path(source).is_dir():
+        return FetchRecord(target, dataset.name, source, str(Path(source).resolve()), ())
+    archive = _archive(dataset, source, target)
+    files = ({"name": archive.name, "bytes": archive.stat().st_size, "sha256": file_sha256(archive)},)
     folder = _unpacked_once(archive, target, files)
-    if (_described(archive),) != files:
+    if file_sha256(archive) != files[0]["sha256"]:
         raise UserError(f"{archive}: the archive changed while it was extracted; run the same command again")
     return FetchRecord(target, dataset.name, source, folder, files, tree_stamp(target / folder))
 
 
-def _archive(source: str, target: Path) -> Path:
+def _archive(dataset: DatasetSpec, source: str, target: Path) -> Path:
     """Return the local archive, downloaded into `target` if `source` is a URL."""
     if not is_remote(source):
-        return local_archive(source)
+        return Path(checked_source(dataset, source))
     path = target / file_name(source)
     task = (
         f"download {source}; download it on another machine, copy it here and set data.source to the archive"
@@ -116,21 +107,16 @@ def _archive(source: str, target: Path) -> Path:
 
 
 def _as_found(dataset: DatasetSpec, target: Path, base: str | None) -> DatasetSpec:
-    """Return the data set, with its alternative file `instead` if only that file is available."""
+    """Return the data set, with its alternative file `instead` if only that file is in `target` or at `base`."""
     places = [str(target), base or ""]
+
+    def is_available(file: SourceFile) -> bool:
+        return any(file_name(each) == file.name or (Path(each) / file.name).is_file() for each in places)
+
     other = dataset.instead
-    if other and not _is_available(dataset.files[0], places) and _is_available(other, places):
+    if other and is_available(other) and not is_available(dataset.files[0]):
         return replace(dataset, files=(other,))
     return dataset
-
-
-def _is_available(file: SourceFile, places: list[str]) -> bool:
-    """Return True if one of `places` is a path or URL with the file's name, or a folder that contains it."""
-    return any(file_name(place) == file.name or (Path(place) / file.name).is_file() for place in places)
-
-
-def _described(path: Path) -> dict[str, Any]:
-    return {"name": path.name, "bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
 def _unpacked_once(archive: Path, target: Path, files: tuple[dict[str, Any], ...]) -> str:
@@ -167,53 +153,37 @@ def _embedded(dataset: DatasetSpec) -> str | None:
     return str(Path(spec.submodule_search_locations[0]) / folder)
 
 
-def _valid_existing_file(file: SourceFile, target: Path) -> Path | None:
-    """Return the file in `target` if it exists and its checksum is right, else None."""
-    path = find_plain_or_gzip(target, file.name)
-    try:
-        return path if path and not _difference(file, path, str(path)) else None
-    except UserError:
-        return None
-
-
 def _fetch_file(dataset: DatasetSpec, file: SourceFile, target: Path, base: str | None) -> Path:
+    """Return the file in `target`, if its checksum is right, else copied or downloaded from `base` or the mirrors."""
+    found = find_plain_or_gzip(target, file.name)
+    with suppress(UserError):
+        if found and not _difference(file, found, str(found)):
+            return found
     if base is None or is_remote(base):
-        final = _from_web(dataset, file, target, base)
+        final = target / file.name
+        if base and file_name(base) == file.name:
+            urls = [base]
+        else:
+            urls = [f"{each.rstrip('/')}/{file.name}" for each in ([base] if base else dataset.mirrors)]
+        task = (
+            f"download {file.name}; {_required_files(dataset)}: copy them to a folder and set data.source to it, or copy "
+            f"them to {target}"
+        )
+        _download(urls, final, partial(_check, dataset, file), task)
     else:
-        final = _from_disk(dataset, file, target, Path(base))
+        # A folder that contains the file with or without .gz, or the file itself under any name.
+        is_file = Path(base).is_file()
+        source = Path(base) if is_file else find_plain_or_gzip(Path(base), file.name)
+        if source is None:
+            raise UserError(f"data.source: {file.name} not found in {base}; {_required_files(dataset)}")
+        final = target / (file.name if is_file else source.name.replace(".idx", "-idx"))
+        with atomic_write(final) as part:
+            shutil.copyfile(source, part)
+            _check(dataset, file, part, str(source))
     # Readers take the first of the variants that exists, which must not be a wrong file of an earlier fetch.
-    for other in variants(file.name):
-        if other != final.name:
-            (target / other).unlink(missing_ok=True)
+    for other in set(variants(file.name)) - {final.name}:
+        (target / other).unlink(missing_ok=True)
     return final
-
-
-def _from_disk(dataset: DatasetSpec, file: SourceFile, target: Path, base: Path) -> Path:
-    """Copy a file of the data set into `target`; return the path of the copy.
-
-    `base` is a folder that contains the file with or without .gz, or the file itself under any name.
-    """
-    found = base if base.is_file() else find_plain_or_gzip(base, file.name)
-    if found is None:
-        raise UserError(f"data.source: {file.name} not found in {base}; {_required_files(dataset)}")
-    final = target / (file.name if found == base else found.name.replace(".idx", "-idx"))
-    with atomic_write(final) as part:
-        shutil.copyfile(found, part)
-        _check(dataset, file, part, str(found))
-    return final
-
-
-def _from_web(dataset: DatasetSpec, file: SourceFile, target: Path, base: str | None) -> Path:
-    if base and file_name(base) == file.name:
-        urls = [base]
-    else:
-        urls = [f"{each.rstrip('/')}/{file.name}" for each in ([base] if base else dataset.mirrors)]
-    task = (
-        f"download {file.name}; {_required_files(dataset)}: copy them to a folder and set data.source to it, or copy "
-        f"them to {target}"
-    )
-    _download(urls, target / file.name, partial(_check, dataset, file), task)
-    return target / file.name
 
 
 def _download(urls: list[str], path: Path, check: Callable[[Path, str], None], task: str) -> None:

@@ -115,35 +115,20 @@ def file_name(source: str) -> str:
     return Path(urlsplit(substitute(source)).path if is_remote(source) else source).name
 
 
-def required_source(dataset: DatasetSpec, source: str | None) -> str:
-    """Return the source of a data set that has no download address. Raises UserError if there is none."""
+def checked_source(dataset: DatasetSpec, source: str | None) -> str:
+    """Return the folder, archive or URL of the files of the user. Raises UserError if it is missing."""
     if source is None:
         hint = f" ({dataset.hint})" if dataset.hint else ""
         raise UserError(
             f"data.source: required, because data set {dataset.name} has no download address; set it to the folder, archive "
             f"or URL of the files{hint}"
         )
-    return source
-
-
-def local_source(dataset: DatasetSpec, source: str | None) -> Path:
-    """Return the folder or archive of a data set of the user. Raises UserError if it does not exist."""
-    source = required_source(dataset, source)
-    path = Path(source)
-    if path.is_dir():
-        return path
-    if not is_archive(path.name):
+    if not is_archive(file_name(source)) and (is_remote(source) or not Path(source).is_dir()):
         raise UserError(
             f"data.source: {source} is neither an existing folder nor an archive ({' '.join(ARCHIVE_SUFFIXES)})"
         )
-    return local_archive(source)
-
-
-def local_archive(source: str) -> Path:
-    """Return the path of an archive. Raises UserError if it does not exist."""
-    path = Path(source)
-    if not path.is_file():
+    if not is_remote(source) and not Path(source).exists():
         raise UserError(
             f"data.source: file not found: {source}; set data.source to an existing folder or archive"
         )
-    return path
+    return source

@@ -5,9 +5,8 @@ Workers share one order of the samples, or have their own samples. Random orders
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Protocol
 
 import numpy as np
 
@@ -36,18 +35,6 @@ def shuffled(indices: Indices, seed: int, purpose: ShufflePurpose, *coordinates:
     return indices[np.argsort(stream.random_raw(len(indices)), kind="stable")]
 
 
-class StreamSettings(Protocol):
-    """The experiment's section data.stream."""
-
-    @property
-    def window(self) -> int:
-        """Number of samples among which the samples of a step are chosen."""
-
-    @property
-    def mode(self) -> str:
-        """disjoint or sliding."""
-
-
 class EpochSampler(ABC):
     """Selects the samples of one worker in every step.
 
@@ -55,18 +42,19 @@ class EpochSampler(ABC):
 
     Args:
         steps: number of steps in which all workers together use all samples once.
-        wanted: train.steps_per_epoch; None uses all `steps`.
 
-    Raises UserError if `wanted` is greater than `steps`.
+    Raises UserError if the plan has more steps.
     """
 
-    def __init__(self, steps: int, wanted: int | None) -> None:
+    def __init__(self, plan: "SamplingPlan", worker: int, steps: int) -> None:
+        wanted = plan.steps_per_epoch
         if wanted is not None and wanted > steps:
             raise UserError(
                 f"train.steps_per_epoch: {wanted} is more than the {steps} steps that use every sample once; lower "
                 f"train.steps_per_epoch or train.batch_size"
             )
         self.steps_per_epoch = wanted or steps
+        self._plan, self._worker = plan, worker
         self._epoch: int | None = None
         self._order = np.empty(0, np.int64)
         self._before: tuple[int, Array] = (-1, np.empty(0, bool))
@@ -139,40 +127,24 @@ class EpochSampler(ABC):
 
 
 class SharedOrderSampler(EpochSampler):
-    """EpochSampler for workers that share one order of `indices`.
+    """EpochSampler for workers that share one order of the samples.
 
     The order is cut into global batches of batch_size * workers samples. Each worker takes a contiguous share
     of every global batch. The last global batch is kept and shared evenly even if it is small: a worker may
     get no sample in it, but has the same number of steps as the others.
 
-    Args:
-        steps_per_epoch: number of steps; None uses every sample once.
-        processes: number of processes of a worker, which divide the worker's samples of a step.
-
     Raises UserError if there are fewer samples than workers, or too few for `steps_per_epoch`.
     """
 
-    def __init__(
-        self,
-        indices: Indices,
-        batch_size: int,
-        workers: int,
-        worker: int,
-        seed: int,
-        shuffle: bool = True,
-        steps_per_epoch: int | None = None,
-        processes: int = 1,
-    ) -> None:
-        _check(batch_size, workers, worker)
-        if len(indices) < workers:
+    def __init__(self, plan: "SamplingPlan", worker: int) -> None:
+        (self._indices,) = plan.parts
+        if len(self._indices) < plan.workers:
             raise UserError(
-                f"parallel.ranks: {workers} ranks for {len(indices)} training samples, but each rank needs at least one; "
-                f"lower parallel.ranks, or use more samples (data.dataset, data.validation)"
+                f"parallel.ranks: {plan.workers} ranks for {len(self._indices)} training samples, but each rank needs at least "
+                f"one; lower parallel.ranks, or use more samples (data.dataset, data.validation)"
             )
-        self._global_batch = batch_size * (workers // processes)
-        super().__init__(-(-len(indices) // self._global_batch), steps_per_epoch)
-        self._indices, self._seed, self._shuffled = indices, seed, shuffle
-        self._workers, self._worker, self._processes = workers, worker, processes
+        self._global_batch = plan.batch_size * (plan.workers // plan.processes)
+        super().__init__(plan, worker, -(-len(self._indices) // self._global_batch))
 
     def ids(self, epoch: int, step: int) -> Indices:
         start, end = self._share(epoch, step)
@@ -186,22 +158,17 @@ class SharedOrderSampler(EpochSampler):
 
     def _share(self, epoch: int, step: int) -> tuple[int, int]:
         """Return (start, end) of this process's share in the order; shares of workers differ by at most one."""
-        worker, process = divmod(self._worker, self._processes)
+        worker, process = divmod(self._worker, self._plan.processes)
         start = self.samples_before(epoch, step)
         whole = start, start + self.global_count(epoch, step)
-        return _even_part(
-            *_even_part(*whole, self._workers // self._processes, worker), self._processes, process
-        )
+        of_worker = _even_part(*whole, self._plan.workers // self._plan.processes, worker)
+        return _even_part(*of_worker, self._plan.processes, process)
 
     def _samples_through(self, step: int) -> int:
         return min(len(self._indices), (step + 1) * self._global_batch)
 
     def _shuffle(self, epoch: int) -> Indices:
-        return (
-            shuffled(self._indices, self._seed, ShufflePurpose.EPOCH, epoch)
-            if self._shuffled
-            else self._indices
-        )
+        return shuffled(self._indices, self._plan.seed, ShufflePurpose.EPOCH, epoch)
 
 
 def _even_part(start: int, end: int, parts: int, part: int) -> tuple[int, int]:
@@ -218,37 +185,18 @@ class PartitionedSampler(EpochSampler):
     samples. All workers have the same number of steps and use each of their samples once an epoch, even if
     the parts differ in size. With `stream`, the order follows the part, and is random within a window only.
 
-    Args:
-        parts: training samples of each worker, (samples,).
-        steps_per_epoch: number of steps; None uses every sample once.
-        processes: number of processes of a worker, whose parts divide the worker's samples evenly.
-        stream: window that moves along the part once an epoch; None: the whole part.
-
     Raises UserError if there are too few samples for `steps_per_epoch`, or for the window.
     """
 
-    def __init__(
-        self,
-        parts: Sequence[Indices],
-        batch_size: int,
-        worker: int,
-        seed: int,
-        shuffle: bool = True,
-        steps_per_epoch: int | None = None,
-        processes: int = 1,
-        stream: StreamSettings | None = None,
-    ) -> None:
-        _check(batch_size, len(parts), worker)
-        self._sizes = np.array([len(part) for part in parts])
-        self._processes, self._process = processes, np.arange(len(parts)) % processes
-        self._totals = self._sizes.reshape(-1, processes).sum(1).repeat(processes)
+    def __init__(self, plan: "SamplingPlan", worker: int) -> None:
+        self._sizes = np.array([len(part) for part in plan.parts])
+        self._process = np.arange(len(plan.parts)) % plan.processes
+        self._totals = self._sizes.reshape(-1, plan.processes).sum(1).repeat(plan.processes)
         # Division, rounded up: the worker with the most samples determines the number of steps.
-        self._all_steps = -(-int(self._totals.max()) // batch_size)
-        super().__init__(self._all_steps, steps_per_epoch)
-        self._part, self._worker = parts[worker], worker
-        self._seed, self._shuffled, self._stream = seed, shuffle, stream
-        if stream:
-            check_window(stream.window, int(self._totals.min()))
+        self._all_steps = -(-int(self._totals.max()) // plan.batch_size)
+        super().__init__(plan, worker, self._all_steps)
+        if plan.stream:
+            check_window(plan.stream[0], int(self._totals.min()))
 
     def ids(self, epoch: int, step: int) -> Indices:
         return self.order(epoch)[self._ends(step - 1)[self._worker] : self._ends(step)[self._worker]]
@@ -267,23 +215,22 @@ class PartitionedSampler(EpochSampler):
         # Integer arithmetic ends exactly at the size of each part in the last step; step -1 gives 0. The first
         # processes of a worker have the larger parts.
         of_worker = self._totals * (step + 1) // self._all_steps
-        of_process: Indices = (of_worker + self._processes - 1 - self._process) // self._processes
+        processes = self._plan.processes
+        of_process: Indices = (of_worker + processes - 1 - self._process) // processes
         return of_process
 
     def _shuffle(self, epoch: int) -> Indices:
-        if not self._shuffled:
-            return self._part
-        stream, coordinates = self._stream, (ShufflePurpose.EPOCH, epoch, self._worker)
-        if stream is None:
-            return shuffled(self._part, self._seed, *coordinates)
-        places = shuffled(np.arange(len(self._part)), self._seed, *coordinates)
-        window = -(-stream.window // self._processes)
+        plan, part = self._plan, self._plan.parts[self._worker]
+        places = shuffled(np.arange(len(part)), plan.seed, ShufflePurpose.EPOCH, epoch, self._worker)
+        if plan.stream is None:
+            return part[places]
+        window = -(-plan.stream[0] // plan.processes)
         # A place waits for the end of its window, or for a random time of at most one window.
         wait = np.arange(len(places)) * window // len(places)
-        times = places // window if stream.mode == "disjoint" else places + wait
+        times = places // window if plan.stream[1] == "disjoint" else places + wait
         # numpy sorts integers of at most 16 bits by radix, which is faster.
         times = times.astype(np.min_scalar_type(times.max(initial=0)))
-        return self._part[places[np.argsort(times, kind="stable")]]
+        return part[places[np.argsort(times, kind="stable")]]
 
 
 def check_window(window: int, samples: int) -> None:
@@ -294,55 +241,36 @@ def check_window(window: int, samples: int) -> None:
         )
 
 
-def _check(batch_size: int, workers: int, worker: int) -> None:
-    if not 0 <= worker < workers or batch_size < 1:
-        raise ValueError(f"worker {worker} is not in 0..{workers - 1}, or batch size {batch_size} is below 1")
-
-
 @dataclass(frozen=True)
 class SamplingPlan:
     """Creates the sampler of each process that computes gradients.
 
     Attributes:
+        parts: training samples of each worker, or of all workers that share one order.
+        steps_per_epoch: number of steps of each worker; None uses every sample once.
         dynamic: True if the batches of an epoch form one sequence and each batch goes to the first idle
             worker.
-        processes: number of processes of a worker.
+        processes: number of processes of a worker, which divide the worker's samples evenly.
+        stream: size and mode (`disjoint`, `sliding`) of a window that moves along each part once an epoch.
     """
 
     parts: Sequence[Indices]
     workers: int
     batch_size: int
     seed: int
-    steps_per_epoch: int | None
-    dynamic: bool
+    steps_per_epoch: int | None = None
+    dynamic: bool = False
     processes: int = 1
-    stream: StreamSettings | None = None
+    stream: tuple[int, str] | None = None
 
     def sampler(self, worker: int) -> EpochSampler:
         """Return the sampler of a worker."""
-        steps = self.steps_per_epoch
         if self.dynamic:
             # `steps_per_epoch` counts the steps of one worker, but the sequence serves all of them.
-            steps = steps and steps * self.workers
-            return SharedOrderSampler(self.parts[0], self.batch_size, 1, 0, self.seed, steps_per_epoch=steps)
-        if len(self.parts) > 1 or self.stream:
-            return PartitionedSampler(
-                self.parts,
-                self.batch_size,
-                worker,
-                self.seed,
-                steps_per_epoch=steps,
-                processes=self.processes,
-                stream=self.stream,
-            )
-        return SharedOrderSampler(
-            self.parts[0],
-            self.batch_size,
-            self.workers,
-            worker,
-            self.seed,
-            steps_per_epoch=steps,
-            processes=self.processes,
+            steps = self.steps_per_epoch and self.steps_per_epoch * self.workers
+            return SharedOrderSampler(replace(self, workers=1, steps_per_epoch=steps, processes=1), 0)
+        return (PartitionedSampler if len(self.parts) > 1 or self.stream else SharedOrderSampler)(
+            self, worker
         )
 
     def expected_uses(self, samples: int, epoch: int) -> Array:

@@ -6,13 +6,11 @@ independently. A file that is read can be damaged or written by hand.
 
 import hashlib
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from nnlo_lib.core.atomic_file import atomic_write, file_sha256, load_json
@@ -20,33 +18,25 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.secrets import mask_settings
 from nnlo_lib.data.readers.base import EncodedColumn, SampleBlock
 from nnlo_lib.data.store.sample_statistics import ChannelMoments, count_non_finite
-from nnlo_lib.data.store.shard import LOCATORS
 from nnlo_lib.data.store_settings import StoreSettings
 
 MANIFEST_FILE = "manifest.json"
 SHARD_RECORDS_FOLDER = "shards"
 NOT_SAMPLES = ("settings", "notes", "columns", "code")  # fields about the conversion
 MAX_CLASSES = 10**7  # the output layer of a model with more classes fits in no memory
-Count = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Name = Annotated[str, Field(min_length=1)]
 Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of the store.
+    """One file of the store; `skipped` corrupt records were left out of it."""
 
-    Attributes:
-        skipped: number of corrupt records that were left out.
-    """
-
-    file: Name
-    samples: Positive
-    bytes: Count
+    file: Annotated[str, Field(pattern=r"^[^./][^/]*(/[^./][^/]*)*$")]  # a path below the folder of the store
+    samples: int
+    bytes: int
     sha256: str
-    skipped: Count = 0
-    non_finite: Count = 0
+    skipped: int = 0
+    non_finite: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,8 +47,8 @@ class ArraySpec:
     in stored units.
     """
 
-    name: Name
-    shape: tuple[Positive, ...]
+    name: str
+    shape: tuple[int, ...]
     dtype: str
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -68,7 +58,7 @@ class ArraySpec:
 class SplitInfo:
     """One split: its number of samples, and its shards in the order of the samples."""
 
-    samples: Positive
+    samples: int
     shards: tuple[Shard, ...]
 
 
@@ -87,14 +77,14 @@ class DataManifest:
     """
 
     folder: Path
-    dataset: Name
+    dataset: str
     format: Literal["hdf5", "npz"]
     inputs: tuple[ArraySpec, ...]
     labels: ArraySpec
-    classes: Annotated[int, Field(ge=1, le=MAX_CLASSES)] | None
-    first_class: Annotated[int, Field(ge=-(2**53), le=2**53)]
+    classes: int | None
+    first_class: int
     class_names: tuple[str, ...]
-    scale: Annotated[float, Field(gt=0)]
+    scale: float
     settings: Mapping[str, Any]
     splits: Mapping[str, SplitInfo]
     notes: tuple[str, ...] = ()
@@ -119,10 +109,7 @@ class DataManifest:
         path = path / MANIFEST_FILE if path.is_dir() else path
         try:
             fields = {**load_json(path.read_text()), "folder": str(path.parent), "staged": False}
-            manifest = parse_json(cls, fields)
-            for reason in _contradictions(manifest):
-                raise ValueError(reason)
-            return manifest
+            return parse_json(cls, fields)
         except FileNotFoundError as error:
             raise UserError(
                 f"{path}: data set not found; convert the data of the experiment: nnlo data FILE"
@@ -146,13 +133,21 @@ class DataManifest:
 
     def refuse_other_settings(self, wanted: StoreSettings) -> None:
         """Raise UserError if the store was converted with another data set or reader than `wanted`."""
-        made = {"data.dataset": self.dataset, **_flat(mask_settings(self.settings.get("reader", {})))}
-        asked = {"data.dataset": wanted.dataset, **_flat(mask_settings(dict(wanted.reader)))}
+        made, asked = (
+            {
+                "data.dataset": dataset,
+                **{f"data.reader.{key}": value for key, value in mask_settings(dict(reader)).items()},
+            }
+            for dataset, reader in ((self.dataset, self.settings["reader"]), (wanted.dataset, wanted.reader))
+        )
         for key in sorted(made.keys() | asked.keys()):
             if made.get(key) != asked.get(key):
+                before, now = (
+                    json.dumps(each[key]) if key in each else "its default" for each in (made, asked)
+                )
                 raise UserError(
-                    f"{self.folder / MANIFEST_FILE}: converted with {key}: {_json(made.get(key))}, but the experiment has "
-                    f"{_json(asked.get(key))}; convert the data of the experiment: nnlo data FILE"
+                    f"{self.folder / MANIFEST_FILE}: converted with {key}: {before}, but the experiment has {now}; convert the "
+                    f"data of the experiment: nnlo data FILE"
                 )
 
     def path(self, shard: Shard) -> Path:
@@ -168,23 +163,12 @@ class DataManifest:
     def damaged_shard_error(self, shard: Shard, reason: str) -> UserError:
         """Return an error with the path of an unreadable shard and the command that restores it."""
         path, manifest = self.folder / shard.file, self.folder / MANIFEST_FILE
-        if self.staged:
-            return UserError(
-                f"shard {path} is unreadable ({reason}); remove this staged copy and run again: rm -f {path}"
-            )
-        return UserError(
-            f"shard {path} is unreadable ({reason}); remove it and run the same command again, which converts "
-            f"this shard again: rm -f {path} {manifest}"
+        remedy = (
+            f"remove this staged copy and run again: rm -f {path}"
+            if self.staged
+            else f"remove it and run the same command again, which converts this shard again: rm -f {path} {manifest}"
         )
-
-
-def _flat(reader: Any) -> dict[str, Any]:
-    options = reader if isinstance(reader, Mapping) else {}
-    return {f"data.reader.{key}": value for key, value in options.items()}
-
-
-def _json(value: Any) -> str:
-    return "its default" if value is None else json.dumps(value)
+        return UserError(f"shard {path} is unreadable ({reason}); {remedy}")
 
 
 def manifest_fingerprint(path: Path) -> str:
@@ -224,11 +208,9 @@ class ShardRecord:
     def from_block(
         cls, key: str, split: str, file: str, path: Path, block: SampleBlock, names: Sequence[str]
     ) -> "ShardRecord":
-        """Return the record of a block that was written to `path`.
+        """Return the record of a block that was written to `path`, which may have a temporary name.
 
-        Args:
-            path: file that was written and is hashed; may have a temporary name.
-            names: names of the inputs, followed by the name of the labels.
+        `names` are of the inputs, then of the labels.
         """
         *inputs, labels = (
             ArraySpec(name, array.shape[1:], array.dtype.name)
@@ -267,46 +249,3 @@ def parse_json(kind: type[Parsed], fields: dict[str, Any]) -> Parsed:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(each) for each in first["loc"])
         raise ValueError(f"{place}: {first['msg']}, not {json.dumps(first['input'])[:80]}") from error
-
-
-def _contradictions(manifest: DataManifest) -> Iterator[str]:
-    """Yield why values of the manifest contradict each other or cannot be."""
-    if not math.isfinite(manifest.scale):
-        yield f"scale: {manifest.scale} is not a number"
-    if not manifest.inputs:
-        yield "inputs: the list is empty"
-    for column in (*manifest.inputs, manifest.labels):
-        if not _is_number_type(column.dtype):
-            yield f"{column.name}: {column.dtype!r} is not a type of numbers"
-        channels = (column.shape or (1,))[0]
-        for name, moments in (("mean", column.mean), ("std", column.std)):
-            if moments and (len(moments) != channels or not all(map(math.isfinite, moments))):
-                yield f"{column.name}.{name}: {channels} finite values are needed"
-    if manifest.classes is not None and (
-        np.dtype(manifest.labels.dtype).kind not in "iu" or math.prod(manifest.labels.shape) != 1
-    ):
-        yield f"classes: {manifest.classes}, but the labels are {manifest.labels.shape} {manifest.labels.dtype}"
-    if manifest.class_names and len(manifest.class_names) != manifest.classes:
-        yield f"class_names: {len(manifest.class_names)} names, but `classes` is {manifest.classes}"
-    if "train" not in manifest.splits:
-        yield "splits: train is missing"
-    for name, part in manifest.splits.items():
-        if part.samples != sum(shard.samples for shard in part.shards):
-            yield f"splits.{name}.samples: {part.samples:,}, but the shards have another number of samples"
-        for shard in part.shards:
-            path = PurePosixPath(shard.file)
-            if path.is_absolute() or ".." in path.parts or "\0" in shard.file:
-                yield f"{shard.file!r} is not a file in the folder of the store"
-            if path.suffix not in LOCATORS:
-                yield f"{shard.file!r} has none of the suffixes {', '.join(LOCATORS)}"
-    if not isinstance(manifest.settings.get("reader"), dict):
-        yield "settings.reader: not a section"
-    if not isinstance(manifest.settings.get("shard_size"), int):
-        yield "settings.shard_size: not a number"
-
-
-def _is_number_type(name: str) -> bool:
-    try:
-        return np.dtype(name).kind in "biuf"
-    except (TypeError, ValueError, SyntaxError):
-        return False

@@ -49,19 +49,17 @@ class ChannelMoments:
 
 def pooled(parts: Sequence[ChannelMoments]) -> ChannelMoments:
     """Return the moments of all samples of the parts (Chan, Golub and LeVeque 1979, for any number of parts)."""
-    triples = (zip(part.counts, part.means, part.squares, strict=True) for part in parts)
-    channels = [_pooled_channel(each) for each in zip(*triples, strict=True)]
+    channels = []
+    for channel in zip(
+        *(zip(part.counts, part.means, part.squares, strict=True) for part in parts), strict=True
+    ):
+        total, origin = sum(count for count, _, _ in channel), channel[0][1]
+        # fsum rounds once, so that the order of the parts does not change the result. Means are compared with the
+        # first, because the products with counts would round the digits of a large mean.
+        mean = origin + math.fsum(count * (each - origin) for count, each, _ in channel) / max(1, total)
+        squares = math.fsum(square + count * (each - mean) ** 2 for count, each, square in channel)
+        channels.append((total, mean, squares))
     return ChannelMoments(*zip(*channels, strict=True))
-
-
-def _pooled_channel(parts: Sequence[tuple[int, float, float]]) -> tuple[int, float, float]:
-    """Return count, mean and sum of squared deviations of one channel."""
-    total = sum(count for count, _, _ in parts)
-    # fsum rounds once, so that the order of the parts does not change the result. Means are compared with the
-    # first, because the products with counts would round the digits of a large mean.
-    origin = parts[0][1]
-    mean = origin + math.fsum(count * (mean - origin) for count, mean, _ in parts) / max(1, total)
-    return total, mean, math.fsum(square + count * (each - mean) ** 2 for count, each, square in parts)
 
 
 def _of_chunk(values: Array) -> ChannelMoments:
@@ -72,7 +70,10 @@ def _of_chunk(values: Array) -> ChannelMoments:
     values[~finite] = 0.0
     # Differences from the first finite value are exact for a constant channel, whose deviation must be 0: rounding
     # in the mean would give 1e-17, by which other samples would be divided.
-    origins = _first_of_channels(values, finite)
+    of_channel, is_known = (each.swapaxes(0, 1).reshape(each.shape[1], -1) for each in (values, finite))
+    origins = np.zeros(len(of_channel))
+    if of_channel.size:
+        origins = of_channel[np.arange(len(of_channel)), is_known.argmax(axis=1)]
     values -= origins[:, np.newaxis]
     values[~finite] = 0.0
     shifts = values.sum(axis=(0, 2)) / np.maximum(counts, 1)
@@ -81,15 +82,6 @@ def _of_chunk(values: Array) -> ChannelMoments:
     values[~finite] = 0.0
     squares = np.einsum("ncv,ncv->c", values, values)
     return ChannelMoments(tuple(counts.tolist()), tuple((origins + shifts).tolist()), tuple(squares.tolist()))
-
-
-def _first_of_channels(values: Array, finite: Array) -> Array:
-    """Return the first finite value of each channel of samples (n, channels, values); 0 without one."""
-    of_channel, is_known = (each.swapaxes(0, 1).reshape(each.shape[1], -1) for each in (values, finite))
-    if not of_channel.size:
-        return np.zeros(len(of_channel))
-    first: Array = of_channel[np.arange(len(of_channel)), is_known.argmax(axis=1)]
-    return first
 
 
 def count_non_finite(array: Array) -> int:

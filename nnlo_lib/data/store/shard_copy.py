@@ -1,7 +1,7 @@
 """Copies of shards with their checksums compared, plain or by the user's command (`data.stage_command`)."""
 
-import hashlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -20,7 +20,6 @@ from nnlo_lib.core.text_format import expanded, size_text
 from nnlo_lib.data.store.manifest import DataManifest, Shard
 
 COPY_TIMEOUT_S = 1800.0  # one shard; other ranks of the node wait STAGING_TIMEOUT_S for all shards
-CHUNK_BYTES = 1 << 22
 FREE_SPACE_FACTOR = 1.05  # required free space relative to the bytes to copy
 LAST_LINES = 5  # of the command's output, in an error
 END = "correct data.stage_command, or remove it for a plain copy"
@@ -44,51 +43,41 @@ def copy_shards(
             f"some disk space, or remove data.stage_to"
         )
     for shard in shards:
-        if command:
-            _copy_by(command, manifest, shard, target / shard.file)
-        else:
-            _copy(manifest, shard, target / shard.file)
-
-
-def _copy(manifest: DataManifest, shard: Shard, path: Path) -> None:
-    """Copy one shard and compute its checksum; the copy gets its final name `path` only if the checksum is right."""
-    digest = hashlib.sha256()
-    # `copy` is closed, and so complete, before atomic_write renames it. An error in this block removes it.
-    with atomic_write(path) as part, manifest.path(shard).open("rb") as source, part.open("wb") as copy:
-        while chunk := source.read(CHUNK_BYTES):
-            digest.update(chunk)
-            copy.write(chunk)
-        if digest.hexdigest() != shard.sha256:
-            raise manifest.damaged_shard_error(shard, "the checksum differs from the manifest")
-
-
-def _copy_by(command: str, manifest: DataManifest, shard: Shard, path: Path) -> None:
-    """Copy one shard by a command; the copy gets its final name `path` only if the checksum is right."""
-    with atomic_write(path) as part:
-        run_copy_command(command, manifest.folder / shard.file, part)
-        if file_sha256(part) != shard.sha256:
-            raise UserError(
-                f"data.stage_command: the copy of {manifest.folder / shard.file} has another checksum than the manifest; "
-                "check that the command copies this file, and the file itself: nnlo data verify"
-            )
+        # The copy gets its final name only if the checksum is right.
+        with atomic_write(target / shard.file) as part:
+            if command:
+                run_copy_command(command, manifest.folder / shard.file, part)
+            else:
+                shutil.copyfile(manifest.path(shard), part)
+            if file_sha256(part) != shard.sha256:
+                raise (
+                    UserError(
+                        f"data.stage_command: the copy of {manifest.folder / shard.file} has another checksum than the "
+                        "manifest; check that the command copies this file, and the file itself: nnlo data verify"
+                    )
+                    if command
+                    else manifest.damaged_shard_error(shard, "the checksum differs from the manifest")
+                )
 
 
 def run_copy_command(command: str, source: Path, target: Path, timeout_s: float = COPY_TIMEOUT_S) -> None:
     """Copy a file by a command, in which {source} and {target} stand for absolute paths; no shell is involved.
 
-    Args:
-        command: the command as text; its words are split as a shell does.
-        timeout_s: seconds after which the command and its children are killed.
+    After `timeout_s`, the command and its children are killed.
 
     Raises UserError if the command cannot start, fails, takes too long or writes no file.
     """
     paths = {"{source}": str(source.absolute()), "{target}": str(target.absolute())}
+
+    def filled(word: str) -> str:
+        return re.sub("{source}|{target}", lambda found: paths[found[0]], word)
+
     given = shlex.split(command)
-    words = [_filled(word, paths) for word in given]  # for messages, without the values of variables
+    words = [filled(word) for word in given]  # for messages, without the values of variables
     logger.debug(f"data.stage_command: {shlex.join(words)}")
     # A file and not a pipe: a process that the command leaves behind could keep a pipe open.
     with tempfile.TemporaryFile() as output:
-        used = [_filled(expanded(resolve(word, "data.stage_command")), paths) for word in given]
+        used = [filled(expanded(resolve(word, "data.stage_command"))) for word in given]
         reason = _run(used, output, timeout_s)
         if not reason and not target.is_file():
             reason = "ended with status 0, but wrote no file"
@@ -117,13 +106,3 @@ def _run(words: list[str], output: IO[bytes], timeout_s: float) -> str:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return f"ended with status {status}" if status else ""
-
-
-def _filled(word: str, paths: dict[str, str]) -> str:
-    """Return a word of the command with paths in the places of their names."""
-    for name, path in paths.items():
-        # A path may contain the other name, so that the text is split before it is filled.
-        parts = word.split(name)
-        if len(parts) > 1:
-            return path.join(_filled(part, paths) for part in parts)
-    return word

@@ -16,7 +16,7 @@ from scipy.ndimage import binary_dilation
 
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.data.contact_sheet import WAY
-from nnlo_lib.data.lidar.floor_plan import Occupancy, floor_plan
+from nnlo_lib.data.lidar.floor_plan import floor_plan
 from nnlo_lib.data.partition import load_partition
 from nnlo_lib.data.readers.lidar import read
 from nnlo_lib.data.store.manifest import DataManifest
@@ -149,10 +149,3 @@ def check_map(path: Path, split: Split) -> None:
     assert (pixels[~seen & ~written] == 3 * 255).all(), "what no robot has seen is white"
     starts = places[np.arange(4) * 60 * 500]
     assert binary_dilation(is_way)[starts[:, 1], starts[:, 0]].all()
-
-
-def test_coordinates_of_the_store_lead_back_to_the_plan():
-    space = Occupancy(floor_plan(5, 300, 220, 60), "plan")
-    pixels = np.argwhere(~space.walls)[:, ::-1].astype(float)
-    back = space.normalized(pixels).astype(float) * 150 + [149.5, 109.5]
-    np.testing.assert_allclose(back, pixels, atol=1e-4)

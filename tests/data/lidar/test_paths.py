@@ -8,10 +8,9 @@ import pytest
 from PIL import Image
 from scipy.ndimage import distance_transform_edt
 
-from nnlo_lib.config.reader import LidarReaderConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.lidar.floor_plan import Occupancy, floor_plan
-from nnlo_lib.data.lidar.trajectories import STEPS, Planner, evenly_spaced, planned_path
+from nnlo_lib.data.lidar.trajectories import STEPS, Planner, planned_path
 from nnlo_lib.data.readers.lidar import read
 from nnlo_lib.experiment.load import load_experiment
 
@@ -42,11 +41,6 @@ def test_planned_paths_keep_their_distance_from_walls(seed):
     assert steps.max() < 1.01 * np.median(steps)
     x, y = np.rint(places).astype(int).T
     assert distance_transform_edt(~SPACE.walls)[y, x].min() >= 6
-
-
-def test_evenly_spaced():
-    path = np.array([[0.0, 0], [3, 0], [3, 1]])
-    assert evenly_spaced(path, 5).tolist() == [[0, 0], [1, 0], [2, 0], [3, 0], [3, 1]]
 
 
 @pytest.fixture
@@ -177,11 +171,3 @@ def test_all_points_depend_on_the_seed_alone(tmp_path):
 
     assert np.array_equal(drawn(1, 40), drawn(1, 10_000))
     assert not np.array_equal(drawn(1, 40), drawn(2, 40))
-
-
-def test_a_room_fits_into_its_floor_plan():
-    assert LidarReaderConfig(width=640, height=480, room=480).room == 480
-    with pytest.raises(
-        ValueError, match="a room of 481 pixels is larger than the floor plan, whose shorter side has 480"
-    ):
-        LidarReaderConfig(width=640, height=480, room=481)

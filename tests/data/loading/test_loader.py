@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from nnlo_lib.data.catalog import DIGITS
 from nnlo_lib.data.loading import loader as loading
-from nnlo_lib.data.loading import sampler as sampling
 from nnlo_lib.data.loading.augment import Augment
 from nnlo_lib.data.loading.loader import BatchLoader, prefetched
-from nnlo_lib.data.loading.sampler import PartitionedSampler, SharedOrderSampler
+from nnlo_lib.data.loading.sampler import SamplingPlan
 from nnlo_lib.data.store.convert import convert
 from nnlo_lib.data.store.split import Split
 
@@ -52,11 +51,8 @@ def test_resume_at_any_step_continues_the_same_sequence(
 ):
     worker = data.draw(st.integers(0, workers - 1), label="worker")
     indices = np.arange(samples)
-    sampler = (
-        PartitionedSampler(np.array_split(indices, workers), batch_size, worker, 1)
-        if own
-        else SharedOrderSampler(indices, batch_size, workers, worker, 1)
-    )
+    parts = np.array_split(indices, workers) if own else [indices]
+    sampler = SamplingPlan(parts, workers, batch_size, 1).sampler(worker)
     loader = BatchLoader(split, sampler, augment)
     start = data.draw(st.integers(0, loader.steps_per_epoch), label="start")
     whole, rest = list(loader.epoch(epoch))[start:], list(loader.epoch(epoch, start))
@@ -67,7 +63,7 @@ def test_resume_at_any_step_continues_the_same_sequence(
 
 @pytest.mark.usefixtures("when")
 def test_batch_holds_the_samples_of_its_ids(split):
-    for batch in BatchLoader(split, SharedOrderSampler(np.arange(355), 32, 2, 1, 5)).epoch(3):
+    for batch in BatchLoader(split, SamplingPlan([np.arange(355)], 2, 32, 5).sampler(1)).epoch(3):
         (features,), labels = split.take(batch.ids)
         assert batch.inputs[0].dtype == np.uint8
         assert batch.inputs[0].shape == (batch.count, 1, 8, 8)
@@ -77,7 +73,7 @@ def test_batch_holds_the_samples_of_its_ids(split):
 
 def test_a_sample_is_changed_alike_whatever_the_number_of_workers(split):
     def changed(count):
-        samplers = [SharedOrderSampler(np.arange(355), 8, count, worker, 5) for worker in range(count)]
+        samplers = [SamplingPlan([np.arange(355)], count, 8, 5).sampler(worker) for worker in range(count)]
         batches = [batch for each in samplers for batch in BatchLoader(split, each, AUGMENT).epoch(2)]
         pairs = [pair for batch in batches for pair in zip(batch.ids, batch.inputs[0], strict=True)]
         return {int(number): image.tobytes() for number, image in pairs}
@@ -85,18 +81,8 @@ def test_a_sample_is_changed_alike_whatever_the_number_of_workers(split):
     assert changed(2) == changed(3) == changed(7) == changed(1)
 
 
-@pytest.mark.usefixtures("when")
-def test_an_epoch_is_shuffled_once(split, monkeypatch):
-    made, shuffled = [], sampling.shuffled
-    monkeypatch.setattr(sampling, "shuffled", lambda *key: (made.append(key[-1]), shuffled(*key))[1])
-    loader = BatchLoader(split, SharedOrderSampler(np.arange(355), 32, 1, 0, 5))
-    for epoch in (7, 8):
-        list(loader.epoch(epoch))
-    assert made == [7, 8]
-
-
 def test_reading_ahead_changes_nothing_and_leaves_no_thread(split, monkeypatch):
-    loader = BatchLoader(split, SharedOrderSampler(np.arange(355), 32, 1, 0, 5), AUGMENT)
+    loader = BatchLoader(split, SamplingPlan([np.arange(355)], 1, 32, 5).sampler(0), AUGMENT)
     at_once = list(loader.epoch(0))
     monkeypatch.setattr(loading, "MIN_PREFETCH_BYTES", 0)
     for batch, expected in zip(loader.epoch(0), at_once, strict=True):

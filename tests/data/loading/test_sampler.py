@@ -1,6 +1,6 @@
 """Orders of the samples: shared by all workers, or of the samples of each worker."""
 
-from types import SimpleNamespace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -22,12 +22,14 @@ sizes = st.fixed_dictionaries(
 seeds, epochs = st.integers(0, 2**40), st.integers(0, 1000)
 
 
-def shared(samples, batch_size, workers, seed=1, shuffle=True, steps=None):
-    indices = np.arange(355)[::-1][:samples]
-    return [
-        SharedOrderSampler(indices, batch_size, workers, worker, seed, shuffle, steps)
-        for worker in range(workers)
-    ]
+def team_of(kind, plan):
+    return [kind(plan, worker) for worker in range(plan.workers)]
+
+
+def shared(samples, batch_size, workers, seed=1, steps=None, processes=1):
+    parts = [np.arange(355)[::-1][:samples]]
+    plan = SamplingPlan(parts, workers, batch_size, seed, steps, processes=processes)
+    return team_of(SharedOrderSampler, plan)
 
 
 def used(team, epoch):
@@ -35,9 +37,9 @@ def used(team, epoch):
     return [[worker.ids(epoch, step) for worker in team] for step in range(team[0].steps_per_epoch)]
 
 
-@given(sizes=sizes, seed=seeds, epoch=epochs, shuffle=st.booleans())
-def test_workers_together_walk_over_one_order(sizes, seed, epoch, shuffle):
-    team = shared(**sizes, seed=seed, shuffle=shuffle)
+@given(sizes=sizes, seed=seeds, epoch=epochs)
+def test_workers_together_walk_over_one_order(sizes, seed, epoch):
+    team = shared(**sizes, seed=seed)
     steps = used(team, epoch)
     for step, parts in enumerate(steps):
         counts = [len(part) for part in parts]
@@ -53,7 +55,7 @@ def test_workers_together_walk_over_one_order(sizes, seed, epoch, shuffle):
 @given(seed=seeds, epoch=epochs)
 def test_shared_order_does_not_depend_on_workers_or_batch(seed, epoch):
     orders = [
-        SharedOrderSampler(np.arange(300), batch, workers, 0, seed).order(epoch)
+        shared(300, batch, workers, seed)[0].order(epoch)
         for batch, workers in ((1, 1), (64, 1), (16, 4), (7, 300))
     ]
     assert all(np.array_equal(order, orders[0]) for order in orders)
@@ -64,8 +66,7 @@ parts_of_any_size = st.lists(st.integers(1, 60), min_size=1, max_size=9)
 
 def owned(counts, batch_size, seed=1, steps=None):
     parts = np.split(np.arange(sum(counts)), np.cumsum(counts)[:-1])
-    team = [PartitionedSampler(parts, batch_size, worker, seed, True, steps) for worker in range(len(parts))]
-    return parts, team
+    return parts, team_of(PartitionedSampler, SamplingPlan(parts, len(parts), batch_size, seed, steps))
 
 
 @given(counts=parts_of_any_size, batch_size=st.integers(1, 70), seed=seeds, epoch=epochs)
@@ -120,7 +121,7 @@ def test_another_number_of_workers_goes_on_where_each_of_the_old_ones_was(before
 
 
 def test_last_batch_is_shared_and_may_be_empty():
-    team = [SharedOrderSampler(np.arange(8 * 4 + 3), 2, 4, worker, 1) for worker in range(4)]
+    team = shared(8 * 4 + 3, 2, 4)
     assert {worker.steps_per_epoch for worker in team} == {5}
     assert [len(worker.ids(0, 4)) for worker in team] == [1, 1, 1, 0]
 
@@ -142,11 +143,10 @@ def test_an_epoch_can_be_trimmed_and_the_next_one_takes_others(make):
 
 
 def test_epochs_seeds_and_workers_have_orders_of_their_own():
-    samplers = [SharedOrderSampler(np.arange(355), 10, 1, 0, seed) for seed in (0, 1)]
+    samplers = [shared(355, 10, 1, seed)[0] for seed in (0, 1)]
     assert len({tuple(each.order(epoch).tolist()) for each in samplers for epoch in (0, 1, 2)}) == 6
-    parts = [np.arange(50), np.arange(50)]
-    first, second = (PartitionedSampler(parts, 5, worker, 1).order(0).tolist() for worker in (0, 1))
-    assert first != second
+    plan = SamplingPlan([np.arange(50), np.arange(50)], 2, 5, 1)
+    assert plan.sampler(0).order(0).tolist() != plan.sampler(1).order(0).tolist()
 
 
 def test_order_is_fixed_for_ever():
@@ -166,7 +166,7 @@ def test_orders_are_uniform():
 def test_fewer_samples_than_ranks(samples):
     message = rf"parallel\.ranks: 3 ranks for {samples} training samples.*lower parallel\.ranks"
     with pytest.raises(UserError, match=message):
-        SharedOrderSampler(np.arange(samples), 1, 3, 0, 1)
+        shared(samples, 1, 3)
 
 
 @settings(max_examples=40)
@@ -174,11 +174,7 @@ def test_fewer_samples_than_ranks(samples):
 def test_processes_of_a_worker_divide_its_samples(sizes, processes, seed, epoch):
     workers = sizes["workers"] = min(sizes["workers"], sizes["samples"] // processes)
     whole = shared(**sizes, seed=seed)
-    indices = np.arange(355)[::-1][: sizes["samples"]]
-    team = [
-        SharedOrderSampler(indices, sizes["batch_size"], workers * processes, each, seed, processes=processes)
-        for each in range(workers * processes)
-    ]
+    team = shared(sizes["samples"], sizes["batch_size"], workers * processes, seed, processes=processes)
     for one, parts in zip(used(whole, epoch), used(team, epoch), strict=True):
         for worker, samples in enumerate(one):
             own = parts[worker * processes : (worker + 1) * processes]
@@ -191,9 +187,7 @@ def test_processes_of_a_worker_divide_its_samples(sizes, processes, seed, epoch)
 def test_processes_of_a_worker_with_its_own_samples_have_its_batch_together(counts, batch_size, processes):
     parts, team = owned(counts, batch_size)
     split = [piece for part in parts for piece in np.array_split(part, processes)]
-    apart = [
-        PartitionedSampler(split, batch_size, each, 1, processes=processes) for each in range(len(split))
-    ]
+    apart = team_of(PartitionedSampler, SamplingPlan(split, len(split), batch_size, 1, processes=processes))
     assert apart[0].steps_per_epoch == team[0].steps_per_epoch
     for step in range(team[0].steps_per_epoch):
         for worker, one in enumerate(team):
@@ -210,11 +204,8 @@ def test_a_stream_uses_each_sample_once_within_a_window_of_its_place(
     count, others, window, mode, seed, epoch
 ):
     window = min(window, count)
-    parts, stream = (
-        np.split(np.arange(2 * count + others), [count]),
-        SimpleNamespace(window=window, mode=mode),
-    )
-    plan = SamplingPlan(parts, 2, 7, seed, None, False, stream=stream)
+    parts = np.split(np.arange(2 * count + others), [count])
+    plan = SamplingPlan(parts, 2, 7, seed, stream=(window, mode))
     assert plan.expected_uses(2 * count + others, epoch).tolist() == [1] * (2 * count + others)
     for worker, part in enumerate(parts):
         order = plan.sampler(worker).order(epoch) - part[0]
@@ -229,11 +220,9 @@ def test_a_stream_uses_each_sample_once_within_a_window_of_its_place(
 @pytest.mark.parametrize("mode", ["disjoint", "sliding"])
 def test_a_window_is_in_random_order_and_has_no_more_samples_than_a_part(mode):
     parts = np.split(np.arange(2000), 2)
-    orders = [
-        PartitionedSampler(parts, 10, 0, 1, stream=SimpleNamespace(window=window, mode=mode)).order(0)
-        for window in (1, 100, 1000)
-    ]
+    plan = partial(SamplingPlan, parts, 2, 10, 1)
+    orders = [plan(stream=(window, mode)).sampler(0).order(0) for window in (1, 100, 1000)]
     moved = [abs(order - parts[0]).mean() for order in orders]
     assert moved[0] == 0 < 20 < moved[1] < 50 < 150 < moved[2]
     with pytest.raises(UserError, match=r"data\.stream\.window: 1001 samples are more than the 1000 samples"):
-        PartitionedSampler(parts, 10, 0, 1, stream=SimpleNamespace(window=1001, mode=mode))
+        plan(stream=(1001, mode)).sampler(0)

@@ -7,8 +7,6 @@ import resource
 import shutil
 import signal
 import struct
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +15,6 @@ import h5py
 import numpy as np
 import pytest
 from helpers.conversions import conversion_for
-from helpers.nnlo_command import REPOSITORY
 
 from nnlo_lib.core import file_lock
 from nnlo_lib.core.errors import UserError
@@ -45,7 +42,7 @@ def stored(
 def missing(dataset, raw: Path, target: Path, shard_size: int) -> list[str]:
     """Return the splits of the shards that a conversion to NPZ would make."""
     job = conversion_for(dataset, raw, target, "npz", shard_size)
-    return [unit.split for unit in job.missing_units()]
+    return [unit.split for unit in job.contents.units if job.record(unit) is None]
 
 
 def mnist_raw(folder: Path, labels: list[int]) -> Path:
@@ -78,17 +75,6 @@ def test_a_shard_is_read_with_h5py_or_numpy_alone(digits):
     (ours,), classes = Split(digits, "train").take(np.arange(400, 800))
     assert np.array_equal(ours, features)
     assert np.array_equal(classes, labels)
-
-
-def test_a_store_holds_all_of_mnist(shared_data, tmp_path):
-    raw = shared_data / "mnist"
-    manifest = stored(MNIST, raw, tmp_path, "hdf5", 7000)
-    for name, prefix, count in (("train", "train", 60_000), ("test", "t10k", 10_000)):
-        pixels = gzip.decompress((raw / f"{prefix}-images-idx3-ubyte.gz").read_bytes())[16:]
-        assert manifest.splits[name].samples == count
-        (features,), labels = Split(manifest, name).take(np.arange(count))
-        assert features.tobytes() == pixels
-        assert np.bincount(labels).tolist()[:2] == ([5923, 6742] if name == "train" else [980, 1135])
 
 
 @pytest.mark.processes
@@ -243,38 +229,6 @@ def test_an_interrupted_conversion_makes_only_the_missing_shards(digits_raw, tmp
     monkeypatch.setattr(converting, "write_shard", write_shard)
     assert stored(DIGITS, digits_raw, store, "npz", 400).splits == whole.splits
     assert [(store / name).stat().st_mtime_ns for name in made] == times
-
-
-KILLED = """
-import os, signal, sys
-from nnlo_lib.cli import main
-from nnlo_lib.data.store import convert
-original, written = convert.write_shard, []
-def write_shard(*arguments):
-    original(*arguments)
-    written.append(arguments)
-    if len(written) == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-convert.write_shard = write_shard
-main(sys.argv[1:])
-"""
-
-
-@pytest.mark.real
-@pytest.mark.processes
-def test_a_killed_conversion_that_starts_again_makes_the_same_store(digits_raw, tmp_path):
-    """The kernel releases the lock of the killed process; the shards with a record stay."""
-    store = tmp_path / "store"
-    options = f"task convert --dataset digits --raw {digits_raw} --target {store} --shard-size 400"
-    command = [sys.executable, "-c", KILLED, *options.split()]
-    assert subprocess.run(command, cwd=REPOSITORY, check=False).returncode == -signal.SIGKILL
-    assert not (store / "manifest.json").exists()
-    kept = {path: path.stat().st_mtime_ns for path in (store / "shards").glob("*.json")}
-    assert len(kept) == 2
-    again = stored(DIGITS, digits_raw, store, "hdf5", 400)
-    again.verify()
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert again.splits == stored(DIGITS, digits_raw, tmp_path / "whole", "hdf5", 400).splits
 
 
 def test_only_shards_of_files_that_changed_are_converted_again(digits_raw, tmp_path):

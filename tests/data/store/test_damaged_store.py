@@ -1,12 +1,9 @@
-"""Manifests, and damage of shards and manifests: every change of a header or a field gives a sentence or no effect."""
+"""Manifests, and damage of shards and manifests: a sentence or no effect."""
 
-import copy
 import json
-import os
 import shutil
 import subprocess
 import sys
-import warnings
 
 import h5py
 import numpy as np
@@ -22,7 +19,6 @@ from nnlo_lib.data.store.split import Split
 SAMPLES = 40
 FEATURES = np.arange(SAMPLES * 3, dtype=np.float32).reshape(SAMPLES, 3)
 LABELS = np.arange(SAMPLES) % 4
-WRONG = [None, -1, 0, 1.5, True, "x", "../x", "/etc/passwd", "", [], {}, [[]], {"x": 1}, 10**30, float("nan")]
 
 
 @pytest.fixture
@@ -59,40 +55,17 @@ def test_a_missing_manifest_is_answered_with_the_command(tmp_path):
 WRITER = "import h5py, sys; file = h5py.File(sys.argv[1], 'r+'); print('open', flush=True); sys.stdin.read()"
 
 
-@pytest.fixture
-def shard(tmp_path):
-    write_shard(tmp_path / "a.h5", "hdf5", {"features": FEATURES})
-    return tmp_path / "a.h5"
-
-
-@pytest.mark.parametrize("mode", ["r", "r+"])
-def test_a_shard_that_this_process_has_open_is_read(shard, mode):
-    with h5py.File(shard, mode):
-        assert np.array_equal(map_shard(shard, ["features"])[0], FEATURES)
-
-
 @pytest.mark.processes
-@pytest.mark.parametrize("locking", ["TRUE", "FALSE", "BEST_EFFORT"])
-def test_a_shard_that_another_process_has_locked_is_read(shard, locking):
-    reader = "import sys; from pathlib import Path; from nnlo_lib.data.store.shard import map_shard; print(map_shard(Path(sys.argv[1]), ['features'])[0].sum())"
-    environment = os.environ | {"HDF5_USE_FILE_LOCKING": locking}
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, shard],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as writer:
+def test_a_shard_that_this_or_another_process_has_open_is_read(tmp_path):
+    path = tmp_path / "a.h5"
+    write_shard(path, "hdf5", {"features": FEATURES})
+    with h5py.File(path, "r+"):
+        assert np.array_equal(map_shard(path, ["features"])[0], FEATURES)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", WRITER, path], text=True, **pipes) as writer:
         assert writer.stdout.readline() == "open\n"
-        done = subprocess.run(
-            [sys.executable, "-c", reader, shard],
-            capture_output=True,
-            text=True,
-            env=environment,
-            check=False,
-        )
+        assert np.array_equal(map_shard(path, ["features"])[0], FEATURES)
         writer.stdin.close()
-    assert done.stdout == "7140.0\n", done.stderr  # of 0 ... 119
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"splits": {}}', '{"splits": {"train": 3}}', "\xff"])
@@ -113,22 +86,13 @@ def reason(folder):
     return ""
 
 
-def changed(fields, path, value):
-    fields = copy.deepcopy(fields)
-    section = fields
-    for key in path[:-1]:
-        section = section[key]
-    if value is None and isinstance(section, dict):
-        del section[path[-1]]
-    else:
-        section[path[-1]] = value
-    return fields
-
-
 def edit(folder, path, value):
     """Change one field of the manifest."""
-    fields = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(changed(fields, path, value)))
+    fields = section = json.loads((folder / "manifest.json").read_text())
+    for key in path[:-1]:
+        section = section[key]
+    section[path[-1]] = value
+    (folder / "manifest.json").write_text(json.dumps(fields))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -153,47 +117,24 @@ def test_a_flip_of_a_byte_of_a_shard_is_a_sentence_or_harmless(tmp_path, format,
     assert refused > 50 / step
 
 
-def places(fields, path=()):
-    """Yield the path of every field, of sections and lists as well."""
-    for key, value in fields.items() if isinstance(fields, dict) else enumerate(fields):
-        yield (*path, key)
-        if isinstance(value, dict | list):
-            yield from places(value, (*path, key))
-
-
-def test_any_change_of_a_field_of_the_manifest_is_a_sentence_or_harmless(tmp_path):
-    handmade(tmp_path, {"train": (FEATURES, LABELS), "test": (FEATURES, LABELS)}, scale=1.0)
-    fields = json.loads((tmp_path / "manifest.json").read_text())
-    refused = 0
-    for path in places(fields):
-        for wrong in WRONG:
-            (tmp_path / "manifest.json").write_text(json.dumps(changed(fields, path, wrong)))
-            refused += str(tmp_path) in reason(tmp_path)
-    assert refused > 400
-
-
-SHARD = ("splits", "train", "shards", 0, "file")
-NO_FILE = r"manifest\.json: damaged .* is not a file in the folder of the store"
-
-
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("splits", "train", "samples"), -3, r"splits\.train\.samples: Input should be .* not -3"),
+        (("splits", "train", "samples"), "3", r'splits\.train\.samples: Input should be .* not "3"'),
         (("classes",), 3, r"the label of sample 3 is class 3, but the manifest has 3 classes"),
         (("inputs",), {}, r"inputs: Input should be a valid (array|tuple), not \{\}"),
-        (("settings", "reader"), None, r"settings\.reader: not a section"),
-        (SHARD, "../outside.npz", NO_FILE),
-        (SHARD, "/tmp/outside.npz", NO_FILE),
-        (SHARD, "a/../../outside.npz", NO_FILE),
+        (
+            ("splits", "train", "shards", 0, "file"),
+            "../outside.npz",
+            r"manifest\.json: damaged .*shards\.0\.file: ",
+        ),
     ],
 )
 def test_a_wrong_field_is_named(tmp_path, path, value, message):
-    handmade(tmp_path / "store", {"train": (FEATURES, LABELS)}, scale=1.0)
-    shutil.copy(tmp_path / "store/train-00000-of-00001.npz", tmp_path / "outside.npz")
-    edit(tmp_path / "store", path, value)
-    with pytest.raises(UserError, match=message), warnings.catch_warnings():
-        Split(DataManifest.load(tmp_path / "store"), "train")
+    handmade(tmp_path, {"train": (FEATURES, LABELS)}, scale=1.0)
+    edit(tmp_path, path, value)
+    with pytest.raises(UserError, match=message):
+        Split(DataManifest.load(tmp_path), "train")
 
 
 def test_a_flipped_bit_of_a_value_is_found_by_the_checksum(moved):
@@ -205,24 +146,22 @@ def test_a_flipped_bit_of_a_value_is_found_by_the_checksum(moved):
         moved.verify()
 
 
-def spoil(content: bytes, how: str) -> bytes:
-    middle = len(content) // 2
-    return {
-        "truncated": content[:middle],
-        "empty": b"",
-        "zeros": bytes(len(content)),
-        "no start": bytes(middle) + content[middle:],
-    }[how]
+SPOILED = {
+    "truncated": lambda content: content[: len(content) // 2],
+    "empty": lambda _: b"",
+    "zeros": lambda content: bytes(len(content)),
+    "gone": None,
+}
 
 
-@pytest.mark.parametrize("how", ["truncated", "empty", "zeros", "no start", "gone"])
+@pytest.mark.parametrize("how", SPOILED)
 def test_a_damaged_shard_is_named_with_the_command_that_mends_the_store(moved, how):
     shard = moved.splits["train"].shards[1]
     path, size = moved.folder / shard.file, shard.bytes
     if how == "gone":
         path.unlink()
     else:
-        path.write_bytes(spoil(path.read_bytes(), how))
+        path.write_bytes(SPOILED[how](path.read_bytes()))
         size = path.stat().st_size
     # Damage is found also if the manifest agrees on the size.
     for expected in (shard.bytes, size):
