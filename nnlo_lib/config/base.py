@@ -29,9 +29,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from nnlo_lib.core.errors import USER_CODE_ERRORS
+from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.text_format import expanded, unset_variable
-from nnlo_lib.core.user_code import error_with_source_line, load_implementation
+from nnlo_lib.core.user_code import error_with_source_line, load_implementation, split_function_reference
 
 # Validation context for the recorded settings of an earlier run, whose input files may have been deleted.
 RECORDED_RUN_CONTEXT = {"recorded": True}
@@ -359,12 +359,9 @@ class UserClassConfig(ImplementedConfig):
             return self
         refuse_missing_file(self.file, info, "name")
         try:
-            found = load_implementation(self.name)
-        except USER_CODE_ERRORS as error:  # whatever the user's file raises
-            module, missing = getattr(error, "obj", None), getattr(error, "name", None)
-            if isinstance(module, ModuleType) and missing == self.class_name:
-                raise_config_error(missing_name(module, self.file, self.kind, self.class_name), "name")
-            raise_config_error(f"{self.name} cannot be loaded: {error_with_source_line(error)}", "name")
+            found = load_user_object(self.name, self.kind)
+        except UserError as error:
+            raise_config_error(str(error), "name")
         if reason := self._misfit(found):
             raise_config_error(reason, "name")
         try:
@@ -388,9 +385,22 @@ class UserClassConfig(ImplementedConfig):
         return f"{self.name} is not a subclass of nnlo_lib.{expected.__name__}"
 
 
-def missing_name(module: ModuleType, path: str, kind: str, name: str) -> str:
-    """Return the sentence on a name that the user's file does not define; kind: class or function."""
-    own = [
-        each for each, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
-    ]
-    return f"{path} has no {kind} '{name}'; {suggest_name(name, own) if own else 'it defines none'}"
+def load_user_object(reference: str, kind: str) -> Any:
+    """Return the object of `path.py:name`, or `get_model` of `path.py`.
+
+    Raises UserError if the file fails or does not define the object; kind: class or function.
+    """
+    path, name = split_function_reference(reference)
+    try:
+        return load_implementation(f"{path}:{name}")
+    except USER_CODE_ERRORS as error:  # whatever the user's file raises
+        module = getattr(error, "obj", None)
+        if not (isinstance(module, ModuleType) and getattr(error, "name", None) == name):
+            raise UserError(f"{path} cannot be loaded: {error_with_source_line(error)}") from error
+        own = [
+            each
+            for each, found in vars(module).items()
+            if getattr(found, "__module__", "") == module.__name__
+        ]
+        known = suggest_name(name, own) if own else "it defines none"
+        raise UserError(f"{path} has no {kind} '{name}'; {known}") from error

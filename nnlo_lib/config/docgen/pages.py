@@ -166,7 +166,7 @@ def sub_commands(parser: argparse.ArgumentParser, level: int = 2) -> Iterator[st
                 yield from sub_commands(command, level + 1)
 
 
-def edit_effects() -> Iterator[str]:
+def keys_by_effect() -> Iterator[str]:
     """Yield a table of the keys with each effect of an edit."""
     yield from ("## Keys", "", table_row("effect", "keys and sections"), table_row("---", "---"))
     for effect in EditEffect:
