@@ -7,7 +7,7 @@ import difflib
 import inspect
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -29,9 +29,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from nnlo_lib.core.errors import USER_CODE_ERRORS
+from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.text_format import expanded, unset_variable
-from nnlo_lib.core.user_code import error_with_source_line, load_implementation
+from nnlo_lib.core.user_code import error_with_source_line, load_implementation, split_function_reference
 
 # Validation context for the recorded settings of an earlier run, whose input files may have been deleted.
 RECORDED_RUN_CONTEXT = {"recorded": True}
@@ -208,44 +208,36 @@ def seconds_of(text: str) -> float | None:
     return None
 
 
-def _minutes(value: Any) -> Any:
-    seconds = _read(value, "minutes")
-    return value if seconds is None else math.ceil(seconds / 60)
+def _megabytes_of(text: str) -> float | None:
+    found = SIZE.fullmatch(text)
+    return float(found[1]) * MB_OF_UNIT[found[2]] if found else None
 
 
-def _hours(value: Any) -> Any:
-    seconds = _read(value, "hours")
-    return value if seconds is None else seconds / 3600
+def _with_unit(
+    read: Callable[[str], float | None], convert: Callable[[float], float], kind: str, forms: str
+) -> BeforeValidator:
+    """Return a validator that also accepts a text with a unit; `read` returns None for other texts."""
+
+    def number(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if (amount := read(value.strip())) is None:
+            raise_config_error(f"{value!r} is not a {kind}; write a number of {forms}")
+        return convert(amount)
+
+    return BeforeValidator(number)
 
 
-def _read(value: Any, unit: str) -> float | None:
-    if not isinstance(value, str):
-        return None
-    if (seconds := seconds_of(value.strip())) is None:
-        raise_config_error(f"{value!r} is not a time; write a number of {unit}, or {TIME_FORMS}")
-    return seconds
-
-
-def _megabytes(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if not (found := SIZE.fullmatch(value.strip())):
-        raise_config_error(
-            f"{value!r} is not a size; write a number of MB, or 4GB (4000 MB), 4G or 4GiB (4096 MB)"
-        )
-    return math.ceil(float(found[1]) * MB_OF_UNIT[found[2]])
-
-
-Megabytes = Annotated[
-    int, BeforeValidator(_megabytes), Field(ge=1),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
-]  # fmt: skip
+COUNT = Field(ge=1), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]})
+SIZE_FORMS = "MB, or 4GB (4000 MB), 4G or 4GiB (4096 MB)"
+Megabytes = Annotated[int, _with_unit(_megabytes_of, math.ceil, "size", SIZE_FORMS), *COUNT]
 Minutes = Annotated[
-    int, BeforeValidator(_minutes), Field(ge=1),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}]}),
-]  # fmt: skip
+    int,
+    _with_unit(seconds_of, lambda seconds: math.ceil(seconds / 60), "time", f"minutes, or {TIME_FORMS}"),
+    *COUNT,
+]
 Hours = Annotated[
-    float, BeforeValidator(_hours), Field(gt=0),
+    float, _with_unit(seconds_of, lambda seconds: seconds / 3600, "time", f"hours, or {TIME_FORMS}"), Field(gt=0),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
 ]  # fmt: skip
 
@@ -359,12 +351,9 @@ class UserClassConfig(ImplementedConfig):
             return self
         refuse_missing_file(self.file, info, "name")
         try:
-            found = load_implementation(self.name)
-        except USER_CODE_ERRORS as error:  # whatever the user's file raises
-            module, missing = getattr(error, "obj", None), getattr(error, "name", None)
-            if isinstance(module, ModuleType) and missing == self.class_name:
-                raise_config_error(missing_name(module, self.file, self.kind, self.class_name), "name")
-            raise_config_error(f"{self.name} cannot be loaded: {error_with_source_line(error)}", "name")
+            found = load_user_object(self.name, self.kind)
+        except UserError as error:
+            raise_config_error(str(error), "name")
         if reason := self._misfit(found):
             raise_config_error(reason, "name")
         try:
@@ -388,9 +377,20 @@ class UserClassConfig(ImplementedConfig):
         return f"{self.name} is not a subclass of nnlo_lib.{expected.__name__}"
 
 
-def missing_name(module: ModuleType, path: str, kind: str, name: str) -> str:
-    """Return the sentence on a name that the user's file does not define; kind: class or function."""
-    own = [
-        each for each, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__
-    ]
-    return f"{path} has no {kind} '{name}'; {suggest_name(name, own) if own else 'it defines none'}"
+def load_user_object(reference: str, kind: str) -> Any:
+    """Return the object of `path.py:name`, or `get_model` of `path.py`.
+
+    Raises UserError if the file fails or does not define the object; kind: class or function.
+    """
+    path, name = split_function_reference(reference)
+    try:
+        return load_implementation(f"{path}:{name}")
+    except USER_CODE_ERRORS as error:  # whatever the user's file raises
+        module = getattr(error, "obj", None)
+        if not (isinstance(module, ModuleType) and getattr(error, "name", None) == name):
+            raise UserError(f"{path} cannot be loaded: {error_with_source_line(error)}") from error
+        own = [
+            key for key, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__
+        ]
+        known = suggest_name(name, own) if own else "it defines none"
+        raise UserError(f"{path} has no {kind} '{name}'; {known}") from error

@@ -3,7 +3,8 @@
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -21,7 +22,6 @@ from nnlo_lib.models.zoo_registry import missing_library
 
 Mistake = tuple[KeyPath, str]
 Settings = Mapping[str, Any]  # the experiment as written in the file
-Check = Callable[[Experiment, Settings], Iterator[Mistake]]
 PERIODIC = re.compile(r"(.+)\1{19}$")  # Snakemake's PeriodicWildcardError
 
 
@@ -132,17 +132,25 @@ def shown(value: Any) -> str:
 
 
 def find_mistakes(experiment: Experiment, settings: Settings) -> list[Mistake]:
-    """Return the mistakes that the first failing check finds; later checks rely on the earlier ones."""
-    found = (list(check(experiment, settings)) for check in CHECKS)
-    return next(filter(None, found), [])
+    """Return the mistakes that the first failing check finds; later checks rely on the earlier ones.
+
+    Experiment.variants, which later checks read, fails for a run with a mistake that `_run_mistakes` reports. The search
+    is last, because it validates trials of the space on top of a valid base.
+    """
+    checks = (
+        _name_mistakes,
+        _run_mistakes,
+        partial(_unused_mistakes, settings),
+        _variant_mistakes,
+        _search_mistakes,
+    )
+    return next(filter(None, (list(check(experiment)) for check in checks)), [])
 
 
-def _name_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
+def _name_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     """Yield runs with the name of a file or folder of the experiment, and names that Snakemake refuses."""
-    names = {("runs", name): name for name in experiment.runs} | {
-        ("data", "dataset"): experiment.data.dataset
-    }
-    for key, name in names.items():
+    names = {("runs", name): name for name in experiment.runs}
+    for key, name in (names | {("data", "dataset"): experiment.data.dataset}).items():
         if PERIODIC.search(name):
             yield (
                 key,
@@ -153,7 +161,7 @@ def _name_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
         yield ("runs", name), f"this name is reserved for {owner}; rename the run"
 
 
-def _run_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
+def _run_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     """Yield the mistakes of each run after merging its overrides."""
     base = experiment.settings
     for name, changes in experiment.runs.items():
@@ -161,22 +169,19 @@ def _run_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
             yield ("runs", name, *key), message
 
 
-def _unused_mistakes(experiment: Experiment, settings: Settings) -> Iterator[Mistake]:
+def _unused_mistakes(settings: Settings, experiment: Experiment) -> Iterator[Mistake]:
     """Yield settings of one run that its algorithm ignores, and shared settings that all runs ignore."""
-    runs = {name: _unused(run) for name, run in experiment.variants.items()}
+    runs = {name: dict(map(located, unused_settings(run))) for name, run in experiment.variants.items()}
     for name, faults in runs.items():
         own = (key for key in faults if value_at(settings, "runs", name, *key) is not None)
         yield from ((("runs", name, *key), faults[key]) for key in own)
     # Another algorithm that the search chooses can use what the algorithm of the base ignores.
     if experiment.search is None or "algorithm.name" not in experiment.search.space:
         # A search varies the base, which is one more run if there are named runs.
-        of_all = [*runs.values(), *([_unused(experiment)] if experiment.search else [])]
-        shared = (key for key in of_all[0] if all(key in faults for faults in of_all))
-        yield from ((key, of_all[0][key]) for key in shared if value_at(settings, *key) is not None)
-
-
-def _unused(run: Run) -> dict[KeyPath, str]:
-    return dict(map(located, unused_settings(run)))
+        base = [dict(map(located, unused_settings(experiment)))] if experiment.search else []
+        first, *others = [*runs.values(), *base]
+        shared = (key for key in first if all(key in faults for faults in others))
+        yield from ((key, first[key]) for key in shared if value_at(settings, *key) is not None)
 
 
 def located(fault: str) -> Mistake:
@@ -185,52 +190,27 @@ def located(fault: str) -> Mistake:
     return tuple(key.split(".")), text
 
 
-def _unvalidated_metric_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Yield runs that watch a validation metric but have no validation samples."""
+def _variant_mistakes(experiment: Experiment) -> Iterator[Mistake]:
+    """Yield what runs lack: validation samples, packages that are installed, a graph that suits their algorithm."""
     for name, run in experiment.variants.items():
         # With folds, the held-out fold is the validation set, whatever `data.validation` is.
-        for key, metric in unvalidated_metrics(run) if experiment.folds == 1 else ():
-            yield (
-                (*_run_key(experiment, name), "train", key),
-                f"'{metric}' requires validation samples; set `data.validation` above 0",
-            )
-
-
-def _missing_extras(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Yield runs with settings that need a package that is not installed."""
-    for name, run in experiment.variants.items():
+        faults = list(unvalidated_metrics(run)) if experiment.folds == 1 else []
         if missing := missing_library(run.model.name):
-            yield (*_run_key(experiment, name), "model", "name"), missing
-        for key, missing in run.observe.missing_packages.items():
-            yield (*_run_key(experiment, name), "observe", key), missing
+            faults.append(f"model.name: {missing}")
+        faults += [f"observe.{key}: {missing}" for key, missing in run.observe.missing_packages.items()]
+        if run.algorithm.capabilities.graph_properties:
+            # Imported only for runs with a graph, so that other experiments are checked faster.
+            from nnlo_lib.topology.topology import topology_error
 
-
-def _graph_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
-    """Yield runs whose graph cannot be built or does not suit their algorithm, for at least one seed."""
-    runs = {
-        name: run for name, run in experiment.variants.items() if run.algorithm.capabilities.graph_properties
-    }
-    if not runs:
-        return
-    # Imported only for runs with a graph, so that other experiments are checked faster.
-    from nnlo_lib.topology.topology import topology_error
-
-    for name, run in runs.items():
-        fault = next(filter(None, (topology_error(run, seed) for seed in experiment.seeds)), None)
-        if fault:
+            fault = next(filter(None, (topology_error(run, seed) for seed in experiment.seeds)), None)
             # The fault begins with its key, unless it concerns the whole graph.
-            key, separator, text = fault.partition(": ")
-            if not (separator and key.startswith("topology.")):
-                key, text = "topology", fault
-            yield (*_run_key(experiment, name), *key.split(".")), text
+            faults += [fault if fault.startswith("topology.") else f"topology: {fault}"] if fault else []
+        # The settings of the only run are those of the experiment.
+        above = ("runs", name) if experiment.runs else ()
+        yield from (((*above, *key), text) for key, text in map(located, faults))
 
 
-def _run_key(experiment: Experiment, name: str) -> KeyPath:
-    """Return the key of a run's section; the settings of the only run are those of the experiment."""
-    return ("runs", name) if experiment.runs else ()
-
-
-def _search_mistakes(experiment: Experiment, _: Settings) -> Iterator[Mistake]:
+def _search_mistakes(experiment: Experiment) -> Iterator[Mistake]:
     """Yield the mistakes of the search, for example values that no run accepts, or else its keys that no trial uses."""
     if experiment.search is None:
         return
@@ -256,16 +236,3 @@ def with_model_parameter_ranges(experiment: Experiment) -> Experiment:
 
     space = read_model_space(experiment.model) | experiment.search.space
     return experiment.model_copy(update={"search": experiment.search.model_copy(update={"space": space})})
-
-
-# The order matters: experiment.variants, which later checks read, fails for a run with a mistake that an
-# earlier check reports. The search is last, because it validates trials of the space on top of a valid base.
-CHECKS: tuple[Check, ...] = (
-    _name_mistakes,
-    _run_mistakes,
-    _unused_mistakes,
-    _unvalidated_metric_mistakes,
-    _missing_extras,
-    _graph_mistakes,
-    _search_mistakes,
-)

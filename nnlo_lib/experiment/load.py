@@ -182,16 +182,22 @@ def reject_ineffective_overrides(
     """Raise UserError if a change has no effect because each of the named runs overrides its key."""
     base = experiment.settings
     merged = {name: merge_settings(base, experiment.runs.get(name, {})) for name in names}
+
+    def text(value: Any) -> str:
+        return value if isinstance(value, str) else json.dumps(value)
+
     for change in changes:
         for key, value in _leaves(*parse_override(change)):
             values = {name: value_at(run, *key) for name, run in merged.items()}
-            kept = {name: own for name, own in values.items() if own != value_at(base, *key)}
+            kept = {
+                f"runs.{name}.{'.'.join(key)}": own
+                for name, own in values.items()
+                if own != value_at(base, *key)
+            }
             # A change that at least one run takes over has an effect.
             if len(kept) == len(names):
-                overriding = ", ".join(
-                    f"runs.{name}.{'.'.join(key)} is {_value_text(own)}" for name, own in kept.items()
-                )
-                instead = " ".join(f"--set runs.{name}.{'.'.join(key)}={_value_text(value)}" for name in kept)
+                overriding = ", ".join(f"{own_key} is {text(own)}" for own_key, own in kept.items())
+                instead = " ".join(f"--set {own_key}={text(value)}" for own_key in kept)
                 raise UserError(f"--set {change} has no effect: {overriding}; use {instead}")
 
 
@@ -203,21 +209,13 @@ def _leaves(key: KeyPath, value: Any) -> Iterator[tuple[KeyPath, Any]]:
         yield key, value
 
 
-def _value_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def with_visible_gpus(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings of a file in which `auto` is replaced by a number for this host; nothing is validated yet."""
     if not has_automatic_gpus(settings):
         return settings
     count = len(visible_gpus())
-    if count:
-        logger.info(f"parallel.gpus_per_rank: auto is 1, because this host shows {plural(count, 'GPU')}")
-    else:
-        logger.info(
-            "parallel.gpus_per_rank: auto is 0, because this host shows no GPU; the ranks compute on CPUs"
-        )
+    shown = f"shows {plural(count, 'GPU')}" if count else "shows no GPU; the ranks compute on CPUs"
+    logger.info(f"parallel.gpus_per_rank: auto is {min(count, 1)}, because this host {shown}")
     return with_numbers_of_gpus(settings, count)
 
 
@@ -235,8 +233,8 @@ def with_numbers_of_gpus(settings: dict[str, Any], count: int) -> dict[str, Any]
         raise UserError(
             "parallel.gpus_per_rank: auto does not fit a search over parallel.ranks; write 0 or 1 and ranks_per_gpu"
         )
-    numbered = dict(
-        merge_settings(settings, {"parallel": _numbers(settings, count)} if _has_auto(settings) else {})
+    numbered: dict[str, Any] = merge_settings(
+        settings, {"parallel": _numbers(settings, count)} if _has_auto(settings) else {}
     )
     for name, run in _runs(settings):
         own = settings["runs"][name]
@@ -250,21 +248,20 @@ def with_numbers_of_gpus(settings: dict[str, Any], count: int) -> dict[str, Any]
 
 def _numbers(run: Mapping[str, Any], count: int) -> dict[str, int]:
     """Return the keys that replace `auto` in a run, if `count` GPUs are visible on each host."""
-    if not count:
-        return {"gpus_per_rank": 0}
-    ranks = _number(run, default(ParallelConfig, "ranks"), "parallel", "ranks")
-    nodes, written = _number(run, 1, "resources", "nodes"), _number(run, 1, "parallel", "ranks_per_gpu")
-    sharing = max(written, ceil(ceil(ranks / nodes) / count))
-    is_virtual = value_at(run, "parallel", "transport") == "simulated"
-    return (
-        {"gpus_per_rank": 1} if is_virtual or sharing == 1 else {"gpus_per_rank": 1, "ranks_per_gpu": sharing}
+
+    def number(otherwise: int, *path: str) -> int:
+        value = value_at(run, *path)
+        # A mistake, which the validation reports, counts as the default.
+        return value if isinstance(value, int) and value > 0 else otherwise
+
+    if not count or value_at(run, "parallel", "transport") == "simulated":
+        return {"gpus_per_rank": min(count, 1)}
+    ranks, nodes = (
+        number(default(ParallelConfig, "ranks"), "parallel", "ranks"),
+        number(1, "resources", "nodes"),
     )
-
-
-def _number(run: Any, otherwise: int, *path: str) -> int:
-    """Return a positive number at a key; `otherwise` if there is none, or a mistake that the validation reports."""
-    value = value_at(run, *path)
-    return value if isinstance(value, int) and value > 0 else otherwise
+    sharing = max(number(1, "parallel", "ranks_per_gpu"), ceil(ceil(ranks / nodes) / count))
+    return {"gpus_per_rank": 1} | ({"ranks_per_gpu": sharing} if sharing > 1 else {})
 
 
 def _runs(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -48,20 +48,16 @@ KEY_IN_MESSAGE = re.compile(r"(\w+(?:\.\w+)*): ", re.ASCII)
 
 
 class Mistakes(list[Mistake]):
-    """Mistakes of the settings of one run.
-
-    Attributes:
-        overrides: settings in which the run differs from the base of the experiment.
-    """
+    """Mistakes of the settings of the run `name`, each with a key in the run's overrides or else in the base."""
 
     def __init__(self, experiment: Experiment, name: str) -> None:
         super().__init__()
-        self.overrides = experiment.runs.get(name, {})
-        self._name = name
+        self.experiment, self._name = experiment, name
 
     def add(self, key: KeyPath, message: str) -> None:
-        """Add a mistake at a key of the run, which is in its overrides or else in the base."""
-        self.append((("runs", self._name, *key) if key[0] in self.overrides else key, message))
+        """Add a mistake at a key of the run."""
+        is_own = key[0] in self.experiment.runs.get(self._name, {})
+        self.append((("runs", self._name, *key) if is_own else key, message))
 
     def add_error(self, key: KeyPath, error: UserError) -> None:
         """Add the message of an error, at the key that the message begins with, or else at `key`."""
@@ -79,7 +75,7 @@ class Mistakes(list[Mistake]):
             self.add_error(key, error)
 
     @contextmanager
-    def collected_of_user(self, key: KeyPath) -> Iterator[None]:
+    def collected_of_user(self, *key: str) -> Iterator[None]:
         """Add, at `key`, any error that the user's code in the context raises, with its source line."""
         try:
             yield
@@ -100,33 +96,19 @@ def _is_key(parts: Sequence[str]) -> bool:
 
 def distinct_runs(runs: Mapping[str, Run], identity: Callable[[Run], str]) -> Iterator[tuple[str, Run]]:
     """Yield the name and the first run of each identity, so that shared settings are checked once."""
-    seen = set[str]()
+    first: dict[str, str] = {}
     for name, run in runs.items():
-        if (key := identity(run)) not in seen:
-            seen.add(key)
+        if first.setdefault(identity(run), name) == name:
             yield name, run
 
 
-def check_sources(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
-    """Return the mistakes in the sources of the data that are not converted yet."""
-    found = []
-    for name, run in distinct_runs(
-        runs, lambda run: run.data.model_dump_json(include={"dataset", "source", "reader"})
-    ):
-        mistakes = Mistakes(experiment, name)
-        # After the conversion, the source files may be removed.
-        if not _is_converted(run):
-            with mistakes.collected("data", "source"):
-                _check_source(run.data)
-        found.append(mistakes)
-    return found
-
-
-def _is_converted(run: Run) -> bool:
-    try:
-        return store_of(run, leads=True).manifest.exists()
-    except UserError:  # `_check_source` finds the reason
-        return False
+def check_source(run: Run, mistakes: Mistakes) -> None:
+    """Add the mistake in the source of data that are not converted yet; after the conversion, the files may be removed."""
+    with mistakes.collected("data", "source"):
+        with suppress(UserError):  # of which `_check_source` finds the reason
+            if store_of(run, leads=True).manifest.exists():
+                return
+        _check_source(run.data)
 
 
 def _check_source(data: DataConfig) -> None:
@@ -175,87 +157,76 @@ def expected_manifest(run: Run) -> DataManifest | None:
 
     Raises UserError if the store or the source files are damaged.
     """
-    path = store_of(run, leads=True).manifest
+    path, data = store_of(run, leads=True).manifest, run.data
     if path.exists():
         return DataManifest.load(path)
-    return _manifest_from_catalog(run.data, path) or _manifest_from_arrays(run.data, path)
 
+    def future(
+        inputs: Sequence[ArraySpec],
+        labels: ArraySpec,
+        samples: Mapping[str, int],
+        of: DatasetContents,
+        scale: float,
+    ) -> DataManifest:
+        splits = {split: SplitInfo(count, ()) for split, count in samples.items()}
+        return DataManifest(
+            path.parent, data.dataset, data.format, tuple(inputs), labels, of.classes, of.first_class, of.class_names, scale,
+            {}, splits, columns=of.columns,
+        )  # fmt: skip
 
-def _manifest_from_catalog(data: DataConfig, path: Path) -> DataManifest | None:
-    """Return a future store's manifest from the catalog, or None if the catalog does not give a shape."""
-    known = CATALOG.get(data.dataset)
-    if known and known.generated:
-        return _manifest_of_generated(data, path)
-    if isinstance(data.reader, LidarReaderConfig):  # an image or waypoints of the user
-        return _manifest_of_robots(data, data.reader, path)
-    side = getattr(data.reader, "size", data.crop)
+    known, reader, contents = CATALOG.get(data.dataset), data.reader, _readable_contents(data)
+    if data.has_robots:
+        lidar = reader if isinstance(reader, LidarReaderConfig) else LidarReaderConfig()
+        count = (len(lidar.waypoints) or lidar.robots) * lidar.scans * lidar.beams * lidar.points
+        points = _column("points", np.empty((0, 2), np.float32))
+        return future(
+            [points], ArraySpec("occupied", (), "float32"), {"train": count}, DatasetContents(()), 1.0
+        )
+    if known and known.generated and contents:
+        made = reader if isinstance(reader, SyntheticReaderConfig) else SyntheticReaderConfig()
+        images = _column("features", np.empty((0, *made.shape), np.uint8))
+        return future([images], ArraySpec("labels", (), "int64"), {"train": made.samples}, contents, 1 / 255)
+    if contents:
+        return future(*_measured(data, contents))
+    side = getattr(reader, "size", data.crop)
     shape = (known.shape if known else None) or ((3, side, side) if side else None)
     if known is None or shape is None:
         return None
-    numbers = known.classes is None
-    splits = {"train": SplitInfo(known.train_samples, ())} if known.train_samples else {}
-    labels = ArraySpec("labels", (), "float32" if numbers else "int64")
-    return DataManifest(
-        path.parent, data.dataset, data.format, (_column("inputs", np.empty((0, *shape), "float32" if numbers else "uint8")),),
-        labels, known.classes, 0, (), known.scale, {}, splits,
+    stored = ("uint8", "int64") if known.classes else ("float32", "float32")
+    return future(
+        [_column("inputs", np.empty((0, *shape), stored[0]))], ArraySpec("labels", (), stored[1]),
+        {"train": known.train_samples} if known.train_samples else {}, DatasetContents((), classes=known.classes), known.scale,
     )  # fmt: skip
 
 
-def _manifest_of_generated(data: DataConfig, path: Path) -> DataManifest:
-    contents = read_contents(data.store_settings, path.parent)
-    if data.dataset == "lidar":
-        return _manifest_of_robots(
-            data, data.reader if isinstance(data.reader, LidarReaderConfig) else LidarReaderConfig(), path
-        )
-    reader = data.reader if isinstance(data.reader, SyntheticReaderConfig) else SyntheticReaderConfig()
-    return DataManifest(
-        path.parent, data.dataset, data.format, (_column("features", np.empty((0, *reader.shape), np.uint8)),),
-        ArraySpec("labels", (), "int64"), contents.classes, 0, contents.class_names, 1 / 255, {},
-        {"train": SplitInfo(reader.samples, ())},
-    )  # fmt: skip
-
-
-def _manifest_of_robots(data: DataConfig, lidar: LidarReaderConfig, path: Path) -> DataManifest:
-    samples = (len(lidar.waypoints) or lidar.robots) * lidar.scans * lidar.beams * lidar.points
-    return DataManifest(
-        path.parent, data.dataset, data.format, (_column("points", np.empty((0, 2), np.float32)),),
-        ArraySpec("occupied", (), "float32"), None, 0, (), 1.0, {}, {"train": SplitInfo(samples, ())},
-    )  # fmt: skip
-
-
-def _manifest_from_arrays(data: DataConfig, path: Path) -> DataManifest | None:
-    """Return a future store's manifest from the user's array files or tables, or None for sources of other kinds."""
-    settings = data.store_settings
-    if (contents := _contents_of_files(data)) is None:
-        return None
+def _measured(
+    data: DataConfig, contents: DatasetContents
+) -> tuple[list[ArraySpec], ArraySpec, dict[str, int], DatasetContents, float]:
+    """Return inputs, labels, samples by split, and the scale of a byte, of array files or tables."""
     samples = dict[str, int]()
     for unit in contents.units:
         count = sum(part.samples for part in unit.parts) or len(unit.read().labels)
         samples[unit.split] = samples.get(unit.split, 0) + count
     # A few samples show the shape, also after an adaptor.
-    first = read_contents(replace(settings, shard_size=SAMPLES), _folder(data)).units[0].read()
-    inputs = tuple(map(_column, contents.inputs, first.inputs))
+    first = read_contents(replace(data.store_settings, shard_size=SAMPLES), _folder(data)).units[0].read()
+    inputs = list(map(_column, contents.inputs, first.inputs))
     if contents.columns:
         rows = [ChannelMoments.of(unit.read().inputs[0]) for unit in contents.units if unit.split == "train"]
-        inputs = (replace(inputs[0], mean=pooled(rows).means, std=pooled(rows).deviations),)
-    return DataManifest(
-        path.parent, data.dataset, data.format, inputs,
-        ArraySpec(contents.labels, first.labels.shape[1:], first.labels.dtype.name),
-        contents.classes, contents.first_class, contents.class_names,
-        1 / 255 if first.inputs[0].dtype == np.uint8 else 1.0, {},
-        {split: SplitInfo(count, ()) for split, count in samples.items()}, columns=contents.columns,
-    )  # fmt: skip
+        inputs = [replace(inputs[0], mean=pooled(rows).means, std=pooled(rows).deviations)]
+    labels = ArraySpec(contents.labels, first.labels.shape[1:], first.labels.dtype.name)
+    return inputs, labels, samples, contents, 1 / 255 if first.inputs[0].dtype == np.uint8 else 1.0
 
 
 def _folder(data: DataConfig) -> Path:
     return Path(data.store_settings.source or "")
 
 
-def _contents_of_files(data: DataConfig) -> DatasetContents | None:
-    """Return the contents of array files or tables, or None for sources of other kinds."""
-    if not isinstance(data.reader, ArraysReaderConfig | TableReaderConfig) or not _folder(data).is_dir():
-        return None
-    return read_contents(data.store_settings, _folder(data))
+def _readable_contents(data: DataConfig) -> DatasetContents | None:
+    """Return the contents of generated data, of array files or of tables, or None for sources of other kinds."""
+    known = CATALOG.get(data.dataset)
+    has_files = isinstance(data.reader, ArraysReaderConfig | TableReaderConfig) and _folder(data).is_dir()
+    is_readable = has_files or bool(known and known.generated)
+    return read_contents(data.store_settings, _folder(data)) if is_readable else None
 
 
 def class_counts(run: Run, manifest: DataManifest) -> dict[str, Indices] | None:
@@ -270,7 +241,7 @@ def class_counts(run: Run, manifest: DataManifest) -> dict[str, Indices] | None:
         for split in manifest.splits:
             labels[split] = list(stored_labels(manifest, split))
     else:
-        contents = _contents_of_files(run.data)
+        contents = _readable_contents(run.data)
         files = {path for unit in contents.units for path in unit.sources} if contents else ()
         if contents is None or sum(path.stat().st_size for path in files) > MAX_COUNTED_BYTES:
             return None
@@ -292,51 +263,36 @@ def _column(name: str, samples: Array) -> ArraySpec:
     return ArraySpec(name, shape, samples.dtype.name, (0.0,) * channels, (1.0,) * channels)
 
 
-def check_sample_counts(experiment: Experiment, run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
+def check_sample_counts(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
     """Add the mistakes in the numbers of a run; the manifest has no splits if the number of samples is unknown."""
-    with mistakes.collected("data", "validation"):
-        _check_splits(experiment, run, manifest)
+    experiment, data = mistakes.experiment, run.data
+    # Expected manifests of other sources list no other split than `train`.
+    is_complete = bool(manifest.settings) or isinstance(data.reader, ArraysReaderConfig | TableReaderConfig)
+    if is_complete and (missing := data.missing_split(manifest.splits)):
+        mistakes.add(("data", "validation"), missing)
+    if is_complete and "test" not in manifest.splits and not data.validation and experiment.folds == 1:
+        mistakes.add(
+            ("data", "validation"),
+            f"{data.dataset} has no test split, so that 0 leaves no samples to evaluate the model; set it to 0.1",
+        )
     if "train" not in manifest.splits:
         return
-    folds = {
-        "folds": experiment.folds,
-        "search.folds.k": experiment.search.folds.k if experiment.search else 1,
-    }
-    samples = manifest.splits["train"].samples
-    for key, count in folds.items():
-        with mistakes.collected(*key.split(".")):
-            samples = min(samples, _training_samples(run, manifest, count))
-            if count > 1 and run.data.stratify and run.data.split_by == "sample":
+    searched = experiment.search.folds.k if experiment.search else 1
+    fraction = data.validation if isinstance(data.validation, float) else 0.0
+    split = manifest.splits["train"]
+    samples = split.samples
+    for key, count in {("folds",): experiment.folds, ("search", "folds", "k"): searched}.items():
+        with mistakes.collected(*key):
+            folds = fraction, count, None if count == 1 else 0, 0
+            if data.split_by == "shard" and split.shards:
+                train, _ = split_whole_shards([shard.samples for shard in split.shards], *folds)
+            else:
+                train, _ = split_train_validation(split.samples, None, *folds)
+            samples = min(samples, len(train))
+            if count > 1 and data.stratify and data.split_by == "sample":
                 _check_classes(manifest, count)
     with mistakes.collected("train", "batch_size"):
         _check_batches(run, samples)
-
-
-def _check_splits(experiment: Experiment, run: Run, manifest: DataManifest) -> None:
-    """Raise UserError if the data set is known to lack the split that validates or tests."""
-    # Expected manifests of other sources list no other split than `train`.
-    complete = bool(manifest.settings) or isinstance(run.data.reader, ArraysReaderConfig | TableReaderConfig)
-    if complete and (missing := run.data.missing_split(manifest.splits)):
-        raise UserError(missing)
-    if complete and "test" not in manifest.splits and not run.data.validation and experiment.folds == 1:
-        raise UserError(
-            f"{run.data.dataset} has no test split, so that 0 leaves no samples to evaluate the model; set it to 0.1"
-        )
-
-
-def _training_samples(run: Run, manifest: DataManifest, folds: int) -> int:
-    """Return the number of training samples beside the validation samples.
-
-    Raises UserError if training or validation would have no samples.
-    """
-    fraction = run.data.validation if isinstance(run.data.validation, float) else 0.0
-    fold = None if folds == 1 else 0
-    shards = manifest.splits["train"].shards
-    if run.data.split_by == "shard" and shards:
-        train, _ = split_whole_shards([shard.samples for shard in shards], fraction, folds, fold, 0)
-        return len(train)
-    train, _ = split_train_validation(manifest.splits["train"].samples, None, fraction, folds, fold, 0)
-    return len(train)
 
 
 def _check_classes(manifest: DataManifest, folds: int) -> None:
@@ -371,10 +327,9 @@ def _check_batches(run: Run, samples: int) -> None:
 
 def check_targets(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
     """Add the mistake of each split whose targets do not fit the loss or the metrics of the run."""
-    if manifest.classes is None:
-        for split in measured_splits(run, manifest.splits):
-            with mistakes.collected("loss"):
-                check_target_range(run, _first_labels(manifest, split), split)
+    for split in measured_splits(run, manifest.splits) if manifest.classes is None else ():
+        with mistakes.collected("loss"):
+            check_target_range(run, _first_labels(manifest, split), split)
 
 
 def _first_labels(manifest: DataManifest, split: str) -> Iterator[Array]:

@@ -4,7 +4,6 @@ import random
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from nnlo_lib.config.problem import (
 from nnlo_lib.core.errors import USER_CODE_ERRORS, DivergedError, UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.user_code import error_with_source_line
-from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.yaml_source import KeyPath
 from nnlo_lib.models.saved_networks import StateGuard
@@ -57,19 +55,13 @@ def check_model(run: Run, manifest: DataManifest, mistakes: Mistakes) -> bool:
     does not count: not all layers support the device, so that the model is then tried on the CPU.
     """
     with mistakes.collected("model", "name"), _random_state_kept():
-        trial = ModelTrial.of(run, manifest)
+        trial = ModelTrial(run, manifest)
         if not trial.passes_on_meta():
             try:
-                trial.run_on_cpu()
-            except UserError as error:
-                mistakes.add_error(_failed_key(trial, str(error)), error)
+                trial.train_on_cpu()
             except USER_CODE_ERRORS as error:
-                mistakes.add(_failed_key(trial, str(error)), _described(trial, error))
-        doubts = []
-        if not mistakes and trial.excess_outputs > 0:
-            doubts.append(f"{trial.outputs_text}; is the number of outputs right?")
-        if not mistakes and trial.evaluated is not None:
-            doubts += activation_doubts(run, trial.evaluated, trial.has_values)
+                trial.add_mistake(error, mistakes)
+        doubts = [] if mistakes else list(trial.doubts())
         for doubt in doubts:
             logger.warning(f"model.name: {doubt}")
         return not mistakes and not doubts
@@ -85,8 +77,8 @@ def have_equal_networks(runs: Sequence[Run], manifest: DataManifest) -> bool:
         found = []
         try:
             for run in runs:
-                trial = ModelTrial.of(run, manifest)
-                module = trial._build().train()
+                trial = ModelTrial(run, manifest)
+                module = trial.build().train()
                 inputs, _ = trial.tensors(trial.batch.inputs, trial.batch.labels)
                 torch.manual_seed(0)
                 found.append((repr(module), [*module.state_dict().values(), *_tensors(module(*inputs))]))
@@ -111,7 +103,6 @@ def _random_state_kept() -> Iterator[None]:
         np.random.set_state(numpy_before)
 
 
-@dataclass
 class ModelTrial(Callback):
     """One batch for a run's model.
 
@@ -121,20 +112,14 @@ class ModelTrial(Callback):
         stage: part of the training step that runs: problem, model, loss or backward.
     """
 
-    run: Run
-    manifest: DataManifest
-    tensors: Preprocessor
-    classes: int
-    outputs: list[Tensor] = field(default_factory=list)
-    evaluated: Any = None
-    has_values: bool = True
-    stage: str = "problem"
-
-    @classmethod
-    def of(cls, run: Run, manifest: DataManifest) -> "ModelTrial":
-        """Return the trial of a run. Raises UserError if crop, normalization or problem do not fit the data."""
-        tensors = Preprocessor(manifest, run.data, "cpu", parameter_dtype(run.train.precision))
-        return cls(run, manifest, tensors, model_output_size(run, manifest))
+    def __init__(self, run: Run, manifest: DataManifest) -> None:
+        """Raise UserError if crop, normalization or problem do not fit the data."""
+        self.run, self.manifest = run, manifest
+        self.tensors = Preprocessor(manifest, run.data, "cpu", parameter_dtype(run.train.precision))
+        self.batch = made_up_batch(manifest, SAMPLES, run.problem)
+        self.outputs: list[Tensor] = []
+        self.evaluated: Any = None
+        self.has_values, self.stage = True, "problem"
 
     def passes_on_meta(self) -> bool:
         """Return True if a large model of a supervised problem can be trained on `meta`."""
@@ -143,7 +128,7 @@ class ModelTrial(Callback):
             return False
         try:
             with torch.device("meta"), warnings.catch_warnings(action="ignore"):
-                module = self._build()
+                module = self.build()
                 if is_small(module):
                     return False
                 load_initial_weights(self.run, module, self.tensors.shape)
@@ -152,13 +137,14 @@ class ModelTrial(Callback):
             return False
         return True
 
-    def run_on_cpu(self) -> None:
+    def train_on_cpu(self) -> None:
         """Build the model with its weights and train it on the batch; raise the error of any part of it."""
-        self._train(load_initial_weights(self.run, self._build(), self.tensors.shape))
+        self._train(load_initial_weights(self.run, self.build(), self.tensors.shape))
 
-    def _build(self) -> nn.Module:
-        # The seed is of no importance: only shapes are checked.
-        module = build_random_model(self.run, self.tensors.shape, self.classes, 0).to(self.tensors.dtype)
+    def build(self) -> nn.Module:
+        """Return the model with random weights; the seed is of no importance, because only shapes are checked."""
+        classes = model_output_size(self.run, self.manifest)
+        module = build_random_model(self.run, self.tensors.shape, classes, 0).to(self.tensors.dtype)
         if not any(each.requires_grad for each in module.parameters()):
             raise UserError(f"{self.run.model.name}: the model has no trainable parameter")
         return module
@@ -210,11 +196,6 @@ class ModelTrial(Callback):
                 module.module(*_on_meta(inputs)) if isinstance(module, MetaModel) else module(*inputs)
             )
 
-    @property
-    def batch(self) -> Batch:
-        """The made-up samples."""
-        return made_up_batch(self.manifest, SAMPLES, self.run.problem)
-
     def begin(self, part: str) -> None:
         """Note that the loss of the training step is computed."""
         self.stage = "backward"
@@ -233,30 +214,60 @@ class ModelTrial(Callback):
                 "or a tuple or a mapping of tensors (is `return` missing?)"
             )
         self.outputs = list(kept)
+        excess, returned = self._excess_outputs()
         # One number decides between two classes.
-        if self.excess_outputs < (-1 if self.manifest.classes == 2 else 0):
-            raise UserError(f"{self.run.model.name}: {self.outputs_text}; return one number for each class")
+        if excess < (-1 if self.manifest.classes == 2 else 0):
+            raise UserError(f"{self.run.model.name}: {returned}; return one number for each class")
         self.stage = "loss"
 
-    @property
-    def excess_outputs(self) -> int:
-        """Number of scores of a classification without a class; negative if classes have no score; 0 if unknown."""
+    def _excess_outputs(self) -> tuple[int, str]:
+        """Return the scores of a classification without a class, negative if classes have no score, and what is returned."""
         classes, first = self.manifest.classes, self.outputs[0] if self.outputs else None
-        known = (
+        is_known = (
             isinstance(self.run.problem, ClassificationConfig) and self.run.loss in LOSSES["classification"]
         )
-        if not known or classes is None or first is None or first.dim() != 2 or len(first) != SAMPLES:
-            return 0
-        return first.shape[1] - classes
-
-    @property
-    def outputs_text(self) -> str:
-        """What the model returns, beside the number of classes."""
-        count = self.outputs[0].shape[1]
-        return (
-            f"the model returns {count} number{'s' * (count > 1)} per sample, but {self.manifest.dataset} has "
-            f"{self.manifest.classes} classes"
+        if not is_known or classes is None or first is None or first.dim() != 2 or len(first) != SAMPLES:
+            return 0, ""
+        count = first.shape[1]
+        return count - classes, (
+            f"the model returns {count} number{'s' * (count > 1)} per sample, but {self.manifest.dataset} has {classes} classes"
         )
+
+    def doubts(self) -> Iterator[str]:
+        """Yield what a model that can be trained is probably mistaken in."""
+        excess, returned = self._excess_outputs()
+        if excess > 0:
+            yield f"{returned}; is the number of outputs right?"
+        if self.evaluated is not None:
+            yield from activation_doubts(self.run, self.evaluated, self.has_values)
+
+    def add_mistake(self, error: Exception | SystemExit, mistakes: Mistakes) -> None:
+        """Add an error of the trial at the key of the setting that failed.
+
+        The message of a metric begins with its name; other errors belong to the stage of the training step.
+        """
+        own_problem, run = isinstance(self.run.problem, UserProblemConfig), self.run
+        key: KeyPath = ("loss",) if self.stage == "loss" else ("model", "name")
+        if own_problem and self.stage in ("problem", "loss"):
+            key = ("problem", "name")
+        own_metrics = (each for each in run.metrics if each != run.loss)
+        if metric := next(filter(str(error).startswith, own_metrics), None):
+            key = ("metrics", str(run.metrics.index(metric)))
+        if isinstance(error, UserError):
+            mistakes.add_error(key, error)
+            return
+        error.add_note(self.tensors.sample_text)
+        text, stored = error_with_source_line(error), self.manifest
+        if self.stage == "backward":
+            text = f"the loss has no gradient: {text}"
+        elif self.stage == "loss" and not own_problem:
+            shapes = ", ".join(str(tuple(each.shape)) for each in self.outputs)
+            labels = f"of {stored.classes} classes" if stored.classes else f"of shape {stored.labels.shape}"
+            name = run.loss if isinstance(run.loss, str) else "the loss"
+            text = (
+                f"{name} fails: the model returns {shapes} for {SAMPLES} samples with labels {labels}: {text}"
+            )
+        mistakes.add(key, text)
 
 
 class _Called(nn.Module):
@@ -307,33 +318,3 @@ def _like(outputs: Any) -> Any:
     if isinstance(outputs, dict):
         return {name: _like(each) for name, each in outputs.items()}
     return tuple(_like(each) for each in outputs)
-
-
-def _failed_key(trial: ModelTrial, text: str) -> KeyPath:
-    """Return the key of the setting that failed.
-
-    The message `text` of a metric begins with its name; other errors belong to the stage of the training step.
-    """
-    for index, metric in enumerate(trial.run.metrics):
-        if text.startswith(metric) and metric != trial.run.loss:
-            return ("metrics", str(index))
-    if isinstance(trial.run.problem, UserProblemConfig) and trial.stage in ("problem", "loss"):
-        return ("problem", "name")
-    return ("loss",) if trial.stage == "loss" else ("model", "name")
-
-
-def _described(trial: ModelTrial, error: Exception | SystemExit) -> str:
-    error.add_note(trial.tensors.sample_text)
-    text = error_with_source_line(error)
-    if trial.stage == "backward":
-        return f"the loss has no gradient: {text}"
-    if trial.stage != "loss" or isinstance(trial.run.problem, UserProblemConfig):
-        return text
-    shapes = ", ".join(str(tuple(each.shape)) for each in trial.outputs)
-    labels = (
-        f"of {trial.manifest.classes} classes"
-        if trial.manifest.classes
-        else f"of shape {trial.manifest.labels.shape}"
-    )
-    name = trial.run.loss if isinstance(trial.run.loss, str) else "the loss"
-    return f"{name} fails: the model returns {shapes} for {SAMPLES} samples with labels {labels}: {text}"

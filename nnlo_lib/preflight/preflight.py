@@ -3,26 +3,20 @@
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
-
-import numpy as np
+from typing import Any
 
 from nnlo_lib.config import Experiment, Run, merge_settings
-from nnlo_lib.config.base import UserClassConfig, missing_name, suggest_name
+from nnlo_lib.config.base import UserClassConfig, load_user_object, suggest_name
 from nnlo_lib.config.experiment import RunResources
 from nnlo_lib.config.metrics import SET_PREFIX
 from nnlo_lib.config.reader import ArraysReaderConfig
+from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import plural
-from nnlo_lib.core.user_code import (
-    error_with_source_line,
-    load_implementation,
-    load_user_function,
-    load_user_module,
-    split_function_reference,
-)
+from nnlo_lib.core.user_code import load_implementation, split_function_reference
 from nnlo_lib.data.catalog import CATALOG
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.checks import Mistake
@@ -33,14 +27,20 @@ from nnlo_lib.models.zoo_registry import MODELS, library_of
 from nnlo_lib.preflight.data_check import (
     Mistakes,
     check_sample_counts,
-    check_sources,
+    check_source,
     check_targets,
     class_counts,
     distinct_runs,
     expected_manifest,
 )
 from nnlo_lib.preflight.passed_checks import passed_before, remember_passed
-from nnlo_lib.preflight.setting_warnings import check_variables, large_inputs, written_secrets
+from nnlo_lib.preflight.setting_warnings import (
+    MAX_LISTED_CLASSES,
+    check_variables,
+    large_inputs,
+    stray_class,
+    written_secrets,
+)
 from nnlo_lib.search.effect import end_points, same_training
 from nnlo_lib.search.pruners import build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
@@ -53,7 +53,6 @@ MODEL_SECTIONS = {"data", "model", "problem", "loss", "loss_weights", "metrics"}
 SEARCH = "search"  # label of the base of a search; no run can have this name
 SHAPE_AND_CLASSES = ("shape", "classes")
 ARGUMENT_KEY = "model.args."
-MAX_LISTED_CLASSES = 20
 
 
 def load_and_check(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
@@ -107,35 +106,47 @@ def _warn_about_search(experiment: Experiment) -> None:
             return
         ends = [Run.model_validate(merge_settings(settings, nested(point))) for point in points]
         if have_equal_networks(ends, manifest):
-            model, (first, last) = ends[0].model.name, (point[key] for point in points)
+            model, (first, last), name = base.model.name, points, key.removeprefix(ARGUMENT_KEY)
+            function = load_user_object(model, "function") if ".py" in model else None
+            # Names that `**args` is read with are constants of the function.
+            code, signature = getattr(function, "__code__", None), _signature(function)
+            names = [*(signature.parameters if signature else ()), *(code.co_consts if code else ())]
+            known = {each for each in names if isinstance(each, str) and each.isidentifier()}
+            hint = f"; {suggest_name(name, known)}" if known and name not in known else ""
             logger.warning(
-                f"search.space.{key}: has no effect: {model} gives the same network for {first} and {last}"
-                f"{_similar_argument(model, key.removeprefix(ARGUMENT_KEY))}"
+                f"search.space.{key}: has no effect: {model} gives the same network for {first[key]} and {last[key]}{hint}"
             )
-
-
-def _similar_argument(model: str, name: str) -> str:
-    """Return the arguments of a user's function that are similar to a name, as the end of a sentence; empty without one."""
-    if ".py" not in model:
-        return ""
-    function = load_user_function(model)
-    code = getattr(function, "__code__", None)
-    # Names that `**args` is read with are constants of the function.
-    names = [*(_parameters(function) or ()), *(code.co_consts if code else ())]
-    known = {each for each in names if isinstance(each, str) and each.isidentifier()}
-    return f"; {suggest_name(name, known)}" if known and name not in known else ""
 
 
 def _mistakes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistake]:
     """Return the mistakes of some runs of an experiment."""
-    found = [*_check_arguments(experiment, runs), *check_variables(experiment, runs)]
+
+    def found(check: Callable[[Run, Mistakes], None], identity: Callable[[Run], str]) -> list[Mistake]:
+        every: list[Mistake] = []
+        for name, run in distinct_runs(runs, identity):
+            mistakes = Mistakes(experiment, name)
+            check(run, mistakes)
+            every += mistakes
+        return every
+
+    def sections(*names: str) -> Callable[[Run], str]:
+        return lambda run: run.model_dump_json(include=set(names))
+
+    first = [
+        *found(_check_arguments, sections("model", "loss", "metrics", "data")),
+        *found(check_variables, sections("data", "resources", "observe")),
+    ]
     # A source is not read with adaptors that cannot be loaded, or at a place that is not known.
-    if not any("adaptor" in key[-1] or key[-1] == "source" for each in found for key, _ in each):
-        found += check_sources(experiment, runs)
+    if not any("adaptor" in key[-1] or key[-1] == "source" for key, _ in first):
+        first += found(
+            check_source, lambda run: run.model_dump_json(include={"data": {"dataset", "source", "reader"}})
+        )
     # A model is not tried with functions or data that cannot be read: its error would only repeat theirs.
-    if not any(found):
-        found = [*_check_own_classes(experiment, runs), *_check_data_and_models(experiment, runs)]
-    return [mistake for each in found for mistake in each]
+    return first or [
+        *found(_check_own_classes, sections("algorithm", "compression", "parallel")),
+        *_search_mistakes(experiment),
+        *found(_check_data_and_model, _identity),
+    ]
 
 
 def _trials(experiment: Experiment) -> list[Run]:
@@ -155,18 +166,24 @@ def _trials(experiment: Experiment) -> list[Run]:
     return [Run.model_validate(merge_settings(experiment.settings, point)) for point in points]
 
 
-def _check_arguments(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
-    """Return the mistakes in the names and arguments of the functions that the runs name."""
-    found = []
-    for name, run in distinct_runs(
-        runs, lambda run: run.model_dump_json(include={"model", "loss", "metrics", "data"})
-    ):
-        mistakes = Mistakes(experiment, name)
-        _check_model(run, mistakes)
-        for key, reference, arguments in _user_functions(run):
-            _check_call(key, _load(key, reference, mistakes), arguments, mistakes)
-        found.append(mistakes)
-    return found
+def _check_arguments(run: Run, mistakes: Mistakes) -> None:
+    """Check the names and arguments of the functions of the model, the losses, the metrics and the adaptors."""
+    _check_model(run, mistakes)
+    pair, reader = ("real", "fake") if run.problem.name == "gan" else ("outputs", "targets"), run.data.reader
+    losses = run.loss.items() if isinstance(run.loss, dict) else [("", run.loss)]
+    functions: dict[KeyPath, tuple[str, tuple[str, ...]]]
+    functions = {("loss", *filter(None, [output])): (name, pair) for output, name in losses}
+    for index, name in enumerate(run.metrics):
+        functions["metrics", str(index)] = name.partition("@")[0].removeprefix(SET_PREFIX), pair
+    if isinstance(reader, ArraysReaderConfig):
+        functions["data", "reader", "adaptor"] = reader.adaptor or "", ("features",)
+        functions["data", "reader", "label_adaptor"] = reader.label_adaptor or "", ("labels",)
+    for key, (reference, arguments) in functions.items():
+        if ".py:" in reference and (signature := _signature(_load(key, reference, mistakes))):
+            try:
+                signature.bind(*arguments)
+            except TypeError as error:
+                mistakes.add(key, f"must accept ({', '.join(arguments)}): {error}")
 
 
 def _check_model(run: Run, mistakes: Mistakes) -> None:
@@ -181,139 +198,87 @@ def _check_model(run: Run, mistakes: Mistakes) -> None:
     function = (
         load_implementation(MODELS[model.name]) if in_zoo else _load(("model", "name"), model.name, mistakes)
     )
-    parameters = _parameters(function)
-    if function is None or parameters is None:
+    if (signature := _signature(function)) is None:
         return
     # A module in NNLO's form knows the shape itself.
     positional = () if model.name.endswith(".py") else SHAPE_AND_CLASSES
-    names = [name for name in parameters if name not in positional]
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    names = [name for name in signature.parameters if name not in positional]
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
     unknown = [] if takes_any else [name for name in model.args if name not in names]
     for name in unknown:
         hint = suggest_name(name, names) if names else "it takes no arguments"
         mistakes.add(("model", "args", name), f"{model.name} has no argument '{name}'; {hint}")
-    if not unknown:
-        try:
-            inspect.signature(function).bind(*positional, **model.args)
-        except TypeError as error:
-            called = ", ".join([*positional, *model.args]) or "no arguments"
-            hint = (
-                ""
-                if not positional
-                else "; define it as (shape, classes, **args), where shape is that of one sample"
-            )
-            mistakes.add(("model", "args"), f"{model.name} called with {called}: {error}{hint}")
-        else:
-            if in_zoo:
-                remember_passed(facts)
-
-
-def _user_functions(run: Run) -> list[tuple[KeyPath, str, tuple[str, ...]]]:
-    """Return key, `path.py:function` and positional arguments of losses, metrics and adaptors."""
-    pair = ("real", "fake") if run.problem.name == "gan" else ("outputs", "targets")
-    losses = run.loss.items() if isinstance(run.loss, dict) else [("", run.loss)]
-    found: list[tuple[KeyPath, str | None, tuple[str, ...]]] = [
-        *((("loss", *([output] if output else [])), name, pair) for output, name in losses),
-        *(
-            (("metrics", str(index)), name.partition("@")[0].removeprefix(SET_PREFIX), pair)
-            for index, name in enumerate(run.metrics)
-        ),
-    ]
-    if isinstance(run.data.reader, ArraysReaderConfig):
-        reader = run.data.reader
-        found.append((("data", "reader", "adaptor"), reader.adaptor, ("features",)))
-        found.append((("data", "reader", "label_adaptor"), reader.label_adaptor, ("labels",)))
-    return [(key, name, arguments) for key, name, arguments in found if name and ".py:" in name]
-
-
-def _load(key: KeyPath, reference: str, mistakes: Mistakes) -> Callable[..., Any] | None:
-    """Return the function of `path.py:function` or `path.py`, or None after adding the mistake for which it cannot be loaded."""
-    path, name = split_function_reference(reference)
+    if unknown:
+        return
     try:
-        module = load_user_module(path)
-    except (Exception, SystemExit) as error:  # whatever the user's file raises
-        mistakes.add(key, f"{path} cannot be loaded: {error_with_source_line(error)}")
-        return None
-    function = getattr(module, name, None)
-    if callable(function):
-        return cast(Callable[..., Any], function)
-    if function is not None:
-        mistakes.add(key, f"{name} in {path} is no function but {type(function).__name__}")
+        signature.bind(*positional, **model.args)
+    except TypeError as error:
+        called = ", ".join([*positional, *model.args]) or "no arguments"
+        hint = (
+            "; define it as (shape, classes, **args), where shape is that of one sample" if positional else ""
+        )
+        mistakes.add(("model", "args"), f"{model.name} called with {called}: {error}{hint}")
     else:
-        mistakes.add(key, missing_name(module, path, "function", name))
+        if in_zoo:
+            remember_passed(facts)
+
+
+def _load(key: KeyPath, reference: str, mistakes: Mistakes) -> Any:
+    """Return the function of `path.py:function` or `path.py`, or None after adding the mistake for which it cannot be loaded."""
+    with mistakes.collected(*key):
+        function = load_user_object(reference, "function")
+        if callable(function):
+            return function
+        path, name = split_function_reference(reference)
+        raise UserError(f"{name} in {path} is no function but {type(function).__name__}")
+
+
+def _signature(function: Any) -> inspect.Signature | None:
+    """Return the signature of a function; None if it has none that Python knows."""
+    with suppress(ValueError):
+        return inspect.signature(function) if callable(function) else None
     return None
 
 
-def _check_call(key: KeyPath, function: Any, arguments: tuple[str, ...], mistakes: Mistakes) -> None:
-    """Check that a function accepts positional arguments."""
-    if _parameters(function) is None:
-        return
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError as error:
-        mistakes.add(key, f"must accept ({', '.join(arguments)}): {error}")
+def _check_own_classes(run: Run, mistakes: Mistakes) -> None:
+    """Build the user's algorithm and compressor."""
+    own = [key for key in ("algorithm", "compression") if isinstance(getattr(run, key), UserClassConfig)]
+    if own:
+        # They import torch.
+        from nnlo_lib.algorithms.factory import build_algorithm
+        from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+
+        with mistakes.collected_of_user(own[0], "name"):
+            SimulatedWorld(run.parallel.ranks).run(partial(build_algorithm, run, seed=0))
 
 
-def _parameters(function: Any) -> dict[str, inspect.Parameter] | None:
-    """Return the parameters of a function; None if it has none that Python knows."""
-    try:
-        return dict(inspect.signature(function).parameters) if callable(function) else None
-    except ValueError:
-        return None
+def _search_mistakes(experiment: Experiment) -> Mistakes:
+    """Build the user's sampler and pruner."""
+    mistakes, search, epochs = Mistakes(experiment, SEARCH), experiment.search, experiment.train.epochs
+    if search and isinstance(search.method, UserClassConfig):
+        with mistakes.collected_of_user(SEARCH, "method", "name"):
+            build_sampler(search)(0, StudySnapshot(search, epochs, (), {}))
+    if search and isinstance(search.fidelity, UserClassConfig):
+        with mistakes.collected_of_user(SEARCH, "fidelity", "name"):
+            build_pruner(search.fidelity).rungs(0, epochs)
+    return mistakes
 
 
-def _check_own_classes(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
-    """Return the mistakes of the user's algorithms, compressors, samplers and pruners that fail when they are built."""
-    found = []
-    for name, run in distinct_runs(
-        runs, lambda run: run.model_dump_json(include={"algorithm", "compression", "parallel"})
-    ):
-        mistakes = Mistakes(experiment, name)
-        found.append(mistakes)
-        own = [key for key in ("algorithm", "compression") if isinstance(getattr(run, key), UserClassConfig)]
-        if own:
-            # They import torch.
-            from nnlo_lib.algorithms.factory import build_algorithm
-            from nnlo_lib.comm.simulated.communicator import SimulatedWorld
-
-            world = SimulatedWorld(run.parallel.ranks)
-            with mistakes.collected_of_user((own[0], "name")):
-                world.run(partial(build_algorithm, run, seed=0))
-    if search := experiment.search:
-        mistakes = Mistakes(experiment, SEARCH)
-        found.append(mistakes)
-        nothing_known = StudySnapshot(search, experiment.train.epochs, (), {})
-        if isinstance(search.method, UserClassConfig):
-            with mistakes.collected_of_user((SEARCH, "method", "name")):
-                build_sampler(search)(0, nothing_known)
-        if isinstance(search.fidelity, UserClassConfig):
-            with mistakes.collected_of_user((SEARCH, "fidelity", "name")):
-                build_pruner(search.fidelity).rungs(0, experiment.train.epochs)
-    return found
-
-
-def _check_data_and_models(experiment: Experiment, runs: Mapping[str, Run]) -> list[Mistakes]:
-    found = []
-    for name, run in distinct_runs(runs, _identity):
-        mistakes = Mistakes(experiment, name)
-        with mistakes.collected("data", "reader"):
-            manifest = expected_manifest(run)
-            if manifest is None:
-                logger.info(
-                    f"{run.data.dataset}: the model is checked after the conversion, because the samples are unknown"
-                )
-            else:
-                check_sample_counts(experiment, run, manifest, mistakes)
-                check_targets(run, manifest, mistakes)
-                _check_model_with_data(run, manifest, mistakes)
-                if not mistakes and (doubt := large_inputs(run, manifest)):
-                    logger.warning(doubt)
-                # No warning before an error.
-                for line, is_warning in () if mistakes else _describe_classes(run, manifest):
-                    if is_warning:
-                        logger.warning(line)
-        found.append(mistakes)
-    return found
+def _check_data_and_model(run: Run, mistakes: Mistakes) -> None:
+    """Check the model on the data, and log what is worth a look if there is no mistake."""
+    with mistakes.collected("data", "reader"):
+        if (manifest := expected_manifest(run)) is None:
+            logger.info(
+                f"{run.data.dataset}: the model is checked after the conversion, because the samples are unknown"
+            )
+            return
+        check_sample_counts(run, manifest, mistakes)
+        check_targets(run, manifest, mistakes)
+        _check_model_with_data(run, manifest, mistakes)
+        # No warning before an error.
+        if not mistakes:
+            for doubt in filter(None, (large_inputs(run, manifest), stray_class(run, manifest))):
+                logger.warning(doubt)
 
 
 def _check_model_with_data(run: Run, manifest: DataManifest, mistakes: Mistakes) -> None:
@@ -336,36 +301,19 @@ def _identity(run: Run) -> str:
     return f"{run.model_dump_json(include=MODEL_SECTIONS)} {train} {workers}"
 
 
-def _describe_classes(run: Run, manifest: DataManifest) -> Iterator[tuple[str, bool]]:
-    """Yield lines on the samples by class of a data set of the user, each with True if it is a warning."""
-    data, names = run.data.dataset, manifest.class_labels
-    if manifest.classes is None or data in CATALOG:
-        return
-    if (counts := class_counts(run, manifest)) is None:
-        yield (
-            f"{data}: {len(names):,} classes; their samples are counted after the conversion, by `nnlo data FILE`",
-            False,
-        )
-        return
-    for split, found in counts.items():
-        listed = ", ".join(f"{name}: {count:,}" for name, count in zip(names, found, strict=True))
-        spread = f"{found.min():,} to {found.max():,} samples each of {len(names):,} classes"
-        yield f"{data}, {split}: {listed if len(names) <= MAX_LISTED_CLASSES else spread}", False
-    empty = [names[each] for each in np.flatnonzero(counts["train"] == 0)]
-    if empty and run.problem.name == "classification":
-        more = ", ..." if len(empty) > MAX_LISTED_CLASSES else ""
-        text = (
-            f"data: no training sample of {data} has the class {', '.join(empty[:MAX_LISTED_CLASSES])}{more}, but the model gets an "
-            f"output for each of {len(names)} classes; is the largest label, {names[-1]}, a mistake? Samples with it: {counts['train'][-1]:,}"
-        )
-        yield text, True
-
-
 def class_lines(experiment: Experiment) -> Iterator[str]:
     """Yield the samples by class of each data set of the user, for an experiment without mistakes."""
     for _, run in distinct_runs(experiment.variants, lambda run: run.data.model_dump_json()):
-        if manifest := expected_manifest(run):
-            yield from (line for line, is_warning in _describe_classes(run, manifest) if not is_warning)
+        manifest, data = expected_manifest(run), run.data.dataset
+        if manifest is None or manifest.classes is None or data in CATALOG:
+            continue
+        names, counts = manifest.class_labels, class_counts(run, manifest)
+        if counts is None:
+            yield f"{data}: {len(names):,} classes; their samples are counted after the conversion, by `nnlo data FILE`"
+        for split, found in (counts or {}).items():
+            listed = ", ".join(f"{name}: {count:,}" for name, count in zip(names, found, strict=True))
+            spread = f"{found.min():,} to {found.max():,} samples each of {len(names):,} classes"
+            yield f"{data}, {split}: {listed if len(names) <= MAX_LISTED_CLASSES else spread}"
 
 
 def warn_about_machine(experiment: Experiment) -> None:

@@ -34,7 +34,6 @@ SMALL = {
     "models/zoo_registry.py": "the configuration imports it, without torch",
     "mpi_learn.py": "the documented import path of compat/mpi_learn",
     "preflight/passed_checks.py": "keeps torch out of a check",
-    "preflight/setting_warnings.py": "one question; the modules of the other checks have 400 lines",
     "problems/target_range.py": "the checks before a start import it, without torch",
 }
 TOP_LEVEL = {

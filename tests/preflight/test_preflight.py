@@ -53,7 +53,7 @@ def test_large_models_need_no_weights(model, tmp_path, monkeypatch):
     (tmp_path / "train-00000-of-00001").touch()
     data = {"dataset": "imagenet", "source": ".", "reader": {"name": "tfrecord", "size": 224}}
     run = Experiment.model_validate({"data": data, "model": {"name": model}}).variants["allreduce"]
-    trial = ModelTrial.of(run, expected_manifest(run))
+    trial = ModelTrial(run, expected_manifest(run))
     assert trial.passes_on_meta()
 
 

@@ -26,7 +26,8 @@ from nnlo_lib.data.readers.cifar import load_batch
 from nnlo_lib.data.readers.image import ImageError, decode
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.models.factory import build_model
-from nnlo_lib.models.saved_networks import read_weights
+from nnlo_lib.models.saved_networks import load_weights, read_weights
+from nnlo_lib.mpi_learn import H5Data
 from nnlo_lib.state.finished_run import read_arrays, read_json_object
 
 
@@ -127,10 +128,35 @@ def lambda_layer(path, mark):
     path.write_text(model.to_json())
 
 
-def external_storage(path, mark):
-    path.with_name("secret").write_bytes(b"the content of another file of the user")
-    with h5py.File(path, "w") as file:
-        file.create_dataset("x", (30,), "u1", external=[(str(path.with_name("secret")), 0, 30)])
+def external_storage(name, shape=(30,), kind="u1"):
+    """Return a writer of an HDF5 file whose array `name` is stored in a text of the user; other arrays stay."""
+
+    def write(path, mark):
+        path.with_name("secret").write_bytes(b"the content of another file of the user")
+        with h5py.File(path, "a") as file:
+            file.pop(name, None)
+            file.create_dataset(name, shape, kind, external=[(str(path.with_name("secret")), 0, 32)])
+            file["labels"] = range(30)
+
+    return write
+
+
+def keras_weights(path, mark):
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    path.with_name("net.json").write_text(model.to_json())
+    model.save_weights(path)
+    with h5py.File(path) as file:
+        names = []
+        file.visititems(
+            lambda name, item: names.append(name) if getattr(item, "shape", 0) == (4, 2) else None
+        )
+    external_storage(names[0], (4, 2), "f4")(path, mark)
+
+
+def loaded_weights(path):
+    return load_weights(network(path.with_name("net.json")), str(path))
 
 
 def link_to_text(path, mark):
@@ -200,6 +226,13 @@ def image(path):
     return decode(path.read_bytes())
 
 
+def of_mpi_learn(path):
+    try:
+        return H5Data().load_data(str(path))
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
 def weights(path):
     return read_weights(str(path))
 
@@ -222,7 +255,10 @@ REFUSED = {
     "NPZ of objects": ("x.npz", objects, read_arrays, "damaged"),
     "NPZ of objects as samples": ("x.npz", objects, rows, r"x\.npz: cannot be read"),
     "NPY of objects as samples": ("x.npy", objects, rows, r"x\.npy: cannot be read"),
-    "HDF5 with external storage": ("x.h5", external_storage, rows, "external storage"),
+    "HDF5 with external storage": ("x.h5", external_storage("x"), rows, "external storage"),
+    "HDF5 with external storage, for mpi_learn": ("x.h5", external_storage("features"), of_mpi_learn, "external storage"),
+    "HDF5 with external storage in a group, for mpi_learn": ("x.h5", external_storage("features/x"), of_mpi_learn, "external storage"),
+    "weights of Keras with external storage": ("w.weights.h5", keras_weights, loaded_weights, "does not fit the model"),
     "HDF5 with a link to a text": ("x.h5", link_to_text, rows, r"x\.h5"),
     "HDF5 with a virtual dataset": ("x.h5", virtual, rows, "virtual dataset, .*: list its source files instead"),
     "CIFAR batch": ("data_batch_1", batch(data=Evil), lambda path: load_batch(path, "labels"), "the file refers to"),

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from nnlo_lib.config.docgen.pages import algorithms_page, cli_page, edits_page, reference_page
+from nnlo_lib.config.docgen.pages import algorithms, experiment_keys, keys_by_effect, sub_commands
 from nnlo_lib.config.docgen.schema import experiment_schema
 from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import UserError
@@ -17,13 +17,12 @@ from nnlo_lib.core.errors import UserError
 ROOT = Path(__file__).parents[3]  # a checkout, in which the generated files are
 SCHEMA_FILE = "workflow/schemas/experiment.schema.json"
 REFERENCE_PAGE_FILE = "docs/reference/experiment.md"
-ALGORITHMS_PAGE_FILE = "docs/reference/algorithms.md"
-CLI_PAGE_FILE = "docs/reference/cli.md"
-EDITS_PAGE_FILE = "docs/reference/edits.md"
 
 
 def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int:
     """Write the outdated generated files; with `check`, only print the differences and return 1 if there are any.
+
+    A page keeps its hand-written introduction, up to the marker.
 
     Args:
         parser: parser of the command line, for its page; None leaves this page out.
@@ -32,12 +31,18 @@ def write_all(check: bool, parser: argparse.ArgumentParser | None = None) -> int
         raise UserError(
             f"nnlo docs requires a checkout of the repository, but {ROOT} is not one; run it from a checkout"
         )
-    texts = {
-        SCHEMA_FILE: json.dumps(experiment_schema(), indent=1) + "\n", EDITS_PAGE_FILE: edits_page(_current_text(EDITS_PAGE_FILE)),
-        REFERENCE_PAGE_FILE: reference_page(_current_text(REFERENCE_PAGE_FILE)), ALGORITHMS_PAGE_FILE: algorithms_page(_current_text(ALGORITHMS_PAGE_FILE)),
-    }  # fmt: skip
-    if parser:
-        texts[CLI_PAGE_FILE] = cli_page(_current_text(CLI_PAGE_FILE), parser)
+    settings, commands = "nnlo_lib/config/", "nnlo_lib/commands/"
+    pages = {
+        "docs/reference/edits.md": (settings, keys_by_effect()),
+        REFERENCE_PAGE_FILE: (settings, experiment_keys()),
+        "docs/reference/algorithms.md": (settings, algorithms()),
+        **({"docs/reference/cli.md": (commands, sub_commands(parser))} if parser else {}),
+    }
+    texts = {SCHEMA_FILE: json.dumps(experiment_schema(), indent=1) + "\n"}
+    for path, (source, lines) in pages.items():
+        marker = f"<!-- From here on written by `nnlo docs` from {source}: edit there. -->\n"
+        body = "\n".join(lines).strip("\n")
+        texts[path] = f"{_current_text(path).partition(marker)[0]}{marker}\n{body}\n"
     stale = {path: text for path, text in texts.items() if text != _current_text(path)}
     for path, text in stale.items():
         if check:

@@ -1,7 +1,4 @@
-"""Reference pages of the keys, the algorithms, the sub-commands, and the effects of edits.
-
-Each page keeps its hand-written introduction, up to the marker.
-"""
+"""Reference pages of the keys, the algorithms, the sub-commands, and the effects of edits, line by line."""
 
 import argparse
 import ast
@@ -25,65 +22,21 @@ from nnlo_lib.config.docgen.schema import (
     member_blocks,
 )
 
-MARKER = "<!-- From here on written by `nnlo docs` from nnlo_lib/config/: edit there. -->\n"
-CLI_MARKER = MARKER.replace("nnlo_lib/config/", "nnlo_lib/commands/")
 HELP_WIDTH = 120
 NNLO_LIB = Path(__file__).parents[2]
 ALGORITHM_HEADINGS = (
     "algorithm", "graph must be", "compression", "batch norm", "groups", "masters", "schedule", "asynchronous", "one model", "elastic", "`weight_clip`", "`critic_steps`", "ranks",
 )  # fmt: skip
-EDIT_HEADINGS = ("effect", "`snakemake`", "`nnlo run`", "`nnlo search`, and a search with `snakemake`")
-REFUSED = "refused: all trials must have equal settings"
-EDIT_COLUMNS = {
-    EditEffect.RETRAIN: (
-        "trains, evaluates and reports the runs concerned again, from step 0; sets the earlier results aside",
-        "trains again from step 0; sets the earlier results aside",
-        REFUSED,
-    ),
-    EditEffect.RESUME: (
-        "resumes from the last checkpoint, then evaluates and reports",
-        "resumes from the last checkpoint",
-        REFUSED,
-    ),
-    EditEffect.EVALUATE: (
-        "evaluates and reports finished trainings again, and trains no step; other trainings start from step 0",
-        "evaluates a finished training again, and trains no step; another training starts from step 0",
-        REFUSED,
-    ),
-    EditEffect.SAME_DATA: (
-        "keeps the results of runs whose files have the same contents; trains the other runs again, from step 0",
-        "keeps the result if the files have the same contents; otherwise trains again from step 0",
-        "keeps all results if the files have the same contents; otherwise refused",
-    ),
-    EditEffect.NEXT_ATTEMPT: (
-        "keeps finished trainings and writes the report again; other trainings use the new value from their next attempt",
-        "keeps the result; another training uses the new value from its next attempt",
-        "keeps all results; the next trainings, including trainings of the best trial, use the new value",
-    ),
-    EditEffect.JOBS: (
-        "trains only runs, seeds and folds that have no results, and reports those in the file; results of removed ones stay "
-        "on disk",
-        "trains the chosen job if it has no results",
-        "`seeds`: retrains the best trial with added seeds only; the first seed is frozen. `name`: starts another search",
-    ),
-    EditEffect.SEARCH_END: (
-        "see the last column",
-        "no effect",
-        "continues the search if the new value allows more trainings; otherwise keeps all results",
-    ),
-    EditEffect.FROZEN: ("see the last column", "no effect", REFUSED),
-}
 
 
-def reference_page(current: str) -> str:
-    """Return the page: the introduction of `current`, and a part for each section of the experiment file."""
-    introduction = current.partition(MARKER)[0]
+def experiment_keys() -> Iterator[str]:
+    """Yield a table of the top-level keys, and a part for each section of the experiment file."""
+    yield from ("## Top-level keys", "", *_table(EXPERIMENT_SCHEMA))
     sections: dict[str, str] = {}
     for name, text in _sections(EXPERIMENT_SCHEMA):
         # A section can occur at several keys, but the page describes it once.
         sections.setdefault(name, text)
-    whole = ["## Top-level keys", "", *_table(EXPERIMENT_SCHEMA), *sections.values(), ""]
-    return "\n".join([introduction + MARKER, *whole])
+    yield from sections.values()
 
 
 def _sections(block: Schema) -> Iterator[tuple[str, str]]:
@@ -120,14 +73,11 @@ def _members(block: Schema) -> Iterator[tuple[str, Schema]]:
 def _table(block: Schema) -> Iterator[str]:
     yield from (table_row("key", "type and limits", "default", "meaning"), table_row(*["---"] * 4))
     for key, field in fields(block).items():
-        yield table_row(f"`{key}`", _kind(key, field), _default(field), description_of(field))
-
-
-def _default(field: Schema) -> str:
-    """Return the default in the table; empty for a section without alternatives."""
-    if "$ref" in field:
-        return ""
-    return f"`{inline_yaml(_short(field))}`" if "default" in field else "required"
+        default = f"`{inline_yaml(_short(field))}`" if "default" in field else "required"
+        # A section without alternatives shows its defaults itself.
+        yield table_row(
+            f"`{key}`", _kind(key, field), "" if "$ref" in field else default, description_of(field)
+        )
 
 
 def _kind(key: str, field: Schema) -> str:
@@ -170,14 +120,9 @@ def _short(field: Schema) -> Any:
     return default
 
 
-def algorithms_page(current: str) -> str:
-    """Return the page: the introduction of `current`, the matrix, and a section for each algorithm."""
-    introduction = current.partition(MARKER)[0]
-    sections = (section for name in ALGORITHMS for section in _algorithm_section(name))
-    return "\n".join([introduction + MARKER, "## Requirements and features", "", *_matrix(), *sections, ""])
-
-
-def _matrix() -> Iterator[str]:
+def algorithms() -> Iterator[str]:
+    """Yield the matrix of requirements and features, and a section for each algorithm."""
+    yield from ("## Requirements and features", "")
     yield table_row(*ALGORITHM_HEADINGS)
     yield table_row(*["---"] * len(ALGORITHM_HEADINGS))
     for name, row in ALGORITHMS.items():
@@ -186,6 +131,8 @@ def _matrix() -> Iterator[str]:
             _yes(row.supports_server_tree), _yes(row.supports_schedule), _yes(row.asynchronous), _yes(row.one_model), _yes(row.elastic),
             row.keeps_weight_clip, row.keeps_critic_steps, f"{row.min_ranks}+",
         )  # fmt: skip
+    for name in ALGORITHMS:
+        yield from _algorithm_section(name)
 
 
 def _yes(holds: bool) -> str:
@@ -208,34 +155,22 @@ def _algorithm_section(name: str) -> Iterator[str]:
             yield f"{paragraph}\n"
 
 
-def cli_page(current: str, parser: argparse.ArgumentParser) -> str:
-    """Return the page: the introduction of the current one, and the sub-commands of `parser`."""
-    introduction = current.partition(CLI_MARKER)[0]
-    return "\n".join([introduction + CLI_MARKER, *_command_sections(parser, 2)])
-
-
-def _command_sections(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
+def sub_commands(parser: argparse.ArgumentParser, level: int = 2) -> Iterator[str]:
+    """Yield a section with the help of each sub-command of `parser`."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for command in action.choices.values():
                 # The same lines on each terminal.
                 command.formatter_class = partial(argparse.RawDescriptionHelpFormatter, width=HELP_WIDTH)
                 yield f"{'#' * level} `{command.prog}`\n\n```text\n{command.format_help()}```\n"
-                yield from _command_sections(command, level + 1)
+                yield from sub_commands(command, level + 1)
 
 
-def edits_page(current: str) -> str:
-    """Return the page: the introduction of `current`, the effects, and the keys with each effect."""
-    introduction = current.partition(MARKER)[0]
-    effects = [
-        "## Effects", "", table_row(*EDIT_HEADINGS), table_row(*["---"] * len(EDIT_HEADINGS)),
-        *(table_row(effect.value, *EDIT_COLUMNS[effect]) for effect in EditEffect),
-    ]  # fmt: skip
-    keys = ["## Keys", "", table_row("effect", "keys and sections"), table_row("---", "---")]
+def keys_by_effect() -> Iterator[str]:
+    """Yield a table of the keys with each effect of an edit."""
+    yield from ("## Keys", "", table_row("effect", "keys and sections"), table_row("---", "---"))
     for effect in EditEffect:
-        named = ", ".join(f"`{key}`" for key in keys_with(Experiment, effect))
-        keys.append(table_row(effect.value, named))
-    return "\n".join([introduction + MARKER, *effects, "", *keys, ""])
+        yield table_row(effect.value, ", ".join(f"`{key}`" for key in keys_with(Experiment, effect)))
 
 
 def table_row(*cells: str) -> str:

@@ -181,7 +181,8 @@ def watched_metric_faults(run: Any) -> Iterator[str]:
             )
 
 
-def unvalidated_metrics(run: Any) -> Iterator[tuple[str, str]]:
-    """Yield (key, metric) for each watched validation metric of a run without validation samples."""
-    if run.data.validation == 0:
-        yield from ((key, metric) for key, metric in run.train.watched.items() if metric.startswith("val_"))
+def unvalidated_metrics(run: Any) -> Iterator[str]:
+    """Yield a fault for each watched validation metric of a run without validation samples."""
+    for key, metric in run.train.watched.items() if run.data.validation == 0 else ():
+        if metric.startswith("val_"):
+            yield f"train.{key}: '{metric}' requires validation samples; set `data.validation` above 0"
