@@ -601,5 +601,5 @@ def test_other_intervals_are_refused(every):
 
 def test_best_is_a_measured_metric_with_or_without_its_prefix():
     assert Run(checkpoint=CheckpointConfig(best="val_accuracy")).checkpoint.best == "accuracy"
-    with pytest.raises(ValueError, match="'val_top5_accuracy' is not measured; .*; or add it to `metrics`"):
+    with pytest.raises(ValueError, match=r"'val_top5_accuracy' is not measured; .*; or add it to `metrics`"):
         Run(checkpoint=CheckpointConfig(best="top5_accuracy"))
