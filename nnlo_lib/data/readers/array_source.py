@@ -70,15 +70,10 @@ def open_source(paths: tuple[Path, ...], options: ArraysOptions) -> ArraySource:
     """Return the source in `paths`. Raises UserError if its arrays cannot be used as samples."""
     keys = [options.features] if isinstance(options.features, str) else options.features
     single = [path for path in paths if is_npy(path)]
-    if single and (len(single) != 2 or len(keys) != 1):
+    if len(single) != (2 if len(paths) == 2 else 0) or (single and len(keys) != 1):
         raise UserError(
-            f"{single[0]}: an NPY file holds a single array; list two NPY files per line (features.npy labels.npy) and "
-            f"set data.reader.features to a single name"
-        )
-    if len(paths) == 2 and not single:
-        raise UserError(
-            f"{paths[0]}: listed on one line with {paths[1]}, but only NPY files are listed in pairs; put both arrays "
-            f"into one file, and name them by data.reader.features and data.reader.labels"
+            f"{(single or paths)[0]}: an NPY file holds a single array; list two NPY files per line (features.npy labels.npy) and a single "
+            "name in data.reader.features; only NPY files are listed in pairs"
         )
     if not keys:
         raise UserError("data.reader.features: the list is empty; name at least one array")

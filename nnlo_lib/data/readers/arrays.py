@@ -40,12 +40,8 @@ TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv")  # not .txt, which is a list of fil
 def read(folder: Path, shard_size: int, **keys: Any) -> DatasetContents:
     """Return the contents of the files of each split.
 
-    Labels that denote classes are read here, because all shards and splits need the same classes. Text becomes
-    the number of its class in alphabetical order; -1 and 1 become 0 and 1.
-    HDF5 and NPY are read by row range; an array of an NPZ is read as a whole and must fit in memory.
-
-    Raises UserError if files are missing or damaged, or if their arrays differ in name, sample shape or type. Reading
-    a unit raises it if labels are not classes despite `one_hot`.
+    Labels that denote classes are read here, because all shards and splits need the same classes. Raises UserError if files are
+    missing or damaged, or if their arrays differ in name, sample shape or type.
     """
     options = ArraysOptions(**keys)
     if is_nnlo_module(options.train):
@@ -167,18 +163,14 @@ def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:
     Relative paths are searched in the folders in order. Errors begin with `where`, a key or the line of a list.
     """
     # The whole text first, because a path can contain spaces.
-    if whole := _found(text, folders):
-        return (whole,)
-    words = text.split()
-    paths = {word: _found(word, folders) for word in words}
-    missing = [word for word, path in paths.items() if path is None]
-    if missing or not words:
-        name = text if len(missing) == len(paths) else missing[0]
-        places = " or ".join(map(str, dict.fromkeys(folders)))
-        raise UserError(f"{where}: file '{name[:SHOWN]}' not found in {places}{path_remedy(name, '')}")
-    if len(words) != 2:
-        raise UserError(f"{where}: {len(words)} files on one line; write each file on its own line")
-    return tuple(path for word in words if (path := paths[word]))
+    for words in ([text], text.split()):
+        paths = [path for word in words if (path := _found(word, folders))]
+        if 0 < len(words) == len(paths) <= 2:
+            return tuple(paths)
+    missing = [word for word in text.split() if not _found(word, folders)]
+    name = missing[0] if 0 < len(missing) < len(text.split()) else text
+    places = " or ".join(map(str, dict.fromkeys(folders)))
+    raise UserError(f"{where}: file '{name[:SHOWN]}' not found in {places}{path_remedy(name, '')}")
 
 
 def _found(text: str, folders: Sequence[Path]) -> Path | None:

@@ -48,12 +48,7 @@ ADMITTED = {
 
 @dataclass(frozen=True)
 class CifarFile:
-    """One file of CIFAR records.
-
-    Attributes:
-        key: name of the labels, a key of CLASSES.
-        label_bytes: number of label bytes of a binary record; 0 for the python layout.
-    """
+    """One file of CIFAR records, with the labels `key` of CLASSES; `label_bytes` of a binary record, 0 for the python layout."""
 
     path: Path
     key: str
@@ -94,10 +89,7 @@ def _loaded(file: CifarFile, _version: FileVersion) -> tuple[Array, Labels]:
 
 
 def read(folder: Path, shard_size: int, *, labels: LabelKind = "fine") -> DatasetContents:
-    """Return the contents of `folder`, or of its only subfolder; files may have any number of records.
-
-    `labels` are the labels of CIFAR-100 to use: fine (100 classes) or coarse (20 classes).
-    """
+    """Return the contents of `folder`, or of its only subfolder; `labels` are those of CIFAR-100 to use."""
     firsts = {train[0] + suffix for train, _, suffix, _ in LAYOUTS}
     if not any((folder / name).is_file() for name in firsts) and folder.is_dir():
         folders = [path for path in folder.iterdir() if path.is_dir() and is_visible(path.name)]

@@ -51,21 +51,11 @@ def read(
     splits: Mapping[str, str] | None = None,
     on_corrupt: Literal["error", "skip"] = "error",
 ) -> DatasetContents:
-    """Return the contents of the image folders.
+    """Return the contents of the image folders. Raises UserError if they are in no known layout.
 
-    Classes are the sorted names of the folders; samples are ordered by the hash of their path, which mixes
-    the classes. The usual names of splits in any case are known (`SPLIT_NAMES`), also as words of names such as
-    seg_train and seg_test; if the only split beside `train` is `validation`, it is used as the test split. Links are
-    followed. Hidden files and files with other suffixes are ignored; their numbers are printed.
-    The first images of the classes decide whether the store has bytes or float32 in 0..1.
-
-    Args:
-        test_fraction: fraction of each class that becomes the test split if there are no split folders. These
-            are the images with the smallest hashes, so adding an image to a class moves at most one other
-            image between training and test.
-
-    Raises UserError if there is only one class, if a class is empty, if a split has a class that train does not have,
-    if folders may be splits or classes, or if a link leads to nothing or to a folder that contains it.
+    Classes are the sorted names of the folders; samples are ordered by the hash of their path, which mixes the classes. Test images
+    that are drawn (`test_fraction` of each class) are those with the smallest hashes: adding an image to a class moves at most one
+    other between training and test. The first images of the classes decide whether the store has bytes or float32 in 0..1.
     """
     tree = ImageTree.of(folder, splits)
     dtype, notes = _stored_type(tree, size if resize != "none" else 0)
@@ -156,12 +146,7 @@ def read_images(
 
 @dataclass(frozen=True)
 class ImageTree:
-    """Images below the folder `root`.
-
-    Attributes:
-        splits: images of each split, ordered by the hash of their path, which mixes the classes.
-        divided: True if there are folders of splits; otherwise all images are in `train`.
-    """
+    """Images of each split below the folder `root`; if it is not `divided` by folders of splits, all are in `train`."""
 
     root: Path
     classes: tuple[str, ...]

@@ -24,9 +24,6 @@ LONGEST_SIDE = 65_535  # limit of the JPEG format
 CENTRAL = 0.875  # PyDTNN's central_crop
 SHORTER = 256 / 224  # shorter side relative to the side of the crop, by convention
 WHITE_OF_16_BITS = np.float32(65_535)
-ORIENTATION = 0x0112  # tag of EXIF
-# Pillow's Transpose that turns an image of this orientation upright.
-TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
 
 class ImageError(ValueError):
@@ -36,13 +33,11 @@ class ImageError(ValueError):
 def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
     """Return an encoded image as (height, width, channels): 3 channels, or 1 if `colour` is "grey".
 
-    Gray images of 16 bits become float32 in 0..1, all other images bytes. The image may have any of the FORMATS, which
-    is detected from the first bytes. Photos are turned upright, as their EXIF orientation says; TensorFlow ignores it.
-    Transparency is ignored, as in TensorFlow. Decoded JPEGs equal TensorFlow's with dct_method INTEGER_ACCURATE;
-    its default, INTEGER_FAST, deviates by 1.2 of 255 on average. Raises ImageError if the bytes are damaged
-    or not an image, or if the image is too large.
+    Gray images of 16 bits become float32 in 0..1, all other images bytes. Photos are turned upright, as their EXIF orientation says;
+    TensorFlow ignores it. Transparency is ignored, as in TensorFlow. Decoded JPEGs equal TensorFlow's with dct_method
+    INTEGER_ACCURATE; its default, INTEGER_FAST, deviates by 1.2 of 255 on average. Raises ImageError if the bytes cannot be used.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data), formats=FORMATS) as image:
@@ -55,11 +50,9 @@ def decode(data: bytes, colour: ColorMode = "rgb") -> Pixels:
             deep = _has_16_bits(image)
             negative = deep and getattr(image, "tag_v2", {}).get(262) == 0  # TIFF's white is zero
             image.load()  # which turns a TIFF
-            orientation = None
             with suppress(Exception):  # a damaged note of the camera is no damaged image
-                orientation = image.getexif().get(ORIENTATION)
-            upright = image.transpose(TURNS[orientation]) if orientation in TURNS else image  # type: ignore[arg-type]
-            pixels = np.asarray(upright if deep else upright.convert("RGB" if colour == "rgb" else "L"))
+                ImageOps.exif_transpose(image, in_place=True)
+            pixels = np.asarray(image if deep else image.convert("RGB" if colour == "rgb" else "L"))
     except ImageError:
         raise
     except Exception as error:  # Pillow's decoders raise exceptions of many types for damaged bytes
@@ -122,16 +115,10 @@ def as_type(pixels: Pixels, dtype: "np.dtype[Any]") -> Pixels:
 def resized(image: Pixels, resize: Resize, size: int) -> Pixels:
     """Return an image (height, width, channels) as a square (channels, size, size).
 
-    Pillow's `draft` would decode large JPEGs faster, but to other pixels.
-
-    Args:
-        resize: "pydtnn" stretches the central 87.5 % of each side as TensorFlow 1's resize_bilinear does (no
-            aligned corners, no half-pixel centers, no antialias) and truncates the values. "standard" scales
-            the shorter side to round(size * 256 / 224) by Pillow's bilinear filter and crops the center, with
-            the roundings of torchvision's Resize (longer side truncated) and CenterCrop (offset rounded half
-            to even). "none" requires that the image has the size already.
-
-    Raises ImageError if the image has another size ("none") or is too elongated to resize ("standard").
+    "pydtnn" stretches the central 87.5 % of each side as TensorFlow 1's resize_bilinear does (no aligned corners, no half-pixel
+    centers, no antialias) and truncates the values. "standard" scales the shorter side to round(size * 256 / 224) by Pillow's bilinear
+    filter and crops the center, with the roundings of torchvision's Resize (longer side truncated) and CenterCrop (offset rounded half
+    to even). Raises ImageError if the image has another size ("none") or is too elongated to resize ("standard").
     """
     height, width = image.shape[:2]
     if resize == "pydtnn":

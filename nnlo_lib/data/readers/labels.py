@@ -26,14 +26,10 @@ LabelFiles = Mapping[str, Sequence[FileArray]]  # label arrays by split
 
 @dataclass(frozen=True)
 class LabelRule:
-    """Rule that converts labels.
+    """Rule that converts labels to classes, int64 (n,), or to numbers to learn, floats (n, ...), which have no `classes`.
 
     Attributes:
-        form: classes: one class per sample, int64 (n,); one-hot rows: they become classes; numbers: regression
-            targets, floats (n, ...).
         values: labels in the order of their classes: class k is values[k]; empty: labels are class numbers.
-        first_class: number of the first class in the converted labels.
-        classes: number of classes; None if the labels are numbers.
         notes: sentences about labels that were changed.
     """
 

@@ -10,13 +10,7 @@ import numpy as np
 from nnlo_lib.data.lidar.floor_plan import Points
 from nnlo_lib.data.lidar.scanner import Scanner
 from nnlo_lib.data.lidar.trajectories import Building
-from nnlo_lib.data.readers.base import (
-    PLAN_SPLIT,
-    ConversionUnit,
-    DatasetContents,
-    SampleBlock,
-    shard_ranges,
-)
+from nnlo_lib.data.readers.base import PLAN_SPLIT, ConversionUnit, DatasetContents, SampleBlock, shard_ranges
 
 BYTES_PER_POINT = 12
 PLAN_SIDE = 128  # cells of the longer side of the plan: a wall of lidar-dinno.yaml, 42 of 2,167 pixels, is wider than a cell

@@ -26,13 +26,7 @@ def read(
     seed: int = 0,
     content: Content = "classes",
 ) -> DatasetContents:
-    """Return the contents of a synthetic data set of bytes; each sample depends on the seed and its number alone.
-
-    Args:
-        classes: number of classes; sample i has the class i modulo `classes`.
-        content: classes: the mean of a pattern of the class and of noise; noise: noise, which has nothing to be
-            learned; zeros: zeros of class 0, as in PyDTNN.
-    """
+    """Return the contents of a synthetic data set of bytes; each sample depends on the seed and its number alone."""
     counts = {"train": samples, "test": test_samples}
     draw = partial(_block, tuple(shape), classes, seed, content)
     units = (

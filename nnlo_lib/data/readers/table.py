@@ -62,15 +62,7 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Rows:
-    """The samples of all splits.
-
-    Attributes:
-        features: float32 or float64 (n, m) by split.
-        labels: int64 or float64 (n,) by split.
-        contents: without units.
-        doubts: sentences about what is probably a mistake.
-        changes: see ConversionUnit.
-    """
+    """Features (n, m) and labels (n,) by split, contents without units, doubts, and changes of a ConversionUnit."""
 
     features: Mapping[str, Array]
     labels: Mapping[str, Array]
@@ -82,9 +74,7 @@ class Rows:
 def read(folder: Path, shard_size: int, **keys: Any) -> DatasetContents:
     """Return the contents of tables with one row per sample, as (columns,) of float32, or float64 if float32 loses digits.
 
-    A column whose cells are numbers is one input; other columns are categories. Test rows are drawn by a fixed seed.
-
-    Raises UserError if files, columns or cells are not as described; lists all problems, with file, row and column.
+    Raises UserError with all problems of files, columns and cells.
     """
     options, unused = TableOptions.of(keys), []
     named: dict[str, tuple[str, ...]] = {split: getattr(options, split) for split in FILES}
@@ -126,13 +116,8 @@ def encode_rows(
 ) -> tuple[Array, pd.DataFrame]:
     """Return the inputs (n, m) of rows to predict; and their numbers, `row` counted from 1, with the columns without use.
 
-    Columns without use and replaced values are logged.
-
-    Args:
-        source: file, folder of `datasets`, or data frame with the columns of the training files; the label may be missing.
-        keys: keys of the reader that differ from their defaults.
-
-    Raises UserError if columns are missing, or cells cannot be used; with row and column.
+    `source` is a file, a folder of `datasets`, or a data frame. Columns without use and replaced values are logged. Raises UserError
+    with row and column if columns are missing, or cells cannot be used.
     """
     wanted = {composed(each.name): each for each in columns}
     numbers = [name for name, each in wanted.items() if not each.values or isinstance(each.values[0], float)]

@@ -57,11 +57,7 @@ class TableFiles:
     """
 
     def __init__(self, options: TableOptions, numbers: Sequence[str] | None = None) -> None:
-        """Prepare to read.
-
-        Args:
-            numbers: columns that may be numbers; None: all, but codes such as 007 of columns in `categorical` stay texts.
-        """
+        """Prepare to read. `numbers`: columns that may be; None: all, but codes such as 007 of columns in `categorical` stay texts."""
         self.options, self._may_be_numbers = options, numbers
         known = pd.to_numeric(pd.Series(options.na, dtype=object), errors="coerce")
         self._numbers = known.dropna().to_numpy(np.float64)

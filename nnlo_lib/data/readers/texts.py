@@ -30,10 +30,7 @@ LabeledText = tuple[Path, int]  # file, class
 def read(folder: Path, shard_size: int, *, words: int = 10_000, length: int = 500) -> DatasetContents:
     """Return the contents of the text folders, with the numbers of the most frequent words of the training texts.
 
-    Classes are the sorted names of the folders with texts that train and test have. Texts are ordered by the hash of their
-    path, which mixes the classes.
-
-    Raises UserError if the split train or test is missing, or fewer than two classes have texts in both.
+    Texts are ordered by the hash of their path, which mixes the classes. Raises UserError if train and test have no two classes.
     """
     root = _root(folder)
     splits = [split for split in SPLITS if (root / split).is_dir()]

@@ -48,9 +48,7 @@ def read(
 ) -> DatasetContents:
     """Return the contents of the TFRecords; each file becomes one shard and `shard_size` is ignored.
 
-    As in PyDTNN, `x` is uint8 (n, 3, size, size) and `y` is int16 (n, 1), by default counted from 1. Raises
-    UserError like `find_files`. Reading a unit raises UserError if a record is corrupt, or, if `on_corrupt` is
-    "skip", only if no record of the file can be used.
+    As in PyDTNN, `x` is uint8 (n, 3, size, size) and `y` is int16 (n, 1), by default counted from 1.
     """
     sample = partial(_sample, image_key, label_key, resize, size, colour)
     files, notes = _with_records(find_files(folder, {"train": train, "validation": validation, "test": test}))
@@ -147,9 +145,8 @@ def _single(features: dict[str, list[Any]], name: str, kind: type[Value]) -> Val
 def find_files(folder: Path, patterns: Patterns) -> dict[str, Path]:
     """Return the file of each shard by the name of the shard, like train/train-00000-of-01024.
 
-    Without any pattern, the files are found by their names, and `validation` is the test split if there is no other.
-
-    Raises UserError if train files are missing, a split is incomplete, or files of several sets are mixed.
+    Without any pattern, the files are found by their names, and `validation` is the test split if there is no other. Raises UserError
+    if train files are missing, a split is incomplete, or files of several sets are mixed.
     """
     targets = {"validation": "test"}
     if any(patterns.values()):

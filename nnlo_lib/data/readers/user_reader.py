@@ -79,10 +79,7 @@ def is_nnlo_module(train: object) -> bool:
 
 
 def reader_options_of_module(path: str) -> dict[str, Any]:
-    """Return the reader options that the module `path` defines.
-
-    Raises UserError if the module or one of its functions fails, or if it has no get_train().
-    """
+    """Return the reader options that the module `path` defines. Raises UserError if it fails, or has no get_train()."""
     return _called(path, partial(_module_options, path), "data.reader.train")
 
 
@@ -111,10 +108,8 @@ def _module_options(path: str) -> dict[str, Any]:
 def adapted(kind: Literal["features", "labels"], adaptor: str, arrays: Inputs, path: Path) -> Inputs:
     """Return the arrays that the user's function makes of as many arrays of a file, of one array or of a tuple.
 
-    Args:
-        adaptor: `path.py:function`, or the function that `path.py:get_features` or `get_labels` returns.
-
-    Raises UserError if the function fails, or returns other than arrays of numbers with as many rows.
+    The function is `path.py:function`, or what `path.py:get_features` or `get_labels` returns. Raises UserError if it fails, or
+    returns other than arrays of numbers with as many rows.
     """
     name, samples = "the adaptor" if kind == "features" else "the label adaptor", len(arrays[0])
 

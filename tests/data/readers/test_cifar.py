@@ -162,20 +162,19 @@ def test_pickles_of_python_2_are_read(tmp_path):
     assert found.tolist() == labels
 
 
-@pytest.mark.parametrize("labels", ["fine", "coarse"])
-def test_cifar100_has_two_kinds_of_labels(tmp_path, labels):
+def test_cifar100_has_two_kinds_of_labels(tmp_path):
     pixels, fine = samples(5)
-    coarse = [label // 5 for label in fine]
-    rows = np.column_stack([np.array(coarse, np.uint8), np.array(fine, np.uint8), pixels])
-    content = {b"fine_labels": fine, b"coarse_labels": coarse, b"data": pixels}
-    files = {"a/train.bin": rows.tobytes(), "b/train": pickle.dumps(content, protocol=2)}
-    for name, data in files.items():
-        for path in (tmp_path / name, tmp_path / name.replace("train", "test")):
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(data)
-        images, found = whole(tmp_path / name[0], labels=labels)["train"]
-        assert np.array_equal(images.reshape(-1, 3072), pixels)
-        assert found.tolist() == (fine if labels == "fine" else coarse)
+    numbers = {"fine": fine, "coarse": [label // 5 for label in fine]}
+    rows = np.column_stack([*(np.array(numbers[kind], np.uint8) for kind in ("coarse", "fine")), pixels])
+    content = {f"{kind}_labels".encode(): each for kind, each in numbers.items()} | {b"data": pixels}
+    for name, data in (("a/%s.bin", rows.tobytes()), ("b/%s", pickle.dumps(content, protocol=2))):
+        (tmp_path / name[0]).mkdir()
+        for split in ("train", "test"):
+            (tmp_path / (name % split)).write_bytes(data)
+        for kind, each in numbers.items():
+            images, found = whole(tmp_path / name[0], labels=kind)["train"]
+            assert np.array_equal(images.reshape(-1, 3072), pixels)
+            assert found.tolist() == each
 
 
 GOOD = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 1]}

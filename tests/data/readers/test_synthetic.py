@@ -4,7 +4,6 @@ import hashlib
 
 import numpy as np
 import pytest
-from helpers.nnlo_command import nnlo, refused
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.data.readers.base import read
@@ -70,14 +69,3 @@ def test_the_store_is_as_the_checks_before_the_conversion_expect(tmp_path, monke
     other = run.data.model_copy(update={"reader": run.data.reader.model_copy(update={"seed": 1})})
     assert locate_store(other.store_settings).folder != store.folder
     assert locate_store(run.data.store_settings) == store
-
-
-def test_settings_that_do_not_fit_are_refused_before_the_conversion(tmp_path):
-    (tmp_path / "x.yaml").write_text("data: {dataset: synthetic, source: /data/images}\n")
-    message = refused(nnlo("check", "x.yaml", folder=tmp_path))
-    assert (
-        "data.source: synthetic reads no files; remove the key, or set `data.dataset` to a name of" in message
-    )
-    data = "data: {dataset: synthetic, reader: {name: synthetic, shape: [3, 9]}}"
-    (tmp_path / "x.yaml").write_text(f"{data}\nmodel: {{name: simplecnn}}\n")
-    assert "simplecnn requires images" in refused(nnlo("check", "x.yaml", folder=tmp_path))
