@@ -111,11 +111,6 @@ def changed_net(folder, **changes):
     (folder / "net.py").write_text(net + MORE)
 
 
-def test_a_model_that_meta_does_not_support_is_tried_on_the_cpu(folder):
-    changed_net(folder, forward="print(x.sum().item())\n        return self.layers(x.flatten(1))")
-    assert check(folder, "model: net.py:build\nparallel: {ranks: 1}\nalgorithm: individual") == ""
-
-
 OUTPUTS = "h = self.layers(x.flatten(1))\n        return {'a': h, 'b': h}"
 ARRAYS = "data:\n  dataset: mine\n  source: .\n  reader: {name: arrays, train: train.npz}\n"
 SPACE = "search: {space: {train.batch_size: [8, 9]}, "
@@ -171,21 +166,29 @@ def test_a_mistake_is_one_sentence(folder, text, sentence):
     assert told.count("\n  ") == 1
 
 
-def test_softmax_before_cross_entropy_is_a_warning(folder):
-    changed_net(folder, last="(32, classes), nn.Softmax(1)")
-    text = "model: {name: net.py:build}"
-    assert "sum to 1 as after softmax, which cross_entropy applies itself" in check(folder, text)
-    assert "softmax" not in check(
-        folder, f"{text}\nproblem: {{name: classification, outputs: probabilities}}"
-    )
+NETWORK, SOFTMAX = "model: net.py:build", {"last": "(32, classes), nn.Softmax(1)"}
+IN_EVALUATION = "h = self.layers(x.flatten(1))\n        return h if self.training else h.softmax(1)"
+GEM = "algorithm: {name: gem, momentum: %s}\ntrain: {optimizer: {name: %s}}"
+TWICE = "gem multiplies its momentum with the momentum of"
+WARNED = {
+    "softmax before cross_entropy": (SOFTMAX, NETWORK, "sum to 1 as after softmax, which cross_entropy applies itself"),
+    "softmax of probabilities": (SOFTMAX, f"{NETWORK}\nproblem: {{name: classification, outputs: probabilities}}", ""),
+    # Training sees scores, so that only the measured accuracy is wrong.
+    "softmax in evaluation alone": ({"forward": IN_EVALUATION}, NETWORK, "as after softmax"),
+    "two momentums": ({}, GEM % (0.9, "adam"), TWICE),
+    "two momentums of SGD": ({}, GEM % (0.9, "sgd, momentum: 0.5"), TWICE),
+    "momentum of gem": ({}, GEM % (0.9, "sgd"), ""),
+    "momentum of adam": ({}, GEM % (0.0, "adam"), ""),
+    "model that meta does not support": ({"forward": "print(x.sum().item())\n        return self.layers(x.flatten(1))"}, f"{NETWORK}\nparallel: {{ranks: 1}}\nalgorithm: individual", ""),
+}  # fmt: skip
 
 
-def test_an_activation_in_evaluation_alone_is_a_warning(folder):
-    """Training sees scores, so that only the measured accuracy is wrong."""
-    changed_net(
-        folder, forward="h = self.layers(x.flatten(1))\n        return h if self.training else h.softmax(1)"
-    )
-    assert "as after softmax" in check(folder, "model: {name: net.py:build}")
+@pytest.mark.parametrize(("changes", "text", "warning"), WARNED.values(), ids=WARNED)
+def test_what_is_probably_a_mistake_is_a_warning(folder, changes, text, warning):
+    changed_net(folder, **changes)
+    said = [line for line in check(folder, text).splitlines() if "of this machine will be slow" not in line]
+    assert len(said) == bool(warning)
+    assert warning in "".join(said)
 
 
 def test_classes_with_fewer_samples_than_folds(folder):
@@ -273,15 +276,6 @@ def test_nll_of_two_classes_is_refused_and_cross_entropy_is_not(folder):
     (folder / "x.yaml").write_text(f"{text}metrics: [accuracy, nll]\n")
     said = refused(nnlo("check", "x.yaml", folder=folder))
     assert "x.yaml:3: metrics.1: nll needs one output for each class, but the model returns 1" in said
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "momentum", "warns"),
-    [("adam", 0.9, True), ("sgd, momentum: 0.5", 0.9, True), ("sgd", 0.9, False), ("adam", 0.0, False)],
-)
-def test_two_momentums_with_gem_are_a_warning(folder, optimizer, momentum, warns):
-    text = f"algorithm: {{name: gem, momentum: {momentum}}}\ntrain: {{optimizer: {{name: {optimizer}}}}}\n"
-    assert ("gem multiplies its momentum with the momentum of" in check(folder, text)) == warns
 
 
 def converted(folder, text):
