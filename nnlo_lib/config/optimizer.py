@@ -80,6 +80,11 @@ class DecoupledDecayConfig(BaseOptimizerConfig):
 class TwoMomentsConfig(BaseOptimizerConfig):
     """Settings of Adam and its variants."""
 
+    lr: Lr = 0.002
+    beta1: Beta1 = 0.9
+    beta2: Beta2 = 0.999
+    epsilon: Epsilon = 1e-8
+
     @property
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of the optimizer, with the decays of both moments as one argument `betas`."""
@@ -151,9 +156,6 @@ class AdamConfig(TwoMomentsConfig, RootConfig):
     inside_root = "AdamInsideRoot"
     outside_only = ("amsgrad",)
     lr: Lr = 0.001
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
-    epsilon: Epsilon = 1e-8
     amsgrad: bool = False
     """Use the maximum of the second moments so far (Reddi et al. 2018)."""
     weight_decay: Decay = 0.0
@@ -184,10 +186,6 @@ class NAdamConfig(TwoMomentsConfig):
     implementation = "torch.optim:NAdam"
     kernel = "chunked on cpu"
     renamed: ClassVar[dict[str, str]] = {"decoupled": "decoupled_weight_decay"}
-    lr: Lr = 0.002
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
-    epsilon: Epsilon = 1e-8
     momentum_decay: float = Field(0.004, ge=0)
     """Speed of the warm-up of beta1 (psi)."""
     decoupled: IsDecoupled = False
@@ -200,10 +198,6 @@ class AdamaxConfig(TwoMomentsConfig):
     name: Literal["adamax"] = "adamax"
     implementation = "torch.optim:Adamax"
     kernel = "chunked on cpu"
-    lr: Lr = 0.002
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
-    epsilon: Epsilon = 1e-8
     weight_decay: Decay = 0.0
 
 
@@ -289,8 +283,6 @@ class LAMBConfig(TwoMomentsConfig):
     implementation = "nnlo_lib.train.optimizers.update_rules:LAMB"
     kernel = "layerwise"
     lr: Lr = 0.001
-    beta1: Beta1 = 0.9
-    beta2: Beta2 = 0.999
     epsilon: Epsilon = 1e-6
     exclude_vectors: ExcludeVectors = True
     weight_decay: Decoupled = 0.01

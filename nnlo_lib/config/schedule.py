@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from nnlo_lib.config.base import ConfigModel, Requires, raise_config_error
-from nnlo_lib.config.stopping import BetterDirection, Metric, better_direction
+from nnlo_lib.config.stopping import WatchedMetricConfig
 
 Unit = Annotated[
     Literal["epochs", "steps"],
@@ -142,12 +142,10 @@ class OneCycleScheduleConfig(FixedLengthScheduleConfig):
     """Learning rate of the last round, as a fraction of `lr`."""
 
 
-class PlateauScheduleConfig(BaseScheduleConfig):
+class PlateauScheduleConfig(WatchedMetricConfig, BaseScheduleConfig):
     """lr <- factor lr if a metric has not improved for `patience` epochs (ReduceLROnPlateau of Keras and PyDTNN)."""
 
     name: Literal["plateau"] = "plateau"
-    metric: Metric = "val_loss"
-    """Watched metric: a column of the history."""
     factor: float = Field(0.1, gt=0, lt=1)
     """Factor on the learning rate."""
     patience: int = Field(10, ge=1)
@@ -158,13 +156,6 @@ class PlateauScheduleConfig(BaseScheduleConfig):
     """Epochs after a change that do not count for `patience`."""
     min_lr: float = Field(0.0, ge=0)
     """Minimum learning rate."""
-    better: BetterDirection | None = None
-    """Whether smaller or larger values are better; null: derived from the name of the metric."""
-
-    @property
-    def larger_is_better(self) -> bool:
-        """True if larger values are better."""
-        return (self.better or better_direction(self.metric)) == "larger"
 
 
 ScheduleConfig = Annotated[

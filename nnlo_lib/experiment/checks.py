@@ -22,6 +22,18 @@ from nnlo_lib.models.zoo_registry import missing_library
 
 Mistake = tuple[KeyPath, str]
 Settings = Mapping[str, Any]  # the experiment as written in the file
+NO_SECTION = "must be a section of keys, such as {{key: value}}, not {given}"
+# Of pydantic's types of errors.
+SENTENCES = {
+    "refused": "{message}",
+    "literal_error": "must be one of {expected}, not {given}",
+    "union_tag_not_found": "missing `name`; add `name: ...` to select the kind (docs/reference/experiment.md)",
+    "too_short": "needs at least {min_length} valid value, not {given}",
+    "missing": "missing; set this key",
+    "none_required": "not supported; remove this key",
+    "string_pattern_mismatch": "must consist of up to 200 letters, digits, '_', '.' or '-', not {given}, because it names a folder",
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), NO_SECTION),
+}
 PERIODIC = re.compile(r"(.+)\1{19}$")  # Snakemake's PeriodicWildcardError
 
 
@@ -36,7 +48,7 @@ def validation_mistakes(model: type[ConfigModel], settings: Any) -> Iterator[Mis
 def describe_validation_error(model: type[ConfigModel], error: ValidationError) -> Iterator[Mistake]:
     """Yield a message for each rejected key; errors inside a section replace the error of the section itself."""
     sentences: dict[KeyPath, list[str]] = {}
-    refused = {tuple(_follow(model, each["loc"])[0]) for each in error.errors() if each["type"] == "refused"}
+    refused = {_follow(model, each["loc"])[0] for each in error.errors() if each["type"] == "refused"}
     for detail in error.errors():
         key, known = _follow(model, detail["loc"])
         # A member of a union that refuses a value has understood it; the others only have another type.
@@ -46,9 +58,7 @@ def describe_validation_error(model: type[ConfigModel], error: ValidationError) 
         below = ("name",) if detail["type"] == "union_tag_invalid" else detail.get("ctx", {}).get("at", ())
         sentences.setdefault((*key, *below), []).append(_sentence(detail, key, known))
     sections = {key[:depth] for key in sentences for depth in range(len(key))}
-    for key, messages in sentences.items():
-        if key not in sections:
-            yield key, "; or ".join(messages)
+    yield from ((key, "; or ".join(each)) for key, each in sentences.items() if key not in sections)
 
 
 def _follow(model: type[ConfigModel], location: Iterable[str | int]) -> tuple[KeyPath, set[str]]:
@@ -91,39 +101,21 @@ def _is_untagged(annotation: Any) -> bool:
 
 
 def _sentence(detail: ErrorDetails, key: KeyPath, known: Iterable[str]) -> str:
-    context, given = detail.get("ctx", {}), detail["input"]
-    match detail["type"]:
-        case "refused":
-            return str(context["message"])
-        case "extra_forbidden":
-            return unknown_key(".".join(key), known)
-        case "literal_error":
-            return f"must be one of {context['expected']}, not {shown(given)}"
-        case "union_tag_invalid":
-            names = context["expected_tags"].replace("'", "").split(", ")
-            kind = "function" if key[-2:] == ("data", "reader") else "Class"
-            own = f", or path.py:{kind} of your own" if BUILT_IN in detail["loc"] else ""
-            return f"unknown name '{context['tag']}'; {suggest_name(str(context['tag']), names)}{own}"
-        case "union_tag_not_found":
-            return "missing `name`; add `name: ...` to select the kind (docs/reference/experiment.md)"
-        case "too_short":
-            return f"needs at least {context['min_length']} valid value, not {shown(given)}"
-        case "string_type" if given is None or isinstance(given, bool):
-            return f"must be a text, not {shown(given)}; write it in quotes, as it is in the file"
-        case "missing":
-            return "missing; set this key"
-        case "none_required":
-            return "not supported; remove this key"
-        case "string_pattern_mismatch" if context["pattern"] == USER_CLASS_PATTERN:
-            return f"must be path.py:function, not {shown(given)}"
-        case "string_pattern_mismatch":
-            allowed = "up to 200 letters, digits, '_', '.' or '-'"
-            return f"must consist of {allowed}, not {shown(given)}, because it names a folder"
-        case "model_type" | "model_attributes_type" | "dict_type":
-            return f"must be a section of keys, such as {{key: value}}, not {shown(given)}"
-        case _:
-            what = detail["msg"].replace("Input should", "should").replace("tuple", "list")
-            return f"{what} (this is {shown(given)})"
+    context, given, kind = detail.get("ctx", {}), shown(detail["input"]), detail["type"]
+    if kind == "extra_forbidden":
+        return unknown_key(".".join(key), known)
+    if kind == "union_tag_invalid":
+        names = context["expected_tags"].replace("'", "").split(", ")
+        own = f", or path.py:{'function' if key[-2:] == ('data', 'reader') else 'Class'} of your own"
+        hint = suggest_name(str(context["tag"]), names)
+        return f"unknown name '{context['tag']}'; {hint}{own if BUILT_IN in detail['loc'] else ''}"
+    if kind == "string_type" and given in ("null", "true", "false"):
+        return f"must be a text, not {given}; write it in quotes, as it is in the file"
+    if kind == "string_pattern_mismatch" and context["pattern"] == USER_CLASS_PATTERN:
+        return f"must be path.py:function, not {given}"
+    if kind in SENTENCES:
+        return SENTENCES[kind].format(**context, given=given)
+    return f"{detail['msg'].replace('Input should', 'should').replace('tuple', 'list')} (this is {given})"
 
 
 def shown(value: Any) -> str:

@@ -139,21 +139,21 @@ def parse_yaml(text: bytes | str, place: Callable[[int], str]) -> tuple[Any, lis
 
 def _odd_line(text: bytes | str, line: int) -> tuple[int, str] | None:
     """Return the line, from 0, and the problem of a character near an error that looks like one of YAML."""
-    if isinstance(text, bytes):
-        text = decoded(text, "replace")
-    for number, content in reversed([*enumerate(text.split("\n"))][max(0, line - 1) : line + 1]):
+    lines = (decoded(text, "replace") if isinstance(text, bytes) else text).split("\n")
+    for number in (line, line - 1):
+        content = lines[number] if 0 <= number < len(lines) else ""
         if "\t" in content[: len(content) - len(content.lstrip())]:
             return number, "found character '\\t' (a tab) in the indentation; indent by spaces"
-        if (space := ODD_SPACE.search(content)) or (quote := ODD_QUOTES.search(content)):
-            return number, _odd_problem(space[0] if space else quote[0])  # type: ignore[index]
+        if odd := ODD_SPACE.search(content) or ODD_QUOTES.search(content):
+            return number, _odd_problem(odd[0])
     return None
 
 
 def _odd_problem(character: str) -> str:
-    kind, instead = (
-        ("space", "an ordinary space") if ODD_SPACE.match(character) else ("quotation mark", "\" or '")
-    )
-    return f"{kind} U+{ord(character):04X} ({unicodedata.name(character).lower()}); write {instead}, or quote a text that has it"
+    is_space = ODD_SPACE.match(character)
+    kind, instead = ("space", "an ordinary space") if is_space else ("quotation mark", "\" or '")
+    name = unicodedata.name(character).lower()
+    return f"{kind} U+{ord(character):04X} ({name}); write {instead}, or quote a text that has it"
 
 
 def _lines(tree: yaml.Node | None) -> Iterator[tuple[KeyPath, int]]:
@@ -162,13 +162,10 @@ def _lines(tree: yaml.Node | None) -> Iterator[tuple[KeyPath, int]]:
     for key, start, chars in _entries(tree, ()):
         size += chars
         if size > MAX_FILE_BYTES or len(key) > MAX_LEVELS:
-            limit = (
-                f"{MAX_LEVELS} nested levels" if size <= MAX_FILE_BYTES else f"{MAX_FILE_BYTES:,} characters"
-            )
-            raise yaml.MarkedYAMLError(
-                problem=f"more than {limit}, counted as if each alias (*name) was a copy; use fewer aliases or levels",
-                problem_mark=start,
-            )
+            is_large = size > MAX_FILE_BYTES
+            limit = f"{MAX_FILE_BYTES:,} characters" if is_large else f"{MAX_LEVELS} nested levels"
+            counted = "counted as if each alias (*name) was a copy; use fewer aliases or levels"
+            raise yaml.MarkedYAMLError(problem=f"more than {limit}, {counted}", problem_mark=start)
         yield key, start.line + 1
 
 

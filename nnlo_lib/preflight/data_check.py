@@ -3,7 +3,6 @@
 `Mistakes` collects what the checks find, each with the key of the experiment that is to be corrected.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnlo_lib.config import ConfigModel, Experiment, Run, block_types
+from nnlo_lib.config import Experiment, Run
 from nnlo_lib.config.base import default
 from nnlo_lib.config.data import DataConfig
 from nnlo_lib.config.paths import store_of
@@ -23,6 +22,7 @@ from nnlo_lib.config.reader import (
     TableReaderConfig,
     TFRecordReaderConfig,
 )
+from nnlo_lib.config.rules.key_names import all_keys
 from nnlo_lib.core.errors import USER_CODE_ERRORS, UserError
 from nnlo_lib.core.user_code import error_with_source_line
 from nnlo_lib.data.catalog import CATALOG
@@ -43,8 +43,6 @@ SAMPLES = 16  # read to find the shape of the samples, for example after an adap
 MAX_LABEL_SHARDS = 64  # stores with more shards take seconds to open, so their classes are not counted
 MAX_COUNTED_BYTES = 64 << 20  # of source files, which are read within a second
 MAX_TARGETS = 20_000_000  # numbers of a split, which are read within a second; a training checks all of them
-# Messages such as `data.crop: 40 needs ...` begin with the key that they concern.
-KEY_IN_MESSAGE = re.compile(r"(\w+(?:\.\w+)*): ", re.ASCII)
 
 
 class Mistakes(list[Mistake]):
@@ -60,11 +58,11 @@ class Mistakes(list[Mistake]):
         self.append((("runs", self._name, *key) if is_own else key, message))
 
     def add_error(self, key: KeyPath, error: UserError) -> None:
-        """Add the message of an error, at the key that the message begins with, or else at `key`."""
-        text = str(error)
-        if (found := KEY_IN_MESSAGE.match(text)) and _is_key(found[1].split(".")):
-            key, text = tuple(found[1].split(".")), text[found.end() :]
-        self.add(key, text)
+        """Add the message of an error, at the key that it begins with, such as `data.crop: 40 needs ...`, or else at `key`."""
+        named, colon, text = str(error).partition(": ")
+        # Not the name of a file, such as train.npz.
+        is_key = colon and named in all_keys(Experiment)
+        self.add(tuple(named.split(".")) if is_key else key, text if is_key else str(error))
 
     @contextmanager
     def collected(self, *key: str) -> Iterator[None]:
@@ -81,17 +79,6 @@ class Mistakes(list[Mistake]):
             yield
         except USER_CODE_ERRORS as error:
             self.add(key, str(error) if isinstance(error, UserError) else error_with_source_line(error))
-
-
-def _is_key(parts: Sequence[str]) -> bool:
-    """Return True if the experiment file can have this key, and False for the name of a file such as train.npz."""
-    sections: list[type[ConfigModel]] = [Experiment]
-    for part in parts:
-        fields = [field for section in sections if (field := section.model_fields.get(part))]
-        if not fields:
-            return False
-        sections = [inner for field in fields for inner in block_types(field.annotation)]
-    return True
 
 
 def distinct_runs(runs: Mapping[str, Run], identity: Callable[[Run], str]) -> Iterator[tuple[str, Run]]:

@@ -156,7 +156,7 @@ class ModelTrial(Callback):
         # TorchScript has neither hooks nor identity of tensors; on `meta`, tensors have no values.
         scripted = isinstance(module, torch.jit.ScriptModule)
         guard = StateGuard(module) if self.has_values and not scripted else None
-        module = _Called(module) if scripted else module
+        module = CalledModel(module) if scripted else module
         device = "cpu" if self.has_values else "meta"
         replica = Replica(module.train(), device, channels_last=self.run.train.channels_last)
         replica.callbacks = Callbacks([self])
@@ -270,26 +270,23 @@ class ModelTrial(Callback):
         mistakes.add(key, text)
 
 
-class _Called(nn.Module):
-    """Calls a module of TorchScript, which does not support hooks itself."""
+class CalledModel(nn.Module):
+    """Calls a module, for example of TorchScript, which does not support hooks itself."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
     def forward(self, *inputs: Tensor) -> Any:
+        """Return the module's outputs."""
         return self.module(*inputs)
 
 
-class MetaModel(nn.Module):
+class MetaModel(CalledModel):
     """Applies a model on `meta`, forward and backward, and returns random outputs of the shapes it would return.
 
     A loss and metrics can then compute with the values of outputs, which `meta` does not have.
     """
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
 
     def forward(self, *inputs: Tensor) -> Any:
         """Return random outputs of the model's shapes and types."""

@@ -51,60 +51,40 @@ def activation_doubts(run: Run, outputs: Any, has_values: bool) -> Iterator[str]
         outputs: what the model returns in evaluation mode, with a gradient.
         has_values: whether the outputs have values; on the device `meta`, they have none.
     """
-    wants = getattr(run.problem, "outputs", "scores")
+    what, is_scored = (
+        f"the outputs of {run.model.name}",
+        isinstance(run.problem, ClassificationConfig | RegressionConfig),
+    )
+    option = f", or set `problem: {{name: {run.problem.name}, outputs: probabilities}}`" if is_scored else ""
     for place, (name, output) in enumerate(outputs_by_name(outputs).items()):
-        loss = loss_of_output(run.loss, outputs, name)
-        metrics = [
-            each.partition("@")[0]
-            for each in run.metrics
-            if each.partition("@")[2] == ("" if place == 0 else name)
-        ]
-        activation = final_activation(output, has_values)
-        what = f"the outputs of {run.model.name}"
-        if wants == "probabilities":
-            output = output.detach()
-            if has_values and not bool(((output >= 0) & (output <= 1)).all()):
+        loss, own = loss_of_output(run.loss, outputs, name), "" if place == 0 else name
+        functions = [loss, *(each.partition("@")[0] for each in run.metrics if each.partition("@")[2] == own)]
+        activation, values = final_activation(output, has_values), output.detach().float()
+        remedy = f"remove {activation} from the model{option}"
+        applied = [each for each in functions if each in APPLIES_ACTIVATION]
+        # Each number of the output decides alone, above or below 0.
+        is_one = isinstance(run.problem, ClassificationConfig) and output[0].numel() == 1
+        is_split_at_zero = loss not in LOSSES_OF_DISTANCE and (is_one or "binary_accuracy" in functions)
+        if getattr(run.problem, "outputs", "scores") == "probabilities":
+            if has_values and not bool(((values >= 0) & (values <= 1)).all()):
                 yield (
-                    f"{what} are from {float(output.min()):.3g} to {float(output.max()):.3g}, but `problem.outputs: "
+                    f"{what} are from {float(values.min()):.3g} to {float(values.max()):.3g}, but `problem.outputs: "
                     "probabilities` means 0 to 1; end the model with softmax or sigmoid, or remove `outputs`"
                 )
-        elif "nll" in (loss, *metrics):
-            if activation or (has_values and not _are_logarithms(output)):
+        elif "nll" in functions:
+            sums = values.exp().sum(1) if has_values else torch.ones(1)
+            if activation:
                 yield (
-                    f"{what} are {'as after ' + activation if activation else 'no logarithms of probabilities'}, but nll needs "
-                    "logarithms of probabilities; end the model with log_softmax, or use cross_entropy"
-                    + (
-                        ", with `problem: {name: classification, outputs: probabilities}`"
-                        if activation
-                        else ", which takes scores"
-                    )
+                    f"{what} are as after {activation}, but nll needs logarithms of probabilities; end the model with log_softmax, or "
+                    "use cross_entropy, with `problem: {name: classification, outputs: probabilities}`"
                 )
-        elif activation and (applied := [each for each in (loss, *metrics) if each in APPLIES_ACTIVATION]):
+            elif not torch.allclose(sums, torch.ones_like(sums), atol=TOLERANCE):
+                yield (
+                    f"{what} are no logarithms of probabilities, but nll needs logarithms of probabilities; end the model with "
+                    "log_softmax, or use cross_entropy, which takes scores"
+                )
+        elif activation and applied:
             sign = "sum to 1" if activation == "softmax" else "are between 0 and 1"
-            yield f"{what} {sign} as after {activation}, which {applied[0]} applies itself; {_remedy(run, activation)}"
-        elif (
-            activation == "sigmoid"
-            and loss not in LOSSES_OF_DISTANCE
-            and _is_split_at_zero(run, output, metrics)
-        ):
-            yield (
-                f"{what} are between 0 and 1 as after sigmoid, but an output above 0 counts as positive; "
-                f"{_remedy(run, activation)}"
-            )
-
-
-def _are_logarithms(output: Tensor) -> bool:
-    total = output.float().exp().sum(1)
-    return bool(torch.allclose(total, torch.ones_like(total), atol=TOLERANCE))
-
-
-def _is_split_at_zero(run: Run, output: Tensor, metrics: list[str]) -> bool:
-    """Return True if each number of an output decides alone, above or below 0."""
-    classified = isinstance(run.problem, ClassificationConfig) and output[0].numel() == 1
-    return classified or "binary_accuracy" in metrics
-
-
-def _remedy(run: Run, activation: str) -> str:
-    known = isinstance(run.problem, ClassificationConfig | RegressionConfig)
-    option = f", or set `problem: {{name: {run.problem.name}, outputs: probabilities}}`" if known else ""
-    return f"remove {activation} from the model{option}"
+            yield f"{what} {sign} as after {activation}, which {applied[0]} applies itself; {remedy}"
+        elif activation == "sigmoid" and is_split_at_zero:
+            yield f"{what} are between 0 and 1 as after sigmoid, but an output above 0 counts as positive; {remedy}"

@@ -322,22 +322,24 @@ def warn_about_machine(experiment: Experiment) -> None:
         logger.warning(warning)
 
 
-def machine_warnings(runs: dict[str, Run]) -> list[str]:
+def machine_warnings(runs: Mapping[str, Run]) -> list[str]:
     """Return a warning for each run on one node that needs more cores or GPUs than this machine has."""
-    return [f"run {name}: {text}" for name, run in runs.items() if (text := _warning(run))]
+    found, cores = [], len(os.sched_getaffinity(0))
+    for name, run in runs.items():
+        needs = RunResources(run)
+        workers = needs.processes - (
+            run.algorithm.servers if needs.processes > 1 else 0
+        )  # a server mostly waits
+        if needs.nodes > 1:
+            continue
+        if workers * needs.threads_per_process > cores:
+            threads = f"{plural(workers, 'worker')} with {plural(needs.threads_per_process, 'thread')} each"
+            found.append(f"run {name}: {threads} on the {cores} cores of this machine will be slow")
+        elif needs.gpus:
+            import torch
 
-
-def _warning(run: Run) -> str:
-    needs, cores = RunResources(run), len(os.sched_getaffinity(0))
-    workers = needs.processes - (run.algorithm.servers if needs.processes > 1 else 0)  # a server mostly waits
-    wanted = workers * needs.threads_per_process
-    if needs.nodes > 1:
-        return ""
-    if wanted > cores:
-        return f"{plural(workers, 'worker')} with {plural(needs.threads_per_process, 'thread')} each on the {cores} cores of this machine will be slow"
-    if needs.gpus:
-        import torch
-
-        if needs.gpus > (count := torch.cuda.device_count()):
-            return f"parallel.gpus_per_rank needs {plural(needs.gpus, 'GPU')}, but this machine has {count}"
-    return ""
+            if needs.gpus > (count := torch.cuda.device_count()):
+                found.append(
+                    f"run {name}: parallel.gpus_per_rank needs {plural(needs.gpus, 'GPU')}, but this machine has {count}"
+                )
+    return found

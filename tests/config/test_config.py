@@ -131,103 +131,77 @@ def test_nearest_name_or_all():
     assert suggest_name("zzz", ["seeds", "epochs"]) == "known: epochs, seeds"
 
 
-LARGER = r"\{metric: val_gini, better: larger\}"
-WATCHERS = [
-    ({"train": {"early_stopping": {"metric": "val_gini"}}}, r"set train\.early_stopping\.better"),
-    ({"train": {"restore_best": "val_gini"}}, rf"set train\.restore_best: {LARGER}"),
-    ({"train": {"schedule": {"name": "plateau", "metric": "val_gini"}}}, r"set train\.schedule\.better"),
-    ({"checkpoint": {"best": "gini"}}, rf"set checkpoint\.best: {LARGER}"),
-]
+OBJECTIVE = {"space": {"train.epochs": [1]}, "objective": {"metric": "val_accuracy", "target": 99}}
+RULE, DIRECTION = {"metric": "val_gini", "better": "larger"}, "{metric: val_gini, better: larger}, or smaller"
+# Settings of a metric `gini`, and the remedy of the refusal: a larger value is better, and its name does not say it.
+WATCHERS = {
+    "train.early_stopping.better": {"train": {"early_stopping": {"metric": "val_gini"}}},
+    f"train.restore_best: {DIRECTION}": {"train": {"restore_best": "val_gini"}},
+    "train.schedule.better": {"train": {"schedule": {"name": "plateau", "metric": "val_gini"}}},
+    f"checkpoint.best: {DIRECTION}": {"checkpoint": {"best": "gini"}},
+}
+PER_CENT = {
+    "val_accuracy is between 0 and 1, got 70; write 0.7 for 70 %": {"train": {"target": {"value": 70.0}}},
+    "got 97; write 0.97 for 97 %": {"train": {"target": "val_acc,>,97"}},
+    "got -0.1; write a fraction": {"train": {"target": {"metric": "train_top5_accuracy", "value": -0.1}}},
+    "got 99; write 0.99 for 99 %": {"search": OBJECTIVE},
+}
+ACCEPTED = [
+    {"train": {"early_stopping": RULE, "restore_best": RULE, "schedule": {"name": "plateau", **RULE}}, "checkpoint": {"best": RULE}},
+    {"train": {"target": {"value": 1.0}}}, {"train": {"target": {"metric": "val_loss", "value": 70.0}}}, {"train": {"target": {"value": 0}}},
+    *(json.loads(json.dumps(each).replace("gini", "gini_score")) for each in WATCHERS.values()),
+]  # fmt: skip
 
 
 @pytest.fixture
-def metric(tmp_path):
-    """Return a function that validates an experiment with a metric of the user."""
+def watched(tmp_path):
+    """Return a function that validates an experiment with metrics of the user."""
     (tmp_path / "mine.py").write_text(
         "def gini(outputs, targets): ...\ndef gini_score(outputs, targets): ...\n"
     )
-    return lambda name, settings: experiment(metrics=[f"{tmp_path / 'mine.py'}:{name}"], **settings)
+    names = [
+        "accuracy",
+        "top5_accuracy",
+        *(f"{tmp_path / 'mine.py'}:{name}" for name in ("gini", "gini_score")),
+    ]
+    return lambda settings: experiment(metrics=names, **settings)
 
 
-@pytest.mark.parametrize(("settings", "message"), WATCHERS)
-def test_a_watched_metric_of_the_user_needs_a_direction(metric, settings, message):
-    """A larger value is better; without a direction, the smallest would be chosen in silence."""
-    with pytest.raises(
-        ValidationError, match=r"does not say whether smaller or larger values are better"
-    ) as error:
-        metric("gini", settings)
-    assert re.search(message, str(error.value), re.DOTALL)
-    metric("gini_score", json.loads(json.dumps(settings).replace("gini", "gini_score")))
+@pytest.mark.parametrize(("message", "settings"), (WATCHERS | PER_CENT).items())
+def test_a_rule_without_a_direction_or_in_per_cent_is_refused(watched, message, settings):
+    sentence = "smaller or larger values are better; set " * (message in WATCHERS) + message
+    with pytest.raises(ValidationError, match=re.escape(sentence)):
+        watched(settings)
 
 
-def test_a_direction_of_its_own_suffices(metric):
-    rule = {"metric": "val_gini", "better": "larger"}
-    plateau = {"name": "plateau", **rule}
-    for train in ({"early_stopping": rule}, {"restore_best": rule}, {"schedule": plateau}):
-        metric("gini", {"train": train})
-    metric("gini", {"checkpoint": {"best": rule}})
+@pytest.mark.parametrize("settings", ACCEPTED)
+def test_other_rules_are_accepted(watched, settings):
+    watched(settings)
 
 
-OBJECTIVE = {"space": {"train.epochs": [1]}, "objective": {"metric": "val_accuracy", "target": 99}}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"train": {"target": {"value": 70.0}}},
-            "val_accuracy is between 0 and 1, got 70; write 0.7 for 70 %",
-        ),
-        ({"train": {"target": "val_acc,>,97"}}, "got 97; write 0.97 for 97 %"),
-        (
-            {"train": {"target": {"metric": "train_top5_accuracy", "value": -0.1}}},
-            "got -0.1; write a fraction",
-        ),
-        ({"search": OBJECTIVE}, "got 99; write 0.99 for 99 %"),
-    ],
-)
-def test_accuracies_in_per_cent_are_refused(settings, message):
-    with pytest.raises(ValidationError, match=re.escape(message)):
-        experiment(**settings)
-
-
-@pytest.mark.parametrize("target", [{"value": 1.0}, {"metric": "val_loss", "value": 70.0}, {"value": 0}])
-def test_other_targets_are_accepted(target):
-    assert experiment(train={"target": target}).train.target.value == target["value"]
-
-
-def resources(parallel, **asked):
-    return RunResources(Run.model_validate({"parallel": parallel, "resources": asked}))
+NO_SITE = {
+    "slurm_partition": "",
+    "slurm_account": "",
+    "lsf_queue": "",
+    "lsf_project": "",
+    "gpu": 0,
+    "tasks_per_gpu": 0,
+}
+SITE = {"slurm_partition": "short", "slurm_account": "me", "lsf_queue": "short", "lsf_project": "me", "gpu": 2, "tasks_per_gpu": 1}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("parallel", "wanted"),
+    ("parallel", "asked", "wanted"),
     [
-        ({"ranks": 4, "threads_per_rank": 3}, (4, 12, 2)),
-        ({"ranks": 8, "transport": "simulated"}, (1, 1, 1)),
+        ({"ranks": 4, "threads_per_rank": 3}, {"nodes": 2}, {"processes": 4, "cores": 12, "nodes": 2}),
+        ({"ranks": 8, "transport": "simulated"}, {"nodes": 2}, {"processes": 1, "cores": 1, "nodes": 1}),
+        ({"ranks": 1, "gpus_per_rank": 1, "ranks_per_gpu": 3}, {}, {"trainings_per_gpu": 3}),
+        ({"ranks": 4, "gpus_per_rank": 1}, {}, {"trainings_per_gpu": 1}),
+        ({"ranks": 1}, {}, {"trainings_per_gpu": 1}),
+        ({"ranks": 2}, {}, {"site": NO_SITE}),
+        ({"ranks": 2, "gpus_per_rank": 1}, {"partition": "short", "account": "me"}, {"site": SITE}),
     ],
 )
-def test_processes_cores_and_nodes(parallel, wanted):
-    asked = resources(parallel, nodes=2)
-    assert (asked.processes, asked.cores, asked.nodes) == wanted
-
-
-@pytest.mark.parametrize(
-    ("parallel", "wanted"),
-    [
-        ({"ranks": 1, "gpus_per_rank": 1, "ranks_per_gpu": 3}, 3),
-        ({"ranks": 4, "gpus_per_rank": 1}, 1),
-        ({"ranks": 1}, 1),
-    ],
-)
-def test_trainings_that_share_a_gpu(parallel, wanted):
-    assert resources(parallel).trainings_per_gpu == wanted
-
-
-def test_the_site_gets_only_set_resources():
-    assert not any(resources({"ranks": 2}).site.values())
-    asked = resources({"ranks": 2, "gpus_per_rank": 1}, partition="short", account="me").site
-    assert asked == {
-        "slurm_partition": "short", "slurm_account": "me", "lsf_queue": "short", "lsf_project": "me",
-        "gpu": 2, "tasks_per_gpu": 1,
-    }  # fmt: skip
+def test_resources_of_a_training(parallel, asked, wanted):
+    found = RunResources(Run.model_validate({"parallel": parallel, "resources": asked}))
+    assert {key: getattr(found, key) for key in wanted} == wanted

@@ -79,14 +79,6 @@ def test_a_hostile_study_of_dinno_is_refused(tmp_path):
         translate_study(tmp_path / "study.yaml")
 
 
-def test_aliases_and_merge_keys_within_the_limits_are_values(tmp_path):
-    text = "runs:\n  a: &a {train: {epochs: 2}}\n  b:\n    <<: *a\n    model: {name: simplecnn}\n  c: *a\n"
-    (tmp_path / "mine.yaml").write_text(text)
-    runs = load_experiment(tmp_path / "mine.yaml").runs
-    assert runs == {"a": runs["a"], "b": runs["a"] | {"model": {"name": "simplecnn"}}, "c": runs["a"]}
-    assert runs["a"] == {"train": {"epochs": 2}}
-
-
 def test_settings_that_are_nested_too_deeply_in_python_are_refused():
     settings: dict[str, object] = {}
     for _ in range(10_000):

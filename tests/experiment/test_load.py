@@ -1,6 +1,5 @@
 """Loading of experiment files: values, mistakes with their file, line and key, and overrides by `--set`."""
 
-import itertools
 import re
 import textwrap
 
@@ -88,6 +87,7 @@ ONE_MISTAKE = {
     "key of another section": ("normalize: null", "1: normalize: unknown key 'normalize'; did you mean 'data.normalize'?"),
     "key of another kind": ("train: {optimizer: {name: adam, momentum: 1}}", "1: train.optimizer.momentum: unknown key 'momentum'; known: amsgrad, beta1"),
     "word without a key": ("num_workers: 4", "1: num_workers: unknown key 'num_workers'; remove it"),
+    "extension inside of a section": ("name: x\ntrain: {x-a: 1}", "2: train.x-a: unknown key 'x-a'"),
     "beginning of a name": ("metrics: [acc]", "1: metrics.0: unknown name 'acc'; did you mean 'accuracy'?"),
     "name in capital letters": ("train: {optimizer: SGD}", "1: train.optimizer.name: unknown name 'SGD'; did you mean 'sgd'?"),
     "adaptor without a function": ("data: {dataset: x, reader: {name: arrays, train: a.npz, adaptor: a.py}}", '1: data.reader.adaptor: must be path.py:function, not "a.py"'),
@@ -138,45 +138,24 @@ def test_one_mistake(write, text, sentence):
 UNREADABLE = {
     "open bracket": ("name: x\nseeds: [1", "2: invalid YAML: "),
     "two colons": ("name: a: b", "1: invalid YAML: mapping values are not allowed here"),
-    "tab": (
-        "train:\n\tepochs: 1",
-        "2: invalid YAML: found character '\\t' (a tab) in the indentation; indent by spaces",
-    ),
-    "no-break space after a key": (
-        "data:\u00a0digits\nname: x".encode(),
-        "1: invalid YAML: space U+00A0 (no-break space); write",
-    ),
-    "no-break space in braces": (
-        "train: {epochs:\u00a01}".encode(),
-        "1: invalid YAML: space U+00A0 (no-break space); write",
-    ),
-    "no-break space, UTF-16": (
-        "name: x\ndata:\u00a0digits\n".encode("utf-16"),
-        "2: invalid YAML: space U+00A0",
-    ),
-    "typographic quotes": (
-        "name: x\nmodel: {name: “net.py:build”}".encode(),
-        "2: invalid YAML: quotation mark U+201C (left double",
-    ),
+    "tab": ("train:\n\tepochs: 1", "2: invalid YAML: found character '\\t' (a tab) in the indentation; indent by spaces"),
+    "no-break space after a key": ("data:\u00a0digits\nname: x".encode(), "1: invalid YAML: space U+00A0 (no-break space); write"),
+    "no-break space in braces": ("train: {epochs:\u00a01}".encode(), "1: invalid YAML: space U+00A0 (no-break space); write"),
+    "no-break space, UTF-16": ("name: x\ndata:\u00a0digits\n".encode("utf-16"), "2: invalid YAML: space U+00A0"),
+    "typographic quotes": ("name: x\nmodel: {name: “net.py:build”}".encode(), "2: invalid YAML: quotation mark U+201C (left double"),
     "typographic key": ("name: x\n„data“: digits".encode(), "2: invalid YAML: quotation mark U+201E"),
-    "merge key twice": (
-        "name: x\nx-a: &a {epochs: 1}\ntrain:\n  <<: *a\n  <<: *a",
-        "5: duplicate key '<<'; write one line <<: [*x, *y], in which the first has priority",
-    ),
+    "merge key twice": ("name: x\nx-a: &a {epochs: 1}\ntrain:\n  <<: *a\n  <<: *a", "5: duplicate key '<<'; write one line <<: [*x, *y], in which the first has priority"),
     "two documents": ("name: a\n---\nname: b", "2: invalid YAML: but found another document"),
     "list as a key": ("name: x\n? [a]\n: b", "2: invalid YAML: a key must be a scalar"),
     "python object": ("name: !!python/object:os.system {}", "1: invalid YAML: could not determine"),
     "value that YAML's tag cannot be": ("name: !!bool maybe", "1: invalid YAML: "),
-    "latin-1": (
-        "name: x\n# Größe".encode("latin-1"),
-        "2: invalid YAML: invalid start byte (0xf6); save the file as UTF-8",
-    ),
+    "latin-1": ("name: x\n# Größe".encode("latin-1"), "2: invalid YAML: invalid start byte (0xf6); save the file as UTF-8"),
     "binary": (b"\x7fELF\xd0\x00\x01", "1: invalid YAML: invalid continuation byte"),
     "text": ("hello", "1: an experiment must be a mapping"),
     "list": ("- 1", "1: an experiment must be a mapping"),
     "key twice": ("name: x\ntrain:\n  epochs: 1\n  epochs: 2", "4: duplicate key 'epochs'"),
     "block twice": ("train: {}\nname: x\ntrain: {}", "3: duplicate key 'train'"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "sentence"), UNREADABLE.values(), ids=UNREADABLE)
@@ -184,14 +163,11 @@ def test_unreadable(write, text, sentence):
     assert mistakes(write(text))[0].startswith(f"mine.yaml:{sentence}")
 
 
-def test_absent_file(tmp_path):
+def test_absent_and_empty_files(write, tmp_path):
     assert mistakes(tmp_path / "no.yaml")[0].endswith("no.yaml: No such file or directory")
     assert mistakes(tmp_path)[0].endswith("Is a directory")
-
-
-@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "{}"])
-def test_a_file_without_keys_is_refused(write, text):
-    assert "no keys in this file" in mistakes(write(text))[0]  # as a full disk leaves it
+    for text in ("", "# only a comment\n", "---\n", "{}"):  # as a full disk leaves it
+        assert "no keys in this file" in mistakes(write(text))[0]
 
 
 def test_all_mistakes_of_a_file_in_its_order(write):
@@ -290,30 +266,59 @@ def test_mistake_in_the_file_is_not_blamed_on_the_command_line(write):
     assert mistakes(write("train:\n  epochs: 0\n"), ["train.batch_size=2"])[0].startswith("mine.yaml:2: ")
 
 
-def test_changes_are_applied_in_turn(write):
-    changes = (
-        "train.epochs=5",
-        "train.epochs=6",
-        "runs.x.parallel.ranks=4",
-        "seeds=[7, 8]",
-        "model.args.hidden=3",
-    )
-    experiment = load_experiment(write(BASE), changes)
-    assert experiment.train.epochs == 6
-    assert experiment.variants["x"].parallel.ranks == 4
-    assert experiment.seeds == (7, 8)
-    assert experiment.model.args == {"hidden": 3}
+DAY, ADAM = 24 * 60, "train: {optimizer: {name: sgd, momentum: 0.5}}"
+NUMBERS = "model: {args: {numbers: [1_000, -12_345_678, 1_000.5], texts: [2024_07, 1_0, 12_34_567, 1__000, 0_7.5, 1_000_00.5, 1e1_0]}}"
+READ = {
+    "changes in turn": (BASE, ["train.epochs=5", "train.epochs=6", "seeds=[7, 8]", "model.args.hidden=3"], {"train.epochs": 6, "seeds": (7, 8), "model.args": {"hidden": 3}}),
+    "change of a run": (BASE, ["runs.x.parallel.ranks=4"], {"variants.x.parallel.ranks": 4, "parallel.ranks": 2}),
+    "new name": ("algorithm: {name: average, sync_every: 7}", ["algorithm.name=easgd", "algorithm.sync_every=3"], {"algorithm.name": "easgd", "algorithm.sync_every": 3}),
+    "new name without the keys of the section": ("algorithm: {name: average, sync_every: 7}", ["algorithm.name=allreduce"], {"algorithm.name": "allreduce"}),
+    "same name": ("algorithm: {name: average, sync_every: 7}", ["algorithm.name=average"], {"algorithm.sync_every": 7}),
+    "new name first": (ADAM, ["train.optimizer.name=adam", "train.optimizer.lr=0.3"], {"train.optimizer.name": "adam", "train.optimizer.lr": 0.3}),
+    "new name last": (ADAM, ["train.optimizer.lr=0.3", "train.optimizer.name=adam"], {"train.optimizer.name": "adam", "train.optimizer.lr": 0.3}),
+    "change of a shared section": (
+        "train: {optimizer: &o {name: adam}}\nalgorithm: {name: downpour, sync_every: 2, optimizer: *o}", ["train.optimizer.lr=0.5"],
+        {"train.optimizer.lr": 0.5, "algorithm.optimizer.lr": 0.001}),
+    "dates, exponents and words as written": (
+        "name: 2024-01-01\nmodel: {args: {rate: 1e-3, 1: [2e5, x]}}\nruns: {on: {}}", [],
+        {"name": "2024-01-01", "model.args": {"rate": 0.001, "1": [2e5, "x"]}, "variants.on.train.epochs": 10}),
+    # 1_000 is a number, as in YAML 1.1 and Python; 2024_07 is a name.
+    "underscores": (NUMBERS, [], {"model.args": {"numbers": [1000, -12_345_678, 1000.5], "texts": NUMBERS.partition("texts: [")[2][:-3].split(", ")}}),
+    "odd characters in quotes and comments": (
+        'name: x  # “quoted”\u00a0\nmodel: {args: {a: "“b”\u00a0", c: d“e”f}}', [], {"model.args": {"a": "“b”\u00a0", "c": "d“e”f"}}),
+    "merge key": ("train: {optimizer: &o {name: adam, lr: 0.5}}\nruns:\n  x: {train: {optimizer: {<<: *o, lr: 0.1}}}", [], {"variants.x.train.optimizer.lr": 0.1}),
+    "anchors of extensions": (
+        "name: x\nx-common: &c {epochs: 7}\nx-more: [1, {a: b}]\ntrain: *c\nruns: {a: {train: {<<: *c, batch_size: 8}}}", [],
+        {"train.epochs": 7, "variants.a.train.batch_size": 8, "variants.a.train.epochs": 7}),
+    "aliases of runs": (
+        "runs:\n  a: &a {train: {epochs: 2}}\n  b:\n    <<: *a\n    model: {name: simplecnn}\n  c: *a", [],
+        {"runs": {"a": (two := {"train": {"epochs": 2}}), "b": two | {"model": {"name": "simplecnn"}}, "c": two}}),
+    # Slurm's --mem and LSF's -M take 1G as 1024.
+    **{f"memory {size}": (f"resources: {{mem_mb: 1}}\nruns: {{a: {{resources: {{mem: {size}}}}}}}", [], {"variants.a.resources.mem_mb": megabytes})
+       for size, megabytes in (("4GB", 4000), ("4G", 4096), ("1.5 GiB", 1536), ("250M", 250), (7, 7))},
+    # YAML 1.1 reads 24:00:00 as a number in base 60, 010 as 8.
+    **{f"time {time}": (text, changes, {"resources.runtime": minutes})
+       for time, minutes in (("90", 90), ("'90m'", 90), ("2h", 120), ("'1h 30min'", 90), ("1d", DAY), ("90s", 2), ("0.5h", 30), ("24:00:00", DAY),
+                             ("12:00:30", 721), ("01:30:00", 90), ("1-12:00:00", 36 * 60), ("'24:00:00'", DAY), ("010", 10))
+       for text, changes in ((f"resources: {{runtime: {time}}}", []), ("name: x", [f"resources.runtime={time}"]))},
+    **{f"hours {time}": (f"search: {{space: {{train.optimizer.lr: {{log_uniform: [1e-4, 1e-1]}}}}, budget: {{hours: {time}}}}}", [], {"search.budget.hours": hours})
+       for time, hours in (("24:00:00", 24), ("90m", 1.5), ("0.5", 0.5), ("2-00:00:00", 48))},
+}  # fmt: skip
 
 
-def test_a_new_name_discards_the_earlier_keys_of_its_section(write):
-    path = write("algorithm: {name: average, sync_every: 7}\n")
-    assert load_experiment(path, ["algorithm.name=allreduce"]).algorithm.name == "allreduce"
-    assert load_experiment(path, ["algorithm.name=average"]).algorithm.sync_every == 7
-    assert load_experiment(path, ["algorithm.name=easgd", "algorithm.sync_every=3"]).algorithm.sync_every == 3
-    path = write("train: {optimizer: {name: sgd, momentum: 0.5}}\n")
-    for changes in itertools.permutations(["train.optimizer.lr=0.3", "train.optimizer.name=adam"]):
-        optimizer = load_experiment(path, changes).train.optimizer
-        assert (optimizer.name, optimizer.lr) == ("adam", 0.3)
+@pytest.mark.parametrize(("text", "changes", "values"), READ.values(), ids=READ)
+def test_values_are_read_as_people_write_them(write, text, changes, values):
+    experiment = load_experiment(write(text), changes)
+    for key, value in values.items():
+        found = experiment
+        for part in key.split("."):
+            found = found[part] if isinstance(found, dict) else getattr(found, part)
+        assert found == value, key
+
+
+@pytest.mark.parametrize("time", ["90:00", "1:90:00", "2 hours", "h", "'0m'", "-5", "'-2h'"])
+def test_another_time_is_refused(write, time):
+    assert "resources.runtime: " in mistakes(write(f"resources: {{runtime: {time}}}"))[0]
 
 
 SHORT = """
@@ -354,15 +359,6 @@ def test_a_number_of_seeds_is_printed_as_a_list(write, caplog):
     assert caplog.messages == ["seeds: 3 trains with the seeds 0, 1, 2; for the seed 3 alone, write [3]"]
 
 
-# Slurm's --mem and LSF's -M take 1G as 1024.
-@pytest.mark.parametrize(
-    ("written", "megabytes"), [("4GB", 4000), ("4G", 4096), ("1.5 GiB", 1536), ("250M", 250), (7, 7)]
-)
-def test_memory_has_units(write, written, megabytes):
-    text = f"resources: {{mem_mb: 1}}\nruns: {{a: {{resources: {{mem: {written}}}}}}}"
-    assert load_experiment(write(text)).variants["a"].resources.mem_mb == megabytes
-
-
 RANKS = "runs: {two: {parallel: {ranks: 2}}, four: {parallel: {ranks: 4}}, free: {metrics: []}}\n"
 
 
@@ -391,50 +387,6 @@ def test_a_change_with_an_effect_is_accepted(write, names, changes, expected):
     reject_ineffective_overrides(experiment, names, changes)
     runs = [experiment.variants[name] for name in names]
     assert [(run.parallel.ranks, run.train.epochs) for run in runs] == expected
-
-
-def test_change_of_a_shared_block_changes_one_place(write):
-    path = write("""\
-        train: {optimizer: &o {name: adam}}
-        algorithm: {name: downpour, sync_every: 2, optimizer: *o}
-        """)
-    experiment = load_experiment(path, ["train.optimizer.lr=0.5"])
-    assert experiment.train.optimizer.lr == 0.5
-    assert experiment.algorithm.optimizer.lr == 0.001
-
-
-def test_numbers_dates_and_words_are_read_as_written(write):
-    experiment = load_experiment(
-        write("name: 2024-01-01\nmodel: {args: {rate: 1e-3, 1: [2e5, x]}}\nruns: {on: {}}\n")
-    )
-    assert experiment.name == "2024-01-01"
-    assert experiment.model.args == {"rate": 0.001, "1": [2e5, "x"]}
-    assert list(experiment.variants) == ["on"]
-
-
-def test_names_with_underscores_are_no_numbers(write):
-    """1_000 is a number, as in YAML 1.1 and Python; 2024_07 is a name."""
-    texts = ["2024_07", "1_0", "12_34_567", "1__000", "0_7.5", "1_000_00.5", "1e1_0"]
-    written = (
-        f"name: x\nmodel: {{args: {{numbers: [1_000, -12_345_678, 1_000.5], texts: [{', '.join(texts)}]}}}}\n"
-    )
-    assert load_experiment(write(written)).model.args == {
-        "numbers": [1000, -12_345_678, 1000.5],
-        "texts": texts,
-    }
-
-
-def test_odd_characters_in_quotes_and_comments_are_texts(write):
-    text = 'name: x  # “quoted”\u00a0\nmodel: {args: {a: "“b”\u00a0", c: d“e”f}}\n'
-    assert load_experiment(write(text.encode())).model.args == {"a": "“b”\u00a0", "c": "d“e”f"}
-
-
-def test_keys_of_extensions_hold_anchors(write):
-    text = "name: x\nx-common: &c {epochs: 7}\nx-more: [1, {a: b}]\ntrain: *c\nruns: {a: {train: {<<: *c, batch_size: 8}}}\n"
-    experiment = load_experiment(write(text))
-    assert (experiment.train.epochs, experiment.variants["a"].train.batch_size) == (7, 8)
-    (line,) = mistakes(write("name: x\ntrain: {x-a: 1}"))
-    assert line.startswith("mine.yaml:2: train.x-a: unknown key 'x-a'")
 
 
 @pytest.fixture
@@ -494,11 +446,6 @@ def test_dollars_in_names_and_addresses_stay(write, scratch):
     for source in ("a$b", "https://x.org/a?token=$b"):
         text = f"name: x\ndata: {{dataset: b, source: '{source}', reader: {{name: folder}}}}\n"
         assert load_experiment(write(text)).data.source == source
-
-
-def test_merge_key_of_yaml(write):
-    experiment = load_experiment(write("train: {optimizer: &o {name: adam, lr: 0.5}}\nruns:\n  x: {train: {optimizer: {<<: *o, lr: 0.1}}}\n"))  # fmt: skip
-    assert experiment.variants["x"].train.optimizer.lr == 0.1
 
 
 VALID = """\

@@ -56,12 +56,6 @@ def test_an_edit_of_what_the_check_reads_repeats_it(checked, change):
     assert checked(EXPERIMENT, change) == 1
 
 
-def test_changed_code_of_the_package_repeats_it(checked, monkeypatch):
-    assert checked(EXPERIMENT) == 1
-    monkeypatch.setattr(passed_checks, "_installed", lambda: ("another version",))
-    assert checked(EXPERIMENT) == 1
-
-
 def test_models_of_the_user_are_checked_each_time(checked, tmp_path):
     model = tmp_path / "mine.py"
     model.write_text(
@@ -77,24 +71,31 @@ def test_mistakes_are_found_each_time(checked):
             checked(EXPERIMENT, "model.args.hiden=[7]")
 
 
-def test_a_damaged_file_repeats_the_check(checked, tmp_path):
-    assert checked(EXPERIMENT) == 1
+def damage(tmp_path, monkeypatch):
     (tmp_path / "new" / "folder" / "passed_checks").write_bytes(b"\xff\x00")
-    assert checked(EXPERIMENT) == 1
 
 
-def test_without_a_home_folder_the_check_is_done_each_time(checked, monkeypatch):
+def change_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(passed_checks, "_installed", lambda: ("another version",))
+
+
+def remove_home(tmp_path, monkeypatch):
     """A container runs under a user without an entry in /etc/passwd."""
     monkeypatch.delenv("NNLO_CACHE")
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
-    assert [checked(EXPERIMENT), checked(EXPERIMENT)] == [1, 1]
 
 
-def test_without_the_metadata_of_torch_the_check_is_done_each_time(checked, monkeypatch):
+def remove_metadata(tmp_path, monkeypatch):
     monkeypatch.setattr(passed_checks, "version", Mock(side_effect=PackageNotFoundError("torch")))
     passed_checks._installed.cache_clear()
-    assert [checked(EXPERIMENT), checked(EXPERIMENT)] == [1, 1]
+
+
+@pytest.mark.parametrize("spoil", [damage, change_code, remove_home, remove_metadata])
+def test_without_a_usable_record_the_check_is_repeated(checked, tmp_path, monkeypatch, spoil):
+    assert checked(EXPERIMENT) == 1
+    spoil(tmp_path, monkeypatch)
+    assert checked(EXPERIMENT) == 1
 
 
 def test_a_passed_check_does_not_import_torch(checked, tmp_path):

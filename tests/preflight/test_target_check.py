@@ -72,33 +72,25 @@ def mistakes(changes=()):
     return ""
 
 
-def test_all_splits_are_named_at_once(experiment):
-    experiment({"train": -0.5, "validation": 7.0, "test": 1.5})
+MET = "metrics: [mae, binary_cross_entropy]"
+FOUND = {
+    "all splits at once": ({"train": -0.5, "validation": 7.0, "test": 1.5}, {}, [sentence("train", "-0.5"), sentence("validation", "7"), sentence("test", "1.5")]),
+    "a metric": ({"test": 1.5}, {"line": MET}, [sentence("test", 1.5, "metrics")]),
+    "targets that fit": ({}, {}, []),
+    "another loss": (dict.fromkeys(SPLITS, 9.0), {"line": "loss: mse"}, []),
+    # The test split is evaluated, and the validation samples come from the training split.
+    "a split on which no model is measured": ({"validation": 1.5}, {"validation": 0.25}, []),
+    "the validation split, evaluated without a test split": (
+        {"validation": 1.5}, {"validation": 0.25, "splits": SPLITS[:2]}, [sentence("validation", 1.5)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "settings", "sentences"), FOUND.values(), ids=FOUND)
+def test_splits_that_are_measured_have_targets_that_fit(experiment, wrong, settings, sentences):
+    experiment(wrong, **settings)
     found = mistakes()
-    for split, value in ("train", "-0.5"), ("validation", "7"), ("test", "1.5"):
-        assert sentence(split, value) in found
-
-
-def test_a_metric_is_named_as_a_metric(experiment):
-    experiment({"test": 1.5}, "metrics: [mae, binary_cross_entropy]")
-    assert sentence("test", 1.5, "metrics") in mistakes()
-
-
-@pytest.mark.parametrize("line", [LOSS, "loss: mse"])
-def test_targets_that_fit_are_accepted(experiment, line):
-    experiment({} if line == LOSS else dict.fromkeys(SPLITS, 9.0), line)
-    assert mistakes() == ""
-
-
-def test_a_split_on_which_no_model_is_measured_may_have_other_targets(experiment):
-    """The test split is evaluated, and the validation samples come from the training split."""
-    experiment({"validation": 1.5}, validation=0.25)
-    assert mistakes() == ""
-
-
-def test_the_validation_split_is_evaluated_without_a_test_split(experiment):
-    experiment({"validation": 1.5}, validation=0.25, splits=SPLITS[:2])
-    assert sentence("validation", 1.5) in mistakes()
+    assert all(each in found for each in sentences)
+    assert bool(sentences) == bool(found)
 
 
 @pytest.mark.parametrize("limit", ["MAX_LABEL_SHARDS", "MAX_TARGETS"])
