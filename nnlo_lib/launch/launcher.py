@@ -84,14 +84,19 @@ def _launch_once(
     try:
         process = _start_launcher_process(task, launcher, limit)
     except (OSError, UserError) as error:
-        text = str(error)
-        if isinstance(error, OSError):
-            text = f"cannot start the ranks with '{launcher}': {error}; check --launcher"
+        is_missing = isinstance(error, OSError)
+        text = (
+            f"cannot start the ranks with '{launcher}': {error}; check --launcher"
+            if is_missing
+            else str(error)
+        )
         return AttemptOutcome("bad input", text, is_user_error=True)
-    state, output = task.paths.state, LauncherOutput()
-    expected, timeout = RunResources(task.run).processes, task.run.parallel.peer_timeout
-    watch = Watchdog(RankProcesses(state.ranks), expected, process, signals, lost, timeout)
-    watch.has_failed = lambda: any(state.failures.glob("[0-9]*"))
+    ranks, timeout = RankProcesses(task.paths.state.ranks), task.run.parallel.peer_timeout
+    watch, output = (
+        Watchdog(ranks, RunResources(task.run).processes, process, signals, lost, timeout),
+        LauncherOutput(),
+    )
+    watch.has_failed = lambda: any(task.paths.state.failures.glob("[0-9]*"))
     watch.waits_for_step = lambda: output.waits_for_step
     watch.start()
     relay_output(process, output)
