@@ -18,11 +18,8 @@ IMPORT_TIMEOUT_S = 60.0  # of the server, which imports for seconds; then this p
 def run_in_fork(address: str, python: str, scripts: str, forwarded: list[int]) -> None:
     """Run the program of the command line in a fork and exit with its status.
 
-    Args:
-        address: path of the fork server's socket.
-        python: interpreter that replaces this process if the program is another one, or if no server answers.
-        scripts: folder whose scripts run in forks, as modules of PACKAGE do.
-        forwarded: numbers of the signals that the fork gets.
+    The interpreter `python` replaces this process if the program is no module of PACKAGE and none of the folder `scripts`,
+    or if no server answers at the socket `address`. `forwarded`: numbers of the signals that the fork gets.
     """
     words = sys.argv[1:]
     program = words[words[:1] == ["-P"] :]

@@ -58,12 +58,9 @@ def can_fork(experiment: Experiment) -> bool:
 def start_fork_server(modules: Sequence[str] = IMPORTED, scripts: Path = SCRIPTS) -> Path:
     """Start the fork server, which ends with this process and the last fork; return the folder of its `python`.
 
-    A client waits until the server has imported its modules. After the end of the server, this `python` is the interpreter
-    of this process. Without a folder for a socket and a program, log a warning and return the folder of the interpreter.
-
-    Args:
-        modules: what the server imports before its first fork.
-        scripts: folder whose scripts run in forks, beside the modules of nnlo_lib.
+    It imports the modules before its first fork; a client waits until then. Programs of forks are those of `scripts` and the
+    modules of nnlo_lib. After the end of the server, this `python` is the interpreter of this process. Without a folder for
+    a socket and a program, log a warning and return the folder of the interpreter.
     """
     folder = None
     with socket.socket(socket.AF_UNIX) as door:
@@ -106,13 +103,9 @@ def fork_server_of_jobs() -> Path:
 
 
 class ForkRequest(NamedTuple):
-    """Request of a client.
+    """Request of a client: module or script with its arguments, working directory, and the cores to which a launcher bound it.
 
-    Attributes:
-        words: module or script, and its arguments.
-        folder: working directory.
-        cores: the client's, to which a launcher may have bound it.
-        files: descriptors of stdin, stdout and stderr, then of a rank's PMI connection to mpiexec.
+    `files`: descriptors of stdin, stdout and stderr, then of a rank's PMI connection to mpiexec.
     """
 
     words: list[str]
@@ -133,11 +126,9 @@ class ForkRequest(NamedTuple):
 
 
 class ForkServer:
-    """Forks on request, forwards signals to forks and sends their exit statuses to the clients.
+    """Forks on request of a client at the door, forwards signals to forks and sends their exit statuses to the clients.
 
-    Args:
-        door: socket on which clients connect.
-        owner: descriptor that becomes readable when the process that started the server has ended.
+    `owner`: descriptor that becomes readable when the process that started the server has ended.
     """
 
     def __init__(self, door: socket.socket, owner: int) -> None:

@@ -41,10 +41,7 @@ class TraceHeader:
 
 
 class TraceWriter:
-    """Writer of one rank's spans in one attempt; write errors are ignored, so that they never end a training.
-
-    Detail spans are written if `fine`.
-    """
+    """Writer of one rank's spans in one attempt, and detail spans if `fine`; write errors never end a training."""
 
     def __init__(self, folder: Path, part: TraceHeader, fine: bool) -> None:
         self._file: TextIO | None = None

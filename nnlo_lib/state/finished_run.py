@@ -114,9 +114,8 @@ class FinishedRun:
         """Statistics over the attempts of the task, or None if no attempt was recorded."""
         found = attempts_of_result(read_attempts(self.paths.state.folder))
         productive = self.training_seconds + self.summary["seconds"].get("evaluate", 0.0)
-        return (
-            AttemptStatistics(found, None if self.transport == "simulated" else productive) if found else None
-        )
+        seconds = None if self.transport == "simulated" else productive
+        return AttemptStatistics(found, seconds) if found else None
 
     @property
     def training_seconds(self) -> float:

@@ -24,16 +24,7 @@ IMPATIENT = {"parallel": {"peer_timeout": 20}}
 
 @dataclass(frozen=True)
 class Ending:
-    """A way in which a training ends.
-
-    Attributes:
-        title: the way in words.
-        way: brings a training to this end.
-        status: expected exit status.
-        reason: expected reason in attempts.jsonl; empty if no attempt is recorded.
-        words: expected part of the last line.
-        output: expected part of the output before the last line.
-    """
+    """A way in which a training ends, and what is expected: status, reason (empty: no record), words of the last line, output before."""
 
     title: str
     way: WayToEnd

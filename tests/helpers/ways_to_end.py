@@ -127,11 +127,12 @@ def build(shape, classes):
 """
 
 
-def untouched(*options: str, **changes: object) -> WayToEnd:
-    """Return a training, with options of `nnlo run` and changed settings, that ends by itself."""
+def untouched(*options: str, code: str = "", **changes: object) -> WayToEnd:
+    """Return a training, with options of `nnlo run` and changed settings, that ends by itself; `code`: of net.py."""
 
     def end(folder: Path) -> EndedTraining:
         run = training(folder, **changes)
+        (folder / "net.py").write_text(code)
         return wait_for_end(run, run.start(*options))
 
     return end
@@ -139,13 +140,8 @@ def untouched(*options: str, **changes: object) -> WayToEnd:
 
 def failing(failure: str, **changes: object) -> WayToEnd:
     """Return a training that ends by code of the user, which the last rank runs in its fifth step."""
-
-    def end(folder: Path) -> EndedTraining:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "net.py").write_text(NETWORK.format(failure=failure))
-        return untouched(**changes, model={"name": "net.py:build"})(folder)
-
-    return end
+    code = NETWORK.format(failure=failure)
+    return untouched(code=code, **changes, model={"name": "net.py:build"})
 
 
 def disturbed(disturb: Disturbance, epochs: int = 400, **changes: object) -> WayToEnd:
@@ -173,11 +169,8 @@ def signal_program(name: str, number: signal.Signals) -> Disturbance:
     """Return the disturbance that signals the program of MPI whose name begins with `name`."""
 
     def disturb(run: Training, _: object) -> None:
-        names = {}
-        for pid in processes_of(run.folder):
-            with suppress(OSError):  # a process may have ended
-                names[pid] = Path(f"/proc/{pid}/comm").read_text()
-        [found] = [pid for pid, comm in names.items() if comm.startswith(name)]
+        pids = processes_of(run.folder)
+        [found] = [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().startswith(name)]
         os.kill(found, number)
 
     return disturb

@@ -20,11 +20,7 @@ def test_a_training_saves_its_last_step_and_records_its_end(tmp_path, transport)
     )
     master, terminal = os.openpty()
     command = subprocess.Popen(
-        run.command,
-        cwd=tmp_path,
-        env=environment(),
-        preexec_fn=lambda: os.login_tty(terminal),
-        close_fds=True,
+        run.command, cwd=tmp_path, env=environment(), preexec_fn=lambda: os.login_tty(terminal)
     )
     os.close(terminal)
     try:

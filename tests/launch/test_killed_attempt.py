@@ -118,10 +118,7 @@ def test_an_attempt_that_left_its_lease_is_recorded_before(tmp_path, job, record
 
 
 @pytest.mark.parametrize(("later", "expected"), [(True, ["12"]), (False, ["12", "12"])])
-def test_an_attempt_that_was_recorded_before_its_launcher_died_is_not_recorded_again(
-    tmp_path, later, expected
-):
-    """A launcher may die between the record of its attempt and the release of its lease."""
+def test_a_launcher_may_die_between_the_record_of_its_attempt_and_the_release(tmp_path, later, expected):
     dead = replace(LeaseOwner.for_this_process(), started=1, scheduler="slurm", job="12")
     dead.write(tmp_path / "lease.json")
     started = dead.since if later else "2026-01-01T00:00:00+00:00"

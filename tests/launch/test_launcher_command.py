@@ -15,7 +15,8 @@ from nnlo_lib.experiment.load import experiment_from_settings
 from nnlo_lib.launch.launcher import rank_environment
 from nnlo_lib.launch.launcher_command import LauncherCommand, is_needed
 
-PRINT_CORES = "import os; print(len(os.sched_getaffinity(0)), flush=True)"
+# One write, because the pieces of a print could be mixed with those of the other rank.
+PRINT_CORES = "import os; os.write(1, b'%d\\n' % len(os.sched_getaffinity(0)))"
 JSRUN = "/opt/jsm/bin/jsrun"
 ONE_PROCESS = {"ranks": 8, "transport": "simulated"}
 

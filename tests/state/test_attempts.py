@@ -139,9 +139,8 @@ def test_attempts_that_count_for_the_result(found, kept):
 
 
 def test_raised_epochs_are_no_interruption():
-    statistics = AttemptStatistics([trained(1, "finished", 0, 9), trained(2, "finished", 9, 18)], 100.0)
-    assert not statistics.unfinished_by_reason
-    assert (statistics.lost_steps, statistics.seconds_between_attempts) == (0, 0)
+    both = AttemptStatistics([trained(1, "finished", 0, 9), trained(2, "finished", 9, 18)], 100.0)
+    assert (both.unfinished_by_reason.total(), both.lost_steps, both.seconds_between_attempts) == (0, 0, 0)
 
 
 def test_each_recorded_attempt_is_flushed_to_the_disk(tmp_path, monkeypatch):

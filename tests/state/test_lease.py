@@ -72,9 +72,8 @@ def test_the_first_owner_writes_its_name_and_removes_it_at_the_end(tmp_path, lea
 def test_a_command_is_refused_while_the_owner_lives(tmp_path, lease):
     own = lease(tmp_path)
     own.acquire(False, never)
-    with pytest.raises(
-        UserError, match=rf"process {os.getpid()} on {socket.gethostname()}.*wait until it exits"
-    ):
+    said = rf"process {os.getpid()} on {socket.gethostname()}.*wait until it exits"
+    with pytest.raises(UserError, match=said):
         lease(tmp_path).acquire(False, never)
     assert not own.lost.is_set()
 
@@ -221,12 +220,6 @@ def test_on_a_file_system_without_hard_links_one_of_several_launchers_gets_the_l
         lease(tmp_path).acquire(False, never)
 
 
-def test_other_errors_of_a_link_are_told(tmp_path, lease, monkeypatch):
-    monkeypatch.setattr(os, "link", refusing(errno.ENOSPC))
-    with pytest.raises(UserError, match=r"cannot write .*lease.json, .*No space left"):
-        lease(tmp_path).acquire(False, never)
-
-
 def test_the_next_run_of_a_job_takes_over_from_the_run_on_a_lost_node(tmp_path, lease, monkeypatch):
     sleeps = []
     monkeypatch.setenv("SLURM_JOB_ID", "77")
@@ -285,7 +278,10 @@ def test_the_owner_notices_the_loss_of_its_lease(tmp_path, lease, loss, monkeypa
     assert not any(renewed_after_loss)  # the lease of another owner is not renewed
 
 
-def test_the_message_names_a_lease_that_cannot_be_written(tmp_path, lease):
+def test_the_message_names_a_lease_that_cannot_be_written(tmp_path, lease, monkeypatch):
     (tmp_path / "state").write_text("a file where the folder should be")
     with pytest.raises(UserError, match=r"cannot write .*lease\.json"):
         lease(tmp_path / "state").acquire(False, never)
+    monkeypatch.setattr(os, "link", refusing(errno.ENOSPC))
+    with pytest.raises(UserError, match=r"cannot write .*lease.json, .*No space left"):
+        lease(tmp_path).acquire(False, never)
