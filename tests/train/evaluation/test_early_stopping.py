@@ -197,17 +197,6 @@ def test_a_metric_without_a_direction_keeps_its_form():
     assert CheckpointConfig(best="val_loss").model_dump()["best"] == "loss"
 
 
-def test_with_more_ranks_later_validations_are_still_the_later_ones(tmp_path, small_store):
-    """With more ranks an epoch has fewer steps; the step numbers of the resumed run still increase."""
-    train = {"epochs": 2, "restore_best": "val_loss"}
-    trained(tmp_path, small_store, ranks=1, train=train)
-    more = trained(tmp_path, small_store, ranks=4, train=train | {"epochs": 4})
-    losses, steps = ([row[key] for row in history_of(more)] for key in ("val_loss", "step"))
-    assert steps == sorted(set(steps))
-    assert min(losses[2:]) < min(losses[:2])
-    assert summary_of(more)["final"]["val_loss"] == min(losses)
-
-
 CASES = {
     "allreduce": {},
     "diloco": {"algorithm": {"name": "diloco", "sync_every": 10}},
