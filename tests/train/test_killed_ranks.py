@@ -7,11 +7,7 @@ import time
 
 import pytest
 import yaml
-from helpers.fault_injection import (
-    FaultPlan,
-    InjectedFault,
-    injected_faults,
-)
+from helpers.fault_injection import FaultPlan, InjectedFault, injected_faults
 from helpers.repository_copy import environment
 from helpers.training_here import share_store, training_here
 from helpers.training_process import processes_of, started, training, wait

@@ -144,10 +144,7 @@ def test_scripted_models_and_both_networks_of_a_gan_are_described():
 
 def test_text_aligns_and_totals():
     lines = summarize_model(nn.Linear(5, 3), (torch.zeros(1, 5),)).text.splitlines()
-    assert lines[-2:] == [
-        "18 parameters, 72 B",
-        "per sample: 30 FLOPs forward (15 MACs), 30 FLOPs backward",
-    ]
+    assert lines[-2:] == ["18 parameters, 72 B", "per sample: 30 FLOPs forward (15 MACs), 30 FLOPs backward"]
     assert lines[2].split() == ["0", "Linear", "3", "3x5", "18", "30"]
     assert (si_count(3_628_146_688), shape_text([[1, 2], [3]]), shape_text(None)) == ("3.63 G", "1x2, 3", "")
 

@@ -125,12 +125,7 @@ def test_a_rank_without_samples_does_not_move_by_its_own_optimizer(
     assert rows[-1]["samples"] == 3 * 180
 
 
-DEALT = {
-    "downpour": {},
-    "easgd": {"sync_every": 2},
-    "gosgd": {"probability": 0.3},
-    "adpsgd": {},
-}
+DEALT = {"downpour": {}, "easgd": {"sync_every": 2}, "gosgd": {"probability": 0.3}, "adpsgd": {}}
 
 
 @pytest.mark.parametrize("name", DEALT)

@@ -72,10 +72,7 @@ class CostModel:
             "arrivals": [*arrivals.items()],
         }
         sent = self._messages.get(rank, Counter())
-        return {
-            "cost": steps,
-            "draws": {"messages": [*sent.items()], "collectives": [*self._calls.items()]},
-        }
+        return {"cost": steps, "draws": {"messages": [*sent.items()], "collectives": [*self._calls.items()]}}
 
     def load_state(self, rank: int, state: dict[str, Any]) -> None:
         """Restore what `state` returned for the rank; its clock must not be earlier than before."""
