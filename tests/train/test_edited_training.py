@@ -54,19 +54,6 @@ def test_another_number_of_ranks_trains_a_finished_run_again(tmp_path):
     assert [segment["ranks"] for segment in summary(run)["legs"]] == [3]
 
 
-def test_an_unfinished_training_is_set_aside_when_the_experiment_changes(tmp_path):
-    run, _ = edited(tmp_path)
-    record = run.job / "state/attempts.jsonl"
-    record.write_text(record.read_text().replace('"finished"', '"killed"'))
-    before = run.rows
-    _, said = edited(tmp_path, train={"batch_size": 32})
-    assert "; set aside in results/t/allreduce/former/1-seed-0" in said
-    state = run.job.parent / "former/1-seed-0/state"
-    assert len(list((state / "checkpoints").glob("[0-9]*/manifest.json"))) == 2
-    former = (state / "history.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in former] == before
-
-
 def contents(folder):
     """Return content and modification time of each file."""
     files = [path for path in folder.rglob("*") if path.is_file()]
