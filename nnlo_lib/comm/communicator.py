@@ -130,23 +130,18 @@ class Communicator(ABC):
 
     @abstractmethod
     def send(self, vector: Tensor, to: int, tag: int = 0, purpose: str = "parameters") -> None:
-        """Send a vector without waiting for the receiver.
+        """Send a vector, which may be changed as soon as the call returns, without waiting for the receiver.
 
         Messages from one rank to another arrive in the order they were sent. Each message keeps a copy in
-        memory until the receiver has received it; the number of copies is not limited.
-
-        Args:
-            vector: vector to send; may be changed as soon as the call returns.
-            tag: number by which the receiver selects messages; MPI guarantees 0 to 32767.
+        memory until the receiver has received it; the number of copies is not limited. The receiver selects messages by
+        their tags, 0 to 32767.
         """
 
     @abstractmethod
     def receive(self, vector: Tensor, source: int, tag: int = 0) -> None:
-        """Wait for the next matching vector and receive it.
+        """Wait for the next matching vector and overwrite `vector`, of the same length and dtype, with it.
 
-        Args:
-            vector: overwritten; must have the length and dtype of the vector that was sent.
-            source: sending rank; `probe` returns it if messages of any rank are expected.
+        If messages of any rank are expected, `probe` returns the source.
         """
 
     @abstractmethod

@@ -56,16 +56,13 @@ class ResourceMonitor(Callback):
         self._write_row()
 
     def _write_row(self) -> None:
-        row = [round(time.time(), 3), *self._origin, *self._figures()]
+        own, host = self._process.cpu_percent(), psutil.cpu_percent()
+        memory = psutil.virtual_memory()
+        row = [round(time.time(), 3), *self._origin, own, self._process.memory_info().rss, host]
+        row += [memory.total - memory.available, *(_gpu(self._device) if self._device else ["", ""])]
         # Opened for each row: a full disk or a removed folder costs rows, not the training.
         with suppress(OSError), self._path.open("a", newline="") as file:
             csv.writer(file).writerow(row)
-
-    def _figures(self) -> list[Any]:
-        own, host = self._process.cpu_percent(), psutil.cpu_percent()
-        memory = psutil.virtual_memory()
-        gpu = _gpu(self._device) if self._device else ["", ""]
-        return [own, self._process.memory_info().rss, host, memory.total - memory.available, *gpu]
 
 
 def _gpu(device: torch.device) -> list[Any]:

@@ -70,9 +70,9 @@ class Task:
     @property
     def normalizes_training_samples(self) -> bool:
         """Whether `normalize: standard` excludes held-out samples: a fold, or a fraction of the training split."""
-        data = self.run.data
-        holds_out = self.fold is not None or (isinstance(data.validation, float) and data.validation > 0)
-        return data.normalize == "standard" and holds_out
+        validation = self.run.data.validation
+        holds_out = self.fold is not None or (isinstance(validation, float) and validation > 0)
+        return self.run.data.normalize == "standard" and holds_out
 
     @property
     def paths(self) -> RunPaths:

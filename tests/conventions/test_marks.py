@@ -17,7 +17,7 @@ NEEDS = {"slurm", "browser", "snakemake", "mpi", "processes"}
 OF_PYTEST = {"timeout", "parametrize", "usefixtures", "filterwarnings", "skipif", "skip"}
 # Waits for seconds, by file, with their reasons.
 SLEEPS = {
-    "train/test_resource_monitor.py": "the CPU time of an idle process is measured",
+    "train/test_observers.py": "the CPU time of an idle process is measured",
 }
 
 

@@ -2,18 +2,12 @@
 
 import json
 from contextlib import chdir
-from dataclasses import replace
 
-import pytest
 from helpers.nnlo_command import nnlo
-from helpers.observed_training import watched
-from helpers.training_here import simulate, training_here
+from helpers.training_here import training_here
 
 import nnlo_lib
-from nnlo_lib.core.errors import UserError
-from nnlo_lib.launch.attempt import LaunchOptions, train_task
 from nnlo_lib.state.finished_run import FinishedRun
-from nnlo_lib.train.freshness import status
 
 SMALL = {"name": "simplemlp", "args": {"hidden": 4, "layers": 1}}
 JOB = "results/t/allreduce/seed-0"
@@ -43,13 +37,6 @@ def test_fewer_epochs_are_refused_and_more_resume_to_the_bits_of_a_longer_traini
     assert (run.weights, run.history) == (once.weights, once.history)
 
 
-def test_fewer_steps_per_epoch_are_refused(tmp_path):
-    edited(tmp_path, epochs=1, train={"steps_per_epoch": 9})
-    _, refused = edited(tmp_path, epochs=1, train={"steps_per_epoch": 5}, expect=2)
-    assert f"train.steps_per_epoch: {JOB} has the results of 9 steps" in refused
-    assert "Traceback" not in refused
-
-
 def test_settings_of_the_next_attempt_change_no_result(tmp_path):
     run, _ = edited(tmp_path)
     before = run.weights
@@ -67,19 +54,6 @@ def test_another_number_of_ranks_trains_a_finished_run_again(tmp_path):
     assert [segment["ranks"] for segment in summary(run)["legs"]] == [3]
 
 
-def test_an_unfinished_training_is_set_aside_when_the_experiment_changes(tmp_path):
-    run, _ = edited(tmp_path)
-    record = run.job / "state/attempts.jsonl"
-    record.write_text(record.read_text().replace('"finished"', '"killed"'))
-    before = run.rows
-    _, said = edited(tmp_path, train={"batch_size": 32})
-    assert "; set aside in results/t/allreduce/former/1-seed-0" in said
-    state = run.job.parent / "former/1-seed-0/state"
-    assert len(list((state / "checkpoints").glob("[0-9]*/manifest.json"))) == 2
-    former = (state / "history.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in former] == before
-
-
 def contents(folder):
     """Return content and modification time of each file."""
     files = [path for path in folder.rglob("*") if path.is_file()]
@@ -90,13 +64,8 @@ def test_a_repeated_command_changes_nothing(tmp_path):
     run, _ = edited(tmp_path)
     before = contents(tmp_path / "results")
     assert f"already finished: t/allreduce seed 0; results in {JOB}/" in run.finish()
-    arguments = [
-        "--config",
-        "results/t/allreduce/config.json",
-        "--manifest",
-        summary(run)["data"]["manifest"],
-    ]
-    done = nnlo("task", "train", *arguments, "--folder", JOB, "--seed", "0", folder=tmp_path)
+    place = ["--manifest", summary(run)["data"]["manifest"], "--folder", JOB, "--seed", "0"]
+    done = nnlo("task", "train", "--config", "results/t/allreduce/config.json", *place, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "already finished" in done.stderr
     with chdir(tmp_path):
@@ -116,16 +85,3 @@ def test_a_missing_output_is_published_again(tmp_path):
     run.finish()
     assert run.weights == before
     assert summary(run)["restarts"] == 0
-
-
-def test_an_unfinished_longer_training_is_not_overwritten(tmp_path, small_store):
-    def of(epochs, **train):
-        return watched(tmp_path / "job", small_store, {}, train={"epochs": epochs, **train})
-
-    simulate(replace(of(3), until=2))
-    for epochs in (2, 3, 4):
-        status(of(epochs)).refuse_longer()
-    with pytest.raises(UserError, match=r"train\.epochs: .* has an unfinished training beyond epoch 1"):
-        train_task(of(1), LaunchOptions())
-    # With other settings, the earlier state is set aside.
-    status(of(1, batch_size=10)).refuse_longer()

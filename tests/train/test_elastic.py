@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from nnlo_lib.config import Experiment, Run, merge_settings
 from nnlo_lib.config.algorithm import ALGORITHMS
+from nnlo_lib.config.rules.combinations import reason_not_elastic
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.loading.sampler import ShufflePurpose, shuffled
 from nnlo_lib.data.store.split import Split
@@ -150,21 +151,24 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_another_number_of_ranks_is_refused_and_the_checkpoint_stays(tmp_path, case):
-    changes, reason = REFUSED[case]
-    changes = {"model": {"name": "simplemlp", "args": {"hidden": 8, "layers": 1}}, **changes}
-    algorithm = changes.pop("algorithm")
-    run = training_here(tmp_path, algorithm, 5, **changes)
+@pytest.mark.parametrize(("settings", "reason"), REFUSED.values(), ids=REFUSED)
+def test_why_another_number_of_ranks_is_refused(settings, reason):
+    ranks = {"parallel": {"ranks": 5} | settings.get("parallel", {})}
+    run = Plan.of(Experiment.model_validate(settings | ranks)).run(settings["algorithm"]["name"])
+    assert reason_not_elastic(run) == reason
+
+
+def test_another_number_of_ranks_is_refused_and_the_checkpoint_stays(tmp_path):
+    run = training_here(tmp_path, {"name": "gosgd"}, 5, model={"name": "simplemlp", "args": {"hidden": 8}})
     run.finish(expect=75, calls=12)
     saved = {path: path.read_bytes() for path in tmp_path.rglob("checkpoints/*/*")}
     assert saved
     said = run.finish("--set", "parallel.ranks=7", expect=2)
     assert "Traceback" not in said
-    state = f"results/t/{algorithm['name']}/seed-0/state"
-    assert said.splitlines()[-1].endswith(
-        f"was written by 5 ranks and cannot resume with 7: {reason}; use 5 ranks, or delete {state} to start again"
+    sentence = (
+        f"was written by 5 ranks and cannot resume with 7: {EACH.format('gosgd')}; use 5 ranks, or delete "
     )
+    assert said.splitlines()[-1].endswith(f"{sentence}results/t/gosgd/seed-0/state to start again")
     assert {path: path.read_bytes() for path in tmp_path.rglob("checkpoints/*/*")} == saved
 
 

@@ -1,24 +1,17 @@
 """Killed and failing MPI ranks: all ranks end with one sentence, and the same command resumes the training."""
 
 import json
-import signal
 import subprocess
 import time
 
 import pytest
 import yaml
-from helpers.fault_injection import (
-    FaultPlan,
-    InjectedFault,
-    injected_faults,
-)
+from helpers.fault_injection import FaultPlan, InjectedFault, injected_faults
 from helpers.repository_copy import environment
 from helpers.training_here import share_store, training_here
 from helpers.training_process import processes_of, started, training, wait
 
 from nnlo_lib.config.algorithm import ALGORITHMS
-from nnlo_lib.core.errors import StopRequestedError
-from nnlo_lib.train.rank_process import StopFlag
 
 pytestmark = [pytest.mark.mpi, pytest.mark.processes]
 OUTPUTS = ("model.safetensors", "history.csv", "summary.json", "trace.json", "log.txt", "evaluation.json")
@@ -142,13 +135,3 @@ def test_what_a_rank_cannot_evaluate_the_launcher_evaluates(tmp_path, act):
     assert "resumed" not in said
     report = json.loads((run.job / "evaluation.json").read_text())
     assert (report["score"], report["samples"]) == (1.0, 355)
-
-
-def test_a_signal_in_the_evaluation_raises_once():
-    stop = StopFlag()
-    with pytest.raises(StopRequestedError), stop.raised():
-        stop._on_signal(signal.SIGTERM, None)
-    stop._on_signal(signal.SIGUSR1, None)
-    assert stop.signal == "SIGTERM"
-    with pytest.raises(StopRequestedError), stop.raised():
-        raise AssertionError("a signal before the context is raised at its beginning")

@@ -46,11 +46,6 @@ def test_the_time_limit_asks_in_time_to_save(monkeypatch, limit, wish):
     assert stop()
 
 
-def test_without_a_limit_nothing_asks(monkeypatch):
-    monkeypatch.setattr(rank_process.time, "monotonic", lambda: 1e300)
-    assert not StopFlag()()
-
-
 LIMITED = """
 from nnlo_lib.train.rank_process import StopFlag
 stop = StopFlag().install_handlers()

@@ -85,12 +85,8 @@ def files(tmp_path):
 
 def trained(files, labels, ranks, accumulate, settings, train):
     """Return the published weights of a training on the arrays `labels`, with the parts of a batch accumulated."""
-    arrays = {
-        "name": "arrays",
-        "train": [f"{labels}-train.npz"],
-        "test": [f"{labels}-test.npz"],
-        "one_hot": labels == "classes",
-    }
+    splits = {split: [f"{labels}-{split}.npz"] for split in ("train", "test")}
+    arrays = {"name": "arrays", **splits, "one_hot": labels == "classes"}
     batch = {"epochs": EPOCHS, "batch_size": math.ceil(SAMPLES / ranks), "accumulate": accumulate}
     settings = settings | {
         "data": {"dataset": "mine", "source": str(files), "reader": arrays, "validation": 0.0},
@@ -105,16 +101,7 @@ def trained(files, labels, ranks, accumulate, settings, train):
 
 
 def followed(files, labels, formula, kind, rates, clip):
-    """Return the weights after a loop of torch.
-
-    Args:
-        files: folder of the arrays and the network.
-        labels: name of the arrays.
-        formula: loss of each sample.
-        kind: optimizer of torch and its options.
-        rates: learning rate of each step.
-        clip: largest norm of the gradient; None for no limit.
-    """
+    """Return the weights after a loop of torch with an optimizer and its options `kind`, and a rate of each step."""
     names: dict = {}
     exec(NETWORK, names)
     module, arrays = names["network"]((3,), 4).double(), np.load(files / f"{labels}-train.npz")

@@ -29,15 +29,14 @@ class HostAllreduce:
         array = vector.cpu().numpy()
         request = self._progress.track(self._comm.Iallreduce(MPI.IN_PLACE, array))
 
-        def finish() -> None:
-            with self._progress.timed("all-reduce"):
-                # The barrier sleeps while ranks are late; the wait after it polls busily, because large
-                # vectors move only while all ranks poll.
-                self._progress.barrier(ALLREDUCE_LABEL)
-                self._progress.wait_all([request], ALLREDUCE_LABEL)
-                vector.copy_(from_numpy(array))
+        def finish(_: WaitUntil) -> None:
+            # The barrier sleeps while ranks are late; the wait after it polls busily, because large
+            # vectors move only while all ranks poll.
+            self._progress.barrier(ALLREDUCE_LABEL)
+            self._progress.wait_all([request], ALLREDUCE_LABEL)
+            vector.copy_(from_numpy(array))
 
-        return Request(finish)
+        return self.as_request(finish)
 
     def by_allgather(self, vector: Tensor) -> Request:
         """Send every vector to every rank; each rank adds all of them."""
@@ -45,12 +44,11 @@ class HostAllreduce:
         vectors = np.empty((self._comm.size, array.size), array.dtype)
         request = self._progress.track(self._comm.Iallgather(array, vectors))
 
-        def finish() -> None:
-            with self._progress.timed("all-reduce"):
-                self._progress.wait_all([request], ALLREDUCE_LABEL)
-                vector.copy_(from_numpy(_sum_in_rank_order(list(vectors), out=vectors[0])))
+        def finish(_: WaitUntil) -> None:
+            self._progress.wait_all([request], ALLREDUCE_LABEL)
+            vector.copy_(from_numpy(_sum_in_rank_order(list(vectors), out=vectors[0])))
 
-        return Request(finish)
+        return self.as_request(finish)
 
     def by_shared_memory(self, vector: Tensor) -> Request:
         """Add in memory that all ranks share; all ranks must run on one host."""
@@ -75,19 +73,17 @@ class HostAllreduce:
         parts = np.empty((size, mine.size), array.dtype)
         request = self._progress.track(self._comm.Ialltoallv([array, counts], [parts, [mine.size] * size]))
 
-        def finish() -> None:
-            with self._progress.timed("all-reduce"):
-                self._progress.barrier(ALLREDUCE_LABEL)
-                self._progress.wait_all([request], ALLREDUCE_LABEL)
-                # `mine` is a view of `array`, which MPI has sent by now.
-                _sum_in_rank_order(list(parts), out=mine)
-                self._progress.wait_all(
-                    [self._comm.Iallgatherv(MPI.IN_PLACE, [array, counts])], ALLREDUCE_LABEL
-                )
-                if vector.is_cuda:
-                    vector.copy_(from_numpy(array))
+        def finish(_: WaitUntil) -> None:
+            self._progress.barrier(ALLREDUCE_LABEL)
+            self._progress.wait_all([request], ALLREDUCE_LABEL)
+            # `mine` is a view of `array`, which MPI has sent by now.
+            _sum_in_rank_order(list(parts), out=mine)
+            gathered = self._comm.Iallgatherv(MPI.IN_PLACE, [array, counts])
+            self._progress.wait_all([gathered], ALLREDUCE_LABEL)
+            if vector.is_cuda:
+                vector.copy_(from_numpy(array))
 
-        return Request(finish)
+        return self.as_request(finish)
 
     def as_request(self, finish: Callable[[WaitUntil], None]) -> Request:
         """Return the request of a sum in progress; its `wait` calls `finish`."""

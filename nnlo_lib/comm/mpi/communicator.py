@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,15 +133,8 @@ class MPICommunicator(Communicator):
         for part in self._parts:
             part.abandon()
         self._mailboxes.close()
-        ABANDONED_COMMUNICATORS.append(
-            (
-                self._comm,
-                self._own,
-                self._progress.in_flight,
-                self._progress.outbox,
-                self._shared_allreduce.close(),
-            )
-        )
+        held = self._progress.in_flight, self._progress.outbox, self._shared_allreduce.close()
+        ABANDONED_COMMUNICATORS.append((self._comm, self._own, held))
 
     def now(self) -> float:
         return time.perf_counter()
@@ -227,13 +221,8 @@ class MPICommunicator(Communicator):
         awaited = [source] if source != ANY else None
         is_rung = all(self._shares_domain) if awaited is None else self._shares_domain[source]
         with self._progress.timed("probe"):
-            self._progress.poll(
-                lambda: self._look(source, tag, status),
-                "a message",
-                BUSY_POLL_UNSOLICITED_S,
-                awaited,
-                is_rung,
-            )
+            look = partial(self._look, source, tag, status)
+            self._progress.poll(look, "a message", BUSY_POLL_UNSOLICITED_S, awaited, is_rung)
         return Message(status.Get_source(), status.Get_tag())
 
     @exchange_failpoint

@@ -133,17 +133,9 @@ class PeerMonitor:
         self.neighbors = [each for each in self._others if each.is_local and each != self._own]
 
     def wait(
-        self,
-        done: Callable[[], bool],
-        what: str,
-        patience: float,
-        awaited: AwaitedRanks = None,
-        is_rung: bool = False,
-    ) -> float:
-        """Poll `done` until it returns True; return the seconds spent asleep.
-
-        Args:
-            patience: seconds of busy polling before sleeps between polls.
+        self, done: Callable[[], bool], what: str, patience: float, awaited: AwaitedRanks = None, is_rung: bool = False
+    ) -> float:  # fmt: skip
+        """Poll `done` until it returns True, busily for `patience` seconds; return the seconds spent asleep.
 
         Raises:
             PeerLostError: if awaited ranks are dead (it names these), do not respond in time (it names the
@@ -159,13 +151,8 @@ class PeerMonitor:
         return 0.0
 
     def _wait_with_sleeps(
-        self,
-        done: Callable[[], bool],
-        what: str,
-        waited: float,
-        awaited: Sequence[RankProcess],
-        is_rung: bool,
-    ) -> float:
+        self, done: Callable[[], bool], what: str, waited: float, awaited: Sequence[RankProcess], is_rung: bool
+    ) -> float:  # fmt: skip
         bell = own_doorbell(os.getpid())
         sleep, interval = (bell.sleep, bell.interval) if is_rung else (time.sleep, PEER_POLL_INTERVAL_S)
         slept, unchecked, checked_at = 0.0, 0.0, time.perf_counter()
@@ -244,11 +231,7 @@ class ProgressEngine:
         awaited: AwaitedRanks = None,
         patience: float = BUSY_POLL_TRANSFER_S,
     ) -> None:
-        """Poll until all requests are complete.
-
-        Args:
-            patience: seconds of busy polling before sleeps between polls.
-        """
+        """Poll until all requests are complete, busily for `patience` seconds, then with sleeps between polls."""
         # Recorded before the wait, because MPI may still write into the buffers if it raises PeerLostError.
         self.in_flight += requests
         self.poll(lambda: MPI.Request.Testall(requests), what, patience, awaited)
@@ -270,20 +253,9 @@ class ProgressEngine:
             os.sched_yield()
 
     def poll(
-        self,
-        done: Callable[[], bool],
-        what: str,
-        patience: float,
-        awaited: AwaitedRanks = None,
-        is_rung: bool = False,
-    ) -> None:
-        """Poll until `done` returns True; count the sleeps as waiting.
-
-        The sleeps are reported as one span at the end of the polling.
-
-        Args:
-            patience: seconds of busy polling before sleeps between polls.
-        """
+        self, done: Callable[[], bool], what: str, patience: float, awaited: AwaitedRanks = None, is_rung: bool = False
+    ) -> None:  # fmt: skip
+        """Poll until `done` returns True; count the sleeps as waiting, and report them as one span at the end."""
         # Sends in progress advance with each poll.
         if slept := self.peers.wait(done, what, patience, awaited, is_rung and not self.outbox):
             now = time.perf_counter()

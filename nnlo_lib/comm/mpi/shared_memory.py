@@ -46,7 +46,8 @@ class SharedMailbox:
 
     Attributes:
         address: [pid, file descriptor, size in bytes, number].
-        receipt: receive request, complete when the content has been fetched.
+        receipt: request, complete when the content has been fetched by all its readers.
+        addresses: in sums, those of all ranks' mailboxes; MPI writes them.
     """
 
     def __init__(self, size: int, number: int) -> None:
@@ -56,19 +57,20 @@ class SharedMailbox:
         self.memory = _view(self._file, size)
         self.address = np.array([os.getpid(), self._file, size, number], np.int64)
         self.receipt = MPI.REQUEST_NULL
+        self.addresses: Address = np.empty(0, np.int64)
+
+    @classmethod
+    def of_pool(cls, pool: "list[SharedMailbox]", size: int) -> "SharedMailbox":
+        """Return a mailbox for `size` bytes whose last content has been fetched; a new one if the pool has none."""
+        for mailbox in pool:
+            if mailbox.memory.size >= size and mailbox.receipt.Test():
+                return mailbox
+        pool.append(cls(size, len(pool)))
+        return pool[-1]
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
-
-    def fits(self, size: int) -> bool:
-        """Return True if it has room for `size` bytes and its last content has been fetched."""
-        return self.memory.size >= size and self.receipt.Test()
-
-    def put(self, array: NDArray[Any], receipt: MPI.Request) -> None:
-        """Copy `array` in; `receipt` completes when `array` has been fetched."""
-        self.memory[: array.nbytes] = array.view(np.uint8)
-        self.receipt = receipt
 
 
 class SharedMailboxes:
@@ -94,17 +96,10 @@ class SharedMailboxes:
 
     def deposit(self, array: NDArray[Any], to: int) -> Address:
         """Put `array` into a mailbox for rank `to`, a new one if no mailbox is free; return its address."""
-        mailbox = self._free(to, array.nbytes)
-        mailbox.put(array, self._receipts.Irecv(np.empty(0, np.uint8), to, mailbox.number))
+        mailbox = SharedMailbox.of_pool(self._mine[to], array.nbytes)
+        mailbox.memory[: array.nbytes] = array.view(np.uint8)
+        mailbox.receipt = self._receipts.Irecv(np.empty(0, np.uint8), to, mailbox.number)
         return mailbox.address
-
-    def _free(self, to: int, size: int) -> SharedMailbox:
-        pool = self._mine[to]
-        free = next((mailbox for mailbox in pool if mailbox.fits(size)), None)
-        if free is None:
-            free = SharedMailbox(size, len(pool))
-            pool.append(free)
-        return free
 
     def collect(self, array: NDArray[Any], address: Address, source: int) -> MPI.Request:
         """Overwrite `array` by a mailbox of rank `source` and send the receipt; return the request of the receipt."""
@@ -112,21 +107,8 @@ class SharedMailboxes:
         return self._receipts.Isend(np.empty(0, np.uint8), source, address.item(3))
 
 
-class SharedBuffer:
-    """Memory of this rank that all ranks map: first its vector, then the sum in this rank's chunk."""
-
-    def __init__(self, size: int) -> None:
-        self.box = SharedMailbox(size, 0)
-        self.addresses: NDArray[np.int64] = np.empty(0, np.int64)  # of all ranks' buffers; MPI writes them
-        self.readers_done = MPI.REQUEST_NULL  # complete when every rank has copied the sum
-
-    def fits(self, size: int) -> bool:
-        """Return True if it has room for `size` bytes and every rank has copied its last sum."""
-        return self.box.memory.size >= size and self.readers_done.Test()
-
-
 class SharedMemoryAllreduce:
-    """The shared buffers of all ranks; a rank has as many buffers as it has sums in progress.
+    """Mailboxes that all ranks read: first with a rank's vector, then with the sum in its chunk; one for each sum in progress.
 
     Args:
         signals: an MPI communicator that nothing else uses; all its ranks can map each other's memory.
@@ -134,25 +116,25 @@ class SharedMemoryAllreduce:
 
     def __init__(self, signals: MPI.Comm) -> None:
         self._signals, self._rank, self._size = signals, signals.Get_rank(), signals.Get_size()
-        self._mine: list[SharedBuffer] = []
+        self._mine: list[SharedMailbox] = []
         self._mapped: dict[tuple[int, ...], Bytes] = {}
 
     def close(self) -> list[NDArray[np.int64]]:
         """Close the buffers; return the arrays that MPI may still write into if a sum is in progress."""
-        for buffer in self._mine:
-            buffer.box.close()
-        return [buffer.addresses for buffer in self._mine]
+        for mailbox in self._mine:
+            mailbox.close()
+        return [mailbox.addresses for mailbox in self._mine]
 
     def begin_sum(self, array: Array) -> Callable[[WaitUntil], None]:
         """Publish `array` (P,) to all ranks.
 
         Return a function that, given a way to wait, overwrites `array` with the sum over ranks.
         """
-        buffer = self._free(array.nbytes)
-        buffer.box.memory[: array.nbytes] = array.view(np.uint8)
-        buffer.addresses = addresses = np.empty((self._size, buffer.box.address.size), np.int64)
+        mailbox = SharedMailbox.of_pool(self._mine, array.nbytes)
+        mailbox.memory[: array.nbytes] = array.view(np.uint8)
+        mailbox.addresses = addresses = np.empty((self._size, mailbox.address.size), np.int64)
         # Also the signal that all vectors are in place: it completes after every rank has started it.
-        published = self._signals.Iallgather(buffer.box.address, addresses)
+        published = self._signals.Iallgather(mailbox.address, addresses)
 
         def finish(wait: WaitUntil) -> None:
             wait(published.Test)
@@ -172,17 +154,10 @@ class SharedMemoryAllreduce:
             wait(self._signals.Ibarrier().Test)
             for rank in set(range(self._size)) - {self._rank}:
                 array[chunks[rank]] = vectors[rank][chunks[rank]]
-            # Not waited for: the next sum takes another buffer if ranks still read this one.
-            buffer.readers_done = self._signals.Ibarrier()
+            # Not waited for: the next sum takes another mailbox if ranks still read this one.
+            mailbox.receipt = self._signals.Ibarrier()
 
         return finish
-
-    def _free(self, size: int) -> SharedBuffer:
-        free = next((buffer for buffer in self._mine if buffer.fits(size)), None)
-        if free is None:
-            free = SharedBuffer(size)
-            self._mine.append(free)
-        return free
 
 
 def _mapped(address: Address, known: dict[tuple[int, ...], Bytes]) -> Bytes:

@@ -18,13 +18,7 @@ from torch import Tensor
 
 from nnlo_lib.comm.accounting import allreduce_rounds
 from nnlo_lib.comm.communicator import ANY, Communicator, Message, Request, exchange_failpoint
-from nnlo_lib.comm.simulated.virtual_machine import (
-    CollectiveCost,
-    CostModel,
-    DrawCounts,
-    EventLoop,
-    SimProcess,
-)
+from nnlo_lib.comm.simulated.virtual_machine import CollectiveCost, CostModel, EventLoop, SimProcess
 from nnlo_lib.config.parallel import SimulationConfig
 from nnlo_lib.core.errors import UserError
 
@@ -92,7 +86,6 @@ class SimulatedWorld:
         self.cost_model = CostModel(settings or SimulationConfig(), size, seed)
         self.event_loop = EventLoop(size, self.cost_model.restart_stopwatch)
         self.groups = count()
-        self.draws = DrawCounts()
 
     def run(self, program: Callable[[Communicator], T]) -> list[T]:
         """Run `program` on every rank and return the results by rank; the first exception ends all ranks."""
@@ -145,7 +138,6 @@ class SimulatedCommunicator(Communicator):
         self._group, self._mailbox = group, group.queues[rank]
         self._cost_model, self._event_loop = group.world.cost_model, group.world.event_loop
         self._process = group.members[rank]
-        self._draws = group.world.draws
         self._calls, self._timed = 0, True
 
     def now(self) -> float:
@@ -167,14 +159,11 @@ class SimulatedCommunicator(Communicator):
         self._timed = True
 
     def machine_state(self) -> dict[str, Any]:
-        rank = self._process.number
-        return {"clock": self.now(), "cost": self._cost_model.state(rank), "draws": self._draws.state(rank)}
+        return {"clock": self.now(), **self._cost_model.state(self._process.number)}
 
     def load_machine_state(self, state: dict[str, Any]) -> None:
-        rank = self._process.number
         self._process.clock = state["clock"]
-        self._cost_model.load_state(rank, state["cost"])
-        self._draws.load_state(rank, state["draws"])
+        self._cost_model.load_state(self._process.number, state)
         # Afterwards, each rank is resumed at its own clock.
         with self.outside_of_time():
             self.barrier()
@@ -265,10 +254,7 @@ class SimulatedCommunicator(Communicator):
         """Send, without copying it, a vector that no rank changes afterwards."""
         sender, receiver = self._process, self._group.members[to]
         self._count(vector, to, purpose)
-        number = self._draws.count_message(sender.number, receiver.number)
-        arrival = self._cost_model.arrival(
-            sender.number, receiver.number, vector.nbytes, sender.clock, number
-        )
+        arrival = self._cost_model.arrival(sender.number, receiver.number, vector.nbytes, sender.clock)
         if self._group.queues[to].deliver(SimMessage(arrival, self.rank, tag, vector)):
             self._event_loop.wake(receiver, arrival)
 
@@ -332,9 +318,7 @@ class SimulatedCommunicator(Communicator):
     ) -> _Collective:
         """Add an item to this rank's next collective call, which must be that of the other ranks; the last one computes the result.
 
-        Args:
-            item: contribution of this rank, which `finish` may overwrite.
-            finish: returns the result, common to all ranks, from the items in rank order.
+        `finish` returns the result, common to all ranks, from the items in rank order, which it may overwrite.
         """
         number, self._calls = self._calls, self._calls + 1
         pending = self._group.collectives.setdefault(number, _Collective(what, self.rank))
@@ -359,8 +343,7 @@ class SimulatedCommunicator(Communicator):
             for process in self._group.members:
                 self._event_loop.wake(process, process.clock)
             return
-        number = self._draws.count_collective(self._group.number)
-        pending.end = pending.start + self._cost_model.collective(call, self._group.number, number)
+        pending.end = pending.start + self._cost_model.collective(call, self._group.number)
         for process in self._group.members:
             self._event_loop.wake(process, pending.end)
 

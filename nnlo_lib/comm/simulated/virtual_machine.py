@@ -42,7 +42,7 @@ class CollectiveCost:
 class CostModel:
     """Ranks of unequal speed that straggle, fail and return, each with a network card of its own.
 
-    All draws are pure functions of the seed, the rank, edge or group, and the number of earlier draws for it.
+    All draws are pure functions of the seed, the rank, edge or group, and the number of steps, messages or calls before.
     The clock of a rank must not decrease from call to call. Times and durations are in virtual seconds, sizes
     in bytes.
     """
@@ -55,6 +55,8 @@ class CostModel:
         self._steps = [0] * size
         self._card_free = [0.0] * size
         self._last_arrival: dict[tuple[int, int], float] = {}
+        self._messages: dict[int, Counter[int]] = {}  # of a sender, by receiver
+        self._calls: Counter[int] = Counter()  # collective calls of each group
         self._resumed = perf_counter()
 
     def restart_stopwatch(self) -> None:
@@ -62,18 +64,23 @@ class CostModel:
         self._resumed = perf_counter()
 
     def state(self, rank: int) -> dict[str, Any]:
-        """Return what a rank saves: its steps, and the times at which its network card and edges are free."""
+        """Return what a rank saves: its steps, when its network card and edges are free, its messages, and all groups' calls."""
         arrivals = {to: time for (source, to), time in self._last_arrival.items() if source == rank}
-        return {
+        steps = {
             "steps": self._steps[rank],
             "card_free": self._card_free[rank],
             "arrivals": [*arrivals.items()],
         }
+        sent = self._messages.get(rank, Counter())
+        return {"cost": steps, "draws": {"messages": [*sent.items()], "collectives": [*self._calls.items()]}}
 
     def load_state(self, rank: int, state: dict[str, Any]) -> None:
         """Restore what `state` returned for the rank; its clock must not be earlier than before."""
-        self._steps[rank], self._card_free[rank] = state["steps"], state["card_free"]
-        self._last_arrival |= {(rank, to): time for to, time in state["arrivals"]}
+        cost, draws = state["cost"], state["draws"]
+        self._steps[rank], self._card_free[rank] = cost["steps"], cost["card_free"]
+        self._last_arrival |= {(rank, to): time for to, time in cost["arrivals"]}
+        self._messages[rank] = Counter(dict(draws["messages"]))
+        self._calls = Counter(dict(draws["collectives"]))
 
     def compute_seconds(self, rank: int, samples: int, start: float) -> float:
         """Return the virtual seconds of a rank's next step, which begins at `start`, outages included."""
@@ -115,15 +122,17 @@ class CostModel:
         """Return when `rank` acts on an event at `time`: at once, or at the end of its outage."""
         return time + self._outages[rank].delay(time, 0.0)
 
-    def arrival(self, source: int, to: int, size: int, sent: float, number: int) -> float:
+    def arrival(self, source: int, to: int, size: int, sent: float) -> float:
         """Return when a message arrives; calls must be in the order in which `source` sends its messages.
 
         The message leaves after all earlier messages of `source` and never arrives before its predecessor on
         the edge.
         """
+        messages = self._messages.setdefault(source, Counter())
+        messages[to] += 1
         left = max(sent, self._card_free[source]) + size / self._settings.bandwidth
         self._card_free[source] = left
-        delay = self._settings.retransmit * self._losses(1, "loss", source, to, number)
+        delay = self._settings.retransmit * self._losses(1, "loss", source, to, messages[to])
         arrival = max(left + self._settings.latency + delay, self._last_arrival.get((source, to), 0.0))
         self._last_arrival[source, to] = arrival
         return arrival
@@ -139,8 +148,10 @@ class CostModel:
         log_success = math.log1p(-uniform(self._seed, purpose, *coordinates)) / messages
         return int(math.log(-math.expm1(log_success)) / math.log(self._settings.loss))
 
-    def collective(self, call: CollectiveCost, group: int, number: int) -> float:
-        """Return the duration of call `number` of a group; a round waits for its last message."""
+    def collective(self, call: CollectiveCost, group: int) -> float:
+        """Return the duration of the next call of a group; a round waits for its last message."""
+        number = self._calls[group]
+        self._calls[group] += 1
         lost = sum(
             self._losses(call.messages, "loss of a call", group, number, k) for k in range(call.rounds)
         )
@@ -200,35 +211,6 @@ def _stragglers(settings: SimulationConfig, size: int, seed: int) -> frozenset[i
     """Return the stragglers: the configured ranks and a random fraction of all ranks."""
     shuffled = sorted(range(size), key=lambda rank: uniform(seed, "straggler", rank))
     return frozenset([*settings.stragglers.ranks, *shuffled[: round(settings.stragglers.fraction * size)]])
-
-
-class DrawCounts:
-    """Counts the messages on each edge and the collective calls of each group of the simulated world."""
-
-    def __init__(self) -> None:
-        self._messages: dict[int, Counter[int]] = {}
-        self._collectives: Counter[int] = Counter()
-
-    def count_message(self, source: int, to: int) -> int:
-        """Count a message; return the number of messages from `source` to `to` so far."""
-        sent = self._messages.setdefault(source, Counter())
-        sent[to] += 1
-        return sent[to]
-
-    def count_collective(self, group: int) -> int:
-        """Count a collective call; return the number of earlier calls of the group."""
-        self._collectives[group] += 1
-        return self._collectives[group] - 1
-
-    def state(self, rank: int) -> dict[str, Any]:
-        """Return the counts that a rank saves: its messages, and the calls of all groups."""
-        sent = self._messages.get(rank, Counter())
-        return {"messages": [*sent.items()], "collectives": [*self._collectives.items()]}
-
-    def load_state(self, rank: int, state: dict[str, Any]) -> None:
-        """Restore the counts that `state` returned for the rank."""
-        self._messages[rank] = Counter(dict(state["messages"]))
-        self._collectives = Counter(dict(state["collectives"]))
 
 
 @dataclass(eq=False)

@@ -288,8 +288,7 @@ def test_result(module: nn.Module, batches: Batches, problem: Problem, classes: 
 def draw_gan_samples(module: Any, path: Path) -> None:
     """Write a PNG with SIDE x SIDE samples of fixed noise; write no file if the samples are not images.
 
-    Volumes are summed along their depth. The color range is 0 to 1, extended to the smallest and largest
-    value.
+    Volumes are summed along their depth. The color range is 0 to 1, extended to the smallest and largest value.
     """
     like = next(module.parameters())
     samples = module.eval().generator(fixed_noise(SIDE * SIDE, module.latent).to(like)).float().cpu()
@@ -299,17 +298,13 @@ def draw_gan_samples(module: Any, path: Path) -> None:
     low, high = images.min().clamp(max=0), images.max().clamp(min=1)
     from PIL import Image
 
-    picture = _tiled(((images - low) * 255 / (high - low)).round().byte())
-    with atomic_write(path) as part:
-        Image.fromarray(picture.squeeze(2).numpy()).save(part, format="PNG", optimize=True)
-
-
-def _tiled(images: Tensor) -> Tensor:
-    """Return a white grid (height', width', channels) with uint8 images (SIDE^2, channels, height, width)."""
-    larger = -(-TILE // max(images.shape[2:]))
-    tiles = images.repeat_interleave(larger, 2).repeat_interleave(larger, 3)
+    pixels = ((images - low) * 255 / (high - low)).round().byte()
+    larger = -(-TILE // max(pixels.shape[2:]))
+    tiles = pixels.repeat_interleave(larger, 2).repeat_interleave(larger, 3)
     tiles = torch.nn.functional.pad(tiles, (0, GAP, 0, GAP), value=255)
     _, channels, height, width = tiles.shape
     # Axes in the order (row, height, column, width, channels), so that the next reshape joins the tiles.
     grid = tiles.reshape(SIDE, SIDE, channels, height, width).permute(0, 3, 1, 4, 2)
-    return grid.reshape(SIDE * height, SIDE * width, channels)[:-GAP, :-GAP]
+    picture = grid.reshape(SIDE * height, SIDE * width, channels)[:-GAP, :-GAP]
+    with atomic_write(path) as part:
+        Image.fromarray(picture.squeeze(2).numpy()).save(part, format="PNG", optimize=True)

@@ -74,15 +74,6 @@ class LAMB(LayerwiseOptimizer):
         if not state:
             state |= {"step": torch.tensor(0.0), "m": torch.zeros_like(theta), "v": torch.zeros_like(theta)}
         state["step"] += 1
-        self._adam(gradient, state, options)
-        self._decay(options["weight_decay"])
-        # The norm of the update includes weight decay, as in algorithm 2.
-        w, u = norms = self._norms()
-        self._scale(w / u, norms)
-        theta.sub_(self._update, alpha=options["lr"])
-
-    def _adam(self, gradient: Tensor, state: dict[str, Any], options: dict[str, Any]) -> None:
-        """Set the update to Adam's direction, m^ / (sqrt(v^) + eps)."""
         beta1, beta2 = options["betas"]
         step = state["step"].item()
         m = state["m"].lerp_(gradient, 1 - beta1)
@@ -90,6 +81,11 @@ class LAMB(LayerwiseOptimizer):
         # The bias corrections of v and m are applied to the root and to the quotient: no vector is allocated.
         root = torch.sqrt(v, out=self._update).div_((1 - beta2**step) ** 0.5).add_(options["eps"])
         torch.div(m, root, out=root).div_(1 - beta1**step)
+        self._decay(options["weight_decay"])
+        # The norm of the update includes weight decay, as in algorithm 2.
+        w, u = norms = self._norms()
+        self._scale(w / u, norms)
+        theta.sub_(self._update, alpha=options["lr"])
 
 
 class LARS(LayerwiseOptimizer):

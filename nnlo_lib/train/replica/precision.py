@@ -22,10 +22,7 @@ def parameter_dtype(name: str) -> torch.dtype:
 
 
 class Precision:
-    """Dtype of parameters and gradients, autocast of forward passes, and loss scaling.
-
-    `name`: value of `train.precision`.
-    """
+    """Dtype of parameters and gradients, autocast of forward passes, and loss scaling, of a value of `train.precision`."""
 
     def __init__(self, name: str, device: str) -> None:
         self.dtype = parameter_dtype(name)

@@ -11,8 +11,6 @@ from helpers.training_here import simulate, training_here
 from helpers.training_process import TIMINGS
 from pydantic import ValidationError
 
-from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
-from nnlo_lib.checkpoint.commit import checkpoints_to_keep
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.config.stopping import EarlyStoppingConfig, TargetMetricConfig
 from nnlo_lib.config.train import TrainConfig
@@ -180,32 +178,10 @@ def test_best_follows_the_direction_in_the_settings(tmp_path, manifest, name, be
     assert summary_of(job)["published_step"] == history_of(job)[values.index(best)]["step"]
 
 
-@pytest.mark.parametrize(("better", "kept"), [("larger", 2), ("smaller", 1)])
-def test_the_best_checkpoint_follows_the_direction(better, kept):
-    values = {1: 0.1, 2: 0.9, 3: 0.5, 4: 0.5}
-    manifests = {
-        number: CheckpointManifest("key", "code", 1, number, number, {"val_f1": value}, 0.0)
-        for number, value in values.items()
-    }
-    config = CheckpointConfig(keep=1, best={"metric": "f1", "better": better})
-    assert checkpoints_to_keep(config, manifests) == {4, kept}
-
-
 def test_a_metric_without_a_direction_keeps_its_form():
     """The form of the settings is part of the run's hash, and of the key of its checkpoints."""
     assert TrainConfig(restore_best="val_loss").model_dump()["restore_best"] == "val_loss"
     assert CheckpointConfig(best="val_loss").model_dump()["best"] == "loss"
-
-
-def test_with_more_ranks_later_validations_are_still_the_later_ones(tmp_path, small_store):
-    """With more ranks an epoch has fewer steps; the step numbers of the resumed run still increase."""
-    train = {"epochs": 2, "restore_best": "val_loss"}
-    trained(tmp_path, small_store, ranks=1, train=train)
-    more = trained(tmp_path, small_store, ranks=4, train=train | {"epochs": 4})
-    losses, steps = ([row[key] for row in history_of(more)] for key in ("val_loss", "step"))
-    assert steps == sorted(set(steps))
-    assert min(losses[2:]) < min(losses[:2])
-    assert summary_of(more)["final"]["val_loss"] == min(losses)
 
 
 CASES = {

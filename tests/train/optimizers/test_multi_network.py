@@ -58,18 +58,6 @@ def test_each_network_steps_as_if_it_were_alone():
         torch.testing.assert_close(ours.theta, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_a_network_without_a_gradient_rests_to_the_bit():
-    ours = replica()
-    steps(ours, range(3))
-    before = ours.theta.clone(), {name: each.clone() for name, each in ours.state().items()}
-    ours.grad.copy_(gradient(3, resting=True))
-    ours.step()
-    assert torch.equal(ours.theta[:9], before[0][:9])
-    assert not torch.equal(ours.theta[9:], before[0][9:])
-    for name, each in ours.state().items():
-        assert torch.equal(each, before[1][name]) == ("critic" not in name and name != "theta"), name
-
-
 KINDS = "RMSprop", "Adadelta", "Adagrad", "NAdam", "LARS", "LAMB"
 RULES = (SGD, ADAM, *(getattr(rules, f"{kind}Config")() for kind in KINDS))
 

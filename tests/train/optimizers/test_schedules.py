@@ -6,15 +6,7 @@ import pytest
 import torch
 from helpers.algorithm_trainings import STEPS, rows, task
 from helpers.chaos_report import find_differences
-from helpers.oracles.schedules import (
-    LR,
-    PER_EPOCH,
-    SCHEDULES,
-    TOLERANCE,
-    TOTAL,
-    rates_of,
-    references,
-)
+from helpers.oracles.schedules import LR, PER_EPOCH, SCHEDULES, TOLERANCE, TOTAL, rates_of, references
 from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 from hypothesis import given
@@ -147,10 +139,6 @@ def test_plateau_is_kerass(values, patience, min_delta):
     """With min_delta 0 and min_lr 0 the rule equals PyDTNN's, too."""
     schedule = PlateauScheduleConfig(factor=0.5, patience=patience, min_delta=min_delta, min_lr=0.03)
     assert fallen(schedule, values) == pytest.approx(keras(values, patience, min_delta))
-
-
-def test_plateau_never_raises_a_rate():
-    assert fallen(PlateauScheduleConfig(patience=1, min_lr=1.0), [0.1, 0.2]) == [LR] * 3
 
 
 # Warm-up and scaling

@@ -1,4 +1,4 @@
-"""Gradients: clipping of the vector that the optimizer applies, and accumulation over the parts of a batch.
+"""Gradients: clipped, accumulated over the parts of a batch, compiled; the causes of losses that are not finite.
 
 test_training_oracle.py compares clipped steps of several ranks with torch.
 """
@@ -8,16 +8,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.algorithm_trainings import SYNCHRONOUS, measured, task
+from helpers.algorithm_trainings import SYNCHRONOUS, interrupt, measured, task
 from helpers.training_here import simulate
 from pydantic import ValidationError
 from torch import nn
 
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
-from nnlo_lib.config import Experiment
+from nnlo_lib.config import Experiment, Run
+from nnlo_lib.core.errors import DivergedError, UserError
 from nnlo_lib.data.loading.loader import Batch
 from nnlo_lib.problems.base import build_problem
 from nnlo_lib.train.replica.gradients import LocalGradients
+from nnlo_lib.train.replica.model_build import compile_module
 from nnlo_lib.train.replica.precision import Precision
 from nnlo_lib.train.replica.replica import Replica
 
@@ -150,3 +152,142 @@ def test_the_virtual_clock_counts_a_step_once():
         return comm.now()
 
     assert SimulatedWorld(1).run(program) == [pytest.approx(COUNT * 1e-4)]
+
+
+# The cause of an infinite or NaN loss: a sample, the scale of the samples, the weights, or the rate
+
+
+IDS = np.array([40, 7, 23, 11])
+
+
+def loss_of(inputs, targets, kind="float32", step=0, weight=0.1, parts=1):
+    """Compute the gradient of a linear regression for the samples IDS."""
+    module = nn.Sequential(nn.Linear(2, 1))
+    nn.init.constant_(module[0].weight, weight)
+    precision = Precision(kind, "cpu")
+    replica, comm = Replica(precision.prepare(module)), SimpleNamespace(advance_clock=lambda count: None)
+
+    def tensors(inputs, labels):
+        return (torch.from_numpy(inputs[0]).to(precision.dtype),), torch.from_numpy(labels)
+
+    problem = build_problem(Run(problem={"name": "regression"}))
+    batch = Batch(0, (inputs,), targets, IDS, len(IDS), len(IDS))
+    gradients = LocalGradients(replica, problem, tensors, comm, precision, parts)
+    return gradients(batch, 0, "in epoch 1, step 1, on rank 0", step)
+
+
+def samples():
+    return np.ones((4, 2)), np.ones(4)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "bf16", "fp16"])
+@pytest.mark.parametrize(
+    ("value", "where", "parts"), [(np.nan, "inputs", 1), (np.inf, "inputs", 4), (np.nan, "targets", 4)]
+)
+def test_the_sample_is_named_and_not_the_rate(kind, value, where, parts):
+    """The advice was a smaller learning rate; with fp16, the steps of the sample were skipped without a message."""
+    inputs, targets = samples()
+    {"inputs": inputs[:, 1], "targets": targets}[where][2] = value
+    sentence = f"^sample 23 of the training split has the value {value} in its {where}"
+    with pytest.raises(DivergedError, match=sentence) as error:
+        loss_of(inputs, targets, kind, step=5, parts=parts)
+    assert "lr" not in str(error.value)
+
+
+@pytest.mark.parametrize(("kind", "value"), [("float32", 1e300), ("fp16", 1e5)])
+def test_a_number_beyond_the_type_of_the_model_is_named(kind, value):
+    inputs, targets = samples()
+    inputs[3, 0] = value
+    with pytest.raises(DivergedError, match=r"^sample 11 of the training split"):
+        loss_of(inputs, targets, kind)
+
+
+def test_float64_computes_with_numbers_beyond_float32():
+    inputs, targets = samples()
+    inputs[3, 0] = 1e100
+    assert loss_of(inputs, targets, "float64") is not None
+
+
+def test_before_the_first_step_the_rate_is_not_the_cause():
+    inputs, targets = samples()
+    targets[1] = 1e25
+    sentence = r"no step was made, so train.optimizer.lr is not the cause; scale .*1e\+25"
+    with pytest.raises(DivergedError, match=sentence):
+        loss_of(inputs, targets)
+    with pytest.raises(DivergedError, match="initial weights have NaN or infinite values; check the model"):
+        loss_of(*samples(), weight=np.nan)
+
+
+def test_later_the_rate_is_named_beside_large_samples():
+    inputs, targets = samples()
+    with pytest.raises(
+        DivergedError, match=r"the loss became nan in epoch 1.*; reduce train.optimizer.lr \("
+    ):
+        loss_of(inputs, targets, step=1, weight=np.nan)
+    inputs[0] = 300
+    sentence = r"scale the samples, which have inputs up to 300 .* or reduce train"
+    with pytest.raises(DivergedError, match=sentence):
+        loss_of(inputs, targets, step=1, weight=np.nan)
+
+
+# Compiled passes
+
+
+def test_without_a_compiler_a_sentence_says_so(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(UserError, match=r"needs a C\+\+ compiler"):
+        compile_module(nn.Linear(2, 2), "cpu")
+
+
+def test_not_with_normalization_over_ranks():
+    run = {"train": {"compile": True}, "parallel": {"sync_batch_norm": True}}
+    with pytest.raises(ValidationError, match="a compiled model cannot wait for other ranks"):
+        Experiment.model_validate(run)
+
+
+@pytest.mark.exhaustive
+def test_gradients_land_in_the_flat_vector():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)]
+    replica = Replica(nn.Sequential(*layers).double())
+    replica.network = compile_module(replica.module, "cpu")
+    assert next(iter(replica.network.parameters())) is next(replica.module.parameters())
+    before, statistics = replica.theta.clone(), replica.buffers.clone()
+    for count in (8, 3):
+        inputs, labels = torch.randn(count, 2, 6, 6, dtype=torch.float64), torch.randint(3, (count,))
+        grads = []
+        for network in (replica.module, replica.network):
+            replica.buffers.copy_(statistics)
+            replica.backward(nn.functional.cross_entropy(network(inputs), labels))
+            grads.append(replica.grad.clone())
+            assert not torch.equal(replica.buffers, statistics), (
+                "batch normalization goes on in the flat buffers"
+            )
+        torch.testing.assert_close(*grads, rtol=0, atol=1e-12)
+    assert torch.equal(before, replica.theta)
+    assert all(each.grad.untyped_storage().data_ptr() == replica.grad.untyped_storage().data_ptr()
+               for each in replica.module.parameters())  # fmt: skip
+
+
+@pytest.mark.exhaustive
+def test_a_training_resumes_to_the_same_bits(tmp_path, manifest, monkeypatch):
+    """A training that resumes within an epoch compiles again and sees the batch shapes in another order.
+
+    The shapes differ because the last batch is smaller.
+    """
+
+    def anew(module, device):
+        torch._dynamo.reset()
+        return compile_module(module, device)
+
+    monkeypatch.setattr("nnlo_lib.train.replica.recorded_passes.compile_module", anew)
+    settings = {"train": {"compile": True}}
+    whole, parts = (task(tmp_path / name, manifest, "allreduce", settings) for name in ("whole", "parts"))
+    simulate(whole)
+    interrupt(parts)
+    assert measured(parts) == measured(whole)
+    plain = simulate(task(tmp_path / "plain", manifest, "allreduce", {}))
+    for ours, reference in zip(measured(whole)[0], measured(plain)[0], strict=True):
+        # Compiled dropout draws other numbers.
+        assert ours["val_loss"] == pytest.approx(reference["val_loss"], rel=1e-2)

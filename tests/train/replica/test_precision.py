@@ -1,12 +1,11 @@
 """Tests of `train.precision`: double precision, mixed precision and the loss scale of fp16 after an overflow."""
 
-import json
 import math
 
 import pytest
 import torch
 from helpers.algorithm_trainings import ASYNCHRONOUS, SYNCHRONOUS, interrupt, measured, rows, task
-from helpers.training_here import simulate, training_here
+from helpers.training_here import simulate
 from pydantic import ValidationError
 from safetensors.torch import load_file
 from torch import nn
@@ -84,13 +83,6 @@ def test_a_gradient_that_always_overflows_is_a_divergence():
         scale.unscale(infinite, "in epoch 1")
 
 
-def test_a_loss_that_is_no_number_ends_all_but_fp16():
-    with pytest.raises(DivergedError, match="the loss became nan in epoch 1"):
-        Precision("bf16", "cpu").loss_factor(math.nan, "in epoch 1")
-    assert math.isnan(Precision("fp16", "cpu").loss_factor(math.inf, "in epoch 1"))
-    assert Precision("float32", "cpu").loss_factor(2.0, "in epoch 1") == 1
-
-
 HALF = ("allreduce, buckets", "average, groups", "easgd, synchronous")
 
 
@@ -155,12 +147,6 @@ def test_what_fp16_cannot_do_is_refused(case):
     settings, reason = REFUSED[case]
     with pytest.raises(ValidationError, match=reason):
         Experiment.model_validate({**settings, "train": {"precision": "fp16"}})
-
-
-def test_evaluation_is_in_double_precision_too(tmp_path):
-    run = training_here(tmp_path, train={"precision": "float64", "epochs": 1, "batch_size": 200})
-    assert ", float64\n" in run.finish()
-    assert json.loads((run.job / "summary.json").read_text())["config"]["train"]["precision"] == "float64"
 
 
 @pytest.mark.parametrize("last", [True, False])

@@ -1,25 +1,76 @@
-"""Histories in MLflow and Weights & Biases, offline, read back with the packages: each row once, also after a resume."""
+"""Histories in TensorBoard, MLflow and Weights & Biases, read back: each row once, also after a resume.
+
+TensorBoard's files are read by a minimal parser of TFRecord files, the others offline with their packages.
+"""
 
 import json
 import struct
+from collections import defaultdict
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from helpers.observed_training import store, watched
+from helpers.requires import absent
 from helpers.training_here import simulate
 from helpers.training_process import StopAfter
 
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.state.training_records import read_rows
 from nnlo_lib.train import history_loggers
+from nnlo_lib.train.history_loggers import TensorBoardFile
 from nnlo_lib.train.rank import train_simulated
 
 RESUMED = {"train": {"epochs": 6}, "checkpoint": {"every": "4 epochs"}}
+COLUMNS = {
+    "train/loss": "train_loss", "val/loss": "val_loss", "val/accuracy": "val_accuracy", "learning_rate": "learning_rate",
+}  # fmt: skip
+
+
+def scalars(folder):
+    """Return step, time and value of each scalar in TensorBoard's only file: records of length, checksum, data, checksum."""
+    try:
+        from tensorboardX.proto.event_pb2 import Event
+    except ImportError:
+        absent("tensorboardX is not installed")
+    (path,) = folder.glob("tensorboard/events.out.tfevents.*")
+    data, place, events = path.read_bytes(), 0, []
+    while place < len(data):
+        (size,) = struct.unpack_from("<Q", data, place)
+        events.append(Event.FromString(data[place + 12 : place + 12 + size]))
+        place += 16 + size
+    first, *events = events
+    assert first.file_version == "brain.Event:2"
+    found = defaultdict(list)
+    for event in events:
+        for value in event.summary.value:
+            found[value.tag].append((event.step, event.wall_time, value.simple_value))
+    return found
+
+
+@pytest.fixture
+def in_tensorboard():
+    """Return a function that reads step and value of the validation losses of a task; no settings are kept."""
+
+    def read(task):
+        found, rows = scalars(task.folder), read_rows(task.paths.state.history)
+        for tag, column in COLUMNS.items():
+            assert [value for *_, value in found[tag]] == pytest.approx(
+                [row[column] for row in rows], rel=1e-6
+            )
+        times = [time for _, time, _ in found["val/loss"]]
+        lasted = [row["seconds"] - rows[0]["seconds"] for row in rows]
+        assert [time - times[0] for time in times] == pytest.approx(lasted, abs=1e-3)
+        assert not {"epoch", "step", "samples", "seconds"} & found.keys()
+        return [(step, value) for step, _, value in found["val/loss"]], {}
+
+    return read
 
 
 @pytest.fixture
 def in_mlflow(monkeypatch):
-    """Return a function that reads step and value of the validation losses of a task's only run, and its parameters."""
+    """Return a function that reads the same of a task's only run, and its parameters."""
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed; pip install nnlo[mlflow]")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
@@ -73,7 +124,7 @@ def in_wandb(monkeypatch):
     return read
 
 
-@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_a_resumed_run_logs_each_row_once(tmp_path, name, request):
     read = request.getfixturevalue(f"in_{name}")
     task = watched(tmp_path / "t/seed-0", store(tmp_path), {name: True}, **RESUMED)
@@ -84,7 +135,7 @@ def test_a_resumed_run_logs_each_row_once(tmp_path, name, request):
     losses, settings = read(task)
     rows = read_rows(task.paths.state.history)
     assert losses == [(row["step"], pytest.approx(row["val_loss"])) for row in rows]
-    assert str(settings["train.epochs"]) == "6"
+    assert str(settings.get("train.epochs", 6)) == "6"
 
 
 class Recorded(history_loggers.HistoryLogger):
@@ -130,7 +181,28 @@ def test_a_service_that_fails_ends_its_rows_with_a_warning(tmp_path, monkeypatch
     )
 
 
-def test_a_missing_package_is_refused(tmp_path, monkeypatch):
+def test_rows_after_the_checkpoint_are_written_anew(tmp_path):
+    task = watched(tmp_path / "job", store(tmp_path), {})
+    rows = [{"step": 10 * n, "seconds": float(n), "val_loss": 1.0 / n} for n in range(1, 5)]
+    board = TensorBoardFile(task)
+    board.rewrite([])
+    for row in rows:
+        board.add(row)
+    del board  # as if the process was killed
+    board = TensorBoardFile(task)
+    board.rewrite(rows[:2])
+    board.add(rows[2] | {"val_loss": 9.0})
+    board.close()
+    found = [(step, value) for step, _, value in scalars(task.folder)["val/loss"]]
+    assert found == [(10, 1.0), (20, 0.5), (30, 9.0)]
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_a_missing_package_is_refused_with_the_remedy(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    Path("t.yaml").write_text(f"name: t\nobserve:\n  {name}: true\n")
     monkeypatch.setattr("nnlo_lib.config.checkpoint.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"observe.wandb: wandb is not installed; pip install .nnlo\[wandb\]"):
-        simulate(watched(tmp_path / "t/seed-0", store(tmp_path), {"wandb": True}))
+    with pytest.raises(UserError, match=rf"t.yaml:3: observe.{name}: .*pip install 'nnlo\[{name}\]'"):
+        load_experiment("t.yaml")
+    with pytest.raises(UserError, match=rf"observe.{name}: .*pip install"):
+        simulate(watched(tmp_path / "t/seed-0", store(tmp_path), {name: True}))
