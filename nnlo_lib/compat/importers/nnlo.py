@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.compat.importers.command import CommandLine, set_launch_keys
+from nnlo_lib.compat.importers.command import set_launch_keys
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.compat.importers.job_text import StartedCommand
 from nnlo_lib.compat.importers.keras_options import LOSSES, set_algorithm
 from nnlo_lib.compat.importers.nnlo_networks import GAN, ImportedNetwork, set_gan_problem, set_model
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option, parse_arguments
@@ -68,12 +69,12 @@ OPTIONS = {
 READER_OPTIONS = ("train_data", "val_data", "features-name", "labels-name")
 
 
-def translate_training(command: CommandLine) -> ExperimentDraft:
+def translate_training(command: StartedCommand) -> ExperimentDraft:
     """Translate a command of TrainingDriver. Raises UserError if an option is not valid."""
     draft = ExperimentDraft("Imported from NNLO's TrainingDriver:")
-    options = ParsedOptions("TrainingDriver", OPTIONS, command.words)
+    options = ParsedOptions("TrainingDriver", OPTIONS, command.options)
     set_launch_keys(draft, command)
-    set_training(draft, options, command.ranks)
+    set_training(draft, options, command.num_ranks)
     return draft
 
 

@@ -1,7 +1,8 @@
 """NNLO's OptimizationDriver: a search over the arguments of a model."""
 
-from nnlo_lib.compat.importers.command import CommandLine, set_launch_keys
+from nnlo_lib.compat.importers.command import set_launch_keys
 from nnlo_lib.compat.importers.draft import ExperimentDraft
+from nnlo_lib.compat.importers.job_text import StartedCommand
 from nnlo_lib.compat.importers.nnlo import OPTIONS as NNLO_OPTIONS
 from nnlo_lib.compat.importers.nnlo import set_training
 from nnlo_lib.compat.importers.nnlo_networks import GAN, ImportedNetwork
@@ -22,21 +23,21 @@ OPTIONS = {
 }
 
 
-def translate_search(command: CommandLine) -> ExperimentDraft:
+def translate_search(command: StartedCommand) -> ExperimentDraft:
     """Translate a command of OptimizationDriver.
 
     Raises UserError if an option is not valid, or if the ranks cannot be divided into blocks.
     """
     draft = ExperimentDraft(
-        f"Imported from NNLO's OptimizationDriver; start: nnlo search FILE --executor mpi --ranks {command.ranks}"
+        f"Imported from NNLO's OptimizationDriver; start: nnlo search FILE --executor mpi --ranks {command.num_ranks}"
     )
-    options = ParsedOptions("OptimizationDriver", OPTIONS, command.words)
+    options = ParsedOptions("OptimizationDriver", OPTIONS, command.options)
     if options["model"] is None:
         # Without --model, --example names one of NNLO's own models.
         options.copy_from("model", "example")
     # parallel.ranks is not set from the command: a training has the ranks of one rank group.
     set_launch_keys(draft, command, "search")
-    size = _blocks(draft, options, command.ranks)
+    size = _blocks(draft, options, command.num_ranks)
     _method(draft, options)
     network = set_training(draft, options, size)
     _objective(draft, options, network)

@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.compat.importers.command import CommandLine, set_launch_keys
+from nnlo_lib.compat.importers.command import set_launch_keys
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.compat.importers.job_text import StartedCommand
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, parse_bool
 from nnlo_lib.compat.importers.pydtnn_optimizer import OPTIONS as SCHEDULER_OPTIONS
 from nnlo_lib.compat.importers.pydtnn_optimizer import (
@@ -124,15 +125,15 @@ OPTIONS = {
 LOSSES = {"categorical_cross_entropy": "cross_entropy", "binary_cross_entropy": "binary_cross_entropy"}
 
 
-def translate_training(command: CommandLine) -> ExperimentDraft:
+def translate_training(command: StartedCommand) -> ExperimentDraft:
     """Translate a command of benchmarks_CNN. Raises UserError if an option is not valid."""
     draft = ExperimentDraft("Imported from PyDTNN's launcher:")
-    options = ParsedOptions("PyDTNN's launcher", OPTIONS, command.words)
+    options = ParsedOptions("PyDTNN's launcher", OPTIONS, command.options)
     draft.translate(options)
     draft.set("name", named(f"{options['model']}-{options['dataset']}"), "model and data set")
     _set_model(draft, options)
     set_launch_keys(draft, command)
-    ranks = _set_ranks(draft, options, command.ranks)
+    ranks = _set_ranks(draft, options, command.num_ranks)
     _set_data(draft, options)
     _set_files(draft, options)
     _set_loss(draft, options)

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nnlo_lib.compat.importers import mpi_learn
-from nnlo_lib.compat.importers.command import CommandLine, parse_command, set_launch_keys
+from nnlo_lib.compat.importers.command import parse_command, set_launch_keys
 from nnlo_lib.compat.importers.dinno import translate_study
 from nnlo_lib.compat.importers.draft import ExperimentDraft, ImportedExperiment, render_import
+from nnlo_lib.compat.importers.job_text import StartedCommand
 from nnlo_lib.compat.importers.nnlo import translate_training as nnlo_training
 from nnlo_lib.compat.importers.nnlo_search import translate_search
 from nnlo_lib.compat.importers.pydtnn import translate_training as pydtnn_training
@@ -21,7 +22,7 @@ from nnlo_lib.compat.importers.theano_mpi_session import (
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
-TRANSLATORS: dict[str, Callable[[CommandLine], ExperimentDraft]] = {
+TRANSLATORS: dict[str, Callable[[StartedCommand], ExperimentDraft]] = {
     "TrainingDriver": nnlo_training,
     "OptimizationDriver": translate_search,
     "MPIGDriver": mpi_learn.translate_gan_training,
@@ -29,7 +30,7 @@ TRANSLATORS: dict[str, Callable[[CommandLine], ExperimentDraft]] = {
     "benchmarks_CNN": pydtnn_training,
     "pydtnn_benchmark": pydtnn_training,
     "tmlauncher": lambda command: _with_launch(
-        translate_session(session_from_options(command.words)), command
+        translate_session(session_from_options(command.options)), command
     ),
 }
 SCRIPT_SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".lsf", ".bsub", ".job", ".batch")
@@ -102,22 +103,22 @@ def _script(path: Path) -> ExperimentDraft:
     return draft
 
 
-def _command(command: CommandLine) -> ExperimentDraft:
+def _command(command: StartedCommand) -> ExperimentDraft:
     if command.program in TRANSLATORS:
         return TRANSLATORS[command.program](command)
     if command.program in NOT_TRAININGS:
         raise UserError(f"{command.program} is not a training command: {NOT_TRAININGS[command.program]}")
     # DiNNO's scripts, such as dist_mnist_ex.py, take one YAML file.
-    if command.program.startswith("dist_") and len(command.words) == 1:
-        return _with_launch(translate_study(Path(command.words[0])), command)
-    if command.path.endswith(".py") and is_python_session(Path(command.path)):
-        return _with_launch(translate_session(session_from_python(Path(command.path))), command)
+    if command.program.startswith("dist_") and len(command.options) == 1:
+        return _with_launch(translate_study(Path(command.options[0])), command)
+    if command.words[0].endswith(".py") and is_python_session(Path(command.words[0])):
+        return _with_launch(translate_session(session_from_python(Path(command.words[0]))), command)
     # `import_experiment` has already handled the path of an existing file.
     if Path(command.program).suffix in (".yaml", ".yml", ".cfg", *SCRIPT_SUFFIXES):
-        raise UserError(f"file not found: {command.path}; check the path")
+        raise UserError(f"file not found: {command.words[0]}; check the path")
     raise UserError(f"unknown program '{command.program}'; {suggest_name(command.program, TRANSLATORS)}")
 
 
-def _with_launch(draft: ExperimentDraft, command: CommandLine) -> ExperimentDraft:
+def _with_launch(draft: ExperimentDraft, command: StartedCommand) -> ExperimentDraft:
     set_launch_keys(draft, command, "session")
     return draft
