@@ -11,7 +11,7 @@ from helpers.requires import optional
 
 from nnlo_lib.compat.importers.translate import import_experiment
 from nnlo_lib.compat.mpi_learn.builders import OPTIONS
-from nnlo_lib.compat.mpi_learn.manager import ManagerOptions, checked_run
+from nnlo_lib.compat.mpi_learn.manager import checked_run, keras_objects
 from nnlo_lib.compat.mpi_learn.store import make_store
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.core.errors import UserError
@@ -160,7 +160,7 @@ THREE_RANKS = SimpleNamespace(Get_size=lambda: 3, Get_rank=lambda: 0)
 
 def arguments(**options):
     manager = MPIManager(THREE_RANKS, Data(), Algo("adam"), ModelBuilder(), 1, **options)
-    return manager._arguments_as_settings(), manager._options.folder
+    return manager._arguments_as_settings(), manager._folder
 
 
 CHANGED = {
@@ -216,9 +216,9 @@ def test_keras_finds_custom_objects_while_the_model_is_built():
             return 2 * x
 
     saved = {"class_name": "Doubled", "config": {}, "module": None, "registered_name": "Doubled"}
-    with ManagerOptions(custom_objects={"Doubled": Doubled}).keras_objects():
+    with keras_objects({"Doubled": Doubled}):
         assert isinstance(keras.layers.deserialize(saved), Doubled)
-    with ManagerOptions(custom_objects={}).keras_objects(), pytest.raises(TypeError, match="Doubled"):
+    with keras_objects({}), pytest.raises(TypeError, match="Doubled"):
         keras.layers.deserialize(saved)
 
 
