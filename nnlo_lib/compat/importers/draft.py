@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from nnlo_lib.compat.importers.options import ParsedOptions
-from nnlo_lib.config import ConfigModel, Experiment
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.base import non_defaults
 from nnlo_lib.config.docgen.schema import inline_yaml
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
@@ -200,7 +201,7 @@ def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSettin
         if not setting.key.startswith("runs.") and value == _at(default, setting.key):
             same.append(setting)
         else:
-            differing.append(setting._replace(value=_shortened(setting.value, value)))
+            differing.append(setting._replace(value=_shared(setting.value, non_defaults(value))))
     return differing, same
 
 
@@ -213,17 +214,11 @@ def _at(block: Any, key: str) -> Any:
     return block
 
 
-def _shortened(value: Any, block: Any) -> Any:
-    """Return a section without the keys that have their default values."""
-    if not (isinstance(value, dict) and isinstance(block, ConfigModel)):
-        return value
-    fields = type(block).model_fields
-    return {
-        key: _shortened(inner, getattr(block, key))
-        for key, inner in value.items()
-        # `name` selects the type of the section, and with it the other keys.
-        if key == "name" or getattr(block, key) != fields[key].default
-    }
+def _shared(written: Any, differing: Any) -> Any:
+    """Return a section as it is written, without the keys that `differing` lacks."""
+    if not (isinstance(written, dict) and isinstance(differing, dict)):
+        return written
+    return {key: _shared(value, differing[key]) for key, value in written.items() if key in differing}
 
 
 def _block(tree: Tree, indent: str) -> Iterator[str]:

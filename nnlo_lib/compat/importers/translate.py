@@ -12,12 +12,12 @@ from nnlo_lib.compat.importers.job_text import StartedCommand
 from nnlo_lib.compat.importers.nnlo import translate_training as nnlo_training
 from nnlo_lib.compat.importers.nnlo_search import translate_search
 from nnlo_lib.compat.importers.pydtnn import translate_training as pydtnn_training
-from nnlo_lib.compat.importers.theano_mpi import translate_session
-from nnlo_lib.compat.importers.theano_mpi_session import (
+from nnlo_lib.compat.importers.theano_mpi import (
     is_python_session,
     session_from_cfg,
     session_from_options,
     session_from_python,
+    translate_session,
 )
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError

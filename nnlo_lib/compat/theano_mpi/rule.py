@@ -17,8 +17,12 @@ from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare
 from nnlo_lib.algorithms.factory import build_algorithm
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.compat.importers.draft import named, render_import
-from nnlo_lib.compat.importers.theano_mpi import STRATEGIES, find_theano_model, translate_session
-from nnlo_lib.compat.importers.theano_mpi_session import TheanoSession
+from nnlo_lib.compat.importers.theano_mpi import (
+    STRATEGIES,
+    TheanoSession,
+    find_theano_model,
+    translate_session,
+)
 from nnlo_lib.compat.theano_mpi.iteration_model import flat_view, model_path
 from nnlo_lib.config import Experiment, Run, merge_settings, suggest_name
 from nnlo_lib.config.paths import RESULTS_FOLDER
