@@ -101,12 +101,12 @@ REFUSED = {
     "elastic_lr has no effect with mode='sgd'": {"elastic_lr": 0.5},
     "elastic_force has no effect with mode='gem'": {"mode": "gem", "elastic_force": 0.5},
     "gem_kappa has no effect with mode='easgd'": {"mode": "easgd", "gem_kappa": 1.0},
-    "belong to worker_optimizer 'sgd', not to 'adam'": {"worker_optimizer": "adam", "elastic_lr": 0.5, **EASGD},
-    r"contradicts worker_optimizer_params \(lr 0.3\)": {
+    "elastic_lr has no effect on worker_optimizer 'adam', only on 'sgd'": {"worker_optimizer": "adam", "elastic_lr": 0.5, **EASGD},
+    "elastic_lr has no effect beside lr in worker_optimizer_params": {
         "elastic_lr": 0.5, "worker_optimizer_params": '{"lr": 0.3}', **EASGD,
     },
     "scales the sum of 4 steps": {"mode": "gem", "sync_every": 4, "learning_rate": 0.01},
-    "learning_rate has no effect, because the master has no optimizer": {"learning_rate": 0.1, **EASGD},
+    "learning_rate has no effect without an optimizer of the master": {"learning_rate": 0.1, **EASGD},
     "unknown optimizer 'sdg'; did you mean 'sgd'": {"worker_optimizer": "sdg"},
     "not a dictionary in JSON": {"worker_optimizer_params": "lr=1"},
     "'learning_rat' is neither an option of Algo nor an argument of optimizer adam": {"learning_rat": 1.0},
