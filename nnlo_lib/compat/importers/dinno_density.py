@@ -28,9 +28,6 @@ def set_density(draft: ExperimentDraft, experiment: Section, folder: Path, nodes
     Args:
         folder: folder of the file, to which its paths are relative.
         nodes: number of robots if their links stay; None: one robot for each file of waypoints, with links of their places.
-
-    Raises:
-        UserError: if the scans of the robots do not follow paths, or a value or a file is not valid.
     """
     data = experiment.data
     building = _building(draft, data, folder, nodes)

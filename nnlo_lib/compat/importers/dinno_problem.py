@@ -52,10 +52,7 @@ def set_problem(
     alone: bool,
     density: DensityData | None = None,
 ) -> None:
-    """Translate a problem of DiNNO to a run, or to the experiment if it is `alone` in its file.
-
-    Raises UserError if two problems have the same name, or if robots that move have no radios.
-    """
+    """Translate a problem of DiNNO to a run, or to the experiment if it is `alone` in its file."""
     # A dot would divide the key `runs.<name>.<key>` in the wrong place.
     name = named(problem.problem_name or where.rpartition(" ")[2]).replace(".", "_")
     if any(each.key.startswith(f"runs.{name}.") for each in draft.settings):

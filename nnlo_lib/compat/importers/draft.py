@@ -97,10 +97,7 @@ class ExperimentDraft:
                 self.note(f"{source}: {spec.note}")
 
     def validated_settings(self) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
-        """Return the settings that experiments accept, and the rejected ones.
-
-        Raises UserError if the settings without a `missing_reason` are not a valid experiment.
-        """
+        """Return the settings that experiments accept, and the rejected ones."""
         live = [setting for setting in self.settings if not setting.missing_reason]
         if fault := _fault(live):
             raise UserError(f"the imported experiment is not valid: {fault}")

@@ -161,8 +161,6 @@ class JobText:
         job: options in the headers.
         lines: lines that are not read, with their meaning.
         lost: headers without an equivalent, with the reason.
-
-    Raises UserError if the text needs a shell, or an option of a launcher is not valid.
     """
 
     def __init__(self, text: str, kind_of: Callable[[str], str]):

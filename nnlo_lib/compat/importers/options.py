@@ -59,10 +59,7 @@ VALUE_KINDS: dict[Callable[[str], Any], str] = {
 
 
 class ParsedOptions:
-    """Options of a command, parsed by a table; omitted options have their default values.
-
-    Raises UserError if an option is unknown or ambiguous, or if a value is missing, invalid or superfluous.
-    """
+    """Options of a command, parsed by a table; omitted options have their default values."""
 
     def __init__(
         self,

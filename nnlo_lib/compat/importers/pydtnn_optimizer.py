@@ -25,10 +25,7 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
 
 
 def set_optimizer(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set the optimizer with the learning rate that PyDTNN applies on a number of data-parallel ranks.
-
-    Raises UserError if PyDTNN has no such optimizer.
-    """
+    """Set the optimizer with the learning rate that PyDTNN applies on a number of data-parallel ranks."""
     name = options["optimizer"].lower()
     if name not in RULES:
         raise UserError(f"--optimizer: PyDTNN has no optimizer '{name}'; {suggest_name(name, RULES)}")
@@ -98,10 +95,7 @@ def lacks_validation(options: ParsedOptions) -> bool:
 
 
 def set_schedulers(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Translate the schedulers in --lr_schedulers; name the options of other schedulers.
-
-    Raises UserError if PyDTNN has no such scheduler.
-    """
+    """Translate the schedulers in --lr_schedulers; name the options of other schedulers."""
     chosen = [name for name in options["lr_schedulers"].split(",") if name]
     for name in chosen:
         if name not in SCHEDULERS:

@@ -104,10 +104,7 @@ def find_theano_model(file: str, cls: str) -> TheanoModel | None:
 
 @dataclass(frozen=True)
 class TheanoSession:
-    """Keys of a session, and the original text of those that are not written as KEY=value.
-
-    Raises UserError if a required key is missing or the rule is unknown.
-    """
+    """Keys of a session, and the original text of those that are not written as KEY=value."""
 
     keys: dict[str, str]
     written: dict[str, str] = field(default_factory=dict)

@@ -49,9 +49,6 @@ def import_experiment(words: Sequence[str]) -> ImportedExperiment:
     Args:
         words: a command (one string, or one string per word), or the path of a DiNNO YAML file, a
             Theano-MPI session or a job script.
-
-    Raises:
-        UserError: if the command or file is unknown, or if it is not valid.
     """
     if len(words) == 1 and _is_file(words[0]):
         draft, text = _file(Path(words[0])), words[0]

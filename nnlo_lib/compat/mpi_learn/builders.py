@@ -190,9 +190,6 @@ class Algo:
             None: there is none, so that a single rank applies the worker's optimizer.
         kwargs: options in OPTIONS; other names are arguments of `optimizer`. `mode` is sgd (Downpour),
             downpour, easgd or gem.
-
-    Raises:
-        UserError: if an option is unknown, has an invalid value, or would have no effect in this mode.
     """
 
     def __init__(self, optimizer: str | None, **kwargs: Any) -> None:
@@ -275,10 +272,7 @@ class Algo:
             yield f"Algo: mode '{self.options['mode']}' and sync_every have no effect on one rank, which has no master"
 
     def experiment_settings(self, ranks: int, masters: int, synchronous: bool, processes: int = 1) -> Block:
-        """Return the equivalent settings of an experiment on `ranks`, masters included, with `processes` for each worker.
-
-        Raises UserError if several ranks train by Downpour without an optimizer of the master, or by a synchronous gem.
-        """
+        """Return the equivalent settings of an experiment on `ranks`, masters included, with `processes` for each worker."""
         options = self.options
         if self.mode == "downpour" and self._server is None and ranks > 1:
             raise UserError(

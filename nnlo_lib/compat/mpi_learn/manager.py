@@ -135,10 +135,7 @@ class MPIManager:
         """Do nothing, because MPI is finalized automatically."""
 
     def _arguments_as_settings(self) -> dict[str, Any]:
-        """Return the settings that follow from `algo` and the arguments; log the options without effect.
-
-        Raises UserError if an argument would have no effect.
-        """
+        """Return the settings that follow from `algo` and the arguments; log the options without effect."""
         if self._monitor and not self._folder:
             raise UserError(
                 "MPIManager: monitor: the measurements are files of the results, which are deleted at the end without `folder`; "

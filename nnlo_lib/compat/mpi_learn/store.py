@@ -19,10 +19,7 @@ DATASET_NAME = "mpi_learn"
 def make_store(
     data: Data, train_list: Sequence[str], val_list: Sequence[str], one_hot: bool, folder: Path
 ) -> DataBlock:
-    """Write the store into `folder` and return the `data` section; `one_hot`: the labels are classes, also as integers.
-
-    Raises UserError if no training batch is generated, or if a batch has several arrays of labels.
-    """
+    """Write the store into `folder` and return the `data` section; `one_hot`: the labels are classes, also as integers."""
     folder.mkdir(parents=True, exist_ok=True)
     lists = {"train": list(train_list), "validation": list(val_list)}
     # Batches of an overridden method exist only in memory and are written to files; plain HDF5 files are
@@ -87,10 +84,7 @@ def _chunks(data: Data) -> Iterator[list[dict[str, Array]]]:
 
 
 def _named(x: Side, y: Side) -> dict[str, Array]:
-    """Name the arrays of a batch so that the network's inputs keep their order.
-
-    Raises UserError unless the batch has exactly one array of labels.
-    """
+    """Name the arrays of a batch so that the network's inputs keep their order."""
     inputs, targets = ([side] if isinstance(side, np.ndarray) else list(side) for side in (x, y))
     if len(targets) != 1:
         raise UserError(

@@ -20,10 +20,7 @@ METHODS = ("compile_iter_fns", "train_iter", "val_iter", "reset_iter", "adjust_h
 
 
 def build_iteration_model(file: str, name: str, config: dict[str, Any]) -> Any:
-    """Return an instance of the user's class; `file` is a path or the dotted name of a module.
-
-    Raises UserError if the class cannot be built, lacks a part of the protocol, or has parameters that are no tensors.
-    """
+    """Return an instance of the user's class; `file` is a path or the dotted name of a module."""
     where = f"{file}: {name}"
     try:
         model = getattr(load_user_module(model_path(file)), name)(config)
@@ -77,10 +74,7 @@ class ParameterView:
 
 
 def flat_view(tensors: Sequence[Tensor]) -> Tensor:
-    """Return a vector with the values of the tensors, which become views into it.
-
-    Raises UserError if the tensors have several types or devices, or a type other than floating point.
-    """
+    """Return a vector with the values of the tensors, which become views into it."""
     kinds = sorted({f"{each.dtype} on {each.device}" for each in tensors})
     if len(kinds) > 1 or not tensors[0].is_floating_point():
         raise UserError(f"params: tensors are {', '.join(kinds)}; use one floating-point type and one device")

@@ -234,10 +234,7 @@ class Rule:
         )  # fmt: skip
 
     def wait(self) -> Path:
-        """Train to the end and return the folder of the results.
-
-        Raises UserError if `init` was not called, or if the training failed.
-        """
+        """Train to the end and return the folder of the results."""
         training = self._training
         if training is None:
             raise UserError("rule.wait: nothing was started; call rule.init first")
