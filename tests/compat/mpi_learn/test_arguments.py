@@ -188,20 +188,14 @@ def test_no_argument_of_the_manager_is_ignored():
         assert f"{key}: accepted without effect" in str(MPIManager.__doc__)
 
 
-def test_a_monitor_without_a_folder_is_refused():
-    with pytest.raises(UserError, match="MPIManager: monitor: the measurements are files of the results"):
-        arguments(monitor=True)
-
-
-def test_the_manager_s_texts_are_keys_of_an_experiment():
+def test_texts_of_the_manager_are_keys_of_an_experiment():
     texts = {"early_stopping": "val_loss,~<,4", "target_metric": "val_acc,>,0.9", "checkpoint": "cp"}
     settings, _ = arguments(num_processes=2, **texts)
     made = Run.model_validate(settings | {"parallel": {"ranks": 3, "processes_per_worker": 2}})
     train = made.train
     assert (train.early_stopping.patience, train.target.value, made.checkpoint.epochs) == (4, 0.9, 5)
-
-
-def test_a_text_that_cannot_be_read_is_refused_with_its_key():
+    with pytest.raises(UserError, match="MPIManager: monitor: the measurements are files of the results"):
+        arguments(monitor=True)
     settings, _ = arguments(early_stopping="val_loss")
     with pytest.raises(UserError, match=r"^MPIManager: train.early_stopping: cannot parse 'val_loss'"):
         checked_run(settings | {"parallel": {"ranks": 3}})
