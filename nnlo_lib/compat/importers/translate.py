@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from os.path import isfile  # Path.is_file raises an error if a name is too long
 from pathlib import Path
 
 from nnlo_lib.compat.importers import mpi_learn
@@ -44,13 +45,8 @@ NOT_TRAININGS = {
 
 
 def import_experiment(words: Sequence[str]) -> ImportedExperiment:
-    """Translate a command or file of another system, and count the options that are not translated.
-
-    Args:
-        words: a command (one string, or one string per word), or the path of a DiNNO YAML file, a
-            Theano-MPI session or a job script.
-    """
-    if len(words) == 1 and _is_file(words[0]):
+    """Translate a command (one string, or one string per word), or a file: DiNNO's YAML, a session, a job script."""
+    if len(words) == 1 and isfile(words[0]):
         draft, text = _file(Path(words[0])), words[0]
     else:
         command = parse_command(words, _kind_of)
@@ -66,13 +62,6 @@ def _kind_of(path: str) -> str:
     return "preparation" if program in NOT_TRAININGS else ""
 
 
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except OSError:  # the text of a command may exceed the maximum length of a file name
-        return False
-
-
 def _file(path: Path) -> ExperimentDraft:
     if path.suffix in (".yaml", ".yml"):
         return translate_study(path)
@@ -81,23 +70,14 @@ def _file(path: Path) -> ExperimentDraft:
     if is_python_session(path):
         return translate_session(session_from_python(path))
     if path.suffix in SCRIPT_SUFFIXES or re.match(rb"#![^\r\n]*sh", path.read_bytes()[:64]):
-        return _script(path)
+        try:
+            return _command(parse_command([path.read_text()], _kind_of))
+        except (UnicodeDecodeError, UserError) as error:
+            raise UserError(f"{path}: {error}") from error
     raise UserError(
         f"{path}: unknown kind of file; pass a job script (.sh), a DiNNO file (.yaml, .yml) or a Theano-MPI session "
         "(.cfg, or .py with theanompi)"
     )
-
-
-def _script(path: Path) -> ExperimentDraft:
-    try:
-        text = path.read_text()
-    except UnicodeDecodeError as error:
-        raise UserError(f"cannot read {path}: {error}; pass a text file") from error
-    try:
-        draft = _command(parse_command([text], _kind_of))
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    return draft
 
 
 def _command(command: StartedCommand) -> ExperimentDraft:
