@@ -37,11 +37,7 @@ def dense_relu(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 def image_shape(shape: tuple[int, ...], least: int, name: str) -> Shape:
-    """Return `shape` if it is the shape of images with sides of at least `least` pixels.
-
-    Raises:
-        ValueError: if the samples are not images or too small.
-    """
+    """Return `shape` if it is the shape of images with sides of at least `least` pixels; else raise ValueError."""
     match shape:
         case (channels, height, width) if min(height, width) >= least:
             return channels, height, width
@@ -59,11 +55,7 @@ def is_small(shape: Shape) -> bool:
 def conv_bn(
     inputs: int, outputs: int, kernel: Side, stride: int = 1, padding: Side | None = None
 ) -> nn.Module:
-    """Build a convolution, batch normalization and ReLU.
-
-    Args:
-        padding: zeros on each side; None keeps height and width for odd kernels with stride 1.
-    """
+    """Build a convolution, batch normalization and ReLU; padding None keeps the sides for odd kernels with stride 1."""
     if padding is None:
         padding = kernel // 2 if isinstance(kernel, int) else (kernel[0] // 2, kernel[1] // 2)
     # The normalization subtracts the mean of each channel, which would cancel a bias.

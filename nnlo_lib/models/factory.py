@@ -58,9 +58,6 @@ def build_model(
         undone: final activation to leave out of a Keras model, because the loss applies it.
         trust: allow that a network file of torch runs its code when it is read.
         custom_objects: classes and functions that a Keras file names, as `path.py:Class`.
-
-    Raises:
-        UserError: if the model cannot be built, has code that is not trusted, or is not a torch Module.
     """
     select_torch_for_keras()
     guard_torch_compiler()
@@ -96,12 +93,7 @@ def module_from_function(
 ) -> nn.Module:
     """Return the network that `make` builds for samples of `shape` as a torch Module.
 
-    Args:
-        shape: shape of a sample, or one shape per input.
-        undone: final activation to leave out of a Keras model, because the loss applies it.
-    Raises:
-        UserError: if the result is neither a torch Module nor a Keras model, or if a Keras model cannot be
-            trained.
+    `undone` is the final activation to leave out of a Keras model, because the loss applies it.
     """
     _seed_initial_weights(derive_seed(seed, "initial weights"))
     model = make()

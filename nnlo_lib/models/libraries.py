@@ -28,15 +28,7 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 
 
 def build_timm_network(name: str, args: dict[str, Any], shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return a network of timm with random weights.
-
-    Args:
-        name: name in timm, such as resnet50.
-        args: further arguments of timm.create_model.
-
-    Raises:
-        UserError: if timm has no such network, or cannot be imported.
-    """
+    """Return the network `name` of timm with random weights; `args` are further arguments of timm.create_model."""
     timm = import_timm()
     if fixed := [key for key in FIXED if key in args]:
         raise UserError(
@@ -68,16 +60,9 @@ def import_timm() -> Any:
 def build_transformers_network(
     name: str, args: dict[str, Any], shape: tuple[int, ...], classes: int
 ) -> nn.Module:
-    """Return a network of transformers with random weights.
+    """Return a network of transformers, such as gpt2, bert or vit, with random weights.
 
-    Args:
-        name: type of the network, such as gpt2, bert or vit.
-        args: `task`, and keys of the network's configuration.
-        shape: (tokens,) of word numbers, or (channels, height, width).
-        classes: number of outputs of a sample or a token.
-
-    Raises:
-        UserError: if transformers has no such network, task or key.
+    `args` are `task` and keys of the network's configuration; `shape` is (tokens,) of word numbers, or of images.
     """
     os.environ |= OFFLINE
     if find_spec("torchvision") is not None:

@@ -44,11 +44,7 @@ LAYERS_WITHOUT_COUNTERPART = (nn.AdaptiveAvgPool2d, nn.Identity)  # PyDTNN's net
 
 @dataclass(frozen=True)
 class PydtnnLayer:
-    """A layer with weights.
-
-    Attributes:
-        channels: channels of the image that a dense layer has flattened; 1 for other layers.
-    """
+    """A layer with weights; `channels` are those of the image that a dense layer has flattened, 1 for other layers."""
 
     number: int
     name: str
@@ -69,8 +65,7 @@ class PydtnnLayer:
 def pydtnn_layers(module: nn.Module, channels: int | None) -> Iterator[PydtnnLayer]:
     """Yield the layers with weights of a sequence of layers. Raises UserError for another network.
 
-    Args:
-        channels: channels of an input image; 1 for other inputs, None if unknown.
+    `channels` are those of an input image; 1 for other inputs, None if unknown.
     """
     if not isinstance(module, nn.Sequential):
         raise UserError(f"{type(module).__name__}: {SEQUENCES_ONLY}")
@@ -111,14 +106,7 @@ def _leaves(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def read_pydtnn_weights(path: str, module: nn.Module, channels: int | None) -> dict[str, Tensor]:
-    """Return the tensors of a file by their names in the network; shapes that do not fit are left to the caller.
-
-    Args:
-        channels: channels of an input image; 1 for other inputs, None if unknown.
-
-    Raises:
-        UserError: if the file is damaged, has other layers, or fits both orders of the axes with different results.
-    """
+    """Return the tensors of a file by their names in the network; shapes that do not fit are left to the caller."""
     layers = list(pydtnn_layers(module, channels))
     parameters = sum(tensor.numel() for tensor in module.state_dict().values())
     stored = _stored_layers(path, parameters)
@@ -207,14 +195,7 @@ def _as_torch(layer: PydtnnLayer, variable: str, array: Array, order: AxisOrder)
 
 
 def pydtnn_arrays(module: nn.Module, channels: int | None, order: AxisOrder) -> dict[str, Array]:
-    """Return the arrays of a network in PyDTNN's layout.
-
-    Args:
-        channels: channels of an input image; 1 for other inputs, None if unknown.
-
-    Raises:
-        UserError: if PyDTNN has no such network.
-    """
+    """Return the arrays of a network in PyDTNN's layout."""
     tensors = module.state_dict()
     return {
         layer.key(variable): np.ascontiguousarray(

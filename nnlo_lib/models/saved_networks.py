@@ -37,15 +37,12 @@ SHOWN = 5  # maximum number of names in an error message
 def load_weights(
     module: nn.Module, path: str, without: Sequence[str] = (), channels: int | None = None
 ) -> None:
-    """Overwrite parameters and buffers with the tensors of a file.
+    """Overwrite parameters and buffers with the tensors of a file. Raises UserError with the names of those that do not fit.
 
     Args:
         path: safetensors file, state_dict saved by torch.save, PyDTNN's NPZ file, or Keras weight file.
         without: prefixes of names; tensors with these names keep their initial values.
         channels: channels of an input image, for PyDTNN's file; 1 for other inputs, None if unknown.
-    Raises:
-        UserError: with the names of the tensors that are missing in the file, unknown to the model, or of
-            another shape.
     """
     if Path(path).suffix in KERAS_SUFFIXES:
         _load_keras(module, path, without)
@@ -230,12 +227,7 @@ def make_dense(module: nn.Module) -> nn.Module:
         # On `meta`, it costs half a second of imports.
         if not tensor.is_contiguous() and torch.empty_like(tensor).stride() != tensor.stride():
             tensor.data = tensor.data.contiguous()
-    _refuse_shared_memory(module)
-    return module
-
-
-def _refuse_shared_memory(module: nn.Module) -> None:
-    """Raise UserError if two parameters share memory: the replica would separate them, and train both."""
+    # The replica would separate two parameters that share memory, and train both.
     extents = sorted(
         (tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size(), name)
         for name, tensor in module.named_parameters()
@@ -247,6 +239,7 @@ def _refuse_shared_memory(module: nn.Module) -> None:
                 f"the parameters {first} and {second} of the model share memory, but are two; assign one Parameter to both "
                 f"(module.{second} = module.{first})"
             )
+    return module
 
 
 class StateGuard:

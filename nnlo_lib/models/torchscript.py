@@ -113,7 +113,13 @@ class Exported(nn.Module):
 
     def __init__(self, program: ExportedProgram) -> None:
         super().__init__()
-        _refuse_one_batch_size(program)
+        for node in program.graph.nodes:
+            is_input = node.name in program.graph_signature.user_inputs
+            if is_input and isinstance(node.meta["val"].shape[0], int):
+                raise ValueError(
+                    "the program was exported for a fixed batch size; export it with a variable batch size: "
+                    "torch.export.export(model, (inputs,), dynamic_shapes=({0: torch.export.Dim.AUTO},))"
+                )
         self.network: Any = program.module()
         # By name of a node, which a copy of the network keeps: position and name of the argument, its values in
         # evaluation and in training mode.
@@ -167,12 +173,3 @@ class Exported(nn.Module):
                 node.update_kwarg(name, values[mode])
         self.network.recompile()
         return self
-
-
-def _refuse_one_batch_size(program: ExportedProgram) -> None:
-    for node in program.graph.nodes:
-        if node.name in program.graph_signature.user_inputs and isinstance(node.meta["val"].shape[0], int):
-            raise ValueError(
-                "the program was exported for a fixed batch size; export it with a variable batch size: "
-                "torch.export.export(model, (inputs,), dynamic_shapes=({0: torch.export.Dim.AUTO},))"
-            )

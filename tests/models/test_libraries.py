@@ -11,7 +11,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.load import load_experiment
 from nnlo_lib.models import libraries
 from nnlo_lib.models.factory import build_model
-from nnlo_lib.models.zoo_registry import LIBRARIES, library_of, missing_library, similar_names
+from nnlo_lib.models.zoo_registry import LIBRARIES, missing_library
 
 IMAGES = (3, 32, 32)
 
@@ -42,13 +42,6 @@ def test_the_experiment_is_refused_at_its_line(tmp_path):
     (tmp_path / "x.yaml").write_text("name: x\nmodel: {name: 'timm:resnet18'}\n")
     with pytest.raises(UserError, match=r"x.yaml:2: model.name: timm:resnet18 requires timm"):
         load_experiment(tmp_path / "x.yaml")
-
-
-def test_names():
-    assert [library_of(name) for name in ("timm:resnet18", "hf:gpt2", "timm:", "mine.py:f", "resnet18", "x:y")] == [
-        "timm", "hf", None, None, None, None,
-    ]  # fmt: skip
-    assert similar_names("resnet19", ["resnet18", "vgg"]) == "did you mean resnet18?"
 
 
 def test_an_unknown_prefix_is_refused(tmp_path):

@@ -54,12 +54,9 @@ def numpy_scores(weights, images):
                 window = padded[:, y : y + 3, x : x + 3]
                 maps[:, y, x, out] = (window * kernel).sum((1, 2, 3)) + weights["1_Conv2D_biases"][out]
     maps = np.maximum(maps, 0)
-    scale = weights["3_BatchNormalization_gamma"] / np.sqrt(
-        weights["3_BatchNormalization_running_var"] + 1e-5
-    )
-    maps = (maps - weights["3_BatchNormalization_running_mean"]) * scale + weights[
-        "3_BatchNormalization_beta"
-    ]
+    names = ("gamma", "beta", "running_mean", "running_var")
+    gamma, beta, mean, variance = (weights[f"3_BatchNormalization_{name}"] for name in names)
+    maps = (maps - mean) * gamma / np.sqrt(variance + 1e-5) + beta
     maps = maps.reshape(n, height // 2, 2, width // 2, 2, 3).max((2, 4))
     hidden = np.maximum(maps.reshape(n, -1) @ weights["6_FC_weights"] + weights["6_FC_biases"], 0)
     return hidden @ weights["9_FC_weights"] + weights["9_FC_biases"]

@@ -1,1 +1,1 @@
-"""Translate configurations of NNLO, mpi_learn, PyDTNN, Theano-MPI and DiNNO into experiments."""
+"""Translation of commands and files of five older systems; all of it raises UserError for input that is not valid there."""

@@ -3,40 +3,27 @@
 The scaling study is one run for each number of nodes, or for each algebraic connectivity of the graph.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nnlo_lib.compat.importers.dinno_density import LOSSES as DENSITY_LOSSES
 from nnlo_lib.compat.importers.dinno_density import set_density
-from nnlo_lib.compat.importers.dinno_problem import (
-    OPTIMIZERS,
+from nnlo_lib.compat.importers.dinno_file import (
+    CONVOLUTION,
+    EXPERIMENT,
     PROBLEM,
-    check_keys,
-    choice,
-    leaf_keys,
-    number,
-    section,
-    set_problem,
+    Section,
+    check_name,
+    read_section,
 )
+from nnlo_lib.compat.importers.dinno_problem import DensityData, set_problem
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.experiment.yaml_source import read_yaml
 
-# Keys of a scaling study, by what it keeps constant.
-SCALING = {
-    "fiedler": ("min_N", "max_N", "target_fied", "num_trials"),
-    "num_nodes": ("num_nodes", "min_fied", "max_fied", "num_trials"),
-}
-EXPERIMENT = {
-    "name", "data_dir", "output_metadir", "writeout", "use_cuda", "seed", "data_split_type", "loss", "graph", "model",
-    "individual_training", "scaling", "data",
-}  # fmt: skip
-GRAPH = {"num_nodes", "type", "p", "gen_attempts"}
-# `kernal_width` is the spelling of DiNNO's README; its code reads kernel_size.
+# First and last value of a scaling study, and what it keeps constant.
+ENDS = {"fiedler": ("min_N", "max_N", "target_fied"), "num_nodes": ("min_fied", "max_fied", "num_nodes")}
 MODEL = {"num_filters": "filters", "kernel_size": "kernel", "kernal_width": "kernel", "linear_width": "width"}
-INDIVIDUAL_KEYS = {"train_solo", "optimizer", "lr", "epochs", "train_batch_size", "val_batch_size", "verbose"}
-LOSSES = {"NLL": "cross_entropy", **DENSITY_LOSSES}
+LOSSES = {"NLL": "cross_entropy", "MSE": "mse", "L1": "mae", "BCE": "binary_cross_entropy"}
 SPLITS = {
     "hetero": (
         "by_class",
@@ -58,52 +45,58 @@ NOTES = {
 def translate_study(path: Path) -> ExperimentDraft:
     """Translate a YAML file of DiNNO. Raises UserError if a key or value is not valid in DiNNO."""
     written, _ = read_yaml(path)
-    check_keys(written, {"experiment", "problem_configs", "problem"}, str(path))
-    experiment = section(written, "experiment", EXPERIMENT, f"{path}: experiment")
-    alone = section(experiment, "individual_training", INDIVIDUAL_KEYS, f"{path}: individual_training")
-    if "data" in experiment and "scaling" in experiment:
+    file = read_section(
+        {"experiment": EXPERIMENT, "problem_configs": None, "problem": PROBLEM}, written, str(path)
+    )
+    experiment, alone = file.experiment, file.experiment.individual_training
+    if {"data", "scaling"} <= set(experiment.given):
         raise UserError(f"{path}: experiment: a scaling study trains with MNIST; remove data or scaling")
-    trials, density = _trials(experiment), None
+    trials, problems = _trials(experiment), _problems(file, path)
     draft = ExperimentDraft("Imported from a DiNNO file; start: nnlo simulate FILE")
-    draft.set("name", named(str(experiment.get("name", path.stem))), "experiment.name")
+    draft.set("name", named(experiment.name or path.stem), "experiment.name")
     draft.set("train.precision", "float64", "DiNNO computes in float64; float32 is faster")
     one_process = "DiNNO runs all nodes in one process; with mpi, each node is a process"
     draft.set("parallel.transport", "simulated", one_process)
     draft.set("parallel.simulation.compute", "batched", "fastest mode for many small models")
-    if "data" in experiment:
+    density: DensityData | None = None
+    if "data" in experiment.given:
         # DiNNO's program for robots with radios reads no graph, that for links that stay no comm_radius.
-        stays = "graph" in experiment and "comm_radius" not in leaf_keys(written)
-        if "graph" in experiment and not stays:
+        has_graph = "graph" in experiment.given
+        stays = has_graph and not any("comm_radius" in each.given for each in problems)
+        if has_graph and not stays:
             draft.note("experiment.graph (the links follow from comm_radius)")
         nodes = _set_graph(draft, experiment, trials) if stays else None
         density = set_density(draft, experiment, path.parent, nodes)
         nodes = density.nodes
-    elif "graph" in experiment or trials:
+    elif "graph" in experiment.given or trials:
         nodes = _set_graph(draft, experiment, trials)
         _set_mnist(draft, experiment)
     else:
         raise UserError(
             f"{path}: experiment: add the section graph, scaling, or data with the robots of a building"
         )
-    if "seed" in experiment:
-        draft.set("seeds", [number(experiment, "seed", 0, least=0)], "experiment.seed")
+    if "seed" in experiment.given:
+        draft.set("seeds", [experiment.seed], "experiment.seed")
     notes = NOTES | ({"data_dir": "density experiments read only data.data_dir"} if density else {})
     draft.note(
-        *(f"experiment.{key} {experiment[key]}: {text}" for key, text in notes.items() if key in experiment)
+        *(
+            f"experiment.{key} {getattr(experiment, key)}: {notes[key]}"
+            for key in notes
+            if key in experiment.given
+        )
     )
-    problems = _problems(written, trials, path)
     for trial in trials:
-        problem = {**problems[0], "problem_name": trial.name}
+        problem = Section(**{**vars(problems[0]), "problem_name": trial.name})
         set_problem(draft, problem, trial.nodes, f"{path}: problem {trial.name}", alone=False)
         draft.set(f"runs.{trial.name}.parallel.ranks", trial.nodes, "experiment.scaling")
         draft.set(f"runs.{trial.name}.topology", trial.graph, "experiment.scaling")
     # Beside the baseline, a single problem is a run, too: an experiment with runs does not train its own settings.
-    is_alone = len(problems) == 1 and not alone.get("train_solo")
-    for count, settings in enumerate(problems if not trials else (), start=1):
-        set_problem(draft, settings, nodes, f"{path}: problem {count}", is_alone, density)
-    if alone.get("train_solo"):
+    is_alone = len(problems) == 1 and not alone.train_solo
+    for count, problem in enumerate(problems if not trials else (), start=1):
+        set_problem(draft, problem, nodes, f"{path}: problem {count}", is_alone, density)
+    if alone.train_solo:
         _set_baseline(draft, alone, bool(density and density.has_maps))
-    draft.given += sorted(leaf_keys(written))
+    draft.given += sorted(_leaf_keys(written))
     draft.note(
         "DiNNO's DSGD and DSGT mix in place, one node after another; in nnlo, all nodes mix at the same time "
         "(`algorithm.mixing: in_place` is the DSGD of DiNNO).",
@@ -111,6 +104,14 @@ def translate_study(path: Path) -> ExperimentDraft:
         "evaluates them after each epoch, and at most evaluate_frequency rounds apart.",
     )
     return draft
+
+
+def _leaf_keys(block: Any) -> set[str]:
+    """Return the keys, at any depth, whose values are not mappings."""
+    inner = list(block.items()) if isinstance(block, dict) else []
+    return {key for key, value in inner if not isinstance(value, dict)}.union(
+        *(_leaf_keys(value) for _, value in inner)
+    )
 
 
 class ScalingTrial(NamedTuple):
@@ -126,103 +127,87 @@ class ScalingTrial(NamedTuple):
         return {"name": "disk", "connectivity": self.connectivity}
 
 
-def _trials(experiment: Mapping[str, Any]) -> list[ScalingTrial]:
-    """Return the trials of section `scaling`, whose values have equal distances; none without this section.
-
-    Raises UserError if a key is unknown, missing, or not valid.
-    """
-    if "scaling" not in experiment:
+def _trials(experiment: Section) -> list[ScalingTrial]:
+    """Return the trials of a scaling study, whose values have equal distances. Raises UserError if a key is missing."""
+    scaling = experiment.scaling
+    if "scaling" not in experiment.given:
         return []
-    scaling, where = experiment["scaling"], "experiment.scaling"
-    check_keys(scaling, {"const"}.union(*SCALING.values()), where)
-    const = str(scaling.get("const"))
-    if const not in SCALING:
-        raise UserError(f"{where}: const: expected fiedler or num_nodes, got '{const}'")
-    if missing := [key for key in SCALING[const] if key not in scaling]:
-        raise UserError(f"{where}: the key {missing[0]} is missing; a sweep with const {const} requires it")
-    first, last = ("min_N", "max_N") if const == "fiedler" else ("min_fied", "max_fied")
-    kind = 1 if const == "fiedler" else 1.0  # numbers of nodes are integers
-    start, count = number(scaling, first, kind), int(number(scaling, "num_trials", 1))
-    step = (number(scaling, last, kind) - start) / max(1, count - 1)
-    values = [start + step * place for place in range(count)]
-    if const == "fiedler":
-        fixed = float(number(scaling, "target_fied", 1.0))
+    start, last, fixed = (getattr(scaling, key) for key in ENDS[scaling.const])
+    if missing := [key for key in (*ENDS[scaling.const], "num_trials") if key not in scaling.given]:
+        raise UserError(
+            f"experiment.scaling: the key {missing[0]} is missing; a sweep with const {scaling.const} requires it"
+        )
+    step = (last - start) / max(1, scaling.num_trials - 1)
+    values = [start + step * place for place in range(scaling.num_trials)]
+    if scaling.const == "fiedler":
         trials = [ScalingTrial(f"nodes-{int(value)}", int(value), fixed) for value in values]
     else:
-        nodes = int(number(scaling, "num_nodes", 1))
-        names = [f"fiedler-{round(value, 6):g}".replace(".", "_") for value in values]
-        trials = [
-            ScalingTrial(name, nodes, round(value, 6)) for name, value in zip(names, values, strict=True)
-        ]
+        rounded = [round(value, 6) for value in values]
+        trials = [ScalingTrial(f"fiedler-{value:g}".replace(".", "_"), fixed, value) for value in rounded]
     return list(dict.fromkeys(trials))
 
 
-def _set_graph(draft: ExperimentDraft, experiment: Mapping[str, Any], trials: list[ScalingTrial]) -> int:
+def _set_graph(draft: ExperimentDraft, experiment: Section, trials: list[ScalingTrial]) -> int:
     """Set the graph and its nodes, and return their number; of a scaling study, those of the first trial."""
-    graph = section(experiment, "graph", GRAPH, "experiment.graph")
     if trials:
         draft.set("parallel.ranks", trials[0].nodes, "experiment.scaling")
         draft.set("topology", trials[0].graph, "random disk graphs of experiment.scaling")
         return trials[0].nodes
-    nodes, kind = int(number(graph, "num_nodes", 2)), {"name": graph.get("type", "wheel")}
-    source = f"experiment.graph.type {kind['name']}"
-    if kind["name"] == "random":
-        kind |= {"p": number(graph, "p", 0.5), "gen_attempts": number(graph, "gen_attempts", 100)}
-    elif unused := [key for key in ("p", "gen_attempts") if key in graph]:
+    graph, kind = experiment.graph, {"name": experiment.graph.type}
+    if graph.type == "random":
+        kind |= {"p": graph.p, "gen_attempts": graph.gen_attempts}
+    elif unused := [key for key in ("p", "gen_attempts") if key in graph.given]:
         draft.note(f"experiment.graph: {', '.join(unused)} (used only by random graphs)")
-    draft.set("parallel.ranks", nodes, "experiment.graph.num_nodes")
-    draft.set("topology", kind, source)
-    return nodes
+    draft.set("parallel.ranks", graph.num_nodes, "experiment.graph.num_nodes")
+    draft.set("topology", kind, f"experiment.graph.type {graph.type}")
+    return int(graph.num_nodes)
 
 
-def _set_mnist(draft: ExperimentDraft, experiment: Mapping[str, Any]) -> None:
+def _set_mnist(draft: ExperimentDraft, experiment: Section) -> None:
     """Set data, network and loss of the experiments with MNIST."""
     draft.set("data.dataset", "mnist", "DiNNO's experiment with MNIST")
     draft.set("data.normalize", "standard", "DiNNO's Normalize(0.1307, 0.3081)")
     draft.set("data.validation", "test", "DiNNO validates on the test images")
-    if "scaling" in experiment:
+    split = check_name(experiment.data_split_type, SPLITS, "experiment.data_split_type")
+    loss = check_name(experiment.loss or "NLL", LOSSES, "experiment.loss")
+    if "scaling" in experiment.given:
         draft.set("data.partition", {"name": "sorted"}, "the sorted split of DiNNO's scaling study")
     else:
-        split = choice(experiment, "data_split_type", "random", SPLITS, "split", "experiment")
         name, difference = SPLITS[split]
         draft.set("data.partition", {"name": name}, f"experiment.data_split_type {split}")
         draft.note(f"{split}: {difference}")
-    model = section(experiment, "model", MODEL, "experiment.model")
-    loss = choice(experiment, "loss", "NLL", LOSSES, "loss", "experiment")
     draft.set("loss", LOSSES[loss], f"experiment.loss {loss}")
-    args = {MODEL[key]: number(model, key, 1) for key in model}
-    draft.set("model", {"name": "dinno_conv", "args": args}, f"experiment.model: {', '.join(model)}")
+    model = read_section(CONVOLUTION, experiment.model, "experiment.model")
+    args = {MODEL[key]: getattr(model, key) for key in model.given}
+    draft.set("model", {"name": "dinno_conv", "args": args}, f"experiment.model: {', '.join(model.given)}")
 
 
-def _problems(written: Mapping[str, Any], trials: list[ScalingTrial], path: Path) -> list[Mapping[str, Any]]:
-    """Return the problems of a file. Files of the scaling study have a single `problem` instead of `problem_configs`."""
-    names = written.get("problem_configs") or ()  # problems may have any names
-    problems = section(written, "problem_configs", names, f"{path}: problem_configs")
-    if "problem" in written:
-        problems = {"problem": written["problem"]}
-    if not problems:
+def _problems(file: Section, path: Path) -> list[Section]:
+    """Return the problems of a file; those of the scaling study have a single `problem` instead of `problem_configs`."""
+    if file.problem.given:
+        return [file.problem]
+    names = dict.fromkeys(file.problem_configs or (), PROBLEM)  # problems may have any names
+    problems = vars(read_section(names, file.problem_configs, f"{path}: problem_configs"))
+    if not names:
         raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
-    for name, settings in problems.items():
-        check_keys(settings, PROBLEM, f"{path}: {name}")
-    if trials and len(problems) > 1:
+    if "scaling" in file.experiment.given and len(names) > 1:
         raise UserError(
-            f"{path}: experiment.scaling requires one problem, got {len(problems)}; remove the others"
+            f"{path}: experiment.scaling requires one problem, got {len(names)}; remove the others"
         )
-    return list(problems.values())
+    return [problems[name] for name in names]
 
 
-def _set_baseline(draft: ExperimentDraft, alone: Mapping[str, Any], has_maps: bool) -> None:
+def _set_baseline(draft: ExperimentDraft, alone: Section, has_maps: bool) -> None:
     """Add the run in which every node trains only on its own samples; `has_maps`: it also writes maps of the plan."""
-    name = choice(alone, "optimizer", "adam", OPTIMIZERS, "optimizer", "experiment.individual_training")
     # A run inherits the keys of the experiment: steps and schedule of DiNNO's rounds are reset to their defaults.
     train = {
-        "epochs": number(alone, "epochs", 1),
-        "batch_size": number(alone, "train_batch_size", 64),
+        "epochs": alone.epochs,
+        "batch_size": alone.train_batch_size,
         "steps_per_epoch": None,
-        "optimizer": {"name": name, "lr": number(alone, "lr", 0.001)},
+        "optimizer": {"name": alone.optimizer, "lr": alone.lr},
         "schedule": {"name": "constant"},
     }
     changes: dict[str, Any] = {"algorithm": {"name": "individual"}, "train": train}
     if has_maps:
         changes["observe"] = {"maps": True}
-    draft.set("runs.alone", changes, f"experiment.individual_training: {', '.join(alone)}")
+    draft.set("runs.alone", changes, f"experiment.individual_training: {', '.join(alone.given)}")

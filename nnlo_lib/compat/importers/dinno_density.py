@@ -1,103 +1,86 @@
 """Translation of DiNNO's density experiments: robots that map a building with a lidar."""
 
-from collections.abc import Mapping
 from math import sqrt
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from PIL import Image
 
-from nnlo_lib.compat.importers.dinno_problem import DensityData, choice, number, section
+from nnlo_lib.compat.importers.dinno_file import FOURIER, Section, check_name, read_section
+from nnlo_lib.compat.importers.dinno_problem import DensityData
 from nnlo_lib.compat.importers.draft import ExperimentDraft
 from nnlo_lib.core.errors import UserError
 
-# Key of nnlo's reader, value without the key in the file, smallest allowed value (None: positive).
-DATA = {
-    "num_beams": ("beams", 20, None), "beam_samps": ("points", 25, 2), "beam_length": ("reach", 0.2, None),
-    "collision_samps": ("coarse", 50, 2), "fine_samps": ("fine", 3, 2), "samp_distribution_factor": ("exponent", 1.0, None),
-    "border_width": ("border", 30, 0), "num_validation_scans": ("validation_scans", 500, None),
+# Keys of nnlo's reader.
+READER_KEYS = {
+    "num_beams": "beams", "beam_samps": "points", "beam_length": "reach", "collision_samps": "coarse", "fine_samps": "fine",
+    "samp_distribution_factor": "exponent", "border_width": "border", "num_validation_scans": "validation_scans",
 }  # fmt: skip
 # DiNNO's own files, which are the defaults if the folder is not at hand: 7 paths of 82 waypoints in an image of 2,167 pixels.
 ROBOTS, WAYPOINTS, SIDE, IMAGE = 7, 82, 2167, "floor_img.png"
-WINDOW = 800  # scans
 UNUSED = ("split_type", "round_density", "num_scans", "clipped_lidar")
-KEYS = {*DATA, *UNUSED, "data_dir", "waypoint_subdir", "spline_res", "num_scans_in_window"}
 LOSSES = {"MSE": "mse", "L1": "mae", "BCE": "binary_cross_entropy"}
 
 
-def set_density(
-    draft: ExperimentDraft, experiment: Mapping[str, Any], folder: Path, nodes: int | None
-) -> DensityData:
+def set_density(draft: ExperimentDraft, experiment: Section, folder: Path, nodes: int | None) -> DensityData:
     """Translate building, paths, windows and network.
 
     Args:
         folder: folder of the file, to which its paths are relative.
         nodes: number of robots if their links stay; None: one robot for each file of waypoints, with links of their places.
-
-    Raises:
-        UserError: if the scans of the robots do not follow paths, or a value or a file is not valid.
     """
-    data = section(experiment, "data", KEYS, "experiment.data")
+    data = experiment.data
     building = _building(draft, data, folder, nodes)
-    scans = _scans(draft, data, building)
-    sizes = {key: number(data, name, default, least) for name, (key, default, least) in DATA.items()}
-    points = int(sizes["beams"] * sizes["points"])
+    scans, robots = _scans(draft, data, building), len(building.waypoints)
+    sizes = {key: getattr(data, name) for name, key in READER_KEYS.items()}
+    points = data.num_beams * data.beam_samps
     reader = sizes | {
-        "name": "lidar", "image": IMAGE, "dark_walls": False, "scans": scans, "seed": int(number(experiment, "seed", 0, least=0)),
-        "waypoints": [f"{data['waypoint_subdir']}/{name}.npy" for name in building.waypoints],
+        "name": "lidar", "image": IMAGE, "dark_walls": False, "scans": scans, "seed": experiment.seed,
+        "waypoints": [f"{data.waypoint_subdir}/{name}.npy" for name in building.waypoints],
     }  # fmt: skip
     settings = {
-        "dataset": "density", "source": str(building.folder), "reader": reader, "partition": {"name": "contiguous"},
+        "dataset": "density",
+        "source": str(building.folder),
+        "reader": reader,
         "validation": "validation",
-    }  # fmt: skip
+    }
+    settings["partition"] = {"name": "contiguous"}
     if nodes is None:
-        settings["stream"] = {"window": int(number(data, "num_scans_in_window", WINDOW)) * points}
-        draft.set("parallel.ranks", len(building.waypoints), "the files of waypoints")
-    elif "num_scans_in_window" in data:
+        settings["stream"] = {"window": data.num_scans_in_window * points}
+        draft.set("parallel.ranks", robots, "the files of waypoints")
+    elif "num_scans_in_window" in data.given:
         draft.note("experiment.data.num_scans_in_window (used only with comm_radius)")
-    draft.set("data", settings, f"experiment.data: {', '.join(data)}")
-    if unused := [key for key in ("data_split_type", *UNUSED) if key in {**experiment, **data}]:
+    draft.set("data", settings, f"experiment.data: {', '.join(data.given)}")
+    if unused := [key for key in ("data_split_type", *UNUSED) if key in (*experiment.given, *data.given)]:
         draft.note(
             f"{', '.join(unused)}: in nnlo, a robot has the scans of its own path, and occupancy is 0 or 1"
         )
     is_occupancy = _set_network(draft, experiment, building.side)
-    return DensityData(
-        len(building.waypoints), scans * points, building.side, is_occupancy, moves=nodes is None
-    )
+    return DensityData(robots, scans * points, building.side, is_occupancy, moves=nodes is None)
 
 
 class DensityBuilding(NamedTuple):
-    """An image of walls with the paths of robots.
-
-    Attributes:
-        side: longer side of the image in pixels.
-        waypoints: number of waypoints of each robot, by the name of its file.
-    """
+    """An image of walls with the paths of robots: its longer side in pixels, and the waypoints of each file by its name."""
 
     folder: Path
     side: int
     waypoints: dict[str, int]
 
 
-def _building(
-    draft: ExperimentDraft, data: Mapping[str, Any], folder: Path, nodes: int | None
-) -> DensityBuilding:
+def _building(draft: ExperimentDraft, data: Section, folder: Path, nodes: int | None) -> DensityBuilding:
     """Return the building in the folder of the file or the working directory; DiNNO's own sizes if it is in neither."""
-    if not data.get("waypoint_subdir"):
+    if not data.waypoint_subdir:
         raise UserError(
             "experiment.data: no waypoint_subdir; robots at random places are not translated, only robots on paths"
         )
     # DiNNO reads split_type only if links stay.
-    if nodes and (split := data.get("split_type", "trajectory")) != "trajectory":
+    if nodes and data.split_type not in (None, "trajectory"):
         raise UserError(
-            f"experiment.data.split_type: expected trajectory, got {split!r}; robots at random places are not translated"
+            f"experiment.data.split_type: expected trajectory, got {data.split_type!r}; robots at random places are not translated"
         )
-    for key in ("data_dir", "waypoint_subdir"):
-        if not isinstance(data.get(key, "."), str):
-            raise UserError(f"experiment.data.{key}: expected the name of a folder, got {data[key]!r}")
-    source, written = Path(data.get("data_dir", ".")), f"experiment.data.data_dir {data.get('data_dir')}"
+    source, written = Path(data.data_dir), f"experiment.data.data_dir {data.data_dir}"
     place = next((each for each in (folder / source, source) if (each / IMAGE).is_file()), source)
-    paths = sorted((place / data["waypoint_subdir"]).glob("*.npy"))
+    paths = sorted((place / data.waypoint_subdir).glob("*.npy"))
     if not paths or not (place / IMAGE).is_file():
         draft.note(
             f"{written} has no {IMAGE} and waypoints here: the sizes are those of DiNNO's own files; correct data.source and "
@@ -129,24 +112,23 @@ def _building(
     return DensityBuilding(place, side, waypoints)
 
 
-def _scans(draft: ExperimentDraft, data: Mapping[str, Any], building: DensityBuilding) -> int:
+def _scans(draft: ExperimentDraft, data: Section, building: DensityBuilding) -> int:
     """Return the number of scans of a robot, which is that of the first robot for all robots."""
     (name, count), *others = building.waypoints.items()
-    resolution = int(number(data, "spline_res", 30))
-    scans = resolution * (count - 1)
+    scans = int(data.spline_res) * (count - 1)
     if unequal := [f"{other}.npy ({each} waypoints)" for other, each in others if each != count]:
         draft.note(
-            f"experiment.data.data_dir {data.get('data_dir')}: every robot has {scans} scans, because {name}.npy has {count} "
-            f"waypoints; in DiNNO, a robot has {resolution} scans for each waypoint after the first, so that the number "
+            f"experiment.data.data_dir {data.data_dir}: every robot has {scans} scans, because {name}.npy has {count} "
+            f"waypoints; in DiNNO, a robot has {data.spline_res} scans for each waypoint after the first, so that the number "
             f"differs for {', '.join(unequal)}"
         )
     return scans
 
 
-def _set_network(draft: ExperimentDraft, experiment: Mapping[str, Any], side: int) -> bool:
+def _set_network(draft: ExperimentDraft, experiment: Section, side: int) -> bool:
     """Set network, loss and metric; return True if the network predicts occupancy, of which maps can be drawn."""
-    model = section(experiment, "model", ("shape", "scale"), "experiment.model")
-    written = choice(experiment, "loss", "BCE", LOSSES, "loss of densities", "experiment")
+    model = read_section(FOURIER, experiment.model, "experiment.model")
+    written = check_name(experiment.loss or "BCE", LOSSES, "experiment.loss")
     loss, is_occupancy = LOSSES[written], written == "BCE"
     draft.set("problem", "regression", "the density problem")
     draft.set("loss", loss, f"experiment.loss {written}")
@@ -156,13 +138,14 @@ def _set_network(draft: ExperimentDraft, experiment: Mapping[str, Any], side: in
     draft.note(
         "DiNNO sums the validation loss over the batches of 10,000 points; nnlo has the mean: 25 batches, a 25th."
     )
-    factor, shape = float(number(model, "scale", 0.05)), model.get("shape", [2, 256, 64, 64, 64, 1])
+    shape = model.shape or [2, 256, 64, 64, 64, 1]
     is_list = isinstance(shape, list) and all(type(width) is int and width > 0 for width in shape)
     if not is_list or len(shape) < 3 or (shape[0], shape[-1]) != (2, 1):
         raise UserError(
             f"experiment.model.shape: expected a list of 2 (x, y), positive hidden widths and 1 (density), got {shape!r}"
         )
-    args = {"hidden": shape[1:-1], "scale": round(factor * side / 2, 6), "phase": round(factor / sqrt(2), 6)}
+    scale, phase = round(model.scale * side / 2, 6), round(model.scale / sqrt(2), 6)
+    args = {"hidden": shape[1:-1], "scale": scale, "phase": phase}
     source = (
         "experiment.model: shape, scale (of pixels in DiNNO; here the longer side reaches from -1 to 1, and `phase` keeps the "
         "initial phases)"

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from nnlo_lib.compat.importers.options import ParsedOptions
-from nnlo_lib.config import ConfigModel, Experiment
+from nnlo_lib.config import Experiment
+from nnlo_lib.config.base import non_defaults
 from nnlo_lib.config.docgen.schema import inline_yaml
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
@@ -24,18 +25,12 @@ MANY_GPUS = 1_000_000  # `gpus_per_rank: auto` then leaves `ranks_per_gpu` as it
 
 
 class ImportedSetting(NamedTuple):
-    """A key of the experiment with its value.
-
-    Attributes:
-        key: dotted key.
-        source: options of the command, or keys of the file, from which the setting follows.
-        missing_reason: reason why experiments may reject the key or value; empty if they always accept it.
-    """
+    """A dotted key of the experiment with its value, and the options or keys of the file from which it follows."""
 
     key: str
     value: Any
     source: str
-    missing_reason: str = ""
+    missing_reason: str = ""  # why experiments may reject the key or value
 
 
 @dataclass
@@ -56,12 +51,10 @@ class ExperimentDraft:
     given: list[str] = field(default_factory=list)
 
     def set(self, key: str, value: Any, source: str, missing: str = "") -> None:
-        """Set a dotted key.
+        """Set a dotted key that follows from the options `source`.
 
-        Args:
-            source: options or keys from which the setting follows.
-            missing: reason why experiments may reject the setting; if they do, it is written as a comment, or as a line to
-                correct if it decides what is trained.
+        `missing` is the reason why experiments may reject it: it is then a comment, or a line to correct if it decides
+        what is trained.
         """
         self.settings.append(ImportedSetting(key, value, source, missing))
 
@@ -94,22 +87,6 @@ class ExperimentDraft:
                 self.lose(source, spec.missing_reason)
             elif spec.note:
                 self.note(f"{source}: {spec.note}")
-
-    def validated_settings(self) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
-        """Return the settings that experiments accept, and the rejected ones.
-
-        Raises UserError if the settings without a `missing_reason` are not a valid experiment.
-        """
-        live = [setting for setting in self.settings if not setting.missing_reason]
-        if fault := _fault(live):
-            raise UserError(f"the imported experiment is not valid: {fault}")
-        absent: list[ImportedSetting] = []
-        # One at a time on top of the accepted settings, so that a rejected setting does not cause others to
-        # be rejected.
-        for setting in self.settings:
-            if setting.missing_reason:
-                (absent if _fault([*live, setting]) else live).append(setting)
-        return live, absent
 
 
 def _fault(settings: list[ImportedSetting]) -> str | None:
@@ -153,7 +130,14 @@ class ImportedExperiment(NamedTuple):
 
 def render_import(draft: ExperimentDraft, text: str) -> ImportedExperiment:
     """Return the draft as YAML with the count of its untranslated options; `text` is the imported command or file name."""
-    live, absent = draft.validated_settings()
+    live = [setting for setting in draft.settings if not setting.missing_reason]
+    if fault := _fault(live):
+        raise UserError(f"the imported experiment is not valid: {fault}")
+    absent: list[ImportedSetting] = []
+    # One at a time on top of the accepted settings, so that a rejected setting does not cause others to be rejected.
+    for setting in draft.settings:
+        if setting.missing_reason:
+            (absent if _fault([*live, setting]) else live).append(setting)
     differing, same = split_defaults(live)
     # An option counts as mentioned if it occurs in any text: all texts quote options through `as_written`.
     texts = [*draft.differences, *(setting.source for setting in draft.settings)]
@@ -173,19 +157,13 @@ def render_import(draft: ExperimentDraft, text: str) -> ImportedExperiment:
             key += " "
         leaves[key] = setting, False
     tree = dict(sorted(_nested(leaves).items(), key=lambda item: (*ORDER, item[0]).index(item[0])))
-    lost = list(dict.fromkeys([*draft.lost, *(setting.source for setting in absent)]))
-    count_line = _count_line(lost, set(draft.given))
-    tail = _wrapped(count_line) if lost else []
-    return ImportedExperiment("\n".join([*head, *_block(tree, ""), *tail]) + "\n", count_line)
-
-
-def _count_line(lost: list[str], given: set[str]) -> str:
-    if not lost:
-        return ""
+    lost, given = dict.fromkeys([*draft.lost, *(setting.source for setting in absent)]), set(draft.given)
     # A part of the input that no option states, such as an unknown data set, counts as one more.
     extra = [each for each in lost if not any(word in each for word in given)]
     verb, options = "was" if len(lost) == 1 else "were", max(len(given) + len(extra), len(lost))
-    return f"{len(lost)} of {options} options {verb} not translated: {'; '.join(lost)}"
+    count_line = f"{len(lost)} of {options} options {verb} not translated: {'; '.join(lost)}" if lost else ""
+    lines = [*head, *_block(tree, ""), *_wrapped(count_line)]
+    return ImportedExperiment("\n".join(lines) + "\n", count_line)
 
 
 def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSetting], list[ImportedSetting]]:
@@ -200,7 +178,7 @@ def split_defaults(settings: list[ImportedSetting]) -> tuple[list[ImportedSettin
         if not setting.key.startswith("runs.") and value == _at(default, setting.key):
             same.append(setting)
         else:
-            differing.append(setting._replace(value=_shortened(setting.value, value)))
+            differing.append(setting._replace(value=_shared(setting.value, non_defaults(value))))
     return differing, same
 
 
@@ -213,17 +191,11 @@ def _at(block: Any, key: str) -> Any:
     return block
 
 
-def _shortened(value: Any, block: Any) -> Any:
-    """Return a section without the keys that have their default values."""
-    if not (isinstance(value, dict) and isinstance(block, ConfigModel)):
-        return value
-    fields = type(block).model_fields
-    return {
-        key: _shortened(inner, getattr(block, key))
-        for key, inner in value.items()
-        # `name` selects the type of the section, and with it the other keys.
-        if key == "name" or getattr(block, key) != fields[key].default
-    }
+def _shared(written: Any, differing: Any) -> Any:
+    """Return a section as it is written, without the keys that `differing` lacks."""
+    if not (isinstance(written, dict) and isinstance(differing, dict)):
+        return written
+    return {key: _shared(value, differing[key]) for key, value in written.items() if key in differing}
 
 
 def _block(tree: Tree, indent: str) -> Iterator[str]:

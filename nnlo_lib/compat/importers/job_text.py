@@ -14,7 +14,6 @@ from nnlo_lib.compat.importers.launch_settings import (
     NOTES,
     SUBMITTERS,
     LaunchSettings,
-    RankLayout,
     add_options,
 )
 from nnlo_lib.core.errors import UserError
@@ -62,8 +61,11 @@ class StartedCommand:
     """A command, whose words are those of the program after `strip`.
 
     Attributes:
-        job: options of a command that submits the job, such as `salloc -n 4`.
-        step: options of the launcher.
+        line: its first line in the text, from 1.
+        job: options of the headers, and of a command that submits the job, such as `salloc -n 4`.
+        step: options of the launcher, which take precedence.
+        differences: parts of the text that affect only the machine, and lines that are not read.
+        lost: parts of the text without an equivalent, with the reason.
     """
 
     line: int
@@ -74,13 +76,40 @@ class StartedCommand:
     job: LaunchSettings = field(default_factory=LaunchSettings)
     step: LaunchSettings = field(default_factory=LaunchSettings)
     differences: list[str] = field(default_factory=list)
+    lost: list[tuple[str, str]] = field(default_factory=list)
     container: str = ""
 
     @property
-    def name(self) -> str:
+    def program(self) -> str:
         """File name of the program without `.py`, or the last part of a module's name."""
         name = Path(self.words[0]).name.removesuffix(".py") if self.words else ""
         return name.removeprefix("nnlo.").removeprefix("pydtnn.")
+
+    @property
+    def options(self) -> list[str]:
+        """Words after the program."""
+        return self.words[1:]
+
+    @property
+    def settings(self) -> LaunchSettings:
+        """Options of the job and of the launcher."""
+        return self.job.merged(self.step)
+
+    @property
+    def ranks(self) -> tuple[int, str]:
+        """Number of ranks, and the options from which it follows; 1 without a launcher or an option."""
+        if not self.launcher:
+            return 1, ""
+        settings = self.settings
+        # One rank per node of the job, which some launchers ignore.
+        by_nodes = settings.nodes and self.launcher not in ("aprun", "jsrun")
+        nodes = (settings.nodes, settings.source("nodes", "hosts")) if by_nodes else (1, "")
+        return self.step.ranks or settings.ranks or nodes
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks."""
+        return self.ranks[0]
 
     def strip(self, kind_of: Callable[[str], str]) -> None:
         """Strip variables, launchers, containers and wrappers. Raises UserError if an option is not valid."""
@@ -132,8 +161,6 @@ class JobText:
         job: options in the headers.
         lines: lines that are not read, with their meaning.
         lost: headers without an equivalent, with the reason.
-
-    Raises UserError if the text needs a shell, or an option of a launcher is not valid.
     """
 
     def __init__(self, text: str, kind_of: Callable[[str], str]):
@@ -234,8 +261,7 @@ class JobText:
         return EXPANDED.sub(replace, text)
 
     def _value(self, reference: str) -> str:
-        name, numbers = reference.strip("${}"), dict(self.job.numbers)
-        ranks, source = RankLayout("srun", self.job).ranks
-        if source:
-            numbers["ranks"] = ranks
-        return self._values.get(name, str(numbers.get(JOB_VARIABLES.get(name, ""), reference)))
+        name, job = reference.strip("${}"), self.job
+        meaning = JOB_VARIABLES.get(name, "")
+        number = (job.ranks or (job.nodes,))[0] if meaning == "ranks" else job.get(meaning)
+        return self._values.get(name, str(number or reference))

@@ -30,11 +30,7 @@ SERVER_DEFAULTS: dict[str, Block] = {
 def worker_optimizer(
     name: str, arguments: Mapping[str, Any], lr: float = 1.0, momentum: float = 0.0
 ) -> Block:
-    """Return `train.optimizer` of the workers, by its name and arguments in Keras.
-
-    `lr` and the Nesterov `momentum` are those of sgd, unless the arguments have others: mpi_learn's elastic_lr and
-    elastic_momentum.
-    """
+    """Return `train.optimizer` of the workers; `lr` and the Nesterov `momentum` are of sgd, unless arguments have others."""
     section: Block = {"name": name.lower()}
     if section["name"] == "sgd":
         section |= {"lr": lr, **({"momentum": momentum, "nesterov": True} if momentum else {})}
@@ -83,15 +79,20 @@ def set_algorithm(draft: ExperimentDraft, options: ParsedOptions, ranks: int) ->
     protocol = master_protocol(
         mode, options["sync-every"], options["n-masters"], options["synchronous"], options["gem-momentum"], options["gem-kappa"]
     )  # fmt: skip
-    words = [
-        name
-        for name in ("elastic-force", "gem-momentum", "gem-kappa", "sync-every", "synchronous", "n-masters")
-        if name in options
-    ]
+    names = ("elastic-force", "gem-momentum", "gem-kappa", "sync-every", "synchronous", "n-masters")
+    words = [name for name in names if name in options]
     if mode == "easgd":
         protocol["elastic_force"] = options["elastic-force"]
     elif "kappa" in protocol:
-        _compare_gem(draft, options)
+        if "gem-lr" in options:
+            reason = "gem applies the updates of the workers' optimizer without a factor"
+            draft.lose(options.as_written("gem-lr"), reason)
+        else:
+            draft.note(
+                "The original NNLO multiplies the updates of the workers by --gem-lr (default 0.01); nnlo does not scale them."
+            )
+        if options["synchronous"]:
+            draft.lose(options.as_written("synchronous"), "gem is asynchronous in nnlo")
     draft.set("algorithm", protocol, options.as_written("mode", *words))
     if options["synchronous"]:
         draft.note(
@@ -106,18 +107,6 @@ def set_algorithm(draft: ExperimentDraft, options: ParsedOptions, ranks: int) ->
         )
 
 
-def _compare_gem(draft: ExperimentDraft, options: ParsedOptions) -> None:
-    if "gem-lr" in options:
-        reason = "gem applies the updates of the workers' optimizer without a factor"
-        draft.lose(options.as_written("gem-lr"), reason)
-    else:
-        draft.note(
-            "The original NNLO multiplies the updates of the workers by --gem-lr (default 0.01); nnlo does not scale them."
-        )
-    if options["synchronous"]:
-        draft.lose(options.as_written("synchronous"), "gem is asynchronous in nnlo")
-
-
 def _set_worker(draft: ExperimentDraft, options: ParsedOptions) -> None:
     name, arguments, source = (
         options["worker-optimizer"],
@@ -127,9 +116,9 @@ def _set_worker(draft: ExperimentDraft, options: ParsedOptions) -> None:
     elastic, own = _elastic_words(options), {}
     if elastic and name.lower() == "sgd":
         own = {"lr": options["elastic-lr"], "momentum": options["elastic-momentum"]}
-        source += f", {options.as_written(*elastic)}"
+        source += f", {elastic}"
     elif elastic:
-        draft.note(f"{options.as_written(*elastic)} (mpi_learn reads it only with --worker-optimizer sgd)")
+        draft.note(f"{elastic} (mpi_learn reads it only with --worker-optimizer sgd)")
     section = worker_optimizer(name, arguments, **own)
     for word in arguments.keys() - ARGUMENT_NAMES.keys():
         draft.lose(f"{source}: {word} = {arguments[word]}", f"optimizers of nnlo have no argument {word}")
@@ -149,14 +138,15 @@ def _set_server(draft: ExperimentDraft, options: ParsedOptions) -> None:
         "weights; in nnlo, workers send gradients, and only the server applies an optimizer."
     )
     if elastic := _elastic_words(options):
-        reason = "it scales the gradients that workers send in this mode; set `train.optimizer.lr`"
-        draft.lose(options.as_written(*elastic), reason)
+        draft.lose(
+            elastic, "it scales the gradients that workers send in this mode; set `train.optimizer.lr`"
+        )
 
 
-def _elastic_words(options: ParsedOptions) -> list[str]:
+def _elastic_words(options: ParsedOptions) -> str:
     """Return the given options of mpi_learn's workers; those of NNLO have a note, because it never uses them."""
     known = ("elastic-lr", "elastic-momentum")
-    return [name for name in known if name in options and not options.table[name].note]
+    return options.as_written(*(name for name in known if name in options and not options.table[name].note))
 
 
 def _worker_words(options: ParsedOptions) -> str:

@@ -2,8 +2,9 @@
 
 import re
 
-from nnlo_lib.compat.importers.command import CommandLine, set_launch_keys
+from nnlo_lib.compat.importers.command import set_launch_keys
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.compat.importers.job_text import StartedCommand
 from nnlo_lib.compat.importers.nnlo import OPTIONS as NNLO_OPTIONS
 from nnlo_lib.compat.importers.nnlo import set_data, set_training, set_training_control
 from nnlo_lib.compat.importers.nnlo_networks import GAN, set_gan_problem
@@ -27,15 +28,15 @@ OPTIONS = {
 }
 
 
-def translate_training(command: CommandLine) -> ExperimentDraft:
+def translate_training(command: StartedCommand) -> ExperimentDraft:
     """Translate a command of MPIDriver."""
     draft = ExperimentDraft("Imported from mpi_learn's MPIDriver:")
     set_launch_keys(draft, command)
-    set_training(draft, _options("MPIDriver", command), command.ranks)
+    set_training(draft, _options("MPIDriver", command), command.num_ranks)
     return draft
 
 
-def translate_gan_training(command: CommandLine) -> ExperimentDraft:
+def translate_gan_training(command: StartedCommand) -> ExperimentDraft:
     """Translate a command of MPIGDriver, which trains the 3-D GAN regardless of its model argument."""
     draft, options = ExperimentDraft("Imported from MPIGDriver:"), _options("MPIGDriver", command)
     set_launch_keys(draft, command)
@@ -49,13 +50,13 @@ def translate_gan_training(command: CommandLine) -> ExperimentDraft:
             f"{options.as_written(*given)}: read as by mpi_learn's MPIGDriver; NNLO's MPIGDriver never uses them"
         )
     set_data(draft, options, GAN)
-    set_training_control(draft, options, command.ranks)
+    set_training_control(draft, options, command.num_ranks)
     return draft
 
 
-def _options(program: str, command: CommandLine) -> ParsedOptions:
+def _options(program: str, command: StartedCommand) -> ParsedOptions:
     # mpi_learn's names of NNLO's --n-masters and --n-processes.
-    words = [re.sub(r"^--(?=(masters|processes)(=|$))", "--n-", word) for word in command.words]
+    words = [re.sub(r"^--(?=(masters|processes)(=|$))", "--n-", word) for word in command.options]
     options = ParsedOptions(program, OPTIONS, words, POSITIONAL)
     # The flag of mpi_learn's MPIGDriver takes precedence over --mode, so it is appended as the last --mode.
     if options["easgd"]:

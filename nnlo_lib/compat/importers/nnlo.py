@@ -1,24 +1,21 @@
 """NNLO's TrainingDriver (nnlo/TrainingDriver.py): its options and their translation."""
 
+import re
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.compat.importers.command import CommandLine, set_launch_keys
+from nnlo_lib.compat.importers.command import set_launch_keys
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.compat.importers.job_text import StartedCommand
 from nnlo_lib.compat.importers.keras_options import LOSSES, set_algorithm
 from nnlo_lib.compat.importers.nnlo_networks import GAN, ImportedNetwork, set_gan_problem, set_model
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, flag_option, parse_arguments
 from nnlo_lib.core.errors import USER_CODE_ERRORS
 from nnlo_lib.core.user_code import error_with_source_line, load_user_function, load_user_module
 
-
-def metric_of_model(text: str) -> str:
-    """Return the rule of a metric without the model of a GAN, which is written model:metric."""
-    return text.rpartition(":")[2]
-
-
 NEVER_READ = "the original NNLO accepts this option and never reads it"
 NEVER_USED = "the original NNLO stores this value and never uses it"
+METRICS = re.compile(r"^.*:")  # the model of a GAN before a metric, as in model:metric
 OPTIONS = {
     "model": OptionSpec(),
     "backend": OptionSpec(default="keras", note="nnlo runs all networks with PyTorch"),
@@ -53,8 +50,8 @@ OPTIONS = {
     "gem-lr": OptionSpec(float, 0.01),
     "gem-momentum": OptionSpec(float, 0.9),
     "gem-kappa": OptionSpec(float, 2.0),
-    "early-stopping": OptionSpec(key="train.early_stopping", to=metric_of_model),
-    "target-metric": OptionSpec(key="train.target", to=metric_of_model),
+    "early-stopping": OptionSpec(key="train.early_stopping", to=lambda text: METRICS.sub("", text)),
+    "target-metric": OptionSpec(key="train.target", to=lambda text: METRICS.sub("", text)),
     "restore": OptionSpec(
         note="run the same nnlo command again to resume an unchanged run from its newest checkpoint"
     ),
@@ -68,12 +65,12 @@ OPTIONS = {
 READER_OPTIONS = ("train_data", "val_data", "features-name", "labels-name")
 
 
-def translate_training(command: CommandLine) -> ExperimentDraft:
+def translate_training(command: StartedCommand) -> ExperimentDraft:
     """Translate a command of TrainingDriver. Raises UserError if an option is not valid."""
     draft = ExperimentDraft("Imported from NNLO's TrainingDriver:")
-    options = ParsedOptions("TrainingDriver", OPTIONS, command.words)
+    options = ParsedOptions("TrainingDriver", OPTIONS, command.options)
     set_launch_keys(draft, command)
-    set_training(draft, options, command.ranks)
+    set_training(draft, options, command.num_ranks)
     return draft
 
 
@@ -116,14 +113,12 @@ def _set_gpus(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> Non
     """Set the GPUs: the launcher's, else the visible GPUs; none with --max-gpus 0."""
     if not any(setting.key == "parallel.gpus_per_rank" for setting in draft.settings):
         draft.set("parallel.gpus_per_rank", "auto", "visible GPUs, as originally; write 0 or 1 on a cluster")
-    if "max-gpus" not in options:
-        return
     limit, source = int(options["max-gpus"]), options.as_written("max-gpus")
-    if limit == 0:
+    if "max-gpus" in options and limit == 0:
         draft.override("parallel.gpus_per_rank", 0, source)
-    elif limit < 0:
+    elif "max-gpus" in options and limit < 0:
         draft.note(f"{source}: all visible GPUs (parallel.gpus_per_rank: auto)")
-    else:
+    elif "max-gpus" in options:
         draft.set("parallel.ranks_per_gpu", -(-ranks // limit), f"{source}, on each host")
 
 
@@ -173,43 +168,35 @@ def set_data(draft: ExperimentDraft, options: ParsedOptions, network: ImportedNe
 
 def _set_data_of_model(draft: ExperimentDraft, network: ImportedNetwork, source: str) -> None:
     """Set the data that the model's module names, or the data set of a network of NNLO."""
+    names, missing = dict[str, Any](), "its files are unknown: set `dataset`, or `source` and `reader`"
     try:
         # The functions may be imported from another module, so the text of the file does not show them.
         names = vars(load_user_module(network.name)) if network.is_user_file else {}
     except USER_CODE_ERRORS as error:
         lacks_keras = isinstance(error, ModuleNotFoundError) and error.name == "keras"
         remedy = "pip install 'nnlo[keras]'" if lacks_keras else "correct the file"
-        reason = f"{network.name} cannot be loaded ({error_with_source_line(error)}); {remedy}, and import the command again"
-        draft.set("data.dataset", "your-data", source, reason)
-        return
+        missing = f"{network.name} cannot be loaded ({error_with_source_line(error)}); {remedy}, and import the command again"
     if "get_train" in names:
         draft.set("data.dataset", f"{Path(network.name).stem}-files", "name for the files")
         draft.set("data.source", ".", "folder of relative file names")
         draft.set("data.reader", {"name": "arrays", "train": network.name}, f"{source}, get_val() ...")
         if "get_val" in names:
             draft.set("data.validation", "validation", "the original NNLO validates on all of get_val()")
-    elif network.dataset:
+    elif network.dataset and "cannot be loaded" not in missing:
         draft.set("data.dataset", network.dataset, source)
         draft.set("data.validation", "test", f"get_val(): the test files of {network.dataset}")
     else:
-        draft.set(
-            "data.dataset",
-            "your-data",
-            source,
-            "its files are unknown: set `dataset`, or `source` and `reader`",
-        )
+        draft.set("data.dataset", "your-data", source, missing)
 
 
 def _set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
     """Set the loss by its name in experiment files."""
     name = LOSSES.get(options["loss"], options["loss"])
-    path = Path(str(options["model"]))
     # NNLO's default loss is binary cross-entropy, also for models that end in softmax; the loss must then read
     # probabilities instead of scores.
-    if name == "binary_cross_entropy" and path.is_file() and _ends_in_softmax(path):
-        draft.set(
-            "problem", {"name": "classification", "outputs": "probabilities"}, "the network ends in softmax"
-        )
+    if name == "binary_cross_entropy" and _ends_in_softmax(Path(str(options["model"]))):
+        block = {"name": "classification", "outputs": "probabilities"}
+        draft.set("problem", block, "the network ends in softmax")
     draft.set("loss", name, options.as_written("loss"), f"nnlo has no loss {name}")
     if name == "binary_cross_entropy":
         draft.note(
@@ -220,10 +207,10 @@ def _set_loss(draft: ExperimentDraft, options: ParsedOptions) -> None:
 
 def _ends_in_softmax(path: Path) -> bool:
     """Return True if a network of Keras, a JSON file or what get_model() of a module returns, ends in softmax."""
+    if path.suffix not in (".json", ".py") or not path.is_file():
+        return False
     if path.suffix == ".json":
         return "softmax" in path.read_text()
-    if path.suffix != ".py":
-        return False
     try:
         layers = getattr(load_user_function(str(path))(), "layers", [])
     except USER_CODE_ERRORS:

@@ -1,7 +1,8 @@
 """NNLO's OptimizationDriver: a search over the arguments of a model."""
 
-from nnlo_lib.compat.importers.command import CommandLine, set_launch_keys
+from nnlo_lib.compat.importers.command import set_launch_keys
 from nnlo_lib.compat.importers.draft import ExperimentDraft
+from nnlo_lib.compat.importers.job_text import StartedCommand
 from nnlo_lib.compat.importers.nnlo import OPTIONS as NNLO_OPTIONS
 from nnlo_lib.compat.importers.nnlo import set_training
 from nnlo_lib.compat.importers.nnlo_networks import GAN, ImportedNetwork
@@ -22,38 +23,37 @@ OPTIONS = {
 }
 
 
-def translate_search(command: CommandLine) -> ExperimentDraft:
-    """Translate a command of OptimizationDriver.
-
-    Raises UserError if an option is not valid, or if the ranks cannot be divided into blocks.
-    """
+def translate_search(command: StartedCommand) -> ExperimentDraft:
+    """Translate a command of OptimizationDriver. Raises UserError if the ranks cannot be divided into blocks."""
     draft = ExperimentDraft(
-        f"Imported from NNLO's OptimizationDriver; start: nnlo search FILE --executor mpi --ranks {command.ranks}"
+        f"Imported from NNLO's OptimizationDriver; start: nnlo search FILE --executor mpi --ranks {command.num_ranks}"
     )
-    options = ParsedOptions("OptimizationDriver", OPTIONS, command.words)
+    options = ParsedOptions("OptimizationDriver", OPTIONS, command.options)
     if options["model"] is None:
         # Without --model, --example names one of NNLO's own models.
         options.copy_from("model", "example")
     # parallel.ranks is not set from the command: a training has the ranks of one rank group.
     set_launch_keys(draft, command, "search")
-    size = _blocks(draft, options, command.ranks)
+    size = _blocks(draft, options, command.num_ranks)
     _method(draft, options)
     network = set_training(draft, options, size)
     _objective(draft, options, network)
-    _space(draft, network)
+    if network.is_user_file:  # which defines its own parameter_range
+        return draft
+    space = {name if "." in name else f"model.args.{name}": limits for name, limits in network.space.items()}
+    source = "the parameter_range of NNLO's model"
+    if not space:
+        space = {"train.optimizer.lr": {"log_uniform": [1e-4, 1e-2]}}
+        source = "the original NNLO searches only arguments of the model; add them as `model.args.<name>`"
+    draft.set("search.space", space, source)
+    draft.note(*filter(None, [network.space_note]))
     return draft
 
 
 def _blocks(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> int:
-    """Set the size and number of the rank groups, and return the size.
+    """Set the size and number of the rank groups, and return the size; `ranks` includes the coordinator.
 
     A rank group trains one fold. A block of ranks of the original NNLO trains all folds of a trial in parallel.
-
-    Args:
-        ranks: number of processes, including the coordinator.
-
-    Raises:
-        UserError: if the ranks cannot be divided as requested.
     """
     whole, folds = int(options["block-size"]), int(options["n-fold"])
     blocks, size = (ranks - 1) // whole, whole // folds
@@ -107,22 +107,3 @@ def _objective(draft: ExperimentDraft, options: ParsedOptions, network: Imported
         source = f"{options.as_written('target-objective')}, as accuracy: {source}"
     draft.set("search.objective", objective, source)
     draft.note("The original NNLO minimizes its figure of merit, 1 - val_acc; nnlo maximizes val_accuracy.")
-
-
-def _space(draft: ExperimentDraft, network: ImportedNetwork) -> None:
-    """Set the search space, unless the model is a user's file, which defines its own parameter_range."""
-    if network.is_user_file:
-        return
-    if network.space:
-        space = {
-            name if "." in name else f"model.args.{name}": dimension
-            for name, dimension in network.space.items()
-        }
-        draft.set("search.space", space, "the parameter_range of NNLO's model")
-        draft.note(*filter(None, [network.space_note]))
-    else:
-        draft.set(
-            "search.space",
-            {"train.optimizer.lr": {"log_uniform": [1e-4, 1e-2]}},
-            "the original NNLO searches only arguments of the model; add them as `model.args.<name>`",
-        )

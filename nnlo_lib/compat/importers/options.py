@@ -11,23 +11,14 @@ from nnlo_lib.core.errors import UserError
 
 @dataclass(frozen=True)
 class OptionSpec:
-    """One option of an imported launcher.
+    """One option of an imported launcher, and the key of the experiment that takes its value."""
 
-    Attributes:
-        parse: converts the text of the value; None for a flag without a value.
-        default: value if the option is omitted.
-        key: key of the experiment that takes the value.
-        to: returns the key's value for the option's value; None: the key is not set.
-        note: difference that a given option makes.
-        missing_reason: reason why experiments lack the key, or any equivalent of the option.
-    """
-
-    parse: Callable[[str], Any] | None = str
+    parse: Callable[[str], Any] | None = str  # None for a flag without a value
     default: Any = None
     key: str = ""
-    to: Callable[[Any], Any] = lambda value: value
-    note: str = ""
-    missing_reason: str = ""
+    to: Callable[[Any], Any] = lambda value: value  # the key's value; None: the key is not set
+    note: str = ""  # difference that a given option makes
+    missing_reason: str = ""  # why experiments lack the key, or any equivalent
 
 
 def flag_option(note: str = "", missing: str = "", key: str = "") -> OptionSpec:
@@ -41,10 +32,7 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Parse arguments written as a Python dictionary, such as {'lr': 0.1}.
-
-    Raises ValueError or SyntaxError if the text is not a dictionary of literals.
-    """
+    """Parse arguments written as a Python dictionary, such as {'lr': 0.1}; else raise ValueError or SyntaxError."""
     value = ast.literal_eval(text)
     if not isinstance(value, dict):
         raise ValueError("not a dictionary")
@@ -59,10 +47,7 @@ VALUE_KINDS: dict[Callable[[str], Any], str] = {
 
 
 class ParsedOptions:
-    """Options of a command, parsed by a table; omitted options have their default values.
-
-    Raises UserError if an option is unknown or ambiguous, or if a value is missing, invalid or superfluous.
-    """
+    """Options of a command, parsed by a table; omitted options have their default values."""
 
     def __init__(
         self,

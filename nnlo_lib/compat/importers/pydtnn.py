@@ -1,18 +1,17 @@
-"""PyDTNN's launcher benchmarks_CNN.py, later named pydtnn_benchmark: its options, models and data sets.
-
-The options of its optimizers and schedulers are in pydtnn_optimizer.py.
-"""
+"""PyDTNN's launcher benchmarks_CNN.py, later named pydtnn_benchmark: its options, models and data sets."""
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nnlo_lib.compat.importers.command import CommandLine, set_launch_keys
+from nnlo_lib.compat.importers.command import set_launch_keys
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
+from nnlo_lib.compat.importers.job_text import StartedCommand
 from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions, parse_bool
-from nnlo_lib.compat.importers.pydtnn_optimizer import OPTIONS as SCHEDULER_OPTIONS
 from nnlo_lib.compat.importers.pydtnn_optimizer import (
+    SCHEDULERS,
     is_2020_launcher,
     lacks_validation,
     metric_name,
@@ -35,104 +34,81 @@ SYNTHETIC: dict[str, dict[str, Any]] = {
     "cifar10": {"shape": [3, 32, 32], "classes": 10, "samples": 50_000, "test_samples": 10_000},
     "imagenet": {"shape": [3, 227, 227], "classes": 1000, "samples": 10_000, "test_samples": 1_000},
 }
-NAMES = {
-    "densenet": "densenet40",
-    "inceptionv3": "inception_v3",
-    "mobilenetv1": "mobilenet_v1",
-    "resnet50v15": "resnet50",
+SAME_NAMES = (
+    "simplemlp simplecnn alexnet googlenet vgg1 vgg2 vgg3 vgg3do vgg3do2 vgg3dobn vgg11 vgg13 vgg16 vgg19"
+)
+MODELS = {
+    **{name: name for name in SAME_NAMES.split()},
+    **{f"resnet{depth}": f"resnet{depth}" for depth in (18, 20, 32, 34, 44, 50, 56, 101, 110, 152, 1202)},
+    **{f"densenet{depth}": f"densenet{depth}" for depth in (121, 161, 169, 201)},
     **{f"vgg{depth}bn": f"vgg{depth}_bn" for depth in (11, 13, 16, 19)},
-}
-SAME_NAME_MODELS = {"simplemlp", "simplecnn", "alexnet", "googlenet", "vgg11", "vgg13", "vgg16", "vgg19"}
-SAME_NAME_MODELS |= {"vgg1", "vgg2", "vgg3", "vgg3do", "vgg3do2", "vgg3dobn"}
-SAME_NAME_MODELS |= {f"resnet{depth}" for depth in (18, 20, 32, 34, 44, 50, 56, 101, 110, 152, 1202)}
-SAME_NAME_MODELS |= {f"densenet{depth}" for depth in (121, 161, 169, 201)}
+    "densenet": "densenet40", "inceptionv3": "inception_v3", "mobilenetv1": "mobilenet_v1", "resnet50v15": "resnet50",
+}  # fmt: skip
 # PyDTNN's AlexNet has neither grouped convolutions nor local response normalization.
 TWO_TOWERS_IN_ONE = {"groups": 1, "normalize": False}
-METRICS = {
-    "categorical_accuracy",
-    "categorical_hinge",
-    "categorical_mse",
-    "categorical_mae",
+METRICS = {f"categorical_{name}" for name in ("accuracy", "hinge", "mse", "mae")} | {
     "regression_mse",
     "regression_mae",
 }
 NO_CHOICE = "PyTorch selects the implementation of layers"
 NO_MODEL = "this option of PyDTNN's performance model does not affect training"
+# Options without a key of their own: the default has the type of the value.
+DEFAULTS: dict[str, Any] = {
+    "model": "simplecnn", "dataset_train_path": None, "dataset_test_path": None, "test_as_validation": False,
+    "validation_split": 0.0, "evaluate": False, "evaluate_only": False, "weights_and_bias_filename": None,
+    "use_synthetic_data": False, "flip_images": False, "flip_images_prob": 0.5, "crop_images": False, "crop_images_size": 16,
+    "crop_images_prob": 0.5, "optimizer": "sgd", "learning_rate": 0.01, "learning_rate_scaling": True, "momentum": 0.9,
+    "decay": 0.0, "nesterov": False, "beta1": 0.99, "beta2": 0.999, "epsilon": 1e-7, "rho": 0.9,
+    "loss_func": "categorical_cross_entropy", "metrics": "categorical_accuracy", "parallel": "sequential",
+    "lr_schedulers": "early_stopping,reduce_lr_on_plateau,model_checkpoint", "non_blocking_mpi": False, "enable_gpu": False,
+    "enable_nccl": False, **{f"{name}_{key}": value for name, values in SCHEDULERS.items() for key, value in values.items()},
+}  # fmt: skip
+# Options that only have a note: default and note.
+NOTED: dict[str, tuple[Any, str]] = {
+    "global_batch_size": (0, "PyDTNN computes it as --batch_size times ranks"),
+    "history_file": (None, "nnlo writes the history to history.csv in the run folder"),
+    "shared_storage": (True, "in nnlo, only rank 0 writes results"),
+    "enable_gpudirect": (False, "nnlo sums vectors on GPUs by NCCL if each rank has a GPU, else through host memory"),
+    "tracer_output": ("", "nnlo writes traces to the run folder"),
+    **{
+        f"enable_{name}": (False, NO_CHOICE)
+        for name in ("best_of", "conv_gemm", "conv_winograd", "fused_bn_relu", "fused_conv_relu", "fused_conv_bn", "fused_conv_bn_relu")
+    },
+    **{f"enable_{name}": (True, NO_CHOICE) for name in ("memory_cache", "cudnn_auto_conv_alg")},
+    **dict.fromkeys(("cpu_speed", "memory_bw", "network_bw", "network_lat", "network_alg"), (None, NO_MODEL)),
+    **dict.fromkeys(("mpi_processes", "threads_per_process", "gpus_per_node"), (None, "PyDTNN overwrites it")),
+}  # fmt: skip
+PARSERS: dict[type, Callable[[str], Any]] = {bool: parse_bool, int: int, float: float}
 OPTIONS = {
-    "model": OptionSpec(default="simplecnn"),
     "dataset": OptionSpec(default="mnist", key="data.dataset"),
-    "dataset_train_path": OptionSpec(),
-    "dataset_test_path": OptionSpec(),
-    "test_as_validation": OptionSpec(parse_bool, False),
     "batch_size": OptionSpec(int, 64, "train.batch_size"),
-    "global_batch_size": OptionSpec(int, note="PyDTNN computes it as --batch_size times ranks"),
-    "validation_split": OptionSpec(float, 0.0),
     "steps_per_epoch": OptionSpec(
         int, 0, "train.steps_per_epoch", to=lambda steps: steps or None,
         note="PyDTNN trains on the same first samples in each epoch; in nnlo, the samples differ between epochs",
     ),
     "num_epochs": OptionSpec(int, 1, "train.epochs"),
-    "evaluate": OptionSpec(parse_bool, False),
-    "evaluate_only": OptionSpec(parse_bool, False),
-    "weights_and_bias_filename": OptionSpec(),
-    "history_file": OptionSpec(note="nnlo writes the history to history.csv in the run folder"),
-    "shared_storage": OptionSpec(parse_bool, True, note="in nnlo, only rank 0 writes results"),
-    "use_synthetic_data": OptionSpec(parse_bool, False),
-    "flip_images": OptionSpec(parse_bool, False),
-    "flip_images_prob": OptionSpec(float, 0.5),
-    "crop_images": OptionSpec(parse_bool, False),
-    "crop_images_size": OptionSpec(int, 16),
-    "crop_images_prob": OptionSpec(float, 0.5),
-    "optimizer": OptionSpec(default="sgd"),
-    "learning_rate": OptionSpec(float, 0.01),
-    "learning_rate_scaling": OptionSpec(parse_bool, True),
-    "momentum": OptionSpec(float, 0.9),
-    "decay": OptionSpec(float, 0.0),
     "decay_rate": OptionSpec(float, 0.0, missing_reason="learning rates decay only by `train.schedule`"),
-    "nesterov": OptionSpec(parse_bool, False),
-    "beta1": OptionSpec(float, 0.99),
-    "beta2": OptionSpec(float, 0.999),
-    "epsilon": OptionSpec(float, 1e-7),
-    "rho": OptionSpec(float, 0.9),
-    "loss_func": OptionSpec(default="categorical_cross_entropy"),
-    "metrics": OptionSpec(default="categorical_accuracy"),
-    **SCHEDULER_OPTIONS,
-    "parallel": OptionSpec(default="sequential"),
-    "non_blocking_mpi": OptionSpec(parse_bool, False),
-    "enable_gpu": OptionSpec(parse_bool, False),
-    "enable_gpudirect": OptionSpec(
-        parse_bool, False, note="nnlo sums vectors on GPUs by NCCL if each rank has a GPU, else through host memory"
-    ),
-    "enable_nccl": OptionSpec(parse_bool, False),
     "dtype": OptionSpec(default="float32", key="train.precision"),
     "tensor_format": OptionSpec(key="train.channels_last", to=lambda text: text == "NHWC"),
     "tracing": OptionSpec(parse_bool, False, "observe.trace"),
-    "tracer_output": OptionSpec(default="", note="nnlo writes traces to the run folder"),
     "profile": OptionSpec(
         parse_bool, False, "observe.profile", to=lambda is_on: "cprofile" if is_on else None, note="in PyDTNN of the whole training"
     ),
-    "enable_best_of": OptionSpec(parse_bool, False, note=NO_CHOICE),
-    **{
-        f"enable_{name}": OptionSpec(parse_bool, False, note=NO_CHOICE)
-        for name in ("conv_gemm", "conv_winograd", "fused_bn_relu", "fused_conv_relu", "fused_conv_bn", "fused_conv_bn_relu")
-    },
-    "enable_memory_cache": OptionSpec(parse_bool, True, note=NO_CHOICE),
-    "enable_cudnn_auto_conv_alg": OptionSpec(parse_bool, True, note=NO_CHOICE),
-    **{name: OptionSpec(note=NO_MODEL) for name in ("cpu_speed", "memory_bw", "network_bw", "network_lat", "network_alg")},
-    **{name: OptionSpec(note="PyDTNN overwrites it") for name in ("mpi_processes", "threads_per_process", "gpus_per_node")},
+    **{name: OptionSpec(PARSERS.get(type(value), str), value) for name, value in DEFAULTS.items()},
+    **{name: OptionSpec(PARSERS.get(type(value), str), value, note=note) for name, (value, note) in NOTED.items()},
 }  # fmt: skip
 LOSSES = {"categorical_cross_entropy": "cross_entropy", "binary_cross_entropy": "binary_cross_entropy"}
 
 
-def translate_training(command: CommandLine) -> ExperimentDraft:
+def translate_training(command: StartedCommand) -> ExperimentDraft:
     """Translate a command of benchmarks_CNN. Raises UserError if an option is not valid."""
     draft = ExperimentDraft("Imported from PyDTNN's launcher:")
-    options = ParsedOptions("PyDTNN's launcher", OPTIONS, command.words)
+    options = ParsedOptions("PyDTNN's launcher", OPTIONS, command.options)
     draft.translate(options)
     draft.set("name", named(f"{options['model']}-{options['dataset']}"), "model and data set")
     _set_model(draft, options)
     set_launch_keys(draft, command)
-    ranks = _set_ranks(draft, options, command.ranks)
+    ranks = _set_ranks(draft, options, command.num_ranks)
     _set_data(draft, options)
     _set_files(draft, options)
     _set_loss(draft, options)
@@ -146,17 +122,17 @@ def _set_model(draft: ExperimentDraft, options: ParsedOptions) -> None:
     """Set the model from PyDTNN's name, with or without the suffix of its data set; its weights if their file exists."""
     written = options["model"]
     short = re.sub(r"_(cifar10|imagenet|mnist)$", "", written)
-    known = SAME_NAME_MODELS | set(NAMES)
-    if short not in known:
-        raise UserError(f"--model: PyDTNN has no model '{written}'; {suggest_name(short, known)}")
-    name, args = NAMES.get(short, short), dict[str, Any]()
+    if short not in MODELS:
+        raise UserError(f"--model: PyDTNN has no model '{written}'; {suggest_name(short, MODELS)}")
+    name, args = MODELS[short], dict[str, Any]()
     if name == "alexnet" and options["dataset"] == "imagenet":
         # nnlo's alexnet has fewer filters for large images; PyDTNN's is the first AlexNet.
         name, args = "alexnet_2012", TWO_TOWERS_IN_ONE
     if name == "simplecnn" and is_2020_launcher(options):
         # The model of 2020 has neither dropout nor padding.
         args = {"dropout": 0.0, "padding": 0}
-    block, words = {"name": name, "args": args}, ["model"]
+    block: dict[str, Any] = {"name": name, "args": args}
+    words = ["model"]
     if (path := options["weights_and_bias_filename"]) is not None:
         # An experiment refuses files that do not exist.
         if Path(path).suffix == ".npz" and Path(path).is_file():

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from nnlo_lib.compat.importers.draft import ExperimentDraft
-from nnlo_lib.compat.importers.options import OptionSpec, ParsedOptions
+from nnlo_lib.compat.importers.options import ParsedOptions
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
@@ -13,34 +13,19 @@ RULES = {
     "nadam": ("beta1", "beta2", "epsilon"),
 }  # fmt: skip
 LOSS = "val_categorical_cross_entropy"
-OPTIONS = {
-    "lr_schedulers": OptionSpec(default="early_stopping,reduce_lr_on_plateau,model_checkpoint"),
-    "warm_up_batches": OptionSpec(int, 500),
-    "warm_up_epochs": OptionSpec(int, 5),
-    "early_stopping_metric": OptionSpec(default=LOSS),
-    "early_stopping_patience": OptionSpec(int, 10),
-    "reduce_lr_on_plateau_metric": OptionSpec(default=LOSS),
-    "reduce_lr_on_plateau_factor": OptionSpec(float, 0.1),
-    "reduce_lr_on_plateau_patience": OptionSpec(int, 5),
-    "reduce_lr_on_plateau_min_lr": OptionSpec(float, 0.0),
-    "reduce_lr_every_nepochs_factor": OptionSpec(float, 0.1),
-    "reduce_lr_every_nepochs_nepochs": OptionSpec(int, 5),
-    "reduce_lr_every_nepochs_min_lr": OptionSpec(float, 0.0),
-    "stop_at_loss_metric": OptionSpec(default="val_accuracy"),
-    "stop_at_loss_threshold": OptionSpec(float, 0.0),
-    "model_checkpoint_metric": OptionSpec(default=LOSS),
-    "model_checkpoint_save_freq": OptionSpec(int, 2),
-}  # fmt: skip
-SCHEDULER_NAMES = (
-    "warm_up", "early_stopping", "reduce_lr_on_plateau", "reduce_lr_every_nepochs", "stop_at_loss", "model_checkpoint",
-)  # fmt: skip
+# Schedulers with the defaults of their options, such as --early_stopping_metric.
+SCHEDULERS: dict[str, dict[str, Any]] = {
+    "warm_up": {"batches": 500, "epochs": 5},
+    "early_stopping": {"metric": LOSS, "patience": 10},
+    "reduce_lr_on_plateau": {"metric": LOSS, "factor": 0.1, "patience": 5, "min_lr": 0.0},
+    "reduce_lr_every_nepochs": {"factor": 0.1, "nepochs": 5, "min_lr": 0.0},
+    "stop_at_loss": {"metric": "val_accuracy", "threshold": 0.0},
+    "model_checkpoint": {"metric": LOSS, "save_freq": 2},
+}
 
 
 def set_optimizer(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Set the optimizer with the learning rate that PyDTNN applies on a number of data-parallel ranks.
-
-    Raises UserError if PyDTNN has no such optimizer.
-    """
+    """Set the optimizer with the learning rate that PyDTNN applies on a number of data-parallel ranks."""
     name = options["optimizer"].lower()
     if name not in RULES:
         raise UserError(f"--optimizer: PyDTNN has no optimizer '{name}'; {suggest_name(name, RULES)}")
@@ -110,75 +95,64 @@ def lacks_validation(options: ParsedOptions) -> bool:
 
 
 def set_schedulers(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -> None:
-    """Translate the schedulers in --lr_schedulers; name the options of other schedulers.
-
-    Raises UserError if PyDTNN has no such scheduler.
-    """
+    """Translate the schedulers in --lr_schedulers; name the options of other schedulers."""
     chosen = [name for name in options["lr_schedulers"].split(",") if name]
     for name in chosen:
-        if name not in SCHEDULER_NAMES:
+        if name not in SCHEDULERS:
             raise UserError(
-                f"--lr_schedulers: PyDTNN has no scheduler '{name}'; {suggest_name(name, SCHEDULER_NAMES)}"
+                f"--lr_schedulers: PyDTNN has no scheduler '{name}'; {suggest_name(name, SCHEDULERS)}"
             )
         _set_scheduler(draft, options, name, ranks)
-    for name in (each for each in SCHEDULER_NAMES if each not in chosen):
-        draft.note(
-            *(
-                f"{options.as_written(option)} (PyDTNN ignores it unless {name} is in --lr_schedulers)"
-                for option in _given(options, name)
-            )
-        )
+    for name in SCHEDULERS.keys() - chosen:
+        unless = f"PyDTNN ignores it unless {name} is in --lr_schedulers"
+        draft.note(*(f"{each} ({unless})" for each in _given(options, name)))
 
 
 def _given(options: ParsedOptions, scheduler: str) -> list[str]:
-    return [option for option in OPTIONS if option.startswith(f"{scheduler}_") and option in options]
+    """Return the options of a scheduler that the command has, as they were written."""
+    names = [f"{scheduler}_{key}" for key in SCHEDULERS[scheduler]]
+    return [options.as_written(name) for name in names if name in options]
 
 
 def _set_scheduler(draft: ExperimentDraft, options: ParsedOptions, name: str, ranks: int) -> None:
-    metric = metric_name(options[f"{name}_metric"] or "")
+    value = {key: options[f"{name}_{key}"] for key in SCHEDULERS[name]}
+    metric = metric_name(value.get("metric", ""))
     # PyDTNN's names without val_ are metrics of the training samples.
     column = metric if metric.startswith("val_") else f"train_{metric}"
-    source = ", ".join(
-        [f"lr_schedulers {name}", *(options.as_written(each) for each in _given(options, name))]
-    )
+    source = ", ".join([f"lr_schedulers {name}", *_given(options, name)])
     if metric.startswith("val_") and lacks_validation(options):
         reason = "there are no validation samples without --validation_split or --test_as_validation"
         draft.lose(source, reason)
         return
-
-    def value(key: str) -> Any:
-        return options[f"{name}_{key}"]
-
     match name:
         case "early_stopping":
-            draft.set("train.early_stopping", {"metric": column, "patience": value("patience")}, source)
+            draft.set("train.early_stopping", {"metric": column, "patience": value["patience"]}, source)
             draft.set("train.restore_best", column, "early_stopping reloads the best weights")
         case "reduce_lr_on_plateau":
-            keys = {key: value(key) for key in ("factor", "patience", "min_lr")}
-            _set_schedule(draft, {"name": "plateau", "metric": column, **keys}, source)
+            _set_schedule(draft, {"name": "plateau", **value, "metric": column}, source)
         case "reduce_lr_every_nepochs":
-            keys = {"every": value("nepochs"), "factor": value("factor"), "min_lr": value("min_lr")}
+            keys = {"every": value["nepochs"], "factor": value["factor"], "min_lr": value["min_lr"]}
             _set_schedule(draft, {"name": "step", **keys}, source)
-            if value("min_lr"):
+            if value["min_lr"]:
                 draft.note(
                     f"{options.as_written(f'{name}_min_lr')}: PyDTNN omits a change below the minimum; nnlo sets the minimum"
                 )
         case "stop_at_loss":
-            threshold = value("threshold")
+            threshold = value["threshold"]
             if metric.endswith("accuracy"):
                 # PyDTNN measures accuracies in per cent. Rounding keeps floating-point errors out of the experiment.
                 threshold, source = round(threshold / 100, 12), f"{source}, in per cent"
             draft.set("train.target", {"metric": column, "value": threshold}, source)
         case "warm_up":
             if "warm_up_batches" in options:  # an option of the launcher of 2020 only
-                warm_up = {"steps": value("batches"), "start": 0.0}
+                warm_up = {"steps": value["batches"], "start": 0.0}
             else:  # from the rate of one rank
-                warm_up = {"epochs": value("epochs"), "start": round(1 / ranks, 6)}
+                warm_up = {"epochs": value["epochs"], "start": round(1 / ranks, 6)}
             draft.set("train.warm_up", warm_up, source)
         case "model_checkpoint":
             draft.set("checkpoint.best", metric.removeprefix("val_"), source)
             draft.note(
-                f"model_checkpoint: PyDTNN saves a better model at most every {value('save_freq')} epochs; nnlo keeps the best "
+                f"model_checkpoint: PyDTNN saves a better model at most every {value['save_freq']} epochs; nnlo keeps the best "
                 "model of all epochs"
             )
 

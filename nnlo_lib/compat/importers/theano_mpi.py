@@ -1,33 +1,49 @@
-"""Translation of Theano-MPI sessions: rules BSP, EASGD and GOSGD, its models and their training constants."""
+"""Theano-MPI's sessions: .cfg files, options of tmlauncher and Python scripts with a rule, its models and their constants."""
 
+import ast
+import re
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nnlo_lib.compat.importers.draft import ExperimentDraft, named
-from nnlo_lib.compat.importers.theano_mpi_session import TheanoSession
+from nnlo_lib.config import suggest_name
+from nnlo_lib.core.errors import UserError
+
+KEYS = {"RULE", "MODELFILE", "MODELCLASS", "DEVICES", "BSP_SYNC_TYPE", "BSP_EXCH_STRATEGY", "BIND", "SIZE"}
+OPTION_KEYS = {
+    "file": "MODELFILE", "modelfile": "MODELFILE", "class": "MODELCLASS", "modelclass": "MODELCLASS", "r": "RULE",
+    "rule": "RULE", "s": "SIZE", "size": "SIZE", "bsp_sync_type": "BSP_SYNC_TYPE", "cfg": "", "config": "",
+    "bsp_exch_strategy": "BSP_EXCH_STRATEGY", "b": "BIND", "bind": "BIND",
+}  # fmt: skip
+# Algorithm of each rule, and the source of its constants.
+RULES: dict[str, tuple[dict[str, Any], str]] = {
+    "BSP": ({"name": "allreduce"}, ""),
+    "EASGD": ({"name": "easgd", "sync_every": 10, "alpha": 0.5}, ", constants of Theano-MPI"),
+    "GOSGD": ({"name": "gosgd", "probability": 0.01}, ", p of Theano-MPI"),
+}
+ATTRIBUTES = {"sync_type": "BSP_SYNC_TYPE", "exch_strategy": "BSP_EXCH_STRATEGY"}
+# All-to-all and trees were routes for the same sums; the names that end with 16 send half precision.
+STRATEGIES = ("ar", "nccl32", "nccl16", "asa32", "asa16", "copper", "copper16")
+NOTES = {
+    "BIND": "the profile and the launcher bind ranks to cores",
+    "SIZE": "Theano-MPI ignores SIZE and counts the devices; nnlo does the same",
+}
 
 
-@dataclass(frozen=True)
-class TheanoModel:
-    """A model with the training constants of its file.
-
-    Attributes:
-        name: model name in experiment files.
-        batch: samples per step and worker.
-        optimizer: optimizer settings; the learning rate is per worker.
-        schedule: schedule settings, empty for a constant learning rate.
-        extra_settings: other keys of the experiment.
-    """
+class TheanoModel(NamedTuple):
+    """A model with the constants of its file; the learning rate and `batch`, the samples of a step, are those of a worker."""
 
     name: str
     dataset: str
     epochs: int
     batch: int
     optimizer: dict[str, Any]
-    schedule: dict[str, Any] = field(default_factory=dict)
-    args: dict[str, Any] = field(default_factory=dict)
-    extra_settings: dict[str, Any] = field(default_factory=dict)
+    schedule: dict[str, Any] | None = None
+    args: dict[str, Any] | None = None
+    extra_settings: dict[str, Any] | None = None  # other keys of the experiment
 
 
 def _sgd(lr: float, decay: float) -> dict[str, Any]:
@@ -47,16 +63,16 @@ def _imagenet(crop: int) -> dict[str, Any]:
 RESNET = _sgd(0.0125, 1e-4), _tenths(30, 60, 80)
 LSGAN = {"problem": {"name": "gan"}, "loss": "least_squares"}
 MODELS = {
-    "AlexNet": TheanoModel("alexnet_2012", "imagenet", 70, 128, _sgd(0.01, 5e-4), _tenths(20, 40, 60), {}, _imagenet(227)),
+    "AlexNet": TheanoModel("alexnet_2012", "imagenet", 70, 128, _sgd(0.01, 5e-4), _tenths(20, 40, 60), None, _imagenet(227)),
     "GoogLeNet": TheanoModel(
         "googlenet", "imagenet", 90, 32, _sgd(0.005, 2e-4), {"name": "polynomial", "power": 0.5},
         {"auxiliary": True}, {"loss_weights": {"1": 0.3, "2": 0.3}} | _imagenet(224),
     ),
-    "VGG16": TheanoModel("vgg16", "imagenet", 40, 64, _sgd(0.002, 5e-4), _tenths(15, 30, 35), {}, _imagenet(224)),
-    "ResNet50": TheanoModel("resnet50", "imagenet", 90, 32, *RESNET, {}, _imagenet(224)),
-    "ResNet152": TheanoModel("resnet152", "imagenet", 90, 32, *RESNET, {}, _imagenet(224)),
+    "VGG16": TheanoModel("vgg16", "imagenet", 40, 64, _sgd(0.002, 5e-4), _tenths(15, 30, 35), None, _imagenet(224)),
+    "ResNet50": TheanoModel("resnet50", "imagenet", 90, 32, *RESNET, None, _imagenet(224)),
+    "ResNet152": TheanoModel("resnet152", "imagenet", 90, 32, *RESNET, None, _imagenet(224)),
     "Cifar10_model": TheanoModel(
-        "theanompi_cifar10", "cifar10", 70, 256, _sgd(0.01, 1e-4), _tenths(50, 60, 65), {},
+        "theanompi_cifar10", "cifar10", 70, 256, _sgd(0.01, 1e-4), _tenths(50, 60, 65), None,
         {"data.crop": 28, "data.augment.flip": 0.5, "data.normalize": "standard"},
     ),
     "Wide_ResNet": TheanoModel(
@@ -65,7 +81,7 @@ MODELS = {
     ),
     "LSTM": TheanoModel("lstm", "imdb", 100, 16, {"name": "adadelta", "lr": 1.0}),
     "WGAN": TheanoModel(
-        "wgan", "mnist", 100, 64, {"name": "rmsprop", "lr": 5e-5}, {}, {},
+        "wgan", "mnist", 100, 64, {"name": "rmsprop", "lr": 5e-5}, None, None,
         {"problem": {"name": "gan", "critic_steps": 2, "weight_clip": 0.01}, "loss": "wasserstein"},
     ),
     "LSGAN": TheanoModel("lsgan", "mnist", 100, 64, {"name": "rmsprop", "lr": 1e-4}, extra_settings=LSGAN),
@@ -86,12 +102,118 @@ def find_theano_model(file: str, cls: str) -> TheanoModel | None:
     return MODELS.get(f"{cls} of CIFAR-10" if cls == "LSGAN" and "cifar" in file else cls)
 
 
-# All-to-all and trees were routes for the same sums; the names that end with 16 send half precision.
-STRATEGIES = ("ar", "nccl32", "nccl16", "asa32", "asa16", "copper", "copper16")
-NOTES = {
-    "BIND": "the profile and the launcher bind ranks to cores",
-    "SIZE": "Theano-MPI ignores SIZE and counts the devices; nnlo does the same",
-}
+@dataclass(frozen=True)
+class TheanoSession:
+    """Keys of a session, and the original text of those that are not written as KEY=value."""
+
+    keys: dict[str, str]
+    written: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for key in ("RULE", "MODELFILE", "MODELCLASS", "DEVICES"):
+            if not self.keys.get(key):
+                raise UserError(
+                    f"the Theano-MPI session lacks the required key {key}; set {key} in the session"
+                )
+        if (rule := self.keys["RULE"]) not in RULES:
+            raise UserError(f"RULE: Theano-MPI has no rule '{rule}'; {suggest_name(rule, RULES)}")
+
+    def as_written(self, key: str) -> str:
+        """Return the original text of a key."""
+        return self.written.get(key, f"{key}={self.keys.get(key, '')}")
+
+    @property
+    def hosts(self) -> list[list[str]]:
+        """Devices of each host, parsed from `cuda0,cuda1` or `node0:cuda0 node1:cuda0,cuda1`."""
+        return [group.rpartition(":")[2].split(",") for group in self.keys["DEVICES"].split()]
+
+
+def session_from_options(words: Sequence[str]) -> TheanoSession:
+    """Parse tmlauncher's options, of which the keys of its file take precedence. Raises UserError if one is unknown."""
+    keys: dict[str, str] = {}
+    files: list[str] = []
+    for word in words:
+        written, equals, value = word.partition("=")
+        name = written.lstrip("-")
+        if not word.startswith("-") or name not in OPTION_KEYS:
+            raise UserError(f"tmlauncher: unknown option {written}; {suggest_name(name, OPTION_KEYS)}")
+        if name in ("cfg", "config"):
+            files.append(value)
+        elif equals or name in ("b", "bind"):
+            keys[OPTION_KEYS[name]] = value or "yes"
+    for name in files:
+        keys |= session_from_cfg(Path(name)).keys
+    return TheanoSession(keys)
+
+
+def session_from_cfg(path: Path) -> TheanoSession:
+    """Parse a .cfg file, which Theano-MPI reads with bash: KEY=value, KEY=("a" "b")."""
+    keys = {}
+    # Parsed and not sourced, so that an import executes nothing; an array may extend over several lines.
+    text = re.sub(r"=\(([^)]*)\)", lambda array: "=" + " ".join(array[1].split()), _text(path))
+    for number, line in enumerate(text.splitlines(), start=1):
+        name, equals, value = line.strip().partition("=")
+        if not name or name.startswith("#"):
+            continue
+        if not equals or name not in KEYS:
+            raise UserError(f"{path}:{number}: unknown session key '{name}'; {suggest_name(name, KEYS)}")
+        try:
+            keys[name] = " ".join(shlex.split(value, comments=True))
+        except ValueError as error:
+            raise UserError(f"{path}:{number}: cannot parse the value ({error}); check its quotes") from error
+    return TheanoSession(keys)
+
+
+def session_from_python(path: Path) -> TheanoSession:
+    """Parse a Python session: rule = BSP(); rule.init(devices=..., modelfile=..., modelclass=...)."""
+    try:
+        # Parsed and not imported, because Theano-MPI starts its ranks when the script runs.
+        tree = ast.parse(_text(path))
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno}: cannot parse the Python session: {error.msg}") from error
+    keys, written = {}, {}
+    for node in ast.walk(tree):
+        for key, value in _python_keys(node):
+            keys[key], written[key] = value, ast.unparse(node).splitlines()[0]
+    return TheanoSession(keys, {key: text for key, text in written.items() if len(text) < 60})
+
+
+def _python_keys(node: ast.AST) -> Iterator[tuple[str, str]]:
+    match node:
+        case ast.Call(func=ast.Name(id=name)) if name in RULES:
+            yield "RULE", name
+        case ast.Call(func=ast.Attribute(attr="init")):
+            for each in node.keywords:
+                key = str(each.arg).upper()
+                if key not in KEYS:
+                    raise UserError(
+                        f"rule.init(): unknown argument '{each.arg}'; use devices, modelfile and modelclass"
+                    )
+                yield key, _joined(each.value)
+        case ast.Assign(targets=[ast.Attribute(attr=name)]) if name in ATTRIBUTES:
+            yield ATTRIBUTES[name], _joined(node.value)
+
+
+def _joined(node: ast.expr) -> str:
+    try:
+        value = ast.literal_eval(node)
+    except ValueError as error:
+        raise UserError(
+            f"cannot evaluate {ast.unparse(node)}; write literal values (strings, lists) in the session"
+        ) from error
+    return ",".join(value) if isinstance(value, list | tuple) else str(value)
+
+
+def is_python_session(path: Path) -> bool:
+    """Return True if a file is a Python session of Theano-MPI, which imports theanompi."""
+    return path.suffix == ".py" and path.is_file() and bool(re.search(r"\btheanompi\b", _text(path)))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
 
 
 def translate_session(session: TheanoSession) -> ExperimentDraft:
@@ -105,7 +227,16 @@ def translate_session(session: TheanoSession) -> ExperimentDraft:
     draft.set("parallel.gpus_per_rank", 1, f"{source}; set 0 without GPUs")
     if hosts > 1:
         draft.set("resources.nodes", hosts, f"{hosts} hosts; the scheduler chooses them")
-    _set_algorithm(draft, session, ranks)
+    # EASGD needs a server and a worker, GOSGD two peers.
+    has_peers = ranks > 1 or rule == "BSP"
+    block, constants = RULES[rule] if has_peers else (RULES["BSP"][0], "; a single device has no peers")
+    draft.set("algorithm", block, f"{session.as_written('RULE')}{constants}")
+    if block["name"] == "easgd":
+        draft.note(
+            "EASGD: in Theano-MPI, tau counts files of images, each with several sub-batches; in nnlo, it counts batches. "
+            "In Theano-MPI, every worker reads all samples in the same order; in nnlo, the workers share the samples. In both, "
+            "the first device is the server."
+        )
     if known := find_theano_model(session.keys["MODELFILE"], cls):
         _set_known_model(draft, session, known, ranks)
     else:
@@ -117,25 +248,6 @@ def translate_session(session: TheanoSession) -> ExperimentDraft:
             draft.note(f"{session.as_written(key)}: {text}")
     draft.given += [session.as_written(key) for key in session.keys]
     return draft
-
-
-def _set_algorithm(draft: ExperimentDraft, session: TheanoSession, ranks: int) -> None:
-    rule, source = session.keys["RULE"], session.as_written("RULE")
-    # EASGD needs a server and a worker, GOSGD two peers.
-    if ranks == 1 and rule != "BSP":
-        draft.set("algorithm", {"name": "allreduce"}, f"{source}; a single device has no peers")
-    elif rule == "EASGD":
-        elastic = {"name": "easgd", "sync_every": 10, "alpha": 0.5}
-        draft.set("algorithm", elastic, f"{source}, constants of Theano-MPI")
-        draft.note(
-            "EASGD: in Theano-MPI, tau counts files of images, each with several sub-batches; in nnlo, it counts batches. "
-            "In Theano-MPI, every worker reads all samples in the same order; in nnlo, the workers share the samples. In both, "
-            "the first device is the server."
-        )
-    elif rule == "GOSGD":
-        draft.set("algorithm", {"name": "gosgd", "probability": 0.01}, f"{source}, p of Theano-MPI")
-    else:
-        draft.set("algorithm", {"name": "allreduce"}, source)
 
 
 def _set_own_model(draft: ExperimentDraft, session: TheanoSession) -> None:
@@ -156,8 +268,12 @@ def _set_known_model(draft: ExperimentDraft, session: TheanoSession, known: Thea
     cls, source = session.keys["MODELCLASS"], f"a constant of {session.keys['MODELCLASS']}"
     draft.set("data.dataset", known.dataset, f"the data of {cls}")
     words = f"{session.as_written('MODELFILE')}, {session.as_written('MODELCLASS')}"
-    draft.set("model", {"name": known.name, "args": known.args}, words)
-    constants = {"train.epochs": known.epochs, "train.batch_size": known.batch, **known.extra_settings}
+    draft.set("model", {"name": known.name, "args": known.args or {}}, words)
+    constants = {
+        "train.epochs": known.epochs,
+        "train.batch_size": known.batch,
+        **(known.extra_settings or {}),
+    }
     for key, value in constants.items():
         draft.set(key, value, source)
     if known.dataset == "imagenet":
@@ -190,18 +306,16 @@ def _set_exchange(draft: ExperimentDraft, session: TheanoSession) -> None:
         draft.override("algorithm", {"name": "average", "sync_every": 1}, source)
     elif sync == "cdd":
         draft.note(f"{source}: cdd averages momenta, which is equivalent to averaging gradients")
-    elif sync == "swap":
-        draft.lose(source, "no algorithm of nnlo swaps the parameters of pairs of ranks")
     elif sync:
-        draft.lose(source, "Theano-MPI has no such type")
+        swap = "no algorithm of nnlo swaps the parameters of pairs of ranks"
+        draft.lose(source, swap if sync == "swap" else "Theano-MPI has no such type")
     wire, source = session.keys.get("BSP_EXCH_STRATEGY"), session.as_written("BSP_EXCH_STRATEGY")
-    if not wire:
-        return
-    if wire in STRATEGIES and wire.endswith("16"):
-        draft.set("compression", {"name": "fp16"}, source)
-    if wire.startswith("nccl"):
-        draft.set("parallel.gpu_exchange", "nccl", source)
-    elif wire in STRATEGIES:
-        draft.note(f"{source}: ranks communicate through MPI")
-    else:
+    if wire and wire not in STRATEGIES:
         draft.lose(source, "Theano-MPI has no such strategy")
+    elif wire:
+        if wire.endswith("16"):
+            draft.set("compression", {"name": "fp16"}, source)
+        if wire.startswith("nccl"):
+            draft.set("parallel.gpu_exchange", "nccl", source)
+        else:
+            draft.note(f"{source}: ranks communicate through MPI")

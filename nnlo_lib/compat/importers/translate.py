@@ -2,26 +2,28 @@
 
 import re
 from collections.abc import Callable, Sequence
+from os.path import isfile  # Path.is_file raises an error if a name is too long
 from pathlib import Path
 
 from nnlo_lib.compat.importers import mpi_learn
-from nnlo_lib.compat.importers.command import CommandLine, parse_command, set_launch_keys
+from nnlo_lib.compat.importers.command import parse_command, set_launch_keys
 from nnlo_lib.compat.importers.dinno import translate_study
 from nnlo_lib.compat.importers.draft import ExperimentDraft, ImportedExperiment, render_import
+from nnlo_lib.compat.importers.job_text import StartedCommand
 from nnlo_lib.compat.importers.nnlo import translate_training as nnlo_training
 from nnlo_lib.compat.importers.nnlo_search import translate_search
 from nnlo_lib.compat.importers.pydtnn import translate_training as pydtnn_training
-from nnlo_lib.compat.importers.theano_mpi import translate_session
-from nnlo_lib.compat.importers.theano_mpi_session import (
+from nnlo_lib.compat.importers.theano_mpi import (
     is_python_session,
     session_from_cfg,
     session_from_options,
     session_from_python,
+    translate_session,
 )
 from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
-TRANSLATORS: dict[str, Callable[[CommandLine], ExperimentDraft]] = {
+TRANSLATORS: dict[str, Callable[[StartedCommand], ExperimentDraft]] = {
     "TrainingDriver": nnlo_training,
     "OptimizationDriver": translate_search,
     "MPIGDriver": mpi_learn.translate_gan_training,
@@ -29,7 +31,7 @@ TRANSLATORS: dict[str, Callable[[CommandLine], ExperimentDraft]] = {
     "benchmarks_CNN": pydtnn_training,
     "pydtnn_benchmark": pydtnn_training,
     "tmlauncher": lambda command: _with_launch(
-        translate_session(session_from_options(command.words)), command
+        translate_session(session_from_options(command.options)), command
     ),
 }
 SCRIPT_SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".lsf", ".bsub", ".job", ".batch")
@@ -43,16 +45,8 @@ NOT_TRAININGS = {
 
 
 def import_experiment(words: Sequence[str]) -> ImportedExperiment:
-    """Translate a command or file of another system, and count the options that are not translated.
-
-    Args:
-        words: a command (one string, or one string per word), or the path of a DiNNO YAML file, a
-            Theano-MPI session or a job script.
-
-    Raises:
-        UserError: if the command or file is unknown, or if it is not valid.
-    """
-    if len(words) == 1 and _is_file(words[0]):
+    """Translate a command (one string, or one string per word), or a file: DiNNO's YAML, a session, a job script."""
+    if len(words) == 1 and isfile(words[0]):
         draft, text = _file(Path(words[0])), words[0]
     else:
         command = parse_command(words, _kind_of)
@@ -68,13 +62,6 @@ def _kind_of(path: str) -> str:
     return "preparation" if program in NOT_TRAININGS else ""
 
 
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except OSError:  # the text of a command may exceed the maximum length of a file name
-        return False
-
-
 def _file(path: Path) -> ExperimentDraft:
     if path.suffix in (".yaml", ".yml"):
         return translate_study(path)
@@ -83,41 +70,32 @@ def _file(path: Path) -> ExperimentDraft:
     if is_python_session(path):
         return translate_session(session_from_python(path))
     if path.suffix in SCRIPT_SUFFIXES or re.match(rb"#![^\r\n]*sh", path.read_bytes()[:64]):
-        return _script(path)
+        try:
+            return _command(parse_command([path.read_text()], _kind_of))
+        except (UnicodeDecodeError, UserError) as error:
+            raise UserError(f"{path}: {error}") from error
     raise UserError(
         f"{path}: unknown kind of file; pass a job script (.sh), a DiNNO file (.yaml, .yml) or a Theano-MPI session "
         "(.cfg, or .py with theanompi)"
     )
 
 
-def _script(path: Path) -> ExperimentDraft:
-    try:
-        text = path.read_text()
-    except UnicodeDecodeError as error:
-        raise UserError(f"cannot read {path}: {error}; pass a text file") from error
-    try:
-        draft = _command(parse_command([text], _kind_of))
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    return draft
-
-
-def _command(command: CommandLine) -> ExperimentDraft:
+def _command(command: StartedCommand) -> ExperimentDraft:
     if command.program in TRANSLATORS:
         return TRANSLATORS[command.program](command)
     if command.program in NOT_TRAININGS:
         raise UserError(f"{command.program} is not a training command: {NOT_TRAININGS[command.program]}")
     # DiNNO's scripts, such as dist_mnist_ex.py, take one YAML file.
-    if command.program.startswith("dist_") and len(command.words) == 1:
-        return _with_launch(translate_study(Path(command.words[0])), command)
-    if command.path.endswith(".py") and is_python_session(Path(command.path)):
-        return _with_launch(translate_session(session_from_python(Path(command.path))), command)
+    if command.program.startswith("dist_") and len(command.options) == 1:
+        return _with_launch(translate_study(Path(command.options[0])), command)
+    if command.words[0].endswith(".py") and is_python_session(Path(command.words[0])):
+        return _with_launch(translate_session(session_from_python(Path(command.words[0]))), command)
     # `import_experiment` has already handled the path of an existing file.
     if Path(command.program).suffix in (".yaml", ".yml", ".cfg", *SCRIPT_SUFFIXES):
-        raise UserError(f"file not found: {command.path}; check the path")
+        raise UserError(f"file not found: {command.words[0]}; check the path")
     raise UserError(f"unknown program '{command.program}'; {suggest_name(command.program, TRANSLATORS)}")
 
 
-def _with_launch(draft: ExperimentDraft, command: CommandLine) -> ExperimentDraft:
+def _with_launch(draft: ExperimentDraft, command: StartedCommand) -> ExperimentDraft:
     set_launch_keys(draft, command, "session")
     return draft

@@ -155,7 +155,7 @@ class ModelFromJson(ModelBuilder):
         weights: str | None = None,
         custom_objects: dict[str, Any] | None = None,
     ) -> None:
-        """Set the source of the network: a file, or the text `json_str` of one; ValueError without, or with both.
+        """Set the file or the text `json_str` of the network; ValueError without, or with both.
 
         Args:
             comm: not used.
@@ -190,9 +190,6 @@ class Algo:
             None: there is none, so that a single rank applies the worker's optimizer.
         kwargs: options in OPTIONS; other names are arguments of `optimizer`. `mode` is sgd (Downpour),
             downpour, easgd or gem.
-
-    Raises:
-        UserError: if an option is unknown, has an invalid value, or would have no effect in this mode.
     """
 
     def __init__(self, optimizer: str | None, **kwargs: Any) -> None:
@@ -205,47 +202,47 @@ class Algo:
         given = {names.get(name, name): value for name, value in kwargs.items()}
         self.options = OPTIONS | {name: value for name, value in given.items() if name in OPTIONS}
         arguments = {name: value for name, value in given.items() if name not in OPTIONS}
-        self._refuse_unused(arguments)
-        self._server: Block | None = None
-        if optimizer is not None and self.mode == "downpour":
-            _refuse_unknown(optimizer, arguments)
-            self._server = server_optimizer(optimizer, arguments)
-        self._worker = self._worker_section()
-
-    def _refuse_unused(self, arguments: Mapping[str, Any]) -> None:
-        for name, modes in USED_IN.items():
-            if self.mode not in modes and self.options[name] != OPTIONS[name]:
-                raise UserError(
-                    f"Algo: {name} has no effect with mode='{self.options['mode']}'; remove it, or set mode='{modes[0]}'"
-                )
-        if arguments and (self.mode != "downpour" or self.optimizer is None):
-            raise UserError(
-                f"Algo: {next(iter(arguments))} has no effect, because the master has no optimizer; remove it, or use "
-                "worker_optimizer_params"
-            )
+        own = _parameters(self.options["worker_optimizer_params"])
+        for name, reason in self._ineffective(arguments, own):
+            raise UserError(f"Algo: {name} has no effect {reason}; remove it")
         force = self.options["elastic_force"]
         if force is not None and not 0 < force < 1:
             raise UserError(
                 "Algo: elastic_force is the fraction of the distance that an exchange moves, so it must be between 0 and 1 "
                 f"({force}); divide it by the number of workers, as MPIDriver.py does"
             )
+        self._server: Block | None = None
+        if optimizer is not None and self.mode == "downpour":
+            _refuse_unknown(optimizer, arguments)
+            self._server = server_optimizer(optimizer, arguments)
+        self._worker = self._worker_section(own)
 
-    def _worker_section(self) -> Block:
-        """Return `train.optimizer` of the workers. Raises UserError if an option is unknown or has no effect."""
-        options, arguments = self.options, _parameters(self.options["worker_optimizer_params"])
+    def _ineffective(self, arguments: Block, own: Block) -> Iterator[tuple[str, str]]:
+        """Yield the given options without effect, with the reason; `own` are arguments of the workers' optimizer."""
+        options, worker = self.options, self.options["worker_optimizer"]
+        for name, modes in USED_IN.items():
+            if self.mode not in modes and options[name] != OPTIONS[name]:
+                yield name, f"with mode='{options['mode']}', but with mode='{modes[0]}'"
+        if arguments and (self.mode != "downpour" or self.optimizer is None):
+            yield next(iter(arguments)), "without an optimizer of the master; use worker_optimizer_params"
+        names = {ARGUMENT_NAMES.get(word) for word in own}
+        for key in ("lr", "momentum"):
+            if options[f"elastic_{key}"] == OPTIONS[f"elastic_{key}"]:
+                continue
+            if worker.lower() != "sgd":
+                yield (
+                    f"elastic_{key}",
+                    f"on worker_optimizer '{worker}', only on 'sgd'; use worker_optimizer_params",
+                )
+            elif key in names:
+                yield f"elastic_{key}", f"beside {key} in worker_optimizer_params"
+
+    def _worker_section(self, arguments: Block) -> Block:
+        """Return `train.optimizer` of the workers. Raises UserError if an argument is unknown."""
+        options = self.options
         _refuse_unknown(options["worker_optimizer"], arguments)
         elastic = {"lr": options["elastic_lr"], "momentum": options["elastic_momentum"]}
         section = worker_optimizer(options["worker_optimizer"], arguments, **elastic)
-        if section["name"] != "sgd" and elastic != {"lr": 1, "momentum": 0}:
-            raise UserError(
-                f"Algo: elastic_lr and elastic_momentum belong to worker_optimizer 'sgd', not to '{section['name']}'; "
-                "remove them, and use worker_optimizer_params"
-            )
-        for key, value in elastic.items():
-            if value != OPTIONS[f"elastic_{key}"] and section[key] != value:
-                raise UserError(
-                    f"Algo: elastic_{key} ({value}) contradicts worker_optimizer_params ({key} {section[key]}); remove one of them"
-                )
         if (factor := options["gem_lr"]) is None:
             return section
         # mpi_learn's workers scale their updates; nnlo scales each gradient.
@@ -275,15 +272,7 @@ class Algo:
             yield f"Algo: mode '{self.options['mode']}' and sync_every have no effect on one rank, which has no master"
 
     def experiment_settings(self, ranks: int, masters: int, synchronous: bool, processes: int = 1) -> Block:
-        """Return the equivalent settings of an experiment.
-
-        Args:
-            ranks: number of MPI processes, masters included.
-            processes: number of processes of a worker.
-
-        Raises:
-            UserError: if several ranks train by Downpour without an optimizer of the master, or by a synchronous gem.
-        """
+        """Return the equivalent settings of an experiment on `ranks`, masters included, with `processes` for each worker."""
         options = self.options
         if self.mode == "downpour" and self._server is None and ranks > 1:
             raise UserError(
@@ -300,14 +289,8 @@ class Algo:
             return {"train": train, "algorithm": {"name": "allreduce"}}
         if self.mode == "gem" and synchronous:
             raise UserError("MPIManager: gem is asynchronous; set synchronous=False")
-        protocol = master_protocol(
-            self.mode,
-            options["sync_every"],
-            masters,
-            synchronous,
-            options["gem_momentum"],
-            options["gem_kappa"],
-        )
+        gem = options["gem_momentum"], options["gem_kappa"]
+        protocol = master_protocol(self.mode, options["sync_every"], masters, synchronous, *gem)
         if options["elastic_force"] is not None:
             protocol["alpha"] = options["elastic_force"]
         return {"train": train, "algorithm": protocol}

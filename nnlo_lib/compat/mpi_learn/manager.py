@@ -6,15 +6,12 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from nnlo_lib.comm.mpi.communicator import MPICommunicator
 from nnlo_lib.compat.mpi_learn.builders import Algo, Data, ModelBuilder
@@ -24,6 +21,7 @@ from nnlo_lib.config.data import DataConfig as DataBlock
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.process import wait_until_read
+from nnlo_lib.core.text_format import timestamp
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.experiment.checks import validation_mistakes
 from nnlo_lib.models.factory import module_from_function
@@ -98,11 +96,11 @@ class MPIManager:
     ) -> None:
         self.comm, self.data, self.algo, self.model_builder = comm, data, algo, model_builder
         self.epochs, self.lists, self.callbacks = num_epochs, (list(train_list), list(val_list)), callbacks
-        self._options = ManagerOptions(
-            num_processes, early_stopping, target_metric, monitor, checkpoint, checkpoint_interval, custom_objects, folder
-        )  # fmt: skip
-        self._num_masters, self._synchronous = num_masters, synchronous
-        self._seed, self._folder, self._settings = seed, self._options.folder, settings or {}
+        self._num_masters, self._num_processes, self._synchronous = num_masters, num_processes, synchronous
+        self._early_stopping, self._target_metric, self._monitor = early_stopping, target_metric, monitor
+        self._checkpoint, self._checkpoint_interval = checkpoint, checkpoint_interval
+        self._custom_objects, self._seed, self._settings = custom_objects, seed, settings or {}
+        self._folder = folder or checkpoint
         self._histories: dict[str, KerasHistory] | None = None
         self.model: Any = None
         self.process = self  # mpi_learn's scripts call manager.process.train()
@@ -137,13 +135,31 @@ class MPIManager:
         """Do nothing, because MPI is finalized automatically."""
 
     def _arguments_as_settings(self) -> dict[str, Any]:
-        """Return the settings that follow from `algo` and the manager's options; log the options without effect."""
-        ranks, processes = self.comm.Get_size(), self._options.num_processes
+        """Return the settings that follow from `algo` and the arguments; log the options without effect."""
+        if self._monitor and not self._folder:
+            raise UserError(
+                "MPIManager: monitor: the measurements are files of the results, which are deleted at the end without `folder`; "
+                'set folder="results/mine", or monitor=False'
+            )
+        ranks, train = (
+            self.comm.Get_size(),
+            {"early_stopping": self._early_stopping, "target": self._target_metric},
+        )
         if self.comm.Get_rank() == 0:
             for remark in self.algo.remarks(ranks):
                 get_logger(__name__).warning(remark)
-        algorithm = self.algo.experiment_settings(ranks, self._num_masters, self._synchronous, processes)
-        return dict(merge_settings(self._options.experiment_settings(), algorithm))
+        settings: dict[str, Any] = {
+            "train": {key: text for key, text in train.items() if text},
+            "parallel": {"processes_per_worker": self._num_processes},
+        }
+        if self._monitor:
+            settings["observe"] = {"monitor": 0.5}  # in seconds, as mpi_learn's monitor
+        if self._checkpoint:
+            settings["checkpoint"] = {"every": f"{self._checkpoint_interval} epochs"}
+        algorithm = self.algo.experiment_settings(
+            ranks, self._num_masters, self._synchronous, self._num_processes
+        )
+        return dict(merge_settings(settings, algorithm))
 
     def _run_training(self) -> dict[str, KerasHistory]:
         first = self.comm.Get_rank() == 0
@@ -169,20 +185,20 @@ class MPIManager:
         The other ranks wait, so that rank 0 can remove its files.
         """
         one_hot = self.algo.loss not in ("mse", "mae", "huber")
-        block = make_store(self.data, *self.lists, one_hot, folder / "data").model_dump_json()
-        batch_size = self.data.batch_size or 100
-        self._task(arguments, DataBlock.model_validate_json(block), batch_size, folder)
-        return block, batch_size
+        block, batch_size = (
+            make_store(self.data, *self.lists, one_hot, folder / "data"),
+            self.data.batch_size or 100,
+        )
+        self._task(arguments, block, batch_size, folder)
+        return block.model_dump_json(), batch_size
 
     def _task(self, arguments: dict[str, Any], data: DataBlock, batch_size: int, folder: Path) -> Task:
-        manifest = folder / "data/store/manifest.json"
-        problem = "classification" if DataManifest.load(manifest).classes else "regression"
-        builder = type(self.model_builder)
+        manifest, builder = folder / "data/store/manifest.json", type(self.model_builder)
         settings = {
             "data": data.model_dump(mode="json"),
             # The module is passed to the rank directly; this name only records where it was defined.
             "model": {"name": f"{inspect.getsourcefile(builder)}:{builder.__name__}"},
-            "problem": {"name": problem},
+            "problem": {"name": "classification" if DataManifest.load(manifest).classes else "regression"},
             "loss": self.algo.loss,
             "parallel": {"ranks": self.comm.Get_size(), "transport": "mpi"},
             "train": {"epochs": self.epochs, "batch_size": batch_size},
@@ -191,101 +207,48 @@ class MPIManager:
         return Task(DATASET_NAME, "script", run, self._seed, None, 1, manifest, folder)
 
     def _train_task(self, task: Task) -> dict[str, KerasHistory]:
-        needed = self.comm.bcast(
-            self.comm.Get_rank() == 0 and status(task).refuse_longer().kind != "finished"
-        )
+        first = self.comm.Get_rank() == 0
+        needed = self.comm.bcast(first and status(task).refuse_longer().kind != "finished")
         tune_malloc_and_timers()
         torch.set_num_threads(task.run.parallel.threads_per_rank)
         task.state.mkdir(parents=True, exist_ok=True)
-        started, began = datetime.now(UTC), time.perf_counter()
+        started, began = timestamp(), time.perf_counter()
         comm = MPICommunicator(self.comm, reduction_mode(task.run), task.run.parallel.peer_timeout)
         shape = Preprocessor(DataManifest.load(task.manifest), task.run.data, "cpu").shape
-        with self._options.keras_objects():
+        with keras_objects(self._custom_objects):
             module = module_from_function(
                 self.model_builder.build_model, shape, self._seed, activation_in_loss(task.run)
             )
-        trainer = self._trainer(RankContext(task, comm, module=module), model_of_script(module))
+        # The model that the script has built: the module itself, or the Keras model inside, which lacks its final
+        # softmax or sigmoid if the loss applies this activation.
+        model = getattr(module, "_model", (module,))[0]
+        trainer = Trainer(RankContext(task, comm, module=module), StopFlag())
+        # Scripts may initialize the ranks differently. Before `run`, which loads the checkpoint of an interrupted training.
+        replica = trainer.context.replica
+        comm.broadcast(replica.theta)
+        if replica.buffers.numel():
+            comm.broadcast(replica.buffers)
+        if self.callbacks and first:
+            trainer.callbacks.append(KerasCallbacks(trainer, model, list(self.callbacks)))
+        attach_observers(trainer)
         with closing(trainer):
             done = trainer.run()
-        self.model, self.train_time = model_of_script(module), time.perf_counter() - began
+        self.model, self.train_time = model, time.perf_counter() - began
         # A temporary folder is deleted after the training.
         # The results of a finished training stay as they are if the script is repeated.
         if done and self._folder and needed:
-            publish_training(
-                trainer, *(when.isoformat(timespec="seconds") for when in (started, datetime.now(UTC)))
-            )
-        return {
-            MASTER_HISTORY_KEY: self.comm.bcast(keras_history(trainer.recorder) if comm.rank == 0 else None)
-        }
-
-    def _trainer(self, context: RankContext, model: Any) -> Trainer:
-        trainer = Trainer(context, StopFlag())
-        # Before `run`, which loads the checkpoint of an interrupted training over these weights.
-        share_weights(trainer)
-        if self.callbacks and context.comm.rank == 0:
-            trainer.callbacks.append(KerasCallbacks(trainer, model, list(self.callbacks)))
-        attach_observers(trainer)
-        return trainer
+            publish_training(trainer, started, timestamp())
+        return {MASTER_HISTORY_KEY: self.comm.bcast(keras_history(trainer.recorder) if first else None)}
 
 
-@dataclass(frozen=True)
-class ManagerOptions:
-    """Arguments by mpi_learn's names.
+def keras_objects(objects: dict[str, Any] | None) -> AbstractContextManager[Any]:
+    """Return a context in which Keras finds the classes and functions of the user by their names."""
+    if not objects:
+        return nullcontext()
+    import keras
 
-    Attributes:
-        num_processes: processes of a worker.
-        early_stopping: metric, direction and patience as text, or None.
-        target_metric: metric, sign and value as text, or None.
-        monitor: True to sample CPUs, memory and GPUs.
-        checkpoint: name of the checkpoints, or None.
-        checkpoint_interval: epochs between two checkpoints; without `checkpoint` or `folder`, there are none.
-        custom_objects: Keras classes and functions of the user, by name.
-        own_folder: the manager's argument `folder`.
-    """
-
-    num_processes: int = 1
-    early_stopping: str | None = None
-    target_metric: str | None = None
-    monitor: bool = False
-    checkpoint: str | None = None
-    checkpoint_interval: int = 5
-    custom_objects: dict[str, Any] | None = None
-    own_folder: str | None = None
-
-    @property
-    def folder(self) -> str | None:
-        """Folder of results and checkpoints: `folder`, or the name of the checkpoints; None: deleted at the end."""
-        return self.own_folder or self.checkpoint
-
-    def experiment_settings(self) -> dict[str, Any]:
-        """Return the equivalent settings. Raises UserError if they would have no effect."""
-        if self.monitor and not self.folder:
-            raise UserError(
-                "MPIManager: monitor: the measurements are files of the results, which are deleted at the end without `folder`; "
-                'set folder="results/mine", or monitor=False'
-            )
-        train = {"early_stopping": self.early_stopping, "target": self.target_metric}
-        settings: dict[str, Any] = {
-            "train": {key: text for key, text in train.items() if text},
-            "parallel": {"processes_per_worker": self.num_processes},
-        }
-        if self.monitor:
-            # In seconds, as mpi_learn's monitor.
-            settings["observe"] = {"monitor": 0.5}
-        if self.checkpoint:
-            settings["checkpoint"] = {"every": f"{self.checkpoint_interval} epochs"}
-        return settings
-
-    @contextmanager
-    def keras_objects(self) -> Iterator[None]:
-        """Let Keras find `custom_objects` while a model is built."""
-        if not self.custom_objects:
-            yield
-            return
-        import keras
-
-        with keras.saving.custom_object_scope(self.custom_objects):
-            yield
+    scope: AbstractContextManager[Any] = keras.saving.custom_object_scope(objects)
+    return scope
 
 
 class KerasCallbacks(Callback):
@@ -323,22 +286,6 @@ def keras_history(recorder: Recorder) -> KerasHistory:
     """Return the metrics by Keras's names, each a list with one value per epoch."""
     rows = recorder.history.rows
     return {name: [row[column] for row in rows if column in row] for column, name in COLUMNS.items()}
-
-
-def model_of_script(module: nn.Module) -> Any:
-    """Return the model built by the script: `module` itself, or the Keras model inside `module`.
-
-    The Keras model lacks its final softmax or sigmoid if the loss applies this activation.
-    """
-    return getattr(module, "_model", (module,))[0]
-
-
-def share_weights(trainer: Trainer) -> None:
-    """Copy rank 0's weights and buffers to all ranks, because scripts may initialize them differently."""
-    comm, replica = trainer.context.comm, trainer.context.replica
-    comm.broadcast(replica.theta)
-    if replica.buffers.numel():
-        comm.broadcast(replica.buffers)
 
 
 def checked_run(settings: dict[str, Any]) -> Run:

@@ -19,31 +19,27 @@ DATASET_NAME = "mpi_learn"
 def make_store(
     data: Data, train_list: Sequence[str], val_list: Sequence[str], one_hot: bool, folder: Path
 ) -> DataBlock:
-    """Write the store into `folder` and return the `data` section of its experiment.
-
-    Args:
-        val_list: files with validation samples; if it is empty, 10 % of the training samples are used.
-        one_hot: True if the labels are classes, as integers or as one-hot vectors.
-        folder: folder of the store and of generated .npz files.
-
-    Raises:
-        UserError: if no training batch is generated, or if a batch has several arrays of labels.
-    """
+    """Write the store into `folder` and return the `data` section; `one_hot`: the labels are classes, also as integers."""
     folder.mkdir(parents=True, exist_ok=True)
     lists = {"train": list(train_list), "validation": list(val_list)}
-    keys: dict[str, Any] = {"features": "features", "labels": "labels"}
-    if isinstance(data, H5Data):
-        keys = {"features": data.features_name, "labels": data.labels_name}
     # Batches of an overridden method exist only in memory and are written to files; plain HDF5 files are
     # converted directly.
-    own = not isinstance(data, H5Data) or type(data).generate_data is not H5Data.generate_data
-    if own or (isinstance(data, H5Data) and type(data).load_data is not H5Data.load_data):
+    methods = ("generate_data", "load_data")
+    if isinstance(data, H5Data) and all(
+        getattr(type(data), name) is getattr(H5Data, name) for name in methods
+    ):
+        keys: dict[str, Any] = {"features": data.features_name, "labels": data.labels_name}
+    else:
         lists = {
             split: _write_generated(data, names, folder / f"generated-{split}")
             for split, names in lists.items()
         }
-        keys = {"features": ["features"], "labels": "labels"}
-        keys["features"] = _names(lists["train"])
+        if not lists["train"]:
+            raise UserError(
+                "MPIManager: generate_data() yields no batch for train_list; check train_list and generate_data()"
+            )
+        with np.load(lists["train"][0]) as arrays:
+            keys = {"features": sorted(name for name in arrays if name != "labels"), "labels": "labels"}
     files = {split: [str(Path(name).absolute()) for name in names] for split, names in lists.items() if names}
     reader = {"name": "arrays", "one_hot": one_hot, **keys, **files}
     validation = "validation" if "validation" in files else 0.1
@@ -53,15 +49,6 @@ def make_store(
     )  # fmt: skip
     prepare_dataset(block, folder / "store")
     return block
-
-
-def _names(files: Sequence[str]) -> list[str]:
-    if not files:
-        raise UserError(
-            "MPIManager: generate_data() yields no batch for train_list; check train_list and generate_data()"
-        )
-    with np.load(files[0]) as arrays:
-        return sorted(name for name in arrays if name != "labels")
 
 
 def _write_generated(data: Data, names: Sequence[str], stem: Path) -> list[str]:
@@ -74,8 +61,12 @@ def _write_generated(data: Data, names: Sequence[str], stem: Path) -> list[str]:
     if stem.name.endswith("validation") and not names:
         return []
     data.set_file_names(names)
-    pieces = enumerate(_chunks(data))
-    return [_save(Path(f"{stem}-{number:05d}.npz"), piece) for number, piece in pieces]
+    paths = []
+    for number, piece in enumerate(_chunks(data)):
+        paths.append(f"{stem}-{number:05d}.npz")
+        joined = {name: np.concatenate([batch[name] for batch in piece]) for name in piece[0]}
+        np.savez(paths[-1], **joined)  # type: ignore[arg-type]
+    return paths
 
 
 def _chunks(data: Data) -> Iterator[list[dict[str, Array]]]:
@@ -93,10 +84,7 @@ def _chunks(data: Data) -> Iterator[list[dict[str, Array]]]:
 
 
 def _named(x: Side, y: Side) -> dict[str, Array]:
-    """Name the arrays of a batch so that the network's inputs keep their order.
-
-    Raises UserError unless the batch has exactly one array of labels.
-    """
+    """Name the arrays of a batch so that the network's inputs keep their order."""
     inputs, targets = ([side] if isinstance(side, np.ndarray) else list(side) for side in (x, y))
     if len(targets) != 1:
         raise UserError(
@@ -105,9 +93,3 @@ def _named(x: Side, y: Side) -> dict[str, Array]:
     return {"labels": np.asarray(targets[0])} | {
         f"features{place:02d}": np.asarray(array) for place, array in enumerate(inputs)
     }
-
-
-def _save(path: Path, piece: Sequence[dict[str, Array]]) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, **{name: np.concatenate([batch[name] for batch in piece]) for name in piece[0]})  # type: ignore[arg-type]
-    return str(path)

@@ -9,14 +9,13 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
 
 from nnlo_lib.algorithms.base import SampleShare
 from nnlo_lib.comm.communicator import Communicator
-from nnlo_lib.compat.theano_mpi.iteration_model import IterationModel, ParameterView, build_iteration_model
+from nnlo_lib.compat.theano_mpi.iteration_model import ParameterView, build_iteration_model
 from nnlo_lib.compat.theano_mpi.rule import RuleSettings, SessionTask
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.atomic_file import atomic_write
@@ -51,22 +50,11 @@ class IterationRecorder:
         self._seconds[mode] += time.perf_counter() - self._started
 
     def train_error(self, count: int, cost: Any, error: Any) -> None:
-        """Record a training step; values are numbers or tensors of one element.
-
-        Args:
-            cost: loss of the batch.
-            error: fraction of wrong answers.
-        """
+        """Record loss and fraction of wrong answers of a training step, as numbers or tensors of one element."""
         self._add("train", cost, error)
 
     def val_error(self, count: int, cost: Any, error: Any, error_top5: Any = float("nan")) -> None:
-        """Record a validation batch.
-
-        Args:
-            cost: loss of the batch.
-            error: fraction of wrong answers.
-            error_top5: fraction of answers that are not among the best five.
-        """
+        """Record loss, fraction of wrong answers, and of those not among the best five, of a validation batch."""
         self._add("val", cost, error, error_top5)
 
     def _add(self, split: str, *values: Any) -> None:
@@ -85,13 +73,9 @@ class IterationRecorder:
 
 
 class IterationRank:
-    """Trains a model that takes its own steps, and exchanges its parameters by the algorithm of a rule.
+    """Trains a model that takes its own steps, and exchanges its parameters by the algorithm of a rule."""
 
-    Raises:
-        UserError: if the workers have different numbers of batches.
-    """
-
-    def __init__(self, model: IterationModel, comm: Communicator, settings: RuleSettings) -> None:
+    def __init__(self, model: Any, comm: Communicator, settings: RuleSettings) -> None:
         self.model, self.comm = model, comm
         self.workers, self.is_server = comm.size - settings.servers, comm.rank < settings.servers
         self.view, self.recorder = ParameterView(model.params), IterationRecorder(comm)
@@ -109,7 +93,7 @@ class IterationRank:
 
     def run(self) -> list[dict[str, float]]:
         """Train all epochs and return one row of means per epoch."""
-        model, rows = self.model, []
+        model, comm, rows = self.model, self.comm, []
         model.compile_iter_fns()
         # As in Theano-MPI, where an average of parameters is as fast as one worker.
         if self._scales and hasattr(model, "scale_lr"):
@@ -117,46 +101,38 @@ class IterationRank:
         self.algorithm.start(self.view)
         for epoch in range(model.n_epochs):
             model.epoch = epoch
-            self._serve_or_train()
+            if self.is_server:
+                self.algorithm.serve(self.view, lambda: False)
+            else:
+                self._train_epoch()
+            self.algorithm.quiesce(self.view)
+            # A server takes no steps; the history counts the steps of one worker.
+            self._iterations = max(comm.gather(self._iterations))
             stop = self._validate()
             rows.append({"epoch": epoch + 1, "iterations": self._iterations} | self.recorder.end_epoch())
             measured = (rows[-1][f"val_{name}"] for name in ("cost", "error", "error_top5"))
             model.current_info = [self._iterations, *measured]
             model.adjust_hyperp(epoch)
-            if any(self.comm.gather(stop)):
+            if any(comm.gather(stop)):
                 break
         self.algorithm.on_finish(self.view)
         model.cleanup()
         return rows
 
-    def _serve_or_train(self) -> None:
-        if self.is_server:
-            self.algorithm.serve(self.view, lambda: False)
-        else:
-            self._train_epoch()
-        self.algorithm.quiesce(self.view)
-        # A server takes no steps; the history counts the steps of one worker.
-        self._iterations = max(self.comm.gather(self._iterations))
-
     def _train_epoch(self) -> None:
-        model, batch = self.model, 0
+        model, batch, share = self.model, 0, SampleShare(1, self.workers)
         while batch < model.data.n_batch_train:
             following = None
             for _ in range(model.n_subb):
-                following = self._step()
+                self.algorithm.on_batch(self.view, share)
+                # Before the model's step: EASGD moves the parameters, then takes `tau` steps, as Theano-MPI did.
+                self.algorithm.on_gradient(self.view, share)
+                following = model.train_iter(self._iterations, self.recorder)
+                self.algorithm.on_parameters(self.view)
+                self.algorithm.should_stop(False)
+                self._iterations += 1
             batch = batch + 1 if following is None else following
         model.reset_iter("train")
-
-    def _step(self) -> int | None:
-        share = SampleShare(1, self.workers)
-        self.algorithm.on_batch(self.view, share)
-        # Before the model's step: EASGD moves the parameters, then takes `tau` steps, as Theano-MPI did.
-        self.algorithm.on_gradient(self.view, share)
-        following = self.model.train_iter(self._iterations, self.recorder)
-        self.algorithm.on_parameters(self.view)
-        self.algorithm.should_stop(False)
-        self._iterations += 1
-        return following
 
     def _validate(self) -> bool:
         """Measure the model of the algorithm on each worker's validation batches; return True to stop."""
@@ -168,17 +144,6 @@ class IterationRank:
             self.model.reset_iter("val")
         self.algorithm.after_evaluation(self.view)
         return stop
-
-
-def write_results(folder: Path, rank: IterationRank, rows: list[dict[str, float]]) -> None:
-    """Write the history and the parameters."""
-    with atomic_write(RunPaths(folder).history) as part, part.open("w", newline="") as file:
-        table = csv.DictWriter(file, rows[0])
-        table.writeheader()
-        table.writerows(rows)
-    with atomic_write(folder / PARAMETERS_FILE) as part:
-        tensors = {str(place): each.detach().cpu().clone() for place, each in enumerate(rank.model.params)}
-        save_file(tensors, part)
 
 
 def model_config(
@@ -215,7 +180,12 @@ def main() -> int:
         rank = IterationRank(model, comm, settings)
         rows = rank.run()
         if number == 0:
-            write_results(session.folder, rank, rows)
+            with atomic_write(RunPaths(session.folder).history) as part, part.open("w", newline="") as table:
+                csv.DictWriter(table, rows[0]).writeheader()
+                csv.DictWriter(table, rows[0]).writerows(rows)
+            tensors = {str(place): each.detach().cpu().clone() for place, each in enumerate(model.params)}
+            with atomic_write(session.folder / PARAMETERS_FILE) as part:
+                save_file(tensors, part)
         comm.free_counter()
         return report_end(session.state, number, done=True, signal=None)
     except BaseException as error:

@@ -17,9 +17,13 @@ from nnlo_lib.algorithms.base import Algorithm, ReplicaView, SampleShare
 from nnlo_lib.algorithms.factory import build_algorithm
 from nnlo_lib.comm.communicator import Communicator
 from nnlo_lib.compat.importers.draft import named, render_import
-from nnlo_lib.compat.importers.theano_mpi import STRATEGIES, find_theano_model, translate_session
-from nnlo_lib.compat.importers.theano_mpi_session import TheanoSession
-from nnlo_lib.compat.theano_mpi.iteration_model import IterationModel, flat_view, model_path
+from nnlo_lib.compat.importers.theano_mpi import (
+    STRATEGIES,
+    TheanoSession,
+    find_theano_model,
+    translate_session,
+)
+from nnlo_lib.compat.theano_mpi.iteration_model import flat_view, model_path
 from nnlo_lib.config import Experiment, Run, merge_settings, suggest_name
 from nnlo_lib.config.paths import RESULTS_FOLDER
 from nnlo_lib.core.errors import RESUMABLE_REASONS, UserError
@@ -72,9 +76,6 @@ class RuleSettings:
         tau: steps of an EASGD worker between two exchanges.
         alpha: elastic force of EASGD.
         p: probability of a push of GOSGD.
-
-    Raises:
-        UserError: if a value is unknown, or has no counterpart.
     """
 
     rule: str
@@ -90,14 +91,9 @@ class RuleSettings:
                 "sync_type: `swap` exchanges the parameters of random pairs, which no algorithm of nnlo does; use cdd or avg, "
                 "or the rule GOSGD"
             )
-        if self.sync_type not in SYNC_TYPES:
-            raise UserError(
-                f"sync_type: unknown value '{self.sync_type}'; {suggest_name(self.sync_type, SYNC_TYPES)}"
-            )
-        if self.exch_strategy not in STRATEGIES:
-            raise UserError(
-                f"exch_strategy: unknown value '{self.exch_strategy}'; {suggest_name(self.exch_strategy, STRATEGIES)}"
-            )
+        for key, known in (("sync_type", SYNC_TYPES), ("exch_strategy", STRATEGIES)):
+            if (value := getattr(self, key)) not in known:
+                raise UserError(f"{key}: unknown value '{value}'; {suggest_name(value, known)}")
 
     @property
     def servers(self) -> int:
@@ -127,7 +123,7 @@ class RuleSettings:
     def _is_half(self) -> bool:
         return self.rule == "BSP" and self.exch_strategy.endswith("16")
 
-    def algorithm(self, model: IterationModel, comm: Communicator) -> Algorithm:
+    def algorithm(self, model: Any, comm: Communicator) -> Algorithm:
         """Return this rank's algorithm. Raises UserError if the model lacks the momenta that `cdd` exchanges."""
         if self.algorithm_settings:
             return build_algorithm(self.run(comm.size), comm, seed=0)
@@ -150,12 +146,7 @@ class RuleSettings:
 
 @dataclass(frozen=True)
 class SessionTask(Task):
-    """The training of a model class that takes its own steps, as a task of the launcher.
-
-    Attributes:
-        rule: fields of the rule's settings.
-        devices: device of each rank, `cuda0` or `cpu`.
-    """
+    """The training of a model class that takes its own steps, with the fields of RuleSettings and the device of each rank."""
 
     rank_module: ClassVar[str] = "nnlo_lib.compat.theano_mpi.iteration_session"
     rule: Mapping[str, Any] = field(default_factory=dict)
@@ -207,12 +198,23 @@ class Rule:
             modelfile: path or dotted name of the file; `theanompi.models. ...` is one of Theano-MPI's own.
             settings: keys of an experiment that override the keys of one of Theano-MPI's own models.
             launcher: command that starts the ranks.
-
-        Raises:
-            UserError: if an argument is not valid.
         """
-        rule = RuleSettings(self._name, **self._attributes())
-        _check_devices(devices, rule)
+        given = {name: value for name, value in {**vars(type(self)), **vars(self)}.items() if name[0] != "_"}
+        if unknown := sorted(set(given) - set(ATTRIBUTES[self._name])):
+            raise UserError(
+                f"{self._name}: no setting {unknown[0]}; {suggest_name(unknown[0], ATTRIBUTES[self._name])}"
+            )
+        rule = RuleSettings(self._name, **given)
+        if isinstance(devices, str) or not all(DEVICE.fullmatch(each) for each in devices):
+            raise UserError(
+                f"devices: invalid value {devices!r}; write a list such as ['cuda0', 'cuda1'] or ['cpu', 'cpu']"
+            )
+        if "cpu" in devices and set(devices) != {"cpu"}:
+            raise UserError(f"devices: {list(devices)} mixes cpu and cuda; use one kind")
+        if len(devices) < (needed := 1 if self._name == "BSP" else 2):
+            raise UserError(
+                f"devices: {self._name} requires at least {needed}, got {len(devices)}; add devices"
+            )
         self._launcher, self._training = launcher, None
         if find_theano_model(modelfile, modelclass):
             experiment = zoo_experiment(rule, devices, modelfile, modelclass, settings or {})
@@ -231,20 +233,8 @@ class Rule:
             RESULTS_FOLDER / named(name), rule=asdict(rule), devices=tuple(devices),
         )  # fmt: skip
 
-    def _attributes(self) -> dict[str, Any]:
-        """Return the attributes of this rule; a misspelt one, or one of another rule, is an error."""
-        attributes = {**vars(type(self)), **vars(self)}
-        given = {name: value for name, value in attributes.items() if not name.startswith("_")}
-        known = ATTRIBUTES[self._name]
-        if unknown := sorted(set(given) - set(known)):
-            raise UserError(f"{self._name}: no setting {unknown[0]}; {suggest_name(unknown[0], known)}")
-        return given
-
     def wait(self) -> Path:
-        """Train to the end and return the folder of the results.
-
-        Raises UserError if `init` was not called, or if the training failed.
-        """
+        """Train to the end and return the folder of the results."""
         training = self._training
         if training is None:
             raise UserError("rule.wait: nothing was started; call rule.init first")
@@ -282,14 +272,3 @@ class GOSGDRule(Rule):
 
     _name = "GOSGD"
     p = RuleSettings.p
-
-
-def _check_devices(devices: Sequence[str], rule: RuleSettings) -> None:
-    if isinstance(devices, str) or not all(DEVICE.fullmatch(each) for each in devices):
-        raise UserError(
-            f"devices: invalid value {devices!r}; write a list such as ['cuda0', 'cuda1'] or ['cpu', 'cpu']"
-        )
-    if "cpu" in devices and set(devices) != {"cpu"}:
-        raise UserError(f"devices: {list(devices)} mixes cpu and cuda; use one kind")
-    if len(devices) < (needed := 1 if rule.rule == "BSP" else 2):
-        raise UserError(f"devices: {rule.rule} requires at least {needed}, got {len(devices)}; add devices")

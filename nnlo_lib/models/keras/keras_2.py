@@ -290,11 +290,7 @@ def _shifted(reference: list[Any], models: Any) -> list[Any]:
 
 
 def _node(node: Any, models: dict[str, str], names: set[str]) -> Any:
-    """Return the call of a layer.
-
-    Args:
-        node: references of the arguments; the fourth item of a reference is the keyword arguments of the call.
-    """
+    """Return the call of a layer from the references of its arguments, whose fourth item is the keyword arguments."""
     node = [_shifted(each, models) for each in _listed(node)]
     keywords = node[-1][3] if node and len(node[-1]) > 3 else {}
     if not any(_has_reference(value, names) for value in keywords.values()):

@@ -41,18 +41,13 @@ def keras_model_from_json(text: str, custom_objects: CustomObjects | None = None
     if "module" in config and str(config.get("keras_version", "3")).startswith("3"):
         config = _with_custom_names(config, custom)
     else:
-        config = _translated(config, custom)
+        try:
+            config = Keras2Translation(custom)(config)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"{NO_NETWORK} ({type(error).__name__}: {error})") from error
         custom.setdefault(HARD_SIGMOID, hard_sigmoid_of_keras_2)
     with keras.saving.custom_object_scope(custom):
         return _deserialize(config)
-
-
-def _translated(config: Config, custom: CustomObjects) -> Config:
-    try:
-        translated: Config = Keras2Translation(custom)(config)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{NO_NETWORK} ({type(error).__name__}: {error})") from error
-    return translated
 
 
 def _with_custom_names(each: Any, custom: CustomObjects) -> Any:
@@ -89,17 +84,17 @@ class KerasNetwork(nn.Module):
     """
 
     def __init__(self, model: Any, shapes: Shapes, undone: OmittedActivation = None) -> None:
-        """Wrap `model` for samples of `shapes`, and build it if necessary.
+        """Wrap `model` for samples of `shapes`, without its final activation `undone`, which the loss applies.
 
-        Args:
-            undone: final activation to leave out, because the loss applies it.
-
-        Raises:
-            ValueError: if Keras uses another backend, or if the model takes samples of another shape, ends in
-                the other of the two activations (softmax, sigmoid), or has a constraint.
+        Raises ValueError if the model takes samples of another shape, ends in another activation, or has a constraint.
         """
         super().__init__()
-        _refuse_other_backend()
+        import keras
+
+        if keras.backend.backend() != "torch":
+            raise ValueError(
+                f"Keras uses the backend {keras.backend.backend()}; set the environment variable KERAS_BACKEND=torch"
+            )
         if not model.built:
             model.build([_batch(shape) for shape in shapes] if len(shapes) > 1 else _batch(shapes[0]))
         declared = [tuple(tensor.shape[1:]) for tensor in getattr(model, "inputs", None) or []]
@@ -186,15 +181,6 @@ class KerasNetwork(nn.Module):
             layer.dtype_policy = "float64"
 
 
-def _refuse_other_backend() -> None:
-    import keras
-
-    if keras.backend.backend() != "torch":
-        raise ValueError(
-            f"Keras uses the backend {keras.backend.backend()}; set the environment variable KERAS_BACKEND=torch"
-        )
-
-
 def _batch(shape: tuple[int, ...]) -> tuple[int | None, ...]:
     """Return the shape of a batch of samples in Keras, channels last."""
     return (None, *shape[1:], shape[0]) if len(shape) == 3 else (None, *shape)
@@ -233,10 +219,7 @@ def _converted(tensor: Tensor, conversion: str) -> Tensor:
 
 
 def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
-    """Return the model without the final activation `undone` (softmax or sigmoid), which the loss applies.
-
-    Raises ValueError if the model ends in the other of the two.
-    """
+    """Return the model without the final activation `undone`. Raises ValueError if it ends in softmax or sigmoid instead."""
     import keras
 
     if undone is None:
@@ -250,7 +233,11 @@ def _without_final_activation(model: Any, undone: OmittedActivation) -> Any:
             raise ValueError(
                 f"the model ends in {name}, but the loss applies {undone}; set problem.outputs: probabilities"
             )
-        _refuse_activity_regularizer(layer)
+        if _is_active(getattr(layer, "activity_regularizer", None)):
+            raise ValueError(
+                f"layer {layer.name} ({type(layer).__name__}): activity_regularizer applies to the probabilities, but the "
+                "loss takes scores; set problem.outputs: probabilities"
+            )
         if is_softmax:
             return keras.Model(model.inputs, layer.input)
         layer.activation = keras.activations.linear
@@ -285,15 +272,6 @@ def _refuse_constraints(layers: Sequence[Any]) -> None:
                     f"layer {layer.name} ({type(layer).__name__}): {name.lstrip('_')} {type(value).__name__} is not "
                     "supported; remove it from the file"
                 )
-
-
-def _refuse_activity_regularizer(layer: Any) -> None:
-    """Raise ValueError if the layer whose activation the loss applies has a penalty on its output."""
-    if _is_active(getattr(layer, "activity_regularizer", None)):
-        raise ValueError(
-            f"layer {layer.name} ({type(layer).__name__}): activity_regularizer applies to the probabilities, but the "
-            "loss takes scores; set problem.outputs: probabilities"
-        )
 
 
 def _is_active(regularizer: Any) -> bool:

@@ -31,9 +31,6 @@ def alexnet(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Mo
 
     For small images, the first kernels and poolings are small, as in PyDTNN (23,272,266 parameters for
     CIFAR-10).
-
-    Args:
-        dropout: probability of dropout before or after each hidden dense layer.
     """
     shape = image_shape(shape, 16, "alexnet")
     filters = (64, 192, 384, 256, 256)
@@ -54,7 +51,6 @@ def alexnet_2012(
     With `groups` 1 and without `normalize`, it is PyDTNN's AlexNet (62,378,344 parameters).
 
     Args:
-        dropout: probability of dropout after each hidden dense layer.
         groups: number of independent towers in layers 2, 4 and 5.
         normalize: normalize across channels after layers 1 and 2.
     """
@@ -111,17 +107,17 @@ def vgg(
     """Build VGG (Simonyan and Zisserman 2015, arXiv 1409.1556): `depths` convolutions between five poolings.
 
     Two dense layers of `width` follow, by default 4096, or 512 for small images (CIFAR) as in PyDTNN.
-
-    Args:
-        dropout: probability of dropout after each hidden dense layer.
     """
     shape = image_shape(shape, 32, "vgg")
     width = width or (512 if is_small(shape) else 4096)
     layers: list[nn.Module] = []
     channels = shape[0]
     for filters, depth in zip(VGG_FILTERS, depths, strict=True):
-        layers += _stage([channels, *[filters] * depth], batch_norm)
-        channels = filters
+        for _ in range(depth):
+            normalization = [nn.BatchNorm2d(filters)] if batch_norm else []
+            layers += [nn.Conv2d(channels, filters, 3, padding=1), *normalization, nn.ReLU()]
+            channels = filters
+        layers.append(nn.MaxPool2d(2))
     if not is_small(shape):
         layers.append(nn.AdaptiveAvgPool2d(7))
     # Five poolings divide the sides by 32.
@@ -129,14 +125,6 @@ def vgg(
     widths = [channels * pixels, width, width]
     hidden = [nn.Sequential(*dense_relu(a, b), nn.Dropout(dropout)) for a, b in pairwise(widths)]
     return he_normal(nn.Sequential(*layers, nn.Flatten(), *hidden, nn.Linear(width, classes)))
-
-
-def _stage(widths: Sequence[int], batch_norm: bool) -> list[nn.Module]:
-    layers: list[nn.Module] = []
-    for a, b in pairwise(widths):
-        normalization = [nn.BatchNorm2d(b)] if batch_norm else []
-        layers += [nn.Conv2d(a, b, 3, padding=1), *normalization, nn.ReLU()]
-    return [*layers, nn.MaxPool2d(2)]
 
 
 vgg11 = partial(vgg, depths=(1, 1, 2, 2, 2))
@@ -152,9 +140,6 @@ def mobilenet_v1(shape: tuple[int, ...], classes: int, width: float = 1.0, dropo
     """Build 13 separable convolutions of `width` times the filters (4,231,976 parameters for ImageNet).
 
     Howard et al. 2017, arXiv 1704.04861. For small images (CIFAR), the first convolution keeps height and width.
-
-    Args:
-        dropout: probability of dropout before the last layer.
     """
     shape = image_shape(shape, 16, "mobilenet_v1")
     inputs = int(32 * width)
@@ -224,11 +209,7 @@ def vgg_blocks(
     dropouts: Sequence[float] = (),
     batch_norm: bool = False,
 ) -> nn.Module:
-    """Build PyDTNN's networks for CIFAR-10: blocks of two 3 x 3 convolutions and a pooling, then a hidden dense layer.
-
-    Args:
-        dropouts: probability of dropout after each block and after the hidden layer; empty: no dropout.
-    """
+    """Build PyDTNN's networks for CIFAR-10: blocks of two 3 x 3 convolutions and a pooling, then a hidden dense layer."""
     if not 1 <= blocks <= len(PYDTNN_FILTERS) or len(dropouts) not in (0, blocks + 1):
         raise ValueError(
             f"vgg_blocks: {blocks} blocks with {len(dropouts)} dropouts; use 1 to 3 blocks, with blocks + 1"
@@ -279,7 +260,6 @@ def simplecnn(
     """Build PyDTNN's two convolutions and two dense layers (202,458 parameters for MNIST; 149,210 with padding 0).
 
     Args:
-        dropout: probability of dropout before the last layer.
         padding: zeros on each side before a convolution: 1, or 0 as in PyDTNN of 2020.
     """
     # Without padding, each convolution removes two rows and columns.
@@ -294,11 +274,7 @@ def simplecnn(
 
 
 def theanompi_cifar10(shape: tuple[int, ...], classes: int, dropout: float = 0.5) -> nn.Module:
-    """Build Theano-MPI's three convolutions and two dense layers for crops of 28 x 28 (351,946 parameters).
-
-    Args:
-        dropout: probability of dropout before the last layer.
-    """
+    """Build Theano-MPI's three convolutions and two dense layers for crops of 28 x 28 (351,946 parameters)."""
     channels, *sides = image_shape(shape, 20, "theanompi_cifar10")
     height, width = (((side - 4) // 2 - 4) // 2 - 2 for side in sides)
     return nn.Sequential(

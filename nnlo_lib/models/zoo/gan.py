@@ -15,13 +15,7 @@ SHOWER_SHAPE = (1, 25, 25, 25)
 
 
 class Gan(nn.Module):
-    """Two networks, one of which makes samples while the other rates them.
-
-    Args:
-        generator: network from noise (n, latent) to samples (n, *shape).
-        critic: network from samples to ratings.
-        latent: number of noise values for each sample.
-    """
+    """Two networks: one makes samples (n, *shape) from noise (n, latent), the other rates them."""
 
     def __init__(self, generator: nn.Module, critic: nn.Module, latent: int) -> None:
         super().__init__()
@@ -48,16 +42,11 @@ def gan(
     Theano-MPI's WGAN and LS-GAN (arXiv 1701.07875, 1611.04076). The critic returns (n, 1) without bounds.
 
     Args:
-        latent: number of noise values for each sample.
         filters: filters of the generator, starting at the large end.
         critic_filters: filters of the critic, as many as `filters`; by default, the same.
         hidden: units of the dense layer at the small end; 0 leaves the layer out.
         batch_norm: normalize batches in the critic; must be off for a gradient penalty.
         output: final activation of the generator, `sigmoid` for pixels in [0, 1], `tanh` for [-1, 1].
-
-    Raises:
-        ValueError: if the sides are not divisible by 2 ** len(filters), or if `filters` and `critic_filters`
-            differ in length.
     """
     divisor = 2 ** len(filters)
     shape = image_shape(shape, divisor, "a generator")
@@ -120,9 +109,6 @@ def calorimeter_gan(shape: tuple[int, ...], classes: int = 0, latent: int = 200,
     """Build NNLO's generator (872,808 parameters) and critic (73,402) of calorimeter showers (1, 25, 25, 25).
 
     Khattak et al. 2018, Carminati et al. 2017. The noise of a shower is multiplied by its particle's energy.
-
-    Args:
-        latent: number of noise values for each sample.
     """
     if tuple(shape) != SHOWER_SHAPE:
         raise ValueError(f"calorimeter_gan requires samples {SHOWER_SHAPE}, but the samples are {shape}")

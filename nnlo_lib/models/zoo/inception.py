@@ -39,7 +39,6 @@ def googlenet(
 
     Args:
         auxiliary: add two auxiliary classifiers; the result in training mode is then a tuple of three scores.
-        dropout: probability of dropout before the last layer.
         large_kernel: side of the convolutions that are 5 x 5 in the paper; 3 in widely used pretrained
             weights.
     """
@@ -89,7 +88,6 @@ def inception_v3(
 
     Args:
         auxiliary: add an auxiliary classifier.
-        dropout: probability of dropout before the last layer.
     """
     channels = image_shape(shape, 75, "inception_v3")[0]
     parts = [_inception_stem(channels), _five(192, 32), _five(256, 64), _five(288, 64), _narrow_five(288)]
@@ -173,7 +171,6 @@ def densenet(
         first: channels of the first convolution, which is 3 x 3 without pooling for small images (CIFAR).
         bottleneck: squeeze the inputs of each layer to 4 * growth channels.
         compression: fraction of the channels that a transition keeps.
-        dropout: probability of dropout after each layer.
     """
     layers, channels = _densenet_stem(image_shape(shape, 8, "densenet"), first), first
     for position, depth in enumerate(blocks):

@@ -22,16 +22,9 @@ def jedi_net(
 ) -> nn.Module:
     """Build JEDI-net for samples (features, particles) (8,329 parameters for (16, 150) and 5 classes).
 
-    An interaction network over the particles of a jet (Moreno et al. 2020, arXiv 1908.05318). `effects` and `outputs` are the paper's D_E and D_O.
-
-    Args:
-        hidden: units of the first hidden layer of each perceptron; the second has half as many.
-        effects: number of effects on each particle.
-        outputs: number of values for each particle after its effects are applied.
-        activation: activation of all layers.
-        effect_activation: activation of the network of pairs; None: `activation`.
-        post_activation: activation of the network of particles; None: `activation`.
-        score_activation: activation of the last network; None: `activation`.
+    An interaction network over the particles of a jet (Moreno et al. 2020, arXiv 1908.05318). `effects` and `outputs`
+    are the paper's D_E and D_O: effects on each particle, and its values after them. The second hidden layer of each
+    perceptron has half of the `hidden` units; the networks of pairs, of particles and of scores may have activations of their own.
     """
     if len(shape) != 2 or shape[1] < 2:
         raise ValueError(
@@ -52,13 +45,7 @@ def jedi_net(
 
 
 class JediNet(nn.Module):
-    """Scores of a jet.
-
-    Args:
-        effect: network of a pair of particles, from their features to effects.
-        post: network applied to each particle together with its effects.
-        scores: network applied to the sum of `post` over the particles.
-    """
+    """Scores of a jet from three networks: of pairs, of each particle with its effects, and of the sum over particles."""
 
     def __init__(self, effect: nn.Module, post: nn.Module, scores: nn.Module) -> None:
         super().__init__()
@@ -100,12 +87,7 @@ def mnist(
     dense: int = 128,
     dropout: float = 0.25,
 ) -> nn.Module:
-    """Build NNLO's Keras network for MNIST: two convolutions, two dense layers (600,810 parameters).
-
-    Args:
-        pool: side of the pooling, in pixels.
-        dropout: probability of dropout after the pooling and after the hidden dense layer.
-    """
+    """Build NNLO's Keras network for MNIST: two convolutions, two dense layers (600,810 parameters)."""
     channels, *sides = image_shape(shape, 2 * kernel - 2 + pool, "nnlo_mnist")
     height, width = ((side - 2 * kernel + 2) // pool for side in sides)
     convolutions = [nn.Conv2d(channels, filters, kernel), nn.ReLU(), nn.Conv2d(filters, filters, kernel)]
@@ -117,11 +99,7 @@ def mnist(
 def mnist_torch(
     shape: tuple[int, ...], classes: int, kernel: int = 5, dense: int = 50, dropout: float = 0.5
 ) -> nn.Module:
-    """Build NNLO's torch network for MNIST, with dropout of whole channels (21,840 parameters).
-
-    Args:
-        dropout: probability of dropout of a channel, and of a hidden unit.
-    """
+    """Build NNLO's torch network for MNIST, with dropout of whole channels (21,840 parameters)."""
     channels, *sides = image_shape(shape, 3 * kernel + 1, "nnlo_mnist_torch")
     height, width = (((side - kernel + 1) // 2 - kernel + 1) // 2 for side in sides)
     return nn.Sequential(
@@ -148,12 +126,6 @@ def cifar10(
     """Build NNLO's network for CIFAR-10: three convolutions, two dense layers (1,916,266 parameters).
 
     A search can set one entry of `filters`, `dense` and `dropout` by its number.
-
-    Args:
-        dropout: probability of dropout after each hidden dense layer.
-        filters_1, filters_2, filters_3: entries of `filters`; None: unchanged.
-        dense_1, dense_2: entries of `dense`; None: unchanged.
-        dropout_1, dropout_2: entries of `dropout`; None: unchanged.
     """
     channels, height, width = image_shape(shape, 8, "nnlo_cifar10")
     kernels = _replaced(filters, (filters_1, filters_2, filters_3))
@@ -187,12 +159,7 @@ def topclass(
     kernel: int = 3,
     dropout: float = 0.2,
 ) -> nn.Module:
-    """Build NNLO's Keras network for collisions with top quarks, 5 x 150 x 94 pixels (40,964 parameters).
-
-    Args:
-        conv_layers: number of convolutions, besides the last one with stride 2.
-        dropout: probability of dropout after each hidden dense layer.
-    """
+    """Build NNLO's Keras network for collisions with top quarks, 5 x 150 x 94 pixels (40,964 parameters)."""
     channels, height, width = image_shape(shape, 20, "nnlo_topclass")
     # The last convolution halves the sides, rounded up; the pooling divides them by 10.
     inputs = ((height + 1) // 2 // 10) * ((width + 1) // 2 // 10)
@@ -210,12 +177,7 @@ def topclass_torch(
     kernel: int = 3,
     dropout: float = 0.5,
 ) -> nn.Module:
-    """Build NNLO's torch network for collisions with top quarks, 5 x 150 x 94 pixels (8,364 parameters).
-
-    Args:
-        conv_layers: number of convolutions, besides the last one with stride 2.
-        dropout: probability of dropout before the pooling and before the last layer.
-    """
+    """Build NNLO's torch network for collisions with top quarks, 5 x 150 x 94 pixels (8,364 parameters)."""
     channels = image_shape(shape, 20, "nnlo_topclass_torch")[0]
     widths = [100 // 2**layer for layer in range(dense_layers + 1)]
     pooling = [nn.Dropout(dropout), nn.AdaptiveMaxPool2d(10), nn.Flatten()]
@@ -225,11 +187,7 @@ def topclass_torch(
 
 
 def _convolutions(channels: int, layers: int, kernel: int) -> list[nn.Module]:
-    """Build convolutions with 10, 15, 20, 1, 5, 10 ... filters and one more that halves the sides.
-
-    Args:
-        layers: number of convolutions before the last one.
-    """
+    """Build `layers` convolutions with 10, 15, 20, 1, 5, 10 ... filters and one more that halves the sides."""
     widths = [channels, *(5 * ((layer + 2) % 5) or 1 for layer in range(layers))]
     same = [nn.Sequential(nn.Conv2d(a, b, kernel, padding="same"), nn.ReLU()) for a, b in pairwise(widths)]
     return [*same, nn.Conv2d(widths[-1], 1, 3, 2, 1), nn.ReLU()]

@@ -20,11 +20,7 @@ def hls4ml_gru(
     activation: str = "elu",
     dropout: float = 0.1,
 ) -> nn.Module:
-    """Build a GRU and `layers` dense layers for samples (features, particles) (45,955 parameters for (16, 150)).
-
-    Args:
-        dropout: probability of dropout after the GRU and after each dense layer.
-    """
+    """Build a GRU and `layers` dense layers for samples (features, particles) (45,955 parameters for (16, 150))."""
     if len(shape) != 2:
         raise ValueError(f"hls4ml_gru requires samples (features, particles), but the samples are {shape}")
     widths = [units, *[neurons] * layers]
@@ -81,22 +77,14 @@ class Transposed(nn.Module):
 def lstm(
     shape: tuple[int, ...], classes: int, words: int = 10_000, units: int = 128, dropout: float = 0.5
 ) -> nn.Module:
-    """Build Theano-MPI's network for texts of `shape` (steps,) with numbers below `words` (1,411,842 parameters).
-
-    Args:
-        dropout: probability of dropout before the last layer.
-    """
+    """Build Theano-MPI's network for texts of `shape` (steps,) with numbers below `words` (1,411,842 parameters)."""
     if len(shape) != 1:
         raise ValueError(f"lstm requires texts of word numbers (steps,), but the samples are {shape}")
     return Texts(words, units, classes, dropout)
 
 
 class Texts(nn.Module):
-    """Scores from the mean of the states after each word, without the padding at the end of a text.
-
-    Args:
-        dropout: probability of dropout before the last layer.
-    """
+    """Scores from the mean of the states after each word, without the padding at the end of a text."""
 
     def __init__(self, words: int, units: int, classes: int, dropout: float) -> None:
         super().__init__()

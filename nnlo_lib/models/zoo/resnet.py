@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
@@ -22,20 +21,10 @@ class Residual(nn.Module):
         return relu(self.body(inputs) + self.shortcut(inputs))
 
 
-class ResidualBodyBuilder(Protocol):
-    """Build the body of a residual block from its inputs, its filters and its stride."""
-
-    expansion: int  # output channels of the body per filter
-
-    def __call__(self, inputs: int, filters: int, stride: int) -> nn.Module:
-        """Build the body."""
-        ...
-
-
 class Basic:
-    """Two 3 x 3 convolutions."""
+    """Builder of the body of a residual block: two 3 x 3 convolutions."""
 
-    expansion = 1
+    expansion = 1  # output channels of the body per filter
 
     def __call__(self, inputs: int, filters: int, stride: int) -> nn.Module:
         return nn.Sequential(conv_bn(inputs, filters, 3, stride), *conv_only(filters, filters, 3))
@@ -64,16 +53,13 @@ def conv_only(inputs: int, outputs: int, kernel: int, stride: int = 1) -> Sequen
 def resnet(
     shape: tuple[int, ...],
     classes: int,
-    block: ResidualBodyBuilder,
+    block: Basic | Bottleneck,
     depths: Sequence[int],
     dropout: float = 0.0,
 ) -> nn.Module:
     """Build four stages of `depths` blocks (He et al. 2016, arXiv 1512.03385; wide: arXiv 1605.07146).
 
     For small images (CIFAR), the stem is a 3 x 3 convolution without pooling.
-
-    Args:
-        dropout: probability of dropout before the last layer.
     """
     images, inputs = image_shape(shape, 8, "resnet"), 64
     small = is_small(images)
@@ -114,11 +100,7 @@ class Subsample(nn.Module):
 
 
 def resnet_cifar(shape: tuple[int, ...], classes: int, depth: int = 20, filters: int = 16) -> nn.Module:
-    """Build three stages of (depth - 2) / 6 blocks with filters, 2 filters and 4 filters (section 4.2 of He et al.).
-
-    Args:
-        depth: number of layers, 6 n + 2.
-    """
+    """Build three stages of (depth - 2) / 6 blocks with filters, 2 filters and 4 filters (section 4.2 of He et al.)."""
     if depth % 6 != 2:
         raise ValueError(f"resnet_cifar: depth must be 6 n + 2 (20, 32, 44, 56, 110, 1202), not {depth}")
     channels = image_shape(shape, 8, "resnet_cifar")[0]
@@ -139,11 +121,7 @@ resnet20, resnet32, resnet44, resnet56, resnet110, resnet1202 = (
 
 
 class Wide(nn.Module):
-    """Batch normalization, ReLU and a 3 x 3 convolution, twice, plus a shortcut.
-
-    Args:
-        dropout: probability of dropout between the convolutions.
-    """
+    """Batch normalization, ReLU and a 3 x 3 convolution, twice, plus a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()
@@ -170,10 +148,6 @@ def wide_resnet(
     """Build WRN-depth-widen (28-10: 36,479,194 parameters for CIFAR-10); Theano-MPI's is 28-4 with dropout 0.3.
 
     Zagoruyko and Komodakis 2016, arXiv 1605.07146.
-
-    Args:
-        depth: number of layers, 6 n + 4.
-        dropout: probability of dropout between the convolutions of a block.
     """
     if depth % 6 != 4:
         raise ValueError(f"wide_resnet: depth must be 6 n + 4 (16, 22, 28, 40), not {depth}")

@@ -131,7 +131,7 @@ def check_values(row: dict[str, Any], experiment: Experiment) -> None:
 def test_words_of_a_shell_are_quoted_in_the_page():
     words = ["mpirun", "-np", "2", "prog.py", "--early", "val_loss,~<,4"]
     line = parse_command(words, lambda word: "training" if word == "prog.py" else "")
-    assert (line.program, line.words, line.ranks) == ("prog", ("--early", "val_loss,~<,4"), 2)
+    assert (line.program, line.options, line.num_ranks) == ("prog", ["--early", "val_loss,~<,4"], 2)
     assert "'val_loss,~<,4'" in line.text
 
 

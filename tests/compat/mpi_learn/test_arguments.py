@@ -11,7 +11,7 @@ from helpers.requires import optional
 
 from nnlo_lib.compat.importers.translate import import_experiment
 from nnlo_lib.compat.mpi_learn.builders import OPTIONS
-from nnlo_lib.compat.mpi_learn.manager import ManagerOptions, checked_run
+from nnlo_lib.compat.mpi_learn.manager import checked_run, keras_objects
 from nnlo_lib.compat.mpi_learn.store import make_store
 from nnlo_lib.config import Experiment, Run
 from nnlo_lib.core.errors import UserError
@@ -101,12 +101,12 @@ REFUSED = {
     "elastic_lr has no effect with mode='sgd'": {"elastic_lr": 0.5},
     "elastic_force has no effect with mode='gem'": {"mode": "gem", "elastic_force": 0.5},
     "gem_kappa has no effect with mode='easgd'": {"mode": "easgd", "gem_kappa": 1.0},
-    "belong to worker_optimizer 'sgd', not to 'adam'": {"worker_optimizer": "adam", "elastic_lr": 0.5, **EASGD},
-    r"contradicts worker_optimizer_params \(lr 0.3\)": {
+    "elastic_lr has no effect on worker_optimizer 'adam', only on 'sgd'": {"worker_optimizer": "adam", "elastic_lr": 0.5, **EASGD},
+    "elastic_lr has no effect beside lr in worker_optimizer_params": {
         "elastic_lr": 0.5, "worker_optimizer_params": '{"lr": 0.3}', **EASGD,
     },
     "scales the sum of 4 steps": {"mode": "gem", "sync_every": 4, "learning_rate": 0.01},
-    "learning_rate has no effect, because the master has no optimizer": {"learning_rate": 0.1, **EASGD},
+    "learning_rate has no effect without an optimizer of the master": {"learning_rate": 0.1, **EASGD},
     "unknown optimizer 'sdg'; did you mean 'sgd'": {"worker_optimizer": "sdg"},
     "not a dictionary in JSON": {"worker_optimizer_params": "lr=1"},
     "'learning_rat' is neither an option of Algo nor an argument of optimizer adam": {"learning_rat": 1.0},
@@ -160,7 +160,7 @@ THREE_RANKS = SimpleNamespace(Get_size=lambda: 3, Get_rank=lambda: 0)
 
 def arguments(**options):
     manager = MPIManager(THREE_RANKS, Data(), Algo("adam"), ModelBuilder(), 1, **options)
-    return manager._arguments_as_settings(), manager._options.folder
+    return manager._arguments_as_settings(), manager._folder
 
 
 CHANGED = {
@@ -188,20 +188,14 @@ def test_no_argument_of_the_manager_is_ignored():
         assert f"{key}: accepted without effect" in str(MPIManager.__doc__)
 
 
-def test_a_monitor_without_a_folder_is_refused():
-    with pytest.raises(UserError, match="MPIManager: monitor: the measurements are files of the results"):
-        arguments(monitor=True)
-
-
-def test_the_manager_s_texts_are_keys_of_an_experiment():
+def test_texts_of_the_manager_are_keys_of_an_experiment():
     texts = {"early_stopping": "val_loss,~<,4", "target_metric": "val_acc,>,0.9", "checkpoint": "cp"}
     settings, _ = arguments(num_processes=2, **texts)
     made = Run.model_validate(settings | {"parallel": {"ranks": 3, "processes_per_worker": 2}})
     train = made.train
     assert (train.early_stopping.patience, train.target.value, made.checkpoint.epochs) == (4, 0.9, 5)
-
-
-def test_a_text_that_cannot_be_read_is_refused_with_its_key():
+    with pytest.raises(UserError, match="MPIManager: monitor: the measurements are files of the results"):
+        arguments(monitor=True)
     settings, _ = arguments(early_stopping="val_loss")
     with pytest.raises(UserError, match=r"^MPIManager: train.early_stopping: cannot parse 'val_loss'"):
         checked_run(settings | {"parallel": {"ranks": 3}})
@@ -216,9 +210,9 @@ def test_keras_finds_custom_objects_while_the_model_is_built():
             return 2 * x
 
     saved = {"class_name": "Doubled", "config": {}, "module": None, "registered_name": "Doubled"}
-    with ManagerOptions(custom_objects={"Doubled": Doubled}).keras_objects():
+    with keras_objects({"Doubled": Doubled}):
         assert isinstance(keras.layers.deserialize(saved), Doubled)
-    with ManagerOptions(custom_objects={}).keras_objects(), pytest.raises(TypeError, match="Doubled"):
+    with keras_objects({}), pytest.raises(TypeError, match="Doubled"):
         keras.layers.deserialize(saved)
 
 
