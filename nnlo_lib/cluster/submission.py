@@ -30,20 +30,14 @@ def job_checksum(job: Job) -> str:
     """Return a checksum of rule, wildcards, parameters, and names and times of the inputs; empty for a group of jobs."""
     if job.is_group():
         return ""
+    paths = [Path(str(path)) for path in job.input]
     parts = {
         "rule": str(job.rule.name),
         "wildcards": [str(value) for value in job.wildcards],
         "params": [str(value) for value in job.params],
-        "inputs": [(str(path), _modified(Path(str(path)))) for path in job.input],
+        "inputs": [(str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in paths],
     }
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _modified(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def read_profile(path: Path) -> dict[str, Any]:

@@ -75,12 +75,6 @@ class OneRankGroups:
     def ended_ranks(self, ranks):
         return [rank for rank in ranks if rank in self._dead]
 
-    def stopped_ranks(self, ranks):
-        return []
-
-    def can_observe(self, ranks):
-        return True
-
     def describe_rank(self, rank):
         return f"rank {rank}"
 
