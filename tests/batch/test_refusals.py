@@ -1,10 +1,8 @@
 """Refused submissions: sentences of Slurm 22.05 and 24.11, and of LSF in lsb_sperror(3) and its manual."""
 
-import re
-
 import pytest
 
-from nnlo_lib.batch.refusals import UNKNOWN_QUEUE, RefusalKind, classify_refusal
+from nnlo_lib.batch.refusals import RefusalKind, classify_refusal
 
 SBATCH = "sbatch: error: Batch job submission failed: "
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
@@ -77,10 +75,6 @@ def test_a_mistake_is_named_with_its_key(text):
 @pytest.mark.parametrize("text", UNKNOWN)
 def test_unknown_words_are_neither(text):
     assert classify_refusal(text).kind is RefusalKind.UNKNOWN
-
-
-def test_a_wrong_queue_asks_for_the_names_of_queues():
-    assert re.search(UNKNOWN_QUEUE, "nowhere: No such queue. Job not submitted.")
 
 
 def test_the_command_is_left_out_of_the_sentence():
