@@ -38,6 +38,7 @@ PERMANENT = {
     f"{SBATCH}Node count specification invalid": "resources.nodes",
     f"{SBATCH}Memory specification can not be satisfied": "resources.mem_mb",
     f"{SBATCH}Requested node configuration is not available": "resources.mem_mb",
+    f"{SBATCH}More processors requested than permitted": "resources.nodes or parallel",
     f"{SBATCH}Invalid qos specification": "nnlo-slurm-qos",
     f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{SBATCH}{POLICY}": "resources.runtime",
     "Job submission failed with exception: The given account other appears to be invalid. Available accounts:\nnnlo": "resources.account",
