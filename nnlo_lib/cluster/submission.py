@@ -77,12 +77,7 @@ def refuse_workflow(problem: str | None) -> None:
 
 @dataclass(frozen=True)
 class ShellPaths:
-    """The characters that the plugin of a batch system passes to a job unchanged, as regular expressions.
-
-    Attributes:
-        folder: characters of the working folder.
-        file: characters of the Snakefile, the experiment file and the input files.
-    """
+    """The characters that the plugin of a batch system passes to a job unchanged, in a working folder and in names of files."""
 
     folder: str
     file: str
@@ -98,12 +93,12 @@ class ShellPaths:
         # The jobs start `python -m snakemake` there.
         if problem := shadowed_packages(folder):
             return problem
-        files = ((path, self.file, "a file") for path in names)
-        folders = [
+        checked = [
             (folder, self.folder, "a working folder"),
             (sys.executable, UNQUOTED, "a Python environment in a folder"),
+            *((path, self.file, "a file") for path in names),
         ]
-        for path, characters, what in (*folders, *files):
+        for path, characters, what in checked:
             if refused := re.sub(characters, "", path):
                 return (
                     f"{path}: jobs of the batch system cannot use {what} with {refused[0]!r} in its path, which "
