@@ -54,6 +54,11 @@ class PoolWorld:
         """Return the ranks of a rank group, its leader first."""
         return range(1 + group * self.size, 1 + (group + 1) * self.size)
 
+    @property
+    def is_leader(self) -> bool:
+        """Whether this rank is the first of its group."""
+        return self.rank == self.members(self.group)[0]
+
     def ended_ranks(self, ranks: Sequence[int]) -> list[int]:
         """Return the ranks that are known to have ended; ranks on other hosts cannot be observed."""
         return [rank for rank in ranks if self.processes[rank].is_dead]
