@@ -97,7 +97,7 @@ class Executor(WatchedExecutor, LsfExecutor):  # type: ignore[misc]
 
     def _classify(self, text: str) -> Refusal:
         if text == NO_NUMBER:
-            return Refusal(RefusalKind.TRANSIENT, text, may_be_submitted=True)
+            return Refusal(RefusalKind.LOST, text)
         return classify_refusal(text, self._queue.known_queues() if re.search(UNKNOWN_QUEUE, text) else "")
 
     def _submitted_numbers(self, job: Any) -> list[str] | None:

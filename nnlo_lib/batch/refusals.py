@@ -8,9 +8,7 @@ from enum import Enum
 # all limits, so the name of the limit must come first.
 _LOST_ANSWERS = r"Socket timed out|Failed in sending/receiving a message|Zero Bytes were transmitted|Communication connection failure|timed out|Connection reset"
 _TRANSIENT = (
-    r"\w*(Max|Grp)Submit\w*|MaxSubmitPA|"
-    + _LOST_ANSWERS
-    + r"|Unable to contact slurm controller|Connection refused|"
+    r"\w*(Max|Grp)Submit\w*|MaxSubmitPA|Unable to contact slurm controller|Connection refused|"
     r"temporarily unable|Resource temporarily unavailable|standby mode|too many (jobs|requests|connections|open files)|Rate limit|"
     # LSF
     r"User has reached the|pending job( slot)? threshold|reached its job limit|No job Id can be used now|"
@@ -35,38 +33,34 @@ _PERMANENT = (
 
 
 class RefusalKind(Enum):
-    """Whether the same request may be accepted later."""
+    """Whether the same request may be accepted later; after LOST and UNKNOWN, the job may be in the queue nevertheless."""
 
     TRANSIENT = "transient"
+    LOST = "lost answer"  # the same request may be accepted later, too
     PERMANENT = "permanent"
     UNKNOWN = "unknown"
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same request may be accepted later."""
+        return self in (RefusalKind.TRANSIENT, RefusalKind.LOST)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A refused submission.
-
-    Attributes:
-        kind: whether to submit again.
-        sentence: reason and remedy, without the command that was refused.
-        may_be_submitted: whether the answer was lost, so that the job may be in the queue nevertheless.
-    """
+    """A refused submission; `sentence` has reason and remedy, without the command that was refused."""
 
     kind: RefusalKind
     sentence: str
-    may_be_submitted: bool = False
 
 
 def classify_refusal(text: str, known: str = "") -> Refusal:
-    """Return what a refused submission means.
-
-    Args:
-        text: output of the scheduler's command.
-        known: values that would be accepted, for the sentence about a mistake.
-    """
+    """Return what the output of a submission means; `known`: values that would be accepted, for the sentence about a mistake."""
     words = _scheduler_words(text)
+    if re.search(_LOST_ANSWERS, text, re.IGNORECASE):
+        return Refusal(RefusalKind.LOST, words)
     if re.search(_TRANSIENT, text, re.IGNORECASE):
-        return Refusal(RefusalKind.TRANSIENT, words, bool(re.search(_LOST_ANSWERS, text, re.IGNORECASE)))
+        return Refusal(RefusalKind.TRANSIENT, words)
     for pattern, wrong, key in _PERMANENT:
         if re.search(pattern, text):
             hint = f"; {known}" if known else ""

@@ -155,7 +155,7 @@ def refused_requests(
             continue
         # slurmctld's own answer begins so; other words are of a shell or an sbatch that did not reach it.
         is_answer = refusal.kind is RefusalKind.PERMANENT or "allocation failure: " in answer.stderr
-        if refusal.kind is not RefusalKind.TRANSIENT and is_answer:
+        if not refusal.kind.passes and is_answer:
             refused.setdefault(refusal.sentence, []).append(name)
         else:
             unclear.append(f"{name}: {refusal.sentence}")

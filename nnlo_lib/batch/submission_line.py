@@ -75,10 +75,10 @@ class SubmissionLine(ABC):
         """Submit a refused job again later, or return the refusal to report; `text` is what the batch system printed."""
         refusal = self._classify(text)
         is_unknown = refusal.kind is RefusalKind.UNKNOWN
-        if is_unknown or refusal.may_be_submitted:
+        if is_unknown or refusal.kind is RefusalKind.LOST:
             self._unclear.add(job)
         has_tries = is_unknown and self._submissions[job] < UNKNOWN_REFUSALS
-        waits = (refusal.kind is RefusalKind.TRANSIENT or has_tries) and not self._is_closing.is_set()
+        waits = (refusal.kind.passes or has_tries) and not self._is_closing.is_set()
         if (waits or is_unknown) and self._watch_queued(job):
             return None
         if waits:

@@ -30,20 +30,14 @@ def job_checksum(job: Job) -> str:
     """Return a checksum of rule, wildcards, parameters, and names and times of the inputs; empty for a group of jobs."""
     if job.is_group():
         return ""
+    paths = [Path(str(path)) for path in job.input]
     parts = {
         "rule": str(job.rule.name),
         "wildcards": [str(value) for value in job.wildcards],
         "params": [str(value) for value in job.params],
-        "inputs": [(str(path), _modified(Path(str(path)))) for path in job.input],
+        "inputs": [(str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in paths],
     }
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _modified(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def read_profile(path: Path) -> dict[str, Any]:
@@ -83,12 +77,7 @@ def refuse_workflow(problem: str | None) -> None:
 
 @dataclass(frozen=True)
 class ShellPaths:
-    """The characters that the plugin of a batch system passes to a job unchanged, as regular expressions.
-
-    Attributes:
-        folder: characters of the working folder.
-        file: characters of the Snakefile, the experiment file and the input files.
-    """
+    """The characters that the plugin of a batch system passes to a job unchanged, in a working folder and in names of files."""
 
     folder: str
     file: str
@@ -104,12 +93,12 @@ class ShellPaths:
         # The jobs start `python -m snakemake` there.
         if problem := shadowed_packages(folder):
             return problem
-        files = ((path, self.file, "a file") for path in names)
-        folders = [
+        checked = [
             (folder, self.folder, "a working folder"),
             (sys.executable, UNQUOTED, "a Python environment in a folder"),
+            *((path, self.file, "a file") for path in names),
         ]
-        for path, characters, what in (*folders, *files):
+        for path, characters, what in checked:
             if refused := re.sub(characters, "", path):
                 return (
                     f"{path}: jobs of the batch system cannot use {what} with {refused[0]!r} in its path, which "

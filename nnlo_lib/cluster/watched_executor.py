@@ -17,7 +17,6 @@ from typing import Any
 from nnlo_lib.batch import BatchJob
 from nnlo_lib.batch.job_states import Fate, JobReport
 from nnlo_lib.batch.pending_reasons import PendingExplainer
-from nnlo_lib.batch.refusals import RefusalKind
 from nnlo_lib.batch.submission_line import Job, SubmissionLine
 from nnlo_lib.cluster.job_watch import (
     STATUS_FILE_INTERVAL_S,
@@ -159,7 +158,7 @@ class WatchedExecutor(SubmissionLine):
         """Submit a refused job again later, or return the error to report; `text` is what the batch system printed."""
         if (refusal := self._refused(job, text)) is None:
             return None
-        if refusal.kind is not RefusalKind.TRANSIENT:
+        if not refusal.kind.passes:
             _end_tries(job)
         return f"{job_name(job)} was not submitted: {refusal.sentence}. "
 

@@ -27,11 +27,8 @@ LOCK_POLL_INTERVAL_S = 0.1  # between two attempts to lock a slot
 def reserve_gpus(run: Run) -> Iterator[bool]:
     """Reserve GPUs for one training; wait until enough are free. Yield False if a stop signal arrives first.
 
-    A training that needs at least as many GPUs as are visible reserves all of them: its ranks report a
-    shortage themselves and may also run on other hosts.
-
-    Raises:
-        UserError: if the lock files cannot be created.
+    A training that needs at least as many GPUs as are visible reserves all of them: its ranks report a shortage themselves and may also
+    run on other hosts. Raises UserError if the lock files cannot be created.
     """
     resources = RunResources(run)
     if not resources.gpus:
@@ -134,10 +131,7 @@ def _lock(stack: ExitStack, name: str) -> bool:
 
 
 def choose_gpus(taken: Mapping[int, int], shown: Sequence[int], wanted: int, slots: int) -> list[int] | None:
-    """Return `wanted` of the visible GPUs with a free slot, least used GPUs first; None if there are too few.
-
-    `taken`: number of used slots of each GPU; `slots`: number of slots per GPU.
-    """
+    """Return `wanted` of the visible GPUs with a free slot of `slots`, least used GPUs first; None if there are too few."""
     free = sorted((gpu for gpu in shown if taken[gpu] < slots), key=lambda gpu: taken[gpu])
     return sorted(free[:wanted]) if len(free) >= wanted else None
 

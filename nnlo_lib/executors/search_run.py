@@ -45,15 +45,8 @@ def run_search(
 ) -> int:
     """Run a search to its end, unless it has ended with these settings; return 0, or 75 if it was asked to stop (the same command resumes it).
 
-    Return 1 if trials were lost, or if the coordinator of the executor `mpi` failed.
-
-    Args:
-        launcher: command that starts MPI ranks.
-        executor: local, submitit or mpi.
-        ranks: number of ranks of the allocation, for the executor `mpi`.
-
-    Raises:
-        UserError: if the experiment has no search, or if the search cannot continue.
+    Return 1 if trials were lost, or if the coordinator of the executor `mpi`, which uses `ranks` ranks, failed. Raises UserError if
+    the experiment has no search, or if the search cannot continue.
     """
     if experiment.search is None:
         raise UserError(NO_SEARCH)
@@ -97,19 +90,26 @@ def run_search(
             count = allocation_size(experiment, ranks)
             status = search_in_pool(experiment, folder, launcher, count, signals, lease.lost)
         else:
-            trains = ProgressLogger(
-                _build_executor(executor, experiment, launcher, signals), load_study(folder)
-            )
+            trains: Executor
             parallel = None
-            if executor == "local":
-                parallel = local_parallel(experiment)
+            if executor == "submitit":
+                from nnlo_lib.executors.submitit.executor import SubmititExecutor
+
+                trains = SubmititExecutor(folder, launcher, signals)
+            else:
+                python = str(start_fork_server() / "python") if can_fork(experiment) else sys.executable
+                trains, parallel = (
+                    LocalExecutor(folder, launcher, signals, python),
+                    local_parallel(experiment),
+                )
                 if parallel < most:
                     logger.info(
                         f"search.parallel: {parallel} in place of {most}, because a training has "
                         f"{RunResources(experiment).cores} ranks and threads and this machine {len(os.sched_getaffinity(0))} cores; a number "
                         "in the experiment file is kept"
                     )
-            done = run_study(Study.of(folder, experiment, parallel), trains, lease.lost)
+            progress = ProgressLogger(trains, load_study(folder))
+            done = run_study(Study.of(folder, experiment, parallel), progress, lease.lost)
             status = 0 if done else EXIT_PREEMPTED
         if status == EXIT_PREEMPTED:
             logger.info(f"{folder}: stopped; run the same command again to resume")
@@ -137,13 +137,3 @@ def replay_search(experiment: Experiment) -> int:
     count = len(decisions_in_order(read_trials(folder)))
     print("\n".join(differences) if differences else f"{folder}: all {count} decisions are reproduced")
     return int(bool(differences))
-
-
-def _build_executor(name: str, experiment: Experiment, launcher: str, signals: SignalRecorder) -> Executor:
-    folder = search_folder(experiment)
-    if name == "submitit":
-        from nnlo_lib.executors.submitit.executor import SubmititExecutor
-
-        return SubmititExecutor(folder, launcher, signals)
-    python = str(start_fork_server() / "python") if can_fork(experiment) else sys.executable
-    return LocalExecutor(folder, launcher, signals, python)

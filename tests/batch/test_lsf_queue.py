@@ -197,49 +197,20 @@ def test_a_job_ends_with_the_success_that_its_status_file_records(
     assert (file.fate, done.returncode) == (fate, status)
 
 
-SHOWN = " LSB_SHAREDIR = /lsf/work\n LSF_CONFDIR = {conf}\n LSF_UNIT_FOR_LIMITS = GB\n"
-
-
-def parameters(conf, **answers):
-    """Return the parameters on a site where `badmin` and `lsclusters` answer as given; None: they cannot be called."""
-    given = {
-        "badmin": f"BADMIN\n{SHOWN.format(conf=conf)}",
-        "lsclusters": "CLUSTER_NAME STATUS\nc1 ok\n",
-    } | answers
+@pytest.mark.parametrize(
+    "forbidden", [{}, {"badmin": None}, {"badmin": ""}, {"lsclusters": None}, {"lsclusters": ""}]
+)
+def test_parameters_of_the_site_and_without_one_the_default_of_lsf(tmp_path, forbidden):
+    (folder := tmp_path / "lsbatch/c1/configdir").mkdir(parents=True)
+    queues = "Begin Parameters\n# DEFAULT_QUEUE = old\nDEFAULT_QUEUE = normal # as ever\n"
+    (folder / "lsb.params").write_text(queues)
+    shown = f"BADMIN\n LSB_SHAREDIR = /lsf/work\n LSF_CONFDIR = {tmp_path}\n LSF_UNIT_FOR_LIMITS = GB\n"
+    said = {"badmin": shown, "lsclusters": "CLUSTER_NAME STATUS\nc1 ok\n"} | forbidden
 
     def run(program, *_):
-        return None if given[program] is None else CompletedProcess((), 0, given[program], "")
+        return None if said[program] is None else CompletedProcess((), 0, said[program], "")
 
-    return site_parameters(run, {"SNAKEMAKE_LSF_MEMFMT": "perJob"})
-
-
-@pytest.fixture
-def conf(tmp_path):
-    folder = tmp_path / "lsbatch/c1/configdir"
-    folder.mkdir(parents=True)
-    (folder / "lsb.params").write_text(
-        "Begin Parameters\n# DEFAULT_QUEUE = old\nDEFAULT_QUEUE = normal # as ever\n"
-    )
-    return tmp_path
-
-
-def test_all_parameters(conf):
-    found = parameters(conf)
-    assert (found["DEFAULT_QUEUE"], found["LSF_UNIT_FOR_LIMITS"], found["LSF_MEMFMT"]) == (
-        "normal",
-        "GB",
-        "perjob",
-    )
-
-
-@pytest.mark.parametrize(
-    "answers",
-    [
-        {"badmin": None}, {"badmin": ""}, {"badmin": "User permission denied\n"}, {"lsclusters": None}, {"lsclusters": ""},
-        {"badmin": f"c\n{SHOWN.format(conf='/nowhere')}"},
-    ],
-)  # fmt: skip
-def test_without_a_parameter_the_default_of_lsf_holds(conf, answers):
-    found = parameters(conf, **answers)
-    assert "DEFAULT_QUEUE" not in found
+    found = site_parameters(run, {"SNAKEMAKE_LSF_MEMFMT": "perJob"})
     assert found["LSF_MEMFMT"] == "perjob"
+    assert found.get("DEFAULT_QUEUE") == (None if forbidden else "normal")
+    assert found.get("LSF_UNIT_FOR_LIMITS") == (None if "badmin" in forbidden else "GB")

@@ -15,15 +15,10 @@ from snakemake_executor_plugin_nnlo_slurm import planned_requests
 ROOT = Path(__file__).parents[2]
 STARTS = "sbatch: Job 13 to start at 2026-11-25T19:14:11 using 1 processors on nodes n1 in partition batch\n"
 FAILED = "allocation failure: "
-# The five commonest mistakes, and what to set.
+# Words, and what to set; tests/batch/test_refusals.py has each mistake.
 REFUSED = {
     f"sbatch: error: invalid partition specified: nowhere\n{FAILED}Invalid partition name specified\n": "resources.partition",
-    f"{FAILED}Invalid account or account/partition combination specified\n": "resources.account",
-    f"{FAILED}Requested time limit is invalid (missing or exceeds some limit)\n": "resources.runtime",
-    f"{FAILED}Node count specification invalid\n": "resources.nodes",
     f"{FAILED}More processors requested than permitted\n": "resources.nodes or parallel",
-    f"{FAILED}Requested node configuration is not available\n": "resources.mem_mb",
-    "sbatch: error: Invalid generic resource (gres) specification\n": "parallel.gpus_per_rank",
     # No remedy of ours: the scheduler's words alone.
     f"{FAILED}Required partition not available (inactive or drain)\n": "Required partition not available",
 }

@@ -1,6 +1,5 @@
 """Variables of a site or of a surrounding session, by sbatch(1) and srun(1) of Slurm 22.05."""
 
-import os
 import shutil
 import subprocess
 
@@ -84,10 +83,3 @@ def test_a_step_has_what_its_own_job_has(answer, gpus, monkeypatch):
     bound = JOB | {"SLURM_CPU_BIND": "cores", "SLURM_MEM_PER_NODE": "1500"}
     assert step_environment(bound) == bound | {"SLURM_MEM_PER_NODE": "0"}
     assert len(asked) == 1
-
-
-def test_the_environment_of_this_process_is_not_changed(monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("SLURM_MEM_PER_CPU", "500")
-    step_environment(os.environ)
-    assert os.environ["SLURM_MEM_PER_CPU"] == "500"

@@ -107,12 +107,27 @@ def test_a_search_that_lost_a_trial_does_not_end_well(reason, status, search, ca
     assert capsys.readouterr().out.count(f"lost:   trial 1, fold 0: no rank started; {again}") == 2 * status
 
 
-def test_the_outcome_names_an_exhausted_space(search, capsys):
-    made = search(space={"train.batch_size": [8, 16]})
+SPACES = {
+    "exhausted": (
+        {"space": {"train.batch_size": [8, 16]}},
+        "space:  exhausted after 2 trials (search.trials: 20)",
+    ),
+    "grid": (
+        {"space": {"train.batch_size": {"integer": [8, 19]}}, "method": {"name": "grid"}, "trials": 2},
+        "grid:   2 of 5 points are tried (search.trials: 2)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "line"), SPACES.values(), ids=SPACES)
+def test_the_outcome_names_an_exhausted_space_and_a_grid_with_points_that_were_not_tried(
+    search, capsys, settings, line
+):
+    made = search(**settings)
     for size in (8, 16):
         made.trial({"train.batch_size": size})
     report_outcome(made.folder)
-    assert "space:  exhausted after 2 trials (search.trials: 20)" in capsys.readouterr().out
+    assert line in capsys.readouterr().out
 
 
 def test_the_outcome_asks_about_keys_without_effect(search, capsys):
@@ -147,13 +162,6 @@ def test_the_outcome_names_a_budget_that_the_default_number_of_trials_leaves_unu
         made.trial()
     line = "ended:  after 20 trials, the default of search.trials; raise it to use the whole budget"
     assert (line in _unlike_asked(load_study(made.folder))) == told
-
-
-def test_the_outcome_names_a_grid_with_points_that_were_not_tried(search, capsys):
-    made = search(space={"train.batch_size": {"integer": [1, 5]}}, method={"name": "grid"}, trials=2)
-    made.trial({"train.batch_size": 1}).trial({"train.batch_size": 2})
-    report_outcome(made.folder)
-    assert "grid:   2 of 5 points are tried (search.trials: 2)" in capsys.readouterr().out
 
 
 def test_trials_that_failed_alike_are_counted_together(search):

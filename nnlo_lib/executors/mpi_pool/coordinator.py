@@ -162,26 +162,28 @@ class Coordinator:
         # With Hydra, ranks ignore SIGUSR1 (KEEP_ALIVE_SHELL), so the launcher also writes this file.
         if SearchPaths(self._folder).state.pool_stop.exists():
             self._stop_requested = True
+        lost = [(group, why) for group in self._alive if (why := self._loss_of(group))]
         # A list, because `any` would leave further lost groups in place.
-        ended_tasks = [self._remove_group(group, why) for group, why in self._lost()]
+        ended_tasks = [self._remove_group(group, why) for group, why in lost]
         return any(ended_tasks)
 
-    def _lost(self) -> list[tuple[int, str]]:
-        lost = []
-        for group, heartbeat in self._alive.items():
-            if ended_ranks := self._world.ended_ranks(self._world.members(group)):
-                lost.append((group, f"{self._world.describe_rank(ended_ranks[0])} has ended"))
-            elif heartbeat.poll() > self._config.silence and (why := self._reason_of_silence(group)):
-                lost.append((group, f"{why} sent no heartbeat for {heartbeat.seconds:.0f} s"))
-        return lost
-
-    def _reason_of_silence(self, group: int) -> str:
-        """Return the leader of a silent group as text; empty if the leader runs on this host and is only slow."""
-        leader = self._world.members(group)[0]
+    def _loss_of(self, group: int) -> str:
+        """Return why a rank group is lost, or an empty string."""
+        world, heartbeat, leader = self._world, self._alive[group], self._world.members(group)[0]
+        if ended := world.ended_ranks(world.members(group)):
+            return f"{world.describe_rank(ended[0])} has ended"
+        if heartbeat.poll() <= self._config.silence:
+            return ""
         # A scheduler that suspends a job stops the coordinator, too; another stopped leader is lost.
-        if self._world.stopped_ranks([leader]):
-            return f"{self._world.describe_rank(leader)} is stopped and"
-        return "" if self._world.can_observe([leader]) else self._world.describe_rank(leader)
+        if world.is_stopped(leader):
+            return f"{world.describe_rank(leader)} is stopped and sent no heartbeat for {heartbeat.seconds:.0f} s"
+        # A leader that runs on this host is only slow.
+        is_local = world.processes[leader].is_local
+        return (
+            ""
+            if is_local
+            else f"{world.describe_rank(leader)} sent no heartbeat for {heartbeat.seconds:.0f} s"
+        )
 
     def _remove_group(self, group: int, why: str) -> bool:
         """Remove a lost group and queue its fold task again; return True if the fold task has ended.

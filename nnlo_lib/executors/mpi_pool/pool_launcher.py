@@ -90,16 +90,9 @@ def search_in_pool(
 def restart_until_done(
     allocate: Callable[[], int], read_progress: Callable[[], tuple[int, int]], stopped: Callable[[], bool]
 ) -> int:
-    """Restart all ranks if all rank groups are lost but made progress; return the exit status.
+    """Run the search in one allocation, and again if all rank groups are lost but made progress; return the exit status.
 
-    Args:
-        allocate: runs the search in one allocation.
-        read_progress: returns the number of results, and the number of rank groups lost during a training.
-        stopped: returns True if the search was asked to stop.
-
-    Raises:
-        UserError: if an allocation is lost without progress, if MAX_FRUITLESS_ALLOCATIONS consecutive
-            allocations are lost without a new result, or if the search was asked to stop.
+    `read_progress` returns the number of results, and the number of rank groups lost during a training.
     """
     fruitless = 0
     while True:
@@ -123,7 +116,12 @@ def _allocate(
     Raises NoGroupLeftError if all rank groups are lost before the search has ended.
     """
     state = SearchPaths(folder).state
-    _clear(state)
+    # Ranks of the previous allocation may run on this host.
+    RankProcesses(state.ranks).wait_then_kill(EXIT_GRACE_S)
+    for old in (state.ranks, state.pool_heartbeats):
+        shutil.rmtree(old, ignore_errors=True)
+    for file in (state.pool_outcome, state.pool_stop):
+        file.unlink(missing_ok=True)
     if signals.first:
         return EXIT_PREEMPTED
     segments = SharedMemoryCleanup()
@@ -175,15 +173,6 @@ def start_ranks(
         raise UserError(
             f"cannot start the ranks with '{launcher}': {error}; check --launcher, {MPI_REMEDY}"
         ) from error
-
-
-def _clear(state: SearchStatePaths) -> None:
-    """Remove the state of the previous allocation; wait for its ranks on this host, then kill them."""
-    RankProcesses(state.ranks).wait_then_kill(EXIT_GRACE_S)
-    for folder in (state.ranks, state.pool_heartbeats):
-        shutil.rmtree(folder, ignore_errors=True)
-    for file in (state.pool_outcome, state.pool_stop):
-        file.unlink(missing_ok=True)
 
 
 def _status(state: SearchStatePaths, first: list[str]) -> int:

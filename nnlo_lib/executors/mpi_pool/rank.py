@@ -49,6 +49,8 @@ def main() -> None:
         if world.rank == COORDINATOR_RANK:
             mpi_is_intact = _coordinate(world, options.folder, stop)
         else:
+            if world.is_leader:
+                start_heartbeat(heartbeat_file(options.folder, world.group))
             mpi_is_intact = _train(world, options.folder, stop, limit)
     except PeerLostError as error:
         mpi_is_intact = False
@@ -68,14 +70,11 @@ def _train(world: PoolWorld, folder: Path, stop: PoolStopFlag, limit: TimeLimit)
     from nnlo_lib.train.rank_process import tune_malloc_and_timers
     from nnlo_lib.train.task import Task
 
-    is_leader = world.rank == world.members(world.group)[0]
-    if is_leader:
-        start_heartbeat(heartbeat_file(folder, world.group))
     tune_malloc_and_timers()
     group = RankGroup(world, stop)
     # All ranks of the group learn of a fault on one rank.
     fault = group.first_fault(assign_gpus(world, read_config(folder)))
-    if not is_leader:
+    if not world.is_leader:
         return serve(world, lambda text: group.train(Task.parse(text)))
     trainer = GroupTrainer(world, group, folder, stop, limit, fault)
     return serve(world, lambda numbers: report(world, trainer, numbers))

@@ -70,16 +70,13 @@ class PoolStopFlag(StopFlag):
         if now - self._messages_checked_at < MESSAGE_CHECK_INTERVAL_S:
             return False
         self._messages_checked_at = now
-        if self._world.messenger.has_message(COORDINATOR_RANK, STOP_TAG) or self._is_orphan(now):
+        must_stop = self._world.messenger.has_message(COORDINATOR_RANK, STOP_TAG)
+        if now - self._coordinator_checked_at >= LIVENESS_CHECK_INTERVAL_S:
+            self._coordinator_checked_at = now
+            must_stop = must_stop or bool(self._world.ended_ranks([COORDINATOR_RANK]))
+        if must_stop:
             self.signal = self.signal or "SIGTERM"
-            return True
-        return self.peer_failed()
-
-    def _is_orphan(self, now: float) -> bool:
-        if now - self._coordinator_checked_at < LIVENESS_CHECK_INTERVAL_S:
-            return False
-        self._coordinator_checked_at = now
-        return bool(self._world.ended_ranks([COORDINATOR_RANK]))
+        return must_stop or self.peer_failed()
 
 
 class RankGroup:

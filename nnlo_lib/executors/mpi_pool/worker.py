@@ -56,9 +56,8 @@ def serve(world: PoolWorld, work: Callable[[Any], object]) -> bool:
     Raises PeerLostError if the coordinator or, for a leader, a rank of the group is lost.
     """
     leader, *others = world.members(world.group)
-    is_leader = world.rank == leader
-    source, tag = (COORDINATOR_RANK, ASSIGN_TAG) if is_leader else (leader, TRAIN_TAG)
-    awaited = [COORDINATOR_RANK, *(others if is_leader else [leader])]
+    source, tag = (COORDINATOR_RANK, ASSIGN_TAG) if world.is_leader else (leader, TRAIN_TAG)
+    awaited = [COORDINATOR_RANK, *(others if world.is_leader else [leader])]
 
     def next_message() -> Any:
         received = world.messenger.receive(source, tag) or world.messenger.receive(COORDINATOR_RANK, QUIT_TAG)

@@ -54,18 +54,19 @@ class PoolWorld:
         """Return the ranks of a rank group, its leader first."""
         return range(1 + group * self.size, 1 + (group + 1) * self.size)
 
+    @property
+    def is_leader(self) -> bool:
+        """Whether this rank is the first of its group."""
+        return self.rank == self.members(self.group)[0]
+
     def ended_ranks(self, ranks: Sequence[int]) -> list[int]:
         """Return the ranks that are known to have ended; ranks on other hosts cannot be observed."""
         return [rank for rank in ranks if self.processes[rank].is_dead]
 
-    def stopped_ranks(self, ranks: Sequence[int]) -> list[int]:
-        """Return the ranks of this host that a signal or a debugger has stopped."""
-        local = [rank for rank in ranks if self.processes[rank].is_local]
-        return [rank for rank in local if ProcessState.of(self.processes[rank].pid).is_stopped]
-
-    def can_observe(self, ranks: Sequence[int]) -> bool:
-        """Return True if it can be observed whether each of the ranks has ended."""
-        return all(self.processes[rank].is_local for rank in ranks)
+    def is_stopped(self, rank: int) -> bool:
+        """Return True if a signal or a debugger has stopped a rank of this host."""
+        process = self.processes[rank]
+        return process.is_local and ProcessState.of(process.pid).is_stopped
 
     def describe_rank(self, rank: int) -> str:
         """Return a rank with its process and host as text."""

@@ -132,29 +132,21 @@ class SubmititExecutor(SubmissionLine):
         memory = memory_for_next_attempt(run.resources.mem_mb, self._restarts.attempts(fold_task))
         number = self._restarts.record_start(fold_task)
         job = TrialJob(self._folder.absolute(), fold_task, self._launcher, number)
-        submission = TrialSubmission(
-            self.logs(fold_task),
-            **request(run, memory),
-            job_name=self._name,
-            comment=self._comment_of(fold_task),
-        )
+        parameters = request(run, memory) | {"job_name": self._name, "comment": self._comment_of(fold_task)}
+        submission = TrialSubmission(self.logs(fold_task), **parameters)
         try:
             self._watch_job(fold_task, submission.send(job))
             self._accepted()
         except RuntimeError as error:
             if refusal := self._refused(fold_task, str(error)):
-                refused = CompletedProcess([], 1, "", str(error))
-                # Without a script, submitit has not come as far as sbatch.
+                # The last script: without one, submitit has not come as far as sbatch.
                 script = max(
                     self.logs(fold_task).glob("submission_file_*.sh"), key=os.path.getmtime, default=""
                 )
-                raise UserError(
-                    f"Slurm refused the job of trial {fold_task.trial}: "
-                    + (
-                        blamed_variable(refused, self._run, "sbatch", "--test-only", str(script))
-                        or f"{refusal.sentence}; check `resources` in the experiment"
-                    )
-                ) from error
+                refused = CompletedProcess([], 1, "", str(error))
+                blamed = blamed_variable(refused, self._run, "sbatch", "--test-only", str(script))
+                cause = blamed or f"{refusal.sentence}; check `resources` in the experiment"
+                raise UserError(f"Slurm refused the job of trial {fold_task.trial}: {cause}") from error
 
     def _recorded(self, fold_task: FoldTask) -> list[str] | None:
         """Return the recorded job last; before it, those by comment or log, if a driver died before it recorded one."""
