@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.report.figure import ValueAxis, value_axis
 from nnlo_lib.report.formatting import listing, percent, plus_minus
@@ -89,12 +88,6 @@ class StudyData:
         """Return an axis for values of the objective."""
         return value_axis(self.metric, pd.Series(values, dtype=float))
 
-    def highest_rung(self, trial: int) -> int:
-        """Return the highest rung at which a fold of the trial has a result, or 0 if no fold has one."""
-        known = self.study.snapshot
-        rungs = (epochs for epochs in reversed(known.rungs(trial)) if known.fold_values(trial, epochs))
-        return next(rungs, 0)
-
     def coverage_note(self, drawn: Collection[int]) -> str:
         """Return how many trials a chart draws, by the numbers in `drawn`, and the states of the others."""
         missing = Counter(row.state for row in self.rows if row.number not in drawn)
@@ -108,23 +101,11 @@ class StudyData:
         return self.metric.endswith("accuracy") and all(0 <= row.objective <= 1 for row in self.ranked_rows)
 
 
-def named(row: TrialSummary) -> str:
-    """Return the name of a trial."""
-    return f"trial {row.number}"
-
-
-@dataclass(frozen=True)
-class SearchedParameter:
-    """A searched key.
-
-    Attributes:
-        name: dotted path of the key.
-        dimension: its entry in the search space.
-        choices: the values of the trials, in the order of the file; empty for a numeric key without `choice`.
-    """
+class SearchedParameter(NamedTuple):
+    """A searched key: its path, and the values of the trials in the order of the file; none for a numeric key without `choice`."""
 
     name: str
-    dimension: DimensionConfig
+    is_log: bool
     choices: tuple[Any, ...]
 
     @property
@@ -132,19 +113,12 @@ class SearchedParameter:
         """The last two parts of the key's path."""
         return ".".join(self.name.split(".")[-2:])
 
-    def to_number(self, value: Any) -> float:
-        """Return a value as a number: its index in `choices`, or the value itself if there are no choices."""
-        # Compared by repr, because True == 1 == 1.0 in Python, but they are different choices.
-        return float([*map(repr, self.choices)].index(repr(value))) if self.choices else float(value)
-
-    @property
-    def is_log(self) -> bool:
-        """Whether the key is searched on a logarithmic scale."""
-        return not self.choices and self.dimension.kind.startswith("log")
-
     def coordinate(self, value: Any) -> float:
-        """Return a value as a number (see `to_number`), its logarithm if the key is searched on a logarithmic scale."""
-        return math.log(self.to_number(value)) if self.is_log else self.to_number(value)
+        """Return a value as a number: its index in `choices`, or itself, as logarithm if the key is searched on such a scale."""
+        if self.choices:
+            # Compared by repr, because True == 1 == 1.0 in Python, but they are different choices.
+            return float([*map(repr, self.choices)].index(repr(value)))
+        return math.log(value) if self.is_log else float(value)
 
 
 def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[SearchedParameter]:
@@ -159,7 +133,7 @@ def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[S
             # Listed choices come in the order of the file, before the others.
             listed = {repr(value): value for value in dimension.choice or () if repr(value) in present}
             choices = tuple((listed | present).values())
-        found.append(SearchedParameter(name, dimension, choices))
+        found.append(SearchedParameter(name, dimension.kind.startswith("log"), choices))
     return found
 
 
