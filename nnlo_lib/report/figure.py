@@ -293,9 +293,8 @@ def short_names(names: Sequence[str]) -> list[str]:
 def bar_spec(parts: pd.DataFrame, order: Sequence[str], axis_format: str = "~s") -> Spec:
     """Return a specification of stacked bars, each below its label, so that no name is cut.
 
-    Args:
-        parts: columns `label`, `part`, `value` and `text`, in the order of the bars; the text is the tooltip.
-        order: names of the parts, which select the colors.
+    `parts`: columns `label`, `part`, `value` and `text`, the tooltip, in the order of the bars; `order` of the parts gives
+    their colors.
     """
     labels = list(dict.fromkeys(parts["label"]))
     table = parts.assign(bar=parts["label"].map(labels.index), turn=range(len(parts)))
@@ -321,11 +320,9 @@ def bar_spec(parts: pd.DataFrame, order: Sequence[str], axis_format: str = "~s")
 
 
 def dot_spec(points: pd.DataFrame, axis: Spec) -> Spec:
-    """Return a specification of one row of dots per label, with a tick at the mean.
+    """Return a specification of one row of dots per label, with a tick at the mean; `axis`: encoding of the drawn values.
 
-    Args:
-        points: columns `label`, `color` (number of a run), `value`, `y` (drawn value), and `mean` (drawn mean).
-        axis: encoding of the drawn values.
+    `points`: columns `label`, `color` (number of a run), `value`, `y` (drawn value), and `mean` (drawn mean).
     """
     labels = list(dict.fromkeys(points["label"]))
     colors = {"domain": list(range(COLORS)), "range": [f"var(--run-{place})" for place in range(COLORS)]}

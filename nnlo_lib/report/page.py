@@ -110,7 +110,9 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
     weight, samples = "", {job.evaluation["samples"] for job in jobs}
     # The weight of one sample is only stated if all jobs were tested on equally many samples.
     if ranking is not None and ranking.column == "accuracy" and len(samples) == 1:
-        weight = headline.sample_weight_sentence(ranking.split, samples.pop())
+        [count] = samples
+        each = f"one sample corresponds to {percent(1 / count, 2)} of accuracy"
+        weight = f"The {ranking.split} split has {plural(count, 'sample')}: {each}."
     return {
         "runs": list(groups),
         "job_count": len(jobs),

@@ -22,9 +22,6 @@ def quantity_name(job: FinishedRun, metric: str) -> str:
     """Return the loss function and the settings on which a metric depends, or an empty string.
 
     Values of the same metric with different texts are different quantities and belong on different axes.
-
-    Args:
-        metric: column of the history, for example `train_loss`.
     """
     problem, loss = job.config_section("problem"), job.summary["config"].get("loss")
     split, _, name = metric.partition("_")

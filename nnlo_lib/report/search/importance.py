@@ -22,12 +22,9 @@ INACTIVE_INPUT = -1.0  # input of a key that is not active in a trial; active ke
 
 
 class ImportanceForest(NamedTuple):
-    """Quality of the forest's predictions and the importances.
+    """R squared of the predictions for held-out trials, and the share of the variance of each key, the largest first.
 
-    Attributes:
-        r_squared: R squared of the predictions for held-out trials (cross-validation).
-        importances: share of the variance of the objective by key, the largest first; the sum is at most `r_squared`.
-        logarithmic: whether the forest predicts the logarithm of the objective.
+    The shares add up to at most R squared. `logarithmic`: the forest predicts the logarithm of the objective.
     """
 
     r_squared: float
@@ -70,12 +67,7 @@ def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> Importance
 
 
 def _held_out_importances(places: Array, targets: Array) -> tuple[float, list[float]]:
-    """Return R squared of held-out trials, and the share of the variance of each key.
-
-    Args:
-        places: inputs of the forest, (trials, keys + 1).
-        targets: objectives, (trials,).
-    """
+    """Return R squared of held-out trials, and the share of the variance of each key, from inputs (trials, keys + 1)."""
     # Imported here, because importing scikit-learn is slow and only searches with enough trials need it.
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.model_selection import KFold

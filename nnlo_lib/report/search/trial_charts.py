@@ -108,9 +108,7 @@ def _trial_points(data: StudyData, y: ValueAxis, places: Mapping[int, float]) ->
 def _trial_spec(points: pd.DataFrame, x_title: str, y: ValueAxis, line: Spec) -> Spec:
     """Return a specification with a mark per trial, hollow if it was stopped; a click chooses the trial in all figures.
 
-    Args:
-        points: columns `trial`, `x`, `y`, `value`, `state` and `text`, the tooltip.
-        line: layer behind the marks.
+    `points`: columns `trial`, `x`, `y`, `value`, `state` and `text`, the tooltip; `line`: layer behind the marks.
     """
     is_stopped = {"test": "datum.state == 'stopped'", "value": "transparent"}
     tips = [{"field": "trial"}, {"field": "x", "title": x_title}, {"field": "value", "format": ".5~g"}]

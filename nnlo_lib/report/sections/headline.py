@@ -15,7 +15,6 @@ from nnlo_lib.report.formatting import (
     MAX_NAMED_RUNS,
     bold,
     listing,
-    percent,
     rounded,
     task_listing,
     task_name,
@@ -43,10 +42,7 @@ def headline(
 ) -> Markup:
     """Return the paragraph: best run, what is known of the others, node models, speeds and interruptions.
 
-    Args:
-        table: summary with one row per job.
-        comparisons: tests of each pair of runs by column of the summary.
-        interruptions: sentence on interrupted attempts; if empty, the restarts in `table` are counted.
+    `interruptions`: sentence on interrupted attempts; if empty, the restarts in `table` are counted.
     """
     ranking = ranking_metric(table)
     if ranking is not None:
@@ -216,11 +212,6 @@ def repetitions(table: pd.DataFrame) -> str:
     """Return the number of repetitions of a mean: `3 seeds` or `3 seeds × 5 folds`."""
     seeds, folds = table["seed"].nunique(), table["fold"].nunique()
     return plural(seeds, "seed") + (f" × {plural(folds, 'fold')}" if folds else "")
-
-
-def sample_weight_sentence(split: str, samples: int) -> str:
-    """Return a sentence on the weight of one sample of the evaluated split in the accuracy."""
-    return f"The {split} split has {plural(samples, 'sample')}: one sample corresponds to {percent(1 / samples, 2)} of accuracy."
 
 
 def test_split_sentence(splits: Collection[str]) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,28 +81,23 @@ def why_not_timed_together(jobs: Sequence[FinishedRun], others: Sequence[Finishe
 
 def write_comparisons(comparisons: dict[str, list[RunComparison]], path: Path) -> None:
     """Write one row per metric and pair of runs as CSV; columns: COLUMNS (see docs/reference/files.md)."""
-    rows = [_row(comparison) for each in comparisons.values() for comparison in each]
+    rows = []
+    for each in chain.from_iterable(comparisons.values()):
+        metric, test, scale = each.metric, each.test, "ratio" if each.metric.is_ratio else "difference"
+        ends = [math.exp(end) if metric.is_ratio else end for end in (test.difference, test.low, test.high)]
+        rows.append((
+            metric.column, each.run, each.other, scale, *ends, test.p_value, each.p_holm, each.better, each.method,
+            test.pairs, each.left_out, each.more_seeds,
+        ))  # fmt: skip
     table = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"more_seeds": "Int64"})
     with atomic_write(path) as part:
         table.to_csv(part, index=False, lineterminator="\n")
 
 
-def _row(comparison: RunComparison) -> tuple[object, ...]:
-    metric, test = comparison.metric, comparison.test
-    ends = [math.exp(end) if metric.is_ratio else end for end in (test.difference, test.low, test.high)]
-    return (
-        metric.column, comparison.run, comparison.other, "ratio" if metric.is_ratio else "difference", *ends,
-        test.p_value, comparison.p_holm, comparison.better, comparison.method, test.pairs, comparison.left_out,
-        comparison.more_seeds,
-    )  # fmt: skip
-
-
 class TrialComparison(NamedTuple):
-    """A trial compared with the best one.
+    """The test of the mean of a trial minus the mean of the best one, by folds, and its verdict.
 
-    Attributes:
-        test: test of the mean of the trial minus the mean of the best trial, by folds.
-        is_worse: whether the trial is worse than the best one, at an error rate of ERROR_RATE over all trials.
+    `is_worse`: whether the trial is worse than the best one, at an error rate of ERROR_RATE over all trials.
     """
 
     trial: int
@@ -117,11 +113,7 @@ def compare_with_best(
     The trials that are not worse contain the truly best trial with a probability of at least 95 % (multiple
     comparisons with the best, Hsu 1984), although the data choose the best trial: the truly best trial is called
     worse only if one of its `len(folds) - 1` one-sided tests is wrong, each at the level ERROR_RATE divided by their
-    number (Bonferroni).
-
-    Args:
-        best: number of the trial with the best mean.
-        folds: values of each trial, in the same order of folds; all trials have the same folds.
+    number (Bonferroni). `folds` are the values of each trial; all trials have the same folds.
     """
     count = len(folds[best])
     overlap, level = 1 / (count - 1) if count > 1 else 0.0, ERROR_RATE / max(len(folds) - 1, 1)

@@ -34,13 +34,11 @@ SampleValues = Callable[[JobKey, str], Values | None]  # job and column -> a val
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """A metric by which runs are compared.
+    """A column of the summary by which runs are compared; `split`: name of the evaluated samples.
 
     Attributes:
-        column: column of the summary.
         highest: whether the highest value is best; None if the direction is unknown, for a user's metric.
         is_ratio: whether runs are compared by the ratio of their values instead of the difference.
-        split: name of the evaluated samples.
     """
 
     column: str
@@ -198,11 +196,7 @@ def compare_runs(
 
     Jobs are paired by seed and fold: runs share initial weights, splits and order of samples, which cancel in the
     differences. Runs with different data are not paired. Nothing is tested if the evaluated samples chose weights.
-
-    Args:
-        table: summary with one row per job.
-        sample_values: returns the values of the test samples, for runs that share a single job.
-        untested: returns why a pair of runs is not tested, or an empty string.
+    Runs that share a single job are compared by `sample_values`; `untested` returns why a pair of runs is not tested.
     """
     pairs = []
     for run, other in combinations(dict.fromkeys(table["run"]), 2):

@@ -1,6 +1,7 @@
 """Tests of a mean difference: between paired trainings, and between two models on the same samples; correction and power."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -151,14 +152,9 @@ def more_seeds(test: PairedTest, comparisons: int) -> int | None:
     """
     if test.pairs < 2 or not test.std > 0 or not test.difference:
         return None
-    effect, level = abs(test.difference) / test.std, ERROR_RATE / comparisons
-    if power(effect, MAX_SEEDS, level) < POWER:
-        return None
-    low, high = 2, MAX_SEEDS
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(effect, middle, level) >= POWER else (middle + 1, high)
-    return max(1, low - test.pairs)
+    effect, seeds = abs(test.difference) / test.std, range(2, MAX_SEEDS + 1)
+    place = bisect_left(seeds, POWER, key=lambda pairs: power(effect, pairs, ERROR_RATE / comparisons))
+    return max(1, seeds[place] - test.pairs) if place < len(seeds) else None
 
 
 def power(effect: float, pairs: int, level: float) -> float:
