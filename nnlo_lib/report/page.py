@@ -18,7 +18,7 @@ from nnlo_lib.core.errors import PERMANENT_REASONS, error_headline
 from nnlo_lib.core.secrets import mask
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.report import learning_curves, quantities
-from nnlo_lib.report.formatting import format_bytes, format_duration, listing, percent, share
+from nnlo_lib.report.formatting import format_bytes, format_duration, listing, percent, run_table, share
 from nnlo_lib.report.made_from import page_sources, record_page_sources
 from nnlo_lib.report.quantities import time_base_of
 from nnlo_lib.report.search.section import search_section
@@ -44,6 +44,7 @@ from nnlo_lib.search.study.trial_summary import (
 )
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun, read_text
+from nnlo_lib.state.resource_use import ResourceUse
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -145,7 +146,10 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
         "volumes": resources.bar_figure("Bytes sent by purpose", volumes, format_bytes),
         "exchange": resources.communication_table(jobs),
         "stale": bool(resources.staleness(jobs)),
-        "asked": resources.request_table(jobs),
+        # What each run asked of the scheduler and used, and the settings that would have been enough.
+        "asked": run_table(
+            {run: use.cells for run, group in groups.items() if (use := ResourceUse.of(group))}
+        ),
         "used": resources.usage_table(monitored),
         "usage": resources.usage_figures(monitored, list(groups)),
         "attempts": attempts.attempt_figure(jobs),

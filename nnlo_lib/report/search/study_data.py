@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,21 +18,21 @@ from nnlo_lib.search.study.trial_summary import TrialSummary, adjustment_text
 from nnlo_lib.state.finished_run import FinishedRun
 
 
-@dataclass(frozen=True)
 class StudyData:
-    """A search as loaded from disk, with its trials and the format of its objective."""
+    """A search as loaded from disk: all trials, the number of the best one, the metric, and the format of its values.
 
-    study: StoredStudy
+    `sign`: +1 if a smaller objective is better, else -1.
+    """
+
+    def __init__(self, study: StoredStudy) -> None:
+        self.study, self.rows = study, study.trial_summaries
+        self.best = study.snapshot.best_trial()
+        self.sign, self.metric = study.search.objective.sign, study.search.objective.metric
 
     @classmethod
     def load(cls, folder: Path) -> "StudyData":
         """Read the folder of a search. Raises UserError if it contains no search or a file is damaged."""
         return cls(load_study(folder))
-
-    @cached_property
-    def rows(self) -> list[TrialSummary]:
-        """All trials."""
-        return self.study.trial_summaries
 
     @cached_property
     def ranked_rows(self) -> list[TrialSummary]:
@@ -57,21 +56,6 @@ class StudyData:
         fold_tasks = (decision.task for trial in self.study.snapshot.trials for decision in trial.decisions)
         folders = dict.fromkeys(task.run_folder(self.study.folder) for task in fold_tasks)
         return [*map(FinishedRun, folders)]
-
-    @property
-    def best(self) -> int | None:
-        """Number of the best trial, or None if no trial has a result."""
-        return self.study.snapshot.best_trial()
-
-    @property
-    def sign(self) -> int:
-        """+1 if a smaller objective is better, else -1."""
-        return self.study.search.objective.sign
-
-    @property
-    def metric(self) -> str:
-        """Name of the metric that is the objective."""
-        return self.study.search.objective.metric
 
     @property
     def format_value(self) -> Callable[[float], str]:

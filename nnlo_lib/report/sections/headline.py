@@ -30,6 +30,7 @@ from nnlo_lib.report.statistics.run_comparison import (
     ranking_metric,
 )
 from nnlo_lib.report.tables import first_and_equal, spread_by_run
+from nnlo_lib.state.finished_run import SPLIT_NAMES
 
 GANS = (
     "Runs of a GAN are not ranked: loss and distance are measured by the critic of each run, and cannot be "
@@ -216,9 +217,8 @@ def repetitions(table: pd.DataFrame) -> str:
 
 def test_split_sentence(splits: Collection[str]) -> str:
     """Return a sentence on the samples that replace a missing test split, or an empty string."""
-    names = {"held back": "the samples held back for validation", "validation": "the validation split"}
     # Sorted, because equal inputs must give equal pages.
-    named = listing([names[name] for name in sorted(set(splits) - {"test"})] or [""])
+    named = listing([SPLIT_NAMES[name] for name in sorted(set(splits) - {"test"})] or [""])
     if not named:
         return ""
     first = f"If the data of a run have no test split, “test” refers to {named}."

@@ -136,11 +136,9 @@ Links = list[list[int]]  # pairs of linked nodes
 
 
 class MapFrame(NamedTuple):
-    """A plane at one validation: what is there, and what each model predicts.
+    """A plane at one validation as data URL of a PNG in which dark is occupied, and its height if its width is MAP_WIDTH.
 
     Attributes:
-        plan: data URL of a PNG of the plane, in which dark is occupied.
-        height: height of the plane, if its width is MAP_WIDTH.
         rounds: places and links of the nodes in rounds since the last validation; empty unless they have positions.
         models: data URL of each model's map, and its intersection over union with the plane, in cells whose content is known.
     """

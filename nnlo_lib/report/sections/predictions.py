@@ -62,18 +62,14 @@ class ConfusionMatrix:
 
     def by_class(self) -> list[list[str]]:
         """Return class, precision, recall, F1 (0 if not defined) and number of samples of each class, and their means."""
-        from sklearn.metrics import precision_recall_fscore_support
-
-        numbers = range(len(self.classes))
-        true, predicted = np.indices(self.counts.shape).reshape(2, -1)
-        *shares, support = precision_recall_fscore_support(
-            true, predicted, labels=list(numbers), sample_weight=self.counts.ravel(), zero_division=0
-        )
+        right, true, guessed = np.diag(self.counts), self.counts.sum(axis=1), self.counts.sum(axis=0)
+        totals = (guessed, true, (true + guessed) / 2)
+        shares = np.array([right / np.where(total > 0, total, 1) for total in totals])
         rows = [
-            [name, *(percent(float(each[k])) for each in shares), str(int(support[k]))]
+            [name, *map(percent, map(float, shares[:, k])), str(int(true[k]))]
             for k, name in enumerate(self.classes)
         ]
-        means = [percent(float(each.mean())) for each in shares]
+        means = map(percent, map(float, shares.mean(axis=1)))
         return [*rows, ["mean over classes", *means, str(self.counts.sum())]]
 
     def pairs(self) -> list[tuple[str, str, int, float]]:
@@ -83,15 +79,12 @@ class ConfusionMatrix:
         order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_PAIRS]
         # A single misclassified sample may be chance: such pairs are shown only if no pair is more frequent.
         least = max(1, min(2, wrong.max()))
+        places = (divmod(int(place), len(self.classes)) for place in order)
+        pairs = [(true, guess, int(wrong[true, guess])) for true, guess in places]
         return [
-            (
-                self.classes[true],
-                self.classes[guess],
-                int(wrong[true, guess]),
-                float(self.shares[true, guess]),
-            )
-            for true, guess in (divmod(int(place), len(self.classes)) for place in order)
-            if wrong[true, guess] >= least
+            (self.classes[true], self.classes[guess], count, float(self.shares[true, guess]))
+            for true, guess, count in pairs
+            if count >= least
         ]
 
 

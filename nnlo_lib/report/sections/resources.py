@@ -21,7 +21,6 @@ from nnlo_lib.report.formatting import (
 from nnlo_lib.report.learning_curves import MAX_CURVE_POINTS
 from nnlo_lib.report.tables import group_by_run, spread_of
 from nnlo_lib.state.finished_run import FinishedRun, read_table
-from nnlo_lib.state.resource_use import ResourceUse
 
 Bars = dict[
     tuple[str, str], dict[str, float]
@@ -169,12 +168,6 @@ def _without_breaks(table: pd.DataFrame) -> pd.DataFrame:
     gaps = table["seconds"].diff().fillna(0)
     # The negation keeps gaps if `usual` is NaN, because a rank has only one sample.
     return table.assign(seconds=gaps.where(~(gaps > PAUSE_FACTOR * usual), usual).cumsum())
-
-
-def request_table(jobs: Sequence[FinishedRun]) -> RunTable:
-    """Return what each run asked of the scheduler and used, and the settings that would have been enough."""
-    found = {run: ResourceUse.of(group) for run, group in group_by_run(jobs).items()}
-    return run_table({run: use.cells for run, use in found.items() if use})
 
 
 def usage_table(found: dict[str, pd.DataFrame]) -> RunTable:
