@@ -26,6 +26,7 @@ Spec = dict[str, Any]  # (part of) a Vega-Lite specification
 SHARES = (0, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 1)
 LOG_SCALE_MIN_RATIO = 8  # ratio of largest to smallest value above which the axis is logarithmic
 COLORS = 8  # colors of runs and of parts in page.css
+SOFT = "var(--soft)"
 DASHES = ([1, 0], [6, 4], [2, 4], [9, 3, 2, 3])
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "stroke")
 MIN_LABEL_GAP = 0.07  # of the height, between two labels at the ends of lines
@@ -34,14 +35,6 @@ MAX_LABEL_LETTERS, LETTER_WIDTH = 18, 6.4  # of a label at the end of a line; pi
 MAX_ROW_LETTERS = 48  # of a line above a bar, which fit into 360 pixels
 IS_MEAN = {"filter": "datum.job < 0"}
 VISIBLE = {"filter": "indexof(hidden, datum.run) < 0"}
-TRIAL_PARAMS = [{"name": "chosen", "value": -1}]
-TRIAL_COLOR = {
-    "condition": [
-        {"test": "datum.trial == chosen", "value": "var(--run-1)"},
-        {"test": "datum.state == 'best'", "value": "var(--run-0)"},
-    ],
-    "value": "var(--soft)",
-}
 # The wheel scrolls the page; with Shift or Ctrl it zooms.
 ZOOM = {
     "name": "zoom",
@@ -115,38 +108,58 @@ def value_axis(metric: str, values: "pd.Series[float]") -> ValueAxis:
         scale = {"type": "log", "reverse": True, "nice": False}
         note = "log scale of the error" + (", shifted to show 100 %" if shift else "")
         return ValueAxis({"scale": scale, "axis": axis}, note, lambda share: 1 - share + shift, percent)
-    if low > 0 and high / low > LOG_SCALE_MIN_RATIO:
-        axis = {"labelOverlap": "greedy", "format": ".4~g", "title": None}
-        return ValueAxis(
-            {"scale": {"type": "log", "nice": False}, "axis": axis}, "log scale", lambda value: value, number
-        )
-    encoding = {"scale": {"zero": False}, "axis": {"title": None, "format": ".4~g"}}
-    return ValueAxis(encoding, "", lambda value: value, number)
+    axis, is_log = {"title": None, "format": ".4~g"}, low > 0 and high / low > LOG_SCALE_MIN_RATIO
+    if is_log:
+        encoding = {"scale": {"type": "log", "nice": False}, "axis": axis | {"labelOverlap": "greedy"}}
+    else:
+        encoding = {"scale": {"zero": False}, "axis": axis}
+    return ValueAxis(encoding, "log scale" if is_log else "", lambda value: value, number)
+
+
+def quantitative(field: str, **more: Any) -> Spec:
+    """Return the encoding of a column of numbers."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def layer(kind: str, encoding: Spec, *filters: Spec, **mark: Any) -> Spec:
+    """Return a layer with marks of a kind, for the rows that pass the filters."""
+    return {"transform": list(filters), "mark": {"type": kind, **mark}, "encoding": encoding}
+
+
+def panel(table: pd.DataFrame, layers: Sequence[Spec], height: int, **more: Any) -> Spec:
+    """Return a specification of layers over the same rows, as wide as the page."""
+    return {"data": inline_data(table), "layer": list(layers), "width": "container", "height": height, **more}
+
+
+def value_if(test: str | Spec, value: Any, otherwise: Any) -> Spec:
+    """Return an encoding with two values."""
+    return {"condition": {"test": test, "value": value}, "value": otherwise}
+
+
+def name_of_run(names: Sequence[str]) -> Spec:
+    """Return the transform that adds the name of the run to each row."""
+    return {"calculate": f"({json.dumps(list(names))})[datum.run]", "as": "name"}
 
 
 def run_styles(names: Sequence[str]) -> dict[str, Spec]:
     """Return color, dash and marker of each run, by its number; the legend names the runs in a downloaded figure."""
     numbers = list(range(len(names)))
-    letters = max(map(len, names))
+    width = f"{LETTER_WIDTH * max(map(len, names)) + 40:.0f}"
     legend = {
         "labelExpr": f"({json.dumps(list(names))})[datum.value]",
         "title": None,
         "orient": "top",
-        "columns": {"signal": f"max(1, floor(width / {LETTER_WIDTH * letters + 40:.0f}))"},
+        "columns": {"signal": f"max(1, floor(width / {width}))"},
     }
     channels = {
         "color": [f"var(--run-{place % COLORS})" for place in numbers],
         "strokeDash": [DASHES[place // COLORS % len(DASHES)] for place in numbers],
         "shape": [SHAPES[place % len(SHAPES)] for place in numbers],
     }
+    shared = {"field": "run", "type": "nominal", "legend": legend}
     return {
-        channel: {
-            "field": "run",
-            "type": "nominal",
-            "scale": {"domain": numbers, "range": values},
-            "legend": legend,
-        }
-        for channel, values in channels.items()
+        channel: {**shared, "scale": {"domain": numbers, "range": looks}}
+        for channel, looks in channels.items()
     }
 
 
@@ -172,110 +185,76 @@ def curve_spec(
     is_strong = f"{is_lit} || indexof(hidden, datum.run) < 0" if is_muted else f"lit < 0 || {is_lit}"
     styles = run_styles(names)
     if is_muted:
-        plain = {"color": "var(--soft)", "strokeDash": [1, 0], "shape": "circle"}
+        plain = {"color": SOFT, "strokeDash": [1, 0], "shape": "circle"}
         styles = {
             channel: {"condition": {"test": is_strong, **style, "legend": None}, "value": plain[channel]}
             for channel, style in styles.items()
         }
     table = points.assign(y=y.drawn(points["value"]))
     means = table[table["job"] < 0]
-    ends = _line_ends(means, against, names, y, table["y"])
+    ends = means.groupby("run", sort=False).last()
+    fits = ends.index.isin(y.labels_that_fit(dict(ends["y"]), table["y"]))
+    short = short_names(names)
+    ends = ends[[against, "y"]].reset_index().assign(name=[short[run] for run in ends.index], fits=fits)
     label_width = LETTER_WIDTH * min(MAX_LABEL_LETTERS, max(map(len, ends["name"]))) + 8
-    y_encoding = {"field": "y", "type": "quantitative", **y.encoding}
+    y_encoding = quantitative("y", **y.encoding)
 
     spread: list[Spec] = []
     if band:
         low, high = points["value"].min(), points["value"].max()
         table["low"] = y.drawn((points["value"] - points["std"]).clip(low, high))
         table["high"] = y.drawn((points["value"] + points["std"]).clip(low, high))
-        spread.append({
-            "transform": [IS_MEAN],
-            "mark": {"type": "area", "clip": True},
-            "encoding": {"y": {**y_encoding, "field": "low"}, "y2": {"field": "high"}, "opacity": {"value": 0.16}},
-        })  # fmt: skip
+        area = {"y": {**y_encoding, "field": "low"}, "y2": {"field": "high"}, "opacity": {"value": 0.16}}
+        spread = [layer("area", area, IS_MEAN, clip=True)]
     elif (table["job"] >= 0).any():
-        spread.append({
-            "transform": [{"filter": "datum.job >= 0"}],
-            "mark": {"type": "line", "clip": True, "strokeWidth": 1},
-            "encoding": {"detail": {"field": "job"}, "opacity": _value_if(is_lit, 0.6, 0.3)},
-        })  # fmt: skip
-
+        single = {"detail": {"field": "job"}, "opacity": value_if(is_lit, 0.6, 0.3)}
+        spread = [layer("line", single, {"filter": "datum.job >= 0"}, clip=True, strokeWidth=1)]
     line = {
-        "transform": [IS_MEAN],
-        "mark": {"type": "line", "clip": True},
-        "encoding": {
-            "strokeDash": styles["strokeDash"],
-            "opacity": _value_if(is_strong, 1, 0.4 if is_muted else 0.12),
-            "strokeWidth": _value_if(is_strong, 2.2, 1.3),
-        },
+        "strokeDash": styles["strokeDash"],
+        "opacity": value_if(is_strong, 1, 0.4 if is_muted else 0.12),
+        "strokeWidth": value_if(is_strong, 2.2, 1.3),
     }
-    near = {"type": "point", "on": "pointermove", "nearest": True, "clear": "pointerout"}
     has_few_points = len(means) <= 12 * max(1, means["run"].nunique())
     shown = [{"param": "near", "empty": False, "value": 1}, {"test": f"!({is_strong})", "value": 0}]
     marker = {
-        "transform": [IS_MEAN],
-        "params": [ZOOM, {"name": "near", "select": near}],
-        "mark": {"type": "point", "clip": True, "filled": True, "size": 36},
-        "encoding": {
-            "shape": styles["shape"],
-            "tooltip": {"value": {"expr": _tooltip(table, clock)}},
-            "opacity": {"condition": shown, "value": 0.9 if has_few_points else 0},
-        },
+        "shape": styles["shape"],
+        "tooltip": {"value": {"expr": _tooltip(table, clock)}},
+        "opacity": {"condition": shown, "value": 0.9 if has_few_points else 0},
     }
-    crosshair = {
-        "transform": [IS_MEAN, {"filter": {"param": "near", "empty": False}}],
-        "mark": {"type": "rule", "strokeDash": [3, 3], "color": "var(--soft)"},
-    }
+    near = {"type": "point", "on": "pointermove", "nearest": True, "clear": "pointerout"}
+    zoom = {"params": [ZOOM, {"name": "near", "select": near}]}
+    is_near = {"filter": {"param": "near", "empty": False}}
     visible = [] if is_muted else [VISIBLE]
     has_place = "lit < 0 && datum.fits" + (f" && length(hidden) == {len(names)}" if is_muted else "")
     is_labeled = f"({has_place}) || {is_strong if is_muted else is_lit}"
-    label = {
-        "data": inline_data(ends),
-        "transform": visible,
-        "mark": {"type": "text", "align": "left", "dx": 6, "limit": label_width},
-        "encoding": {"text": {"field": "name"}, "opacity": _value_if(is_labeled, 1, 0)},
-    }
-
+    label = {"text": {"field": "name"}, "opacity": value_if(is_labeled, 1, 0)}
+    layers = [
+        *spread,
+        layer("line", line, IS_MEAN, clip=True),
+        layer("point", marker, IS_MEAN, clip=True, filled=True, size=36) | zoom,
+        *(
+            layer("rule", {axis: None, "color": None}, IS_MEAN, is_near, strokeDash=[3, 3], color=SOFT)
+            for axis in "yx"
+        ),
+        layer("text", label, *visible, align="left", dx=6, limit=label_width) | {"data": inline_data(ends)},
+    ]
     x: Spec = (
         {"scale": {"zero": False, "nice": False}, "axis": {"tickMinStep": 1, "title": x_title}}
         if against == "epoch"
         else {"scale": {"domainMin": 0, "padding": 0}, "axis": {"title": x_title, "format": "~s"}}
     )
     x["scale"]["rangeMax"] = {"expr": f"width - {label_width:.0f}"}
-    return {
-        "data": inline_data(table),
-        # page.js sets these parameters, in all figures.
-        "params": [
-            {"name": "hidden", "value": list(range(len(names))) if is_muted else []},
-            {"name": "lit", "value": -1},
-        ],
-        "transform": [*visible, {"calculate": f"({json.dumps(list(names))})[datum.run]", "as": "name"}],
-        "layer": [
-            *spread, line, marker,
-            {**crosshair, "encoding": {"y": None, "color": None}},
-            {**crosshair, "encoding": {"x": None, "color": None}},
-            label,
-        ],
-        "encoding": {
-            "x": {"field": against, "type": "quantitative", **x}, "y": y_encoding, "color": styles["color"],
-        },
-        "width": "container",
-        "height": 240,
-        "usermeta": {"x": against, "muted": is_muted},
-    }  # fmt: skip
+    return panel(
+        table, layers, 240,
+        params=run_params(len(names) if is_muted else 0), transform=[*visible, name_of_run(names)],
+        encoding={"x": quantitative(against, **x), "y": y_encoding, "color": styles["color"]},
+        usermeta={"x": against, "muted": is_muted},
+    )  # fmt: skip
 
 
-def _value_if(test: str, value: float, otherwise: float) -> Spec:
-    return {"condition": {"test": test, "value": value}, "value": otherwise}
-
-
-def _line_ends(
-    means: pd.DataFrame, against: str, names: Sequence[str], y: ValueAxis, drawn: "pd.Series[float]"
-) -> pd.DataFrame:
-    """Return the last point of each line with the name of its run, and whether the name fits beside it."""
-    ends, labels = means.groupby("run", sort=False).last(), short_names(names)
-    fits = ends.index.isin(y.labels_that_fit(dict(ends["y"]), drawn))
-    return ends[[against, "y"]].reset_index().assign(name=[labels[run] for run in ends.index], fits=fits)
+def run_params(hidden: int = 0) -> list[Spec]:
+    """Return the parameters that page.js sets in all figures of runs, with the first `hidden` runs hidden."""
+    return [{"name": "hidden", "value": list(range(hidden))}, {"name": "lit", "value": -1}]
 
 
 def _tooltip(table: pd.DataFrame, clock: str) -> str:
@@ -292,19 +271,11 @@ def _tooltip(table: pd.DataFrame, clock: str) -> str:
 
 def level_layers(level: float, name: str) -> list[Spec]:
     """Return the layers of a curve's specification that draw a horizontal line with its name; `level` is the drawn value."""
-    data = inline_data(pd.DataFrame({"y": [level]}))
-    rule = {"type": "rule", "strokeDash": [6, 4], "color": "var(--soft)"}
-    text = {
-        "type": "text",
-        "text": name,
-        "align": "left",
-        "baseline": "bottom",
-        "dy": -3,
-        "color": "var(--soft)",
-    }
+    data = {"data": inline_data(pd.DataFrame({"y": [level]}))}
+    place = {"align": "left", "baseline": "bottom", "dy": -3}
     return [
-        {"data": data, "mark": rule, "encoding": {"x": None, "color": None}},
-        {"data": data, "mark": text, "encoding": {"x": {"value": 4}, "color": None}},
+        layer("rule", {"x": None, "color": None}, strokeDash=[6, 4], color=SOFT) | data,
+        layer("text", {"x": {"value": 4}, "color": None}, text=name, color=SOFT, **place) | data,
     ]
 
 
@@ -322,72 +293,65 @@ def short_names(names: Sequence[str]) -> list[str]:
 def bar_spec(parts: pd.DataFrame, order: Sequence[str], axis_format: str = "~s") -> Spec:
     """Return a specification of stacked bars, each below its label, so that no name is cut.
 
-    Args:
-        parts: columns `label`, `part`, `value` and `text`, in the order of the bars; the text is the tooltip.
-        order: names of the parts, which select the colors.
+    `parts`: columns `label`, `part`, `value` and `text`, the tooltip, in the order of the bars; `order` of the parts gives
+    their colors.
     """
     labels = list(dict.fromkeys(parts["label"]))
-    places = {label: place for place, label in enumerate(labels)}
-    table = parts.assign(bar=parts["label"].map(places), turn=range(len(parts)))
-    colors = {
-        "domain": list(order),
-        "range": [f"var(--part-{place % COLORS})" for place in range(len(order))],
-    }
+    table = parts.assign(bar=parts["label"].map(labels.index), turn=range(len(parts)))
+    colors = [f"var(--part-{place % COLORS})" for place in range(len(order))]
     legend = {"title": None, "orient": "top", "columns": {"signal": "max(1, floor(width / 105))"}}
-    bar = {"mark": {"type": "bar", "height": 20, "stroke": "var(--paper)", "strokeWidth": 1}, "encoding": {
-        "x": {"field": "value", "type": "quantitative", "scale": {"padding": 0}, "axis": {"title": None, "format": axis_format}},
-        "color": {"field": "part", "scale": colors, "legend": legend if len(order) > 1 else None},
+    axis = {"title": None, "format": axis_format}
+    bar = {
+        "x": quantitative("value", scale={"padding": 0}, axis=axis),
+        "color": {
+            "field": "part",
+            "scale": {"domain": list(order), "range": colors},
+            "legend": legend if len(order) > 1 else None,
+        },
         "order": {"field": "turn"},
-        "tooltip": [{"field": "label", "title": "bar"}, {"field": "part"}, {"field": "text", "title": "value"}],
-    }}  # fmt: skip
-    text, more = _row_labels("bar", labels, -11)
-    return {
-        "data": inline_data(table), "layer": [bar, text], "width": "container", "height": (48 + more) * len(labels),
-        "encoding": {"y": {"field": "bar", "type": "ordinal", "axis": None}},
-    }  # fmt: skip
+        "tooltip": [
+            {"field": "label", "title": "bar"},
+            {"field": "part"},
+            {"field": "text", "title": "value"},
+        ],
+    }
+    bars = layer("bar", bar, height=20, stroke="var(--paper)", strokeWidth=1)
+    return _rows_spec(table, "bar", labels, [bars], 48, -11)
 
 
-def _row_labels(row: str, labels: Sequence[str], dy: int) -> tuple[Spec, int]:
-    """Return a layer with a label above each row, long ones on several lines, and the pixels that these need more per row."""
+def dot_spec(points: pd.DataFrame, axis: Spec) -> Spec:
+    """Return a specification of one row of dots per label, with a tick at the mean; `axis`: encoding of the drawn values.
+
+    `points`: columns `label`, `color` (number of a run), `value`, `y` (drawn value), and `mean` (drawn mean).
+    """
+    labels = list(dict.fromkeys(points["label"]))
+    colors = {"domain": list(range(COLORS)), "range": [f"var(--run-{place})" for place in range(COLORS)]}
+    color = {"field": "color", "type": "nominal", "scale": colors, "legend": None}
+    x = {**axis, "scale": {"reverse": False, **axis["scale"]}}
+    tips = [{"field": "label", "title": "name"}, {"field": "value", "format": ".5~g"}]
+    dot = {"x": quantitative("y", **x), "color": color, "tooltip": tips}
+    tick = {"x": quantitative("mean", **x), "color": color}
+    layers = [
+        layer("point", dot, filled=True, size=50, opacity=0.6),
+        layer("tick", tick, thickness=3, size=18),
+    ]
+    return _rows_spec(points.assign(row=points["label"].map(labels.index)), "row", labels, layers, 42, -9)
+
+
+def _rows_spec(
+    table: pd.DataFrame, row: str, labels: Sequence[str], layers: Sequence[Spec], height: int, dy: int
+) -> Spec:
+    """Return a specification of rows of a height, each below its label; long labels are on several lines."""
     lines = [wrap(label, MAX_ROW_LETTERS) for label in labels]
     most = max(map(len, lines), default=1)
     texts = ["\n".join([""] * (most - len(each)) + each) for each in lines]
     place = {"baseline": "bottom", "lineBreak": "\n", "lineHeight": 14, "dy": dy - 14 * (most - 1)}
-    text = {
-        "data": inline_data(pd.DataFrame({row: range(len(labels)), "label": texts})),
-        "mark": {"type": "text", "align": "left", "fontSize": 12, **place},
-        "encoding": {"x": {"value": 0}, "text": {"field": "label"}},
-    }
-    return text, 28 * (most - 1)  # twice the height of the lines, because rows are centered
-
-
-def dot_spec(points: pd.DataFrame, axis: Spec, x_title: str = "") -> Spec:
-    """Return a specification of one row of dots per label, with a tick at the mean.
-
-    Args:
-        points: columns `label`, `color` (number of a run), `value`, `y` (drawn value), and `mean` (drawn mean).
-        axis: encoding of the drawn values.
-    """
-    labels = list(dict.fromkeys(points["label"]))
-    table = points.assign(row=points["label"].map(labels.index))
-    colors = {"domain": list(range(COLORS)), "range": [f"var(--run-{place})" for place in range(COLORS)]}
-    scale = {**axis["scale"], "reverse": axis["scale"].get("reverse", False)}
-    x = {"type": "quantitative", **axis, "axis": {**axis["axis"], "title": x_title or None}, "scale": scale}
-    color = {"field": "color", "type": "nominal", "scale": colors, "legend": None}
-    tips = [{"field": "label", "title": "name"}, {"field": "value", "format": ".5~g"}]
-    dots = {
-        "mark": {"type": "point", "filled": True, "size": 50, "opacity": 0.6},
-        "encoding": {"x": {**x, "field": "y"}, "color": color, "tooltip": tips},
-    }
-    tick = {
-        "mark": {"type": "tick", "thickness": 3, "size": 18},
-        "encoding": {"x": {**x, "field": "mean"}, "color": color},
-    }
-    text, more = _row_labels("row", labels, -9)
-    return {
-        "data": inline_data(table), "layer": [dots, tick, text], "width": "container", "height": (42 + more) * len(labels),
-        "encoding": {"y": {"field": "row", "type": "ordinal", "axis": None}},
-    }  # fmt: skip
+    text = layer("text", {"x": {"value": 0}, "text": {"field": "label"}}, align="left", fontSize=12, **place)
+    text["data"] = inline_data(pd.DataFrame({row: range(len(labels)), "label": texts}))
+    # Twice the height of the lines, because rows are centered.
+    height = (height + 28 * (most - 1)) * len(labels)
+    y = {"field": row, "type": "ordinal", "axis": None}
+    return panel(table, [*layers, text], height, encoding={"y": y})
 
 
 def thinned(rows: Iterable[Any], most: int) -> list[Any]:

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
+import pandas as pd
 from markupsafe import escape
 
 from nnlo_lib.core.text_format import MISSING, decimals, duration_text, number, size_text
@@ -40,13 +41,9 @@ def format_duration(seconds: float) -> str:
 
 
 def plus_minus(spread: Spread, scale: float = 1, unit: str = "") -> str:
-    """Write mean ± standard deviation, rounded to two significant digits of the standard deviation.
+    """Write mean ± standard deviation, both times `scale`, rounded to two significant digits of the standard deviation.
 
     The mean has at most five significant digits. Without a finite standard deviation, only the mean is written.
-
-    Args:
-        scale: factor of both numbers, such as 100 for percentages.
-        unit: text after the numbers, or an empty string.
     """
     mean, std = spread.mean * scale, spread.std * scale
     tail = UNBROKEN + unit if unit else ""
@@ -71,14 +68,18 @@ def listing(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
+def task_name(run: str, seed: int, fold: int | None) -> str:
+    """Return the name of a training task: `allreduce seed 1, fold 2`; `fold` may be NA."""
+    return f"{run} seed {seed}" + ("" if pd.isna(fold) else f", fold {fold}")
+
+
 def task_listing(names: Sequence[str]) -> str:
     """Join the first MAX_NAMED_TASKS names of training tasks and the number of the others: `a, b, c, d, e and 2 more`."""
     more = len(names) - MAX_NAMED_TASKS
     return listing([*names[:MAX_NAMED_TASKS], *([f"{more} more"] if more > 0 else [])])
 
 
-@dataclass(frozen=True)
-class RunTable:
+class RunTable(NamedTuple):
     """Table with one row per run; the cells of a row follow the order of the headings."""
 
     headings: tuple[str, ...]
@@ -88,10 +89,9 @@ class RunTable:
 def run_table(cells: Mapping[str, Mapping[str, str]]) -> RunTable:
     """Return a table of cells given by run and heading; runs and headings without values are left out."""
     full = {run: row for run, row in cells.items() if set(row.values()) - {MISSING}}
-    # dict.fromkeys keeps the order of first appearance, which a set does not.
-    named = dict.fromkeys(name for row in full.values() for name, text in row.items() if text != MISSING)
     order = dict.fromkeys(name for row in full.values() for name in row)
-    headings = tuple(name for name in order if name in named)
-    return RunTable(
-        headings, {run: tuple(row.get(name, MISSING) for name in headings) for run, row in full.items()}
+    headings = tuple(
+        name for name in order if any(row.get(name, MISSING) != MISSING for row in full.values())
     )
+    rows = {run: tuple(row.get(name, MISSING) for name in headings) for run, row in full.items()}
+    return RunTable(headings, rows)

@@ -22,9 +22,8 @@ def learning_curve_figures(
 ) -> list[Figure]:
     """Return figures over epochs, and of the metric that ranks the runs over seconds; each axis has one quantity.
 
-    Args:
-        ranked_by: test metric that ranks the runs; drawn from validation data if available, else from training
-            data, else replaced by the last figure's metric.
+    The test metric `ranked_by` is drawn from validation data if available, else from training data, else replaced by the
+    last figure's metric.
     """
     names = _metrics(jobs)
     chosen = [(name, "epoch") for name in [*names, "consensus_error"]]
@@ -58,9 +57,7 @@ def _metrics(jobs: Sequence[FinishedRun]) -> list[str]:
 def _figures(jobs: Sequence[FinishedRun], metric: str, against: str, clock: TimeBase) -> list[Figure]:
     """Return a figure for each quantity that the runs call `metric`, such as different loss functions.
 
-    Args:
-        metric: column of the history.
-        against: column of the x axis, `epoch` or `seconds`.
+    `metric` is a column of the history; `against`: column of the x axis, `epoch` or `seconds`.
     """
     groups = group_by_run(jobs)
     # Epoch, seconds and value of each job that has finite values of the metric.
@@ -69,14 +66,21 @@ def _figures(jobs: Sequence[FinishedRun], metric: str, against: str, clock: Time
         for run, group in groups.items()
     }
     quantities = {run: quantity_name(groups[run][0], metric) for run in groups if runs[run]}
-    return [
+    figures = []
+    for quantity in dict.fromkeys(quantities.values()):
+        drawn = [run for run in runs if quantities.get(run) == quantity]
         # A run keeps its index, and so its color, in figures that lack other runs.
-        _figure(
-            {run: runs[run] if quantities.get(run) == quantity else [] for run in runs}, _title(metric, quantity), metric, against,
-            clock, _constant_loss([job for run in runs if quantities.get(run) == quantity for job in groups[run]], metric),
-        )
-        for quantity in dict.fromkeys(quantities.values())
-    ]  # fmt: skip
+        lines = {run: runs[run] if run in drawn else [] for run in runs}
+        constants = {
+            job.summary.get("data", {}).get("constant_loss")
+            for run in drawn
+            for job in groups[run]
+            if metric == "val_loss"
+        }
+        # The loss of the best constant predictor, unless it differs between jobs.
+        constant = constants.pop() if len(constants) == 1 else None
+        figures.append(_figure(lines, _title(metric, quantity), metric, against, clock, constant))
+    return figures
 
 
 def _figure(
@@ -91,29 +95,26 @@ def _figure(
     is_band = any(len(lines) > MAX_JOB_LINES for lines in runs.values())
     means = {names.index(run): mean_curve(lines) for run, lines in runs.items() if lines}
     # A band stands for the lines of the jobs.
-    singles = [] if is_band else [lines for lines in runs.values() if len(lines) > 1]
-    count = len(means) + sum(map(len, singles))
-    most = min(MAX_CURVE_POINTS, max(10, MAX_FIGURE_POINTS // count))
-    drawn = [_sampled(mean, most).assign(run=run, job=-1) for run, mean in means.items()]
-    if not is_band:
-        drawn += [
-            _sampled(line, most).assign(run=names.index(run), job=number)
-            for run, lines in runs.items()
-            for number, line in enumerate(lines if len(lines) > 1 else [])
-        ]
+    singles = {
+        (names.index(run), job): line
+        for run, lines in runs.items()
+        if len(lines) > 1 and not is_band
+        for job, line in enumerate(lines)
+    }
+    most = min(MAX_CURVE_POINTS, max(10, MAX_FIGURE_POINTS // (len(means) + len(singles))))
+    drawn = [
+        line.iloc[thinned(range(len(line)), most)].assign(run=run, job=job, std=line.get("std", np.nan))
+        for (run, job), line in [*(((run, -1), mean) for run, mean in means.items()), *singles.items()]
+    ]
     points = pd.concat(drawn, ignore_index=True)[["run", "job", "epoch", "seconds", "value", "std"]]
     values = [line["value"] for lines in runs.values() for line in lines]
     y = value_axis(
         metric, pd.concat([*values, pd.Series([] if constant is None else [constant], dtype=float)])
     )
-    x_title = _x_title(against, clock)
-    shown = [names[run] for run in means]
+    x_title, shown = _x_title(against, clock), [names[run] for run in means]
     table = pd.DataFrame({run: mean.set_index("epoch")["value"] for run, mean in means.items()}).sort_index()
     rows = [
-        [
-            f"{epoch:.5g}",
-            *(MISSING if pd.isna(value) else y.format_value(value) for value in table.loc[epoch]),
-        ]
+        [f"{epoch:.5g}", *(MISSING if pd.isna(each) else y.format_value(each) for each in table.loc[epoch])]
         for epoch in thinned(table.index, MAX_TABLE_ROWS)
     ]
     text = f"{title} against {x_title}: {plural(len(shown), 'run')}; the table of values has the means over their training tasks."
@@ -122,14 +123,6 @@ def _figure(
         text += f" The best constant predictor has {y.format_value(constant)}."
         spec["layer"] += level_layers(y.drawn(constant), "best constant predictor")
     return Figure(title, y.note, text, spec, ("epoch", *shown), rows)
-
-
-def _constant_loss(jobs: Sequence[FinishedRun], metric: str) -> float | None:
-    """Return the validation loss of the best constant predictor; None if it is unknown, or differs between jobs."""
-    known = (
-        {job.summary.get("data", {}).get("constant_loss") for job in jobs} if metric == "val_loss" else {None}
-    )
-    return known.pop() if len(known) == 1 else None
 
 
 def _x_title(against: str, clock: TimeBase) -> str:
@@ -152,8 +145,3 @@ def mean_curve(jobs: Sequence[pd.DataFrame]) -> pd.DataFrame:
     table = groups[["seconds", "value"]].mean().assign(std=groups["value"].std())
     # The mean over the remaining jobs would jump where one job ends.
     return table[groups.size() == len(jobs)].reset_index()
-
-
-def _sampled(line: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Return at most `most` evenly spaced rows, including the last; jobs have no standard deviation."""
-    return line.iloc[thinned(range(len(line)), most)].assign(std=line.get("std", np.nan))

@@ -17,9 +17,10 @@ from nnlo_lib.core.atomic_file import atomic_write
 from nnlo_lib.core.errors import PERMANENT_REASONS, error_headline
 from nnlo_lib.core.secrets import mask
 from nnlo_lib.core.text_format import plural
-from nnlo_lib.report import formatting, learning_curves, quantities
+from nnlo_lib.report import learning_curves, quantities
+from nnlo_lib.report.formatting import format_bytes, format_duration, listing, percent, run_table, share
 from nnlo_lib.report.made_from import page_sources, record_page_sources
-from nnlo_lib.report.quantities import TimeBase, time_base_of
+from nnlo_lib.report.quantities import time_base_of
 from nnlo_lib.report.search.section import search_section
 from nnlo_lib.report.search.study_data import StudyData
 from nnlo_lib.report.search.trial_tables import base_sentence, compare_trials
@@ -43,6 +44,7 @@ from nnlo_lib.search.study.trial_summary import (
 )
 from nnlo_lib.state.attempts import read_attempts
 from nnlo_lib.state.finished_run import FinishedRun, read_text
+from nnlo_lib.state.resource_use import ResourceUse
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -55,7 +57,7 @@ def write_page(
     search: Path | None = None,
     failed: Mapping[Path, str] | None = None,
 ) -> None:
-    """Write the report of an experiment to the HTML file `output`.
+    """Write the report of an experiment to the HTML file `output`; equal inputs give equal bytes.
 
     Args:
         experiment_file: experiment file, which the page shows; None if it is not at hand.
@@ -68,8 +70,23 @@ def write_page(
         UserError: if an input cannot be used; the message names it.
     """
     jobs, sources = load_jobs(folders), page_sources(experiment_file, folders, search)
+    unfinished = [
+        replace(job, reason=state or job.reason)
+        for folder, state in (failed or {}).items()
+        for job in [attempts.read_failed_job(folder)]
+    ]
     # Rendered outside of atomic_write, which reports every OSError as a failure to write `output`.
-    text = render(jobs, summary, experiment_file, search, failed, output.parent)
+    text = _render(
+        "page.html",
+        search=search_section(search, output.parent) if search else None,
+        experiment_file=experiment_file,
+        experiment=mask(read_text(experiment_file)) if experiment_file else "",
+        title=jobs[0].summary.get("experiment") or (experiment_file or jobs[0].folder).stem,
+        commands=origin.commands(jobs, experiment_file),
+        failed_jobs=unfinished,
+        failed_note=attempts.failed_jobs_sentence(unfinished, jobs),
+        **_facts(jobs, read_summary(summary, jobs) if summary else summarize(jobs)),
+    )
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
     record_page_sources(output, sources)
@@ -77,68 +94,71 @@ def write_page(
 
 def write_search_page(output: Path, search: Path) -> None:
     """Write the report of a search alone. Raises UserError, naming the input, if an input cannot be used."""
-    section = search_section(search, output.parent)
-    text = render_template("search_page.html", search=section)
+    text = _render("search_page.html", search=search_section(search, output.parent))
     with atomic_write(output) as part:
         part.write_text(text, encoding="utf-8")
 
 
-def render(
-    jobs: Sequence[FinishedRun],
-    summary: Path | None,
-    experiment_file: Path | None,
-    search: Path | None = None,
-    failed: Mapping[Path, str] | None = None,
-    page_folder: Path | None = None,
-) -> str:
-    """Return the page as HTML; equal inputs give equal bytes.
-
-    Args:
-        summary: CSV file with one row per job, in the order of `jobs`; None: it is computed.
-        experiment_file: experiment file, which the page shows; None if it is not at hand.
-        search: folder of the experiment's search, if it has one.
-        failed: folders of the jobs that have no results, each with its state, or with an empty text if its files tell it.
-        page_folder: folder of the page, from which the logs of trials are linked.
-    """
-    time_base, table = time_base_of(jobs), read_summary(summary, jobs) if summary else summarize(jobs)
-    ranking = ranking_metric(table)
-    curves = learning_curves.learning_curve_figures(jobs, time_base, ranking.name if ranking else None)
-    unfinished = [
-        replace(job, reason=state or job.reason)
-        for folder, state in (failed or {}).items()
-        for job in [attempts.read_failed_job(folder)]
-    ]
-    return render_template(
-        "page.html",
-        search=search_section(search, page_folder) if search else None,
-        experiment_file=experiment_file,
-        experiment=mask(read_text(experiment_file)) if experiment_file else "",
-        runs=list(group_by_run(jobs)),
-        job_count=len(jobs),
-        failed_jobs=unfinished,
-        failed_note=attempts.failed_jobs_sentence(unfinished, jobs),
-        title=jobs[0].summary.get("experiment") or (experiment_file or jobs[0].folder).stem,
-        curves=curves,
-        validated=quantities.validations_sentence(jobs),
-        banded=any(len(group) > learning_curves.MAX_JOB_LINES for group in group_by_run(jobs).values()),
-        confusions=predictions.confusion_matrices(jobs),
-        predicted=predictions.prediction_figures(jobs),
-        evaluated_on=predictions.evaluated_on(jobs),
-        guessing=run_comparison.guessing_sentence(jobs),
-        published=origin.published_weights_sentence(jobs),
-        pictures=predictions.sample_images(jobs),
-        maps=nodes.node_maps(jobs),
-        clock=time_base,
-        **_tables(jobs, table, time_base),
-        **_costs(jobs, time_base),
-        attempts=attempts.attempt_figure(jobs),
-        settings=origin.resolved_settings(jobs),
-        models=origin.trained_models(jobs),
-        layer_headings=origin.HEADINGS,
-        facts=origin.provenance_facts(jobs),
-        packages=origin.packages(jobs),
-        commands=origin.commands(jobs, experiment_file),
-    )
+def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
+    """Return the variables of the template that follow from the finished jobs and their summary."""
+    clock, groups = time_base_of(jobs), group_by_run(jobs)
+    # Dots, curves and node models show the metric by which the headline ranks the runs.
+    ranking, comparisons = ranking_metric(table), compare_all(table, jobs)
+    ranked_by = ranking.name if ranking else None
+    headings, rows = comparison.job_rows(table)
+    times, volumes = resources.seconds_by_phase(jobs), resources.bytes_by_purpose(jobs)
+    virtual, monitored = clock.virtual if clock.mixed else (), resources.monitor_tables(jobs)
+    weight, samples = "", {job.evaluation["samples"] for job in jobs}
+    # The weight of one sample is only stated if all jobs were tested on equally many samples.
+    if ranking is not None and ranking.column == "accuracy" and len(samples) == 1:
+        [count] = samples
+        each = f"one sample corresponds to {percent(1 / count, 2)} of accuracy"
+        weight = f"The {ranking.split} split has {plural(count, 'sample')}: {each}."
+    return {
+        "runs": list(groups),
+        "job_count": len(jobs),
+        "clock": clock,
+        "headline": headline.headline(table, clock, comparisons, attempts.interruptions_sentence(jobs)),
+        "repetitions": headline.repetitions(table),
+        "weight": weight,
+        "measured_on": headline.test_split_sentence({job.evaluation_split for job in jobs}),
+        "guessing": run_comparison.guessing_sentence(jobs),
+        "published": origin.published_weights_sentence(jobs),
+        "columns": comparison.comparison_columns(table, clock, comparisons),
+        "dots": comparison.job_figure(table, ranking) if ranking else None,
+        "matrices": list(filter(None, map(difference_matrix, comparisons.values()))),
+        "on_folds": ranking is not None and ranking.is_validation,
+        "headings": headings,
+        "rows": rows,
+        "curves": learning_curves.learning_curve_figures(jobs, clock, ranked_by),
+        "validated": quantities.validations_sentence(jobs),
+        "banded": any(len(group) > learning_curves.MAX_JOB_LINES for group in groups.values()),
+        "confusions": predictions.confusion_matrices(jobs),
+        "predicted": predictions.prediction_figures(jobs),
+        "evaluated_on": predictions.evaluated_on(jobs),
+        "pictures": predictions.sample_images(jobs),
+        "maps": nodes.node_maps(jobs),
+        "distances": nodes.consensus_matrices(jobs),
+        "own_models": nodes.runs_with_node_models(jobs),
+        "agreement": nodes.consensus_table(jobs, nodes.node_metric_ranges(table, ranked_by or "loss")),
+        "times": resources.bar_figure("Seconds of a rank by phase", times, format_duration, virtual),
+        "waiting": resources.waiting_sentence(times),
+        "volumes": resources.bar_figure("Bytes sent by purpose", volumes, format_bytes),
+        "exchange": resources.communication_table(jobs),
+        "stale": bool(resources.staleness(jobs)),
+        # What each run asked of the scheduler and used, and the settings that would have been enough.
+        "asked": run_table(
+            {run: use.cells for run, group in groups.items() if (use := ResourceUse.of(group))}
+        ),
+        "used": resources.usage_table(monitored),
+        "usage": resources.usage_figures(monitored, list(groups)),
+        "attempts": attempts.attempt_figure(jobs),
+        "settings": origin.resolved_settings(jobs),
+        "models": origin.trained_models(jobs),
+        "layer_headings": origin.HEADINGS,
+        "facts": origin.provenance_facts(jobs),
+        "packages": origin.packages(jobs),
+    }
 
 
 @cache
@@ -151,7 +171,7 @@ def _scripts() -> dict[str, Markup]:
     return {**texts, "hashes": Markup(" ".join(f"'sha256-{digest}'" for digest in digests))}
 
 
-def render_template(template: str, **values: Any) -> str:
+def _render(template: str, **values: Any) -> str:
     """Return the HTML of a template with the style sheet and the scripts of a page."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -162,54 +182,8 @@ def render_template(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "percent": formatting.percent, "share": formatting.share, "plural": plural, "listing": formatting.listing,
-    }  # fmt: skip
+    environment.filters |= {"percent": percent, "share": share, "plural": plural, "listing": listing}
     return environment.get_template(template).render(scripts=_scripts(), **values)
-
-
-def _tables(jobs: Sequence[FinishedRun], table: pd.DataFrame, time_base: TimeBase) -> dict[str, Any]:
-    # Dots and node models show the metric by which the headline ranks the runs.
-    ranking, comparisons = ranking_metric(table), compare_all(table, jobs)
-    headings, rows = comparison.job_rows(table)
-    # The weight of one sample is only stated if all jobs were tested on equally many samples.
-    samples = {job.evaluation["samples"] for job in jobs}
-    return {
-        "headline": headline.headline(table, time_base, comparisons, attempts.interruptions_sentence(jobs)),
-        "repetitions": headline.repetitions(table),
-        "weight": headline.sample_weight_sentence(ranking.split, samples.pop())
-        if ranking is not None and ranking.column == "accuracy" and len(samples) == 1
-        else "",
-        "measured_on": headline.test_split_sentence({job.evaluation.get("split", "test") for job in jobs}),
-        "columns": comparison.comparison_columns(table, time_base, comparisons),
-        "dots": comparison.job_figure(table, ranking) if ranking else None,
-        "matrices": list(filter(None, map(difference_matrix, comparisons.values()))),
-        "on_folds": ranking is not None and ranking.is_validation,
-        "headings": headings,
-        "rows": rows,
-        "distances": nodes.consensus_matrices(jobs),
-        "own_models": nodes.runs_with_node_models(jobs),
-        "agreement": nodes.consensus_table(
-            jobs, nodes.node_metric_ranges(table, ranking.name if ranking else "loss")
-        ),
-    }
-
-
-def _costs(jobs: Sequence[FinishedRun], clock: TimeBase) -> dict[str, Any]:
-    times, volumes = resources.seconds_by_phase(jobs), resources.bytes_by_purpose(jobs)
-    virtual, monitored = clock.virtual if clock.mixed else (), resources.monitor_tables(jobs)
-    return {
-        "times": resources.bar_figure(
-            "Seconds of a rank by phase", times, formatting.format_duration, virtual
-        ),
-        "waiting": resources.waiting_sentence(times),
-        "volumes": resources.bar_figure("Bytes sent by purpose", volumes, formatting.format_bytes),
-        "exchange": resources.communication_table(jobs),
-        "stale": bool(resources.staleness(jobs)),
-        "asked": resources.request_table(jobs),
-        "used": resources.usage_table(monitored),
-        "usage": resources.usage_figures(monitored, list(group_by_run(jobs))),
-    }
 
 
 def report_outcome(folder: Path) -> int:
@@ -238,26 +212,28 @@ def lost_trials(record: StoredStudy) -> list[str]:
         reason = attempts[-1].reason if attempts else "bad input"
         if result.status == "failed" and reason not in PERMANENT_REASONS:
             again = f"to train it again, delete {task.result_path(record.folder)} and run the same command"
-            lines.append(
-                f"lost:   trial {task.trial}, fold {task.fold}: {error_headline(result.error, 240)}; {again}"
-            )
+            error = error_headline(result.error, 240)
+            lines.append(f"lost:   trial {task.trial}, fold {task.fold}: {error}; {again}")
     return lines
 
 
 def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
-    yield f"best: trial {best.number} of {len(record.snapshot.trials)}  {format_objective(record.search.objective, best)}"
-    yield from (f"  {selection}" for selection in [format_selection(record.snapshot)] if selection)
+    count = len(record.snapshot.trials)
+    yield f"best: trial {best.number} of {count}  {format_objective(record.search.objective, best)}"
+    if selection := format_selection(record.snapshot):
+        yield f"  {selection}"
     yield from (f"  {line}" for line in format_point_lines(best.point))
-    rows, paths = record.trial_summaries, SearchPaths(record.folder)
-    counts = {state: sum(row.state == state for row in rows) for state in ("stopped", "failed", "unwanted")}
-    others = [f"{count} {state}" for state, count in counts.items() if count]
-    hours = sum(row.core_hours for row in rows)
-    data = StudyData.load(record.folder)
+    data, paths = StudyData(record), SearchPaths(record.folder)
     if sentence := base_sentence(data, compare_trials(data)):
         yield f"base:   {sentence}"
     yield from _unlike_asked(record)
-    yield from (f"equal:  {question}" for question in [question_of_effect(rows)] if question)
-    yield f"trials: {len(rows)}{''.join(f', {each}' for each in others)}; {hours:.3g} core hours"
+    if question := question_of_effect(data.rows):
+        yield f"equal:  {question}"
+    counts = {
+        state: sum(row.state == state for row in data.rows) for state in ("stopped", "failed", "unwanted")
+    }
+    others = "".join(f", {number} {state}" for state, number in counts.items() if number)
+    yield f"trials: {count}{others}; {sum(row.core_hours for row in data.rows):.3g} core hours"
     yield f"table:  {paths.table}"
     yield f"page:   {paths.report}"
     yield f"next:   nnlo run {paths.best}"
@@ -265,13 +241,12 @@ def _lines(record: StoredStudy, best: TrialSummary) -> Iterator[str]:
 
 def _unlike_asked(record: StoredStudy) -> Iterator[str]:
     """Yield a line for each reason that ended the search before the limit that the user has set."""
-    count, limit = len(record.snapshot.trials), record.search.trial_limit
-    if limit is not None and count < limit and count == count_distinct_points(record.search):
+    count, limit, search = len(record.snapshot.trials), record.search.trial_limit, record.search
+    if limit is not None and count < limit and count == count_distinct_points(search):
         yield f"space:  exhausted after {plural(count, 'trial')} (search.trials: {limit})"
-    if left := unfinished_grid(record.search, count):
+    if left := unfinished_grid(search, count):
         yield f"grid:   {left}"
-    if record.search.trials is None and count == limit:
-        # A budget or a target did not end the search.
-        others = [record.search.objective.target, *(most for _, most in record.search.budget)]
-        if any(other is not None for other in others) and reason_to_end(record.snapshot) is None:
-            yield f"ended:  after {plural(limit, 'trial')}, the default of search.trials; raise it to use the whole budget"
+    has_limits = search.objective.target is not None or any(most is not None for _, most in search.budget)
+    # A budget or a target did not end the search.
+    if search.trials is None and count == limit and has_limits and reason_to_end(record.snapshot) is None:
+        yield f"ended:  after {plural(limit, 'trial')}, the default of search.trials; raise it to use the whole budget"

@@ -1,8 +1,7 @@
 """Meaning of the columns of a job: the loss behind a metric's name, values within epochs, the clock of the seconds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,45 +22,28 @@ def quantity_name(job: FinishedRun, metric: str) -> str:
     """Return the loss function and the settings on which a metric depends, or an empty string.
 
     Values of the same metric with different texts are different quantities and belong on different axes.
-
-    Args:
-        metric: column of the history, for example `train_loss`.
     """
-    split, _, name = metric.partition("_")
-    is_gan = job.config_section("problem").get("name") == "gan"
-    if name == "loss" or (is_gan and split in ("train", "val")):
-        return _loss_name(job, split, is_gan and name == "loss")
-    if name.split("_")[-1] == "huber":
-        return _huber(job)
-    return ""
-
-
-def _loss_name(job: FinishedRun, split: str, is_sum: bool) -> str:
     problem, loss = job.config_section("problem"), job.summary["config"].get("loss")
+    split, _, name = metric.partition("_")
+    is_gan, delta = problem.get("name") == "gan", problem.get("huber_delta")
+    huber = "" if delta is None else f"delta {delta:g}"
+    if not (name == "loss" or (is_gan and split in ("train", "val"))):
+        return huber if name.split("_")[-1] == "huber" else ""
     if not loss:
         return ""
+    # The loss, or the losses of several outputs.
+    losses = loss.items() if isinstance(loss, dict) else ()
+    text = ", ".join(f"{output}: {each}" for output, each in losses) or str(loss).rpartition(":")[2]
+    weights = [f"{output}: {value:g}" for output, value in job.config_section("loss_weights").items()]
     settings = [
-        f"{text} {problem[key]:g}"
-        for key, (without, text) in LOSS_SETTINGS.items()
+        f"{words} {problem[key]:g}"
+        for key, (without, words) in LOSS_SETTINGS.items()
         # The validation of a GAN leaves out the gradient penalty.
         if problem.get(key, without) != without and (key, split) != ("gradient_penalty", "val")
     ]
-    names = [f"{_loss_text(loss)}, critic + generator" if is_sum else _loss_text(loss)]
-    if weights := job.config_section("loss_weights"):
-        names.append(f"weights {', '.join(f'{output}: {value:g}' for output, value in weights.items())}")
-    return ", ".join([*names, *settings, *([_huber(job)] if "huber" in _loss_text(loss) else [])])
-
-
-def _loss_text(loss: Any) -> str:
-    """Return a loss, or the losses of several outputs, as text."""
-    if isinstance(loss, dict):
-        return ", ".join(f"{output}: {name}" for output, name in loss.items())
-    return str(loss).rpartition(":")[2]
-
-
-def _huber(job: FinishedRun) -> str:
-    delta = job.config_section("problem").get("huber_delta")
-    return "" if delta is None else f"delta {delta:g}"
+    parts = [f"{text}, critic + generator" if is_gan and name == "loss" else text]
+    parts += [f"weights {', '.join(weights)}"] if weights else []
+    return ", ".join([*parts, *settings, *([huber] if "huber" in text else [])])
 
 
 def measured_values(job: FinishedRun, metric: str) -> pd.DataFrame:
@@ -107,8 +89,7 @@ def _validations(job: FinishedRun) -> pd.DataFrame:
     return drawn
 
 
-@dataclass(frozen=True)
-class TimeBase:
+class TimeBase(NamedTuple):
     """The runs of a report, by the clock of their seconds."""
 
     virtual: tuple[str, ...]
@@ -131,15 +112,10 @@ class TimeBase:
             return ""
         few = len(self.virtual) <= MAX_NAMED_RUNS
         some = listing(self.virtual) if few else f"{len(self.virtual)} runs"
-        runs = some if self.measured else "every run"
         return (
-            f"Simulated: the ranks of {runs} took turns in one process. Their seconds and samples per second are "
-            "virtual: they follow the machine model of parallel.simulation, not the speed of the host."
+            f"Simulated: the ranks of {some if self.measured else 'every run'} took turns in one process. Their seconds and "
+            "samples per second are virtual: they follow the machine model of parallel.simulation, not the speed of the host."
         )
-
-    def unit(self, run: str) -> str:
-        """Return the unit of a run's seconds."""
-        return "virtual s" if run in self.virtual else "s"
 
 
 def time_base_of(jobs: Sequence[FinishedRun]) -> TimeBase:

@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -52,60 +51,50 @@ def group_by_run(jobs: Iterable[FinishedRun]) -> dict[str, list[FinishedRun]]:
 def summarize(jobs: Sequence[FinishedRun]) -> pd.DataFrame:
     """Return one row per job, in the order given; columns: COLUMNS, other test metrics, `val_*`, LAST, MEASURED."""
     # Int64 allows missing values; by default, pandas would turn all folds into floats if one is missing.
-    rows = pd.DataFrame([_test_results(job) for job in jobs], columns=list(COLUMNS)).astype({"fold": "Int64"})
-    extra = pd.DataFrame([_extra_results(job) for job in jobs])
-    ordered = [name for name in extra if name not in (*LAST, *MEASURED)]
-    return pd.concat([rows, extra[[*ordered, *LAST, *MEASURED]]], axis=1)
+    table = pd.DataFrame([_row(job) for job in jobs]).astype({"fold": "Int64"})
+    fixed = (*COLUMNS, *LAST, *MEASURED)
+    others = [name for name in table if name not in fixed]
+    return table[[*COLUMNS, *others, *LAST, *MEASURED]]
 
 
-def _test_results(job: FinishedRun) -> dict[str, object]:
-    summary, evaluation = job.summary, job.evaluation
+def _row(job: FinishedRun) -> dict[str, object]:
+    summary, evaluation, problem = job.summary, job.evaluation, job.config_section("problem")
+    others = {
+        name: math.nan if value is None else value
+        for name, value in evaluation.items()
+        if name not in NOT_METRICS and isinstance(value, int | float | None)
+    }
+    config = summary["config"]
+    loss = [config.get("loss"), config.get("loss_weights") or {}, problem]
+    # Keys of `train` whose rule watches a validation metric: `early_stopping, restore_best`.
+    rules = job.config_section("train").items()
+    metrics = {key: rule.get("metric") if isinstance(rule, dict) else rule for key, rule in rules}
+    choosing = ", ".join(sorted(key for key, metric in metrics.items() if str(metric).startswith("val_")))
     return {
+        **others,
+        **{name: value for name, value in summary.get("final", {}).items() if name.startswith("val_")},
         **dict(zip(KEY, job.key, strict=True)),
         "accuracy": evaluation.get("accuracy"),
         "loss": math.nan if evaluation.get("loss") is None else evaluation["loss"],
         "seconds": job.training_seconds,
         "samples_per_second": summary["samples_per_second"],
         "bytes_sent": sum(summary["bytes_sent"].values()),
-    }
-
-
-def _extra_results(job: FinishedRun) -> dict[str, object]:
-    summary = job.summary
-    others = {
-        name: math.nan if value is None else value
-        for name, value in job.evaluation.items()
-        if name not in NOT_METRICS and isinstance(value, int | float | None)
-    }
-    validation = {name: value for name, value in summary.get("final", {}).items() if name.startswith("val_")}
-    last = {name: summary.get(name) for name in LAST} | {"transport": job.transport}
-    ended = summary.get("ended_early") or math.nan
-    counted = {"restarts": job.restarts, "ended_early": ended}
-    return {**others, **validation, **last, **counted, **_measured(job)}
-
-
-def _measured(job: FinishedRun) -> dict[str, object]:
-    problem, config = job.config_section("problem"), job.summary["config"]
-    loss = [config.get("loss"), config.get("loss_weights") or {}, problem]
-    # First, because a summary of another version may lack the fingerprint, too.
-    training_samples = job.recorded("training_samples")
-    return {
+        "epochs": summary.get("epochs"),
+        "ranks": summary.get("ranks"),
+        "restarts": job.restarts,
+        "transport": job.transport,
+        "ended_early": summary.get("ended_early") or math.nan,
         "problem": problem.get("name") or problem.get("class") or "classification",
         # The settings of the problem belong to the loss: label smoothing, for example.
         "loss_function": json.dumps(loss, sort_keys=True),
+        # First, because a summary of another version may lack the fingerprint, too.
+        "training_samples": job.recorded("training_samples"),
         "data": job.recorded("data")["fingerprint"][:12],
-        "split": job.evaluation.get("split", "test"),
-        "samples": job.evaluation["samples"],
-        "training_samples": training_samples,
+        "split": evaluation.get("split", "test"),
+        "samples": evaluation["samples"],
         "validation_samples": job.recorded("validation_samples"),
-        "weights_chosen_by": _rules_on_validation(job.config_section("train")) or math.nan,
+        "weights_chosen_by": choosing or math.nan,
     }
-
-
-def _rules_on_validation(train: Mapping[str, Any]) -> str:
-    """Return the keys of the section `train` whose rule watches a validation metric: `early_stopping, restore_best`."""
-    metrics = {key: rule.get("metric") if isinstance(rule, dict) else rule for key, rule in train.items()}
-    return ", ".join(sorted(key for key, metric in metrics.items() if str(metric).startswith("val_")))
 
 
 def write_summary(table: pd.DataFrame, path: Path) -> None:

@@ -4,14 +4,12 @@ For reports also the values among which the best trial is chosen, against the co
 """
 
 import csv
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, get_origin
+from typing import Any, Literal, NamedTuple, get_origin
 
 import yaml
 
@@ -23,7 +21,7 @@ from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.storage import StoredStudy, load_study, trial_run
-from nnlo_lib.search.study.trial import SECONDS_PER_HOUR, FoldTask
+from nnlo_lib.search.study.trial import FoldTask, resource_hours
 from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
     error_signature,
@@ -190,39 +188,19 @@ def non_default_settings(value: Any) -> Any:
     }
 
 
-@dataclass(frozen=True)
-class KnownValue:
-    """A value of a candidate for the best trial.
-
-    Attributes:
-        trial: number of the trial.
-        core_hours: core hours of the search until the value was known.
-        value: mean over all folds; smaller is better.
-    """
+class KnownValue(NamedTuple):
+    """A candidate for the best trial: core hours of the search until its value was known, and this value (smaller is better)."""
 
     trial: int
     core_hours: float
     value: float
 
 
-class SearchCosts:
-    """Core hours of a search at the end of each fold task."""
-
-    def __init__(self, known: StudySnapshot) -> None:
-        results = sorted(known.results.values(), key=lambda result: result.ended)
-        self._known = known
-        self._ends = [result.ended for result in results]
-        self._hours = list(accumulate(each.cores * each.seconds / SECONDS_PER_HOUR for each in results))
-
-    @property
-    def total(self) -> float:
-        """Core hours of all fold tasks that have ended."""
-        return self._hours[-1] if self._hours else 0.0
-
-    def until(self, fold_tasks: Sequence[FoldTask]) -> float:
-        """Return the core hours of all fold tasks that ended no later than the last of some fold tasks."""
-        ends = [self._known.results[each].ended for each in fold_tasks if each in self._known.results]
-        return self._hours[bisect_right(self._ends, max(ends)) - 1] if ends else 0.0
+def core_hours_by_task(known: StudySnapshot) -> dict[FoldTask, float]:
+    """Return the core hours of the search at the end of each fold task that has ended."""
+    results = sorted(known.results.values(), key=lambda result: result.ended)
+    hours = accumulate(resource_hours([each], "cores") for each in results)
+    return dict(zip((each.fold_task for each in results), hours, strict=True))
 
 
 def candidate_values(known: StudySnapshot) -> list[KnownValue]:
@@ -230,9 +208,13 @@ def candidate_values(known: StudySnapshot) -> list[KnownValue]:
 
     These are the values of trials with all folds at the rungs that are compared: for the last epoch the highest rung only.
     """
-    costs = SearchCosts(known)
+    hours = core_hours_by_task(known)
     found = [
-        KnownValue(trial, costs.until(known.fold_tasks(trial, rung)), known.mean_value(trial, rung) or 0.0)
+        KnownValue(
+            trial,
+            max(hours[task] for task in known.fold_tasks(trial, rung)),
+            known.mean_value(trial, rung) or 0.0,
+        )
         for rung in known.eligible_rungs
         for trial in known.complete_trials[rung]
     ]

@@ -3,9 +3,9 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,15 +23,8 @@ from nnlo_lib.search.study.trial import FoldTask, Result
 SAMPLED_RUNS = 64  # random points from which the ranges of ranks, cores and time limits are estimated
 
 
-@dataclass(frozen=True)
-class Expected:
-    """Expected amount of training of a search.
-
-    Attributes:
-        trials: number of trials that reach each rung, by the rung's number of epochs.
-        jobs: number of jobs of all folds.
-        epochs: number of epochs of all folds.
-    """
+class Expected(NamedTuple):
+    """Expected amount of training: trials that reach each rung, by its number of epochs; jobs and epochs of all folds."""
 
     trials: dict[int, int]
     jobs: int
@@ -39,13 +32,10 @@ class Expected:
 
 
 def expected(max_epochs: int, search: SearchConfig, factor: int | None = None) -> Expected:
-    """Return the number of trials, jobs and epochs that a search is expected to train.
+    """Return the number of trials, jobs and epochs that a search is expected to train, with `max_epochs` of a complete training.
 
-    Median stopping and the pruning of folds cannot be predicted: all epochs and folds are counted.
-
-    Args:
-        max_epochs: epochs of a complete training.
-        factor: one in `factor` trials of a rung is promoted; 1: all; None: the factor of `search.fidelity`.
+    Median stopping and the pruning of folds cannot be predicted: all epochs and folds are counted. One in `factor` trials of
+    a rung is promoted; 1: all; None: the factor of `search.fidelity`.
     """
     pruner = build_pruner(search.fidelity)
     divisor = getattr(search.fidelity, "factor", 1) if factor is None else factor
@@ -83,14 +73,8 @@ def local_parallel(experiment: Experiment) -> int:
     return max(1, min(search.parallel, len(os.sched_getaffinity(0)) // RunResources(experiment).cores))
 
 
-@dataclass(frozen=True)
-class Pace:
-    """Measured pace of trainings, in seconds of the wall clock.
-
-    Attributes:
-        startup_s: seconds from the start of a job to its first step.
-        epoch_s: seconds per epoch, without start-up.
-    """
+class Pace(NamedTuple):
+    """Measured pace of trainings: seconds from the start of a job to its first step, and per epoch."""
 
     startup_s: float
     epoch_s: float
@@ -107,8 +91,7 @@ class Pace:
 def search_pace(known: StudySnapshot, virtual: bool) -> Pace | None:
     """Return the mean pace of the finished fold tasks of a search; None without any.
 
-    Args:
-        virtual: whether the seconds of the history are of a simulated clock, so that they measure nothing.
+    `virtual`: the seconds of the history are of a simulated clock, so that they measure nothing.
     """
     done = [result for result in known.results.values() if result.status == "finished"]
     if not done:
@@ -139,10 +122,8 @@ def _fixed_and_by_epoch(
 ) -> tuple[float, float]:
     """Return the fixed seconds of a job and the seconds by epoch, such as of validations, by least squares.
 
-    Args:
-        rest: seconds of each fold task outside of training steps.
-        epochs: epochs of each fold task.
-        all_by_epoch: whether seconds count by epoch if all fold tasks have the same number of epochs.
+    `rest`: seconds of each fold task outside of training steps. `all_by_epoch`: seconds count by epoch if all fold tasks have
+    the same number of epochs.
     """
     if len(set(epochs)) == 1:
         return (0.0, sum(rest) / sum(epochs)) if all_by_epoch else (fmean(rest), 0.0)
@@ -171,26 +152,18 @@ def search_lines(experiment: Experiment, search: SearchConfig, run_pace: Pace | 
     hours, seeds = most.jobs * longest_min / 60, len(experiment.seeds)
     wall_hours = [f"{hours / min(each, most.jobs):,.4g} h with {each} in parallel" for each in parallel]
     here = f", {parallel[-1]} by `nnlo search` on this machine" if len(parallel) > 1 else ""
-    rows = [
-        (
-            "search",
-            f"{_trials(search)} by {search.method.name}, {search.parallel} fold tasks in parallel{here}",
-        ),
-        ("folds", _folds(search)),
-        ("epochs", _epochs(experiment, search, likely)),
-        ("jobs", _jobs(runs, cores, likely, most)),
-        (
-            "at most",
-            f"{hours:,.4g} job hours, {', '.join(wall_hours)}, {hours * max(cores):,.4g} core hours",
-        ),
-        ("measured", _measured(experiment, parallel, likely, run_pace)),
-        ("budget", _budget(search)),
-        (
-            "then",
-            f"the best trial is retrained once for each of {seeds} seeds: at most {seeds * longest_min / 60:,.4g} h",
-        ),
-    ]
-    yield from table_lines([row for row in rows if row[1]], left=(0, 1))
+    retrained = f"the best trial is retrained once for each of {seeds} seeds"
+    rows = {
+        "search": f"{_trials(search)} by {search.method.name}, {search.parallel} fold tasks in parallel{here}",
+        "folds": _folds(search),
+        "epochs": _epochs(experiment, search, likely),
+        "jobs": _jobs(runs, cores, likely, most),
+        "at most": f"{hours:,.4g} job hours, {', '.join(wall_hours)}, {hours * max(cores):,.4g} core hours",
+        "measured": _measured(experiment, parallel, likely, run_pace),
+        "budget": _budget(search),
+        "then": f"{retrained}: at most {seeds * longest_min / 60:,.4g} h",
+    }
+    yield from table_lines([(name, text) for name, text in rows.items() if text], left=(0, 1))
 
 
 def _trials(search: SearchConfig) -> str:

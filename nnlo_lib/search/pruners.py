@@ -80,13 +80,7 @@ def ladder(first: int, factor: int, epochs: int) -> tuple[int, ...]:
 def promotion(
     known: StudySnapshot, trials: Sequence[int], rungs: Sequence[int], factor: int
 ) -> tuple[int, int] | None:
-    """Return the next promotion: a trial and its next rung; None if no trial qualifies.
-
-    Args:
-        trials: numbers of the trials that are compared.
-        rungs: rungs of these trials in epochs, ascending.
-        factor: one in `factor` trials of a rung is promoted.
-    """
+    """Return the next promotion among some trials, with ascending rungs: a trial and its next rung; None if none qualifies."""
     # Algorithm 2 examines the rungs from the highest to the lowest.
     for here, above in reversed(list(pairwise(rungs))):
         for trial in _best(known, trials, here, factor):
@@ -138,15 +132,14 @@ def bracket(every: Sequence[int], factor: int, trial: int) -> int:
 
     All brackets have nearly the same cost (Webster's method).
     """
-    costs = [expected_epochs(every[s:], factor) for s in range(len(every))]
+    # Mean number of epochs of a trial if 1/factor of the trials are promoted at each rung.
+    costs = [
+        sum((above - here) / float(factor) ** k for k, (here, above) in enumerate(pairwise((0, *every[s:]))))
+        for s in range(len(every))
+    ]
     # Webster's divisors 1/2, 3/2, ...: trial j of a bracket has the rank (j + 1/2) * cost, lowest first.
     sequences = (zip(count(cost / 2, cost), repeat(s)) for s, cost in enumerate(costs))
     return next(islice((s for _, s in heapq.merge(*sequences)), trial, None))
-
-
-def expected_epochs(rungs: Sequence[int], factor: int) -> float:
-    """Return the mean number of epochs of a trial if 1/factor of the trials are promoted at each rung."""
-    return sum((above - here) / float(factor) ** k for k, (here, above) in enumerate(pairwise((0, *rungs))))
 
 
 @dataclass(frozen=True)
@@ -154,12 +147,7 @@ class MedianPruner(Pruner):
     """The median stopping rule of Vizier (Golovin et al. 2017, section 3.2.2).
 
     A trial stops if its best value so far is worse than the median of the other trials' running averages at
-    the same number of epochs.
-
-    Attributes:
-        every: number of epochs between two checks.
-        grace: number of epochs for which every trial is trained.
-        trials: number of other trials that must have reached a rung before a trial is stopped there.
+    the same number of epochs; `trials` others must have reached it.
     """
 
     every: int
@@ -175,21 +163,17 @@ class MedianPruner(Pruner):
         rungs = self.rungs(0, known.epochs)
         waiting = [(trial.number, known.top(trial.number)) for trial in known.trials]
         waiting = [each for each in waiting if each[1] < known.epochs and known.is_complete(*each)]
-        averages = {}
+        averages: dict[int, list[float]] = {}
         for rung in {rung for _, rung in waiting}:
             reached = [
                 t.number for t in known.trials if known.mean_value(t.number, rung) not in (None, math.inf)
             ]
-            averages[rung] = sorted(known.mean_value(each, rung, running_average) or 0.0 for each in reached)
+            averages[rung] = [known.mean_value(each, rung, running_average) or 0.0 for each in reached]
         for trial, rung in waiting:
-            if not self._stopped(known, trial, rung, averages[rung]):
+            # `or 0.0` is never used (the rung is complete); it tells the type checker that the value is not None.
+            best = known.mean_value(trial, rung, lowest) or 0.0
+            others = list(averages[rung])
+            others.remove(known.mean_value(trial, rung, running_average) or 0.0)
+            if len(others) < self.trials or best <= median(others):
                 return trial, next(above for above in rungs if above > rung)
         return None
-
-    def _stopped(self, known: StudySnapshot, trial: int, rung: int, averages: Sequence[float]) -> bool:
-        """Return True if the rule stops the trial; `averages`: of all trials at this rung, this trial included."""
-        # `or 0.0` is never used (the rung is complete); it tells the type checker that the value is not None.
-        best = known.mean_value(trial, rung, lowest) or 0.0
-        others = list(averages)
-        others.remove(known.mean_value(trial, rung, running_average) or 0.0)
-        return len(others) >= self.trials and best > median(others)

@@ -314,22 +314,13 @@ def _comparison_lines(folders: Sequence[str]) -> Iterator[str]:
     table, clock = summarize(jobs), time_base_of(jobs)
     comparisons = compare_all(table, jobs)
     columns = comparison_columns(table, clock, comparisons)
-    yield from table_lines(
-        [
-            ("run", *(column.heading for column in columns)),
-            *(
-                (
-                    run,
-                    *(
-                        f"{column.cells[run].text}{' *' if column.cells[run].best else ''}"
-                        for column in columns
-                    ),
-                )
-                for run in columns[0].cells
-            ),
-        ]
-    )
-    if any(cell.best for column in columns for cell in column.cells.values()):
+    marked = {
+        run: [f"{cells[run].text}{' *' if cells[run].best else ''}" for _, cells in columns]
+        for run in columns[0][1]
+    }
+    headings = ("run", *(heading for heading, _ in columns))
+    yield from table_lines([headings, *((run, *texts) for run, texts in marked.items())])
+    if any(cell.best for _, cells in columns for cell in cells.values()):
         yield "* better than every other run"
     yield from textwrap.wrap(headline(table, clock, comparisons).striptags(), LINE_LENGTH)
     if found := guessing_sentence(jobs):

@@ -106,9 +106,8 @@ def pruned_search(tmp_path):
     return made
 
 
-def test_table_and_page_are_adjusted_and_say_so(pruned_search, tmp_path):
-    data = StudyData.load(pruned_search.folder)
-    offset = math.exp(-9 / 2)
+def test_table_page_importance_and_curves_are_adjusted_and_say_so(pruned_search, tmp_path):
+    data, offset = StudyData.load(pruned_search.folder), math.exp(-9 / 2)
     assert data.rows[10].objective == pytest.approx(2.0 + 0.5 + offset)
     write_table(tmp_path / "trials.csv", data.study)
     rows = list(csv.DictReader((tmp_path / "trials.csv").open()))
@@ -117,33 +116,32 @@ def test_table_and_page_are_adjusted_and_say_so(pruned_search, tmp_path):
     cells = {row[0]: row[1] for row in trial_rows(data, [])[1]}
     assert cells["10"].endswith("(adjusted, from 2 folds)")
     assert "adjusted" not in cells["9"]
-
-
-def test_importance_learns_adjusted_values(pruned_search):
-    data = StudyData.load(pruned_search.folder)
-    fitted = fit_forest(data, searched_parameters(data, data.rows))
-    assert fitted is not None
-    targets = sorted(row.objective for row in data.ranked_rows)
-    assert targets[-2:] == pytest.approx([2.5 + math.exp(-4.5), 3.5 + math.exp(-4.5)])
-
-
-def test_learning_curves_are_adjusted(pruned_search):
-    """The curve of trial 10 lies above the curve of each trial with all folds, at each epoch."""
-    columns = learning_curve_figure(StudyData.load(pruned_search.folder)).spec["layer"][0]["data"]["columns"]
+    assert fit_forest(data, searched_parameters(data, data.rows)) is not None
+    assert sorted(row.objective for row in data.ranked_rows)[-2:] == pytest.approx(
+        [2.5 + offset, 3.5 + offset]
+    )
+    columns = learning_curve_figure(data).spec["layer"][0]["data"]["columns"]
     ends = dict(zip(columns["trial"], columns["y"], strict=True))  # the last epoch of each trial
     assert ends[10] > max(ends[number] for number in range(10))
 
 
-def test_trials_with_fewer_folds_come_after_the_candidates_for_the_best(tmp_path):
-    made = MadeUp(tmp_path, folds={"k": 2, "in_turn": True})
-    made.trial(worth=[0.5, 0.7]).trial(worth=[0.1]).trial(worth=[0.4, 0.6])
-    assert [row.number for row in StudyData.load(made.folder).ranked_rows] == [2, 0, 1]
-
-
-def test_trials_of_lower_rungs_come_after_the_candidates_if_the_last_epoch_counts(tmp_path):
-    made = MadeUp(tmp_path, objective={"epoch": "last"}, fidelity={"name": "asha", "first": 3})
-    made.trial(worth=[-5.0], rungs=[3]).trial(worth=[0.5], rungs=[3, 9]).trial(worth=[0.4], rungs=[3, 9])
-    assert [row.number for row in StudyData.load(made.folder).ranked_rows] == [2, 1, 0]
+@pytest.mark.parametrize(
+    ("settings", "added", "order"),
+    [
+        ({"folds": {"k": 2, "in_turn": True}}, [{"worth": [0.5, 0.7]}, {"worth": [0.1]}, {"worth": [0.4, 0.6]}], [2, 0, 1]),
+        (
+            {"objective": {"epoch": "last"}, "fidelity": {"name": "asha", "first": 3}},
+            [{"worth": [-5.0], "rungs": [3]}, *({"worth": [worth], "rungs": [3, 9]} for worth in (0.5, 0.4))],
+            [2, 1, 0],
+        ),
+    ],
+    ids=["fewer folds", "lower rungs"],
+)  # fmt: skip
+def test_trials_that_are_no_candidates_for_the_best_come_after_them(tmp_path, settings, added, order):
+    made = MadeUp(tmp_path, **settings)
+    for each in added:
+        made.trial(**each)
+    assert [row.number for row in StudyData.load(made.folder).ranked_rows] == order
 
 
 def trials(source: np.random.Generator, count: int, k: int, rounded: float) -> np.ndarray:

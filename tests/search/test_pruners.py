@@ -55,13 +55,6 @@ def _losses(folder: Path, fold_task: FoldTask) -> list[float]:
     return [row["val_loss"] for row in result.rows] if result.status == "finished" else []
 
 
-def test_ladder() -> None:
-    assert ladder(1, 3, 27) == (1, 3, 9, 27)
-    assert ladder(1, 3, 30) == (1, 3, 9, 27, 30)
-    assert ladder(2, 2, 9) == (2, 4, 8, 9)
-    assert ladder(5, 3, 5) == ladder(9, 3, 5) == (5,)
-
-
 def get_job(curves: Curves, begun: Counter[int], rungs: list[int], eta: int) -> tuple[int, int] | None:
     """Return the trial to promote and its new rung by algorithm 2 of Li et al. 2018; None: a new configuration.
 

@@ -77,7 +77,7 @@ def test_the_evaluator_of_optuna_agrees_on_the_most_important_key(tmp_path):
     found = optuna.importance.get_param_importances(loaded(tmp_path / "a.db"), evaluator=evaluator)
     data = StudyData.load(made.folder)
     forest = fit_forest(data, searched_parameters(data, data.rows))
-    assert next(iter(found)) == forest.ranked_parameters()[0][0].name == "train.optimizer.lr"
+    assert next(iter(found)) == forest.importances[0][0].name == "train.optimizer.lr"
     assert "algorithm.sync_every" not in found
 
 

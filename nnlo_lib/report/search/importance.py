@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,30 +21,20 @@ SPLITS = 5  # parts of the trials, each held out once
 INACTIVE_INPUT = -1.0  # input of a key that is not active in a trial; active keys are in [0, 1]
 
 
-@dataclass(frozen=True)
-class ImportanceForest:
-    """Quality of the forest's predictions and the importances.
+class ImportanceForest(NamedTuple):
+    """R squared of the predictions for held-out trials, and the share of the variance of each key, the largest first.
 
-    Attributes:
-        r_squared: R squared of the predictions for held-out trials (cross-validation).
-        importances: share of the variance of the objective by key; the sum is at most `r_squared`.
-        logarithmic: whether the forest predicts the logarithm of the objective.
+    The shares add up to at most R squared. `logarithmic`: the forest predicts the logarithm of the objective.
     """
 
-    keys: tuple[SearchedParameter, ...]
     r_squared: float
-    importances: tuple[float, ...]
+    importances: list[tuple[SearchedParameter, float]]
     logarithmic: bool
 
     @property
     def is_reliable(self) -> bool:
         """Whether the forest predicts held-out trials well enough to say something about the keys."""
         return self.r_squared >= MIN_RELIABLE_R2
-
-    def ranked_parameters(self) -> list[tuple[SearchedParameter, float]]:
-        """Return the keys with their shares of importance, the largest first."""
-        pairs = zip(self.keys, self.importances, strict=True)
-        return sorted(pairs, key=lambda pair: -pair[1])
 
 
 def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> ImportanceForest | None:
@@ -62,92 +51,62 @@ def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> Importance
     values = np.array([row.objective for row in rows])
     # Trees minimize the squared error, which a few very poor trials would dominate.
     logarithmic = bool(values.min() > 0 and values.max() / values.min() > 8)
-    targets = np.log(values) if logarithmic else values
-    numbers = np.array(
-        [
-            [
-                *(key.coordinate(row.point[key.name]) if key.name in row.point else math.nan for key in keys),
-                row.epochs,
-            ]
-            for row in rows
-        ],
-        dtype=float,
-    )
     # NaN marks a key that is not active in a trial. Each key has at least two values: no column is all NaN.
+    columns = [
+        [key.coordinate(row.point[key.name]) if key.name in row.point else math.nan for row in rows]
+        for key in keys
+    ]
+    numbers = np.array([*columns, [row.epochs for row in rows]], dtype=float).T
     low, high = np.nanmin(numbers, axis=0), np.nanmax(numbers, axis=0)
     # A column with a single value, such as equal epochs, has no length to divide by.
     places = (numbers - low) / np.where(high > low, high - low, 1)
     places = np.where(np.isnan(places), INACTIVE_INPUT, places)
-    r_squared, shares = _held_out_importances(places, targets)
-    return ImportanceForest(tuple(keys), r_squared, shares, logarithmic)
+    r_squared, shares = _held_out_importances(places, np.log(values) if logarithmic else values)
+    pairs = sorted(zip(keys, shares, strict=True), key=lambda pair: -pair[1])
+    return ImportanceForest(r_squared, pairs, logarithmic)
 
 
-def _forest() -> Any:
+def _held_out_importances(places: Array, targets: Array) -> tuple[float, list[float]]:
+    """Return R squared of held-out trials, and the share of the variance of each key, from inputs (trials, keys + 1)."""
     # Imported here, because importing scikit-learn is slow and only searches with enough trials need it.
     from sklearn.ensemble import RandomForestRegressor
-
-    # The fixed seed makes equal inputs give equal pages.
-    return RandomForestRegressor(TREES, min_samples_leaf=2, random_state=0)
-
-
-def _held_out_importances(places: Array, targets: Array) -> tuple[float, tuple[float, ...]]:
-    """Return R squared of held-out trials, and the share of the variance of each key.
-
-    Args:
-        places: inputs of the forest, (trials, keys + 1).
-        targets: objectives, (trials,).
-    """
     from sklearn.model_selection import KFold
 
+    # Fixed seeds make equal inputs give equal pages.
     random = np.random.default_rng(0)
     # Each key's values in SHUFFLES other orders; a part of the trials would be too few to shuffle.
-    shuffled = [[random.permutation(column) for _ in range(SHUFFLES)] for column in places.T]
+    shuffled = np.array([[random.permutation(column) for _ in range(SHUFFLES)] for column in places.T])
     predicted = np.empty((1 + len(shuffled), SHUFFLES, len(targets)))
     for fitted, held_out in KFold(SPLITS, shuffle=True, random_state=0).split(places):
-        model = _forest().fit(places[fitted], targets[fitted])
-        for column, orders in enumerate([[], *shuffled]):
-            predicted[column, :, held_out] = _predictions(
-                model, places[held_out], column - 1, [order[held_out] for order in orders]
-            )
+        forest = RandomForestRegressor(TREES, min_samples_leaf=2, random_state=0)
+        forest.fit(places[fitted], targets[fitted])
+        inputs = np.tile(places[held_out], (len(predicted), SHUFFLES, 1, 1))
+        for column, orders in enumerate(shuffled):
+            inputs[1 + column, ..., column] = orders[:, held_out]
+        found = forest.predict(inputs.reshape(-1, places.shape[1]))
+        predicted[..., held_out] = found.reshape(inputs.shape[:-1])
     # A search in which all objectives are equal has no variance to explain.
     variance = np.square(targets - targets.mean()).sum() or math.inf
     scores = 1 - np.square(predicted - targets).sum(axis=2).mean(axis=1) / variance
     r_squared = float(scores[0]) if math.isfinite(variance) else 0.0
     drops = np.clip(scores[0] - scores[1:], 0, None)
     # The last column is the number of epochs, which is no searched key.
-    shares = drops / (drops.sum() or 1) * max(r_squared, 0.0)
-    return r_squared, tuple(shares[:-1].tolist())
-
-
-def _predictions(model: Any, places: Array, column: int, orders: Sequence[Array]) -> Array:
-    """Return predictions (trials, SHUFFLES), one column per order of the values of an input.
-
-    Args:
-        places: inputs of the trials, (trials, keys + 1).
-        column: number of the input that is replaced.
-        orders: values that replace it, (SHUFFLES, trials); if empty, nothing is replaced.
-    """
-    if not orders:
-        return np.repeat(model.predict(places)[:, None], SHUFFLES, axis=1)
-    changed = np.repeat(places[None], len(orders), axis=0)
-    changed[:, :, column] = orders
-    found: Array = model.predict(changed.reshape(-1, places.shape[1])).reshape(len(orders), -1).T
-    return found
+    return r_squared, (drops / (drops.sum() or 1) * max(r_squared, 0.0))[:-1].tolist()
 
 
 def importance_figure(fitted: ImportanceForest | None) -> Figure | None:
     """Return a bar per key, the most important first; None without a reliable forest."""
     if not fitted or not fitted.is_reliable:
         return None
-    ranked = [(key.name, part) for key, part in fitted.ranked_parameters()]
-    table = pd.DataFrame(
-        [(f"{name} · {share(part)}", "share of the variance", part, share(part)) for name, part in ranked],
-        columns=["label", "part", "value", "text"],
+    part, ranked = (
+        "share of the variance",
+        [(key.name, share(each), each) for key, each in fitted.importances],
     )
-    text = "Share of the variance of the objective by key."
-    spec = bar_spec(table, ["share of the variance"], ".2~%")
+    drawn = [(f"{name} · {text}", part, value, text) for name, text, value in ranked]
+    spec = bar_spec(pd.DataFrame(drawn, columns=["label", "part", "value", "text"]), [part], ".2~%")
+    rows = [(name, text) for name, text, _ in ranked]
     return Figure(
-        "Importance", "", text, spec, ("key", "share"), [(name, share(part)) for name, part in ranked]
+        "Importance", "", "Share of the variance of the objective by key.", spec, ("key", "share"), rows
     )
 
 

@@ -1,6 +1,7 @@
 """Data of the report page's section on a search, with its cost: hours, the share of the available time, and the hosts."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -41,15 +42,14 @@ from nnlo_lib.state.training_records import read_rows
 
 
 def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, Any]:
-    """Return the variables of the search template. Raises UserError if an input cannot be used.
+    """Return the variables of the search template; `page_folder`: of the page, from which the logs of the trials are linked.
 
-    Args:
-        page_folder: folder of the page, from which the logs of the trials are linked.
+    Raises UserError if an input cannot be used.
     """
     data = StudyData.load(folder)
     keys = searched_parameters(data, data.ranked_rows)
     fitted = fit_forest(data, keys)
-    ranked = [key for key, _ in fitted.ranked_parameters()] if fitted and fitted.is_reliable else keys
+    ranked = [key for key, _ in fitted.importances] if fitted and fitted.is_reliable else keys
     headings, rows = trial_rows(data, searched_parameters(data, data.rows))
     comparisons = compare_trials(data)
     return {
@@ -68,21 +68,16 @@ def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, A
         "as_good": f"{best_trial_sentence(data, comparisons)} {base_sentence(data, comparisons)}".strip(),
         "folded": sum(len(row.folds) > 1 for row in data.ranked_rows),
         "failures": failure_groups(data),
-        "logs": _logs(data, page_folder) if page_folder else {},
+        # The log of the first fold of each trial, relative to the page.
+        "logs": {
+            str(row.number): Path(os.path.relpath(log, page_folder)).as_posix()
+            for row in data.rows
+            if page_folder and (log := SearchPaths(folder).fold(row.number, 0).state.log).exists()
+        },
         "costs": [sentence for sentence in (cost_sentence(data), *host_sentences(data)) if sentence],
         "headings": headings,
         "rows": rows,
         "several": data.study.search.folds.k,
-    }
-
-
-def _logs(data: StudyData, page_folder: Path) -> dict[str, str]:
-    """Return the address of the log of each trial that has one, of its first fold."""
-    folds = {row.number: SearchPaths(data.study.folder).fold(row.number, 0).state.log for row in data.rows}
-    return {
-        str(trial): Path(os.path.relpath(log, page_folder)).as_posix()
-        for trial, log in folds.items()
-        if log.exists()
     }
 
 
@@ -113,10 +108,18 @@ def _utilization(data: StudyData, timed: Sequence[Result]) -> str:
     outside = [
         result for result in timed if not any(row["begun"] <= result.started <= row["ended"] for row in rows)
     ]
-    parts = [f"the time of {_rank_groups_text(rows)}"] if rows else []
     # Results within an allocation are already contained in its `trained`.
-    trained_s = sum(row["trained"] for row in rows) + sum(result.seconds for result in outside)
-    available_s = sum(_allocated(row) for row in rows)
+    trained_s, available_s, parts = sum(result.seconds for result in outside), 0.0, []
+    for row in rows:
+        trained_s += row["trained"]
+        # The ratio of the two recorded numbers excludes lost rank groups, which `blocks` includes. Without any
+        # training it is 0, and the time of all groups is the best estimate.
+        all_groups = row["blocks"] * (row["ended"] - row["begun"])
+        available_s += row["trained"] / row["utilisation"] if row["utilisation"] else all_groups
+    if counts := sorted({row["blocks"] for row in rows}):
+        several = f"{counts[0]} to {counts[-1]} rank groups"
+        groups = plural(counts[0], "rank group") if len(counts) == 1 else several
+        parts.append(f"the time of {groups}")
     if outside:
         slots = _slots(data, outside)
         available_s += slots * union_length(span for result in outside for span in result.spans)
@@ -133,41 +136,23 @@ def _slots(data: StudyData, results: Sequence[Result]) -> int:
     spans = [span for result in results for span in result.spans]
     changes = sorted([*((start + 1e-3, 1) for start, _ in spans), *((end, -1) for _, end in spans)])
     ran = max(accumulate(change for _, change in changes))
-    finished = (run.summary.get("hardware", {}) for run in data.trained_runs if run.paths.summary.exists())
-    cores = [host["cores_available"] for hosts in finished for host in hosts.values()]
+    cores = [host["cores_available"] for hosts in _hardware(data) for host in hosts.values()]
     parallel = data.study.search.parallel
     if cores:
         parallel = min(parallel, max(cores) // min(result.cores for result in results))
     return max(1, ran, parallel)
 
 
-def _allocated(row: dict[str, Any]) -> float:
-    """Return the seconds of an allocation, summed over the rank groups that were alive."""
-    # The ratio of the two recorded numbers excludes lost rank groups, which `blocks` includes. Without any
-    # training it is 0, and the time of all groups is the best estimate.
-    seconds = (
-        row["trained"] / row["utilisation"]
-        if row["utilisation"]
-        else row["blocks"] * (row["ended"] - row["begun"])
-    )
-    return float(seconds)
-
-
-def _rank_groups_text(rows: Sequence[dict[str, Any]]) -> str:
-    counts = sorted({row["blocks"] for row in rows})
-    return plural(counts[0], "rank group") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} rank groups"
+def _hardware(data: StudyData) -> list[dict[str, Any]]:
+    """Return the hardware by host of each training of a fold that has finished; its summary records it."""
+    return [run.summary.get("hardware", {}) for run in data.trained_runs if run.paths.summary.exists()]
 
 
 def host_sentences(data: StudyData) -> list[str]:
-    """Return the hosts on which the folds of the trials were trained last, with their number and known hardware.
-
-    The summary of a training records the hardware: a search without any finished training shows host names only.
-    """
-    runs = data.trained_runs
-    launched = [attempts[-1].host for run in runs if (attempts := read_attempts(run.paths.state.folder))]
+    """Return the hosts on which the folds of the trials were trained last, with their number and known hardware."""
+    attempts = [read_attempts(run.paths.state.folder) for run in data.trained_runs]
+    launched = Counter(each[-1].host for each in attempts if each)
     if not launched:
         return []
-    counts = [f"{host} ({plural(launched.count(host), 'training')})" for host in dict.fromkeys(launched)]
-    finished = [run for run in runs if run.paths.summary.exists()]
-    hardware = hardware_texts(run.summary.get("hardware", {}) for run in finished)
-    return [f"Trained on {listing(counts)}.", *(f"{text}." for text in hardware)]
+    counts = [f"{host} ({plural(count, 'training')})" for host, count in launched.items()]
+    return [f"Trained on {listing(counts)}.", *(f"{text}." for text in hardware_texts(_hardware(data)))]

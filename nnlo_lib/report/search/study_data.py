@@ -3,14 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.report.figure import ValueAxis, value_axis
 from nnlo_lib.report.formatting import listing, percent, plus_minus
@@ -20,21 +18,21 @@ from nnlo_lib.search.study.trial_summary import TrialSummary, adjustment_text
 from nnlo_lib.state.finished_run import FinishedRun
 
 
-@dataclass(frozen=True)
 class StudyData:
-    """A search as loaded from disk, with its trials and the format of its objective."""
+    """A search as loaded from disk: all trials, the number of the best one, the metric, and the format of its values.
 
-    study: StoredStudy
+    `sign`: +1 if a smaller objective is better, else -1.
+    """
+
+    def __init__(self, study: StoredStudy) -> None:
+        self.study, self.rows = study, study.trial_summaries
+        self.best = study.snapshot.best_trial()
+        self.sign, self.metric = study.search.objective.sign, study.search.objective.metric
 
     @classmethod
     def load(cls, folder: Path) -> "StudyData":
         """Read the folder of a search. Raises UserError if it contains no search or a file is damaged."""
         return cls(load_study(folder))
-
-    @cached_property
-    def rows(self) -> list[TrialSummary]:
-        """All trials."""
-        return self.study.trial_summaries
 
     @cached_property
     def ranked_rows(self) -> list[TrialSummary]:
@@ -60,21 +58,6 @@ class StudyData:
         return [*map(FinishedRun, folders)]
 
     @property
-    def best(self) -> int | None:
-        """Number of the best trial, or None if no trial has a result."""
-        return self.study.snapshot.best_trial()
-
-    @property
-    def sign(self) -> int:
-        """+1 if a smaller objective is better, else -1."""
-        return self.study.search.objective.sign
-
-    @property
-    def metric(self) -> str:
-        """Name of the metric that is the objective."""
-        return self.study.search.objective.metric
-
-    @property
     def format_value(self) -> Callable[[float], str]:
         """Function that formats a value of the objective."""
         return percent if self._is_share else number
@@ -89,12 +72,6 @@ class StudyData:
         """Return an axis for values of the objective."""
         return value_axis(self.metric, pd.Series(values, dtype=float))
 
-    def highest_rung(self, trial: int) -> int:
-        """Return the highest rung at which a fold of the trial has a result, or 0 if no fold has one."""
-        known = self.study.snapshot
-        rungs = (epochs for epochs in reversed(known.rungs(trial)) if known.fold_values(trial, epochs))
-        return next(rungs, 0)
-
     def coverage_note(self, drawn: Collection[int]) -> str:
         """Return how many trials a chart draws, by the numbers in `drawn`, and the states of the others."""
         missing = Counter(row.state for row in self.rows if row.number not in drawn)
@@ -108,23 +85,11 @@ class StudyData:
         return self.metric.endswith("accuracy") and all(0 <= row.objective <= 1 for row in self.ranked_rows)
 
 
-def named(row: TrialSummary) -> str:
-    """Return the name of a trial."""
-    return f"trial {row.number}"
-
-
-@dataclass(frozen=True)
-class SearchedParameter:
-    """A searched key.
-
-    Attributes:
-        name: dotted path of the key.
-        dimension: its entry in the search space.
-        choices: the values of the trials, in the order of the file; empty for a numeric key without `choice`.
-    """
+class SearchedParameter(NamedTuple):
+    """A searched key: its path, and the values of the trials in the order of the file; none for a numeric key without `choice`."""
 
     name: str
-    dimension: DimensionConfig
+    is_log: bool
     choices: tuple[Any, ...]
 
     @property
@@ -132,19 +97,12 @@ class SearchedParameter:
         """The last two parts of the key's path."""
         return ".".join(self.name.split(".")[-2:])
 
-    def to_number(self, value: Any) -> float:
-        """Return a value as a number: its index in `choices`, or the value itself if there are no choices."""
-        # Compared by repr, because True == 1 == 1.0 in Python, but they are different choices.
-        return float([*map(repr, self.choices)].index(repr(value))) if self.choices else float(value)
-
-    @property
-    def is_log(self) -> bool:
-        """Whether the key is searched on a logarithmic scale."""
-        return not self.choices and self.dimension.kind.startswith("log")
-
     def coordinate(self, value: Any) -> float:
-        """Return a value as a number (see `to_number`), its logarithm if the key is searched on a logarithmic scale."""
-        return math.log(self.to_number(value)) if self.is_log else self.to_number(value)
+        """Return a value as a number: its index in `choices`, or itself, as logarithm if the key is searched on such a scale."""
+        if self.choices:
+            # Compared by repr, because True == 1 == 1.0 in Python, but they are different choices.
+            return float([*map(repr, self.choices)].index(repr(value)))
+        return math.log(value) if self.is_log else float(value)
 
 
 def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[SearchedParameter]:
@@ -159,7 +117,7 @@ def searched_parameters(data: StudyData, rows: Sequence[TrialSummary]) -> list[S
             # Listed choices come in the order of the file, before the others.
             listed = {repr(value): value for value in dimension.choice or () if repr(value) in present}
             choices = tuple((listed | present).values())
-        found.append(SearchedParameter(name, dimension, choices))
+        found.append(SearchedParameter(name, dimension.kind.startswith("log"), choices))
     return found
 
 

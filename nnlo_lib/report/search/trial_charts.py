@@ -10,17 +10,20 @@ import pandas as pd
 
 from nnlo_lib.core.text_format import MISSING, number, plural
 from nnlo_lib.report.figure import (
-    TRIAL_COLOR,
-    TRIAL_PARAMS,
+    SOFT,
     ZOOM,
     Figure,
     Spec,
     ValueAxis,
     inline_data,
+    layer,
+    panel,
+    quantitative,
     thinned,
+    value_if,
 )
 from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
-from nnlo_lib.search.best import SearchCosts, candidate_values
+from nnlo_lib.search.best import candidate_values, core_hours_by_task
 from nnlo_lib.search.study.trial_summary import TrialSummary, format_value, objective_rung
 
 EpochCurve = list[tuple[float, float]]  # (epoch, value) pairs
@@ -29,6 +32,11 @@ MAX_AXES = 12  # keys; the least important of more keys are left out
 MAX_TABLE_COLUMNS, MAX_TABLE_ROWS = 8, 30  # of the table beside the learning curves
 MIN_AXIS_GAP, MAX_AXIS_GAP, PAGE_WIDTH = 118, 220, 980  # pixels; more axes than fit make the figure scroll
 INACTIVE_PLACE = -0.1  # on a coordinate from 0 to 1: the trial does not have the key
+PARAMS = [{"name": "chosen", "value": -1}]
+IS_CHOSEN = {"test": "datum.trial == chosen", "value": "var(--run-1)"}
+IS_BEST = {"test": "datum.state == 'best'", "value": "var(--run-0)"}
+COLOR = {"condition": [IS_CHOSEN, IS_BEST], "value": SOFT}
+IS_STRONG = "datum.trial == chosen || datum.state == 'best'"
 
 
 def convergence_figures(data: StudyData) -> list[Figure]:
@@ -39,12 +47,12 @@ def convergence_figures(data: StudyData) -> list[Figure]:
     """
     if not data.ranked_rows:
         return []
-    known, costs = data.study.snapshot, SearchCosts(data.study.snapshot)
+    known, hours_at = data.study.snapshot, core_hours_by_task(data.study.snapshot)
     trials = {row.number: float(row.number) for row in data.ranked_rows}
     # The fold tasks of the rung that gave the objective, whose last result made it known.
     hours = {
-        row.number: costs.until(known.fold_tasks(row.number, objective_rung(known, row.number)))
-        for row in data.ranked_rows
+        trial: max(hours_at.get(task, 0.0) for task in known.fold_tasks(trial, objective_rung(known, trial)))
+        for trial in trials
     }
     values = candidate_values(known)
     final = {each.trial: each for each in values}
@@ -52,7 +60,7 @@ def convergence_figures(data: StudyData) -> list[Figure]:
     by_hours = [(each.core_hours, each.value) for each in values]
     return [
         _convergence(data, trials, by_trial, "trial", len(data.rows) - 1),
-        _convergence(data, hours, by_hours, "core hours", costs.total),
+        _convergence(data, hours, by_hours, "core hours", max(hours_at.values())),
     ]
 
 
@@ -63,69 +71,60 @@ def _convergence(
     against: str,
     end: float,
 ) -> Figure:
-    """Return a figure of the best objective so far.
+    """Return a figure of the best objective so far, with the mark of each trial at its place.
 
-    Args:
-        places: horizontal position of the mark of each trial.
-        candidates: position and value of the candidates for the best trial, in order; smaller values are better.
-        against: label of the horizontal axis.
-        end: end of the horizontal axis.
+    `candidates`: position and value of the candidates for the best trial, in order; smaller values are better.
     """
     best = [data.sign * value for value in accumulate((value for _, value in candidates), min)]
     y = data.objective_axis([*(row.objective for row in data.ranked_rows), *best])
     steps = pd.DataFrame({"x": [place for place, _ in candidates], "value": best}, dtype=float)
     if best:  # without a trial that has all folds, none can be the best
         steps.loc[len(steps)] = [end, best[-1]]
-    line = {
-        "data": inline_data(steps.assign(y=y.drawn(steps["value"]))),
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2.4, "clip": True, "color": "var(--run-0)"},
-    }  # fmt: skip
-    points = _trial_points(data, y, {row.number: places[row.number] for row in data.ranked_rows})
-    spec = _trial_spec(points, against, y, line)
-    note = _joined_notes(y.note, data.coverage_note(places))
+    look = {"interpolate": "step-after", "strokeWidth": 2.4, "clip": True, "color": "var(--run-0)"}
+    line = layer("line", {}, **look) | {"data": inline_data(steps.assign(y=y.drawn(steps["value"])))}
+    spec = _trial_spec(_trial_points(data, y, places), against, y, line)
     title = f"Best {data.metric} so far"
-    return Figure(title, note, f"{title} against {against}; the table of all trials has the values.", spec)
+    text = f"{title} against {against}; the table of all trials has the values."
+    return Figure(title, _note(data, y, places), text, spec)
+
+
+def _note(data: StudyData, y: ValueAxis, drawn: Mapping[int, object]) -> str:
+    return "; ".join(filter(None, [y.note, data.coverage_note(drawn.keys())]))
 
 
 def _trial_points(data: StudyData, y: ValueAxis, places: Mapping[int, float]) -> pd.DataFrame:
     """Return the marks of the trials in `places`, the best trial last: over the others."""
     rows = [row for row in reversed(data.ranked_rows) if row.number in places]
     objective = pd.Series([row.objective for row in rows], dtype=float)
-    return pd.DataFrame(
-        {
-            "trial": [row.number for row in rows], "x": [places[row.number] for row in rows], "value": objective, "y": y.drawn(objective),
-            "state": [trial_state(data, row) for row in rows],
-            "text": [f"{data.format_objective(row)}, {plural(row.epochs, 'epoch')}, {number(row.seconds, 3)} s" for row in rows],
-        }
-    )  # fmt: skip
+    texts = [
+        f"{data.format_objective(row)}, {plural(row.epochs, 'epoch')}, {number(row.seconds, 3)} s"
+        for row in rows
+    ]
+    columns = {"trial": [row.number for row in rows], "x": [places[row.number] for row in rows]}
+    columns |= {"state": [trial_state(data, row) for row in rows], "text": texts}
+    return pd.DataFrame(columns).assign(value=objective, y=y.drawn(objective))
 
 
 def _trial_spec(points: pd.DataFrame, x_title: str, y: ValueAxis, line: Spec) -> Spec:
     """Return a specification with a mark per trial, hollow if it was stopped; a click chooses the trial in all figures.
 
-    Args:
-        points: columns `trial`, `x`, `y`, `value`, `state` and `text`, the tooltip.
-        line: layer behind the marks.
+    `points`: columns `trial`, `x`, `y`, `value`, `state` and `text`, the tooltip; `line`: layer behind the marks.
     """
-    stopped = {"test": "datum.state == 'stopped'", "value": "transparent"}
-    marks = {
-        "mark": {"type": "point", "clip": True, "size": 40, "strokeWidth": 1.4, "filled": False, "cursor": "pointer"},
-        "encoding": {
-            "stroke": TRIAL_COLOR,
-            "fill": {"condition": [TRIAL_COLOR["condition"][0], stopped, TRIAL_COLOR["condition"][1]], "value": TRIAL_COLOR["value"]},
-            "fillOpacity": {"value": 0.6},
-            "size": {"condition": {"test": "datum.trial == chosen || datum.state == 'best'", "value": 90}, "value": 36},
-            "tooltip": [{"field": "trial"}, {"field": "x", "title": x_title}, {"field": "value", "format": ".5~g"}, {"field": "text", "title": "trial's result"}],
-        },
-    }  # fmt: skip
-    x = {
-        "field": "x", "type": "quantitative", "title": x_title, "scale": {"zero": x_title != "epoch", "nice": False},
-        "axis": {"tickMinStep": 1} if x_title in ("trial", "epoch") else {},
-    }  # fmt: skip
-    return {
-        "data": inline_data(points), "params": TRIAL_PARAMS, "layer": [{**line, "params": [ZOOM]}, marks], "width": "container", "height": 240,
-        "encoding": {"x": x, "y": {"field": "y", "type": "quantitative", **y.encoding}},
-    }  # fmt: skip
+    is_stopped = {"test": "datum.state == 'stopped'", "value": "transparent"}
+    tips = [{"field": "trial"}, {"field": "x", "title": x_title}, {"field": "value", "format": ".5~g"}]
+    mark = {
+        "stroke": COLOR,
+        "fill": {"condition": [IS_CHOSEN, is_stopped, IS_BEST], "value": SOFT},
+        "fillOpacity": {"value": 0.6},
+        "size": value_if(IS_STRONG, 90, 36),
+        "tooltip": [*tips, {"field": "text", "title": "trial's result"}],
+    }
+    look = {"clip": True, "size": 40, "strokeWidth": 1.4, "filled": False, "cursor": "pointer"}
+    axis = {"tickMinStep": 1} if x_title in ("trial", "epoch") else {}
+    x = quantitative("x", title=x_title, scale={"zero": x_title != "epoch", "nice": False}, axis=axis)
+    layers = [{**line, "params": [ZOOM]}, layer("point", mark, **look)]
+    encoding = {"x": x, "y": quantitative("y", **y.encoding)}
+    return panel(points, layers, 240, params=PARAMS, encoding=encoding)
 
 
 def learning_curve_figure(data: StudyData) -> Figure | None:
@@ -139,42 +138,38 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
     y = data.objective_axis([value for curve in curves.values() for _, value in curve])
     most = max(8, MAX_TOTAL_POINTS // len(curves))
     # Later lines are drawn over earlier ones: the best trial, first in `curves`, is drawn last.
-    table = pd.DataFrame(
-        [
-            (trial, epoch, y.drawn(value), "best" if trial == data.best else "done")
-            for trial, curve in reversed(curves.items())
-            for epoch, value in thinned(curve, most)
-        ],
-        columns=["trial", "x", "y", "state"],
-    )
-    best = "datum.state == 'best' || datum.trial == chosen"
-    line = {
-        "data": inline_data(table),
-        "mark": {"type": "line", "clip": True},
-        "encoding": {
-            "detail": {"field": "trial"}, "color": TRIAL_COLOR, "tooltip": {"field": "trial"},
-            "opacity": {"condition": {"test": best, "value": 1}, "value": 0.35},
-            "strokeWidth": {"condition": {"test": best, "value": 2.6}, "value": 1},
-        },
-    }  # fmt: skip
-    marked = {
-        row.number: curves[row.number][-1][0]
+    drawn = [
+        (trial, epoch, y.drawn(value), "best" if trial == data.best else "done")
+        for trial, curve in reversed(curves.items())
+        for epoch, value in thinned(curve, most)
+    ]
+    encoding = {
+        "detail": {"field": "trial"},
+        "color": COLOR,
+        "tooltip": {"field": "trial"},
+        "opacity": value_if(IS_STRONG, 1, 0.35),
+        "strokeWidth": value_if(IS_STRONG, 2.6, 1),
+    }
+    table = pd.DataFrame(drawn, columns=["trial", "x", "y", "state"])
+    line = layer("line", encoding, clip=True) | {"data": inline_data(table)}
+    ends = {
+        row.number: curves[row.number][-1]
         for row in data.ranked_rows
         if row.number in curves and (row.state == "stopped" or len(curves[row.number]) == 1)
     }
-    points = _trial_points(data, y, marked)
-    ends = pd.Series([curves[trial][-1][1] for trial in points["trial"]], dtype=float)
-    points = points.assign(value=ends, y=y.drawn(ends))
+    points = _trial_points(data, y, {trial: epoch for trial, (epoch, _) in ends.items()})
+    last = pd.Series([ends[trial][1] for trial in points["trial"]], dtype=float)
+    spec = _trial_spec(points.assign(value=last, y=y.drawn(last)), "epoch", y, line)
     epochs = thinned(sorted({epoch for curve in curves.values() for epoch, _ in curve}), MAX_TABLE_COLUMNS)
-    rows = [
-        [str(trial), *(data.format_value(dict(curve)[epoch]) if epoch in dict(curve) else MISSING for epoch in epochs)]
-        for trial, curve in [*curves.items()][:MAX_TABLE_ROWS]
-    ]  # fmt: skip
-    note = _joined_notes(y.note, data.coverage_note(curves))
-    headings = ["trial", *(f"epoch {epoch:.5g}" for epoch in epochs)]
-    spec = _trial_spec(points, "epoch", y, line)
+    rows = []
+    for trial, curve in [*curves.items()][:MAX_TABLE_ROWS]:
+        values = dict(curve)
+        rows.append([
+            str(trial), *(data.format_value(values[epoch]) if epoch in values else MISSING for epoch in epochs)
+        ])  # fmt: skip
+    title, headings = f"{data.metric} by epoch", ["trial", *(f"epoch {epoch:.5g}" for epoch in epochs)]
     return Figure(
-        f"{data.metric} by epoch", note, f"{data.metric} of each trial by epoch.", spec, headings, rows
+        title, _note(data, y, curves), f"{data.metric} of each trial by epoch.", spec, headings, rows
     )
 
 
@@ -184,7 +179,9 @@ def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
     If not all folds have one, because the trial was pruned or folds ended early, the effects of the folds are removed.
     """
     known, values = data.study.snapshot, defaultdict[int, dict[int, float]](dict)
-    rung = data.highest_rung(trial)
+    # The highest rung at which a fold has a result.
+    rungs = (epochs for epochs in reversed(known.rungs(trial)) if known.fold_values(trial, epochs))
+    rung = next(rungs, 0)
     for fold_task in known.fold_tasks(trial, rung):
         for row in known.results[fold_task].rows if fold_task in known.results else ():
             value = row.get(data.metric)
@@ -192,10 +189,6 @@ def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
                 values[int(row["epoch"])][fold_task.fold] = data.sign * value
     effects = known.fold_effects(rung)
     return [(float(epoch), data.sign * effects.adjusted_mean(values[epoch])) for epoch in sorted(values)]
-
-
-def _joined_notes(*notes: str) -> str:
-    return "; ".join(filter(None, notes))
 
 
 def trial_state(data: StudyData, row: TrialSummary) -> str:
@@ -217,69 +210,62 @@ def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> 
     rows, kept = data.ranked_rows, keys[:MAX_AXES]
     if len(rows) < 2 or not kept:
         return None
-    y = data.objective_axis([row.objective for row in rows])
-    columns = [
-        [key.coordinate(row.point[key.name]) if key.name in row.point else math.nan for row in rows]
+    objectives = pd.Series([row.objective for row in rows], dtype=float)
+    y = data.objective_axis(list(objectives))
+    scale = math.log if y.encoding["scale"].get("type") == "log" else float
+    # Name of each axis, and by trial the place and the text of its value.
+    axes = [
+        (
+            key.short_name,
+            [key.coordinate(row.point[key.name]) if key.name in row.point else math.nan for row in rows],
+            [format_value(row.point.get(key.name)) for row in rows],
+        )
         for key in kept
     ]
-    columns.append(
-        [
-            math.log(value) if y.encoding["scale"].get("type") == "log" else value
-            for value in y.drawn(pd.Series([row.objective for row in rows], dtype=float))
-        ]
-    )
-    table = pd.DataFrame(
-        {"trial": [row.number for row in rows], "state": [trial_state(data, row) for row in rows]}
-    )
-    views: list[Spec] = []
+    axes.append((data.metric, [*map(scale, y.drawn(objectives))], [*map(data.format_value, objectives)]))
+    table = pd.DataFrame({
+        "trial": [row.number for row in rows],
+        "state": [trial_state(data, row) for row in rows],
+        "text": [", ".join(f"{key} {format_value(value)}" for key, value in row.point.items()) for row in rows],
+    })  # fmt: skip
     width = max(MIN_AXIS_GAP, min(MAX_AXIS_GAP, PAGE_WIDTH // len(kept)))
-    names = [*(key.short_name for key in kept), data.metric]
-    selected = {"and": [{"param": f"b{place}"} for place in range(len(names))]}
-    for place, (name, values) in enumerate(zip(names, columns, strict=True)):
-        numbers = pd.Series(values, dtype=float)
+    selected = {"and": [{"param": f"b{place}"} for place in range(len(axes))]}
+    shared = {
+        "color": COLOR,
+        "tooltip": [{"field": "trial"}, {"field": "text", "title": "settings"}],
+        "opacity": value_if(selected, 0.6, 0.05),
+        "strokeWidth": value_if("datum.state == 'best' || datum.trial == chosen", 3, 1),
+    }
+    domain = {"domain": [INACTIVE_PLACE * 1.3, 1.02], "nice": False, "padding": 0}
+    title = {"anchor": "start", "frame": "group", "fontSize": 11, "limit": width - 10, "fontWeight": "normal"}
+    views: list[Spec] = []
+    for place, (name, values, texts) in enumerate(axes):
+        numbers, field = pd.Series(values, dtype=float), f"v{place}"
         low, high = numbers.min(), numbers.max()
-        table[f"v{place}"] = ((numbers - low) / ((high - low) or 1)).fillna(INACTIVE_PLACE)
+        table[field] = ((numbers - low) / ((high - low) or 1)).fillna(INACTIVE_PLACE)
         # Labels at places where trials are, so that no scale needs to be inverted.
-        found = {
-            table[f"v{place}"][row]: data.format_value(each.objective)
-            if place == len(kept)
-            else format_value(each.point[kept[place].name])
-            for row, each in enumerate(rows)
-            if not math.isnan(values[row])
-        }
+        found = {table[field][row]: text for row, text in enumerate(texts) if not math.isnan(values[row])}
         ticks = thinned(sorted(found), 5)
-        texts = {f"{tick:.5g}": found[tick] for tick in ticks}
+        labels = json.dumps({f"{tick:.5g}": found[tick] for tick in ticks})
         axis = {
-            "values": ticks, "title": None, "grid": False, "labelLimit": 90, "domain": True, "domainColor": "var(--soft)",
-            "labelExpr": f"({json.dumps(texts)})[format(datum.value, '.5~g')] || ''",
+            "values": ticks, "title": None, "grid": False, "labelLimit": 90, "domain": True, "domainColor": SOFT,
+            "labelExpr": f"({labels})[format(datum.value, '.5~g')] || ''",
         }  # fmt: skip
+        encoding = {"y": quantitative(field, axis=axis, scale=domain), **shared}
         is_last = place == len(kept)
-        mark: Spec = {"type": "tick"} if is_last else {"type": "rule"}
-        encoding: Spec = {
-            "y": {"field": f"v{place}", "type": "quantitative", "axis": axis, "scale": {"domain": [INACTIVE_PLACE * 1.3, 1.02], "nice": False, "padding": 0}},
-            "color": TRIAL_COLOR, "tooltip": [{"field": "trial"}, {"field": "text", "title": "settings"}],
-            "opacity": {"condition": {"test": selected, "value": 0.6}, "value": 0.05},
-            "strokeWidth": {"condition": {"test": "datum.state == 'best' || datum.trial == chosen", "value": 3}, "value": 1},
-        }  # fmt: skip
         if not is_last:
             encoding |= {"x": {"value": 0}, "x2": {"value": width}, "y2": {"field": f"v{place + 1}"}}
         views.append({
-            "width": 12 if is_last else width, "height": 250, "mark": mark, "encoding": encoding,
-            "title": {"text": name, "anchor": "start", "frame": "group", "fontSize": 11, "limit": width - 10, "fontWeight": "normal"},
+            "width": 12 if is_last else width, "height": 250, "title": {"text": name, **title},
             "params": [{"name": f"b{place}", "select": {"type": "interval", "encodings": ["y"]}}],
+            **layer("tick" if is_last else "rule", encoding),
         })  # fmt: skip
-    table["text"] = [
-        ", ".join(f"{key} {format_value(value)}" for key, value in row.point.items()) for row in rows
-    ]
     # Later lines are drawn over earlier ones: the best trial is drawn last.
     spec = {
-        "data": inline_data(table[::-1]), "params": TRIAL_PARAMS, "hconcat": views, "spacing": 0, "bounds": "flush",
+        "data": inline_data(table[::-1]), "params": PARAMS, "hconcat": views, "spacing": 0, "bounds": "flush",
         "autosize": "pad",
     }  # fmt: skip
     note = "" if len(kept) == len(keys) else f"not shown: {plural(len(keys) - len(kept), 'key')}"
-    return Figure(
-        "Parallel coordinates of the trials",
-        note,
-        f"One line per trial through the values of {', '.join(names)}; the table of all trials has the values.",
-        spec,
-    )
+    names = ", ".join(name for name, *_ in axes)
+    text = f"One line per trial through the values of {names}; the table of all trials has the values."
+    return Figure("Parallel coordinates of the trials", note, text, spec)

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 from markupsafe import Markup, escape
@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from nnlo_lib.core.text_format import MISSING, plural
 from nnlo_lib.report.figure import Figure, dot_spec
 from nnlo_lib.report.formatting import UNBROKEN, bold, format_duration, listing
-from nnlo_lib.report.search.study_data import SearchedParameter, StudyData, named
+from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
 from nnlo_lib.report.statistics.comparison_text import TrialComparison, compare_with_best, difference_text
 from nnlo_lib.report.statistics.run_comparison import ComparedMetric
 from nnlo_lib.search.space.space import base_point
@@ -47,16 +47,18 @@ def search_headline(data: StudyData) -> Markup:
 
 def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list[str], list[list[str]]]:
     """Return headings and a row for each trial, the best first, trials without an objective last."""
-    headings = ["trial", data.metric, "status", "epochs", "time", *(key.short_name for key in keys)]
+    headings, cells = (
+        ["trial", data.metric, "status", "epochs", "time", *(key.short_name for key in keys)],
+        [],
+    )
     rest = [row for row in data.rows if not math.isfinite(row.objective)]
-    return headings, [_cells(data, row, keys) for row in [*data.ranked_rows, *rest]]
-
-
-def _cells(data: StudyData, row: TrialSummary, keys: Sequence[SearchedParameter]) -> list[str]:
-    known = math.isfinite(row.objective)
-    values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
-    objective = data.format_objective(row) if known else MISSING
-    return [str(row.number), objective, row.state, str(row.epochs), format_duration(row.seconds), *values]
+    for row in [*data.ranked_rows, *rest]:
+        values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
+        objective = data.format_objective(row) if math.isfinite(row.objective) else MISSING
+        cells.append([
+            str(row.number), objective, row.state, str(row.epochs), format_duration(row.seconds), *values
+        ])  # fmt: skip
+    return headings, cells
 
 
 def compare_trials(data: StudyData) -> list[TrialComparison]:
@@ -89,17 +91,13 @@ def best_trial_sentence(data: StudyData, comparisons: Sequence[TrialComparison])
         return "No other trial has as many epochs and folds as the best trial."
     equal = [each.trial for each in comparisons if not each.is_worse]
     worse = len(comparisons) - len(equal)
-    verb = "is" if worse == 1 else "are"
-    first = (
-        f"Of {plural(len(comparisons), 'other trial')} with the same epochs and folds, {worse} {verb} worse"
-    )
+    others, are = plural(len(comparisons), "other trial"), "is" if worse == 1 else "are"
+    first = f"Of {others} with the same epochs and folds, {worse} {are} worse"
     if not equal:
         return f"{first}."
     names = ", ".join(map(str, equal[:MAX_NAMED_TRIALS]))
-    more = " and others" if len(equal) > MAX_NAMED_TRIALS else ""
-    return (
-        f"{first}, and {len(equal)} may be as good: {'trial' if len(equal) == 1 else 'trials'} {names}{more}."
-    )
+    more, trials = " and others" * (len(equal) > MAX_NAMED_TRIALS), "trial" + "s" * (len(equal) > 1)
+    return f"{first}, and {len(equal)} may be as good: {trials} {names}{more}."
 
 
 def base_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> str:
@@ -108,17 +106,16 @@ def base_sentence(data: StudyData, comparisons: Sequence[TrialComparison]) -> st
         return ""
     if data.best == 0:
         return "The experiment's own settings (trial 0) are the best trial."
+    against = "the experiment's own settings (trial 0)"
     found = next((each for each in comparisons if each.trial == 0), None)
     if found is None:
-        reason = (
-            "each is a single training (set search.folds.k)"
-            if len(data.rows[data.best].folds) < 2
-            else "trial 0 has other epochs or folds"
-        )
-        return f"The best trial cannot be compared with the experiment's own settings (trial 0): {reason}."
+        is_single = len(data.rows[data.best].folds) < 2
+        several = "each is a single training (set search.folds.k)"
+        reason = several if is_single else "trial 0 has other epochs or folds"
+        return f"The best trial cannot be compared with {against}: {reason}."
     metric = ComparedMetric(data.metric, highest=data.sign < 0)
     verdict = "" if found.is_worse else ", which may be chance"
-    return f"Best against the experiment's own settings (trial 0): {difference_text(metric, found.test, sign=-1)}{verdict}."
+    return f"Best against {against}: {difference_text(metric, found.test, sign=-1)}{verdict}."
 
 
 def differences_to_best(data: StudyData, comparisons: Sequence[TrialComparison]) -> dict[int, str]:
@@ -131,53 +128,35 @@ def differences_to_best(data: StudyData, comparisons: Sequence[TrialComparison])
 
 
 def fold_figure(data: StudyData, differences: Mapping[int, str]) -> Figure | None:
-    """Return the folds of the best trials; None if no trial has folds or all values are equal.
+    """Return the folds of the best trials, with `differences` from the best one as text, by trial.
 
-    Args:
-        differences: difference from the best trial as text, by trial.
+    Return None if no trial has folds or all values are equal.
     """
     rows = [row for row in data.ranked_rows if len(row.folds) > 1][:MAX_DRAWN_TRIALS]
     # The adjusted mean of a trial may be outside of the values of its folds.
     values = pd.Series([value for row in rows for value in (*row.folds, row.objective)], dtype=float)
     if values.nunique() < 2:
         return None
-    y = data.objective_axis(list(values))
-    parts = [
-        (" · ".join(filter(None, [named(row), data.format_objective(row), differences.get(row.number, "")])), 0 if place == 0 else 6, fold, y.drawn(fold), y.drawn(row.objective))
-        for place, row in enumerate(rows)
-        for fold in row.folds
-    ]  # fmt: skip
-    table = pd.DataFrame(parts, columns=["label", "color", "value", "y", "mean"])
-    texts = [
-        (str(row.number), data.format_objective(row), ", ".join(map(data.format_value, row.folds)), differences.get(row.number, MISSING))
-        for row in rows
-    ]  # fmt: skip
-    spec = dot_spec(table, y.encoding)
+    y, parts, cells = data.objective_axis(list(values)), [], []
+    for place, row in enumerate(rows):
+        objective, difference = data.format_objective(row), differences.get(row.number)
+        label = " · ".join(filter(None, [f"trial {row.number}", objective, difference]))
+        color = 0 if place == 0 else 6
+        parts += [(label, color, fold, y.drawn(fold), y.drawn(row.objective)) for fold in row.folds]
+        folds = ", ".join(map(data.format_value, row.folds))
+        cells.append((str(row.number), objective, folds, difference or MISSING))
+    spec = dot_spec(pd.DataFrame(parts, columns=["label", "color", "value", "y", "mean"]), y.encoding)
     headings = ("trial", data.metric, "folds", "difference from the best")
-    return Figure(
-        "Folds of the best trials",
-        y.note,
-        f"{data.metric} of each fold, a row of dots per trial.",
-        spec,
-        headings,
-        texts,
-    )
+    text = f"{data.metric} of each fold, a row of dots per trial."
+    return Figure("Folds of the best trials", y.note, text, spec, headings, cells)
 
 
-@dataclass(frozen=True)
-class FailureGroup:
-    """Trials that failed for the same reason.
-
-    Attributes:
-        reason: message of the first of the trials.
-        state: `failed` or `unwanted`.
-        count: number of trials.
-        trials: their numbers as text.
-    """
+class FailureGroup(NamedTuple):
+    """Trials that failed for the same reason: message of the first of them, `failed` or `unwanted`, count, and numbers as text."""
 
     reason: str
     state: str
-    count: int
+    number: int
     trials: str
 
 
@@ -189,12 +168,9 @@ def failure_groups(data: StudyData) -> list[FailureGroup]:
             # Messages that differ only in numbers or settings have the same signature.
             groups[error_signature(row.reason), row.state].append(row)
     ranked = sorted(groups.items(), key=lambda group: (-len(group[1]), group[1][0].number))
-    return [
-        FailureGroup(rows[0].reason or "no reason recorded", state, len(rows), _numbers(rows))
-        for (_, state), rows in ranked
-    ]
-
-
-def _numbers(rows: Sequence[TrialSummary]) -> str:
-    shown = ", ".join(str(row.number) for row in rows[:MAX_DRAWN_TRIALS])
-    return shown + (f" and {len(rows) - MAX_DRAWN_TRIALS} more" if len(rows) > MAX_DRAWN_TRIALS else "")
+    found = []
+    for (_, state), rows in ranked:
+        shown = ", ".join(str(row.number) for row in rows[:MAX_DRAWN_TRIALS])
+        more = f" and {len(rows) - MAX_DRAWN_TRIALS} more" if len(rows) > MAX_DRAWN_TRIALS else ""
+        found.append(FailureGroup(rows[0].reason or "no reason recorded", state, len(rows), shown + more))
+    return found

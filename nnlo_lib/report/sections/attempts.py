@@ -11,20 +11,14 @@ from markupsafe import escape
 from nnlo_lib.config.paths import RunPaths
 from nnlo_lib.core.text_format import MISSING, plural
 from nnlo_lib.report.figure import Figure, bar_spec
-from nnlo_lib.report.formatting import format_duration, listing, share
+from nnlo_lib.report.formatting import format_duration, listing, share, task_name
 from nnlo_lib.state.attempts import FINISHED, read_attempts
 from nnlo_lib.state.finished_run import FinishedRun
 
 HEADINGS = (
-    "training task",
-    "attempts",
-    "end reasons",
-    "repeated steps",
-    "lost time",
-    "time between attempts",
-    "ETTR",
+    "training task", "attempts", "end reasons", "repeated steps", "lost time", "time between attempts", "ETTR",
     "each attempt",
-)
+)  # fmt: skip
 NOT_STARTED = "not started"
 NOT_EVALUATED, EVALUATION_STOPPED = "trained, but not evaluated", "trained; its evaluation was stopped"
 STOPPED_CAUSES = {"preempted", NOT_STARTED, EVALUATION_STOPPED}  # the same command resumes
@@ -33,66 +27,46 @@ LAST_LINES = 20  # lines of a log on the page
 
 def attempt_figure(jobs: Sequence[FinishedRun]) -> Figure | None:
     """Return the attempts of each job with an unfinished attempt as bars; None without any."""
-    interrupted = [
-        (job, job.attempt_statistics)
-        for job in jobs
-        if job.attempt_statistics and job.attempt_statistics.unfinished_by_reason
-    ]
-    if not interrupted:
-        return None
     parts, rows = [], []
-    for job, tally in interrupted:
-        _, seed, fold = job.key
-        name = f"{job.run} seed {seed}" + ("" if fold is None else f", fold {fold}")
-        effective = MISSING if tally.effective_time_ratio is None else share(tally.effective_time_ratio)
-        lost = MISSING if tally.lost_seconds is None else format_duration(tally.lost_seconds)
-        texts = [
-            f"attempt {each.attempt}, {format_duration(each.seconds)} on {each.host}: {each.reason} at step {each.reached:,}"
-            for each in tally.attempts
-        ]
+    for job in jobs:
+        tally = job.attempt_statistics
+        if not tally or not tally.unfinished_by_reason:
+            continue
+        name, ratio, lost = task_name(*job.key), tally.effective_time_ratio, tally.lost_seconds
+        effective = MISSING if ratio is None else share(ratio)
         # An attempt of no duration has a bar that can be seen.
-        least = tally.total_seconds / 200 or 1.0
-        parts += [
-            (f"{name} · {effective}", each.reason, max(each.seconds, least), text)
-            for each, text in zip(tally.attempts, texts, strict=True)
-        ]
+        least, texts = tally.total_seconds / 200 or 1.0, []
+        for each in tally.attempts:
+            took = f"{format_duration(each.seconds)} on {each.host}"
+            texts.append(f"attempt {each.attempt}, {took}: {each.reason} at step {each.reached:,}")
+            parts.append((f"{name} · {effective}", each.reason, max(each.seconds, least), texts[-1]))
         rows.append([
-            name, f"{len(tally.attempts):,}", format_counts(tally.count_by_reason), f"{tally.lost_steps:,}", lost,
-            format_duration(tally.seconds_between_attempts), effective, "; ".join(texts),
+            name, f"{len(tally.attempts):,}", format_counts(tally.count_by_reason), f"{tally.lost_steps:,}",
+            MISSING if lost is None else format_duration(lost), format_duration(tally.seconds_between_attempts),
+            effective, "; ".join(texts),
         ])  # fmt: skip
+    if not rows:
+        return None
     table = pd.DataFrame(parts, columns=["label", "part", "value", "text"])
     reasons = sorted(dict.fromkeys(table["part"]), key=lambda reason: reason != FINISHED)
-    return Figure(
-        "Attempts",
-        "seconds",
-        "Duration of each attempt, by the reason of its end.",
-        bar_spec(table, reasons),
-        HEADINGS,
-        rows,
-    )
+    text = "Duration of each attempt, by the reason of its end."
+    return Figure("Attempts", "seconds", text, bar_spec(table, reasons), HEADINGS, rows)
 
 
 def interruptions_sentence(jobs: Sequence[FinishedRun]) -> str:
     """Return a sentence on interrupted jobs, the reasons and repeated steps; empty without interruptions."""
-    tallies = [
-        job.attempt_statistics
-        for job in jobs
-        if job.attempt_statistics and job.attempt_statistics.unfinished_by_reason
-    ]
+    tallies = [tally for job in jobs if (tally := job.attempt_statistics) and tally.unfinished_by_reason]
     if not tallies:
         return ""
     reasons = sum((tally.unfinished_by_reason for tally in tallies), Counter[str]())
     steps = sum(tally.lost_steps for tally in tallies)
-    interrupted = (
-        f"{len(tallies)} of {plural(len(jobs), 'training task')} {'was' if len(tallies) == 1 else 'were'}"
-    )
-    repeated = (
-        f"{plural(steps, 'step')} {'was' if steps == 1 else 'were'} repeated"
-        if steps
-        else "no step was repeated"
-    )
+    were = "was" if len(tallies) == 1 else "were"
+    repeated = f"{plural(steps, 'step')} {'was' if steps == 1 else 'were'}" if steps else "no step was"
     # The sentence becomes part of the headline, which is Markup.
-    return f"{interrupted} interrupted and resumed ({escape(format_counts(reasons))}); {repeated}."
+    return (
+        f"{len(tallies)} of {plural(len(jobs), 'training task')} {were} interrupted and resumed "
+        f"({escape(format_counts(reasons))}); {repeated} repeated."
+    )
 
 
 def format_counts(counts: Counter[str]) -> str:
@@ -102,14 +76,9 @@ def format_counts(counts: Counter[str]) -> str:
 
 @dataclass(frozen=True)
 class FailedJob:
-    """A job without results.
+    """A job without results: its folder below the run's folder, the reason and error, and the end of its log.
 
-    Attributes:
-        job: folder below the run's folder, such as `seed-1/fold-2`.
-        error: message of the error, or an empty string.
-        ended: end of the last attempt, ISO 8601, or an empty string.
-        log: path of the log, or an empty string if there is none.
-        lines: last lines of the log.
+    What is not known is an empty string; `ended`: end of the last attempt, ISO 8601.
     """
 
     run: str
@@ -134,23 +103,26 @@ def failed_jobs_sentence(failed: Sequence[FailedJob], finished: Sequence[Finishe
     for run, unfinished in Counter(job.run for job in failed).items():
         done = sum(job.run == run for job in finished)
         counts.append(f"{run} has {done} of {done + unfinished}")
+    tasks, are = plural(len(failed), "training task"), "is" if len(failed) == 1 else "are"
     return (
-        f"{plural(len(failed), 'training task')} of {len(failed) + len(finished)} did not finish and "
-        f"{'is' if len(failed) == 1 else 'are'} not part of this page: {'; '.join(counts)}."
+        f"{tasks} of {len(failed) + len(finished)} did not finish and {are} not part of this page: "
+        f"{'; '.join(counts)}."
     )
 
 
 def read_failed_job(folder: Path) -> FailedJob:
     """Return why the job in a folder has no results, from its attempts and its log."""
-    paths = RunPaths(folder)
-    run, job = _name(folder)
+    paths, depth = RunPaths(folder), 2 if folder.name.startswith("fold-") else 1
+    # The folder is <experiment>/<run>/seed-<s>[/fold-<k>].
+    run, job = folder.parents[depth - 1].name, "/".join(folder.parts[-depth:])
+    train_log = paths.workflow_logs / "train.log"
     if paths.summary.exists():
-        log, lines = _last_lines(paths.workflow_logs / "train.log", newer_than=paths.summary)
+        log, lines = _last_lines(train_log, newer_than=paths.summary)
         reason = EVALUATION_STOPPED if _was_stopped(lines) else NOT_EVALUATED
         if paths.evaluation.exists():
             reason = "the results are of other settings, data or code"
         return FailedJob(run, job, reason, log=log, lines=lines)
-    log, lines = _last_lines(paths.workflow_logs / "train.log")
+    log, lines = _last_lines(train_log)
     log, lines = (log, lines) if log else _last_lines(paths.state.log)
     attempts = read_attempts(paths.state.folder)
     if attempts and attempts[-1].reason != FINISHED:
@@ -163,12 +135,6 @@ def read_failed_job(folder: Path) -> FailedJob:
 def _was_stopped(lines: str) -> bool:
     """Return True if a signal ended a job outside of its attempts: before the first, or in the evaluation."""
     return lines.rpartition("\n")[2].startswith("nnlo: stopped by ")
-
-
-def _name(folder: Path) -> tuple[str, str]:
-    """Return run and job; the folder is <experiment>/<run>/seed-<s>[/fold-<k>]."""
-    depth = 2 if folder.name.startswith("fold-") else 1
-    return folder.parents[depth - 1].name, "/".join(folder.parts[-depth:])
 
 
 def _last_lines(path: Path, newer_than: Path | None = None) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Comparison of the runs: a table of their means, and a matrix of differences per metric with intervals and verdicts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,113 +22,65 @@ from nnlo_lib.report.statistics.run_comparison import (
 )
 from nnlo_lib.report.tables import MEASURED, Spread, spread_by_run, test_metrics
 
-FormatSpread = Callable[[Spread], str]
 Comparisons = dict[str, list[RunComparison]]  # by column of the summary
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell of the comparison.
-
-    Attributes:
-        best: whether the run is better than every other run; see RunComparison.
-        note: text below the value.
-    """
+class Cell(NamedTuple):
+    """A cell of the comparison; `best`: whether the run is better than every other run; `note`: text below the value."""
 
     text: str
-    best: bool = False
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class ComparisonColumn:
-    """A column of the comparison: a heading, and a cell per run."""
-
-    heading: str
-    cells: dict[str, Cell]
+    best: bool
+    note: str
 
 
 def comparison_columns(
     table: pd.DataFrame, clock: TimeBase, comparisons: Comparisons
-) -> list[ComparisonColumn]:
-    """Return the columns of the comparison, the ranking metric first; columns without any value are left out.
+) -> list[tuple[str, dict[str, Cell]]]:
+    """Return heading and cells by run of each column of the comparison, the ranking metric first.
 
-    Args:
-        table: summary with one row per job.
-        comparisons: tests of each pair of runs; a column without tests marks no run as best.
+    Columns without any value are left out; a column without tests marks no run as best.
     """
-    tested = _metric_columns(table)
-    if (ranking := ranking_metric(table)) is not None:
-        tested = {ranking.column: tested.get(ranking.column) or _metric(table, ranking.column)} | tested
-    named = {**tested, **_times(table, clock)}
-    columns = [
-        *(_marked(column, best_run(comparisons.get(name, []))) for name, column in named.items()),
-        _column(table, "bytes_sent", "bytes sent", lambda spread: format_bytes(spread.mean)),
-        _column(table, "ranks", "ranks", _count),
-        *(_column(table, name, name, _count) for name in ("epochs",) if table[name].nunique() > 1),
-        # The sum over the jobs instead of the mean: restarts are events, not repeated measurements.
-        _column(table, "restarts", "restarts", lambda spread: f"{spread.mean * spread.count:.0f}"),
+    ranking = ranking_metric(table)
+    metrics = [
+        ComparedMetric(name, None, split=evaluated_split(table))
+        for name in dict.fromkeys(["accuracy", "loss", *test_metrics(table)])
     ]
-    return [column for column in columns if any(cell.text != MISSING for cell in column.cells.values())]
+    if ranking is not None:
+        metrics = [ranking, *(each for each in metrics if each.column != ranking.column)]
+    virtual = dict.fromkeys(clock.virtual, "virtual") if clock.mixed else {}
+    speed = "samples/virtual s" if clock.word else "samples/s"
+    columns: list[tuple[str, str, Callable[[Spread], str], dict[str, str]]] = [
+        *((each.column, each.words, each.mean_text, _notes(table, each)) for each in metrics),
+        ("seconds", f"{clock.word or 'training'} time", _duration, virtual),
+        ("samples_per_second", speed, plus_minus, virtual),
+        ("bytes_sent", "bytes sent", lambda spread: format_bytes(spread.mean), {}),
+        ("ranks", "ranks", _count, {}),
+        *([("epochs", "epochs", _count, {})] if table["epochs"].nunique() > 1 else []),
+        # The sum over the jobs instead of the mean: restarts are events, not repeated measurements.
+        ("restarts", "restarts", lambda spread: f"{spread.mean * spread.count:.0f}", {}),
+    ]
+    found = []
+    for name, heading, write, notes in columns:
+        spreads, best = spread_by_run(table, name), best_run(comparisons.get(name, []))
+        texts = {run: write(spreads[run]) if run in spreads else MISSING for run in table["run"].unique()}
+        if spreads:
+            cells = {run: Cell(text, run == best, notes.get(run, "")) for run, text in texts.items()}
+            found.append((heading, cells))
+    return found
 
 
-def _metric_columns(table: pd.DataFrame) -> dict[str, ComparisonColumn]:
-    """Return accuracy, loss and the other test metrics by their columns of the summary.
-
-    The notes of the accuracy are the validation results of node models; the tested model has their averaged parameters.
-    """
-    found = {name: _metric(table, name) for name in ("accuracy", "loss", *test_metrics(table))}
-    notes = {run: f"validation {span}" for run, span in node_metric_ranges(table, "accuracy").items()}
-    return found | {"accuracy": _noted(found["accuracy"], notes)}
-
-
-def _metric(table: pd.DataFrame, name: str) -> ComparisonColumn:
-    metric = ComparedMetric(name, None, split=evaluated_split(table))
-    column = _column(table, name, metric.words, _percent if metric.is_accuracy else plus_minus)
+def _notes(table: pd.DataFrame, metric: ComparedMetric) -> dict[str, str]:
+    """Return the runs whose mean is over fewer jobs than that of others, and those whose nodes have own models."""
     planned = len(table[["seed", "fold"]].drop_duplicates())
-    counts = {run: finite_jobs(table, metric, run) for run in column.cells}
-    # A mean over fewer jobs than the others is not the result of the run.
+    counts = {run: finite_jobs(table, metric, run)[0] for run in table["run"].unique()}
     notes = {
         run: f"{finite} of {plural(planned, 'training task')}"
-        for run, (finite, _) in counts.items()
+        for run, finite in counts.items()
         if 0 < finite < planned
     }
-    return _noted(column, notes)
-
-
-def _times(table: pd.DataFrame, clock: TimeBase) -> dict[str, ComparisonColumn]:
-    """Return the columns of time and speed; if clocks differ, with notes on virtual times."""
-    speed = "samples/virtual s" if clock.word else "samples/s"
-    columns = {
-        "seconds": _column(table, "seconds", f"{clock.word or 'training'} time", _duration),
-        "samples_per_second": _column(table, "samples_per_second", speed, plus_minus),
-    }
-    notes = dict.fromkeys(clock.virtual, "virtual") if clock.mixed else {}
-    return {name: _noted(column, notes) for name, column in columns.items()}
-
-
-def _noted(column: ComparisonColumn, notes: dict[str, str]) -> ComparisonColumn:
-    noted = {run: replace(column.cells[run], note=note) for run, note in notes.items()}
-    return ComparisonColumn(column.heading, column.cells | noted)
-
-
-def _marked(column: ComparisonColumn, best: str | None) -> ComparisonColumn:
-    return ComparisonColumn(
-        column.heading, {run: replace(cell, best=run == best) for run, cell in column.cells.items()}
-    )
-
-
-def _column(table: pd.DataFrame, name: str, heading: str, format_spread: FormatSpread) -> ComparisonColumn:
-    """Return a column of the comparison: the mean and the standard deviation of column `name` of the summary, by run."""
-    values = spread_by_run(table, name)
-    runs: Sequence[str] = list(dict.fromkeys(table["run"]))
-    return ComparisonColumn(
-        heading, {run: Cell(format_spread(values[run]) if run in values else MISSING) for run in runs}
-    )
-
-
-def _percent(spread: Spread) -> str:
-    return plus_minus(spread, 100, "%")
+    # The tested model has the averaged parameters of the nodes.
+    spans = node_metric_ranges(table, "accuracy") if metric.column == "accuracy" else {}
+    return notes | {run: f"validation {span}" for run, span in spans.items()}
 
 
 def _duration(spread: Spread) -> str:
@@ -152,12 +104,8 @@ def job_figure(table: pd.DataFrame, metric: ComparedMetric) -> Figure | None:
         "y": axis.drawn(values), "mean": axis.drawn(means),
     })  # fmt: skip
     title = f"{metric.words} of each training task"
-    return Figure(
-        title,
-        axis.note,
-        f"{title}, a row of dots per run; the tick is the mean.",
-        dot_spec(points, axis.encoding),
-    )
+    text = f"{title}, a row of dots per run; the tick is the mean."
+    return Figure(title, axis.note, text, dot_spec(points, axis.encoding))
 
 
 def job_rows(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
@@ -184,8 +132,7 @@ def _plain(name: str, value: object) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
-@dataclass(frozen=True)
-class DifferenceCell:
+class DifferenceCell(NamedTuple):
     """The difference between two runs: run of the row minus run of the column.
 
     Attributes:
@@ -201,8 +148,7 @@ class DifferenceCell:
     details: str
 
 
-@dataclass(frozen=True)
-class DifferenceMatrix:
+class DifferenceMatrix(NamedTuple):
     """The differences of all pairs of runs in one metric; cells by (row, column)."""
 
     metric: str
@@ -230,24 +176,25 @@ def _cell(comparison: RunComparison, sign: int) -> DifferenceCell:
     if comparison.better is not None:
         verdict = "better" if comparison.better == run else "worse"
     note = f"{plural(comparison.more_seeds, 'more seed')}" if comparison.more_seeds else comparison.untested
-    parts = [pairs_text([comparison]), p_text(comparison.test.p_value)]
-    if corrected := p_text(comparison.p_holm):
-        parts.append(f"corrected {corrected}")
-    if comparison.left_out:
-        parts.append(f"{plural(comparison.left_out, 'training task')} without a partner left out")
+    corrected, left_out = p_text(comparison.p_holm), comparison.left_out
+    parts = [
+        pairs_text([comparison]),
+        p_text(comparison.test.p_value),
+        f"corrected {corrected}" if corrected else "",
+        f"{plural(left_out, 'training task')} without a partner left out" if left_out else "",
+    ]
     text = difference_text(comparison.metric, comparison.test, sign)
-    return DifferenceCell(text or MISSING, verdict, note, ", ".join(filter(None, parts)))
+    return DifferenceCell(text, verdict, note, ", ".join(filter(None, parts)))
 
 
 def pairs_text(comparisons: Sequence[RunComparison]) -> str:
     """Return what the pairs of the tests are, as text: `3 seeds`, `2 to 3 seeds`, `15 folds`, `360 samples`."""
-    kinds = dict.fromkeys(each.method for each in comparisons)
-    counts = {
-        kind: sorted({each.test.pairs for each in comparisons if each.method == kind}) for kind in kinds
-    }
+    counts: dict[str, set[int]] = {}
+    for each in comparisons:
+        counts.setdefault(each.method, set()).add(each.test.pairs)
     return " and ".join(
-        plural(found[-1], kind.removesuffix("s"))
+        plural(max(found), kind.removesuffix("s"))
         if len(found) == 1
-        else f"{found[0]:,} to {found[-1]:,} {kind}"
+        else f"{min(found):,} to {max(found):,} {kind}"
         for kind, found in counts.items()
     )

@@ -4,7 +4,7 @@ Only tested differences are reported as differences.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,9 @@ from nnlo_lib.report.formatting import (
     MAX_NAMED_RUNS,
     bold,
     listing,
-    percent,
-    plus_minus,
     rounded,
     task_listing,
+    task_name,
 )
 from nnlo_lib.report.quantities import TimeBase
 from nnlo_lib.report.sections.comparison import Comparisons
@@ -31,6 +30,12 @@ from nnlo_lib.report.statistics.run_comparison import (
     ranking_metric,
 )
 from nnlo_lib.report.tables import first_and_equal, spread_by_run
+from nnlo_lib.state.finished_run import SPLIT_NAMES
+
+GANS = (
+    "Runs of a GAN are not ranked: loss and distance are measured by the critic of each run, and cannot be "
+    "compared between runs."
+)
 
 
 def headline(
@@ -38,19 +43,13 @@ def headline(
 ) -> Markup:
     """Return the paragraph: best run, what is known of the others, node models, speeds and interruptions.
 
-    Args:
-        table: summary with one row per job.
-        comparisons: tests of each pair of runs by column of the summary.
-        interruptions: sentence on interrupted attempts; if empty, the restarts in `table` are counted.
+    `interruptions`: sentence on interrupted attempts; if empty, the restarts in `table` are counted.
     """
     ranking = ranking_metric(table)
     if ranking is not None:
         sentences = [*_quality(table, ranking, comparisons[ranking.column]), _nodes(table, ranking)]
     elif table["problem"].eq("gan").any():
-        sentences = [
-            "Runs of a GAN are not ranked: loss and distance are measured by the critic of each run, and cannot be "
-            "compared between runs."
-        ]
+        sentences = [GANS]
     else:
         sentences = ["No run has a finite test metric that can be compared between the runs."]
     sentences.append(speed_sentence(table, clock, comparisons.get("samples_per_second", [])))
@@ -60,9 +59,8 @@ def headline(
     if (count := int(table["restarts"].sum())) and not interruptions:
         restarted = int((table["restarts"] > 0).sum())
         were = "was" if restarted == 1 else "were"
-        interruptions = (
-            f"{restarted} of {all_jobs} {were} interrupted and resumed ({plural(count, 'restart')})."
-        )
+        again = f"interrupted and resumed ({plural(count, 'restart')})."
+        interruptions = f"{restarted} of {all_jobs} {were} {again}"
     # Markup is safe here: only names come from the user, and `bold` escapes them.
     return Markup(" ".join(filter(None, [*sentences, interruptions])))
 
@@ -70,36 +68,46 @@ def headline(
 def _quality(table: pd.DataFrame, metric: ComparedMetric, comparisons: Sequence[RunComparison]) -> list[str]:
     values = spread_by_run(table, metric.column)
     equal = first_and_equal(values, bool(metric.highest))
-    best, spread = equal[0], values[equal[0]]
-    mean = plus_minus(spread, 100, "%") if metric.is_accuracy else plus_minus(spread)
-    value = f"{mean} over {_measured_repetitions(table, metric, best)}"
-    sentences = [_not_finite(table, metric)]
+    best, lost = equal[0], _not_finite(table, metric)
+    value = f"{metric.mean_text(values[best])} over {_measured_repetitions(table, metric, best)}"
     if table["run"].nunique() == 1:
-        return [f"{bold(best)} has a mean {metric.words} of {value}.", *sentences]
+        return [f"{bold(best)} has a mean {metric.words} of {value}.", lost]
     others = [each for each in comparisons if best in (each.run, each.other)]
     beaten = [each for each in others if each.better == best]
     undecided = [
-        each for each in others
+        each
+        for each in others
         if each.better is None and each.test.pairs and not {each.run, each.other} <= set(equal)
-    ]  # fmt: skip
-    order = "highest" if metric.highest else "lowest"
-    of_samples = "With a single seed, verdicts are about these trained models on the test samples, not about other seeds."
-    return [
-        f"{_have(equal)} the {order} mean {metric.words}: {value}.",
-        _beaten(best, beaten, len(others)),
-        "" if metric.chose_weights(table) else _undecided(best, undecided),
-        _worse_mean(best, [each for each in others if each.better not in (best, None)]),
-        of_samples if any(each.method == "samples" for each in others) else "",
-        _chosen_weights(table, metric),
-        *sentences,
     ]
+    better = [each for each in others if each.better not in (best, None)]
+    sentences = [
+        f"{_have(equal)} the {'highest' if metric.highest else 'lowest'} mean {metric.words}: {value}."
+    ]
+    if len(beaten) > MAX_NAMED_RUNS:
+        sentences.append(f"The run is better than {len(beaten)} of {len(others)} other runs.")
+    elif beaten:
+        sentences.append(f"The run is better than {_differences(best, beaten)}.")
+    if not metric.chose_weights(table):
+        sentences.append(_undecided(best, undecided))
+    if better:
+        are = "is" if len(better) == 1 else "are"
+        sentences.append(f"In the training tasks that both have, {_differences(best, better)} {are} better.")
+    if any(each.method == "samples" for each in others):
+        sentences.append(
+            "With a single seed, verdicts are about these trained models on the test samples, not about other seeds."
+        )
+    return [*sentences, _chosen_weights(table, metric), lost]
 
 
 def _have(runs: Sequence[str]) -> str:
     """Return subject and verb of a sentence: `a has`, `a and b share`, `4 runs share`."""
     if len(runs) > MAX_NAMED_RUNS:
         return f"{len(runs)} runs share"
-    return f"{listing([bold(run) for run in runs])} {'has' if len(runs) == 1 else 'share'}"
+    return f"{_bold(runs)} {'has' if len(runs) == 1 else 'share'}"
+
+
+def _bold(names: Iterable[str]) -> str:
+    return listing([bold(name) for name in dict.fromkeys(names)])
 
 
 def _chosen_weights(table: pd.DataFrame, metric: ComparedMetric) -> str:
@@ -108,28 +116,17 @@ def _chosen_weights(table: pd.DataFrame, metric: ComparedMetric) -> str:
     if chosen.empty:
         return ""
     keys = dict.fromkeys(key for text in chosen["weights_chosen_by"] for key in text.split(", "))
-    rules = listing([f"train.{key}" for key in keys])
-    names = listing([bold(run) for run in dict.fromkeys(chosen["run"])])
+    rules = f"{listing([f'train.{key}' for key in keys])} of {_bold(chosen['run'])}"
     if metric.chose_weights(table):
         return (
-            f"No run is called better: {rules} of {names} chose the weights by the samples of this comparison, whose "
+            f"No run is called better: {rules} chose the weights by the samples of this comparison, whose "
             f"{metric.words} is therefore too good; a test split decides instead."
         )
     if table["fold"].isna().any():
         return ""
     one_seed = "; a verdict needs more than one seed" if table["seed"].nunique() == 1 else ""
-    return (
-        f"Compared on the test split, seed by seed, because {rules} of {names} chose the weights on the validation "
-        f"folds{one_seed}."
-    )
-
-
-def _beaten(best: str, beaten: Sequence[RunComparison], others: int) -> str:
-    if not beaten:
-        return ""
-    if len(beaten) > MAX_NAMED_RUNS:
-        return f"The run is better than {len(beaten)} of {others} other runs."
-    return f"The run is better than {listing([_difference(best, each) for each in beaten])}."
+    where = f"the weights on the validation folds{one_seed}."
+    return f"Compared on the test split, seed by seed, because {rules} chose {where}"
 
 
 def _undecided(best: str, undecided: Sequence[RunComparison]) -> str:
@@ -138,24 +135,18 @@ def _undecided(best: str, undecided: Sequence[RunComparison]) -> str:
         return ""
     if len(undecided) > MAX_NAMED_RUNS:
         return f"{len(undecided)} runs cannot be distinguished from it."
-    names = listing([_difference(best, each) for each in undecided])
     seeds = [each.more_seeds for each in undecided]
     needed = f"; {plural(max(filter(None, seeds)), 'more seed')} would be needed" if all(seeds) else ""
-    return f"{names} cannot be distinguished from it{needed}."
+    return f"{_differences(best, undecided)} cannot be distinguished from it{needed}."
 
 
-def _worse_mean(best: str, better: Sequence[RunComparison]) -> str:
-    """Return a sentence on runs that are better in the jobs that they share with the run of the best mean."""
-    if not better:
-        return ""
-    names = listing([_difference(best, each) for each in better])
-    return f"In the training tasks that both have, {names} {'is' if len(better) == 1 else 'are'} better."
-
-
-def _difference(best: str, comparison: RunComparison) -> str:
-    other = comparison.other if comparison.run == best else comparison.run
-    sign = 1 if comparison.run == best else -1
-    return f"{bold(other)} (difference {difference_text(comparison.metric, comparison.test, sign)})"
+def _differences(best: str, comparisons: Sequence[RunComparison]) -> str:
+    """Return the other runs of some comparisons, each with its difference from the best one."""
+    return listing([
+        f"{bold(each.other if each.run == best else each.run)} "
+        f"(difference {difference_text(each.metric, each.test, 1 if each.run == best else -1)})"
+        for each in comparisons
+    ])  # fmt: skip
 
 
 def _measured_repetitions(table: pd.DataFrame, metric: ComparedMetric, run: str) -> str:
@@ -163,20 +154,16 @@ def _measured_repetitions(table: pd.DataFrame, metric: ComparedMetric, run: str)
     rows, (finite, planned) = table[table["run"] == run], finite_jobs(table, metric, run)
     if finite == planned:
         return repetitions(rows)
-    has_folds = rows["fold"].notna().any()
-    return (
-        f"{finite} of {plural(planned, 'fold')} ({repetitions(rows)})"
-        if has_folds
-        else f"{finite} of {repetitions(rows)}"
-    )
+    if rows["fold"].notna().any():
+        return f"{finite} of {plural(planned, 'fold')} ({repetitions(rows)})"
+    return f"{finite} of {repetitions(rows)}"
 
 
 def _not_finite(table: pd.DataFrame, metric: ComparedMetric) -> str:
     """Return a sentence that names the training tasks whose metric is NaN or infinite."""
     lost = table[~np.isfinite(table[metric.column].astype(float))]
     names = [
-        f"{bold(row['run'])} seed {row['seed']}"
-        + ("" if pd.isna(row["fold"]) else f", fold {row['fold']}")
+        task_name(bold(row["run"]), row["seed"], row["fold"])
         + ("" if pd.isna(row["ended_early"]) else f" (ended early: {row['ended_early']})")
         for row in lost.to_dict("records")
     ]
@@ -185,24 +172,18 @@ def _not_finite(table: pd.DataFrame, metric: ComparedMetric) -> str:
 
 def _nodes(table: pd.DataFrame, metric: ComparedMetric) -> str:
     """Return a sentence on the best run's node models, or an empty string if its nodes keep no own models."""
-    name, values = metric.name, spread_by_run(table, metric.column)
-    best = first_and_equal(values, bool(metric.highest))[0]
-    found = node_metric_ranges(table, name)
+    best = first_and_equal(spread_by_run(table, metric.column), bool(metric.highest))[0]
+    found = node_metric_ranges(table, metric.name)
     if best not in found:
         return ""
     return (
         f"Each node of {bold(best)} has its own model; the averaged model gave the test result. "
-        f"The validation {name} of the node models is {found[best]}."
+        f"The validation {metric.name} of the node models is {found[best]}."
     )
 
 
 def speed_sentence(table: pd.DataFrame, clock: TimeBase, comparisons: Sequence[RunComparison]) -> str:
-    """Return a sentence on the fastest and the slowest run; measured and virtual speeds are not compared.
-
-    Args:
-        table: summary with one row per job.
-        comparisons: tests of the speed of each pair of runs.
-    """
+    """Return a sentence on the fastest and the slowest run, by the tests of the speed of each pair of runs."""
     if clock.mixed:
         return "Training speeds are not compared: some runs have a measured clock, others a virtual clock."
     speeds = spread_by_run(table, "samples_per_second")
@@ -219,11 +200,9 @@ def speed_sentence(table: pd.DataFrame, clock: TimeBase, comparisons: Sequence[R
     slowest = f"the slowest run, {bold(slow)} ({ranks[slow]})"
     if not math.isfinite(comparison.p_holm):
         ratio = rounded(speeds[fast].mean / speeds[slow].mean)
-        why = comparison.untested or (
-            "the runs share a single training task" if comparison.test.pairs == 1 else ""
-        )
-        untested = f" (not tested: {why})" if why else ""
-        return f"{first}, {ratio} times that of {slowest}{untested}."
+        single = "the runs share a single training task" if comparison.test.pairs == 1 else ""
+        why = comparison.untested or single
+        return f"{first}, {ratio} times that of {slowest}{f' (not tested: {why})' if why else ''}."
     ratio = difference_text(comparison.metric, comparison.test, 1 if comparison.run == fast else -1)
     if comparison.differs:
         return f"{first}, {ratio} that of {slowest}."
@@ -236,22 +215,13 @@ def repetitions(table: pd.DataFrame) -> str:
     return plural(seeds, "seed") + (f" × {plural(folds, 'fold')}" if folds else "")
 
 
-def sample_weight_sentence(split: str, samples: int) -> str:
-    """Return a sentence on the weight of one sample of the evaluated split in the accuracy."""
-    return f"The {split} split has {plural(samples, 'sample')}: one sample corresponds to {percent(1 / samples, 2)} of accuracy."
-
-
 def test_split_sentence(splits: Collection[str]) -> str:
     """Return a sentence on the samples that replace a missing test split, or an empty string."""
     # Sorted, because equal inputs must give equal pages.
-    others = sorted(set(splits) - {"test"})
-    if not others:
+    named = listing([SPLIT_NAMES[name] for name in sorted(set(splits) - {"test"})] or [""])
+    if not named:
         return ""
-    names = {"validation": "the validation split", "held back": "the samples held back for validation"}
-    named = listing([names[name] for name in others])
-    first = (
-        f"The data have no test split: results were measured on {named}."
-        if len(set(splits)) == 1
-        else f"If the data of a run have no test split, “test” refers to {named}."
-    )
+    first = f"If the data of a run have no test split, “test” refers to {named}."
+    if len(set(splits)) == 1:
+        first = f"The data have no test split: results were measured on {named}."
     return f"{first} Such results are optimistically biased if validation metrics were used to choose settings or epochs."

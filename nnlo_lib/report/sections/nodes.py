@@ -2,8 +2,8 @@
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from io import BytesIO
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,8 +26,7 @@ MAP_WIDTH, MAP_GRAYS = 512, 52  # units of a picture's width; gray levels: fewer
 DISTANCES = {"consensus_error": "distance to mean", "consensus_error_normalised": "normalized"}
 
 
-@dataclass(frozen=True)
-class NodeMetricRange:
+class NodeMetricRange(NamedTuple):
     """A validation metric of node models: mean over nodes and jobs; worst and best node of any job."""
 
     metric: str
@@ -52,16 +51,14 @@ def node_metric_ranges(table: pd.DataFrame, metric: str) -> dict[str, NodeMetric
         return {}
     known = table.dropna(subset=names)
     # Summaries of older versions have the mean over nodes in the column of the published weights.
-    mean = f"val_{metric}_mean"
-    known = known.assign(**{mean: known[mean].fillna(known[names[0]]) if mean in known else known[names[0]]})
-    return {str(run): _span(metric, rows) for run, rows in known.groupby("run", sort=False)}
-
-
-def _span(metric: str, rows: pd.DataFrame) -> NodeMetricRange:
-    # Each row has the minimum and maximum over the nodes of one job.
-    low, high = rows[f"val_{metric}_min"].min(), rows[f"val_{metric}_max"].max()
-    worst, best = (low, high) if better_direction(metric) == "larger" else (high, low)
-    return NodeMetricRange(metric, int(rows["ranks"].max()), rows[f"val_{metric}_mean"].mean(), worst, best)
+    mean = known.get(f"val_{metric}_mean", known[names[0]]).fillna(known[names[0]])
+    found = {}
+    for run, rows in known.assign(mean=mean).groupby("run", sort=False):
+        # Each row has the minimum and maximum over the nodes of one job.
+        ends = rows[names[1]].min(), rows[names[2]].max()
+        worst, best = ends if better_direction(metric) == "larger" else reversed(ends)
+        found[str(run)] = NodeMetricRange(metric, int(rows["ranks"].max()), rows["mean"].mean(), worst, best)
+    return found
 
 
 def runs_with_node_models(jobs: Sequence[FinishedRun]) -> list[str]:
@@ -72,47 +69,31 @@ def runs_with_node_models(jobs: Sequence[FinishedRun]) -> list[str]:
 
 def consensus_table(jobs: Sequence[FinishedRun], found: dict[str, NodeMetricRange]) -> RunTable:
     """Return graph, spectral gap, final metrics and distances of the nodes, by run."""
-    return run_table(
-        {
-            run: {
-                **_graph(group),
-                **(_final_metrics(found[run]) if run in found else {}),
-                **_distances(group),
-            }
-            for run, group in group_by_run(jobs).items()
-        }
-    )
+    return run_table({run: _cells(group, found.get(run)) for run, group in group_by_run(jobs).items()})
 
 
-def _graph(jobs: Sequence[FinishedRun]) -> dict[str, str]:
+def _cells(jobs: Sequence[FinishedRun], span: NodeMetricRange | None) -> dict[str, str]:
+    cells: dict[str, str] = {}
     gaps = [job.summary["spectral_gap"] for job in jobs if job.summary.get("spectral_gap") is not None]
-    name = jobs[0].config_section("topology").get("name", MISSING)
-    # Only runs on a graph have a spectral gap; a random graph differs between seeds.
-    return {"graph": str(name), "spectral gap": _format_values(gaps)} if gaps else {}
-
-
-def _final_metrics(span: NodeMetricRange) -> dict[str, str]:
-    name = f"validation {span.metric}"
-    return {
-        "nodes": str(span.nodes),
-        name: span.format_value(span.mean),
-        "worst node": span.format_value(span.worst),
-        "best node": span.format_value(span.best),
-    }
-
-
-def _distances(jobs: Sequence[FinishedRun]) -> dict[str, str]:
+    if gaps:  # only runs on a graph have a spectral gap; a random graph differs between seeds
+        graph = str(jobs[0].config_section("topology").get("name", MISSING))
+        cells |= {"graph": graph, "spectral gap": _format_values(gaps)}
+    if span:
+        ends = {f"validation {span.metric}": span.mean, "worst node": span.worst, "best node": span.best}
+        cells |= {"nodes": str(span.nodes)}
+        cells |= {name: span.format_value(value) for name, value in ends.items()}
     rows = [row for job in jobs if (row := published_epoch(job)) is not None]
-    ends = {name: [row[name] for row in rows if name in row] for name in DISTANCES}
-    return {DISTANCES[name]: _format_values(values) for name, values in ends.items() if values}
+    for name, heading in DISTANCES.items():
+        if values := [row[name] for row in rows if name in row]:
+            cells[heading] = _format_values(values)
+    return cells
 
 
 def _format_values(values: Sequence[float]) -> str:
     return number(values[0]) if len(set(values)) == 1 else plus_minus(spread_of(values))
 
 
-@dataclass(frozen=True)
-class ConsensusMatrix:
+class ConsensusMatrix(NamedTuple):
     """L2 distance of each pair of nodes at the step of the published weights, in the first training task of a run."""
 
     run: str
@@ -136,35 +117,28 @@ class ConsensusMatrix:
 
 
 def consensus_matrices(jobs: Sequence[FinishedRun]) -> list[ConsensusMatrix]:
-    """Return the matrix of each run that has one.
-
-    Raises UserError if a matrix is not square, or is missing in its file.
-    """
-    known = group_by_run([job for job in jobs if job.paths.consensus.exists()])
-    return [ConsensusMatrix(run, _distance_matrix(group[0])) for run, group in known.items()]
-
-
-def _distance_matrix(job: FinishedRun) -> NDArray[np.float64]:
-    step = job.summary.get("published_step") or int(job.history["step"].iloc[-1])
-    found = job.consensus.get(f"distance_{step}", np.zeros(0))
-    if found.ndim != 2 or found.shape[0] != found.shape[1]:
-        raise UserError(
-            f"{job.paths.consensus} is damaged: it has no square array distance_{step}; train the task again"
-        )
-    return found
+    """Return the matrix of each run that has one. Raises UserError if a matrix is not square, or is missing in its file."""
+    matrices = []
+    for run, group in group_by_run([job for job in jobs if job.paths.consensus.exists()]).items():
+        job = group[0]
+        step = job.summary.get("published_step") or int(job.history["step"].iloc[-1])
+        found = job.consensus.get(f"distance_{step}", np.zeros(0))
+        if found.ndim != 2 or found.shape[0] != found.shape[1]:
+            raise UserError(
+                f"{job.paths.consensus} is damaged: it has no square array distance_{step}; train the task again"
+            )
+        matrices.append(ConsensusMatrix(run, found))
+    return matrices
 
 
 Places = list[list[int]]  # of the nodes: x and y from 0 to the width and height of a plane
 Links = list[list[int]]  # pairs of linked nodes
 
 
-@dataclass(frozen=True)
-class MapFrame:
-    """A plane at one validation: what is there, and what each model predicts.
+class MapFrame(NamedTuple):
+    """A plane at one validation as data URL of a PNG in which dark is occupied, and its height if its width is MAP_WIDTH.
 
     Attributes:
-        plan: data URL of a PNG of the plane, in which dark is occupied.
-        height: height of the plane, if its width is MAP_WIDTH.
         rounds: places and links of the nodes in rounds since the last validation; empty unless they have positions.
         models: data URL of each model's map, and its intersection over union with the plane, in cells whose content is known.
     """
@@ -178,15 +152,14 @@ class MapFrame:
 
 def node_maps(jobs: Sequence[FinishedRun]) -> dict[str, list[MapFrame]]:
     """Return the maps at validations of each run that has some. Raises UserError if a file is damaged."""
-    known = group_by_run([job for job in jobs if job.paths.maps.exists()])
-    return {run: _frames(group[0]) for run, group in known.items()}
-
-
-def _frames(job: FinishedRun) -> list[MapFrame]:
-    steps = sorted(int(name.removeprefix("map_")) for name in job.maps if name.startswith("map_"))
-    if not steps:
-        raise UserError(f"{job.paths.maps} is damaged: it has no map; train the task again")
-    return [_frame(job.maps, step) for step in thinned(steps, MAX_FRAMES)]
+    found = {}
+    for run, group in group_by_run([job for job in jobs if job.paths.maps.exists()]).items():
+        arrays = group[0].maps
+        steps = sorted(int(name.removeprefix("map_")) for name in arrays if name.startswith("map_"))
+        if not steps:
+            raise UserError(f"{group[0].paths.maps} is damaged: it has no map; train the task again")
+        found[run] = [_frame(arrays, step) for step in thinned(steps, MAX_FRAMES)]
+    return found
 
 
 def _frame(arrays: dict[str, NDArray[np.float64]], step: int) -> MapFrame:

@@ -1,10 +1,9 @@
 """Predictions of the models: confusion matrices, curves of their outputs, images of GANs."""
 
-import json
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,21 @@ from numpy.typing import NDArray
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.problems.set_metrics import FALSE_POSITIVE_RATES, reliability, roc_curve
-from nnlo_lib.report.figure import VISIBLE, ZOOM, Figure, Spec, inline_data, run_styles, thinned
+from nnlo_lib.report.figure import (
+    SOFT,
+    VISIBLE,
+    ZOOM,
+    Figure,
+    Spec,
+    layer,
+    name_of_run,
+    panel,
+    quantitative,
+    run_params,
+    run_styles,
+    thinned,
+    value_if,
+)
 from nnlo_lib.report.formatting import listing, percent
 from nnlo_lib.report.tables import group_by_run
 from nnlo_lib.state.finished_run import SPLIT_NAMES, FinishedRun
@@ -49,18 +62,14 @@ class ConfusionMatrix:
 
     def by_class(self) -> list[list[str]]:
         """Return class, precision, recall, F1 (0 if not defined) and number of samples of each class, and their means."""
-        from sklearn.metrics import precision_recall_fscore_support
-
-        numbers = range(len(self.classes))
-        true, predicted = np.indices(self.counts.shape).reshape(2, -1)
-        *shares, support = precision_recall_fscore_support(
-            true, predicted, labels=list(numbers), sample_weight=self.counts.ravel(), zero_division=0
-        )
+        right, true, guessed = np.diag(self.counts), self.counts.sum(axis=1), self.counts.sum(axis=0)
+        totals = (guessed, true, (true + guessed) / 2)
+        shares = np.array([right / np.where(total > 0, total, 1) for total in totals])
         rows = [
-            [name, *(percent(float(each[k])) for each in shares), str(int(support[k]))]
+            [name, *map(percent, map(float, shares[:, k])), str(int(true[k]))]
             for k, name in enumerate(self.classes)
         ]
-        means = [percent(float(each.mean())) for each in shares]
+        means = map(percent, map(float, shares.mean(axis=1)))
         return [*rows, ["mean over classes", *means, str(self.counts.sum())]]
 
     def pairs(self) -> list[tuple[str, str, int, float]]:
@@ -68,18 +77,14 @@ class ConfusionMatrix:
         wrong = self.counts - np.diag(np.diag(self.counts))
         # A stable sort, because equal inputs must give equal pages.
         order = np.argsort(-wrong, axis=None, kind="stable")[:MAX_PAIRS]
-        places = [divmod(int(place), len(self.classes)) for place in order]
         # A single misclassified sample may be chance: such pairs are shown only if no pair is more frequent.
-        min_count = min(2, wrong.max())
+        least = max(1, min(2, wrong.max()))
+        places = (divmod(int(place), len(self.classes)) for place in order)
+        pairs = [(true, guess, int(wrong[true, guess])) for true, guess in places]
         return [
-            (
-                self.classes[true],
-                self.classes[guess],
-                int(wrong[true, guess]),
-                float(self.shares[true, guess]),
-            )
-            for true, guess in places
-            if wrong[true, guess] >= max(1, min_count)
+            (self.classes[true], self.classes[guess], count, float(self.shares[true, guess]))
+            for true, guess, count in pairs
+            if count >= least
         ]
 
 
@@ -88,25 +93,19 @@ def confusion_matrices(jobs: Sequence[FinishedRun]) -> list[ConfusionMatrix]:
 
     Raises UserError if a matrix does not fit its number of classes, or sizes differ between jobs of a run.
     """
-    known = [job for job in jobs if job.evaluation.get("confusion")]
-    return [_sum(run, group) for run, group in group_by_run(known).items()]
-
-
-def _sum(run: str, jobs: Iterable[FinishedRun]) -> ConfusionMatrix:
-    total: NDArray[np.int64] | None = None
+    found: dict[str, ConfusionMatrix] = {}
     for job in jobs:
-        counts = np.array(job.evaluation["confusion"])
-        classes = tuple(map(str, job.evaluation.get("classes") or range(len(counts))))
-        if counts.shape != (len(classes), len(classes)) or (
-            total is not None and total.shape != counts.shape
-        ):
-            raise UserError(
-                f"{job.paths.evaluation}: the confusion matrix of shape {counts.shape} does not match its "
-                f"{len(classes)} classes or the matrices of other jobs of the run"
-            )
-        total = counts if total is None else total + counts
-    assert total is not None
-    return ConfusionMatrix(run, classes, total)
+        if confusion := job.evaluation.get("confusion"):
+            counts = np.array(confusion)
+            classes = tuple(map(str, job.evaluation.get("classes") or range(len(counts))))
+            total = found[job.run].counts if job.run in found else np.zeros_like(counts)
+            if counts.shape != (len(classes), len(classes)) or total.shape != counts.shape:
+                raise UserError(
+                    f"{job.paths.evaluation}: the confusion matrix of shape {counts.shape} does not match its "
+                    f"{len(classes)} classes or the matrices of other jobs of the run"
+                )
+            found[job.run] = ConfusionMatrix(job.run, classes, total + counts)
+    return list(found.values())
 
 
 def prediction_figures(jobs: Sequence[FinishedRun]) -> list[Figure]:
@@ -125,13 +124,13 @@ def prediction_figures(jobs: Sequence[FinishedRun]) -> list[Figure]:
         and np.isfinite(saved["outputs"]).all()
     ]
     classes = [each for each in found if "predicted" in each[2]]
-    figures = [_roc_figure(classes, names), _reliability_figure(classes, names)]
     values = [
         each for each in found if each[1] == "value" and each[2]["targets"].shape == each[2]["outputs"].shape
     ]
     widest = max((saved["targets"].shape[1] for _, _, saved in values), default=0)
+    figures = [_roc_figure(classes, names), _reliability_figure(classes, names)]
     figures += [
-        _value_figure(values, names, column, widest) for column in range(min(widest, MAX_SHOWN_OUTPUTS))
+        _value_figure(values, names, output, widest) for output in range(min(widest, MAX_SHOWN_OUTPUTS))
     ]
     return [figure for figure in figures if figure is not None]
 
@@ -139,10 +138,7 @@ def prediction_figures(jobs: Sequence[FinishedRun]) -> list[Figure]:
 def _roc_figure(found: Sequence[Saved], names: Sequence[str]) -> Figure | None:
     rates = {run: roc_curve(saved["outputs"], saved["targets"]) for run, _, saved in found}
     rates = {run: curve for run, curve in rates.items() if np.isfinite(curve).all()}
-    points = [
-        pd.DataFrame({"run": run, "x": FALSE_POSITIVE_RATES, "y": curve}) for run, curve in rates.items()
-    ]
-    x, y = "false positive rate", "true positive rate"
+    points = {run: (FALSE_POSITIVE_RATES, curve) for run, curve in rates.items()}
     rows = [
         [percent(float(rate)), *(percent(float(curve[place])) for curve in rates.values())]
         for place, rate in enumerate(FALSE_POSITIVE_RATES)
@@ -150,6 +146,7 @@ def _roc_figure(found: Sequence[Saved], names: Sequence[str]) -> Figure | None:
     ]
     many = any(saved["outputs"].shape[1] > 2 for _, _, saved in found)
     note = "mean over classes, each against all others" if many else "of class 1"
+    x, y = "false positive rate", "true positive rate"
     return _square_figure("ROC curve", note, points, (x, y), names, (x, *(names[run] for run in rates)), rows)
 
 
@@ -159,90 +156,73 @@ def _reliability_figure(found: Sequence[Saved], names: Sequence[str]) -> Figure 
         for run, kind, saved in found
         if kind == "probability"
     }
-    points = [pd.DataFrame({"run": run, "x": each[0], "y": each[1]}) for run, each in bins.items()]
     rows = [
         [names[run], percent(float(confidence)), percent(float(accuracy)), str(count)]
         for run, each in bins.items()
         for confidence, accuracy, count in zip(*each, strict=True)
     ]
-    x, y = "confidence", "accuracy"
-    return _square_figure(
-        "Calibration",
-        "below the diagonal: too confident",
-        points,
-        (x, y),
-        names,
-        ("run", x, y, "samples"),
-        rows,
-    )
+    points = {run: (confidences, accuracies) for run, (confidences, accuracies, _) in bins.items()}
+    titles, note = ("confidence", "accuracy"), "below the diagonal: too confident"
+    return _square_figure("Calibration", note, points, titles, names, ("run", *titles, "samples"), rows)
 
 
-def _value_figure(found: Sequence[Saved], names: Sequence[str], column: int, of: int) -> Figure | None:
+def _value_figure(found: Sequence[Saved], names: Sequence[str], output: int, of: int) -> Figure | None:
     most = MAX_FIGURE_VALUES // max(1, len(found))
-    points = []
+    points = {}
     for run, _, saved in found:
-        if column < saved["targets"].shape[1]:
+        if output < saved["targets"].shape[1]:
             places = thinned(range(len(saved["targets"])), most)
-            x, y = (saved[name][places, column].astype(float) for name in ("targets", "outputs"))
-            points.append(pd.DataFrame({"run": run, "x": x, "y": y}))
+            true, predicted = (saved[name][places, output].astype(float) for name in ("targets", "outputs"))
+            points[run] = true, predicted
     rows = [
-        [names[int(run)], number(x), number(y)]
-        for each in points
-        for run, x, y in thinned(each.itertuples(index=False), MAX_VALUE_ROWS)
+        [names[run], number(x), number(y)]
+        for run, pair in points.items()
+        for x, y in thinned(zip(*pair, strict=True), MAX_VALUE_ROWS)
     ]
-    title = "Predicted against true values" + (f", output {column + 1} of {of}" if of > 1 else "")
-    note = f"at most {most:,} evenly spaced samples"
-    return _square_figure(
-        title, note, points, ("true", "predicted"), names, ("run", "true", "predicted"), rows, False
-    )
+    title = "Predicted against true values" + (f", output {output + 1} of {of}" if of > 1 else "")
+    note, titles = f"at most {most:,} evenly spaced samples", ("true", "predicted")
+    return _square_figure(title, note, points, titles, names, ("run", *titles), rows, False)
 
 
 def _square_figure(
-    title: str, note: str, points: Sequence[pd.DataFrame], titles: tuple[str, str], names: Sequence[str],
+    title: str, note: str, points: Mapping[int, tuple[Any, Any]], titles: tuple[str, str], names: Sequence[str],
     headings: Sequence[str], rows: Sequence[Sequence[str]], line: bool = True,
 ) -> Figure | None:  # fmt: skip
+    """Return a figure of a quantity against another one of the same range, with a dashed line where both are equal.
+
+    `points`: x and y of each run, by its number; `line`: a line for each run, else single points.
+    """
     if not points:
         return None
-    spec = _square_spec(pd.concat(points, ignore_index=True), *titles, names, line)
+    table = pd.concat(
+        [pd.DataFrame({"run": run, "x": x, "y": y}) for run, (x, y) in points.items()], ignore_index=True
+    )
+    both, styles = table[["x", "y"]].to_numpy(), run_styles(names)
+    low, high = (0, 1) if line else (float(both.min()), float(both.max()))
+    scale = {"domain": [low, high], "nice": False, "zero": False}
+    axes = {
+        key: quantitative(key, scale=scale, axis={"title": heading, "format": ".3~g"})
+        for key, heading in zip("xy", titles, strict=True)
+    }
+    tips = [
+        {"field": key, "title": heading, "format": ".4~g"} for key, heading in zip("xy", titles, strict=True)
+    ]
+    encoding = {
+        **{each: styles[each] for each in ("color", "strokeDash" if line else "shape")},
+        "opacity": value_if("lit < 0 || datum.run == lit", 1 if line else 0.6, 0.06),
+        "tooltip": [{"field": "name", "title": "run"}, *tips],
+        **axes,
+    }
+    look: Spec = (
+        {"strokeWidth": 2.2, "point": len(table) <= 20 * len(names)} if line else {"filled": True, "size": 22}
+    )
+    drawn = layer("line" if line else "point", encoding, VISIBLE, name_of_run(names), clip=True, **look)
+    ends = {"x": quantitative("x"), "x2": {"field": "x2"}, "y": quantitative("y"), "y2": {"field": "y2"}}
+    equal = layer("rule", ends, strokeDash=[3, 3], color=SOFT)
+    equal["data"] = {"values": [{"x": low, "x2": high, "y": low, "y2": high}]}
+    spec = panel(table, [equal, drawn | {"params": [ZOOM]}], 300, params=run_params())
     text = f"{title}: {titles[1]} against {titles[0]} of {plural(len(points), 'run')}; the table has values."
     return Figure(title, note, text, spec, headings, rows)
-
-
-def _square_spec(
-    points: pd.DataFrame, x_title: str, y_title: str, names: Sequence[str], line: bool = True
-) -> Spec:
-    """Return a specification of a quantity against another one of the same range, with a dashed line where both are equal.
-
-    Args:
-        points: columns `run` (number), `x`, `y`.
-        line: a line for each run; else single points.
-    """
-    low, high = (
-        (0, 1) if line else (float(points[["x", "y"]].min().min()), float(points[["x", "y"]].max().max()))
-    )
-    styles, scale = run_styles(names), {"domain": [low, high], "nice": False, "zero": False}
-    lit = {"condition": {"test": "lit < 0 || datum.run == lit", "value": 1 if line else 0.6}, "value": 0.06}
-    tips = [{"field": "name", "title": "run"}]
-    tips += [
-        {"field": key, "title": title, "format": ".4~g"} for key, title in (("x", x_title), ("y", y_title))
-    ]
-    mark: Spec = (
-        {"type": "line", "strokeWidth": 2.2, "point": len(points) <= 20 * len(names)}
-        if line
-        else {"type": "point", "filled": True, "size": 22}
-    )
-    channels = ("color", "strokeDash") if line else ("color", "shape")
-    ends = {"x": low, "x2": high, "y": low, "y2": high}
-    equal = {"data": {"values": [ends]}, "mark": {"type": "rule", "strokeDash": [3, 3], "color": "var(--soft)"},
-             "encoding": {key: {"field": key, **({} if "2" in key else {"type": "quantitative"})} for key in ends}}  # fmt: skip
-    drawn = {"transform": [VISIBLE, {"calculate": f"({json.dumps(list(names))})[datum.run]", "as": "name"}],
-             "mark": {**mark, "clip": True}, "params": [ZOOM],
-             "encoding": {**{each: styles[each] for each in channels}, "opacity": lit, "tooltip": tips,
-                          "x": {"field": "x", "type": "quantitative", "scale": scale, "axis": {"title": x_title, "format": ".3~g"}},
-                          "y": {"field": "y", "type": "quantitative", "scale": scale, "axis": {"title": y_title, "format": ".3~g"}}}}  # fmt: skip
-    return {
-        "data": inline_data(points), "params": [{"name": "hidden", "value": []}, {"name": "lit", "value": -1}], "layer": [equal, drawn], "width": "container", "height": 300,
-    }  # fmt: skip
 
 
 def evaluated_on(jobs: Iterable[FinishedRun]) -> str:
@@ -252,8 +232,7 @@ def evaluated_on(jobs: Iterable[FinishedRun]) -> str:
     return listing([f"on {SPLIT_NAMES.get(split, split)}" for split in sorted(splits)]) if splits else ""
 
 
-@dataclass(frozen=True)
-class SampleImage:
+class SampleImage(NamedTuple):
     """The sample sheet of the first job of a run that has one; `source` is the data URL of an HTML image."""
 
     run: str
@@ -263,13 +242,11 @@ class SampleImage:
 
 def sample_images(jobs: Sequence[FinishedRun]) -> list[SampleImage]:
     """Return an image for each run that has a sample sheet. Raises UserError if a sheet cannot be read."""
-    drawn = [job for job in jobs if job.paths.samples.exists()]
-    return [_picture(run, group[0]) for run, group in group_by_run(drawn).items()]
-
-
-def _picture(run: str, job: FinishedRun) -> SampleImage:
-    try:
-        content = job.paths.samples.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {job.paths.samples}: {error}") from error
-    return SampleImage(run, job.summary["seed"], f"data:image/png;base64,{b64encode(content).decode()}")
+    found = []
+    for run, group in group_by_run([job for job in jobs if job.paths.samples.exists()]).items():
+        try:
+            content = b64encode(group[0].paths.samples.read_bytes()).decode()
+        except OSError as error:
+            raise UserError(f"cannot read {group[0].paths.samples}: {error}") from error
+        found.append(SampleImage(run, group[0].summary["seed"], f"data:image/png;base64,{content}"))
+    return found

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -34,24 +35,18 @@ def compare_all(table: pd.DataFrame, jobs: Sequence[FinishedRun]) -> dict[str, l
     Each metric is a family of tests of its own: its verdicts are wrong with at most 5 % probability.
     `jobs` are those of the rows of the summary `table`.
     """
-    folders = {job.key: job for job in jobs}
+    folders, by_run = {job.key: job for job in jobs}, group_by_run(jobs)
 
     def sample_values(key: JobKey, column: str) -> Values | None:
         return folders[key].sample_metrics.get(column)
 
-    # Seconds of a virtual clock and of a measured one cannot be compared.
-    speeds = SPEEDS if table["transport"].eq("simulated").nunique() == 1 else ()
-    by_run = group_by_run(jobs)
-
-    def not_timed_together(run: str, other: str) -> str:
+    def untested(run: str, other: str) -> str:
         return why_not_timed_together(by_run[run], by_run[other])
 
-    return {
-        **{metric.column: compare_runs(table, metric, sample_values) for metric in quality_metrics(table)},
-        **{
-            metric.column: compare_runs(table, metric, sample_values, not_timed_together) for metric in speeds
-        },
-    }
+    found = {metric.column: compare_runs(table, metric, sample_values) for metric in quality_metrics(table)}
+    # Seconds of a virtual clock and of a measured one cannot be compared.
+    speeds = SPEEDS if table["transport"].eq("simulated").nunique() == 1 else ()
+    return found | {metric.column: compare_runs(table, metric, sample_values, untested) for metric in speeds}
 
 
 def why_not_timed_together(jobs: Sequence[FinishedRun], others: Sequence[FinishedRun]) -> str:
@@ -64,18 +59,13 @@ def why_not_timed_together(jobs: Sequence[FinishedRun], others: Sequence[Finishe
     if all(job.has_virtual_seconds for job in both):
         return ""
     # Runs that ask for other partitions or GPUs compare these.
-    places = [
-        (
-            job.config_section("resources").get("partition"),
-            job.config_section("parallel").get("gpus_per_rank"),
-        )
-        for job in both
-    ]
+    asked = (("resources", "partition"), ("parallel", "gpus_per_rank"))
+    places = {tuple(job.config_section(section).get(key) for section, key in asked) for job in both}
     processors = [
         {host["cpu"] for job in run for host in job.summary.get("hardware", {}).values()}
         for run in (jobs, others)
     ]
-    if len(set(places)) == 1 and processors[0] != processors[1]:
+    if len(places) == 1 and processors[0] != processors[1]:
         return "measured on different processors"
     sessions = {job.summary.get("session") for job in both}
     if len(sessions) == 1 and None not in sessions:
@@ -85,36 +75,29 @@ def why_not_timed_together(jobs: Sequence[FinishedRun], others: Sequence[Finishe
         [[str(job.summary.get(key) or "") for job in run] for run in (jobs, others)]
         for key in ("started", "finished")
     )
-    if all(map(all, (*starts, *ends))) and max(map(min, starts)) <= min(map(max, ends)):
-        return ""
-    return "measured at different times"
+    took_turns = all(map(all, (*starts, *ends))) and max(map(min, starts)) <= min(map(max, ends))
+    return "" if took_turns else "measured at different times"
 
 
 def write_comparisons(comparisons: dict[str, list[RunComparison]], path: Path) -> None:
     """Write one row per metric and pair of runs as CSV; columns: COLUMNS (see docs/reference/files.md)."""
-    rows = [_row(comparison) for each in comparisons.values() for comparison in each]
+    rows = []
+    for each in chain.from_iterable(comparisons.values()):
+        metric, test, scale = each.metric, each.test, "ratio" if each.metric.is_ratio else "difference"
+        ends = [math.exp(end) if metric.is_ratio else end for end in (test.difference, test.low, test.high)]
+        rows.append((
+            metric.column, each.run, each.other, scale, *ends, test.p_value, each.p_holm, each.better, each.method,
+            test.pairs, each.left_out, each.more_seeds,
+        ))  # fmt: skip
     table = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"more_seeds": "Int64"})
     with atomic_write(path) as part:
         table.to_csv(part, index=False, lineterminator="\n")
 
 
-def _row(comparison: RunComparison) -> tuple[object, ...]:
-    metric, test = comparison.metric, comparison.test
-    ends = [math.exp(end) if metric.is_ratio else end for end in (test.difference, test.low, test.high)]
-    return (
-        metric.column, comparison.run, comparison.other, "ratio" if metric.is_ratio else "difference", *ends,
-        test.p_value, comparison.p_holm, comparison.better, comparison.method, test.pairs, comparison.left_out,
-        comparison.more_seeds,
-    )  # fmt: skip
+class TrialComparison(NamedTuple):
+    """The test of the mean of a trial minus the mean of the best one, by folds, and its verdict.
 
-
-@dataclass(frozen=True)
-class TrialComparison:
-    """A trial compared with the best one, by paired differences of the same folds.
-
-    Attributes:
-        test: test of the mean of the trial minus the mean of the best trial.
-        is_worse: whether the trial is worse than the best one, at an error rate of ERROR_RATE over all trials.
+    `is_worse`: whether the trial is worse than the best one, at an error rate of ERROR_RATE over all trials.
     """
 
     trial: int
@@ -123,78 +106,57 @@ class TrialComparison:
 
 
 def compare_with_best(
-    best: int, folds: Mapping[int, Sequence[float]], larger_is_better: bool, step: float = 0.0
+    best: int, folds: Mapping[int, Sequence[float]], larger_is_better: bool
 ) -> list[TrialComparison]:
     """Return the comparison of each other trial with the best one.
 
     The trials that are not worse contain the truly best trial with a probability of at least 95 % (multiple
     comparisons with the best, Hsu 1984), although the data choose the best trial: the truly best trial is called
     worse only if one of its `len(folds) - 1` one-sided tests is wrong, each at the level ERROR_RATE divided by their
-    number (Bonferroni).
-
-    Args:
-        best: number of the trial with the best mean.
-        folds: values of each trial, in the same order of folds; all trials have the same folds.
-        larger_is_better: direction of the objective.
-        step: distance between neighboring values; see paired_test.
+    number (Bonferroni). `folds` are the values of each trial; all trials have the same folds.
     """
     count = len(folds[best])
-    overlap = 1 / (count - 1) if count > 1 else 0.0
-    tests = {
-        trial: paired_test([own - top for own, top in zip(values, folds[best], strict=True)], overlap, step)
-        for trial, values in folds.items()
-        if trial != best
-    }
-    level = ERROR_RATE / max(len(tests), 1)
-    return [
-        TrialComparison(trial, test, _one_sided(test, larger_is_better) <= level)
-        for trial, test in tests.items()
-    ]
-
-
-def _one_sided(test: PairedTest, larger_is_better: bool) -> float:
-    is_worse = (test.difference < 0) == larger_is_better
-    return test.p_value / 2 if is_worse else 1 - test.p_value / 2
+    overlap, level = 1 / (count - 1) if count > 1 else 0.0, ERROR_RATE / max(len(folds) - 1, 1)
+    found = []
+    for trial, values in folds.items():
+        if trial != best:
+            differences = [own - top for own, top in zip(values, folds[best], strict=True)]
+            test = paired_test(differences, overlap)
+            is_behind = (test.difference < 0) == larger_is_better
+            one_sided = test.p_value / 2 if is_behind else 1 - test.p_value / 2
+            found.append(TrialComparison(trial, test, one_sided <= level))
+    return found
 
 
 def difference_text(metric: ComparedMetric, test: PairedTest, sign: int = 1) -> str:
     """Write a mean difference with its 95 % interval: `+1.2 [0.5, 1.9] points`; ratios as `1.25 [1.1, 1.4] times`.
 
-    Args:
-        metric: its differences are written in percentage points if it is an accuracy.
-        sign: -1 for the opposite difference, or the reciprocal ratio.
+    `sign`: -1 for the opposite difference, or the reciprocal ratio. Accuracies are written in percentage points.
     """
-    scale = 100 if metric.is_accuracy else 1
-    ends = [
-        sign * scale * value
-        for value in (test.difference, *sorted((test.low, test.high), key=lambda end: sign * end))
-    ]
+    scale = sign * (100 if metric.is_accuracy else 1)
+    low, high = sorted((scale * test.low, scale * test.high))
+    ends = (scale * test.difference, low, high)
     middle, low, high = map(math.exp, ends) if metric.is_ratio else ends
     if not math.isfinite(middle):
         return MISSING
-    unit = "times" if metric.is_ratio else "points" if metric.is_accuracy else ""
-    tail = UNBROKEN + unit if unit else ""
+    unit = f"{UNBROKEN}times" if metric.is_ratio else f"{UNBROKEN}points" if metric.is_accuracy else ""
+
+    def written(value: float, places: int, plus: str = "") -> str:
+        # The minus sign, unlike a hyphen, does not end a line.
+        return f"{value:{plus},.{places}f}".replace("-", "\u2212")
+
+    plus = "" if metric.is_ratio else "+"
     if not math.isfinite(low):
-        return f"{_signed(metric, middle, _digits(middle))}{tail}"
+        return f"{written(middle, _digits(middle), plus)}{unit}"
     # Two digits of the width of the interval.
     digits = _digits((high - low) / 2) if high > low else _digits(middle)
     # A ratio near 0 must not be written as 0: each ratio has at least two significant digits.
     places = [max(digits, _digits(each)) if metric.is_ratio else digits for each in (middle, low, high)]
-    interval = f"[{_minus(f'{low:,.{places[1]}f}')}, {_minus(f'{high:,.{places[2]}f}')}]"
-    return f"{_signed(metric, middle, places[0])} {interval}{tail}"
+    return f"{written(middle, places[0], plus)} [{written(low, places[1])}, {written(high, places[2])}]{unit}"
 
 
 def _digits(value: float) -> int:
     return min(decimals(value, 2), 8)
-
-
-def _signed(metric: ComparedMetric, value: float, digits: int) -> str:
-    return _minus(f"{value:,.{digits}f}" if metric.is_ratio else f"{value:+,.{digits}f}")
-
-
-def _minus(text: str) -> str:
-    """Replace the hyphen of a negative number by a minus sign, which does not end a line."""
-    return text.replace("-", "\u2212")
 
 
 def p_text(p_value: float) -> str:

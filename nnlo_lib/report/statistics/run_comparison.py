@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from nnlo_lib.config.metrics import metric_direction
-from nnlo_lib.problems.set_metrics import GuessedNumbers, Guessing, guessing
-from nnlo_lib.report.formatting import task_listing
+from nnlo_lib.problems.set_metrics import guessing
+from nnlo_lib.report.formatting import plus_minus, task_listing, task_name
 from nnlo_lib.report.statistics.significance import (
     ERROR_RATE,
     PairedTest,
@@ -24,7 +24,7 @@ from nnlo_lib.report.statistics.significance import (
     sample_test,
     without_verdict,
 )
-from nnlo_lib.report.tables import test_metrics
+from nnlo_lib.report.tables import Spread, test_metrics
 from nnlo_lib.state.finished_run import FinishedRun
 
 Method = Literal["seeds", "folds", "samples"]  # what the pairs of a test are
@@ -34,13 +34,11 @@ SampleValues = Callable[[JobKey, str], Values | None]  # job and column -> a val
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """A metric by which runs are compared.
+    """A column of the summary by which runs are compared; `split`: name of the evaluated samples.
 
     Attributes:
-        column: column of the summary.
         highest: whether the highest value is best; None if the direction is unknown, for a user's metric.
         is_ratio: whether runs are compared by the ratio of their values instead of the difference.
-        split: name of the evaluated samples.
     """
 
     column: str
@@ -63,6 +61,10 @@ class ComparedMetric:
         """The metric without its split."""
         return self.column.removeprefix("val_")
 
+    def mean_text(self, spread: Spread) -> str:
+        """Return the mean over jobs and its deviation as text."""
+        return plus_minus(spread, 100, "%") if self.is_accuracy else plus_minus(spread)
+
     @property
     def words(self) -> str:
         """The metric with its samples: `test accuracy`, `validation loss`."""
@@ -70,12 +72,11 @@ class ComparedMetric:
 
     def overlap(self, rows: pd.DataFrame) -> float:
         """Return evaluated samples divided by training samples if each job has its own split, else 0."""
-        if self.is_ratio:
+        # A test split and a validation split of the data set are the same for all jobs.
+        is_own = self.is_validation or (rows["split"] == "held back").all()
+        if self.is_ratio or not is_own:
             return 0.0
         own = rows["validation_samples"] if self.is_validation else rows["samples"]
-        # A test split and a validation split of the data set are the same for all jobs.
-        if not self.is_validation and not (rows["split"] == "held back").all():
-            return 0.0
         return float((own / rows["training_samples"]).mean())
 
     def chose_weights(self, rows: pd.DataFrame) -> bool:
@@ -109,12 +110,12 @@ def quality_metrics(table: pd.DataFrame) -> list[ComparedMetric]:
     """
     if table["problem"].eq("gan").any():
         return []
-    first = ["accuracy"] if table["accuracy"].notna().any() else []
-    common = [name for name in test_metrics(table) if table[name].notna().all()]
-    losses = ["loss"] if table["loss_function"].nunique(dropna=False) == 1 else []
+    names = ["accuracy"] if table["accuracy"].notna().any() else []
+    names += [name for name in test_metrics(table) if table[name].notna().all()]
+    names += ["loss"] if table["loss_function"].nunique(dropna=False) == 1 else []
+    highest = {"larger": True, "smaller": False, None: None}
     found = [
-        ComparedMetric(name, _highest(name), split=evaluated_split(table))
-        for name in (*first, *common, *losses)
+        ComparedMetric(name, highest[metric_direction(name)], split=evaluated_split(table)) for name in names
     ]
     is_chosen, has_test = table["weights_chosen_by"].notna().any(), (table["split"] == "test").all()
     if table["fold"].isna().any() or (is_chosen and has_test):
@@ -139,11 +140,6 @@ def finite_jobs(table: pd.DataFrame, metric: ComparedMetric, run: str) -> tuple[
     """Return the number of a run's jobs with a finite value, and the number of all its jobs."""
     values = table.loc[table["run"] == run, metric.column].astype(float)
     return int(np.isfinite(values).sum()), len(values)
-
-
-def _highest(name: str) -> bool | None:
-    direction = metric_direction(name)
-    return None if direction is None else direction == "larger"
 
 
 @dataclass(frozen=True)
@@ -200,34 +196,22 @@ def compare_runs(
 
     Jobs are paired by seed and fold: runs share initial weights, splits and order of samples, which cancel in the
     differences. Runs with different data are not paired. Nothing is tested if the evaluated samples chose weights.
-
-    Args:
-        table: summary with one row per job.
-        sample_values: returns the values of the test samples, for runs that share a single job.
-        untested: returns why a pair of runs is not tested, or an empty string.
+    Runs that share a single job are compared by `sample_values`; `untested` returns why a pair of runs is not tested.
     """
-    pairs = [
-        _compared_pair(table, metric, run, other, sample_values)
-        for run, other in combinations(dict.fromkeys(table["run"]), 2)
-    ]
-    pairs = [
-        replace(pair, test=without_verdict(pair.test), untested=why)
-        if (why := untested(pair.run, pair.other))
-        else pair
-        for pair in pairs
-    ]
+    pairs = []
+    for run, other in combinations(dict.fromkeys(table["run"]), 2):
+        pair = _compared_pair(table, metric, run, other, sample_values)
+        if why := untested(run, other):
+            pair = replace(pair, test=without_verdict(pair.test.difference, pair.test.pairs), untested=why)
+        pairs.append(pair)
     adjusted = holm([pair.test.p_value for pair in pairs])
-    tested = sum(np.isfinite(adjusted))
-    return [
-        replace(
-            pair,
-            p_holm=p_holm,
-            more_seeds=more_seeds(pair.test, tested)
-            if pair.method == "seeds" and p_holm > ERROR_RATE
-            else None,
+    tested, found = sum(np.isfinite(adjusted)), []
+    for pair, p_holm in zip(pairs, adjusted, strict=True):
+        is_open = pair.method == "seeds" and p_holm > ERROR_RATE
+        found.append(
+            replace(pair, p_holm=p_holm, more_seeds=more_seeds(pair.test, tested) if is_open else None)
         )
-        for pair, p_holm in zip(pairs, adjusted, strict=True)
-    ]
+    return found
 
 
 def _compared_pair(
@@ -238,39 +222,41 @@ def _compared_pair(
     values, others = _paired_values(rows, metric, run, other)
     left_out = len(rows[["seed", "fold"]].drop_duplicates()) - len(values)
     method: Method = "folds" if rows["fold"].notna().any() else "seeds"
-    is_chosen = metric.chose_weights(rows)
+    is_chosen, first = metric.chose_weights(rows), values.index[:1]
     if by_seed := method == "folds" and not metric.is_validation and not metric.is_ratio:
         # The folds of a seed are tested on the same samples: together they are one observation.
         method, values, others = "seeds", values.groupby("seed").mean(), others.groupby("seed").mean()
-    if len(values) > 1 and _varies(rows, metric):
-        test = paired_test((values - others).to_list(), metric.overlap(rows), metric.step(rows))
-        if is_chosen:
-            test = without_verdict(test)
-        return RunComparison(metric, run, other, method, test, math.nan, left_out, None)
-    # The only pair that is left of several jobs does not stand for the jobs that failed.
-    single = rows.groupby("run").size().max() == 1 or len(values) > 1
-    single = single and not by_seed and not is_chosen
-    of_samples = _tested_samples(metric, run, other, values, sample_values) if single else None
-    untested = paired_test((values - others).to_list()[:1])
-    method = "samples" if of_samples else "seeds"
-    return RunComparison(metric, run, other, method, of_samples or untested, math.nan, left_out, None)
-
-
-def _varies(rows: pd.DataFrame, metric: ComparedMetric) -> bool:
-    """Return whether the jobs of a run differ; equal results of all seeds are repetitions of one result.
-
-    Equal accuracies of few samples are no equal results: the losses differ.
-    """
+    # The jobs of a run differ; equal results of all seeds are repetitions of one result. Equal accuracies of few samples
+    # are no equal results: the losses differ.
     names = {metric.column, "loss"} & set(rows)
-    return any(values.nunique() > 1 for name in names for _, values in rows.groupby("run")[name])
+    varies = any(own.nunique() > 1 for name in names for _, own in rows.groupby("run")[name])
+    differences = (values - others).to_list()
+    if len(differences) > 1 and varies:
+        test = paired_test(differences, metric.overlap(rows), metric.step(rows))
+        test = without_verdict(test.difference, test.pairs) if is_chosen else test
+        return RunComparison(metric, run, other, method, test, math.nan, left_out, None)
+    of_samples = None
+    # The only pair that is left of several jobs does not stand for the jobs that failed.
+    is_single = rows.groupby("run").size().max() == 1 or len(differences) > 1
+    if is_single and differences and not (by_seed or is_chosen or metric.is_ratio or metric.is_validation):
+        [(seed, fold)] = first
+        key = int(seed), None if fold < 0 else int(fold)
+        ours, theirs = (sample_values((name, *key), metric.column) for name in (run, other))
+        if ours is not None and theirs is not None and len(ours) == len(theirs):
+            of_samples = sample_test(ours, theirs)
+    test, method = of_samples or paired_test(differences[:1]), "samples" if of_samples else "seeds"
+    return RunComparison(metric, run, other, method, test, math.nan, left_out, None)
 
 
 def _paired_values(
     rows: pd.DataFrame, metric: ComparedMetric, run: str, other: str
 ) -> tuple["pd.Series[float]", "pd.Series[float]"]:
     """Return the values of both runs by (seed, fold), for the jobs in which both are finite and have equal data."""
+    values = rows[metric.column].astype(float)
+    if metric.is_ratio:  # logarithms turn ratios into differences
+        values = values.where(values > 0).map(np.log)
     # A missing fold would not be equal to another missing fold.
-    keyed = rows.assign(fold=rows["fold"].astype("Int64").fillna(-1), value=_numbers(rows, metric))
+    keyed = rows.assign(fold=rows["fold"].astype("Int64").fillna(-1), value=values)
     keyed = keyed[np.isfinite(keyed["value"])].set_index(["seed", "fold"])
     ours, theirs = keyed[keyed["run"] == run], keyed[keyed["run"] == other]
     both = ours.merge(theirs, left_index=True, right_index=True, suffixes=("", "_other")).sort_index()
@@ -279,36 +265,15 @@ def _paired_values(
     return both["value"], both["value_other"]
 
 
-def _numbers(rows: pd.DataFrame, metric: ComparedMetric) -> "pd.Series[float]":
-    values = rows[metric.column].astype(float)
-    # Logarithms turn ratios into differences.
-    return values.where(values > 0).map(np.log) if metric.is_ratio else values
-
-
-def _tested_samples(
-    metric: ComparedMetric, run: str, other: str, values: "pd.Series[float]", sample_values: SampleValues
-) -> PairedTest | None:
-    if metric.is_ratio or metric.is_validation or values.empty:
-        return None
-    seed, fold = values.index[0]
-    ours, theirs = (
-        sample_values((name, int(seed), None if fold < 0 else int(fold)), metric.column)
-        for name in (run, other)
-    )
-    return None if ours is None or theirs is None or len(ours) != len(theirs) else sample_test(ours, theirs)
-
-
 def guessing_sentence(jobs: Sequence[FinishedRun]) -> str:
     """Return sentences that name the trainings at guessing level and say what to try; an empty string if there are none."""
-    found: list[tuple[str, Guessing | GuessedNumbers]] = []
+    found: dict[tuple[str, str], list[str]] = {}
     for job in jobs:
         if level := guessing(job.evaluation, partial(getattr, job, "predictions")):
-            run, seed, fold = job.key
-            name = f"{run} seed {seed}" + ("" if fold is None else f", fold {fold}")
-            found.append((f"{name} ({level.text})", level))
-    remedies = {level.remedy: level.meaning for _, level in found}
+            found.setdefault((level.meaning, level.remedy), []).append(
+                f"{task_name(*job.key)} ({level.text})"
+            )
     return " ".join(
-        f"At guessing level, {meaning}: "
-        f"{task_listing([name for name, level in found if level.remedy == remedy])}; {remedy}."
-        for remedy, meaning in remedies.items()
+        f"At guessing level, {meaning}: {task_listing(names)}; {remedy}."
+        for (meaning, remedy), names in found.items()
     )

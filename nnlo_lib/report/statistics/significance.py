@@ -1,8 +1,9 @@
 """Tests of a mean difference: between paired trainings, and between two models on the same samples; correction and power."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +21,10 @@ ROUNDING_STD = math.sqrt(2 / 12)
 Values = NDArray[np.floating]
 
 
-@dataclass(frozen=True)
-class PairedTest:
-    """A mean difference with its confidence interval.
+class PairedTest(NamedTuple):
+    """A mean difference with its 95 % confidence interval and two-sided p-value; NaN: unknown.
 
-    Attributes:
-        difference: mean of the differences; NaN without pairs.
-        low, high: ends of the 95 % interval of the mean difference; NaN if unknown.
-        p_value: two-sided p-value of the hypothesis that the mean difference is 0; NaN if unknown.
-        pairs: number of differences.
-        std: sample standard deviation of the differences; NaN if unknown.
+    `std` is the sample standard deviation of the `pairs` differences.
     """
 
     difference: float
@@ -40,9 +35,9 @@ class PairedTest:
     std: float = math.nan
 
 
-def without_verdict(test: PairedTest) -> PairedTest:
-    """Return the difference of a test, without its interval and its p-value."""
-    return replace(test, low=math.nan, high=math.nan, p_value=math.nan)
+def without_verdict(difference: float, pairs: int, std: float = math.nan) -> PairedTest:
+    """Return a mean difference without an interval and a p-value."""
+    return PairedTest(difference, math.nan, math.nan, math.nan, pairs, std)
 
 
 def paired_test(differences: Sequence[float], overlap: float = 0.0, step: float = 0.0) -> PairedTest:
@@ -61,13 +56,12 @@ def paired_test(differences: Sequence[float], overlap: float = 0.0, step: float 
     pairs = len(differences)
     mean = float(np.mean(differences)) if pairs else math.nan
     if pairs < 2:
-        return PairedTest(mean, math.nan, math.nan, math.nan, pairs)
+        return without_verdict(mean, pairs)
     std = max(float(np.std(differences, ddof=1)), step * ROUNDING_STD)
     error = std * math.sqrt(1 / pairs + overlap)
     # Rounding errors of equal differences are no variation.
     if error <= 1e-12 * abs(mean):
-        known = math.nan if mean else 0.0
-        return PairedTest(mean, known, known, math.nan if mean else 1.0, pairs, std)
+        return without_verdict(mean, pairs, std) if mean else PairedTest(0.0, 0.0, 0.0, 1.0, pairs, std)
     width = error * stats.t.ppf((1 + CONFIDENCE) / 2, pairs - 1)
     p_value = 2 * float(stats.t.sf(abs(mean) / error, pairs - 1))
     return PairedTest(mean, mean - width, mean + width, p_value, pairs, std)
@@ -78,20 +72,17 @@ def sample_test(values: Values, others: Values) -> PairedTest:
 
     Values of 0 and 1 (correct or not) are compared by McNemar's exact test, others by a studentized bootstrap of
     the samples. The result holds for these two trained models, not for other seeds.
-
-    Args:
-        values: a metric of the first model, (samples,).
-        others: the same metric of the second model for the same samples, (samples,).
     """
     differences = values.astype(float) - others.astype(float)
-    if len(differences) < 2 or not np.isfinite(differences).all():
-        return PairedTest(math.nan, math.nan, math.nan, math.nan, len(differences))
+    samples = len(differences)
+    if samples < 2 or not np.isfinite(differences).all():
+        return without_verdict(math.nan, samples)
     if not differences.any():
-        return PairedTest(0.0, 0.0, 0.0, 1.0, len(differences), 0.0)
+        return PairedTest(0.0, 0.0, 0.0, 1.0, samples, 0.0)
     if np.isin(differences, (-1, 0, 1)).all():
         return _mcnemar(differences)
-    if len(differences) < MIN_SAMPLES:
-        return PairedTest(float(differences.mean()), math.nan, math.nan, math.nan, len(differences))
+    if samples < MIN_SAMPLES:
+        return without_verdict(float(differences.mean()), samples)
     return _bootstrap(differences)
 
 
@@ -156,35 +147,18 @@ def more_seeds(test: PairedTest, comparisons: int) -> int | None:
     """Return how many seeds are needed in addition for a verdict with probability POWER.
 
     The calculation takes the observed mean and standard deviation of the differences as true, and demands the
-    significance level that Holm's method demands of the first of `comparisons` tests.
-
-    Args:
-        test: paired test over seeds.
-        comparisons: number of tests that are corrected together.
-
-    Returns:
-        At least 1; None if more than MAX_SEEDS seeds are needed or the variation is unknown.
+    significance level that Holm's method demands of the first of `comparisons` tests. None: more than MAX_SEEDS seeds are
+    needed, or the variation is unknown.
     """
     if test.pairs < 2 or not test.std > 0 or not test.difference:
         return None
-    effect, level = abs(test.difference) / test.std, ERROR_RATE / comparisons
-    if power(effect, MAX_SEEDS, level) < POWER:
-        return None
-    low, high = 2, MAX_SEEDS
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(effect, middle, level) >= POWER else (middle + 1, high)
-    return max(1, low - test.pairs)
+    effect, seeds = abs(test.difference) / test.std, range(2, MAX_SEEDS + 1)
+    place = bisect_left(seeds, POWER, key=lambda pairs: power(effect, pairs, ERROR_RATE / comparisons))
+    return max(1, seeds[place] - test.pairs) if place < len(seeds) else None
 
 
 def power(effect: float, pairs: int, level: float) -> float:
-    """Return the probability that a two-sided paired t-test rejects.
-
-    Args:
-        effect: mean of the differences divided by their standard deviation.
-        pairs: number of differences.
-        level: significance level.
-    """
+    """Return the probability that a two-sided paired t-test rejects; `effect`: mean / standard deviation of the differences."""
     bound, shift = stats.t.ppf(1 - level / 2, pairs - 1), effect * math.sqrt(pairs)
     # Far from 0, the series of the noncentral distribution does not converge, and the normal one is exact enough.
     if shift > 30:

@@ -23,12 +23,7 @@ ATTRIBUTE = "parameter_range"  # attribute of NNLO's model functions
 
 
 class Scale(Protocol):
-    """The values of one key, mapped to the unit interval.
-
-    Attributes:
-        count: number of values; may be infinite.
-        width: number of coordinates of a value for a model.
-    """
+    """The values of one key, mapped to the unit interval: their number, and the number of coordinates of each for a model."""
 
     @property
     def count(self) -> float: ...
@@ -208,11 +203,8 @@ def _is_number(value: JsonValue) -> TypeGuard[int | float]:
 def read_model_space(model: ModelConfig) -> dict[str, DimensionConfig]:
     """Return the space of `get_model.parameter_range = [Integer(10, 50, name="filters"), ...]` as `model.args.filters`.
 
-    Return an empty dictionary if the model is not built by a function of the user, or if the function does not
-    have the attribute. Modules that the file imports may define function and attribute.
-
-    Raises:
-        UserError: if the file cannot be run or a dimension is not supported.
+    It is empty if the model is not built by a function of the user with this attribute; modules that the file imports may
+    define both. Raises UserError if the file cannot be run or a dimension is not supported.
     """
     if model.is_network_file or not model.user_file:
         return {}
@@ -229,13 +221,13 @@ def _dimensions(where: str, listed: Any) -> Iterator[tuple[str, DimensionConfig]
     from skopt.space import Categorical, Integer, Real
 
     for number, each in enumerate(listed):
+        fault = "" if getattr(each, "name", None) else "has no name"
         if not isinstance(each, Categorical | Integer | Real):
+            fault = "is not a scikit-optimize dimension"
+        if fault:
             raise UserError(
-                f"{where}: {ATTRIBUTE}[{number}] is not a scikit-optimize dimension: {each!r}; use Categorical, Integer or Real"
-            )
-        if not each.name:
-            raise UserError(
-                f"{where}: {ATTRIBUTE}[{number}] has no name: {each!r}; set `name` to an argument of the function"
+                f"{where}: {ATTRIBUTE}[{number}] {fault}: {each!r}; use Categorical, Integer or Real, with `name` set to an "
+                "argument of the function"
             )
         yield f"model.args.{each.name}", _dimension(where, each)
 
@@ -249,10 +241,9 @@ def _dimension(where: str, each: Any) -> DimensionConfig:
         raise UserError(
             f"{where}: prior '{each.prior}' of {each.name} is not supported; {suggest_name(each.prior, kinds)}"
         )
-    is_integer = type(each).__name__ == "Integer"
-    kind = f"{kinds[each.prior]}{'integer' if is_integer else 'uniform'}"
-    number = int if is_integer else float
-    return DimensionConfig.model_validate({kind: (number(each.low), number(each.high))})
+    kind, number = ("integer", int) if type(each).__name__ == "Integer" else ("uniform", float)
+    ends = number(each.low), number(each.high)
+    return DimensionConfig.model_validate({f"{kinds[each.prior]}{kind}": ends})
 
 
 def _plain(value: Any) -> Any:

@@ -28,12 +28,7 @@ class SearchSpace:
     """The searched keys with their scales and with the conditions under which they are active.
 
     A *row* is a position in the unit cube: one number per key in the given order, NaN if the key is inactive.
-
-    Args:
-        dimensions: dimension of each searched key, by its path.
-
-    Raises:
-        UserError: if a condition can never hold or the conditions form a cycle.
+    UserError is raised if a condition can never hold or the conditions form a cycle.
     """
 
     def __init__(self, dimensions: Mapping[str, DimensionConfig]) -> None:
@@ -143,13 +138,7 @@ class SearchSpace:
     def _grow(
         self, keys: Sequence[str], levels: int | None, point: SearchPoint | None = None
     ) -> Iterator[SearchPoint]:
-        """Yield all points of some keys.
-
-        Args:
-            keys: keys, each after the keys that it depends on.
-            levels: number of values per range; None: all values.
-            point: values of the keys that come before; default: none.
-        """
+        """Yield all points of some keys, each after the keys that it depends on, with the values of those before in `point`."""
         point = point or {}
         if not keys:
             yield point
@@ -231,18 +220,17 @@ def base_point(experiment: Experiment) -> SearchPoint | None:
 
 def nested(point: SearchPoint) -> dict[str, Any]:
     """Turn `{a.b: 1}` into `{a: {b: 1}}`; the order of the keys does not matter."""
-    return reduce(_union, (_nested(key.split("."), value) for key, value in point.items()), {})
 
+    def union(one: Any, other: Any) -> Any:
+        """Return both mappings in one; unlike in merge_settings, a later `name` does not discard earlier keys."""
+        if not (isinstance(one, dict) and isinstance(other, dict)):
+            return other
+        return one | {key: union(one[key], value) if key in one else value for key, value in other.items()}
 
-def _nested(path: list[str], value: Any) -> Any:
-    return {path[0]: _nested(path[1:], value)} if path else value
-
-
-def _union(one: Any, other: Any) -> Any:
-    """Return both mappings in one; unlike in merge_settings, a later `name` does not discard earlier keys."""
-    if not (isinstance(one, dict) and isinstance(other, dict)):
-        return other
-    return one | {key: _union(one[key], value) if key in one else value for key, value in other.items()}
+    found: dict[str, Any] = {}
+    for key, value in point.items():
+        found = union(found, reduce(lambda inner, part: {part: inner}, reversed(key.split(".")), value))
+    return found
 
 
 def count_distinct_points(search: SearchConfig) -> int | None:

@@ -5,7 +5,6 @@ Warnings are about valid settings that are probably a mistake.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,19 +22,20 @@ from nnlo_lib.search.study.trial import SearchPoint
 Key = tuple[str, ...]
 Mistake = tuple[Key, str]
 Refusals = Callable[[Any], Iterable[Mistake]]  # returns the mistakes in the settings of a run
+Refused = Callable[
+    [SearchPoint], list[Mistake]
+]  # returns the mistakes of the base run with the values of a point
+Space = Mapping[str, DimensionConfig]
 VALIDATION_SAMPLES = 64  # random points that are checked besides the ends of all ranges
 
 # Keys of `data` that are equal in all trials because the trials share one store.
 SHARED_DATA_KEYS = ("dataset", "source", "reader", "format", "shard_size")
 EXPERIMENT_ONLY_KEYS = frozenset(Experiment.model_fields) - frozenset(Run.model_fields)
 UNDIRECTED_METRICS = (
-    "seconds",
-    "samples_per_second",
-    "bytes",
-    "consensus_error",
-    "consensus_error_normalised",
-)
+    "seconds", "samples_per_second", "bytes", "consensus_error", "consensus_error_normalised"
+)  # fmt: skip
 LOSS_COLUMN = re.compile(r"(train|val)_loss(_min|_max)?")
+GAN_LOSS = "the loss of a GAN is the loss of its critic and does not measure the quality of the samples"
 LOSS_SECTIONS = ("loss", "loss_weights", "problem")  # sections that define the loss
 
 
@@ -90,18 +90,24 @@ def _space_mistakes(experiment: Experiment, search: SearchConfig, refusals: Refu
         yield ("search", "space"), str(error).removeprefix("search.space: ")
         return
     base = experiment.settings
-    infeasible = InfeasiblePoints(
-        search.space, lambda point: list(refusals(merge_settings(base, nested(point))))
-    )
-    ends = (
+
+    def refused(point: SearchPoint) -> list[Mistake]:
+        return list(refusals(merge_settings(base, nested(point))))
+
+    ends = [
         smallest_point(search.space, key, value)
-        for key in search.space
-        for value in extremes(search.space[key])
-    )
+        for key, each in search.space.items()
+        for value in extremes(each)
+    ]
     # A fixed seed, so that the same experiment gives the same messages.
     generator = np.random.default_rng(0)
-    samples = (space.sample(generator) for _ in range(VALIDATION_SAMPLES))
-    yield from infeasible.find_mistakes([*ends, *samples])
+    mistakes: dict[Key, str] = {}
+    for point in [*ends, *(space.sample(generator) for _ in range(VALIDATION_SAMPLES))]:
+        if found := refused(point):
+            at, what = found[0]
+            smaller = _reduced(search.space, refused, point, what)
+            mistakes.setdefault(*_described(search.space, refused, smaller, ".".join(at), what))
+    yield from mistakes.items()
 
 
 def smallest_point(space: Mapping[str, DimensionConfig], key: str, value: Any) -> SearchPoint:
@@ -120,70 +126,40 @@ def extremes(dimension: DimensionConfig) -> tuple[Any, ...]:
     return dimension.choice or dimension.bounds
 
 
-@dataclass(frozen=True)
-class InfeasiblePoints:
-    """Finds the points that give no valid run and reports the conflicting keys.
+def _reduced(space: Space, refused: Refused, point: SearchPoint, what: str) -> SearchPoint:
+    """Return the refused point without the keys that do not contribute to the mistake."""
+    for key in list(point):
+        rest = {other: value for other, value in point.items() if other != key}
+        # A key on which others depend stays: their conditions would refer to nothing.
+        needed = any(key in space[other].when for other in rest)
+        if not needed and what in (sentence for _, sentence in refused(rest)):
+            point = rest
+    return point
 
-    Attributes:
-        space: dimension of each searched key.
-        refusals: returns the mistakes of the base run with the values of a point.
+
+def _described(space: Space, refused: Refused, point: SearchPoint, blamed: str, what: str) -> Mistake:
+    """Return the place of a mistake and a message that names the conflicting keys of a reduced point.
+
+    The place is the searched key of the key `blamed` by the refusal, or the last key of the point.
     """
-
-    space: Mapping[str, DimensionConfig]
-    refusals: Callable[[SearchPoint], list[Mistake]]
-
-    def find_mistakes(self, points: Iterable[SearchPoint]) -> Iterator[Mistake]:
-        """Yield one mistake for each key that causes a point to be refused."""
-        mistakes: dict[Key, str] = {}
-        for point in points:
-            if found := self.refusals(point):
-                at, what = found[0]
-                mistakes.setdefault(*self._described(self._reduced(point, what), ".".join(at), what))
-        yield from mistakes.items()
-
-    def _reduced(self, point: SearchPoint, what: str) -> SearchPoint:
-        """Return the refused point without the keys that do not contribute to the mistake."""
-        for key in list(point):
-            rest = {other: value for other, value in point.items() if other != key}
-            # A key on which others depend stays: their conditions would refer to nothing.
-            needed = any(key in self.space[other].when for other in rest)
-            if not needed and what in (sentence for _, sentence in self.refusals(rest)):
-                point = rest
-        return point
-
-    def _described(self, point: SearchPoint, blamed: str, what: str) -> Mistake:
-        """Return the place of a mistake and a message that names the conflicting keys.
-
-        Args:
-            point: the refused point, reduced to the keys that contribute to the mistake.
-            blamed: key that the refusal names; the place is its searched key, or the last key of the point.
-        """
-        key = next((key for key in reversed(point) if blamed.startswith(key)), ["", *point][-1])
-        place = ("search", "space", key) if key else ("search",)
-        others = {other: value for other, value in point.items() if other != key}
-        if names := self._names_with_key(key, point, what):
-            return place, f"{what}; add the condition `when: {{{_name_key(key)}: [{', '.join(names)}]}}`"
-        value = f"{point[key]!r}: " if point else ""
-        if not others:
-            return place, f"{value}{what}"
-        together = " and ".join(f"{other} = {value}" for other, value in others.items())
-        return place, f"{value}with {together}: {what}; remove one of these values, or add a `when` condition"
-
-    def _names_with_key(self, key: str, point: SearchPoint, what: str) -> list[str]:
-        """Return the searched names of the enclosing section that have a key; empty for other mistakes."""
-        name = _name_key(key)
-        if not what.startswith("unknown key") or name not in self.space:
-            return []
-        names = self.space[name].choice or ()
-        return [
+    key = next((key for key in reversed(point) if blamed.startswith(key)), ["", *point][-1])
+    place = ("search", "space", key) if key else ("search",)
+    others = {other: value for other, value in point.items() if other != key}
+    name = f"{key.rpartition('.')[0]}.name"
+    if what.startswith("unknown key") and name in space:
+        # The searched names of the enclosing section that have the key.
+        names = [
             str(value)
-            for value in names
-            if "unknown " not in str(self.refusals({name: value, key: point[key]}))
+            for value in space[name].choice or ()
+            if "unknown " not in str(refused({name: value, key: point[key]}))
         ]
-
-
-def _name_key(key: str) -> str:
-    return f"{key.rpartition('.')[0]}.name"
+        if names:
+            return place, f"{what}; add the condition `when: {{{name}: [{', '.join(names)}]}}`"
+    value = f"{point[key]!r}: " if point else ""
+    if not others:
+        return place, f"{value}{what}"
+    together = " and ".join(f"{other} = {value}" for other, value in others.items())
+    return place, f"{value}with {together}: {what}; remove one of these values, or add a `when` condition"
 
 
 def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> tuple[str, str] | None:
@@ -199,44 +175,36 @@ def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> 
     searched = "data.validation" in search.space
     if metric.startswith("val_") and not (experiment.data.validation or searched or search.folds.k > 1):
         return "metric", f"'{metric}' needs validation samples; set data.validation or search.folds.k"
-    if LOSS_COLUMN.fullmatch(metric) and (reason := _incomparable(experiment)):
+    changing = [key for key in search.space if key.partition(".")[0] in LOSS_SECTIONS]
+    is_gan = experiment.problem.name == "gan"
+    if LOSS_COLUMN.fullmatch(metric) and (is_gan or changing):
+        reason = GAN_LOSS if is_gan else f"{changing[0]} changes the definition of the loss"
         # columns[len(names)] is val_loss; the next ones are validation metrics.
         other = next(iter(columns[len(names) + 1 :]), "one of `metrics`")
-        return (
-            "metric",
-            f"{reason}, so {metric} cannot rank trials; set another metric, such as {other}",
-        )
+        return "metric", f"{reason}, so {metric} cannot rank trials; set another metric, such as {other}"
     if objective.direction is None and metric_direction(metric) is None:
         return "direction", f"required for {metric}; set minimize or maximize"
     return None
-
-
-def _incomparable(experiment: Experiment) -> str | None:
-    """Return the reason why the losses of two trials are not comparable, or None if they are."""
-    assert experiment.search is not None
-    if experiment.problem.name == "gan":
-        return "the loss of a GAN is the loss of its critic and does not measure the quality of the samples"
-    changing = [key for key in experiment.search.space if key.partition(".")[0] in LOSS_SECTIONS]
-    return f"{changing[0]} changes the definition of the loss" if changing else None
 
 
 def _epoch_mistakes(experiment: Experiment, search: SearchConfig) -> Iterator[Mistake]:
     """Yield mistakes about epochs: no rung below train.epochs, or train.epochs wrongly in the space."""
     epochs, fidelity = experiment.train.epochs, search.fidelity
     first = getattr(fidelity, "first", getattr(fidelity, "grace", 0))
-    if fidelity.name != "full" and first >= epochs:
+    is_full, searched = fidelity.name == "full", search.space.get("train.epochs")
+    if not is_full and first >= epochs:
         where = "grace" if fidelity.name == "median" else "first"
         what = f"{fidelity.name} needs a rung below train.epochs ({epochs}); decrease this value, increase train.epochs, or set search.fidelity.name: full"
         yield ("search", "fidelity", where), what
-    searched = search.space.get("train.epochs")
-    if searched and fidelity.name != "full":
+    key, most = ("search", "space", "train.epochs"), max(extremes(searched)) if searched else 0
+    if searched and not is_full:
+        what = f"{fidelity.name} sets the epochs of each trial; set search.fidelity.name: full"
+        yield key, f"cannot be searched: {what}"
+    elif most > epochs:
         yield (
-            ("search", "space", "train.epochs"),
-            f"cannot be searched: {fidelity.name} sets the epochs of each trial; set search.fidelity.name: full",
+            key,
+            f"{most} exceeds train.epochs ({epochs}), the maximum of every trial; increase train.epochs",
         )
-    elif searched and max(extremes(searched)) > epochs:
-        what = f"{max(extremes(searched))} exceeds train.epochs ({epochs}), the maximum of every trial; increase train.epochs"
-        yield ("search", "space", "train.epochs"), what
 
 
 def search_warnings(experiment: Experiment) -> list[str]:

@@ -4,16 +4,17 @@ A value is one number; smaller is better, and infinite if the trial failed.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from statistics import fmean, stdev
 from typing import Any
 
 from nnlo_lib.config.search import ObjectiveConfig, SearchConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.fold_statistics import FoldEffects, FoldNoise
-from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, Trial
+from nnlo_lib.search.study.trial import FoldTask, Result, Trial
 
 
 def fold_value(objective: ObjectiveConfig, result: Result) -> float:
@@ -68,13 +69,9 @@ Number = Callable[[ObjectiveConfig, Result], float]  # of a fold, such as its va
 
 @dataclass(frozen=True)
 class StudySnapshot:
-    """The known state of a study, on which a decision is based.
+    """The known state of a study, on which a decision is based; `epochs` of a full training, trials by number.
 
-    Attributes:
-        epochs: number of epochs of a full training.
-        trials: trials by number.
-        results: results by fold task.
-        memo: cache of the values computed from results; a result never changes.
+    `memo` caches the values computed from results: a result never changes.
     """
 
     search: SearchConfig
@@ -82,11 +79,6 @@ class StudySnapshot:
     trials: Sequence[Trial]
     results: Mapping[FoldTask, Result]
     memo: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
-
-    def decisions(self) -> Iterator[SchedulingDecision]:
-        """Yield all decisions, by trial."""
-        for trial in self.trials:
-            yield from trial.decisions
 
     def rungs(self, trial: int) -> list[int]:
         """Return the numbers of epochs up to which a trial is or was trained."""
@@ -105,42 +97,30 @@ class StudySnapshot:
 
         `number` computes it from the objective and a result; default: the value of the fold.
         """
-        return [
-            self._number(number, fold_task)
-            for fold_task in self.fold_tasks(trial, epochs)
-            if fold_task in self.results
-        ]
-
-    def _number(self, number: Number, fold_task: FoldTask) -> float:
-        key = number, fold_task
-        if key not in self.memo:
-            self.memo[key] = number(self.search.objective, self.results[fold_task])
-        return self.memo[key]
+        known = [task for task in self.fold_tasks(trial, epochs) if task in self.results]
+        for task in known:
+            if (number, task) not in self.memo:
+                self.memo[number, task] = number(self.search.objective, self.results[task])
+        return [self.memo[number, task] for task in known]
 
     def leading_fold_values(self, trial: int, epochs: int, number: Number = fold_value) -> list[float]:
         """Return the numbers of a trial's folds at a rung, in order, up to the first fold without a result."""
-        missing = [
-            i for i, fold_task in enumerate(self.fold_tasks(trial, epochs)) if fold_task not in self.results
-        ]
-        return self.fold_values(trial, epochs, number)[: missing[0] if missing else None]
+        leading = takewhile(self.results.__contains__, self.fold_tasks(trial, epochs))
+        return self.fold_values(trial, epochs, number)[: len(list(leading))]
 
     def has_failed(self, trial: int) -> bool:
         """Return True if a fold of a trial failed at its highest rung (failed trials are not promoted).
 
         A trial that only exceeded the time limit there keeps its value of a lower rung, at which it was within the limit.
         """
-        top = self.top(trial)
-        return math.inf in self.fold_values(trial, top) and not self._was_within_limit(trial, top)
-
-    def _was_within_limit(self, trial: int, top: int) -> bool:
+        top, objective = self.top(trial), self.search.objective
+        if math.inf not in self.fold_values(trial, top):
+            return False
         results = [self.results[each] for each in self.fold_tasks(trial, top) if each in self.results]
-        objective = self.search.objective
-        only_slow = all(
-            each.status == "finished" and exceeds_time_limit(objective, each)
-            for each in results
-            if math.isinf(fold_value(objective, each))
-        )
-        return only_slow and any(self.is_complete(trial, rung) for rung in self.rungs(trial) if rung < top)
+        lost = [each for each in results if math.isinf(fold_value(objective, each))]
+        only_slow = all(each.status == "finished" and exceeds_time_limit(objective, each) for each in lost)
+        below = [rung for rung in self.rungs(trial) if rung < top]
+        return not (only_slow and any(self.is_complete(trial, rung) for rung in below))
 
     def is_complete(self, trial: int, epochs: int) -> bool:
         """Return True if all folds of a trial have a result at a rung and no fold failed."""
@@ -197,17 +177,13 @@ class StudySnapshot:
     @cached_property
     def complete_trials(self) -> dict[int, list[int]]:
         """Trials that have all folds at a rung and have not failed, by rung."""
-        complete = [
-            (epochs, trial.number)
-            for trial in self.trials
-            if not self.has_failed(trial.number)
-            for epochs in trial.rungs
-            if self.is_complete(trial.number, epochs)
-        ]
-        return {
-            epochs: [trial for rung, trial in complete if rung == epochs]
-            for epochs in {rung for rung, _ in complete}
-        }
+        complete: dict[int, list[int]] = {}
+        for trial in self.trials:
+            rungs = [] if self.has_failed(trial.number) else trial.rungs
+            for epochs in rungs:
+                if self.is_complete(trial.number, epochs):
+                    complete.setdefault(epochs, []).append(trial.number)
+        return complete
 
     @cached_property
     def rung_leaders(self) -> dict[int, int]:
@@ -229,12 +205,10 @@ class StudySnapshot:
     @property
     def winner(self) -> tuple[int, int] | None:
         """Best trial that has all folds, and its rung; None if no trial has all folds."""
-        ranked = [
-            (self.mean_value(self.rung_leaders[rung], rung) or 0.0, -rung) for rung in self.eligible_rungs
-        ]
+        leaders = self.rung_leaders
         # Of equal values, the one of the higher rung wins.
-        rung = -min(ranked)[1] if ranked else 0
-        return (self.rung_leaders[rung], rung) if ranked else None
+        ranked = [(self.mean_value(leaders[rung], rung) or 0.0, -rung) for rung in self.eligible_rungs]
+        return (leaders[-min(ranked)[1]], -min(ranked)[1]) if ranked else None
 
     @property
     def contenders(self) -> dict[int, int]:

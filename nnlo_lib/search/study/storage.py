@@ -104,12 +104,8 @@ def freeze_or_verify_settings(folder: Path, experiment: Experiment) -> Experimen
 
     Only MUTABLE_KEYS, and seeds except the first, may change, unless no trial has a result: then the trials so
     far are moved to an archive, and the settings of this start are written. This process holds the search's lease.
-
-    Returns:
-        The experiment, with the searched keys in the order of the first start.
-
-    Raises:
-        UserError: if settings of the experiment differ (the message names the keys), or the file is damaged.
+    Return the experiment, with the searched keys in the order of the first start. Raises UserError if settings differ (the
+    message names the keys), or the file is damaged.
     """
     path = SearchPaths(folder).settings
     if path.exists() and may_start_again(folder, experiment):

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.core.text_format import plural
 from nnlo_lib.search.fold_statistics import pruning_p_value
 from nnlo_lib.search.pruners import Pruner, build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
@@ -46,13 +45,9 @@ class TrialSampler(Protocol):
 
 
 class Study:
-    """A search in its folder: decides on fold tasks and writes the decisions.
+    """A search in its folder: decides on fold tasks and writes the decisions; `epochs` of a full training.
 
     The process must hold the folder's lease: only one process may use the folder at any time.
-
-    Args:
-        epochs: number of epochs of a full training.
-        parallel: number of fold tasks in parallel.
     """
 
     def __init__(
@@ -70,10 +65,7 @@ class Study:
 
     @classmethod
     def of(cls, folder: Path, experiment: Experiment, parallel: int | None = None) -> "Study":
-        """Return the search of an experiment with the sampler of its `search.method`.
-
-        `parallel`: number of fold tasks in parallel; default: `search.parallel`.
-        """
+        """Return the search of an experiment with the sampler of its `search.method`; `parallel`: else `search.parallel`."""
         search = experiment.search
         assert search is not None, "only an experiment with a search has a study"
 
@@ -135,7 +127,10 @@ class Study:
             return None
         if fold_task := next_task(known, self._policy):
             return self.trials[fold_task.trial], fold_task, pending
-        new = None if reason_no_new_trial(known) else new_trial(known, self._policy, self._propose)
+        limit = known.search.trial_limit
+        if limit is not None and len(known.trials) >= limit:
+            return None
+        new = new_trial(known, self._policy, self._propose)
         return (Trial(new[0].trial, new[1]), new[0], pending) if new else None
 
     def _write(
@@ -200,14 +195,6 @@ def new_trial(
     return None if point is None else (FoldTask(number, 0, policy.rungs(number, known.epochs)[0]), point)
 
 
-def reason_no_new_trial(known: StudySnapshot) -> str | None:
-    """Return the reason why no new trial is started, or None; known trials may continue."""
-    limit = known.search.trial_limit
-    if limit is not None and len(known.trials) >= limit:
-        return f"{plural(len(known.trials), 'trial')}"
-    return reason_to_end(known)
-
-
 def reason_to_end(known: StudySnapshot) -> str | None:
     """Return the reason why no trial, fold or rung is started, or None; running fold tasks finish."""
     return reason_target_reached(known) or reason_budget_used(known)
@@ -227,20 +214,16 @@ def reason_target_reached(known: StudySnapshot) -> str | None:
 
 def reason_budget_used(known: StudySnapshot) -> str | None:
     """Return a message with the budget that the known results have used up, or None."""
+    results = known.results.values()
+    uses = {
+        "hours": lambda: hours(known),
+        "core_hours": lambda: resource_hours(results, "cores"),
+        "gpu_hours": lambda: resource_hours(results, "gpus"),
+    }
     for name, limit in known.search.budget:
-        if limit is not None and (used := _USES[name](known)) >= limit:
+        if limit is not None and (used := uses[name]()) >= limit:
             return f"{used:.3g} {name.replace('_', '-')} used"
     return None
-
-
-def core_hours(known: StudySnapshot) -> float:
-    """Return cores times hours of all ended fold tasks."""
-    return resource_hours(known.results.values(), "cores")
-
-
-def gpu_hours(known: StudySnapshot) -> float:
-    """Return GPUs times hours of all ended fold tasks."""
-    return resource_hours(known.results.values(), "gpus")
 
 
 def hours(known: StudySnapshot) -> float:
@@ -261,9 +244,6 @@ def union_length(intervals: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-_USES = {"hours": hours, "core_hours": core_hours, "gpu_hours": gpu_hours}
-
-
 class Executor(Protocol):
     """Trains fold tasks and writes their result files."""
 
@@ -280,13 +260,8 @@ class Executor(Protocol):
 def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bool:
     """Run a search until no decision is left; return False if the executor stopped earlier.
 
-    At most `study.parallel` started fold tasks are unfinished.
-
-    Args:
-        lost: set when another process has taken over the lease of the search.
-
-    Raises:
-        UserError: if `lost` is set.
+    At most `study.parallel` started fold tasks are unfinished. Raises UserError if `lost` is set: another process has taken
+    over the lease of the search.
     """
     started: set[FoldTask] = set()
     while True:
@@ -322,15 +297,19 @@ def replay(
     recorded, pruner = read_trials(folder), build_pruner(search.fidelity)
     found = []
     for decision, known in _history(folder, search, epochs, recorded):
-        fold_task, point = decision.task, recorded[decision.task.trial].point
+        made = decision.task, recorded[decision.task.trial].point
         task = next_task(known, pruner)
         chosen = (task, recorded[task.trial].point) if task else new_trial(known, pruner, propose)
-        if chosen and not known.trials and point == base:
+        if chosen and not known.trials and made[1] == base:
             chosen = chosen[0], base
-        if chosen != (fold_task, point):
-            found.append(
-                f"decision {decision.number} is {_text(fold_task, point)}, but the replay gives {_text(*chosen or ())}"
-            )
+        if chosen != made:
+            texts = [
+                f"fold {each[0].fold} of trial {each[0].trial} ({each[1]}) up to epoch {each[0].epochs}"
+                if each
+                else "no fold task"
+                for each in (made, chosen)
+            ]
+            found.append(f"decision {decision.number} is {texts[0]}, but the replay gives {texts[1]}")
     return found
 
 
@@ -357,9 +336,3 @@ def _history(
         number = decision.task.trial
         previous = trials[number] if number < len(trials) else Trial(number, recorded[number].point)
         trials[number : number + 1] = [replace(previous, decisions=(*previous.decisions, decision))]
-
-
-def _text(fold_task: FoldTask | None = None, point: SearchPoint | None = None) -> str:
-    if fold_task is None:
-        return "no fold task"
-    return f"fold {fold_task.fold} of trial {fold_task.trial} ({point}) up to epoch {fold_task.epochs}"

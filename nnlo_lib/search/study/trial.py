@@ -74,17 +74,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a fold task.
+    """Result of a fold task; times in seconds since 1970.
 
     Attributes:
         rows: rows of the history, from epoch 1.
         error: reason why the task failed or is unwanted.
-        started: start of the training that completed the task (with its retries), in seconds since 1970.
-        ended: end of this training, in seconds since 1970.
-        cores: number of cores used.
-        gpus: number of GPUs used.
+        started: start of the training that completed the task (with its retries).
         interrupted: seconds of the attempts before `started`.
-        earlier: start and end of each of these attempts, in seconds since 1970.
+        earlier: start and end of each of these attempts.
         point: point that was trained; None in results of lost rank groups.
     """
 
@@ -179,19 +176,15 @@ def refuse_other_results(search: Path, trial: Trial) -> None:
     """Raise UserError if the folder of a new trial has results that do not record the trial's point."""
     point = json.loads(json.dumps(trial.point))  # as it is read from a file
     for path in sorted(SearchPaths(search).trials.glob(f"{trial.number:04d}/fold-*/epochs-*.json")):
-        if _recorded_point(path) != point:
+        try:
+            recorded = load_json(path.read_text())["point"]
+        except (ValueError, KeyError, TypeError):  # the file is damaged
+            recorded = None
+        if recorded != point:
             raise UserError(
                 f"{path}: the result of an earlier trial {trial.number} with another point, whose file "
                 f"{SearchPaths(search).trial(trial.number)} is missing; restore this file, or delete {path.parents[1]}"
             )
-
-
-def _recorded_point(path: Path) -> Any:
-    """Return the point in a result file; None if the file is damaged."""
-    try:
-        return load_json(path.read_text())["point"]
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def decisions_in_order(trials: Iterable[Trial]) -> list[SchedulingDecision]:

@@ -36,95 +36,59 @@ def page(tmp_path):
     return made
 
 
-def one(search):
-    return search().trial()
+def trials(*given, **settings):
+    """Return a function that fills a search with trials, each by the arguments of MadeUp.trial."""
+
+    def fill(search):
+        made = search(**settings)
+        for each in given:
+            made.trial(**each)
+        return made
+
+    return fill
 
 
-def one_of_many_came_to_something(search):
-    made = search().trial()
-    for _ in range(6):
-        made.trial(status="failed", error=HOSTILE)
-    return made
-
-
-def none_came_to_anything(search):
-    return search().trial(status="failed", error="boom").trial(done=False)
-
-
-def nothing_yet(search):
-    return search()
-
-
-def categories(search):
-    layers = [[64, 64], [128], {"units": 3}]
-    made = search(space={"model.args.layers": {"choice": layers}, "data.stratify": {"choice": [True, False]}})
-    for number in range(12):
-        point = {"model.args.layers": layers[number % 3], "data.stratify": number % 2 == 0}
-        made.trial(point, worth=[0.1 * number])
-    return made
-
-
-def conditional(search):
-    made = search(folds={"k": 2})
-    for _ in range(15):
-        made.trial()
-    return made
-
-
-def key_of_failed_trials_only(search):
-    made = conditional(search)
-    for rate in (0.1, 0.2):
-        made.trial(
-            {"train.optimizer.momentum": rate, "train.optimizer.lr": 0.01}, status="failed", error="boom"
-        )
-    return made
-
-
-def rungs(search):
-    made = search(fidelity={"name": "asha"})
-    for number in range(20):
-        made.trial(rungs=[1, 3, 9][: 1 + (number % 3 == 0) + (number % 9 == 0)])
-    return made
-
-
-def all_alike(search):
-    made = search()
-    for _ in range(10):
-        made.trial({"train.optimizer.lr": 0.01}, worth=[0.5])
-    return made
-
-
-def diverged(search):
-    made = search()
-    for number in range(10):
-        made.trial(worth=[10.0**number])
-    return made
-
-
-def many_keys(search):
-    space = {f"model.args.a{number}": {"uniform": [0, 1]} for number in range(20)}
-    made = search(space=space, objective={"metric": "val_accuracy"})
-    for number in range(12):
-        made.trial(
-            {key: ((7 * number + place) % 13) / 13 for place, key in enumerate(space)}, worth=[number / 12]
-        )
-    return made
-
-
-SHAPES = (
-    one, one_of_many_came_to_something, none_came_to_anything, nothing_yet, categories, conditional,
-    key_of_failed_trials_only, rungs, all_alike, diverged, many_keys,
-)  # fmt: skip
+RATE, SIZE = "train.optimizer.lr", "train.batch_size"
+LAYERS = [[64, 64], [128], {"units": 3}]
+KEYS = [f"model.args.a{number}" for number in range(20)]
+FAILED, NOT_DONE = {"status": "failed", "error": "boom"}, {"done": False}
+SHAPES = {
+    "one": trials({}),
+    "one of many came to something": trials({}, *[{"status": "failed", "error": HOSTILE}] * 6),
+    "none came to anything": trials(FAILED, NOT_DONE),
+    "nothing yet": trials(),
+    "categories": trials(
+        *({"point": {"model.args.layers": LAYERS[number % 3], "data.stratify": number % 2 == 0}, "worth": [0.1 * number]}
+          for number in range(12)),
+        space={"model.args.layers": {"choice": LAYERS}, "data.stratify": {"choice": [True, False]}},
+    ),
+    "conditional": trials(*[{}] * 15, folds={"k": 2}),
+    "key of failed trials only": trials(
+        *[{}] * 15, *({"point": {"train.optimizer.momentum": rate, RATE: 0.01}, **FAILED} for rate in (0.1, 0.2)),
+        folds={"k": 2},
+    ),
+    "rungs": trials(
+        *({"rungs": [1, 3, 9][: 1 + (number % 3 == 0) + (number % 9 == 0)]} for number in range(20)),
+        fidelity={"name": "asha"},
+    ),
+    "all alike": trials(*[{"point": {RATE: 0.01}, "worth": [0.5]}] * 10),
+    "diverged": trials(*({"worth": [10.0**number]} for number in range(10))),
+    "many keys": trials(
+        *({"point": {key: ((7 * number + place) % 13) / 13 for place, key in enumerate(KEYS)}, "worth": [number / 12]}
+          for number in range(12)),
+        space={key: {"uniform": [0, 1]} for key in KEYS}, objective={"metric": "val_accuracy"},
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("fill", SHAPES, ids=lambda fill: fill.__name__)
-def test_searches_of_all_shapes(search, page, fill):
-    made = fill(search)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_searches_of_all_shapes(search, page, shape):
+    made = SHAPES[shape](search)
     written = page(made)
     text, first = check(written).text, written.read_bytes()
     assert "nan" not in re.sub(r"\w*(?<=[a-z])nan|nan(?=[a-z])\w*", "", text)
-    if fill is conditional:
+    if shape == "conditional":
         assert page(made).read_bytes() == first
 
 
@@ -136,42 +100,34 @@ def test_hostile_words_are_only_text(search, page):
     assert check(page(made)).text.count(HOSTILE) > 3
 
 
+def fitted_forest(made):
+    data = StudyData.load(made.folder)
+    return fit_forest(data, searched_parameters(data, data.ranked_rows))
+
+
 def test_the_key_that_matters_is_found(search):
     """The learning rate is ranked first: the synthetic objective is a parabola of its logarithm, lowest at 0.01."""
-    made = search()
-    for _ in range(60):
-        made.trial()
-    data = StudyData.load(made.folder)
-    fitted = fit_forest(data, searched_parameters(data, data.ranked_rows))
-    key, share = fitted.ranked_parameters()[0]
-    assert (key.name, share > 0.5, fitted.r_squared > 0.5) == ("train.optimizer.lr", True, True)
-    assert sum(fitted.importances) <= fitted.r_squared <= 1
-
-
-def noisy(search):
-    made = search()
-    for number in range(30):
-        made.trial(worth=[1 + ((number * 7919) % 31) / 31])
-    return made
+    fitted = fitted_forest(trials(*[{}] * 60)(search))
+    key, share = fitted.importances[0]
+    assert (key.name, share > 0.5, fitted.r_squared > 0.5) == (RATE, True, True)
+    assert sum(each for _, each in fitted.importances) <= fitted.r_squared <= 1
 
 
 def test_noise_has_no_importance(search):
-    found = search_section(noisy(search).folder)
+    made = trials(*({"worth": [1 + ((number * 7919) % 31) / 31]} for number in range(30)))(search)
+    found = search_section(made.folder)
     assert "less than 20%: importances are not shown" in found["how"]
     assert found["effects"] is None
 
 
 def test_importances_add_up_to_what_the_forest_explains(search):
     """The objective is half the learning rate's and half noise: no key has a share near 100 %."""
-    made = search(space={"train.optimizer.lr": {"uniform": [0, 1]}, "train.batch_size": {"integer": [1, 64]}})
+    made = search(space={RATE: {"uniform": [0, 1]}, SIZE: {"integer": [1, 64]}})
     for number in range(40):
         rate, noise = (number * 7 % 40) / 40, ((number * 7919) % 41) / 41
-        made.trial(
-            {"train.optimizer.lr": rate, "train.batch_size": 1 + number % 64}, worth=[1 + rate + noise]
-        )
-    data = StudyData.load(made.folder)
-    fitted = fit_forest(data, searched_parameters(data, data.ranked_rows))
-    key, share = fitted.ranked_parameters()[0]
+        made.trial({RATE: rate, SIZE: 1 + number % 64}, worth=[1 + rate + noise])
+    fitted = fitted_forest(made)
+    key, share = fitted.importances[0]
     assert key.name == "train.optimizer.lr"
     assert 0.2 < fitted.r_squared < 0.8
     assert share <= fitted.r_squared
@@ -199,9 +155,7 @@ def test_a_finished_trial_of_one_epoch_is_a_mark(search):
 
 
 def test_the_best_so_far_never_gets_worse(search):
-    made = search(objective={"metric": "val_accuracy"})
-    for _ in range(20):
-        made.trial()
+    made = trials(*[{}] * 20, objective={"metric": "val_accuracy"})(search)
     chart = convergence_figures(StudyData.load(made.folder))[0]
     heights = [value for _, value in steps_of(chart)]
     assert heights == sorted(heights)
@@ -245,14 +199,12 @@ def test_the_best_so_far_compares_rungs_as_the_search_does_and_orders_by_the_end
     assert heights == sorted(heights, reverse=True)
 
 
-def fold_task(made, number, start, end, status="finished"):
+def fold_task(made, number, start, end):
     where = FoldTask(number, 0, 9)
-    write_trial(
-        made.folder,
-        Trial(number, {"train.optimizer.lr": 0.01 + number}, (SchedulingDecision(number, where, ()),)),
-    )
+    decision = SchedulingDecision(number, where, ())
+    write_trial(made.folder, Trial(number, {RATE: 0.01 + number}, (decision,)))
     rows = tuple({"epoch": e, "seconds": e * (end - start) / 10, "val_loss": 1.0} for e in range(1, 10))
-    Result(where, status, rows, started=start, ended=end, cores=4).write(made.folder)
+    Result(where, "finished", rows, started=start, ended=end, cores=4).write(made.folder)
 
 
 def cost(made):
@@ -298,32 +250,30 @@ def test_the_time_of_interrupted_attempts_was_available(search):
     assert "in 10.0 s. Fold tasks used 100.0% of 1 × wall time" in cost(made)
 
 
+def allocation(made, **row):
+    (made.folder / "state").mkdir()
+    (made.folder / "state/blocks.jsonl").write_text(json.dumps(row) + "\n")
+
+
 def test_utilization_of_blocks_is_that_of_the_allocations(search):
     """Three rank groups train 18 s of 3 * 20 s; then two local workers train 10 s and 5 s in parallel."""
     made = search(parallel=2)
-    fold_task(made, 0, 100.0, 109.0), fold_task(made, 1, 100.0, 109.0)
-    fold_task(made, 2, 200.0, 210.0), fold_task(made, 3, 200.0, 205.0)
-    row = {"begun": 95.0, "ended": 115.0, "blocks": 3, "trained": 18.0, "utilisation": 0.3}
-    (made.folder / "state").mkdir()
-    (made.folder / "state/blocks.jsonl").write_text(json.dumps(row) + "\n")
-    share = f"{(18 + 15) / (60 + 20):.1%}"
-    assert f"{share} of the time of 3 rank groups and 2 × wall time" in cost(made)
+    for number, (start, end) in enumerate([(100.0, 109.0), (100.0, 109.0), (200.0, 210.0), (200.0, 205.0)]):
+        fold_task(made, number, start, end)
+    allocation(made, begun=95.0, ended=115.0, blocks=3, trained=18.0, utilisation=0.3)
+    assert f"{(18 + 15) / (60 + 20):.1%} of the time of 3 rank groups and 2 × wall time" in cost(made)
 
 
 def test_utilization_of_blocks_alone_is_what_the_terminal_says(search):
     """`parallel` is 1, but three rank groups trained in parallel for 91 % of their time."""
-    made = search(parallel=1)
+    made, tally = search(parallel=1), PoolUtilization(3, begun=10.0)
     for trial in range(3):
         fold_task(made, trial, 10.0, 19.1)
-    tally = PoolUtilization(3, begun=10.0)
-    for _ in range(3):
         tally.add(10.0, 19.1)
-    (made.folder / "state").mkdir()
-    ends = {"begun": 10.0, "ended": 20.0}
-    row = ends | {"blocks": 3, "trained": tally.trained, "utilisation": tally.utilization(20.0)}
-    (made.folder / "state/blocks.jsonl").write_text(json.dumps(row) + "\n")
-    assert f"{tally.utilization(20.0):.1%} of the time of 3 rank groups," in cost(made)
-    assert tally.utilization(20.0) == pytest.approx(0.91)
+    said = tally.utilization(20.0)
+    assert said == pytest.approx(0.91)
+    allocation(made, begun=10.0, ended=20.0, blocks=3, trained=tally.trained, utilisation=said)
+    assert f"{said:.1%} of the time of 3 rank groups," in cost(made)
 
 
 def test_failures_are_counted_by_reason(search):
@@ -332,19 +282,17 @@ def test_failures_are_counted_by_reason(search):
     for figure in (1, 2):
         made.trial(status="failed", error=f"c is {figure} in {{'a': {figure}}}")
     found = search_section(made.folder)["failures"]
-    assert [(each.reason, each.state, each.count, each.trials) for each in found] == [
+    assert [(each.reason, each.state, each.number, each.trials) for each in found] == [
         ("a", "failed", 2, "1, 3"), ("c is 1 in {'a': 1}", "failed", 2, "4, 5"), ("b", "unwanted", 1, "2"),
     ]  # fmt: skip
 
 
 def attempt(made, trial, host):
     """Record an attempt at the only fold of a trial; return the run folder."""
-    folder = FoldTask(trial, 0, 9).run_folder(made.folder)
+    folder, time_of = FoldTask(trial, 0, 9).run_folder(made.folder), "2026-01-02T03:04:05+00:00"
     (folder / "state").mkdir(parents=True)
-    time_of = "2026-01-02T03:04:05+00:00"
-    append_attempt(
-        folder / "state", Attempt(1, time_of, time_of, 1.0, host, None, "finished", None, 0, 9, 9, 1)
-    )
+    ended = Attempt(1, time_of, time_of, 1.0, host, None, "finished", None, 0, 9, 9, 1)
+    append_attempt(folder / "state", ended)
     return folder
 
 
@@ -374,16 +322,13 @@ def test_a_folder_without_a_search_is_named(tmp_path):
 
 
 def test_the_command_writes_the_page_of_a_search_alone_and_beside_runs(search, fake):
-    made, alone, both = str(one(search).folder), fake.root / "search.html", fake.root / "report.html"
-    done = nnlo("task", "report", "--output", str(alone), "--search", made)
-    assert (done.returncode or 0, done.stderr) == (0, "")
-    check(alone)
+    made, alone, both = str(search().trial().folder), fake.root / "search.html", fake.root / "report.html"
     summary, jobs = str(fake.root / "summary.csv"), list(map(str, fake.quickstart().folders))
     nnlo("task", "aggregate", "--output", summary, *jobs)
-    files = ("--experiment-file", str(fake.file), "--summary", summary, "--search", made)
-    done = nnlo("task", "report", "--output", str(both), *files, *jobs)
-    assert (done.returncode or 0, done.stderr) == (0, "")
-    text = check(both).text
-    assert "Hyperparameter search" in text
-    assert "Most often confused" in text
+    files = ("--experiment-file", str(fake.file), "--summary", summary)
+    for page, given in ((alone, ()), (both, (*files, *jobs))):
+        done = nnlo("task", "report", "--output", str(page), "--search", made, *given)
+        assert (done.returncode or 0, done.stderr) == (0, "")
+        assert "Hyperparameter search" in check(page).text
+    assert "Most often confused" in check(both).text
     assert nnlo("task", "report", "--output", str(fake.root / "x.html")).returncode == 2

@@ -47,15 +47,7 @@ def repeated(fake, run, hour, **values):
         fake.change(fake.job(run, seed), samples_per_second=speed, **times | values)
 
 
-HOST = {
-    "cores": 8,
-    "cores_available": 8,
-    "cores_per_rank": [4],
-    "ranks": 2,
-    "threads": 2,
-    "memory_bytes": 1,
-    "gpus": [],
-}
+HOST = {"cores": 8, "cores_available": 8, "ranks": 2, "threads": 2, "memory_bytes": 1, "gpus": []}
 CPUS = [{"hardware": {"node0": HOST | {"cpu": name}}} for name in ("Xeon", "Epyc")]
 OTHER_TIME, OTHER_CPU = "measured at different times", "measured on different processors"
 

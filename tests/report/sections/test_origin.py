@@ -26,17 +26,18 @@ def costs(fake):
     return model.costs.replace("\u00a0", " ")
 
 
-def test_the_speed_is_the_mean_over_the_tasks_of_each_run(fake):
+def test_costs_of_a_pass_and_of_training_and_the_mean_speed_of_each_run(fake):
     trained(fake, "a", 1000.0, 3000.0, training=6e6), trained(fake, "b", 500.0, 1500.0, training=6e6)
-    assert "computed 12 GFLOP/s in a and 6 GFLOP/s in b" in costs(fake)
-    assert "Training requires 6 MFLOPs per sample." in costs(fake)
+    said = costs(fake)
+    assert "2 MFLOPs in a forward pass through the model and 4 MFLOPs in a backward pass" in said
+    assert "Training requires 6 MFLOPs per sample." in said
+    assert "computed 12 GFLOP/s in a and 6 GFLOP/s in b" in said
 
 
 def test_a_gan_counts_all_passes_of_its_steps(fake):
     trained(fake, "a", 1000.0, training=2e7, problem="gan")
-    assert "Training requires 20 MFLOPs per sample (mean over the steps of critic and generator)." in costs(
-        fake
-    )
+    steps = "(mean over the steps of critic and generator)"
+    assert f"Training requires 20 MFLOPs per sample {steps}." in costs(fake)
     assert "computed 20 GFLOP/s in a" in costs(fake)
 
 

@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from nnlo_lib.report.statistics.run_comparison import (
-    SPEEDS,
     ComparedMetric,
     best_run,
     compare_runs,
@@ -45,13 +44,6 @@ def test_shared_seed_effects_cancel():
     [found] = compare(table)
     assert found.better == "good"
     assert found.test.difference == pytest.approx(0.01, abs=2e-4)
-
-
-def test_pairs_have_the_same_seed_and_missing_partners_are_counted():
-    table = summary({"a": [0.9, 0.91, 0.92], "b": [0.8, 0.82]})
-    [found] = compare(table)
-    assert (found.test.pairs, found.left_out, found.method) == (2, 1, "seeds")
-    assert found.test.difference == pytest.approx(((0.9 - 0.8) + (0.91 - 0.82)) / 2)
 
 
 def test_values_that_are_not_finite_are_left_out_and_counted():
@@ -99,23 +91,11 @@ def test_the_best_run_is_better_than_each_other_run():
     assert best_run(compare(near)) is None
 
 
-def test_speeds_are_compared_by_their_ratio():
-    table = summary({"a": [0.9] * 3, "b": [0.9] * 3})
-    table["samples_per_second"] = [2000.0, 4000.0, 8000.0, 1000.0, 2000.1, 4000.0]
-    [found] = compare(table, SPEEDS[1])
-    assert math.exp(found.test.difference) == pytest.approx(2.0, rel=1e-3)
-    assert found.better == "a"
-
-
 def test_losses_of_different_functions_are_not_compared():
     table = summary({"a": [0.9], "b": [0.8]})
     assert [metric.column for metric in quality_metrics(table)] == ["accuracy", "loss"]
     table["loss_function"] = ["ce", "mse"]
     assert [metric.column for metric in quality_metrics(table)] == ["accuracy"]
-
-
-def test_gans_are_not_ranked():
-    assert ranking_metric(summary({"a": [math.nan], "b": [math.nan]}, problem="gan", distance=0.1)) is None
 
 
 def test_the_direction_of_a_users_metric_is_unknown():

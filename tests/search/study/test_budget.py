@@ -8,28 +8,18 @@ from typing import Any
 
 import pytest
 from helpers.simulated_search import Cluster, draw, made_up, run, search
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nnlo_lib.search.pruners import build_pruner
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.study import (
     Study,
-    core_hours,
     hours,
     next_task,
-    reason_no_new_trial,
     reason_target_reached,
-    union_length,
+    reason_to_end,
 )
-from nnlo_lib.search.study.trial import decisions_in_order, read_result, read_trials
+from nnlo_lib.search.study.trial import decisions_in_order, read_result, read_trials, resource_hours
 from nnlo_lib.search.study.trial_summary import format_selection
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=12))
-def test_time_is_counted_once(spans: list[tuple[int, int]]) -> None:
-    seconds = {second for start, length in spans for second in range(start, start + length)}
-    assert union_length((start, start + length) for start, length in spans) == len(seconds)
 
 
 def clocked(wanted: Any, *spans: tuple[float, float]) -> StudySnapshot:
@@ -54,32 +44,35 @@ def clocked(wanted: Any, *spans: tuple[float, float]) -> StudySnapshot:
     ],
 )
 def test_budget(budget: dict[str, float], words: str | None) -> None:
-    assert (
-        reason_no_new_trial(clocked(search(budget=budget), (0, 1), (0.5, 1.5), (10, 11), (10.5, 11.5)))
-        == words
-    )
+    known = clocked(search(budget=budget), (0, 1), (0.5, 1.5), (10, 11), (10.5, 11.5))
+    assert reason_to_end(known) == words
 
 
-def test_trials() -> None:
-    assert reason_no_new_trial(made_up(search(trials=2), {(1, 9): [0.1]})) == "2 trials"
-    assert reason_no_new_trial(made_up(search(trials=3), {(1, 9): [0.1]})) is None
+FOLDS = {"k": 2}
+LATE, UP = {"target": 0.2, "epoch": "last"}, {"target": 0.2, "direction": "maximize"}
+TARGETS: list[tuple[Any, Any, Any, str | None]] = [
+    ({"target": 0.2}, FOLDS, {(0, 9): [0.1, None]}, None),
+    ({"target": 0.2}, FOLDS, {(0, 9): [0.1, 0.4]}, None),
+    ({"target": 0.2}, FOLDS, {(0, 9): [0.1, 0.3]}, "trial 0 has reached val_loss 0.2"),
+    ({"target": 0.2}, FOLDS, {(0, 3): [0.1, 0.1]}, "trial 0 has reached val_loss 0.1"),
+    (LATE, FOLDS, {(0, 3): [0.1, 0.1], (1, 9): [0.4, 0.4]}, None),  # 0 is not the best
+    (
+        {"target": 0.2},
+        FOLDS,
+        {(0, 3): [0.1, 0.1], (1, 9): [0.4, 0.4]},
+        "trial 0 has reached val_loss 0.1",
+    ),  # at its rung
+    ({"target": 0.2}, FOLDS, {(0, 9): [math.inf, 0.1]}, None),
+    (UP, {}, {(0, 9): [0.1]}, None),
+    (UP, {}, {(0, 9): [0.3]}, "trial 0 has reached val_loss 0.3"),
+]
 
 
-def test_target_is_that_of_the_best_with_all_folds() -> None:
-    wanted = search(objective={"target": 0.2}, folds={"k": 2})
-    assert reason_target_reached(made_up(wanted, {(0, 9): [0.1, None]})) is None
-    assert reason_target_reached(made_up(wanted, {(0, 9): [0.1, 0.4]})) is None
-    assert reason_target_reached(made_up(wanted, {(0, 9): [0.1, 0.3]})) == "trial 0 has reached val_loss 0.2"
-    assert reason_target_reached(made_up(wanted, {(0, 3): [0.1, 0.1]})) == "trial 0 has reached val_loss 0.1"
-    late = search(objective={"target": 0.2, "epoch": "last"}, folds={"k": 2})
-    assert reason_target_reached(made_up(late, {(0, 3): [0.1, 0.1], (1, 9): [0.4, 0.4]})) is None, (
-        "0 is not the best"
-    )
-    assert reason_target_reached(made_up(wanted, {(0, 3): [0.1, 0.1], (1, 9): [0.4, 0.4]})), "at its rung"
-    assert reason_target_reached(made_up(wanted, {(0, 9): [math.inf, 0.1]})) is None
-    upwards = search(objective={"target": 0.2, "direction": "maximize"})
-    assert reason_target_reached(made_up(upwards, {(0, 9): [0.1]})) is None
-    assert reason_target_reached(made_up(upwards, {(0, 9): [0.3]})) == "trial 0 has reached val_loss 0.3"
+@pytest.mark.parametrize(("objective", "folds", "values", "words"), TARGETS)
+def test_target_is_that_of_the_best_with_all_folds(
+    objective: Any, folds: Any, values: Any, words: Any
+) -> None:
+    assert reason_target_reached(made_up(search(objective=objective, folds=folds), values)) == words
 
 
 @pytest.mark.parametrize(
@@ -124,30 +117,32 @@ def test_a_spent_budget_begins_nothing(fidelity: str, folds: dict[str, Any], tmp
     assert run(tmp_path, larger, Cluster(tmp_path, 8, now=spent)).started, "a larger one goes on"
 
 
-def test_what_the_best_was_chosen_among() -> None:
-    best, last = (search(objective={"epoch": epoch}) for epoch in ("best", "last"))
-    values: Any = {(0, 3): [0.1], (1, 3): [0.5], (2, 9): [0.4], (3, 3): [math.inf]}
-    assert format_selection(made_up(best, values)) == "selected from 3 trials trained for 3 to 9 epochs"
-    assert format_selection(made_up(last, values)) == "selected from 1 trial trained for 9 epochs"
-    assert format_selection(made_up(best, {(0, 9): [0.1], (1, 9): [0.2]})) == ""
-    assert format_selection(made_up(best, {(0, 3): [0.1], (1, 3): [0.2]})) == ""
-    folds = search(folds={"k": 2})
-    assert (
-        format_selection(made_up(folds, {(0, 9): [0.1, None]}))
-        == "selected from trials with incomplete folds"
-    )
+VALUES: Any = {(0, 3): [0.1], (1, 3): [0.5], (2, 9): [0.4], (3, 3): [math.inf]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "words"),
+    [
+        ({}, VALUES, "selected from 3 trials trained for 3 to 9 epochs"),
+        ({"objective": {"epoch": "last"}}, VALUES, "selected from 1 trial trained for 9 epochs"),
+        ({}, {(0, 9): [0.1], (1, 9): [0.2]}, ""),
+        ({}, {(0, 3): [0.1], (1, 3): [0.2]}, ""),
+        ({"folds": FOLDS}, {(0, 9): [0.1, None]}, "selected from trials with incomplete folds"),
+    ],
+)
+def test_what_the_best_was_chosen_among(settings: Any, values: Any, words: str) -> None:
+    assert format_selection(made_up(search(**settings), values)) == words
 
 
 def test_hours_of_interrupted_attempts_count_once(tmp_path: Path) -> None:
     """Two attempts of 1 h were preempted, the second one while another trial was trained; each ends after 1 h."""
-    known = clocked(search(), (4, 5), (2, 3))
+    known = clocked(search(budget={"hours": 3}), (4, 5), (2, 3))
     first, second = known.results
     seconds = ((0.0, 3600.0), (7200.0, 10800.0))
     preempted = replace(known.results[first], interrupted=7200.0, earlier=seconds)
     preempted.write(tmp_path)
-    read = read_result(tmp_path, first)
-    assert read == preempted, "the attempts are on disk"
+    assert read_result(tmp_path, first) == preempted, "the attempts are on disk"
     found = replace(known, results={first: preempted, second: known.results[second]})
     assert hours(found) == 3
-    assert core_hours(found) == 2 * 4
-    assert reason_no_new_trial(replace(found, search=search(budget={"hours": 3}))) == "3 hours used"
+    assert resource_hours(found.results.values(), "cores") == 2 * 4
+    assert reason_to_end(found) == "3 hours used"

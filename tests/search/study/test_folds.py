@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.simulated_search import Cluster, draw, epochs_trained, made_up, run, search
@@ -14,34 +15,40 @@ IN_TURN = {"k": 5, "in_turn": True, "prune": 0.05}
 GOOD = [0.1, 0.2, 0.3, 0.2, 0.1]
 
 
-def test_folds_at_a_time_begin_at_once() -> None:
-    wanted = search(folds={"k": 3})
-    assert next_fold(made_up(wanted, {(0, 9): [None]}), 0) == FoldTask(0, 1, 9)
-    assert next_fold(made_up(wanted, {(0, 9): [None, None]}), 0) == FoldTask(0, 2, 9)
-    assert next_fold(made_up(wanted, {(0, 9): [None, None, None]}), 0) is None
-    assert next_fold(made_up(wanted, {(0, 9): [None, math.inf]}), 0) is None, "no more after a failure"
-
-
-def test_folds_in_turn_wait_for_each_other() -> None:
-    wanted = search(folds=IN_TURN)
-    assert next_fold(made_up(wanted, {(0, 9): [None]}), 0) is None
-    assert next_fold(made_up(wanted, {(0, 9): [0.1]}), 0) == FoldTask(0, 1, 9)
-    assert next_fold(made_up(wanted, {(0, 9): [0.1, None]}), 0) is None
-    assert next_fold(made_up(wanted, {(0, 9): [0.1, math.inf]}), 0) is None
+@pytest.mark.parametrize(
+    ("folds", "known", "fold"),
+    [
+        ({"k": 3}, [None], 1),
+        ({"k": 3}, [None, None], 2),
+        ({"k": 3}, [None, None, None], None),
+        ({"k": 3}, [None, math.inf], None),  # no more after a failure
+        (IN_TURN, [None], None),
+        (IN_TURN, [0.1], 1),
+        (IN_TURN, [0.1, None], None),
+        (IN_TURN, [0.1, math.inf], None),
+    ],
+)
+def test_folds_begin_at_once_or_wait_for_each_other(folds: Any, known: Any, fold: int | None) -> None:
+    found = next_fold(made_up(search(folds=folds), {(0, 9): known}), 0)
+    assert found == (None if fold is None else FoldTask(0, fold, 9))
 
 
 def test_a_trial_that_is_clearly_worse_gets_no_more_folds() -> None:
     wanted, worse = search(folds=IN_TURN), [each + 1 for each in GOOD]
     worse[1] += 0.01
-    assert not pruned(made_up(wanted, {(0, 9): GOOD, (1, 9): worse[:1]}), 1, 9), "one fold tells nothing"
-    assert pruned(made_up(wanted, {(0, 9): GOOD, (1, 9): worse[:2]}), 1, 9)
+
+    def is_pruned(leader: list[float], trial: list[float], rung: int = 9) -> bool:
+        return pruned(made_up(wanted, {(0, rung): leader, (1, 9): trial}), 1, 9)
+
+    assert not is_pruned(GOOD, worse[:1]), "one fold tells nothing"
+    assert is_pruned(GOOD, worse[:2])
     assert next_fold(made_up(wanted, {(0, 9): GOOD, (1, 9): worse[:2]}), 1) is None
-    assert not pruned(made_up(wanted, {(0, 9): worse, (1, 9): GOOD[:2]}), 1, 9), "it is better"
-    assert not pruned(made_up(wanted, {(0, 9): GOOD, (1, 9): [0.2, 0.1]}), 1, 9), "on one fold it is better"
-    assert not pruned(made_up(wanted, {(0, 9): GOOD[:4], (1, 9): worse[:2]}), 1, 9), "no other has all folds"
-    assert not pruned(made_up(wanted, {(0, 3): GOOD, (1, 9): worse[:2]}), 1, 9), "none is on the same rung"
+    assert not is_pruned(worse, GOOD[:2]), "it is better"
+    assert not is_pruned(GOOD, [0.2, 0.1]), "on one fold it is better"
+    assert not is_pruned(GOOD[:4], worse[:2]), "no other has all folds"
+    assert not is_pruned(GOOD, worse[:2], rung=3), "none is on the same rung"
     # Rounded accuracies often give two equal differences, which are no evidence.
-    assert not pruned(made_up(wanted, {(0, 9): GOOD, (1, 9): [each + 0.1 for each in GOOD[:2]]}), 1, 9)
+    assert not is_pruned(GOOD, [each + 0.1 for each in GOOD[:2]])
     unpruned = search(folds=IN_TURN | {"prune": None})
     assert next_fold(made_up(unpruned, {(0, 9): GOOD, (1, 9): worse[:2]}), 1) == FoldTask(1, 2, 9)
 
@@ -56,18 +63,22 @@ def test_a_pruned_trial_counts_without_its_easy_folds_and_is_neither_best_nor_pr
     assert build_pruner(wanted.fidelity).promote(known) == (0, 18)
 
 
-def test_best_has_all_folds_where_any_has_and_is_on_the_highest_rung() -> None:
-    wanted = search(folds={"k": 2})
-    late = search(folds={"k": 2}, objective={"epoch": "last"})
-    assert made_up(late, {(0, 3): [0.1, 0.1], (1, 9): [0.9, 0.9]}).best_trial() == 1
-    assert made_up(wanted, {(0, 3): [0.1, 0.1], (1, 9): [0.9, 0.9]}).best_trial() == 0, (
-        "it can only get better"
-    )
-    assert made_up(wanted, {(0, 3): [0.1, 0.1], (1, 9): [0.9, None]}).best_trial() == 0
-    assert made_up(wanted, {(0, 3): [0.1, None], (1, 9): [0.9, None]}).best_trial() == 1
-    assert made_up(wanted, {(0, 9): [0.1, 0.1], (1, 9): [0.1, 0.1]}).best_trial() == 0
-    assert made_up(wanted, {(0, 9): [0.1, math.inf], (1, 3): [0.9, 0.9]}).best_trial() == 1
-    assert made_up(wanted, {(0, 9): [0.1, math.inf]}).best_trial() is None
+@pytest.mark.parametrize(
+    ("epoch", "values", "best"),
+    [
+        ("last", {(0, 3): [0.1, 0.1], (1, 9): [0.9, 0.9]}, 1),
+        ("best", {(0, 3): [0.1, 0.1], (1, 9): [0.9, 0.9]}, 0),  # it can only get better
+        ("best", {(0, 3): [0.1, 0.1], (1, 9): [0.9, None]}, 0),
+        ("best", {(0, 3): [0.1, None], (1, 9): [0.9, None]}, 1),
+        ("best", {(0, 9): [0.1, 0.1], (1, 9): [0.1, 0.1]}, 0),
+        ("best", {(0, 9): [0.1, math.inf], (1, 3): [0.9, 0.9]}, 1),
+        ("best", {(0, 9): [0.1, math.inf]}, None),
+    ],
+)
+def test_best_has_all_folds_where_any_has_and_is_on_the_highest_rung(
+    epoch: str, values: Any, best: Any
+) -> None:
+    assert made_up(search(folds={"k": 2}, objective={"epoch": epoch}), values).best_trial() == best
 
 
 def test_pruning_saves_folds_and_finds_the_same_best(tmp_path: Path) -> None:

@@ -3,15 +3,12 @@
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.simulated_search import made_up, search
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nnlo_lib.config.search import ObjectiveConfig
 from nnlo_lib.core.errors import UserError
-from nnlo_lib.search.study.snapshot import StudySnapshot, fold_value, lowest, mean_and_error, running_average
+from nnlo_lib.search.study.snapshot import StudySnapshot, fold_value
 from nnlo_lib.search.study.study import reason_target_reached
 from nnlo_lib.search.study.trial import FoldTask, Result
 from nnlo_lib.search.study.trial_summary import summarize_trial
@@ -60,28 +57,6 @@ def test_a_metric_that_is_not_measured_is_named() -> None:
         match=r"trial 4 has no val_auc; its history has the columns epoch, val_loss, val_accuracy, sec",
     ):
         fold_value(ObjectiveConfig(metric="val_auc"), result(0.1))
-
-
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=20), st.sampled_from(["minimize", "maximize"]))
-def test_lowest_and_running_average(losses: list[float], direction: Any) -> None:
-    objective, signed = (
-        ObjectiveConfig(direction=direction),
-        np.array(losses) * (1 if direction == "minimize" else -1),
-    )
-    assert lowest(objective, result(*losses)) == signed.min()
-    assert running_average(objective, result(*losses)) == pytest.approx(signed.mean(), abs=1e-9)
-    assert running_average(objective, result(*losses, math.nan)) == pytest.approx(signed.mean(), abs=1e-9)
-
-
-@given(st.lists(st.floats(-100, 100), min_size=2, max_size=10))
-def test_mean_and_error(values: list[float]) -> None:
-    expected = np.mean(values), np.std(values, ddof=1) / math.sqrt(len(values))
-    assert mean_and_error(values) == pytest.approx(expected, abs=1e-9)
-
-
-def test_no_error_of_one_fold_or_a_failure() -> None:
-    assert mean_and_error([0.5]) == pytest.approx((0.5, math.nan), nan_ok=True)
-    assert mean_and_error([0.5, math.inf]) == pytest.approx((math.inf, math.nan), nan_ok=True)
 
 
 def slow_at_the_top(**objective: Any) -> StudySnapshot:

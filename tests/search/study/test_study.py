@@ -101,12 +101,8 @@ def test_every_decision_as_finished_follows_from_its_file(fidelity: Any, folds: 
 
 @pytest.mark.parametrize("order", ["fixed", "as_finished"])
 def test_the_forest_too_is_replayed(order: str, tmp_path: Path) -> None:
-    wanted = search(
-        order=order,
-        fidelity=FIDELITIES[1],
-        method={"name": "forest", "initial": 4, "trees": 20},
-        folds={"k": 2},
-    )
+    method = {"name": "forest", "initial": 4, "trees": 20}
+    wanted = search(order=order, fidelity=FIDELITIES[1], method=method, folds={"k": 2})
     assert run_killed(tmp_path, wanted, 10, 1, build_sampler(wanted), jitter=1.0) == 10
     assert replay(tmp_path, wanted, 9, build_sampler(wanted)) == []
     points = [json.dumps(trial.point, sort_keys=True) for trial in read_trials(tmp_path)]
@@ -224,18 +220,24 @@ def hash_free(*what: Any) -> int:
     return sum(json.dumps(what).encode())
 
 
+def give_results(study: Study, folder: Path, count: int = 99) -> None:
+    """Decide on fold tasks and give each a result, until none is left."""
+    for _ in range(count):
+        if not (decision := study.decide()):
+            break
+        Result(decision.task, "finished", ({"epoch": 1, "val_loss": 1.0, "seconds": 1.0},) * 9).write(folder)
+        study.refresh()
+
+
+SQUARE = {"train.optimizer.lr": {"uniform": [0, 1]}, "train.batch_size": {"integer": [1, 5]}}
+
+
 def test_a_grid_is_tried_whole_by_default(tmp_path: Path) -> None:
     """The grid has 25 points, more than the 20 trials of other methods."""
-    space = {"train.optimizer.lr": {"uniform": [0, 1]}, "train.batch_size": {"integer": [1, 5]}}
-    grid = {"space": space, "method": {"name": "grid"}}
+    grid = {"space": SQUARE, "method": {"name": "grid"}}
     whole, cut = (SearchConfig.model_validate(grid | more) for more in ({}, {"trials": 7}))
     for name, wanted in {"whole": whole, "cut": cut}.items():
-        study = Study(tmp_path / name, wanted, 9, build_sampler(wanted), 1)
-        while decision := study.decide():
-            Result(decision.task, "finished", ({"epoch": 1, "val_loss": 1.0, "seconds": 1.0},)).write(
-                tmp_path / name
-            )
-            study.refresh()
+        give_results(Study(tmp_path / name, wanted, 9, build_sampler(wanted), 1), tmp_path / name)
     tried = [tuple(trial.point.values()) for trial in read_trials(tmp_path / "whole")]
     assert tried == [(x / 4, size) for x in range(5) for size in range(1, 6)]
     assert len(read_trials(tmp_path / "cut")) == 7
@@ -245,54 +247,36 @@ def test_a_grid_is_tried_whole_by_default(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "trials"), [("random", 20), ("forest", 20), ("genetic", 20), ("grid", 25)])
 def test_default_number_of_trials(name: str, trials: int) -> None:
-    space = {"train.optimizer.lr": {"uniform": [0, 1]}, "train.batch_size": {"integer": [1, 5]}}
-    assert count_trials(SearchConfig.model_validate({"space": space, "method": {"name": name}})) == trials
+    assert count_trials(SearchConfig.model_validate({"space": SQUARE, "method": {"name": name}})) == trials
 
 
 OWN = {"train.optimizer.lr": 0.02, "train.batch_size": 64}
 
 
-def own_settings(**settings: Any) -> Experiment:
+@pytest.fixture
+def own() -> tuple[Experiment, SearchConfig, Any]:
+    """Return an experiment whose own settings are OWN, its search, and its sampler."""
     train = {"epochs": 9, "batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.02}}
-    return Experiment(train=train, search=search(method={"name": "random"}, **settings))
+    settings = search(method={"name": "random"})
+    return Experiment(train=train, search=settings), settings, build_sampler(settings)
 
 
-def decide(folder: Path, experiment: Experiment, count: int) -> None:
-    """Decide on trials and give each a result."""
-    study = Study.of(folder, experiment)
-    for _ in range(count):
-        decision = study.decide()
-        assert decision is not None
-        Result(decision.task, "finished", ({"val_loss": 1.0},) * 9).write(folder)
-        study.refresh()
-
-
-def test_the_experiments_own_settings_are_the_first_trial(tmp_path: Path) -> None:
-    experiment = own_settings()
-    decide(tmp_path, experiment, 3)
+def test_the_experiments_own_settings_are_the_first_trial(own: Any, tmp_path: Path) -> None:
+    experiment, settings, sampler = own
+    give_results(Study.of(tmp_path, experiment), tmp_path, 3)
     points = [trial.point for trial in read_trials(tmp_path)]
     assert points[0] == OWN
     assert OWN not in points[1:]
-    settings = experiment.search
-    assert settings is not None
-    assert replay(tmp_path, settings, 9, build_sampler(settings), OWN) == []
-    assert len(replay(tmp_path, settings, 9, build_sampler(settings))) == 1
+    assert replay(tmp_path, settings, 9, sampler, OWN) == []
+    assert len(replay(tmp_path, settings, 9, sampler)) == 1
 
 
-def test_a_search_that_began_with_another_trial_continues_as_it_began(tmp_path: Path) -> None:
-    experiment = own_settings()
-    settings = experiment.search
-    assert settings is not None
-    sampler = build_sampler(settings)
-    expected = [draw_of(sampler, settings, number) for number in range(3)]
+def test_a_search_that_began_with_another_trial_continues_as_it_began(own: Any, tmp_path: Path) -> None:
+    experiment, settings, sampler = own
+    # The random sampler's points do not depend on results.
+    expected = [sampler(number, StudySnapshot(settings, 9, (), {})) for number in range(3)]
     write_trial(tmp_path, Trial(0, expected[0], (SchedulingDecision(0, FoldTask(0, 0, 9), ()),)))
     Result(FoldTask(0, 0, 9), "finished", ({"val_loss": 1.0},) * 9).write(tmp_path)
-    decide(tmp_path, experiment, 2)
+    give_results(Study.of(tmp_path, experiment), tmp_path, 2)
     assert [trial.point for trial in read_trials(tmp_path)] == expected
     assert replay(tmp_path, settings, 9, sampler, OWN) == []
-
-
-def draw_of(sampler: Any, settings: SearchConfig, number: int) -> dict[str, Any]:
-    """Return the random sampler's point of a trial, which does not depend on results."""
-    point: dict[str, Any] = sampler(number, StudySnapshot(settings, 9, (), {}))
-    return point
