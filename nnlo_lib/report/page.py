@@ -121,7 +121,7 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
         "headline": headline.headline(table, clock, comparisons, attempts.interruptions_sentence(jobs)),
         "repetitions": headline.repetitions(table),
         "weight": weight,
-        "measured_on": headline.test_split_sentence({job.evaluation_split for job in jobs}),
+        "measured_on": headline.test_split_sentence({job.evaluation.get("split", "test") for job in jobs}),
         "guessing": run_comparison.guessing_sentence(jobs),
         "published": origin.published_weights_sentence(jobs),
         "columns": comparison.comparison_columns(table, clock, comparisons),
