@@ -234,6 +234,12 @@ def test_a_redrawn_graph_changes_every_so_many_rounds(block):
     assert all(reached(topo.at(round).matrix) for round in range(9))
 
 
+def test_erdos_renyi_links_a_fraction_p():
+    count = sum(len(links(matrix(40, seed=seed, name="erdos_renyi", p=0.4))) for seed in range(20))
+    pairs = 20 * 40 * 39
+    assert abs(count / pairs - 0.4) < 5 * math.sqrt(0.4 * 0.6 / (pairs / 2))
+
+
 def test_random_regular_and_small_world_have_their_degrees():
     regular = matrix(20, name="random_regular", degree=3)
     assert all(sum(i == node for i, _ in links(regular)) == 3 for node in range(20))
