@@ -53,14 +53,18 @@ class CheckpointManifest:
         content = load_json((folder / MANIFEST_FILE).read_bytes())
         if not isinstance(content, dict):
             raise ValueError(f"{MANIFEST_FILE} is damaged: it contains no JSON object")
+        checksum, version = content.pop("checksum", None), content.get("version")
         # The checksum comes before the version: a flipped bit in `version` is damage, which is skipped, and
-        # not another format, which is refused.
-        if content.pop("checksum", None) != content_checksum(content):
+        # not another format, which is refused. Formats 1 and 2 had no checksum.
+        if checksum != content_checksum(content) and (checksum is not None or version not in (1, 2)):
             raise ValueError(f"{MANIFEST_FILE} is damaged: its checksum does not match")
-        if content.get("version") not in READABLE_VERSIONS:
-            code, known = content.get("code"), " and ".join(map(str, READABLE_VERSIONS))
+        if version not in READABLE_VERSIONS:
+            code, known = (
+                content.get("code", "of an early version"),
+                " and ".join(map(str, READABLE_VERSIONS)),
+            )
             raise UserError(
-                f"{folder} was written by nnlo {code}: it has format {content.get('version')}, but this nnlo reads only the "
+                f"{folder} was written by nnlo {code}: it has format {version}, but this nnlo reads only the "
                 f"formats {known}; the checkpoint is unchanged. Resume with nnlo {code}, or move {folder.parents[1]} away to "
                 f"train from the beginning"
             )

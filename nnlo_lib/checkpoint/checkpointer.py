@@ -189,12 +189,8 @@ class Checkpointer:
         self.last_save_seconds = time.monotonic() - started
 
     def _warn(self, moment: CheckpointPosition, error: str) -> None:
-        left = checkpoint_numbers(self.folder)
-        last = (
-            f"the last good checkpoint is {checkpoint_folder_name(left[-1])}"
-            if left
-            else "no earlier checkpoint exists"
-        )
+        left = [checkpoint_folder_name(number) for number in checkpoint_numbers(self.folder)]
+        last = f"the last good checkpoint is {left[-1]}" if left else "no earlier checkpoint exists"
         self._journal.write(
             f"warning: the checkpoint at step {moment.step} could not be written: {error}; "
             f"the training continues; {last} in {self.folder}"
@@ -292,18 +288,15 @@ class HostSnapshot:
 
     def copy_to_host(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return copies of `tensors` in host memory, valid until the next call."""
-        self._buffers = {name: self._buffer(name, tensor) for name, tensor in tensors.items()}
+        former, self._buffers = self._buffers, {}
         for name, tensor in tensors.items():
-            self._buffers[name].copy_(tensor, non_blocking=True)
+            buffer = former.get(name)
+            # Shapes may change from one checkpoint to the next, for example of histograms.
+            if buffer is None or (buffer.shape, buffer.dtype) != (tensor.shape, tensor.dtype):
+                buffer = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+            self._buffers[name] = buffer.copy_(tensor, non_blocking=True)
         if any(tensor.is_cuda for tensor in tensors.values()):
             # Copies from a GPU to pinned memory are asynchronous; they must end before the training changes
             # the tensors.
             torch.cuda.synchronize()
         return self._buffers
-
-    def _buffer(self, name: str, tensor: Tensor) -> Tensor:
-        buffer = self._buffers.get(name)
-        # Shapes may change from one checkpoint to the next, for example of histograms.
-        if buffer is not None and (buffer.shape, buffer.dtype) == (tensor.shape, tensor.dtype):
-            return buffer
-        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

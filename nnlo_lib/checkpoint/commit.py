@@ -90,13 +90,11 @@ class Committer:
     def commit(self, number: int, manifest: CheckpointManifest, tables: SavedTables, given_up: Event) -> None:
         """Publish a checkpoint when all rank files are complete, and remove expired checkpoints.
 
-        Args:
-            manifest: manifest without the checksums of the files, which the receipts contain.
-            given_up: set if a receipt that is still missing will not arrive.
+        The manifest is without the checksums of the files, which the receipts contain. `given_up` is set if a receipt that is
+        still missing will not arrive.
 
-        Raises:
-            OSError: if a rank could not write its file, a receipt does not arrive in time, `given_up` is
-                set, a common tensor differs (CommonTensorError), or another launcher has taken the lease.
+        Raises OSError if a rank could not write its file, a receipt does not arrive in time, `given_up` is set, a common
+        tensor differs (CommonTensorError), or another launcher has taken the lease.
         """
         unfinished = self.folder / unfinished_folder_name(number)
         try:

@@ -64,10 +64,7 @@ def write_rank_file(folder: Path, rank: int, part: RankState) -> WriteReceipt:
     Ranks other than 0 leave the common tensors out; the header names them.
 
     safetensors' own writer copies all tensors and would be followed by a read for the checksum, which together cost a
-    training on busy cores three times as much time (benchmarks/checkpoint.py).
-
-    Args:
-        part: state of this rank; its tensors are on the CPU.
+    training on busy cores three times as much time (benchmarks/checkpoint.py). The tensors of `part` are on the CPU.
     """
     types = list(TYPE_NAMES)
     left_out = part.common if rank else ()

@@ -31,13 +31,10 @@ logger = get_logger(__name__)
 def with_training_moments(
     manifest: DataManifest, split: Split, train: Indices, store: str, kept: Path
 ) -> DataManifest:
-    """Return the manifest with the moments of the training samples.
+    """Return the manifest with the moments of the training samples of the data set with the fingerprint `store`.
 
     One process of a node reads the samples, once for all trainings of the node with the same samples. A training
-    that starts again, on any node, finds the moments in its own file.
-
-    Args:
-        store: fingerprint of the data set.
+    that starts again, on any node, finds the moments in its own file `kept`.
     """
     key = hashlib.sha256(store.encode() + train.tobytes()).hexdigest()
     found = _read(kept, key)

@@ -141,26 +141,19 @@ def _histogram(values: Tensor, classes: int) -> Tensor:
     return counts[:, :classes]
 
 
-# Metrics of summed counts; NaN without counted places.
-DENSE_METRICS: dict[str, Callable[[Tensor], float]] = {
-    "accuracy": lambda counts: _share(counts, RIGHT),
-    "cross_entropy": lambda counts: _share(counts, ENTROPY),
-    "perplexity": lambda counts: float((counts[ENTROPY] / counts[PLACES]).exp()),
-    "iou": lambda counts: _overlap(counts, lambda hits, both: both - hits, 1.0),
-    "dice": lambda counts: _overlap(counts, lambda hits, both: both, 2.0),
-}
-
-
-def _overlap(counts: Tensor, shared: Callable[[Tensor, Tensor], Tensor], factor: float) -> float:
-    """Return the mean over the classes that occur of factor * hits / size.
-
-    `shared` returns the size from hits and from predictions plus places of the class.
-    """
+def _overlap(counts: Tensor, factor: float, shared: float) -> float:
+    """Return the mean over the classes that occur of factor * hits / (predictions + places - shared * hits)."""
     hits, guesses, truths = counts[PLACES + PER_CLASS :].view(PER_CLASS, -1)
-    size = shared(hits, guesses + truths)
+    size = guesses + truths - shared * hits
     occurs = size > 0
     return float((factor * hits[occurs] / size[occurs]).mean())
 
 
-def _share(counts: Tensor, column: int) -> float:
-    return float(counts[column] / counts[PLACES])
+# Metrics of summed counts; NaN without counted places.
+DENSE_METRICS: dict[str, Callable[[Tensor], float]] = {
+    "accuracy": lambda counts: float(counts[RIGHT] / counts[PLACES]),
+    "cross_entropy": lambda counts: float(counts[ENTROPY] / counts[PLACES]),
+    "perplexity": lambda counts: float((counts[ENTROPY] / counts[PLACES]).exp()),
+    "iou": lambda counts: _overlap(counts, 1.0, 1.0),
+    "dice": lambda counts: _overlap(counts, 2.0, 0.0),
+}

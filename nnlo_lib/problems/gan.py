@@ -203,12 +203,12 @@ class CalorimeterGanProblem(GanProblem):
 
 def _errors(outputs: Outputs, energies: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
     """Return the relative errors of the critic's estimates of the true energies and sums of the cells, (samples, 1)."""
-    return _relative(outputs[1], energies.reshape(-1, 1).to(sums)), _relative(outputs[2], sums)
-
-
-def _relative(estimate: Tensor, true: Tensor) -> Tensor:
-    """Return the mean absolute relative error, as in Keras' MAPE / 100."""
-    return ((estimate - true) / true.abs().clamp(min=1e-7)).abs().mean()
+    # Means of absolute relative errors, as in Keras' MAPE / 100.
+    pairs = (outputs[1], energies.reshape(-1, 1).to(sums)), (outputs[2], sums)
+    energy, total = (
+        ((estimate - true) / true.abs().clamp(min=1e-7)).abs().mean() for estimate, true in pairs
+    )
+    return energy, total
 
 
 def wasserstein(real: Tensor, fake: Tensor) -> tuple[Tensor, Tensor]:

@@ -34,8 +34,11 @@ def check_target_range(run: Run, shards: Iterable[np.ndarray[Any, Any]], split: 
 
     `shards` are labels that are no classes, in consecutive parts (samples, ...); they are read only for these losses.
     """
-    first = 0
-    for where, name in _probability_losses(run)[:1]:
+    losses = list(run.loss.values()) if isinstance(run.loss, dict) else [run.loss]
+    metrics = [metric.partition("@")[0] for metric in run.metrics]
+    used = [*(("loss", name) for name in losses), *(("metrics", name) for name in metrics)]
+    first, bounded = 0, PROBABILITY_LOSSES.get(run.problem.name, ())
+    for where, name in [each for each in used if each[1] in bounded][:1]:
         remedy = REMEDIES[run.problem.name] if where == "loss" else METRIC_REMEDY
         for targets in shards:
             rows = targets.reshape(len(targets), -1)
@@ -47,11 +50,3 @@ def check_target_range(run: Run, shards: Iterable[np.ndarray[Any, Any]], split: 
                     f"{rows[sample][wrong[sample]][0]:g}; {remedy}"
                 )
             first += len(targets)
-
-
-def _probability_losses(run: Run) -> list[tuple[str, str]]:
-    """Return (key of the experiment, name) of the losses and metrics that need targets from 0 to 1."""
-    losses = list(run.loss.values()) if isinstance(run.loss, dict) else [run.loss]
-    metrics = [metric.partition("@")[0] for metric in run.metrics]
-    used = [*(("loss", name) for name in losses), *(("metrics", name) for name in metrics)]
-    return [each for each in used if each[1] in PROBABILITY_LOSSES.get(run.problem.name, ())]

@@ -90,7 +90,7 @@ def rectangle(settings: RectangularGraphConfig, nodes: int) -> tuple[int, int]:
     columns = settings.columns or nodes // rows
     if rows * columns != nodes:
         given = " and ".join(
-            f"{key} {value}" for key, value in settings if key in ("rows", "columns") and value
+            f"{key} {getattr(settings, key)}" for key in ("rows", "columns") if getattr(settings, key)
         )
         raise UserError(
             f"topology.rows: no grid with {given} has {nodes} nodes; change or remove topology.rows and "

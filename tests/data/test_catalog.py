@@ -1,11 +1,8 @@
-import gzip
-import hashlib
-
 import pytest
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.core.user_code import load_implementation
-from nnlo_lib.data.catalog import CATALOG, MNIST, find_dataset
+from nnlo_lib.data.catalog import CATALOG, find_dataset
 from nnlo_lib.data.readers.base import reader_function
 
 
@@ -27,14 +24,3 @@ def test_every_data_set_has_a_reader_and_a_place_to_come_from():
 def test_unknown_name_suggests_the_nearest(word, hint):
     with pytest.raises(UserError, match=hint):
         find_dataset(word)
-
-
-def test_checksums_agree_with_the_published_ones(shared_data):
-    for file in MNIST.files:
-        archive = (shared_data / "mnist" / file.name).read_bytes()
-        content = gzip.decompress(archive)
-        assert hashlib.sha256(content).hexdigest() == file.content_sha256
-        if file.name == "train-images-idx3-ubyte.gz":
-            assert hashlib.md5(content).hexdigest() == "6bbc9ace898e44ae57da46a324031adb"
-        else:
-            assert hashlib.md5(archive).hexdigest() == file.md5

@@ -5,6 +5,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
+from nnlo_lib.config.metrics import LOSSES, METRICS
 from nnlo_lib.config.problem import ClassificationConfig, RegressionConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.models.factory import build_model
@@ -17,6 +18,12 @@ SCORES, LABELS = RNG.normal(size=(N, K)), RNG.integers(0, K, N)
 SINGLE, NUMBERS = RNG.normal(size=(N, 1)), RNG.normal(size=(N, K)) + 1
 CLASSES, NUMBER = ClassificationConfig(), RegressionConfig()
 CHANCES = ClassificationConfig(outputs="probabilities")
+
+
+@pytest.mark.parametrize("problem", [CLASSES, CHANCES, NUMBER])
+def test_every_name_is_there(problem):
+    for name in (*LOSSES[problem.name], *METRICS[problem.name]):
+        assert callable(metric_by_name(problem, name))
 
 
 def test_probabilities_of_nought_cost_what_keras_makes_of_them():

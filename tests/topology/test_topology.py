@@ -2,8 +2,6 @@
 
 import itertools
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -413,16 +411,3 @@ def test_rounds_may_be_asked_for_in_any_order(round):
     for other in (round + 3, 0, round + 1):
         asked.at(other)
     np.testing.assert_array_equal(asked.at(round).matrix, fresh.at(round).matrix)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.processes
-def test_another_process_draws_the_same_graph():
-    code = (
-        "from nnlo_lib.config.topology import WattsStrogatzGraphConfig\n"
-        "from nnlo_lib.topology.topology import build_topology\n"
-        "made = build_topology(WattsStrogatzGraphConfig(drop=0.2), 20, 3)\n"
-        "print(made.at(5).matrix.tobytes().hex())"
-    )
-    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert there.strip() == made(20, 3, name="watts_strogatz", drop=0.2).at(5).matrix.tobytes().hex()

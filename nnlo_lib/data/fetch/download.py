@@ -32,11 +32,8 @@ def download(urls: Sequence[str], target: Path, check: Callable[[Path, str], Non
     if the server responds with a permanent error such as HTTP 404. A machine without network therefore fails
     within seconds. One process at a time may download `target`.
 
-    Args:
-        check: called with the temporary file's path and the URL before the file is renamed; raises UserError if
-            the file is not the expected one.
-
-    Raises UserError with the reason for each address if all fail; if `target` cannot be written.
+    Raises UserError with the reason for each address if all fail; if `target` cannot be written. `check`, of the temporary
+    file and the URL, raises UserError if the file is not the expected one.
     """
     import requests
 

@@ -59,8 +59,8 @@ class FetchRecord:
         """Return the folder to read from."""
         return self.raw / self.folder
 
-    def save(self) -> Path:
-        """Write the record atomically unless it is unchanged; return its path."""
+    def save(self) -> None:
+        """Write the record atomically unless it is unchanged."""
         path = self.raw / FETCH_RECORD_FILE
         fields = {name: value for name, value in asdict(self).items() if name != "raw"}
         fields["source"] = mask_settings(self.source)
@@ -68,7 +68,6 @@ class FetchRecord:
         if not path.is_file() or path.read_text() != text:
             with atomic_write(path) as part:
                 part.write_text(text)
-        return path
 
 
 def tree_stamp(folder: Path) -> str:

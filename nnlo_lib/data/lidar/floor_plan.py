@@ -157,10 +157,14 @@ class FloorPlan:
         """Divide the free rows top..bottom-1 and columns left..right-1 into rooms, until no side has room for two."""
         across = bottom - top >= right - left  # a wall along the rows divides the longer side
         low, high = (top, bottom) if across else (left, right)
+        first, last = (left, right) if across else (top, bottom)
+        doors = self.doors if across else self.doors.T
+        # The places along the other axis where no end of the wall is at a door of another wall.
+        at_door = doors[:, max(first - 1, 0)] | doors[:, min(last, doors.shape[1] - 1)]
         places = [
             place
             for place in range(low + self.room, high - self.room - self.wall + 1)
-            if not self._touches_door(place, across, (left, right) if across else (top, bottom))
+            if not at_door[place : place + self.wall].any()
         ]
         if not places:
             return
@@ -184,14 +188,3 @@ class FloorPlan:
             opening = (rows, gap) if along is columns else (gap, columns)
             self.walls[opening] = False
             self.doors[opening] = True
-
-    def _touches_door(self, place: int, across: bool, ends: tuple[int, int]) -> bool:
-        """Return True if a wall would end at a door of another wall.
-
-        The wall is along the rows, from row `place` on, if `across`, else along the columns. `ends` are its first place
-        along its length, and the place after the last.
-        """
-        thickness = slice(place, place + self.wall)
-        before, after = max(ends[0] - 1, 0), min(ends[1], self.doors.shape[1 if across else 0] - 1)
-        sides = self.doors[thickness, [before, after]] if across else self.doors[[before, after], thickness]
-        return bool(sides.any())

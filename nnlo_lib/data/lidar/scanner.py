@@ -64,11 +64,7 @@ class Scanner:
     def _first_wall(
         self, starts: Points, beams: Points, shares: npt.NDArray[np.float64]
     ) -> npt.NDArray[np.int64]:
-        """Return the number of the first occupied point of each beam, 0 if there is none.
-
-        Args:
-            shares: points of each beam as parts of its length, (beams, points).
-        """
+        """Return the number of the first occupied point of each beam, at `shares` (beams, points) of its length; 0 if none is."""
         x, y = (starts[:, axis, None] + shares * beams[:, axis, None] for axis in (0, 1))
         occupied = self.space.is_wall_at(x, y)
         first: npt.NDArray[np.int64] = occupied.argmax(1)

@@ -7,7 +7,7 @@ import csv
 import heapq
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 from math import hypot, sqrt
 from pathlib import Path
 
@@ -23,9 +23,8 @@ from nnlo_lib.data.lidar.floor_plan import Grid, Occupancy, Points, floor_plan
 Cell = tuple[int, int]  # row, column
 STEPS = [
     (rows, columns, hypot(rows, columns))
-    for rows in (-1, 0, 1)
-    for columns in (-1, 0, 1)
-    if (rows, columns) != (0, 0)
+    for rows, columns in product((-1, 0, 1), repeat=2)
+    if rows or columns
 ]
 SPLINE_DEGREE = 3
 
@@ -121,13 +120,9 @@ def planned_path(planner: Planner, stops: int, scans: int, draw: np.random.Gener
         raise UserError("data.reader.clearance: no place is so far from all walls; lower it")
     chosen = cells[draw.integers(len(cells), size=stops)]
     around = np.array([planner.center((row, column)) for row, column in [*chosen, chosen[0]]], np.float64)
-    return evenly_spaced(planner.path(around), scans)
-
-
-def evenly_spaced(path: Points, count: int) -> Points:
-    """Return `count` places at equal distances along a path of straight segments, (count, 2)."""
+    path = planner.path(around)
     lengths = np.concatenate([[0.0], np.hypot(*np.diff(path, axis=0).T).cumsum()])
-    places = np.linspace(0, lengths[-1], count)
+    places = np.linspace(0, lengths[-1], scans)
     return np.stack([np.interp(places, lengths, path[:, axis]) for axis in (0, 1)], 1)
 
 

@@ -54,7 +54,7 @@ class EpochSampler(ABC):
                 f"train.steps_per_epoch or train.batch_size"
             )
         self.steps_per_epoch = wanted or steps
-        self._plan, self._worker = plan, worker
+        self._plan, self._worker, self._offset = plan, worker, 0
         self._epoch: int | None = None
         self._order = np.empty(0, np.int64)
         self._before: tuple[int, Array] = (-1, np.empty(0, bool))
@@ -91,16 +91,20 @@ class EpochSampler(ABC):
         """Return the number of samples of all workers in a step."""
         return self._samples_through(step) - self.samples_before(epoch, step)
 
-    @abstractmethod
     def ids(self, epoch: int, step: int) -> Indices:
         """Return the indices of this worker's samples in a step."""
+        return self.order(epoch)[slice(*self._span(epoch, step))]
 
-    @abstractmethod
     def position(self, epoch: int, step: int) -> int:
         """Return the position of this worker's first sample of a step; its other samples follow.
 
         Positions are unique among all samples of all workers in an epoch.
         """
+        return self._offset + self._span(epoch, step)[0]
+
+    @abstractmethod
+    def _span(self, epoch: int, step: int) -> tuple[int, int]:
+        """Return (start, end) of this worker's samples of a step in the order."""
 
     @abstractmethod
     def _samples_through(self, step: int) -> int:
@@ -146,18 +150,11 @@ class SharedOrderSampler(EpochSampler):
         self._global_batch = plan.batch_size * (plan.workers // plan.processes)
         super().__init__(plan, worker, -(-len(self._indices) // self._global_batch))
 
-    def ids(self, epoch: int, step: int) -> Indices:
-        start, end = self._share(epoch, step)
-        return self.order(epoch)[start:end]
-
-    def position(self, epoch: int, step: int) -> int:
-        return self._share(epoch, step)[0]
-
     def samples_of_epoch(self, epoch: int) -> Indices:
         return self.order(epoch)[: self.samples]
 
-    def _share(self, epoch: int, step: int) -> tuple[int, int]:
-        """Return (start, end) of this process's share in the order; shares of workers differ by at most one."""
+    def _span(self, epoch: int, step: int) -> tuple[int, int]:
+        # Shares of workers differ by at most one sample.
         worker, process = divmod(self._worker, self._plan.processes)
         start = self.samples_before(epoch, step)
         whole = start, start + self.global_count(epoch, step)
@@ -189,20 +186,18 @@ class PartitionedSampler(EpochSampler):
     """
 
     def __init__(self, plan: "SamplingPlan", worker: int) -> None:
-        self._sizes = np.array([len(part) for part in plan.parts])
+        sizes = np.array([len(part) for part in plan.parts])
         self._process = np.arange(len(plan.parts)) % plan.processes
-        self._totals = self._sizes.reshape(-1, plan.processes).sum(1).repeat(plan.processes)
+        self._totals = sizes.reshape(-1, plan.processes).sum(1).repeat(plan.processes)
         # Division, rounded up: the worker with the most samples determines the number of steps.
         self._all_steps = -(-int(self._totals.max()) // plan.batch_size)
         super().__init__(plan, worker, self._all_steps)
+        self._offset = int(sizes[:worker].sum())
         if plan.stream:
             check_window(plan.stream[0], int(self._totals.min()))
 
-    def ids(self, epoch: int, step: int) -> Indices:
-        return self.order(epoch)[self._ends(step - 1)[self._worker] : self._ends(step)[self._worker]]
-
-    def position(self, epoch: int, step: int) -> int:
-        return int(self._sizes[: self._worker].sum() + self._ends(step - 1)[self._worker])
+    def _span(self, epoch: int, step: int) -> tuple[int, int]:
+        return int(self._ends(step - 1)[self._worker]), int(self._ends(step)[self._worker])
 
     def samples_of_epoch(self, epoch: int) -> Indices:
         return self.order(epoch)[: self._ends(self.steps_per_epoch - 1)[self._worker]]

@@ -117,12 +117,11 @@ class DataManifest:
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{path}: damaged ({error}); remove it and convert the data set again") from error
 
-    def save(self) -> Path:
-        """Write `manifest.json` into the folder atomically; return its path."""
+    def save(self) -> None:
+        """Write `manifest.json` into the folder atomically."""
         fields = {name: value for name, value in asdict(self).items() if name not in ("folder", "staged")}
         with atomic_write(self.folder / MANIFEST_FILE) as part:
             part.write_text(json.dumps(fields, indent=2) + "\n")
-        return self.folder / MANIFEST_FILE
 
     def verify(self) -> None:
         """Compare the checksum of every shard. Raises UserError with the first shard that differs."""

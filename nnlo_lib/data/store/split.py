@@ -32,7 +32,12 @@ class Split:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft + more, hard), hard))
         opened = [_open(manifest, shard) for shard in shards]
         self.columns = manifest.inputs
-        self.labels = _labels(manifest, [labels for _, labels in opened])
+        labels = np.concatenate([labels for _, labels in opened])
+        # Classes become (samples,) int64 from 0, whatever their stored shape.
+        is_class = manifest.classes is not None
+        self.labels: Array = (
+            labels.reshape(-1).astype(np.int64) - manifest.first_class if is_class else labels
+        )
         self._inputs = list(zip(*(inputs for inputs, _ in opened), strict=True))
         self._ends = np.cumsum([shard.samples for shard in shards])
         self._starts = self._ends - [shard.samples for shard in shards]
@@ -80,20 +85,6 @@ def stored_labels(manifest: DataManifest, name: str) -> Iterator[Array]:
     """Yield the labels of each shard of a split as they are stored. Raises UserError if a shard is unreadable."""
     for shard in manifest.splits[name].shards:
         yield _open(manifest, shard)[1]
-
-
-def _labels(manifest: DataManifest, pieces: list[Array]) -> Array:
-    """Return the joined labels; classes become (samples,) int64 from 0, whatever their stored shape."""
-    labels = np.concatenate(pieces)
-    if manifest.classes is None:
-        return labels
-    classes: Array = labels.reshape(-1).astype(np.int64) - manifest.first_class
-    for wrong in np.flatnonzero((classes < 0) | (classes >= manifest.classes))[:1]:
-        raise UserError(
-            f"{manifest.folder}: the label of sample {wrong} is class {classes[wrong]}, but the manifest has "
-            f"{manifest.classes} classes; remove the folder and convert the data set again"
-        )
-    return classes
 
 
 def _open(manifest: DataManifest, shard: Shard) -> tuple[Inputs, Array]:

@@ -47,11 +47,7 @@ def stage_dataset(
     One process of a node copies while the others wait. The copy is in a folder that only this user can open. If
     another user has prepared or could replace this folder, a warning is logged and `manifest` is returned.
 
-    Args:
-        folder: existing folder on the node's own disk; may contain environment variables.
-        patience: maximum wait for another process of the node, in seconds.
-
-    Raises UserError if the command fails, the free space does not suffice, a copied shard does not match its
+    The folder exists on the node's own disk; it may contain environment variables. `patience` is in seconds. Raises UserError if the command fails, the free space does not suffice, a copied shard does not match its
     checksum, `folder` does not exist or is not writable, or the wait exceeds `patience`.
     """
     if variable := unset_variable(folder):
@@ -68,8 +64,13 @@ def stage_dataset(
     try:
         target = private_folder(place) / f"{manifest.dataset}-{key}"
         with exclusive_lock(target / ".lock", f"copying a data set to {target}", patience, is_silent=True):
-            copy_shards(manifest, _unusable_shards(manifest, target, job.name), target, command)
-            _record_check(target, job.name)
+            checked = target / CHECKED_FILE
+            jobs = checked.read_text(errors="replace").splitlines() if checked.is_file() else []
+            unusable = _unusable_shards(manifest, target, bool(job.name) and job.name in jobs)
+            copy_shards(manifest, unusable, target, command)
+            if job.name and job.name not in jobs:
+                with atomic_write(checked) as part:
+                    part.write_text("".join(f"{each}\n" for each in [*jobs, job.name][-MAX_RECORDED_JOBS:]))
     except UntrustedPathError as error:
         # The copy only saves time: the training continues, but never silently.
         if job.is_reporter:
@@ -82,11 +83,8 @@ def stage_dataset(
     return replace(manifest, folder=target, staged=True)
 
 
-def _unusable_shards(manifest: DataManifest, folder: Path, job: str) -> list[Shard]:
-    """Return the shards that the copy in `folder` lacks, or whose size or checksum is wrong.
-
-    Checksums are compared once per job, before its first use of the copy, and always if `job` is empty.
-    """
+def _unusable_shards(manifest: DataManifest, folder: Path, is_checked: bool) -> list[Shard]:
+    """Return the shards that the copy in `folder` lacks, or whose size is wrong, or the checksum unless the job checked it."""
     shards = {folder / shard.file: shard for part in manifest.splits.values() for shard in part.shards}
     present = [
         path
@@ -94,7 +92,7 @@ def _unusable_shards(manifest: DataManifest, folder: Path, job: str) -> list[Sha
         if path.is_file() and not path.is_symlink() and path.stat().st_size == shard.bytes
     ]
     missing = [shard for path, shard in shards.items() if path not in present]
-    if not present or (job and job in _checked_jobs(folder)):
+    if not present or is_checked:
         return missing
     started = time.monotonic()
     # The other ranks of the node wait meanwhile, so their cores are free. hashlib releases the interpreter lock.
@@ -108,16 +106,3 @@ def _unusable_shards(manifest: DataManifest, folder: Path, job: str) -> list[Sha
     for path in damaged:
         logger.warning(f"data.stage_to: {path} differs from the data set; copying it again")
     return [*missing, *(shards[path] for path in damaged)]
-
-
-def _record_check(folder: Path, job: str) -> None:
-    """Record that the copy is complete and that the job has compared its checksums."""
-    jobs = _checked_jobs(folder)
-    if job and job not in jobs:
-        with atomic_write(folder / CHECKED_FILE) as part:
-            part.write_text("".join(f"{each}\n" for each in [*jobs, job][-MAX_RECORDED_JOBS:]))
-
-
-def _checked_jobs(folder: Path) -> list[str]:
-    path = folder / CHECKED_FILE
-    return path.read_text(errors="replace").splitlines() if path.is_file() else []

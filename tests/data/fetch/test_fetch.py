@@ -1,6 +1,5 @@
 """Original files from packages, folders, archives and addresses, and the record of what was fetched."""
 
-import fcntl
 import gzip
 import hashlib
 import json
@@ -11,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from nnlo_lib.core import file_lock
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.catalog import DIGITS, MNIST, DatasetSpec, SourceFile, find_dataset, user_dataset
 from nnlo_lib.data.fetch import fetch as fetching
@@ -164,7 +162,7 @@ def test_official_files_are_found_in_an_archive(server, one_file, tmp_path, remo
     assert not (tmp_path / "other" / "one.gz").exists()
 
 
-@pytest.mark.parametrize("source", ["folder", "archive", "raw", "url"])
+@pytest.mark.parametrize("source", ["folder", "archive", "url"])
 def test_the_other_official_form_serves_if_only_it_exists(server, tmp_path, source):
     folder = tmp_path / "in"
     folder.mkdir()
@@ -179,29 +177,9 @@ def test_the_other_official_form_serves_if_only_it_exists(server, tmp_path, sour
     first.unlink()
     server.answers["/second.zip"] = second.read_bytes()
     places = {"folder": str(folder), "archive": str(second), "url": f"{server.url}/second.zip"}
-    fetched = fetch(dataset, folder if source == "raw" else tmp_path / "raw", places.get(source))
+    fetched = fetch(dataset, tmp_path / "raw", places[source])
     assert (fetched.path / "other.txt").read_text() == "other"
     assert fetched.files[0]["name"] == "second.zip"
-    second.write_bytes(server.answers["/second.zip"].replace(b"PK", b"pK", 1))
-    with pytest.raises(UserError, match=r"second\.zip: not the official second\.zip"):
-        fetch(dataset, tmp_path / "new", str(folder))
-
-
-def test_a_fetch_waits_for_another_one_but_not_forever(tmp_path, monkeypatch):
-    raw, source = tmp_path / "raw", str(zipped(tmp_path / "mine.zip"))
-    raw.mkdir()
-    with (raw / ".lock").open("ab") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with monkeypatch.context() as patch:
-            patch.setattr(fetching, "LOCK_TIMEOUT_SECONDS", 0.0)
-            with pytest.raises(
-                UserError, match=r"another process is fetching into .*; wait until it has finished"
-            ):
-                fetch(MINE, raw, source)
-        # The first pause between two attempts to lock ends the other fetch.
-        monkeypatch.setattr(file_lock.time, "sleep", lambda _: fcntl.flock(other, fcntl.LOCK_UN))
-        fetch(MINE, raw, source)
-    assert names(raw) == ["fetched.json", "files"]
 
 
 @pytest.mark.parametrize(

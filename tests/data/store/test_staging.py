@@ -6,7 +6,6 @@ import os
 import shutil
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +16,7 @@ from helpers.synthetic_store import handmade
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.store import shard_copy
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.data.store.staging import CHECKED_FILE, MAX_RECORDED_JOBS, StagingJob, stage_dataset
+from nnlo_lib.data.store.staging import StagingJob, stage_dataset
 
 
 @pytest.fixture
@@ -92,14 +91,6 @@ def test_a_copy_of_an_earlier_job_is_checked_once_and_mended(digits, node, capsy
     assert path.read_bytes() == content
 
 
-def test_the_names_of_old_jobs_are_removed(digits, node):
-    folder = stage_dataset(digits, "$NODE_DISK").folder
-    old = [f"job-{number}" for number in range(MAX_RECORDED_JOBS)]
-    (folder / CHECKED_FILE).write_text("\n".join(old))
-    stage_dataset(digits, "$NODE_DISK", job=StagingJob("new"))
-    assert (folder / CHECKED_FILE).read_text().split() == [*old[1:], "new"]
-
-
 def test_another_conversion_has_another_folder(digits, node, tmp_path):
     shutil.copytree(digits.folder, other := tmp_path / "other")
     (other / "manifest.json").write_text((other / "manifest.json").read_text() + "\n")
@@ -163,34 +154,17 @@ def test_of_all_processes_on_a_node_one_copies(digits, node, copied):
     assert len(copied) == number_of_shards(digits)
 
 
-class KilledError(BaseException):
-    """Stands for the end of the process."""
-
-
-def test_a_killed_copy_is_continued(digits, node, copied, monkeypatch):
-    """The first process is killed before the rename of the second shard."""
-    replacing = shard_copy.atomic_write
-
-    @contextmanager
-    def killed(path):
-        with replacing(path) as part:
-            yield part
-            if len(copied) == 2:
-                part.with_name(f".left{part.name}").write_bytes(
-                    part.read_bytes()
-                )  # as a killed process leaves it
-                raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shard_copy, "atomic_write", killed)
-        with pytest.raises(KilledError):
-            stage_dataset(digits, "$NODE_DISK")
-    assert list(node.rglob("*.part"))
-    first = copied[0]
-    copied.clear()
+def test_a_killed_copy_is_continued(digits, node, copied):
+    """As a process leaves it that is killed before the rename of the second shard."""
     folder = stage_dataset(digits, "$NODE_DISK").folder
-    assert len(copied) == number_of_shards(digits) - 1
-    assert first not in copied
+    for name in copied[1:]:
+        (folder / name).unlink()
+    (folder / f".{copied[1]}.0123.part").write_bytes(b"half")
+    (folder / ".lock").touch()
+    missing = copied[1:]
+    copied.clear()
+    stage_dataset(digits, "$NODE_DISK").verify()
+    assert copied == missing
     shards = {shard.file for part in digits.splits.values() for shard in part.shards}
     assert {path.name for path in folder.iterdir()} == shards
 
