@@ -30,6 +30,7 @@ from nnlo_lib.checkpoint.checkpointer import Checkpointer, CheckpointPosition
 from nnlo_lib.checkpoint.commit import SaveInterval, checkpoints_to_keep
 from nnlo_lib.checkpoint.rank_file import RankState
 from nnlo_lib.comm.simulated.communicator import SimulatedWorld
+from nnlo_lib.config import Run
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.config.parallel import SimulationConfig
 from nnlo_lib.core.errors import UserError
