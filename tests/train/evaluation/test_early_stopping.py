@@ -11,6 +11,8 @@ from helpers.training_here import simulate, training_here
 from helpers.training_process import TIMINGS
 from pydantic import ValidationError
 
+from nnlo_lib.checkpoint.checkpoint_manifest import CheckpointManifest
+from nnlo_lib.checkpoint.commit import checkpoints_to_keep
 from nnlo_lib.config.checkpoint import CheckpointConfig
 from nnlo_lib.config.stopping import EarlyStoppingConfig, TargetMetricConfig
 from nnlo_lib.config.train import TrainConfig
@@ -176,6 +178,17 @@ def test_best_follows_the_direction_in_the_settings(tmp_path, manifest, name, be
     assert min(values) < max(values)
     assert summary_of(job)["final"][f"val_{name}"] == best
     assert summary_of(job)["published_step"] == history_of(job)[values.index(best)]["step"]
+
+
+@pytest.mark.parametrize(("better", "kept"), [("larger", 2), ("smaller", 1)])
+def test_the_best_checkpoint_follows_the_direction(better, kept):
+    values = {1: 0.1, 2: 0.9, 3: 0.5, 4: 0.5}
+    manifests = {
+        number: CheckpointManifest("key", "code", 1, number, number, {"val_f1": value}, 0.0)
+        for number, value in values.items()
+    }
+    config = CheckpointConfig(keep=1, best={"metric": "f1", "better": better})
+    assert checkpoints_to_keep(config, manifests) == {4, kept}
 
 
 def test_a_metric_without_a_direction_keeps_its_form():
