@@ -10,6 +10,7 @@ from nnlo_lib.compat.importers.dinno_density import set_density
 from nnlo_lib.compat.importers.dinno_file import (
     CONVOLUTION,
     EXPERIMENT,
+    OPTIMIZERS,
     PROBLEM,
     Section,
     check_name,
@@ -45,15 +46,14 @@ NOTES = {
 def translate_study(path: Path) -> ExperimentDraft:
     """Translate a YAML file of DiNNO. Raises UserError if a key or value is not valid in DiNNO."""
     written, _ = read_yaml(path)
-    file = read_section(
-        {"experiment": EXPERIMENT, "problem_configs": None, "problem": PROBLEM}, written, str(path)
-    )
-    experiment, alone = file.experiment, file.experiment.individual_training
+    file = read_section(dict.fromkeys(("experiment", "problem_configs", "problem")), written, str(path))
+    experiment = read_section(EXPERIMENT, file.experiment, f"{path}: experiment")
+    alone = experiment.individual_training
     if {"data", "scaling"} <= set(experiment.given):
         raise UserError(f"{path}: experiment: a scaling study trains with MNIST; remove data or scaling")
     trials, problems = _trials(experiment), _problems(file, path)
     draft = ExperimentDraft("Imported from a DiNNO file; start: nnlo simulate FILE")
-    draft.set("name", named(experiment.name or path.stem), "experiment.name")
+    draft.set("name", named(str(experiment.name or path.stem)), "experiment.name")
     draft.set("train.precision", "float64", "DiNNO computes in float64; float32 is faster")
     one_process = "DiNNO runs all nodes in one process; with mpi, each node is a process"
     draft.set("parallel.transport", "simulated", one_process)
@@ -184,13 +184,13 @@ def _set_mnist(draft: ExperimentDraft, experiment: Section) -> None:
 
 def _problems(file: Section, path: Path) -> list[Section]:
     """Return the problems of a file; those of the scaling study have a single `problem` instead of `problem_configs`."""
-    if file.problem.given:
-        return [file.problem]
+    if file.problem:
+        return [read_section(PROBLEM, file.problem, f"{path}: problem")]
     names = dict.fromkeys(file.problem_configs or (), PROBLEM)  # problems may have any names
     problems = vars(read_section(names, file.problem_configs, f"{path}: problem_configs"))
     if not names:
         raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
-    if "scaling" in file.experiment.given and len(names) > 1:
+    if "scaling" in (file.experiment or {}) and len(names) > 1:
         raise UserError(
             f"{path}: experiment.scaling requires one problem, got {len(names)}; remove the others"
         )
@@ -199,12 +199,13 @@ def _problems(file: Section, path: Path) -> list[Section]:
 
 def _set_baseline(draft: ExperimentDraft, alone: Section, has_maps: bool) -> None:
     """Add the run in which every node trains only on its own samples; `has_maps`: it also writes maps of the plan."""
+    name = check_name(alone.optimizer, OPTIMIZERS, "experiment.individual_training.optimizer")
     # A run inherits the keys of the experiment: steps and schedule of DiNNO's rounds are reset to their defaults.
     train = {
         "epochs": alone.epochs,
         "batch_size": alone.train_batch_size,
         "steps_per_epoch": None,
-        "optimizer": {"name": alone.optimizer, "lr": alone.lr},
+        "optimizer": {"name": name, "lr": alone.lr},
         "schedule": {"name": "constant"},
     }
     changes: dict[str, Any] = {"algorithm": {"name": "individual"}, "train": train}

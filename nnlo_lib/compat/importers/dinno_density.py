@@ -23,11 +23,9 @@ LOSSES = {"MSE": "mse", "L1": "mae", "BCE": "binary_cross_entropy"}
 
 
 def set_density(draft: ExperimentDraft, experiment: Section, folder: Path, nodes: int | None) -> DensityData:
-    """Translate building, paths, windows and network.
+    """Translate building, paths, windows and network of a file in `folder`, to which its paths are relative.
 
-    Args:
-        folder: folder of the file, to which its paths are relative.
-        nodes: number of robots if their links stay; None: one robot for each file of waypoints, with links of their places.
+    `nodes` robots have links that stay; None: one robot for each file of waypoints, with links of their places.
     """
     data = experiment.data
     building = _building(draft, data, folder, nodes)

@@ -13,14 +13,15 @@ from nnlo_lib.config import suggest_name
 from nnlo_lib.core.errors import UserError
 
 OPTIMIZERS = ["adam", "sgd", "adamw"]
-GRAPH = {"num_nodes": 2, "type": "wheel", "p": 0.5, "gen_attempts": 100}
+# Limits of 0 are of keys that some files have without using them; experiments refuse 0 if it is used.
+GRAPH = {"num_nodes": 2, "type": "wheel", "p": (0.5, 0), "gen_attempts": (100, 0)}
 SCALING = {
     "const": ["fiedler", "num_nodes"], "num_trials": 1, "min_N": 1, "max_N": 1, "target_fied": 1.0, "num_nodes": 1,
     "min_fied": 1.0, "max_fied": 1.0,
 }  # fmt: skip
 BASELINE = {
-    "train_solo": None, "optimizer": OPTIMIZERS, "lr": 0.001, "epochs": 1, "train_batch_size": 64, "val_batch_size": None,
-    "verbose": None,
+    "train_solo": None, "optimizer": "adam", "lr": (0.001, 0), "epochs": (1, 0), "train_batch_size": (64, 0),
+    "val_batch_size": None, "verbose": None,
 }  # fmt: skip
 DENSITY = {
     "data_dir": ".", "waypoint_subdir": "", "num_beams": 20, "beam_samps": (25, 2), "beam_length": 0.2,
@@ -29,7 +30,7 @@ DENSITY = {
     "num_scans": None, "clipped_lidar": None,
 }  # fmt: skip
 EXPERIMENT = {
-    "name": "", "data_dir": None, "output_metadir": None, "writeout": None, "use_cuda": None, "seed": (0, 0),
+    "name": None, "data_dir": None, "output_metadir": None, "writeout": None, "use_cuda": None, "seed": (0, 0),
     "data_split_type": "random", "loss": "", "graph": GRAPH, "model": None, "individual_training": BASELINE,
     "scaling": SCALING, "data": DENSITY,
 }  # fmt: skip
@@ -48,9 +49,9 @@ RULES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 RULE = {"alg_name": list(RULES), "outer_iterations": 1, "profile": None}
 # evaluate_frequency is a key of the problem in older files; tloss_decay is the weight of the newest loss.
-METRICS_CONFIG = {"evaluate_frequency": 1, "tloss_decay": 0.02, "mesh_only_at_end": None}
+METRICS_CONFIG = {"evaluate_frequency": 1, "tloss_decay": (0.02, 0), "mesh_only_at_end": None}
 PROBLEM = {
-    "problem_name": "", "train_batch_size": 64, "val_batch_size": None, "evaluate_frequency": 1, "verbose_evals": None,
+    "problem_name": None, "train_batch_size": 64, "val_batch_size": None, "evaluate_frequency": 1, "verbose_evals": None,
     "metrics": None, "metrics_config": METRICS_CONFIG, "optimizer_config": RULE | PRIMAL | RULES["dsgd"] | RULES["dsgt"],
     "comm_radius": 1.0, "dynamic_graph": None, "save_models": None,
 }  # fmt: skip

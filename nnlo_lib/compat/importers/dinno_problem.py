@@ -54,7 +54,7 @@ def set_problem(
 ) -> None:
     """Translate a problem of DiNNO to a run, or to the experiment if it is `alone` in its file."""
     # A dot would divide the key `runs.<name>.<key>` in the wrong place.
-    name = named(problem.problem_name or where.rpartition(" ")[2]).replace(".", "_")
+    name = named(str(problem.problem_name or where.rpartition(" ")[2])).replace(".", "_")
     if any(each.key.startswith(f"runs.{name}.") for each in draft.settings):
         raise UserError(f"{where}: another problem has the name {name}; set a unique problem_name")
     start = "" if alone else f"runs.{name}."

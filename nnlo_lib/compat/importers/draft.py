@@ -35,20 +35,15 @@ class ImportedSetting(NamedTuple):
 
 @dataclass
 class ExperimentDraft:
-    """What is translated so far.
+    """What is translated so far."""
 
-    Attributes:
-        title: first line of the experiment's comment.
-        differences: sentences about options, lines of a script and behavior that is not the same.
-        lost: options without an equivalent, as they were written; `differences` has the reason of each.
-        given: all options as they were written; those that nothing else mentions have no effect.
-    """
-
-    title: str
+    title: str  # first line of the experiment's comment
     settings: list[ImportedSetting] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    given: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)  # sentences
+    lost: list[str] = field(
+        default_factory=list
+    )  # options without an equivalent; a difference has the reason
+    given: list[str] = field(default_factory=list)  # all options; those that nothing mentions have no effect
 
     def set(self, key: str, value: Any, source: str, missing: str = "") -> None:
         """Set a dotted key that follows from the options `source`.

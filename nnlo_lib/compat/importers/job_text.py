@@ -61,14 +61,13 @@ class StartedCommand:
     """A command, whose words are those of the program after `strip`.
 
     Attributes:
-        line: its first line in the text, from 1.
         job: options of the headers, and of a command that submits the job, such as `salloc -n 4`.
         step: options of the launcher, which take precedence.
         differences: parts of the text that affect only the machine, and lines that are not read.
         lost: parts of the text without an equivalent, with the reason.
     """
 
-    line: int
+    line: int  # from 1
     text: str
     words: list[str]
     environment: dict[str, str]
@@ -105,11 +104,6 @@ class StartedCommand:
         by_nodes = settings.nodes and self.launcher not in ("aprun", "jsrun")
         nodes = (settings.nodes, settings.source("nodes", "hosts")) if by_nodes else (1, "")
         return self.step.ranks or settings.ranks or nodes
-
-    @property
-    def num_ranks(self) -> int:
-        """Number of ranks."""
-        return self.ranks[0]
 
     def strip(self, kind_of: Callable[[str], str]) -> None:
         """Strip variables, launchers, containers and wrappers. Raises UserError if an option is not valid."""
@@ -154,21 +148,14 @@ def begins_command(word: str) -> bool:
 
 
 class JobText:
-    """Commands of a text that train, and its other lines.
-
-    Attributes:
-        others: commands that do not train.
-        job: options in the headers.
-        lines: lines that are not read, with their meaning.
-        lost: headers without an equivalent, with the reason.
-    """
+    """Commands of a text that train, and its other lines."""
 
     def __init__(self, text: str, kind_of: Callable[[str], str]):
         self.commands: list[StartedCommand] = []
-        self.others: list[StartedCommand] = []
-        self.job = LaunchSettings()
-        self.lines: list[str] = []
-        self.lost: list[tuple[str, str]] = []
+        self.others: list[StartedCommand] = []  # that do not train
+        self.job = LaunchSettings()  # options in the headers
+        self.lines: list[str] = []  # that are not read, with their meaning
+        self.lost: list[tuple[str, str]] = []  # headers without an equivalent, with the reason
         self._kind_of = kind_of
         self._values: dict[str, str] = {}
         self._exported: set[str] = set()

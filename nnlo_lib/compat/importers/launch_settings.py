@@ -175,20 +175,15 @@ PARSERS: dict[str, Callable[[str, str], Found]] = {
 
 @dataclass
 class LaunchSettings:
-    """Options of a launcher or of a job.
-
-    Attributes:
-        values: numbers, and texts such as `partition`, each with the option as it was written, by meaning.
-        environment: variables that the launcher sets for the ranks.
-        written: all options as they were written.
-        lost: options without an equivalent that change what the job does, with the reason.
-    """
+    """Options of a launcher or of a job: numbers and texts by meaning, each with the option as it was written."""
 
     values: dict[str, tuple[Any, str]] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
-    written: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)  # that the launcher sets for the ranks
+    written: list[str] = field(default_factory=list)  # all options
     differences: list[str] = field(default_factory=list)
-    lost: list[tuple[str, str]] = field(default_factory=list)
+    lost: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # that change what the job does, with the reason
 
     def add(self, meaning: str, value: str, written: str) -> None:
         """Record one option with its values, separated by spaces. Raises UserError if a number is required."""

@@ -32,7 +32,7 @@ def translate_training(command: StartedCommand) -> ExperimentDraft:
     """Translate a command of MPIDriver."""
     draft = ExperimentDraft("Imported from mpi_learn's MPIDriver:")
     set_launch_keys(draft, command)
-    set_training(draft, _options("MPIDriver", command), command.num_ranks)
+    set_training(draft, _options("MPIDriver", command), command.ranks[0])
     return draft
 
 
@@ -50,7 +50,7 @@ def translate_gan_training(command: StartedCommand) -> ExperimentDraft:
             f"{options.as_written(*given)}: read as by mpi_learn's MPIGDriver; NNLO's MPIGDriver never uses them"
         )
     set_data(draft, options, GAN)
-    set_training_control(draft, options, command.num_ranks)
+    set_training_control(draft, options, command.ranks[0])
     return draft
 
 

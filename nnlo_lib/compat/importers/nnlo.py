@@ -70,7 +70,7 @@ def translate_training(command: StartedCommand) -> ExperimentDraft:
     draft = ExperimentDraft("Imported from NNLO's TrainingDriver:")
     options = ParsedOptions("TrainingDriver", OPTIONS, command.options)
     set_launch_keys(draft, command)
-    set_training(draft, options, command.num_ranks)
+    set_training(draft, options, command.ranks[0])
     return draft
 
 

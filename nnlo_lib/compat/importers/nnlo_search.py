@@ -26,7 +26,7 @@ OPTIONS = {
 def translate_search(command: StartedCommand) -> ExperimentDraft:
     """Translate a command of OptimizationDriver. Raises UserError if the ranks cannot be divided into blocks."""
     draft = ExperimentDraft(
-        f"Imported from NNLO's OptimizationDriver; start: nnlo search FILE --executor mpi --ranks {command.num_ranks}"
+        f"Imported from NNLO's OptimizationDriver; start: nnlo search FILE --executor mpi --ranks {command.ranks[0]}"
     )
     options = ParsedOptions("OptimizationDriver", OPTIONS, command.options)
     if options["model"] is None:
@@ -34,7 +34,7 @@ def translate_search(command: StartedCommand) -> ExperimentDraft:
         options.copy_from("model", "example")
     # parallel.ranks is not set from the command: a training has the ranks of one rank group.
     set_launch_keys(draft, command, "search")
-    size = _blocks(draft, options, command.num_ranks)
+    size = _blocks(draft, options, command.ranks[0])
     _method(draft, options)
     network = set_training(draft, options, size)
     _objective(draft, options, network)

@@ -108,7 +108,7 @@ def translate_training(command: StartedCommand) -> ExperimentDraft:
     draft.set("name", named(f"{options['model']}-{options['dataset']}"), "model and data set")
     _set_model(draft, options)
     set_launch_keys(draft, command)
-    ranks = _set_ranks(draft, options, command.num_ranks)
+    ranks = _set_ranks(draft, options, command.ranks[0])
     _set_data(draft, options)
     _set_files(draft, options)
     _set_loss(draft, options)

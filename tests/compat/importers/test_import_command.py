@@ -71,6 +71,7 @@ LOST = "1 of 4 options was not translated: --copy-command cp"
     [
         ([COMMAND], 0, "\n  epochs: 7  # --epochs 7\n", ""),
         (["--", *COMMAND.split()], 0, "\n  epochs: 7  # --epochs 7\n", ""),
+        ([*COMMAND.split(), "--early", "val_loss,~<,4"], 0, "--early 'val_loss,~<,4'\n", ""),
         (["mpirun -np 3 TrainingDriver --model mnist --loss mse --copy-command cp"], 3, f"# {LOST}\n", LOST),
         ([], 2, "", "nnlo: error: COMMAND: missing"),
         (["TrainingDriver --epochz 3"], 2, "", "nnlo: error: TrainingDriver: unknown option --epochz; did you mean 'epochs'?"),

@@ -8,7 +8,6 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from nnlo_lib.compat.importers.command import parse_command
 from nnlo_lib.compat.importers.nnlo import OPTIONS as NNLO_OPTIONS
 from nnlo_lib.compat.importers.options import parse_bool
 from nnlo_lib.compat.importers.pydtnn import OPTIONS as PYDTNN_OPTIONS
@@ -126,13 +125,6 @@ def check_values(row: dict[str, Any], experiment: Experiment) -> None:
         assert list(experiment.variants) == row["runs"]
     if "dimensions" in row:
         assert len(experiment.search.space) == row["dimensions"]
-
-
-def test_words_of_a_shell_are_quoted_in_the_page():
-    words = ["mpirun", "-np", "2", "prog.py", "--early", "val_loss,~<,4"]
-    line = parse_command(words, lambda word: "training" if word == "prog.py" else "")
-    assert (line.program, line.options, line.num_ranks) == ("prog", ["--early", "val_loss,~<,4"], 2)
-    assert "'val_loss,~<,4'" in line.text
 
 
 def test_the_page_names_every_option_of_nnlo():

@@ -125,16 +125,13 @@ def test_a_stopped_training_cannot_resume(tmp_path, monkeypatch):
     stopped = AttemptOutcome("time limit", "stopped without saving; run the same command again to resume")
     monkeypatch.setattr(rule_module, "train_task", lambda task, options: stopped)
     rule = BSP()
+    with pytest.raises(UserError, match=r"nothing was started; call rule.init first"):
+        rule.wait()
     rule.init(["cpu"], "models", "LinearModel")
     with pytest.raises(
         UserError, match=r"stopped \(time limit\); a class with its own steps has no checkpoint"
     ):
         rule.wait()
-
-
-def test_nothing_to_wait_for():
-    with pytest.raises(UserError, match=r"nothing was started; call rule.init first"):
-        BSP().wait()
 
 
 @pytest.mark.exhaustive

@@ -163,14 +163,3 @@ def test_samples_of_one_channel_in_any_shape(tmp_path, shape):
         if own == (64,) or len(shape) > 1:
             module = build_model(str(tmp_path / "net.json"), {}, shape, 10, 0)
             assert module(torch.rand(2, *shape)).shape == (2, 10)
-
-
-def test_a_softmax_layer_of_its_own_is_left_out(tmp_path):
-    import keras
-
-    layers = [keras.layers.Input((6,)), keras.layers.Dense(3), keras.layers.Softmax()]
-    (tmp_path / "net.json").write_text(keras.Sequential(layers).to_json())
-    inputs = torch.randn(5, 6)
-    scores = build_model(str(tmp_path / "net.json"), {}, (6,), 3, 0, "softmax")(inputs)
-    probabilities = build_model(str(tmp_path / "net.json"), {}, (6,), 3, 0)(inputs)
-    torch.testing.assert_close(scores.softmax(1), probabilities)
