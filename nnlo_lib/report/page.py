@@ -59,15 +59,9 @@ def write_page(
 ) -> None:
     """Write the report of an experiment to the HTML file `output`; equal inputs give equal bytes.
 
-    Args:
-        experiment_file: experiment file, which the page shows; None if it is not at hand.
-        summary: CSV file with one row per job; None: it is computed.
-        folders: folders of the finished jobs.
-        search: folder of the experiment's search, if it has one.
-        failed: folders of the jobs that have no results, each with its state, or with an empty text if its files tell it.
-
-    Raises:
-        UserError: if an input cannot be used; the message names it.
+    The page shows the experiment file if it is at hand, the finished jobs in `folders`, and the search in its folder. Without
+    the CSV file `summary`, it is computed. `failed`: folders of the jobs that have no results, each with its state, or with an
+    empty text if its files tell it. Raises UserError, naming the input, if an input cannot be used.
     """
     jobs, sources = load_jobs(folders), page_sources(experiment_file, folders, search)
     unfinished = [
@@ -145,7 +139,6 @@ def _facts(jobs: Sequence[FinishedRun], table: pd.DataFrame) -> dict[str, Any]:
         "waiting": resources.waiting_sentence(times),
         "volumes": resources.bar_figure("Bytes sent by purpose", volumes, format_bytes),
         "exchange": resources.communication_table(jobs),
-        "stale": bool(resources.staleness(jobs)),
         # What each run asked of the scheduler and used, and the settings that would have been enough.
         "asked": run_table(
             {run: use.cells for run, group in groups.items() if (use := ResourceUse.of(group))}

@@ -82,19 +82,6 @@ def test_the_chart_against_time_shows_the_metric_that_ranks_the_runs(fake, ranke
     assert titles(fake, "time (s)", ranked_by) == [title]
 
 
-def test_the_page_draws_the_ranking_metric_against_time(fake, report):
-    """Without an accuracy in the evaluation, the test loss ranks the runs; the history has an accuracy."""
-    for run in "ab":
-        folder = fake.job(run)
-        evaluation = folder / "evaluation.json"
-        evaluation.write_text('{"split": "test", "samples": 9, "loss": 0.5}')
-    page = report(fake).read_text()
-    labels = [part.split('"')[0] for part in page.split('aria-label="')[1:]]
-    assert [label.split(" against")[0] for label in labels if "against training time" in label] == [
-        "Validation loss"
-    ]
-
-
 def test_the_loss_of_the_best_constant_predictor_is_a_line_of_the_validation_loss(fake):
     known = {"manifest": "m", "sha256": "0", "fingerprint": "0", "constant_loss": 0.5}
     for run in "ab":

@@ -133,13 +133,10 @@ def _plain(name: str, value: object) -> str:
 
 
 class DifferenceCell(NamedTuple):
-    """The difference between two runs: run of the row minus run of the column.
+    """The difference between two runs: run of the row minus run of the column; `details`, the tooltip: pairs and p-values.
 
-    Attributes:
-        verdict: `better` or `worse` (the run of the row), `differs` if the direction of the metric is unknown, or an
-            empty string.
-        note: seeds needed in addition, why there is no test, or an empty string.
-        details: number of pairs and p-values, for a tooltip.
+    The verdict is `better` or `worse` (the run of the row), `differs` if the direction of the metric is unknown, or empty.
+    `note`: seeds needed in addition, or why there is no test.
     """
 
     text: str

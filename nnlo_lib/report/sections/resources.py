@@ -112,7 +112,11 @@ def communication_table(jobs: Sequence[FinishedRun]) -> RunTable:
     """Return messages, bytes, compression and staleness of each run, means over its jobs."""
     cells = {}
     for run, group in group_by_run(jobs).items():
-        counts = staleness(group)
+        # Number of updates of all jobs by staleness; JSON turns the integer keys of the histogram into strings.
+        counts: Counter[int] = Counter()
+        for job in group:
+            histogram = job.recorded("histograms").get("staleness", {})
+            counts.update({int(value): count for value, count in histogram.items()})
         mean = sum(value * count for value, count in counts.items()) / (counts.total() or 1)
         late = {"mean staleness": number(mean, 3), "largest staleness": f"{max(counts, default=0):,}"}
         # All jobs of a run have the same configuration.
@@ -143,16 +147,6 @@ def _messages(jobs: Sequence[FinishedRun]) -> dict[str, str]:
         "bytes": format_bytes(sent),
         "bytes per message with a vector": format_bytes(size / vectors) if vectors else MISSING,
     }
-
-
-def staleness(jobs: Sequence[FinishedRun]) -> Counter[int]:
-    """Return the number of updates of all jobs by staleness."""
-    total: Counter[int] = Counter()
-    for job in jobs:
-        # JSON turns the integer keys of the histogram into strings.
-        histogram = job.recorded("histograms").get("staleness", {})
-        total.update({int(value): count for value, count in histogram.items()})
-    return total
 
 
 def monitor_tables(jobs: Sequence[FinishedRun]) -> dict[str, pd.DataFrame]:
