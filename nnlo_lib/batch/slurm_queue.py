@@ -63,11 +63,8 @@ class SlurmQueue:
     def find_submitted(self, name: str, comment: str, logs: Path) -> list[str] | None:
         """Return the numbers of this user's jobs with a comment and a name, or with a log in a folder; None without an answer.
 
-        Some sites rewrite names and comments. The state of the jobs is any.
-
-        Args:
-            name: name of the job; if empty, the comment is unique.
-            logs: folder for logs of this job alone, as far as jobs from the current folder are concerned.
+        Some sites rewrite names and comments. The state of the jobs is any. Without a `name`, the comment is unique; `logs` is for logs
+        of this job alone, as far as jobs from the current folder are concerned.
         """
         answer = self._ask(
             "squeue", f"--user={os.getuid()}", "--all", "--states=all", "--noheader", f"--Format={SUBMITTED_FIELDS}"
@@ -77,13 +74,9 @@ class SlurmQueue:
         rows = [[field.strip() for field in line.split("\t")] for line in answer.stdout.splitlines()]
         here = str(logs.absolute()), str(Path.cwd())
         return [
-            row[0]
-            for row in rows
-            if len(row) > 4
-            and (
-                (row[2] == comment and (not name or row[1] == name))
-                or (os.path.dirname(row[4]), row[3]) == here
-            )
+            number
+            for number, own_name, text, folder, log, *_ in (row for row in rows if len(row) > 4)
+            if (text == comment and name in ("", own_name)) or (os.path.dirname(log), folder) == here
         ]
 
     def _ask(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[str] | None":
