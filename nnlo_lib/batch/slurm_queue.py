@@ -10,7 +10,7 @@ from pathlib import Path
 from nnlo_lib.batch.job_states import NO_ANSWER, Fate, JobReport, QueueReport, fate_of_state, parse_minutes
 from nnlo_lib.batch.refusals import RefusalKind, classify_refusal
 from nnlo_lib.batch.scheduler_query import Command, run_command
-from nnlo_lib.batch.surroundings import EXPECTED_VARIABLES, variables_that_change_jobs
+from nnlo_lib.batch.surroundings import unexpected_variables
 
 UNKNOWN_JOB, NO_ACCOUNTING = "Invalid job id", "accounting storage is disabled"
 # Each with its width, beyond which squeue cuts, and a tab. The log is absolute.
@@ -168,11 +168,7 @@ def blamed_variable(refusal: "subprocess.CompletedProcess[str]", run: Command, *
     `test`: command that asks Slurm, without a submission.
     """
     words = "; ".join(line.removeprefix("sbatch: error: ") for line in refusal.stderr.strip().splitlines())
-    for name, value in variables_that_change_jobs(os.environ).items():
-        if (
-            name not in EXPECTED_VARIABLES
-            and (answer := run("env", "-u", name, *test))
-            and not answer.returncode
-        ):
+    for name, value in unexpected_variables(os.environ).items():
+        if (answer := run("env", "-u", name, *test)) and not answer.returncode:
             return f"{name}={value} of the environment does not go together with what each job asks ({words}); unset {name}"
     return ""
