@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.launch.diagnosis import LauncherOutput
 from nnlo_lib.launch.launcher import relay_output
 from nnlo_lib.search.study.trial import FoldTask, Result
 
@@ -49,7 +50,7 @@ def main() -> None:
         arguments = ["--rank", "--size", str(options.size), "--seconds", str(options.seconds)]
         started = time.time()
         process = start_ranks(experiment, "mpiexec", options.ranks, [str(path), *arguments])
-        relay_output(process)
+        relay_output(process, LauncherOutput())
         process.wait()
         row = json.loads((FOLDER / "state/blocks.jsonl").read_text())
         whole = row["trained"] / (row["blocks"] * (time.time() - started))
@@ -60,17 +61,15 @@ def be_a_rank(size: int, seconds: float) -> None:
     """Run as a rank of the pool whose trainings sleep between 0.2 and 1.8 times `seconds`."""
     from nnlo_lib.executors.mpi_pool.rank import run_pool_rank
     from nnlo_lib.executors.mpi_pool.rank_group import PoolStopFlag
-    from nnlo_lib.executors.mpi_pool.worker import run_group_leader, run_group_member
+    from nnlo_lib.executors.mpi_pool.worker import report, serve
     from nnlo_lib.executors.mpi_pool.world import PoolWorld
     from nnlo_lib.launch.stop_request import TimeLimit
 
     def part(world: PoolWorld, _: PoolStopFlag) -> bool:
-        leads = world.rank == world.members(world.group)[0]
-        return (
-            run_group_leader(world, lambda fold_task: _sleep(fold_task, seconds))
-            if leads
-            else run_group_member(world, print)
-        )
+        def work(numbers: list[int]) -> None:
+            report(world, lambda fold_task: _sleep(fold_task, seconds), numbers)
+
+        return serve(world, work)
 
     run_pool_rank(FOLDER, size, part, TimeLimit(None, None))
 

@@ -80,15 +80,11 @@ class PendingExplainer:
         """Print what is new about the pending jobs; `reports` and `names`, what each job does, are by number."""
         others: Counter[str] = Counter()
         for number, report in reports.items():
-            remedy, case = (
-                remedy_of(report, number),
-                (number, report.state if report.reason in ("", "None") else report.reason),
-            )
-            if (
-                remedy is None
-                and self._clock() >= self._unknown_since.setdefault(case, self._clock()) + UNKNOWN_REASON_S
-            ):
-                remedy = f"whether this passes is unknown: `scontrol show job {number}`, or ask the site"
+            remedy, case = remedy_of(report, number), (number, report.reason or report.state)
+            if remedy is None:
+                since = self._unknown_since.setdefault(case, self._clock())
+                if self._clock() >= since + UNKNOWN_REASON_S:
+                    remedy = f"whether this passes is unknown: `scontrol show job {number}`, or ask the site"
             if remedy and case not in self._named:
                 self._named.add(case)
                 self._say(f"job {number} ({names[number]}) does not start: {case[1]}; {remedy}")

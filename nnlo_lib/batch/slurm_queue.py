@@ -10,7 +10,7 @@ from pathlib import Path
 from nnlo_lib.batch.job_states import NO_ANSWER, Fate, JobReport, QueueReport, fate_of_state, parse_minutes
 from nnlo_lib.batch.refusals import RefusalKind, classify_refusal
 from nnlo_lib.batch.scheduler_query import Command, run_command
-from nnlo_lib.batch.surroundings import EXPECTED_VARIABLES, variables_that_change_jobs
+from nnlo_lib.batch.surroundings import unexpected_variables
 
 UNKNOWN_JOB, NO_ACCOUNTING = "Invalid job id", "accounting storage is disabled"
 # Each with its width, beyond which squeue cuts, and a tab. The log is absolute.
@@ -63,11 +63,8 @@ class SlurmQueue:
     def find_submitted(self, name: str, comment: str, logs: Path) -> list[str] | None:
         """Return the numbers of this user's jobs with a comment and a name, or with a log in a folder; None without an answer.
 
-        Some sites rewrite names and comments. The state of the jobs is any.
-
-        Args:
-            name: name of the job; if empty, the comment is unique.
-            logs: folder for logs of this job alone, as far as jobs from the current folder are concerned.
+        Some sites rewrite names and comments. The state of the jobs is any. Without a `name`, the comment is unique; `logs` is for logs
+        of this job alone, as far as jobs from the current folder are concerned.
         """
         answer = self._ask(
             "squeue", f"--user={os.getuid()}", "--all", "--states=all", "--noheader", f"--Format={SUBMITTED_FIELDS}"
@@ -77,13 +74,9 @@ class SlurmQueue:
         rows = [[field.strip() for field in line.split("\t")] for line in answer.stdout.splitlines()]
         here = str(logs.absolute()), str(Path.cwd())
         return [
-            row[0]
-            for row in rows
-            if len(row) > 4
-            and (
-                (row[2] == comment and (not name or row[1] == name))
-                or (os.path.dirname(row[4]), row[3]) == here
-            )
+            number
+            for number, own_name, text, folder, log, *_ in (row for row in rows if len(row) > 4)
+            if (text == comment and name in ("", own_name)) or (os.path.dirname(log), folder) == here
         ]
 
     def _ask(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[str] | None":
@@ -175,11 +168,7 @@ def blamed_variable(refusal: "subprocess.CompletedProcess[str]", run: Command, *
     `test`: command that asks Slurm, without a submission.
     """
     words = "; ".join(line.removeprefix("sbatch: error: ") for line in refusal.stderr.strip().splitlines())
-    for name, value in variables_that_change_jobs(os.environ).items():
-        if (
-            name not in EXPECTED_VARIABLES
-            and (answer := run("env", "-u", name, *test))
-            and not answer.returncode
-        ):
+    for name, value in unexpected_variables(os.environ).items():
+        if (answer := run("env", "-u", name, *test)) and not answer.returncode:
             return f"{name}={value} of the environment does not go together with what each job asks ({words}); unset {name}"
     return ""

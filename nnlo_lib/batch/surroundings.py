@@ -14,10 +14,10 @@ _OF_SBATCH = (
     "USE_MIN_NODES WAIT4SWITCH WAIT_ALL_NODES WCKEY"
 )
 SITE_VARIABLES = {"SLURM_CLUSTERS"} | {f"SBATCH_{name}" for name in _OF_SBATCH.split()}
-EXPECTED_VARIABLES = {
+EXPECTED_VARIABLES = (
     "SBATCH_ACCOUNT",
     "SBATCH_PARTITION",
-}  # the profile reads them, and a refusal names them
+)  # the profile reads them, and a refusal names them
 _OF_USER = {"SLURM_CONF", "SLURM_CLUSTERS"}  # of Slurm's own prefix; Slurm does not set them in a job
 # srun takes them for options. Without them, a step has the memory and the GPUs of its job, and the environment of srun.
 _STEP_MEMORY_AND_EXPORT = re.compile(r"SLURM_MEM_PER_(CPU|GPU|NODE)|(SLURM|SRUN)_EXPORT_ENV")
@@ -30,18 +30,16 @@ def variables_that_change_jobs(environment: Mapping[str, str]) -> dict[str, str]
     return {name: environment[name] for name in sorted(SITE_VARIABLES & environment.keys())}
 
 
+def unexpected_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which each job asks for more than the experiment does."""
+    found = variables_that_change_jobs(environment)
+    return {name: value for name, value in found.items() if name not in EXPECTED_VARIABLES}
+
+
 def sentence_about_variables(environment: Mapping[str, str]) -> str:
-    """Return a warning about variables by which each job asks for more than the experiment does, or an empty string."""
-    found = [
-        f"{name}={value}"
-        for name, value in variables_that_change_jobs(environment).items()
-        if name not in EXPECTED_VARIABLES
-    ]
-    return (
-        f"each job also gets {', '.join(found)} of the environment; unset what is not meant for it"
-        if found
-        else ""
-    )
+    """Return a warning about unexpected variables, or an empty string."""
+    found = ", ".join(f"{name}={value}" for name, value in unexpected_variables(environment).items())
+    return f"each job also gets {found} of the environment; unset what is not meant for it" if found else ""
 
 
 def leave_surrounding_job(environment: MutableMapping[str, str] = os.environ) -> dict[str, str]:

@@ -44,19 +44,11 @@ def reserve_gpus(run: Run) -> Iterator[bool]:
             signals.restore()
         # A training on all visible GPUs is not restricted: its ranks may also run on hosts with other GPUs.
         if taken and taken != shown:
-            stack.enter_context(_variable(GPU_SUBSET, ",".join(map(str, taken))))
+            before = {GPU_SUBSET: os.environ[GPU_SUBSET]} if GPU_SUBSET in os.environ else {}
+            stack.callback(os.environ.update, before)
+            stack.callback(os.environ.pop, GPU_SUBSET, None)
+            os.environ[GPU_SUBSET] = ",".join(map(str, taken))
         yield taken is not None
-
-
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(name, None)
-        os.environ.update({} if before is None else {name: before})
 
 
 def _wait(
@@ -114,14 +106,10 @@ def _lock(stack: ExitStack, name: str) -> bool:
         folder = private_folder(Path(tempfile.gettempdir())) / f"gpus{f'-{job.job_id}' if job else ''}"
         folder.mkdir(exist_ok=True)
         file = open_for_append(folder / name)
-    except OSError as error:
+    except (OSError, UntrustedPathError) as error:
+        cause = error.strerror if isinstance(error, OSError) else error
         raise UserError(
-            f"cannot create lock files below {tempfile.gettempdir()}/: {error.strerror}; set TMPDIR to a writable folder "
-            "of this machine"
-        ) from error
-    except UntrustedPathError as error:
-        raise UserError(
-            f"locks of GPUs: {error}; or set TMPDIR to a folder of this machine that is yours"
+            f"cannot create locks of GPUs below {tempfile.gettempdir()}/: {cause}; set TMPDIR to a folder of this machine that is yours"
         ) from error
     if not try_lock(file, folder / name):
         file.close()

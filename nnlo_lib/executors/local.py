@@ -89,11 +89,7 @@ class LocalExecutor:
         return [*command, "--launcher", self._launcher, *(["--attempt", str(attempt)] if attempt > 1 else [])]
 
     def _handle_exit(self, fold_task: FoldTask) -> bool:
-        """Restart a failed process; return False if it was asked to stop.
-
-        Raises:
-            UserError: if the process would fail again.
-        """
+        """Restart a failed process; return False if it was asked to stop. Raises UserError if it would fail again."""
         status = self._running.pop(fold_task).returncode
         if status in (0, EXIT_PREEMPTED):
             return status == 0

@@ -62,8 +62,7 @@ class Coordinator:
     def wait(self) -> bool:
         """Wait until a fold task has ended; return False when all groups have stopped on request.
 
-        Raises:
-            UserError: if a trial cannot be trained, or (NoGroupLeftError) if no rank group is left.
+        Raises UserError if a trial cannot be trained, and NoGroupLeftError if no rank group is left.
         """
         while not self._must_stop():
             if not self._alive:

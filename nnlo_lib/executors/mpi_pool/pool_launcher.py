@@ -48,8 +48,7 @@ class NoGroupLeftError(UserError):
 def allocation_size(experiment: Experiment, ranks: int | None) -> int:
     """Return the number of ranks: `ranks`, else the scheduler's number, else as `search.parallel` needs.
 
-    Raises:
-        UserError: if it is not one rank plus complete rank groups, or if rank groups cannot run the experiment.
+    Raises UserError if it is not one rank plus complete rank groups, or if rank groups cannot run the experiment.
     """
     search, parallel = experiment.search, experiment.parallel
     assert search is not None
@@ -208,16 +207,13 @@ class PoolWatchdog(Watchdog):
         if self._signals.first:
             # The coordinator polls this file, because Hydra's ranks ignore the forwarded SIGUSR1.
             self._state.pool_stop.touch()
-        if self._has_ended():
-            self._orphaned_at = self._orphaned_at or time.monotonic()
-            if time.monotonic() - self._orphaned_at > ORPHAN_TIMEOUT_S:
-                self._child.kill()
-
-    def _has_ended(self) -> bool:
         rank_file = self._state.ranks / "0"
         if self._coordinator is None and rank_file.exists():
             self._coordinator = ProcessIdentity(**json.loads(rank_file.read_text()))
-        return self._coordinator is not None and self._coordinator.is_dead
+        if self._coordinator and self._coordinator.is_dead:
+            self._orphaned_at = self._orphaned_at or time.monotonic()
+            if time.monotonic() - self._orphaned_at > ORPHAN_TIMEOUT_S:
+                self._child.kill()
 
 
 class FailureLog:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from nnlo_lib.batch import BatchJob
@@ -29,29 +30,37 @@ from nnlo_lib.train.rank_process import exit_process, register_rank
 logger = get_logger("nnlo_lib.executors.mpi_pool.rank")  # `python -m` sets __name__ to __main__
 
 FLUSH_TIME_S = 0.5  # for MPI to transfer the last messages of a rank
+GroupRole = Callable[[PoolWorld, PoolStopFlag], bool]  # of a rank in a group; returns True if MPI is intact
 
 
 def main() -> None:
-    """Run one rank until the search ends or stops on request, or until this rank's group is broken; exit the process."""
+    """Run one rank until the search ends or stops on request, or until this rank's group is broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="results/<experiment>/search")
     parser.add_argument("--size", type=int, required=True, help="ranks of a rank group")
     parser.add_argument("--minutes", type=float, help="minutes until the scheduler ends the job")
     options = parser.parse_args()
     limit = TimeLimit(options.minutes, BatchJob.current())
+    run_pool_rank(
+        options.folder, options.size, lambda world, stop: _train(world, options.folder, stop, limit), limit
+    )
+
+
+def run_pool_rank(folder: Path, size: int, role: GroupRole, limit: TimeLimit) -> None:
+    """Run this rank as the coordinator, or with its role in a group of `size` ranks, then exit the process."""
     die_with_parent(signal.SIGKILL)
-    world = PoolWorld(options.size)
+    world = PoolWorld(size)
     stop = PoolStopFlag(world, limit.seconds_left)
     # SIGUSR1 stays ignored below Hydra (MPICH's mpiexec), which reports a dead rank by it (KEEP_ALIVE_SHELL).
     stop.install_handlers()
-    register_rank(SearchPaths(options.folder).state.folder, world.rank)
+    register_rank(SearchPaths(folder).state.folder, world.rank)
     try:
         if world.rank == COORDINATOR_RANK:
-            mpi_is_intact = _coordinate(world, options.folder, stop)
+            mpi_is_intact = _coordinate(world, folder, stop)
         else:
             if world.is_leader:
-                start_heartbeat(heartbeat_file(options.folder, world.group))
-            mpi_is_intact = _train(world, options.folder, stop, limit)
+                start_heartbeat(heartbeat_file(folder, world.group))
+            mpi_is_intact = role(world, stop)
     except PeerLostError as error:
         mpi_is_intact = False
         world.messenger.send(f"{world.describe_rank(world.rank)}: {error}", COORDINATOR_RANK, GROUP_LOST_TAG)

@@ -33,11 +33,8 @@ GROUP_SYNC_TIMEOUT_S = 600.0  # for the ranks of a group to synchronize after a 
 class PoolStopFlag(StopFlag):
     """Stop condition of a group's rank: a signal, the time limit, the coordinator's stop message or its end.
 
-    The failure of another rank of the group also stops the training; the next communication call then raises.
-
-    Attributes:
-        lost: set when the lease of the run folder is lost.
-        peer_failed: returns True if another rank of the group has failed.
+    The failure of another rank of the group also stops the training; the next communication call then raises. `lost` is set when the
+    lease of the run folder is lost.
     """
 
     def __init__(self, world: PoolWorld, limit: float = float("inf")) -> None:
@@ -54,11 +51,7 @@ class PoolStopFlag(StopFlag):
         return self.signal or ""
 
     def __call__(self) -> bool:
-        """Return True if the rank must stop.
-
-        Raises:
-            PeerLostError: if the lease is lost, so that the rank must not write to the run folder.
-        """
+        """Return True if the rank must stop. Raises PeerLostError if the lease is lost: the rank must not write to the run folder."""
         if self.lost.is_set():
             raise PeerLostError(
                 "the lease of the run folder is lost: the folder is missing, or another nnlo process took it over"
@@ -92,12 +85,9 @@ class RankGroup:
         return next(filter(None, self._group_comm.gather(fault)), "")
 
     def train(self, task: Task) -> list[int]:
-        """Train a task; return the exit status that each rank of the group would have in its own process.
+        """Train a task; return the exit status that each rank of the group would have in its own process, and has written as usual.
 
-        Each rank writes its status to the run folder, as in any training.
-
-        Raises:
-            PeerLostError: if the group is broken.
+        Raises PeerLostError if the group is broken.
         """
         # All ranks count the same trainings, so a late failure message of an earlier one has another tag.
         self._number += 1
@@ -125,7 +115,11 @@ class RankGroup:
             register_rank(task.state, self._group_comm.rank)
             torch.set_num_threads(parallel.threads_per_rank)
             comm = MPICommunicator(ranks, reduction_mode(task.run), parallel.peer_timeout, self._peer_failure)
-            _check_group_fits(task, comm.size)
+            if (parallel.transport, parallel.ranks) != ("mpi", comm.size):
+                raise UserError(
+                    f"parallel: {parallel.ranks} ranks with transport {parallel.transport} cannot be trained by a rank group, which "
+                    f"has {comm.size} ranks with transport mpi; use another --executor"
+                )
             done = train_rank(task, comm, self._stop)
             return report_end(task.state, comm.rank, done, self._stop.signal), comm, False
         # SystemExit and KeyboardInterrupt included: the other ranks wait for this one.
@@ -141,15 +135,6 @@ class RankGroup:
             "another rank of the rank group has failed"
             if self._world.messenger.has_message(MPI.ANY_SOURCE, self._number)
             else ""
-        )
-
-
-def _check_group_fits(task: Task, size: int) -> None:
-    parallel = task.run.parallel
-    if (parallel.transport, parallel.ranks) != ("mpi", size):
-        raise UserError(
-            f"parallel: {parallel.ranks} ranks with transport {parallel.transport} cannot be trained by a rank group, which "
-            f"has {size} ranks with transport mpi; use another --executor"
         )
 
 

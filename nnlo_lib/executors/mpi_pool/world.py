@@ -73,11 +73,7 @@ class PoolWorld:
         return f"rank {rank} (process {self.processes[rank].pid} on {self.processes[rank].host})"
 
     def wait_for(self, done: Callable[[], T | None], awaited: Sequence[int]) -> T:
-        """Call `done` until its value is not None, and return the value.
-
-        Raises:
-            PeerLostError: if one of the `awaited` ranks ends first.
-        """
+        """Call `done` until its value is not None, and return the value. Raises PeerLostError if an `awaited` rank ends first."""
         checked_at = time.monotonic()
         while (found := done()) is None:
             # A blocking receive would occupy the core that trainings on the same host may use.

@@ -296,16 +296,6 @@ def test_refused_submissions_wait_in_their_order_and_cost_no_start(begin) -> Non
     )
 
 
-def test_a_job_is_not_submitted_while_slurm_does_not_say_whether_there_is_one(begin) -> None:
-    (driver := begin()).start(LEAF)
-    second = begin(driver.slurm)
-    driver.slurm.failing_squeues = 1
-    second.start(LEAF)
-    assert not second._jobs
-    second.pass_time(10)
-    assert (second.memory, second._jobs) == ([], {LEAF: "1"})
-
-
 @pytest.mark.parametrize("silent", [0, 100])
 def test_a_job_whose_answer_was_lost_is_watched(begin, silent: int) -> None:
     (driver := begin(lost_answers=1, silent_after_lost_answer=silent)).start(LEAF)
