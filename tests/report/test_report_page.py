@@ -8,6 +8,7 @@ import pytest
 from helpers.html_page import HOSTILE, check
 from helpers.nnlo_command import nnlo
 from helpers.synthetic_runs import change_json
+from PIL import Image
 
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.report.sections.resources import _without_breaks
@@ -168,3 +169,13 @@ def test_the_distances_between_nodes_are_a_heat_map_unless_there_are_many(fake, 
     np.savez(folder / "consensus.npz", distance_41=far)
     with pytest.raises(UserError, match=r"consensus\.npz is damaged: it has no square array distance_820"):
         report(fake)
+
+
+def test_each_run_shows_the_generated_samples_of_its_first_seed(fake, report):
+    for run, seed in (("wgan", 1), ("wgan", 2), ("classifier", 1), ("lsgan", 1)):
+        folder = fake.job(run, seed)
+        if run != "classifier":
+            Image.new("L", (16, 16), seed).save(folder / "samples.png")
+    page = report(fake).read_text()
+    assert page.count('<img class="samples" src="data:image/png;base64,') == 2
+    assert '<a href="#samples">' in page
