@@ -19,7 +19,7 @@ from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.readers.array_source import read_inputs
 from nnlo_lib.data.readers.base import Array, Inputs
 from nnlo_lib.data.readers.folder import read_images
-from nnlo_lib.data.readers.split_folders import IMAGE_SUFFIXES, ImageFolder, Skipped
+from nnlo_lib.data.readers.splits import IMAGE_SUFFIXES, ImageFolder, Skipped
 from nnlo_lib.data.readers.table import encode_rows
 from nnlo_lib.data.readers.table_file import PARQUET_SUFFIXES, TABLE_SUFFIXES, saved_dataset_files
 from nnlo_lib.data.readers.user_reader import is_nnlo_module, reader_options_of_module

@@ -27,7 +27,6 @@ SMALL = {
     "data/readers/lidar.py": "each reader is the module of its name",
     "data/readers/scikit_learn.py": "each reader is the module of its name",
     "data/readers/synthetic.py": "each reader is the module of its name",
-    "data/readers/source_files.py": "arrays, tables and TFRecords find their files and refuse repeated ones by it",
     "launch/fork_client.py": "a program of its own, which starts with each process of a job",
     "data/store_settings.py": "the configuration imports it; it imports no file format",
     "executors/submitit/job.py": "pickles of submitit name its path",

@@ -26,7 +26,7 @@ from nnlo_lib.data.readers.array_source import (
 )
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, FilePart, shard_ranges
 from nnlo_lib.data.readers.labels import find_rule
-from nnlo_lib.data.readers.source_files import matching_files, refuse_repeated_files
+from nnlo_lib.data.readers.splits import matching_files, refuse_repeated_files
 from nnlo_lib.data.readers.user_reader import is_nnlo_module, reader_options_of_module
 
 Entry = tuple[Path, ...]

@@ -22,7 +22,7 @@ from nnlo_lib.data.readers.base import (
     shard_ranges,
 )
 from nnlo_lib.data.readers.image import ColorMode, ImageError, Resize, as_type, decode, image_header, resized
-from nnlo_lib.data.readers.split_folders import (
+from nnlo_lib.data.readers.splits import (
     IMAGE_SUFFIXES,
     LAYOUT,
     SPLITS,

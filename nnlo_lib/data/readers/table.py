@@ -30,7 +30,7 @@ from nnlo_lib.data.readers.base import (
     shard_ranges,
     warn_once,
 )
-from nnlo_lib.data.readers.source_files import matching_files, refuse_repeated_files
+from nnlo_lib.data.readers.splits import matching_files, refuse_repeated_files
 from nnlo_lib.data.readers.table_columns import (
     collected,
     encoded_column,

@@ -15,7 +15,7 @@ import numpy as np
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.data.readers.base import ConversionUnit, DatasetContents, SampleBlock, print_once
 from nnlo_lib.data.readers.image import ColorMode, ImageError, Pixels, Resize, as_type, decode, resized
-from nnlo_lib.data.readers.source_files import matching_files, refuse_repeated_files
+from nnlo_lib.data.readers.splits import matching_files, refuse_repeated_files
 from nnlo_lib.data.readers.tfrecord_stream import RecordError, parse, read_records
 
 SPLITS = ("train", "validation", "test")

@@ -14,7 +14,7 @@ from nnlo_lib.data.catalog import user_dataset
 from nnlo_lib.data.fetch.fetch import fetch
 from nnlo_lib.data.readers.base import read
 from nnlo_lib.data.readers.folder import ImageTree
-from nnlo_lib.data.readers.split_folders import SPLIT_NAMES
+from nnlo_lib.data.readers.splits import SPLIT_NAMES
 
 COLOURS = {"ant": (255, 0, 0), "bee": (0, 255, 0), "cat": (0, 0, 255)}
 LAYOUT = "expected <split>/<class>/<image>"
