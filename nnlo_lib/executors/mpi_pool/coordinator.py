@@ -138,8 +138,7 @@ class Coordinator:
         if group not in self._busy:
             return False
         fold_task, _ = self._busy.pop(group)
-        self.utilization.trained += ended - started
-        self.utilization.trainings += 1
+        self.utilization.add(started, ended)
         self._stop_requested = self._stop_requested or status == EXIT_PREEMPTED
         # The group gets a task that was decided ahead, so that it does not wait for the next decision.
         if not (status or self._must_stop()):
@@ -232,6 +231,11 @@ class PoolUtilization:
     trained: float = 0.0
     trainings: int = 0
     losses: dict[int, float] = field(default_factory=dict)
+
+    def add(self, started: float, ended: float) -> None:
+        """Count a training by its start and end."""
+        self.trained += ended - started
+        self.trainings += 1
 
     def utilization(self, now: float) -> float:
         """Return the seconds of training divided by the seconds of all rank groups up to `now`; lost groups count until their loss."""

@@ -269,7 +269,9 @@ def test_utilization_of_blocks_alone_is_what_the_terminal_says(search):
     made = search(parallel=1)
     for trial in range(3):
         fold_task(made, trial, 10.0, 19.1)
-    tally = PoolUtilization(3, begun=10.0, trained=3 * 9.1)
+    tally = PoolUtilization(3, begun=10.0)
+    for _ in range(3):
+        tally.add(10.0, 19.1)
     said = tally.utilization(20.0)
     assert said == pytest.approx(0.91)
     allocation(made, begun=10.0, ended=20.0, blocks=3, trained=tally.trained, utilisation=said)
