@@ -28,42 +28,28 @@ class Fate(Enum):
 
 @dataclass(frozen=True)
 class JobReport:
-    """A job as a batch system reports it; what it does not report keeps the default.
-
-    Attributes:
-        state: state in the words of the batch system.
-        reason: why the job is pending, in the words of the batch system.
-        start: expected start of a pending job, in the words of the batch system.
-        minutes_left: minutes that the job may still run.
-        end: state in which the current run ends or has ended, or the last run of a job that is queued again; empty if it runs.
-        is_preempted: whether the job has been selected for preemption since its start.
-        restarts: how often the job was queued again.
-        output: file of the standard output.
-        own_number: number for requests that concern this job alone: by the number of its last task, Slurm means a whole array.
-    """
+    """A job as a batch system reports it; what it does not report keeps the default."""
 
     fate: Fate
-    state: str
-    reason: str = ""
-    start: str = ""
-    minutes_left: float | None = None
+    state: str  # state in the words of the batch system
+    reason: str = ""  # why the job is pending, in the words of the batch system
+    start: str = ""  # expected start of a pending job, in the words of the batch system
+    minutes_left: float | None = None  # minutes that the job may still run
+    # state in which the current run ends or has ended, or the last run of a job that is queued again; empty if it runs
     end: str = ""
-    is_preempted: bool = False
-    restarts: int = 0
-    output: Path | None = None
+    is_preempted: bool = False  # whether the job has been selected for preemption since its start
+    restarts: int = 0  # how often the job was queued again
+    output: Path | None = None  # file of the standard output
+    # number for requests that concern this job alone: by the number of its last task, Slurm means a whole array
     own_number: str = ""
 
 
 @dataclass(frozen=True)
 class QueueReport:
-    """Answer of a batch system to one look.
+    """Answer of a batch system to one look."""
 
-    Attributes:
-        jobs: the jobs that it knows, by number.
-        is_complete: whether every source answered, so that a job that is not in `jobs` is unknown to all of them.
-    """
-
-    jobs: Mapping[str, JobReport] = field(default_factory=dict)
+    jobs: Mapping[str, JobReport] = field(default_factory=dict)  # the jobs that it knows, by number
+    # whether every source answered, so that a job that is not in `jobs` is unknown to all of them
     is_complete: bool = True
 
 

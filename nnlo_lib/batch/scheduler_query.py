@@ -61,14 +61,11 @@ def request_scheduler(*command: str) -> str:
 
 @dataclass(frozen=True)
 class StopDecision:
-    """Decision of the scheduler on a running job.
+    """Decision of the scheduler on a running job."""
 
-    Attributes:
-        reason: why the scheduler stops the job; `killed` if the job has failed, as after the end of its batch script.
-        in_grace_time: whether the job is selected for preemption but not ended yet; it may then requeue itself.
-    """
-
+    # why the scheduler stops the job; `killed` if the job has failed, as after the end of its batch script
     reason: ExitReason
+    # whether the job is selected for preemption but not ended yet; it may then requeue itself
     in_grace_time: bool = False
 
 

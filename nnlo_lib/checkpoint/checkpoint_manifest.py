@@ -24,22 +24,15 @@ MANIFEST_FILE = "manifest.json"
 
 @dataclass(frozen=True)
 class CheckpointManifest:
-    """Description of a checkpoint. The file also holds a `checksum` of all its other keys, in every format since 3.
+    """Description of a checkpoint. The file also holds a `checksum` of all its other keys, in every format since 3."""
 
-    Attributes:
-        key: fingerprint of the run that wrote it; only a run with the same key may resume from it.
-        code: version of nnlo that wrote it.
-        metrics: metrics of the epoch that it ends; empty within an epoch.
-        seconds: seconds for which the training paused to write it.
-    """
-
-    key: str
-    code: str
+    key: str  # fingerprint of the run that wrote it; only a run with the same key may resume from it
+    code: str  # version of nnlo that wrote it
     ranks: int
     epoch: int
     step: int
-    metrics: dict[str, float]
-    seconds: float
+    metrics: dict[str, float]  # metrics of the epoch that it ends; empty within an epoch
+    seconds: float  # seconds for which the training paused to write it
     bytes: int = 0
     sha256: dict[str, str] = field(default_factory=dict)
     version: int = CHECKPOINT_VERSION

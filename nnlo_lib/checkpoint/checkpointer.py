@@ -37,15 +37,11 @@ from nnlo_lib.state.training_records import RunLog
 
 @dataclass(frozen=True)
 class CheckpointPosition:
-    """Position of a checkpoint in a run.
-
-    Attributes:
-        metrics: metrics of the last epoch if the checkpoint ends an epoch, else empty.
-    """
+    """Position of a checkpoint in a run."""
 
     epoch: int
     step: int
-    metrics: dict[str, float]
+    metrics: dict[str, float]  # metrics of the last epoch if the checkpoint ends an epoch, else empty
 
 
 @dataclass(frozen=True)

@@ -75,17 +75,13 @@ class CommonTensorError(OSError):
 
 @dataclass(frozen=True)
 class Committer:
-    """Turns the rank files into a checkpoint.
-
-    Attributes:
-        lease: content of the run's lease file; if it changes, another launcher owns the run.
-    """
+    """Turns the rank files into a checkpoint."""
 
     folder: Path
     config: CheckpointConfig
     ranks: int
     receipt_timeout_s: float
-    lease: bytes
+    lease: bytes  # content of the run's lease file; if it changes, another launcher owns the run
 
     def commit(self, number: int, manifest: CheckpointManifest, tables: SavedTables, given_up: Event) -> None:
         """Publish a checkpoint when all rank files are complete, and remove expired checkpoints.

@@ -33,14 +33,11 @@ SavedTables = dict[str, list[dict[str, Any]]]  # rows by name of the table
 
 
 class RankState(NamedTuple):
-    """The state from which a rank resumes.
-
-    Attributes:
-        common: names of tensors that have the same bits on all ranks, and are written by rank 0 only.
-    """
+    """The state from which a rank resumes."""
 
     tensors: dict[str, Tensor]
     progress: dict[str, Any]
+    # names of tensors that have the same bits on all ranks, and are written by rank 0 only
     common: tuple[str, ...] = ()
 
 

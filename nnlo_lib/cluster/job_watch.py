@@ -69,19 +69,12 @@ class StatusFile:
 
 @dataclass(frozen=True)
 class SubmissionRecord:
-    """What a new Snakemake must know to take over a job that an earlier Snakemake submitted.
+    """What a new Snakemake must know to take over a job that an earlier Snakemake submitted."""
 
-    Attributes:
-        task: checksum of rule, wildcards, parameters and inputs.
-        status_file: path of the job's StatusFile.
-        log: log file of the batch system.
-        output: first output of the job, in the folder of its training.
-    """
-
-    task: str
-    status_file: str
-    log: str
-    output: str = ""
+    task: str  # checksum of rule, wildcards, parameters and inputs
+    status_file: str  # path of the job's StatusFile
+    log: str  # log file of the batch system
+    output: str = ""  # first output of the job, in the folder of its training
 
     def write(self, number: str) -> None:
         """Write the record of the job with this number."""

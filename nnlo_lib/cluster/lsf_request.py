@@ -35,19 +35,12 @@ class LsfProfile:
 
 @dataclass(frozen=True)
 class LsfRequest:
-    """Slots and GPUs of one job.
+    """Slots and GPUs of one job."""
 
-    Attributes:
-        slots: a slot is one thread of a rank.
-        slots_per_host: `ptile`, the largest number of slots on a host; 0: all slots are on one host.
-        gpus: number of GPUs of the job on all hosts.
-        gpu_options: options of the GPUs after their number, separated by colons.
-    """
-
-    slots: int
-    slots_per_host: int = 0
-    gpus: int = 0
-    gpu_options: str = DEFAULT_GPU_OPTIONS
+    slots: int  # a slot is one thread of a rank
+    slots_per_host: int = 0  # `ptile`, the largest number of slots on a host; 0: all slots are on one host
+    gpus: int = 0  # number of GPUs of the job on all hosts
+    gpu_options: str = DEFAULT_GPU_OPTIONS  # options of the GPUs after their number, separated by colons
 
     @property
     def gpu_words(self) -> str:

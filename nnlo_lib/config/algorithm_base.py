@@ -19,41 +19,29 @@ StepOwner = Literal["worker's", "server's", "algorithm's"]
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Requirements and features of an algorithm: one row of the table in docs/reference/algorithms.md.
+    """Requirements and features of an algorithm: one row of the table in docs/reference/algorithms.md."""
 
-    Attributes:
-        graph_properties: properties that the topology must have; empty for algorithms without a graph.
-        compression: compressors allowed for exchanged vectors; "cast": only fp16 and bf16.
-        supports_worker_groups: True if a worker can consist of several processes.
-        supports_server_tree: True if there can be several servers, below a root server.
-        step: owner of the update rule. Only a worker's update rule supports learning-rate schedules.
-        one_model: True if all ranks hold the same model after an epoch.
-        elastic: True if a run can resume with another number of ranks.
-        asynchronous: True if workers do not wait for each other, unless the settings make the run synchronous.
-        min_ranks: smallest number of ranks, if a worker is one rank.
-        compresses_changes: True if the compressed vectors are changes since earlier rounds.
-        shares_gradient: True if all ranks compute the gradient of each step together.
-        keeps_gradients: True if gradients are kept beyond their step.
-        uses_mixing_weights: True if the weights of the graph's links matter, not only the links.
-        keeps_weight_clip: whether weights stay within problem.weight_clip: exchanges only average weights.
-        keeps_critic_steps: whether the optimizer moves the generator only in its own steps: parameters without
-            a gradient get no part of earlier gradients, duals or trackers.
-    """
-
+    # properties that the topology must have; empty for algorithms without a graph
     graph_properties: tuple[GraphProperty, ...] = ()
+    # compressors allowed for exchanged vectors; "cast": only fp16 and bf16
     compression: Literal["any", "cast", "none"] = "none"
-    supports_worker_groups: bool = True
-    supports_server_tree: bool = False
+    supports_worker_groups: bool = True  # True if a worker can consist of several processes
+    supports_server_tree: bool = False  # True if there can be several servers, below a root server
+    # owner of the update rule. Only a worker's update rule supports learning-rate schedules.
     step: StepOwner = "worker's"
-    one_model: bool = False
-    elastic: bool = False
+    one_model: bool = False  # True if all ranks hold the same model after an epoch
+    elastic: bool = False  # True if a run can resume with another number of ranks
+    # True if workers do not wait for each other, unless the settings make the run synchronous
     asynchronous: bool = False
-    min_ranks: int = 1
-    compresses_changes: bool = True
-    shares_gradient: bool = False
-    keeps_gradients: bool = False
-    uses_mixing_weights: bool = True
+    min_ranks: int = 1  # smallest number of ranks, if a worker is one rank
+    compresses_changes: bool = True  # True if the compressed vectors are changes since earlier rounds
+    shares_gradient: bool = False  # True if all ranks compute the gradient of each step together
+    keeps_gradients: bool = False  # True if gradients are kept beyond their step
+    uses_mixing_weights: bool = True  # True if the weights of the graph's links matter, not only the links
+    # whether weights stay within problem.weight_clip: exchanges only average weights
     keeps_weight_clip: GanGuarantee = "yes"
+    # whether the optimizer moves the generator only in its own steps: parameters without a gradient get no part of
+    # earlier gradients, duals or trackers
     keeps_critic_steps: GanGuarantee = "yes"
 
     @property
@@ -73,14 +61,10 @@ class Capabilities:
 
 
 class BaseAlgorithmConfig(ImplementedConfig):
-    """Settings of an algorithm; subclasses declare `implementation` and `capabilities`.
-
-    Attributes:
-        alias_of: name of the same algorithm under its main name; empty for a main name.
-    """
+    """Settings of an algorithm; subclasses declare `implementation` and `capabilities`."""
 
     capabilities: ClassVar[Capabilities]
-    alias_of: ClassVar[str] = ""
+    alias_of: ClassVar[str] = ""  # name of the same algorithm under its main name; empty for a main name
 
     @property
     def label(self) -> str:

@@ -132,13 +132,9 @@ def _limits(block: type[ConfigModel]) -> list[tuple[str, Requires | Excludes]]:
 
 
 class ImplementedConfig(ConfigModel):
-    """Settings of an implementation class, which is imported only when an object is built (core.lazy_import).
+    """Settings of an implementation class, which is imported only when an object is built (core.lazy_import)."""
 
-    Attributes:
-        implementation: location of the class, as `module:Class`.
-    """
-
-    implementation: ClassVar[str]
+    implementation: ClassVar[str]  # location of the class, as `module:Class`
 
     @property
     def reference(self) -> str:

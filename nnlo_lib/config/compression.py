@@ -12,12 +12,9 @@ Fraction = Annotated[
 
 
 class BaseCompressionConfig(ImplementedConfig):
-    """Settings of a compressor.
+    """Settings of a compressor."""
 
-    Attributes:
-        is_cast: True if the compressor converts each value to a shorter floating-point type.
-    """
-
+    # True if the compressor converts each value to a shorter floating-point type
     is_cast: ClassVar[bool] = False
 
 

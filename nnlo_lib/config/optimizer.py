@@ -32,14 +32,11 @@ Kernel = Literal["fused", "fused on cpu", "chunked on cpu", "layerwise"]
 
 
 class BaseOptimizerConfig(ImplementedConfig):
-    """Settings of a torch.optim.Optimizer.
+    """Settings of a torch.optim.Optimizer."""
 
-    Attributes:
-        kernel: update of a flat vector: by one fused kernel, in chunks that fit a CPU's cache, or layer by layer.
-        renamed: keys whose argument of the optimizer has another name; `epsilon` is always `eps`.
-    """
-
+    # update of a flat vector: by one fused kernel, in chunks that fit a CPU's cache, or layer by layer
     kernel: ClassVar[Kernel]
+    # keys whose argument of the optimizer has another name; `epsilon` is always `eps`
     renamed: ClassVar[dict[str, str]] = {}
 
     @property
@@ -94,15 +91,10 @@ class TwoMomentsConfig(BaseOptimizerConfig):
 
 
 class RootConfig(BaseOptimizerConfig):
-    """Settings of an optimizer that can add epsilon inside the root.
+    """Settings of an optimizer that can add epsilon inside the root."""
 
-    Attributes:
-        inside_root: class with epsilon inside the root.
-        outside_only: keys that this class does not have.
-    """
-
-    inside_root: ClassVar[str]
-    outside_only: ClassVar[tuple[str, ...]]
+    inside_root: ClassVar[str]  # class with epsilon inside the root
+    outside_only: ClassVar[tuple[str, ...]]  # keys that this class does not have
 
     epsilon_inside_root: InsideRoot = False
 

@@ -33,13 +33,9 @@ OnCorrupt = Annotated[
 
 
 class BaseReaderConfig(ConfigModel):
-    """Options of the reader nnlo_lib/data/readers/<name>.py.
+    """Options of the reader nnlo_lib/data/readers/<name>.py."""
 
-    Attributes:
-        samples_per_shard: default of `data.shard_size`.
-    """
-
-    samples_per_shard: ClassVar[int] = 10_000
+    samples_per_shard: ClassVar[int] = 10_000  # default of `data.shard_size`
 
 
 class IdxReaderConfig(BaseReaderConfig):

@@ -33,18 +33,12 @@ GPU_SUBSET = "NNLO_GPUS"
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process, identified across hosts and restarts.
-
-    Attributes:
-        host: host name.
-        room: pid namespace of the host, in which `pid` is valid.
-        pid: process id.
-        started: start of the process in clock ticks since boot; it distinguishes processes with the same pid.
-    """
+    """A process, identified across hosts and restarts."""
 
     host: str
-    room: str
+    room: str  # pid namespace of the host, in which `pid` is valid
     pid: int
+    # start of the process in clock ticks since boot; it distinguishes processes with the same pid
     started: int
 
     @classmethod
@@ -112,17 +106,12 @@ def _is_hidden(pid: int) -> bool:
 
 @dataclass(frozen=True)
 class ProcessState:
-    """The state of a process.
+    """The state of a process."""
 
-    Attributes:
-        letter: letter of the kernel (R: running, S: sleeping, T: stopped, Z: zombie); empty if the process is gone.
-        parent: pid of the parent process; 0 if the process is gone.
-        started: start in clock ticks since boot; 0 if the process is gone.
-    """
-
+    # letter of the kernel (R: running, S: sleeping, T: stopped, Z: zombie); empty if the process is gone
     letter: str = ""
-    parent: int = 0
-    started: int = 0
+    parent: int = 0  # pid of the parent process; 0 if the process is gone
+    started: int = 0  # start in clock ticks since boot; 0 if the process is gone
 
     @classmethod
     def of(cls, pid: int) -> "ProcessState":

@@ -21,26 +21,21 @@ class SourceFile:
 class DatasetSpec:
     """A data set: its reader, its expected contents, its original files and their origin.
 
-    A data set without `files` is read from the folder, archive or URL that the user names as data.source.
-
-    Attributes:
-        shape: required shape of a sample, for images (channels, height, width); None accepts any shape.
-        scale: factor that maps a stored byte to 0..1.
-        instead: another official form of the only file, used if it is found in the target folder or at
-            data.source; the mirrors are not searched for it.
-        mirrors: base URLs, tried in turn.
-        embedded: folder inside an installed package that holds the files, used in place of mirrors.
-    """
+    A data set without `files` is read from the folder, archive or URL that the user names as data.source."""
 
     name: str
     reader: str
+    # required shape of a sample, for images (channels, height, width); None accepts any shape
     shape: tuple[int, ...] | None = None
     classes: int | None = None
     train_samples: int | None = None
-    scale: float = 1 / 255
+    scale: float = 1 / 255  # factor that maps a stored byte to 0..1
     files: tuple[SourceFile, ...] = ()
+    # another official form of the only file, used if it is found in the target folder or at data.source; the mirrors
+    # are not searched for it
     instead: SourceFile | None = None
-    mirrors: tuple[str, ...] = ()
+    mirrors: tuple[str, ...] = ()  # base URLs, tried in turn
+    # folder inside an installed package that holds the files, used in place of mirrors
     embedded: str | None = None
     hint: str = ""
     generated: bool = False

@@ -32,13 +32,9 @@ OWN_NAMES = re.compile(r"(raw|hdf5|npz)(-[0-9a-f]{12})?|stores\.json|checksums\.
 
 @dataclass(frozen=True)
 class SourceChecksums:
-    """SHA-256 of files, with a JSON file of the known ones.
+    """SHA-256 of files, with a JSON file of the known ones."""
 
-    Attributes:
-        file: JSON file, which need not exist: [stamp, SHA-256] by absolute path; see `stamp_of`.
-    """
-
-    file: Path
+    file: Path  # JSON file, which need not exist: [stamp, SHA-256] by absolute path; see `stamp_of`
 
     def of(self, paths: Sequence[Path]) -> list[str]:
         """Return the checksum of each file; files that changed since the last call are read.

@@ -18,14 +18,11 @@ ShardFormat = Literal["hdf5", "npz"]
 
 @dataclass(frozen=True)
 class StoreSettings:
-    """Data set, source, reader and layout of a store.
-
-    Attributes:
-        reader: name and options of the reader that differ from their defaults; empty: the reader of the catalog.
-    """
+    """Data set, source, reader and layout of a store."""
 
     dataset: str
     source: str | None = None
+    # name and options of the reader that differ from their defaults; empty: the reader of the catalog
     reader: Mapping[str, Any] = field(default_factory=dict)
     format: ShardFormat = "hdf5"
     shard_size: int = 10_000

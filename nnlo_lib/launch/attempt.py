@@ -50,18 +50,14 @@ LaunchFunction = Callable[[Task, str, TimeLimit, SignalSource, Event], AttemptOu
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """Options of an attempt.
-
-    Attributes:
-        time_limit_minutes: time limit of the batch job; None queries the scheduler.
-        attempt_number: number of the attempt of Snakemake or of a search driver, from 1; None without either.
-        wait_for_lease: wait while another launcher holds the lease, as processes started by Snakemake always do.
-    """
+    """Options of an attempt."""
 
     launcher: str = "mpiexec"
-    time_limit_minutes: float | None = None
+    time_limit_minutes: float | None = None  # time limit of the batch job; None queries the scheduler
+    # number of the attempt of Snakemake or of a search driver, from 1; None without either
     attempt_number: int | None = None
     on_preemption: PreemptionPolicy = "exit"
+    # wait while another launcher holds the lease, as processes started by Snakemake always do
     wait_for_lease: bool = False
 
 

@@ -105,24 +105,16 @@ class LauncherOutput:
 
 @dataclass(frozen=True)
 class ExitFacts:
-    """Facts about the end of a launch.
+    """Facts about the end of a launch."""
 
-    Attributes:
-        launcher_status: exit status of mpiexec or srun; negative: number of its signal.
-        forwarded_signal: name of the first stop signal that this process received, or an empty string.
-        first_exits: ranks that exited first.
-        oom_killed: whether the kernel's OOM killer was active during the launch.
-        launcher: program and process of the launcher; empty if the only rank was started without one.
-        lost_parent: process that had started ranks of this host and ended before them; empty if there is none.
-    """
-
-    launcher_status: int
+    launcher_status: int  # exit status of mpiexec or srun; negative: number of its signal
     time_limit: TimeLimit
-    forwarded_signal: str = ""
+    forwarded_signal: str = ""  # name of the first stop signal that this process received, or an empty string
     output: LauncherOutput = field(default_factory=LauncherOutput)
-    first_exits: Sequence[str] = ()
-    oom_killed: bool = False
-    launcher: str = ""
+    first_exits: Sequence[str] = ()  # ranks that exited first
+    oom_killed: bool = False  # whether the kernel's OOM killer was active during the launch
+    launcher: str = ""  # program and process of the launcher; empty if the only rank was started without one
+    # process that had started ranks of this host and ended before them; empty if there is none
     lost_parent: str = ""
 
     @property

@@ -26,18 +26,12 @@ CHANNELS_LAST_MIN_CHANNELS = 4  # with fewer channels, convolutions are faster c
 
 @dataclass
 class StackContext:
-    """State that the stacked layers share in one pass.
+    """State that the stacked layers share in one pass."""
 
-    Attributes:
-        counts: number of real samples in each part; the rest of a part is padding.
-        tensors: stacked parameters (n, *shape) by name.
-        buffers: buffers by name, for each node.
-        streams: state of torch's generator of the device for each node; needed if a layer draws random numbers.
-    """
-
-    counts: Sequence[int] = ()
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    buffers: Sequence[dict[str, Tensor]] = ()
+    counts: Sequence[int] = ()  # number of real samples in each part; the rest of a part is padding
+    tensors: dict[str, Tensor] = field(default_factory=dict)  # stacked parameters (n, *shape) by name
+    buffers: Sequence[dict[str, Tensor]] = ()  # buffers by name, for each node
+    # state of torch's generator of the device for each node; needed if a layer draws random numbers
     streams: list[Tensor] = field(default_factory=list)
 
 

@@ -104,17 +104,11 @@ def reliability(outputs: Array, targets: Array) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class Guessing:
-    """Predicted classes that do not depend on the true class.
+    """Predicted classes that do not depend on the true class."""
 
-    Attributes:
-        balanced_accuracy: mean over the classes of the fraction of their samples that is right.
-        chance: balanced accuracy of a model that always names one class.
-        roc_auc: of the outputs, if these order the samples by class nevertheless; else None.
-    """
-
-    balanced_accuracy: float
-    chance: float
-    roc_auc: float | None
+    balanced_accuracy: float  # mean over the classes of the fraction of their samples that is right
+    chance: float  # balanced accuracy of a model that always names one class
+    roc_auc: float | None  # of the outputs, if these order the samples by class nevertheless; else None
     meaning: ClassVar = "classes no better than always naming one"
 
     @property

@@ -32,22 +32,17 @@ UNKNOWN_END = JobReport(Fate.FAILED, "unknown")
 
 @dataclass(frozen=True)
 class AttemptOutcome:
-    """Outcome of an attempt.
-
-    Attributes:
-        signal: name of the signal that stopped the attempt, or that came after its training; or an empty string.
-        is_user_error: whether the user must correct the cause.
-        details: text for the log only: the traceback of the rank that failed, or the last lines of the launcher.
-        may_requeue: whether the job may ask the scheduler to queue it again.
-        no_rank_started: whether all ranks ended before MPI had connected them, for no known reason.
-    """
+    """Outcome of an attempt."""
 
     reason: ExitReason
     error: str = ""
+    # name of the signal that stopped the attempt, or that came after its training; or an empty string
     signal: str = ""
-    is_user_error: bool = False
+    is_user_error: bool = False  # whether the user must correct the cause
+    # text for the log only: the traceback of the rank that failed, or the last lines of the launcher
     details: str = ""
-    may_requeue: bool = False
+    may_requeue: bool = False  # whether the job may ask the scheduler to queue it again
+    # whether all ranks ended before MPI had connected them, for no known reason
     no_rank_started: bool = False
 
     @property
@@ -85,17 +80,13 @@ class Decision:
 
 @dataclass(frozen=True)
 class EndReport:
-    """What is known of the end of a job, beside the attempts that it recorded.
-
-    Attributes:
-        command_status: exit status of the job's command; None if unknown, or if the command was killed.
-        runtime: time limit of an attempt in minutes, for messages.
-        tries_without_record: tries in succession, this one included, that left no attempt although the job trains.
-    """
+    """What is known of the end of a job, beside the attempts that it recorded."""
 
     job: JobReport = UNKNOWN_END
+    # exit status of the job's command; None if unknown, or if the command was killed
     command_status: int | None = None
-    runtime: int = 0
+    runtime: int = 0  # time limit of an attempt in minutes, for messages
+    # tries in succession, this one included, that left no attempt although the job trains
     tries_without_record: int = 0
 
 

@@ -22,14 +22,7 @@ SESSION_VARIABLE = "NNLO_SESSION"
 
 @dataclass(frozen=True)
 class Attempt:
-    """One ended attempt.
-
-    Attributes:
-        started, ended: ISO 8601.
-        start, reached: step from which it started (`from` in the file), and the last step it completed.
-        saved: step of the newest checkpoint at its end.
-        training: start of the fingerprint of the training, which differs after an edit that trains again; None if unknown.
-    """
+    """One ended attempt."""
 
     attempt: int
     started: str
@@ -41,8 +34,9 @@ class Attempt:
     error: str | None
     start: int
     reached: int
-    saved: int
+    saved: int  # step of the newest checkpoint at its end
     ranks: int
+    # start of the fingerprint of the training, which differs after an edit that trains again; None if unknown
     training: str | None = None
 
     @property

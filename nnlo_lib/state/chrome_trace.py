@@ -17,22 +17,15 @@ MIN_DETAIL_SPAN_S = 10e-6  # seconds; shorter detail spans are not written
 
 @dataclass(frozen=True)
 class TraceHeader:
-    """First line of a trace file.
-
-    Attributes:
-        attempt: number of the attempt, from 1.
-        start: start of the trace, in seconds on the rank's clock.
-        shift: seconds to add to the rank's clock to get seconds since 1970; 0 if the clock is virtual.
-        virtual: whether the clock is virtual.
-    """
+    """First line of a trace file."""
 
     rank: int
-    attempt: int
+    attempt: int  # number of the attempt, from 1
     role: str
     host: str
-    start: float
-    shift: float
-    virtual: bool
+    start: float  # start of the trace, in seconds on the rank's clock
+    shift: float  # seconds to add to the rank's clock to get seconds since 1970; 0 if the clock is virtual
+    virtual: bool  # whether the clock is virtual
 
     @property
     def file_name(self) -> str:

@@ -45,20 +45,15 @@ UNKNOWN = "1970-01-01T00:00:00+00:00"
 
 @dataclass(frozen=True)
 class LeaseOwner(ProcessIdentity):
-    """A process that claims a lease.
+    """A process that claims a lease."""
 
-    Attributes:
-        owner: unique name of the claim.
-        since: time of the claim, ISO 8601.
-        restarts: how often the scheduler had queued the job again; 0 if that is unknown.
-        inode, folder: number and absolute path of the leased folder; a copy has neither. A file system of FUSE may change
-            the number, and another host may see another path; 0 and empty if unknown.
-    """
-
-    owner: str
+    owner: str  # unique name of the claim
     job: str | None
     scheduler: str | None
-    since: str
+    since: str  # time of the claim, ISO 8601
+    # how often the scheduler had queued the job again; 0 if that is unknown. inode, folder: number and absolute path of
+    # the leased folder; a copy has neither. A file system of FUSE may change the number, and another host may see
+    # another path; 0 and empty if unknown.
     restarts: int = 0
     inode: int = 0
     folder: str = ""

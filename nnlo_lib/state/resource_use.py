@@ -21,20 +21,13 @@ SCARCE = 0.9  # a larger request is advised if this share of the present one was
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """Resources of the trainings of a run: those asked for each, and the most that one of them used.
-
-    Attributes:
-        memory_mb: sum of the peaks of all processes; pages that processes share count several times.
-        seconds: wall time of the longest attempt; None if no attempt is recorded.
-        busy_cores: processor seconds of all processes per second.
-        gpu_memory_mb: peak of a rank on its GPU, as torch reserved it; None without GPU.
-    """
+    """Resources of the trainings of a run: those asked for each, and the most that one of them used."""
 
     asked: RunResources
-    memory_mb: float
-    seconds: float | None
-    busy_cores: float
-    gpu_memory_mb: float | None
+    memory_mb: float  # sum of the peaks of all processes; pages that processes share count several times
+    seconds: float | None  # wall time of the longest attempt; None if no attempt is recorded
+    busy_cores: float  # processor seconds of all processes per second
+    gpu_memory_mb: float | None  # peak of a rank on its GPU, as torch reserved it; None without GPU
 
     @classmethod
     def of(cls, jobs: Sequence[FinishedRun], run: Run | None = None) -> "ResourceUse | None":

@@ -55,20 +55,14 @@ class History:
 
 @dataclass(frozen=True)
 class LeaseView:
-    """The lease of a launcher.
-
-    Attributes:
-        beat: time of the last heartbeat on the clock of the file system, in seconds since 1970.
-        silence_s: seconds since the last heartbeat.
-        seen_at: when a look has seen the heartbeat change, in seconds of time.monotonic; None if none has.
-        is_of_copy: whether the lease was copied from another folder.
-    """
+    """The lease of a launcher."""
 
     owner: LeaseOwner
-    beat: float
-    silence_s: float
+    beat: float  # time of the last heartbeat on the clock of the file system, in seconds since 1970
+    silence_s: float  # seconds since the last heartbeat
+    # when a look has seen the heartbeat change, in seconds of time.monotonic; None if none has
     seen_at: float | None
-    is_of_copy: bool
+    is_of_copy: bool  # whether the lease was copied from another folder
 
     @property
     def is_alive(self) -> bool:

@@ -44,36 +44,25 @@ Jobs = dict[str, JobReport]
 
 @dataclass(frozen=True)
 class LiveJob:
-    """A training as its files and the batch system show it.
-
-    Attributes:
-        job: seed and fold, or trial and fold.
-        is_driven: whether Snakemake or the search runs, which starts trainings again.
-        note: reason of the state: of the batch system, of the end, or of a danger.
-        heartbeat_s: seconds since the last heartbeat of the launcher; None without a lease.
-        epoch: trained epochs, with the part of the running one; None if no epoch has ended.
-        eta_s: seconds to the end, from the pace of this attempt.
-        left_s: seconds that the batch job may still run.
-        values: the metric after each epoch.
-        wait: share of the time in which a rank waited for others; of a running training: rank 0, at the last checkpoint.
-    """
+    """A training as its files and the batch system show it."""
 
     folder: str
     experiment: str
     run: str
-    job: str
+    job: str  # seed and fold, or trial and fold
     state: State
-    note: str
-    is_driven: bool
-    heartbeat_s: float | None
+    note: str  # reason of the state: of the batch system, of the end, or of a danger
+    is_driven: bool  # whether Snakemake or the search runs, which starts trainings again
+    heartbeat_s: float | None  # seconds since the last heartbeat of the launcher; None without a lease
     restarts: int
-    left_s: float | None
-    epoch: float | None = None
+    left_s: float | None  # seconds that the batch job may still run
+    epoch: float | None = None  # trained epochs, with the part of the running one; None if no epoch has ended
     epochs: int | None = None
-    eta_s: float | None = None
+    eta_s: float | None = None  # seconds to the end, from the pace of this attempt
     metric: str = ""
-    values: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()  # the metric after each epoch
     samples_per_second: float | None = None
+    # share of the time in which a rank waited for others; of a running training: rank 0, at the last checkpoint
     wait: float | None = None
     gpu_percent: float | None = None
 

@@ -58,23 +58,20 @@ PYTHON = re.compile(r"python[\d.]*")
 
 @dataclass
 class StartedCommand:
-    """A command, whose words are those of the program after `strip`.
-
-    Attributes:
-        job: options of the headers, and of a command that submits the job, such as `salloc -n 4`.
-        step: options of the launcher, which take precedence.
-        differences: parts of the text that affect only the machine, and lines that are not read.
-        lost: parts of the text without an equivalent, with the reason.
-    """
+    """A command, whose words are those of the program after `strip`."""
 
     line: int  # from 1
     text: str
     words: list[str]
     environment: dict[str, str]
     launcher: str = ""
+    # options of the headers, and of a command that submits the job, such as `salloc -n 4`
     job: LaunchSettings = field(default_factory=LaunchSettings)
+    # options of the launcher, which take precedence
     step: LaunchSettings = field(default_factory=LaunchSettings)
+    # parts of the text that affect only the machine, and lines that are not read
     differences: list[str] = field(default_factory=list)
+    # parts of the text without an equivalent, with the reason
     lost: list[tuple[str, str]] = field(default_factory=list)
     container: str = ""
 

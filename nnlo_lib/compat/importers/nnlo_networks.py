@@ -12,17 +12,13 @@ from nnlo_lib.compat.importers.draft import ExperimentDraft
 
 @dataclass(frozen=True)
 class ImportedNetwork:
-    """A network of NNLO, or a Python file of the user, by its path; with its data set, and its space in NNLO's searches.
-
-    Attributes:
-        space: arguments of the network, or keys with their section.
-        space_note: difference to the space of the original NNLO.
-    """
+    """A network of NNLO, or a Python file of the user, by its path; with its data set, and its space in NNLO's searches."""
 
     name: str
     dataset: str | None = None
+    # arguments of the network, or keys with their section
     space: dict[str, Any] = field(default_factory=dict)
-    space_note: str = ""
+    space_note: str = ""  # difference to the space of the original NNLO
     is_user_file: bool = False
 
 

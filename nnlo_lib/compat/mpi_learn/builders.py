@@ -42,16 +42,12 @@ GEM_ARGUMENTS = {"learning_rate": "gem_lr", "momentum": "gem_momentum", "kappa":
 
 
 class Data:
-    """Base class of data sources: derive from it and override `generate_data`.
+    """Base class of data sources: derive from it and override `generate_data`."""
 
-    Attributes:
-        batch_size: samples per step and worker. If it is None, it becomes the size of the first generated
-            batch, or 100 for an H5Data without overridden methods.
-        file_names: files that `generate_data` reads.
-    """
-
+    # samples per step and worker. If it is None, it becomes the size of the first generated batch, or 100 for an H5Data
+    # without overridden methods.
     batch_size: int | None = None
-    file_names: Sequence[str] = ()
+    file_names: Sequence[str] = ()  # files that `generate_data` reads
 
     def __init__(self, batch_size: int | None = None) -> None:
         self.batch_size = batch_size

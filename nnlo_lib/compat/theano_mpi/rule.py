@@ -69,21 +69,14 @@ class MomentumSum(Algorithm):
 
 @dataclass(frozen=True)
 class RuleSettings:
-    """Settings of a rule; Theano-MPI had them as class attributes of BSP or as constants in its source.
-
-    Attributes:
-        sync_type: what BSP exchanges: `cdd` momenta, `avg` parameters.
-        tau: steps of an EASGD worker between two exchanges.
-        alpha: elastic force of EASGD.
-        p: probability of a push of GOSGD.
-    """
+    """Settings of a rule; Theano-MPI had them as class attributes of BSP or as constants in its source."""
 
     rule: str
-    sync_type: str = "cdd"
+    sync_type: str = "cdd"  # what BSP exchanges: `cdd` momenta, `avg` parameters
     exch_strategy: str = "nccl32"
-    tau: int = 10
-    alpha: float = 0.5
-    p: float = 0.01
+    tau: int = 10  # steps of an EASGD worker between two exchanges
+    alpha: float = 0.5  # elastic force of EASGD
+    p: float = 0.01  # probability of a push of GOSGD
 
     def __post_init__(self) -> None:
         if self.sync_type == "swap":

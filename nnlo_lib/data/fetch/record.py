@@ -20,19 +20,14 @@ FileVersion = tuple[int, ...]
 
 @dataclass(frozen=True)
 class FetchRecord:
-    """The original files of a data set.
-
-    Attributes:
-        source: origin of the files: a path or URL, or the list of mirrors.
-        files: name, size in bytes and checksums of each fetched file.
-        extracted: stamp of the files of an extracted archive, see `tree_stamp`; None without one.
-    """
+    """The original files of a data set."""
 
     raw: Path
     dataset: str
-    source: str | list[str]
+    source: str | list[str]  # origin of the files: a path or URL, or the list of mirrors
     folder: str
-    files: tuple[dict[str, Any], ...]
+    files: tuple[dict[str, Any], ...]  # name, size in bytes and checksums of each fetched file
+    # stamp of the files of an extracted archive, see `tree_stamp`; None without one
     extracted: str | None = None
 
     @classmethod

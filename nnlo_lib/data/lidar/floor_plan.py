@@ -20,13 +20,9 @@ Points = npt.NDArray[np.float64]  # (..., 2): x to the right, y downwards, in pi
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Walls on a grid; pixel (x, y) covers x - 1/2 .. x + 1/2.
+    """Walls on a grid; pixel (x, y) covers x - 1/2 .. x + 1/2."""
 
-    Attributes:
-        walls: (height, width), True where a wall is.
-    """
-
-    walls: Grid
+    walls: Grid  # (height, width), True where a wall is
     name: str
 
     @classmethod
@@ -137,18 +133,14 @@ def floor_plan(seed: int, width: int, height: int, room: int) -> Grid:
 
 @dataclass
 class FloorPlan:
-    """A floor plan under construction.
-
-    Attributes:
-        doors: pixels of doors, which no wall may touch.
-    """
+    """A floor plan under construction."""
 
     walls: Grid
     draw: np.random.Generator
     wall: int
     door: int
     room: int
-    doors: Grid = field(init=False)
+    doors: Grid = field(init=False)  # pixels of doors, which no wall may touch
 
     def __post_init__(self) -> None:
         self.doors = np.zeros_like(self.walls)

@@ -15,11 +15,7 @@ class Scanner:
     """A lidar with beams in all directions.
 
     A beam is searched for a wall at `coarse` points of its length, then at `fine` points between the last free and the
-    first occupied one, as in DiNNO's simulator.
-
-    Attributes:
-        exponent: point number i of n is at (i / (n - 1))^exponent of the beam: below 1, points are near the wall.
-    """
+    first occupied one, as in DiNNO's simulator."""
 
     space: Occupancy
     beams: int = 20
@@ -27,6 +23,7 @@ class Scanner:
     reach: float = 0.2
     coarse: int = 50
     fine: int = 3
+    # point number i of n is at (i / (n - 1))^exponent of the beam: below 1, points are near the wall
     exponent: float = 1.0
 
     def scan(self, positions: Points) -> tuple[Points, npt.NDArray[np.float32]]:

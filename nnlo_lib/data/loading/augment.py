@@ -19,17 +19,14 @@ class Augment:
     """Augmentation of images: crop, then move a window, then flip.
 
     Invariant: the changes of a sample depend only on (seed, epoch, position), not on the calling rank or the
-    order of the calls.
-
-    Attributes:
-        crop: side of the random square cut out of the padded image, in pixels; None keeps the stored size.
-        window: side of a random square that is kept and moved to a random place while the rest of the image
-            becomes zero, in pixels (PyDTNN's --crop_images); None turns this off.
-    """
+    order of the calls."""
 
     flip: float = 0.0
     pad: int = 0
+    # side of the random square cut out of the padded image, in pixels; None keeps the stored size
     crop: int | None = None
+    # side of a random square that is kept and moved to a random place while the rest of the image becomes zero, in
+    # pixels (PyDTNN's --crop_images); None turns this off
     window: int | None = None
     window_probability: float = 0.5
     seed: int = 0

@@ -18,13 +18,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Batch:
-    """Mini-batch of one worker in step `index` of an epoch.
-
-    Attributes:
-        inputs: arrays (count, *shape) in the stored dtype; tensors on the device if the samples are there.
-    """
+    """Mini-batch of one worker in step `index` of an epoch."""
 
     index: int
+    # arrays (count, *shape) in the stored dtype; tensors on the device if the samples are there
     inputs: Inputs
     labels: Array
     ids: Indices

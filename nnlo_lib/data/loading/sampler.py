@@ -238,24 +238,17 @@ def check_window(window: int, samples: int) -> None:
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """Creates the sampler of each process that computes gradients.
+    """Creates the sampler of each process that computes gradients."""
 
-    Attributes:
-        parts: training samples of each worker, or of all workers that share one order.
-        steps_per_epoch: number of steps of each worker; None uses every sample once.
-        dynamic: True if the batches of an epoch form one sequence and each batch goes to the first idle
-            worker.
-        processes: number of processes of a worker, which divide the worker's samples evenly.
-        stream: size and mode (`disjoint`, `sliding`) of a window that moves along each part once an epoch.
-    """
-
-    parts: Sequence[Indices]
+    parts: Sequence[Indices]  # training samples of each worker, or of all workers that share one order
     workers: int
     batch_size: int
     seed: int
-    steps_per_epoch: int | None = None
+    steps_per_epoch: int | None = None  # number of steps of each worker; None uses every sample once
+    # True if the batches of an epoch form one sequence and each batch goes to the first idle worker
     dynamic: bool = False
-    processes: int = 1
+    processes: int = 1  # number of processes of a worker, which divide the worker's samples evenly
+    # size and mode (`disjoint`, `sliding`) of a window that moves along each part once an epoch
     stream: tuple[int, str] | None = None
 
     def sampler(self, worker: int) -> EpochSampler:

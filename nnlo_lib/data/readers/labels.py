@@ -26,18 +26,14 @@ LabelFiles = Mapping[str, Sequence[FileArray]]  # label arrays by split
 
 @dataclass(frozen=True)
 class LabelRule:
-    """Rule that converts labels to classes, int64 (n,), or to numbers to learn, floats (n, ...), which have no `classes`.
-
-    Attributes:
-        values: labels in the order of their classes: class k is values[k]; empty: labels are class numbers.
-        notes: sentences about labels that were changed.
-    """
+    """Rule that converts labels to classes, int64 (n,), or to numbers to learn, floats (n, ...), which have no `classes`."""
 
     form: LabelForm
+    # labels in the order of their classes: class k is values[k]; empty: labels are class numbers
     values: tuple[str, ...] | tuple[int, ...] = ()
     first_class: int = 0
     classes: int | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # sentences about labels that were changed
 
     def convert(self, array: FileArray, start: int, end: int) -> Array:
         """Return the labels of samples start..end-1 of one file. Raises UserError if they do not fit the rule."""

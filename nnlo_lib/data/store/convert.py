@@ -47,19 +47,14 @@ LEFTOVER = re.compile(r"\.?[a-z]+-\d{5}-of-\d{5}(\.h5|\.npz|\.json)(\..+\.part)?
 
 @dataclass(frozen=True)
 class Conversion:
-    """Conversion of the files in `raw` to shards in `target`.
-
-    Attributes:
-        raw: folder of the fetched files, with their record; or of other files of the data set.
-        key: key of the store, with which the original files and the user's files must agree; empty: no check.
-        code: checksums of the user's files; by default of the files as they are now.
-    """
+    """Conversion of the files in `raw` to shards in `target`."""
 
     settings: StoreSettings
-    raw: Path
+    raw: Path  # folder of the fetched files, with their record; or of other files of the data set
     target: Path
+    # key of the store, with which the original files and the user's files must agree; empty: no check
     key: str = ""
-    code: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()  # checksums of the user's files; by default of the files as they are now
 
     def __post_init__(self) -> None:
         """Fix the code's checksums, before the code is loaded."""

@@ -64,32 +64,24 @@ class SplitInfo:
 
 @dataclass(frozen=True)
 class DataManifest:
-    """A data set in the store.
+    """A data set in the store."""
 
-    Attributes:
-        folder: folder of the store; not saved, so that a store can be moved.
-        classes: number of classes; None if labels are not classes.
-        first_class: number of the first class in the shards.
-        settings: settings of the conversion: `reader` and `shard_size`.
-        staged: True for a copy on the node's own disk; not saved.
-        columns: columns of a table in the order of the inputs; empty for other data.
-        code: SHA-256 of the user's files that read or adapted the samples, by path.
-    """
-
-    folder: Path
+    folder: Path  # folder of the store; not saved, so that a store can be moved
     dataset: str
     format: Literal["hdf5", "npz"]
     inputs: tuple[ArraySpec, ...]
     labels: ArraySpec
-    classes: int | None
-    first_class: int
+    classes: int | None  # number of classes; None if labels are not classes
+    first_class: int  # number of the first class in the shards
     class_names: tuple[str, ...]
     scale: float
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # settings of the conversion: `reader` and `shard_size`
     splits: Mapping[str, SplitInfo]
     notes: tuple[str, ...] = ()
-    staged: bool = False
+    staged: bool = False  # True for a copy on the node's own disk; not saved
+    # columns of a table in the order of the inputs; empty for other data
     columns: tuple[EncodedColumn, ...] = ()
+    # SHA-256 of the user's files that read or adapted the samples, by path
     code: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -185,13 +177,7 @@ def manifest_fingerprint(path: Path) -> str:
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """One converted shard.
-
-    Attributes:
-        lowest, highest: lowest and highest label; None if the labels are not integers.
-        moments: mean and squared deviations for each input.
-        skipped: name and reason of each corrupt record that was left out.
-    """
+    """One converted shard."""
 
     key: str
     split: str
@@ -200,8 +186,8 @@ class ShardRecord:
     labels: ArraySpec
     lowest: int | None
     highest: int | None
-    moments: tuple[ChannelMoments, ...]
-    skipped: tuple[str, ...]
+    moments: tuple[ChannelMoments, ...]  # mean and squared deviations for each input
+    skipped: tuple[str, ...]  # name and reason of each corrupt record that was left out
 
     @classmethod
     def from_block(

@@ -19,15 +19,12 @@ CHUNK_VALUES = 1 << 20  # values that are in memory as float64 at once
 
 @dataclass(frozen=True)
 class ChannelMoments:
-    """Moments of the finite values of some samples for each channel (first axis) of an input.
-
-    Attributes:
-        squares: sum of the squared deviations from the mean. Sums of squares would lose all digits of a small
-            deviation from a large mean.
-    """
+    """Moments of the finite values of some samples for each channel (first axis) of an input."""
 
     counts: tuple[int, ...]
     means: tuple[float, ...]
+    # sum of the squared deviations from the mean. Sums of squares would lose all digits of a small deviation from a
+    # large mean.
     squares: tuple[float, ...]
 
     @classmethod

@@ -24,13 +24,10 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class StagingJob:
-    """The job of a rank that needs the copy.
+    """The job of a rank that needs the copy."""
 
-    Attributes:
-        name: name of the job, by which its ranks on a node compare the checksums of an existing copy once; empty:
-            every process compares them.
-    """
-
+    # name of the job, by which its ranks on a node compare the checksums of an existing copy once; empty: every process
+    # compares them
     name: str = ""
     is_reporter: bool = True
 

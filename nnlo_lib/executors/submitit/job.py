@@ -12,19 +12,12 @@ from nnlo_lib.search.study.trial import FoldTask
 class TrialJob:
     """Job that trains a fold task.
 
-    The job reads everything that may change from disk, because its pickle is written at submission, and a requeued job loads it again.
+    The job reads everything that may change from disk, because its pickle is written at submission, and a requeued job loads it again."""
 
-    Attributes:
-        folder: folder of the search.
-        task: fold task.
-        launcher: command that starts the ranks.
-        attempt: number of the driver's submissions of the fold task, including this one.
-    """
-
-    folder: Path
-    task: FoldTask
-    launcher: str
-    attempt: int
+    folder: Path  # folder of the search
+    task: FoldTask  # fold task
+    launcher: str  # command that starts the ranks
+    attempt: int  # number of the driver's submissions of the fold task, including this one
 
     def __call__(self) -> int:
         """Train; return the status of `train_trial`. The launcher replaces submitit's handlers of signals."""

@@ -76,12 +76,9 @@ MERGE_LAYERS = {
 
 @dataclass(frozen=True)
 class Keras2Translation:
-    """Translates a layer, an initializer or any structure of them.
+    """Translates a layer, an initializer or any structure of them."""
 
-    Attributes:
-        custom: the user's classes and functions by name; the options of these classes are kept.
-    """
-
+    # the user's classes and functions by name; the options of these classes are kept
     custom: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, each: Any) -> Any:
