@@ -29,7 +29,7 @@ from nnlo_lib.config.paths import store_of
 from nnlo_lib.core.atomic_file import load_json
 from nnlo_lib.data.store.manifest import DataManifest
 from nnlo_lib.data.store.split import Split
-from nnlo_lib.report.statistics.run_comparison import guessing_level
+from nnlo_lib.problems.set_metrics import guessing
 from nnlo_lib.train.evaluation.evaluate import evaluate_model
 from nnlo_lib.train.rank import train_simulated
 from nnlo_lib.train.rank_process import StopFlag
@@ -278,7 +278,7 @@ def _guessing_seeds(runs: Sequence[Run], reports: Sequence[dict[str, Any]], seed
 def _is_guess(run: Run, report: dict[str, Any]) -> bool:
     """Return True if the model is not better than always naming the most frequent class, or the median of the targets."""
     if "accuracy" in report:
-        return guessing_level(report) is not None
+        return guessing(report, dict) is not None
     targets = Split(DataManifest.load(store_of(run).manifest), report["split"]).labels
     return bool(report["mae"] >= abs(targets - np.median(targets)).mean())
 

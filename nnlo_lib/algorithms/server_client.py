@@ -16,17 +16,12 @@ MAX_COUNT_IN_TAG = 32_767 // COUNT_UNIT - 1  # MPI guarantees tags up to 32767
 
 @dataclass(frozen=True)
 class Header:
-    """The content of a message's tag.
+    """The content of a message's tag."""
 
-    Attributes:
-        kind: PUSH, FETCH or DISCONNECT; an answer has the kind of its request.
-        stop: in a request: a stop is requested. In an answer: a stop is ordered.
-        number: in a request: number of pushes summed in the vector. In an answer: number of updates of the
-            server's parameters since its last answer to this client. The tag holds at most MAX_COUNT_IN_TAG.
-    """
-
-    kind: int
-    stop: bool = False
+    kind: int  # PUSH, FETCH or DISCONNECT; an answer has the kind of its request
+    stop: bool = False  # in a request: a stop is requested. In an answer: a stop is ordered.
+    # in a request: number of pushes summed in the vector. In an answer: number of updates of the server's parameters
+    # since its last answer to this client. The tag holds at most MAX_COUNT_IN_TAG.
     number: int = 0
 
     @property

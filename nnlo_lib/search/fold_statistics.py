@@ -22,13 +22,9 @@ SMALLEST_VARIANCE = 1e-5  # times the median variance, because a variance of 0 h
 
 @dataclass(frozen=True)
 class FoldEffects:
-    """Effect of each fold at a rung; the sum of the effects is 0.
+    """Effect of each fold at a rung; the sum of the effects is 0."""
 
-    Attributes:
-        effects: effects of the folds that the reference trials have, by fold.
-    """
-
-    effects: tuple[float, ...] = ()
+    effects: tuple[float, ...] = ()  # effects of the folds that the reference trials have, by fold
 
     @classmethod
     def of(cls, trials: Sequence[Sequence[float]]) -> "FoldEffects":
@@ -61,17 +57,11 @@ def median_effects(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FoldNoise:
-    """Distribution of the variances of trials between folds: the prior of Smyth (2004, limma).
+    """Distribution of the variances of trials between folds: the prior of Smyth (2004, limma)."""
 
-    Attributes:
-        effects: effect of each fold; empty with fewer than MIN_TRIALS trials.
-        variance: variance of a typical trial.
-        dof: number of degrees of freedom that `variance` counts for; 0: unknown.
-    """
-
-    effects: tuple[float, ...] = ()
-    variance: float = 0.0
-    dof: float = 0.0
+    effects: tuple[float, ...] = ()  # effect of each fold; empty with fewer than MIN_TRIALS trials
+    variance: float = 0.0  # variance of a typical trial
+    dof: float = 0.0  # number of degrees of freedom that `variance` counts for; 0: unknown
 
     @classmethod
     def of(cls, trials: Sequence[Sequence[float]]) -> "FoldNoise":

@@ -24,18 +24,14 @@ STEPS_KEY = "train.steps_per_epoch"
 
 @dataclass(frozen=True)
 class Freshness:
-    """What a folder has of the results of a training or of a search.
+    """What a folder has of the results of a training or of a search."""
 
-    Attributes:
-        kind: `finished`: all results, of the present settings, data and code; `outdated`: results of others; `longer`:
-            results or checkpoints of more epochs or steps, which a training would replace; `resumable`: no results, but
-            a checkpoint of the task, or trials; `missing`: none of these. Damaged results are missing. Checkpoints of
-            others alone are outdated, too.
-        reason: why results of a training are `outdated` or `longer`, as a sentence for the user.
-    """
-
+    # `finished`: all results, of the present settings, data and code; `outdated`: results of others; `longer`: results
+    # or checkpoints of more epochs or steps, which a training would replace; `resumable`: no results, but a checkpoint
+    # of the task, or trials; `missing`: none of these. Damaged results are missing. Checkpoints of others alone are
+    # outdated, too.
     kind: Literal["missing", "resumable", "finished", "outdated", "longer"]
-    reason: str = ""
+    reason: str = ""  # why results of a training are `outdated` or `longer`, as a sentence for the user
 
     def refuse_longer(self) -> Self:
         """Return this freshness. Raises UserError if a training would replace a longer one."""

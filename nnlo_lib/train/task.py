@@ -22,11 +22,7 @@ from nnlo_lib.state.published_results import input_checksums
 
 @dataclass(frozen=True)
 class Task:
-    """One training job: a run with a seed and, in cross-validation, a fold that is held out.
-
-    Attributes:
-        until: epoch after which the training pauses and saves, for trials of a search; None to train to the end.
-    """
+    """One training job: a run with a seed and, in cross-validation, a fold that is held out."""
 
     rank_module: ClassVar[str] = "nnlo_lib.train.rank"  # which each rank runs with the task's JSON
     experiment: str
@@ -37,6 +33,7 @@ class Task:
     folds: int
     manifest: Path
     folder: Path
+    # epoch after which the training pauses and saves, for trials of a search; None to train to the end
     until: int | None = None
 
     @classmethod

@@ -42,28 +42,22 @@ class TrainingSegment(TypedDict):
 
 @dataclass
 class RunPosition:
-    """Position of a rank in its run. The names of the fields are keys of a checkpoint.
-
-    Attributes:
-        index: progress within the running epoch, in steps of this rank (with dynamic dealing: batches of all
-            workers).
-        validated_at: `steps` at the last validation.
-        over: why the training ends before its last epoch; else an empty string.
-        shift: global step minus the step implied by `epoch` and today's steps per epoch; non-zero only after
-            a change of the number of ranks.
-        paused_within: True if simulated ranks that do not wait for each other paused within an epoch, which
-            changed their messages in flight.
-    """
+    """Position of a rank in its run. The names of the fields are keys of a checkpoint."""
 
     epoch: int = 0
+    # progress within the running epoch, in steps of this rank (with dynamic dealing: batches of all workers)
     index: int = 0
     steps: int = 0
     samples: int = 0
     restarts: int = 0
-    validated_at: int = 0
-    over: str = ""
+    validated_at: int = 0  # `steps` at the last validation
+    over: str = ""  # why the training ends before its last epoch; else an empty string
+    # global step minus the step implied by `epoch` and today's steps per epoch; non-zero only after a change of the
+    # number of ranks
     shift: int = 0
     legs: list[TrainingSegment] = field(default_factory=list)
+    # True if simulated ranks that do not wait for each other paused within an epoch, which changed their messages in
+    # flight
     paused_within: bool = False
 
     @property

@@ -22,22 +22,14 @@ STATE = Path("a/state")
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        state: state in which slurmctld ends the run; `REQUEUED` if a user queues it again.
-        reason: reason while the job is COMPLETING.
-        may_requeue: `Requeue` of the job.
-        grace: grace time of a preemption in seconds.
-        recorded: reason of the attempt.
-        follows: `same job` continues under its number; `again`: submitted again; `try`: the same, counted; `never`.
-    """
-
-    state: str
-    reason: str
-    may_requeue: bool
-    grace: float
-    recorded: str
+    state: str  # state in which slurmctld ends the run; `REQUEUED` if a user queues it again
+    reason: str  # reason while the job is COMPLETING
+    may_requeue: bool  # `Requeue` of the job
+    grace: float  # grace time of a preemption in seconds
+    recorded: str  # reason of the attempt
+    # `same job` continues under its number; `again`: submitted again; `try`: the same, counted; `never`
     follows: str
 
 

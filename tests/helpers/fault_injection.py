@@ -23,37 +23,27 @@ FaultAction = Literal["kill", "term", "term_all", "kill_launcher", "truncate", "
 
 @dataclass(frozen=True)
 class InjectedFault:
-    """A fault that is injected when a rank reaches a failpoint for the `count`-th time in an attempt.
+    """A fault that is injected when a rank reaches a failpoint for the `count`-th time in an attempt."""
 
-    Attributes:
-        number: number of the fault, also the seed of its random choices.
-        place: name of the failpoint.
-        action: `kill` and `term` send SIGKILL and SIGTERM to the rank, `kill_launcher` and `term_all` to the
-            launcher. `truncate` shortens and `bitflip` flips one bit of the rank's newest checkpoint file
-            (its rank file or, on rank 0, the manifest); then they kill the rank. `enospc` raises the OSError
-            "no space left on device", at failpoints that write a checkpoint.
-        within: if set, the fault is injected at the latest when the rank has reached this number of
-            failpoints of any name since the attempt resumed.
-    """
-
-    number: int
-    place: str
+    number: int  # number of the fault, also the seed of its random choices
+    place: str  # name of the failpoint
     rank: int
     count: int
+    # `kill` and `term` send SIGKILL and SIGTERM to the rank, `kill_launcher` and `term_all` to the launcher. `truncate`
+    # shortens and `bitflip` flips one bit of the rank's newest checkpoint file (its rank file or, on rank 0, the
+    # manifest); then they kill the rank. `enospc` raises the OSError "no space left on device", at failpoints that
+    # write a checkpoint.
     action: FaultAction
+    # if set, the fault is injected at the latest when the rank has reached this number of failpoints of any name since
+    # the attempt resumed
     within: int | None = None
 
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """The faults of an attempt.
+    """The faults of an attempt."""
 
-    Attributes:
-        folder: folder of the files that `injected_faults` and `reached_failpoints` read.
-        launcher: process ID of the launcher.
-    """
-
-    folder: Path
+    folder: Path  # folder of the files that `injected_faults` and `reached_failpoints` read
     launcher: int
     faults: list[InjectedFault]
 

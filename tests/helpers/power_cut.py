@@ -21,19 +21,12 @@ Contents = dict[int, bytes]  # by inode of the file
 
 @dataclass(frozen=True)
 class CrashState:
-    """The files that a power cut leaves.
+    """The files that a power cut leaves."""
 
-    Attributes:
-        moment: number of the event before which the power fails.
-        event: the event.
-        kind: one of KINDS.
-        files: content by path; None for a folder.
-    """
-
-    moment: int
+    moment: int  # number of the event before which the power fails
     event: str
-    kind: str
-    files: dict[str, bytes | None]
+    kind: str  # one of KINDS
+    files: dict[str, bytes | None]  # content by path; None for a folder
 
     def write(self, folder: Path) -> None:
         """Write the files to an empty folder."""

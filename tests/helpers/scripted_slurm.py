@@ -18,15 +18,7 @@ HELD = math.inf  # start of a job that is held
 
 @dataclass
 class ScriptedJob:
-    """A job: it is pending until `starts`, then does the work that its task has left, and writes its status file.
-
-    Attributes:
-        may_requeue: `Requeue` of scontrol.
-        marks: name, comment and folder of the log; a site may rewrite the first two.
-        is_preempted: whether the job has a `PreemptTime`.
-        is_queued_again: whether the job, which is completing, is then pending.
-        runs: states in which the accounting has the runs that have ended.
-    """
+    """A job: it is pending until `starts`, then does the work that its task has left, and writes its status file."""
 
     number: str
     task: str
@@ -35,10 +27,12 @@ class ScriptedJob:
     state: str = "PENDING"
     ended: float | None = None
     reason: str = "None"
-    may_requeue: bool = True
+    may_requeue: bool = True  # `Requeue` of scontrol
+    # name, comment and folder of the log; a site may rewrite the first two
     marks: tuple[str, str, str] = ("", "", "")
-    is_preempted: bool = False
-    is_queued_again: bool = False
+    is_preempted: bool = False  # whether the job has a `PreemptTime`
+    is_queued_again: bool = False  # whether the job, which is completing, is then pending
+    # states in which the accounting has the runs that have ended
     runs: list[str] = field(default_factory=list)
     restarts: int = 0
 
@@ -55,26 +49,14 @@ class ScriptedJob:
 
 @dataclass
 class ScriptedSlurm:
-    """The cluster.
+    """The cluster."""
 
-    Attributes:
-        work: seconds of work that each task has left; work is kept when a job ends early.
-        accounting: whether sacct answers.
-        min_job_age: seconds after which slurmctld forgets an ended job.
-        requeues: whether Slurm queues preempted jobs again under their numbers.
-        queue_time: seconds that a job is pending.
-        max_submitted: number of active jobs from which on Slurm refuses further jobs.
-        launcher: called when the processes of a job get SIGTERM for the first time; by default, nothing in the job reacts.
-        may_requeue: `Requeue` of new jobs.
-        rewrites: name and comment that the site gives each job in place of its own.
-    """
-
-    work: dict[str, float]
-    accounting: bool = True
-    min_job_age: float = 300
-    requeues: bool = False
-    queue_time: float = 5
-    max_submitted: float = math.inf
+    work: dict[str, float]  # seconds of work that each task has left; work is kept when a job ends early
+    accounting: bool = True  # whether sacct answers
+    min_job_age: float = 300  # seconds after which slurmctld forgets an ended job
+    requeues: bool = False  # whether Slurm queues preempted jobs again under their numbers
+    queue_time: float = 5  # seconds that a job is pending
+    max_submitted: float = math.inf  # number of active jobs from which on Slurm refuses further jobs
     now: float = 0
     jobs: dict[str, ScriptedJob] = field(default_factory=dict)
     down_until: float = 0
@@ -84,8 +66,10 @@ class ScriptedSlurm:
     silent_after_lost_answer: float = 0
     unreadable: str = "Job submission failed with exception: sbatch printed no number"
     most_at_once: int = 0
+    # called when the processes of a job get SIGTERM for the first time; by default, nothing in the job reacts
     launcher: Callable[[ScriptedJob], None] | None = None
-    may_requeue: bool = True
+    may_requeue: bool = True  # `Requeue` of new jobs
+    # name and comment that the site gives each job in place of its own
     rewrites: tuple[str, str] | None = None
     _events: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
 

@@ -85,22 +85,15 @@ def seconds(point: SearchPoint, epochs: int) -> float:
 
 @dataclass
 class Cluster:
-    """Workers with a virtual clock.
-
-    Attributes:
-        jitter: standard deviation of the logarithm of durations.
-        fails: returns True for fold tasks that fail.
-        tick: called at the start and at the end of each fold task.
-        now: virtual time in seconds.
-    """
+    """Workers with a virtual clock."""
 
     folder: Path
     workers: int
-    jitter: float = 0.0
+    jitter: float = 0.0  # standard deviation of the logarithm of durations
     seed: int = 0
-    fails: Callable[[FoldTask], bool] = lambda fold_task: False
-    tick: Callable[[str], None] = lambda what: None
-    now: float = 0.0
+    fails: Callable[[FoldTask], bool] = lambda fold_task: False  # returns True for fold tasks that fail
+    tick: Callable[[str], None] = lambda what: None  # called at the start and at the end of each fold task
+    now: float = 0.0  # virtual time in seconds
     started: Counter[FoldTask] = field(default_factory=Counter)
     _running: list[tuple[float, FoldTask, float]] = field(default_factory=list)
 

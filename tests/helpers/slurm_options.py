@@ -16,35 +16,22 @@ JobAcctGatherParams=OverMemoryKill"""
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Options of a temporary cluster; the defaults are a cluster with accounting that requeues jobs.
+    """Options of a temporary cluster; the defaults are a cluster with accounting that requeues jobs."""
 
-    Attributes:
-        accounting: run slurmdbd and MariaDB; without them, `sacct` and `sacctmgr` fail as on such sites.
-        job_requeue: Slurm may requeue jobs that do not request it or forbid it themselves.
-        preempt_mode: what happens to a preempted job.
-        min_job_age_s: seconds before slurmctld forgets a job that has ended.
-        grace_time_s: seconds between SIGTERM and SIGKILL at preemption in partition `graceful`.
-        over_memory_kill: Slurm itself kills steps that use more memory than requested.
-        max_submit_jobs: with accounting, jobs that a user may submit in account `limited`; None: no such account.
-        account: the user's default account.
-        low: the default partition; jobs of `high` preempt its jobs.
-        graceful: a partition with grace time; jobs of `high` preempt its jobs.
-        high: the partition of urgent jobs.
-        short: a partition with a time limit of one hour.
-    """
-
+    # run slurmdbd and MariaDB; without them, `sacct` and `sacctmgr` fail as on such sites
     accounting: bool = True
-    job_requeue: bool = True
-    preempt_mode: Literal["REQUEUE", "CANCEL"] = "REQUEUE"
-    min_job_age_s: int = 300
-    grace_time_s: int = 60
-    over_memory_kill: bool = False
+    job_requeue: bool = True  # Slurm may requeue jobs that do not request it or forbid it themselves
+    preempt_mode: Literal["REQUEUE", "CANCEL"] = "REQUEUE"  # what happens to a preempted job
+    min_job_age_s: int = 300  # seconds before slurmctld forgets a job that has ended
+    grace_time_s: int = 60  # seconds between SIGTERM and SIGKILL at preemption in partition `graceful`
+    over_memory_kill: bool = False  # Slurm itself kills steps that use more memory than requested
+    # with accounting, jobs that a user may submit in account `limited`; None: no such account
     max_submit_jobs: int | None = None
-    account: str = "nnlo"
-    low: str = "low"
-    graceful: str = "graceful"
-    high: str = "high"
-    short: str = "short"
+    account: str = "nnlo"  # the user's default account
+    low: str = "low"  # the default partition; jobs of `high` preempt its jobs
+    graceful: str = "graceful"  # a partition with grace time; jobs of `high` preempt its jobs
+    high: str = "high"  # the partition of urgent jobs
+    short: str = "short"  # a partition with a time limit of one hour
 
     def template_values(self, folder: object, slurmdbd_port: int) -> dict[str, object]:
         """Return the values of the placeholders in the templates, for a cluster in a folder."""

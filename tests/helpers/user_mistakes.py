@@ -47,21 +47,14 @@ OF_ARRAYS = "data:\n  dataset: mine\n  source: .\n  reader: {name: arrays, train
 
 @dataclass(frozen=True)
 class Example:
-    """One mistake.
+    """One mistake."""
 
-    Attributes:
-        title: the mistake in words.
-        settings: the experiment file.
-        sentence: part of the message.
-        changes: text in net.py or losses.py and what the user wrote instead.
-        files: other files of the user.
-    """
-
-    title: str
-    settings: str
-    sentence: str
+    title: str  # the mistake in words
+    settings: str  # the experiment file
+    sentence: str  # part of the message
+    # text in net.py or losses.py and what the user wrote instead
     changes: dict[str, str] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # other files of the user
 
     def write(self, folder: Path) -> None:
         """Write the experiment as x.yaml, and net.py, losses.py, train.npz, test.npz and the user's other files."""

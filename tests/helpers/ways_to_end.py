@@ -26,19 +26,13 @@ RUNTIME_MIN = 60
 
 @dataclass(frozen=True)
 class EndedTraining:
-    """The end of a training as a user sees it.
-
-    Attributes:
-        last_line: last line of the output, without numbers that differ from run to run.
-        reason: reason of the last attempt in attempts.jsonl; empty if there is none.
-        next_attempt: decision of the retry policy on the recorded attempt.
-    """
+    """The end of a training as a user sees it."""
 
     output: str
-    last_line: str
+    last_line: str  # last line of the output, without numbers that differ from run to run
     status: int
-    reason: str
-    next_attempt: str
+    reason: str  # reason of the last attempt in attempts.jsonl; empty if there is none
+    next_attempt: str  # decision of the retry policy on the recorded attempt
 
     @classmethod
     def of(cls, run: Training, output: str, status: int) -> "EndedTraining":

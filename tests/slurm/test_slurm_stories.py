@@ -271,23 +271,16 @@ def error_in_the_model(run: Submitted) -> None:
 
 @dataclass(frozen=True)
 class Story:
-    """A story and its end.
+    """A story and its end."""
 
-    Attributes:
-        tell: the story.
-        before: reason of each attempt before the last, which finishes; empty if the first attempt finishes.
-        one_job: all attempts are of one job, which Slurm requeued; otherwise Snakemake submits again.
-        alone: the story disturbs other jobs of the cluster, so it runs after them.
-        settings: changes of the experiment.
-        logged: words in the log of the job.
-    """
-
-    tell: Callable[[Submitted], None]
+    tell: Callable[[Submitted], None]  # the story
+    # reason of each attempt before the last, which finishes; empty if the first attempt finishes
     before: str = ""
+    # all attempts are of one job, which Slurm requeued; otherwise Snakemake submits again
     one_job: bool = True
-    alone: bool = False
-    settings: dict[str, object] = field(default_factory=dict)
-    logged: tuple[str, ...] = ()
+    alone: bool = False  # the story disturbs other jobs of the cluster, so it runs after them
+    settings: dict[str, object] = field(default_factory=dict)  # changes of the experiment
+    logged: tuple[str, ...] = ()  # words in the log of the job
 
 
 def asking(**resources: object) -> dict[str, object]:

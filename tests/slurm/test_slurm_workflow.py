@@ -42,21 +42,13 @@ def build(shape, classes, width):
 
 @dataclass(frozen=True)
 class Workflow:
-    """A workflow that was disturbed in its first Snakemake; the second Snakemake wrote the page.
+    """A workflow that was disturbed in its first Snakemake; the second Snakemake wrote the page."""
 
-    Attributes:
-        preempted: the training that was preempted.
-        canceled: the training that was canceled.
-        first_output: output of the first Snakemake.
-        first_jobs: jobs that the first Snakemake submitted for the canceled training.
-        canceled_reasons: reasons of the canceled training's attempts under the first Snakemake.
-    """
-
-    preempted: Submitted
-    canceled: Submitted
-    first_output: str
-    first_jobs: list[str]
-    canceled_reasons: list[str]
+    preempted: Submitted  # the training that was preempted
+    canceled: Submitted  # the training that was canceled
+    first_output: str  # output of the first Snakemake
+    first_jobs: list[str]  # jobs that the first Snakemake submitted for the canceled training
+    canceled_reasons: list[str]  # reasons of the canceled training's attempts under the first Snakemake
 
 
 @pytest.fixture(scope="module")

@@ -39,13 +39,9 @@ MAX_NAMED_RANKS = 8  # keeps a message in one line
 
 @dataclass(frozen=True)
 class RankProcess:
-    """The process of a rank.
+    """The process of a rank."""
 
-    Attributes:
-        rank: rank in the training, not in a part of its ranks.
-    """
-
-    rank: int
+    rank: int  # rank in the training, not in a part of its ranks
     host: str
     pid: int
 

@@ -37,14 +37,10 @@ class SimMessage:
 
 @dataclass(eq=False)
 class MessageQueue:
-    """Messages that one rank has not received yet.
-
-    Attributes:
-        awaited: source and tag of the message that the rank waits for, if any.
-    """
+    """Messages that one rank has not received yet."""
 
     by_source: dict[int, deque[SimMessage]] = field(default_factory=dict)
-    awaited: tuple[int, int] | None = None
+    awaited: tuple[int, int] | None = None  # source and tag of the message that the rank waits for, if any
 
     def deliver(self, message: SimMessage) -> bool:
         """Add a message; return True if the receiver waits for it."""
@@ -101,19 +97,14 @@ class SimulatedWorld:
 
 @dataclass(eq=False)
 class _Collective:
-    """A collective call in progress: the contribution of each rank, and the result when all have called.
+    """A collective call in progress: the contribution of each rank, and the result when all have called."""
 
-    Attributes:
-        what: the call, with what must be the same on all ranks; `first` is the rank that made it first.
-        timed: False if the call changes no clock.
-    """
-
-    what: str
+    what: str  # the call, with what must be the same on all ranks; `first` is the rank that made it first
     first: int
     contributions: dict[int, Any] = field(default_factory=dict)
     start: float = 0.0
     size: int = 0
-    timed: bool = True
+    timed: bool = True  # False if the call changes no clock
     result: Any = None
     end: float | None = None
 

@@ -27,15 +27,10 @@ def uniform(seed: int, purpose: str, *coordinates: int) -> float:
 
 @dataclass(frozen=True)
 class CollectiveCost:
-    """Messages of a collective call.
+    """Messages of a collective call."""
 
-    Attributes:
-        size: bytes that one rank sends in all rounds.
-        messages: messages of all ranks in one round.
-    """
-
-    size: int
-    messages: int
+    size: int  # bytes that one rank sends in all rounds
+    messages: int  # messages of all ranks in one round
     rounds: int = 1
 
 
@@ -215,17 +210,13 @@ def _stragglers(settings: SimulationConfig, size: int, seed: int) -> frozenset[i
 
 @dataclass(eq=False)
 class SimProcess:
-    """One simulated rank of the whole world.
-
-    Attributes:
-        resumed_at: virtual time at which it was last resumed; all other processes have run up to this time.
-        waits_for: the awaited event while it is blocked, for the error message of a deadlock.
-    """
+    """One simulated rank of the whole world."""
 
     number: int
     clock: float = 0.0
+    # virtual time at which it was last resumed; all other processes have run up to this time
     resumed_at: float = 0.0
-    waits_for: str = ""
+    waits_for: str = ""  # the awaited event while it is blocked, for the error message of a deadlock
 
 
 class EventLoop:

@@ -136,17 +136,14 @@ Links = list[list[int]]  # pairs of linked nodes
 
 
 class MapFrame(NamedTuple):
-    """A plane at one validation as data URL of a PNG in which dark is occupied, and its height if its width is MAP_WIDTH.
-
-    Attributes:
-        rounds: places and links of the nodes in rounds since the last validation; empty unless they have positions.
-        models: data URL of each model's map, and its intersection over union with the plane, in cells whose content is known.
-    """
+    """A plane at one validation as data URL of a PNG in which dark is occupied, and its height if its width is MAP_WIDTH."""
 
     step: int
     plan: str
     height: float
+    # places and links of the nodes in rounds since the last validation; empty unless they have positions
     rounds: list[tuple[Places, Links]]
+    # data URL of each model's map, and its intersection over union with the plane, in cells whose content is known
     models: list[tuple[str, float]]
 
 

@@ -34,16 +34,12 @@ SampleValues = Callable[[JobKey, str], Values | None]  # job and column -> a val
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """A column of the summary by which runs are compared; `split`: name of the evaluated samples.
-
-    Attributes:
-        highest: whether the highest value is best; None if the direction is unknown, for a user's metric.
-        is_ratio: whether runs are compared by the ratio of their values instead of the difference.
-    """
+    """A column of the summary by which runs are compared; `split`: name of the evaluated samples."""
 
     column: str
+    # whether the highest value is best; None if the direction is unknown, for a user's metric
     highest: bool | None
-    is_ratio: bool = False
+    is_ratio: bool = False  # whether runs are compared by the ratio of their values instead of the difference
     split: str = "test"
 
     @property
@@ -144,27 +140,22 @@ def finite_jobs(table: pd.DataFrame, metric: ComparedMetric, run: str) -> tuple[
 
 @dataclass(frozen=True)
 class RunComparison:
-    """The test of one pair of runs.
-
-    Attributes:
-        method: what the pairs of the test are: jobs with the same seed, with the same seed and fold, or, if the
-            runs share a single job, test samples.
-        test: test of the mean of `run` minus the mean of `other`; for ratios, of the difference of logarithms.
-        p_holm: p-value, corrected for all pairs of runs that are tested by this metric; NaN if not tested.
-        left_out: seeds and folds that only one of the runs has, or with a value that is not finite.
-        more_seeds: seeds needed in addition for a verdict; None if there is a verdict or the number is unknown.
-        untested: why the difference is not tested: the times of these runs were not measured together.
-    """
+    """The test of one pair of runs."""
 
     metric: ComparedMetric
     run: str
     other: str
+    # what the pairs of the test are: jobs with the same seed, with the same seed and fold, or, if the runs share a
+    # single job, test samples
     method: Method
+    # test of the mean of `run` minus the mean of `other`; for ratios, of the difference of logarithms
     test: PairedTest
+    # p-value, corrected for all pairs of runs that are tested by this metric; NaN if not tested
     p_holm: float
-    left_out: int
+    left_out: int  # seeds and folds that only one of the runs has, or with a value that is not finite
+    # seeds needed in addition for a verdict; None if there is a verdict or the number is unknown
     more_seeds: int | None
-    untested: str = ""
+    untested: str = ""  # why the difference is not tested: the times of these runs were not measured together
 
     @property
     def differs(self) -> bool:

@@ -65,17 +65,12 @@ class GeneticSearch(Sampler):
 
     The parents are the winners of two tournaments of two among the best `population` trials so far. Heuristic
     crossover (Wright 1991) continues from the worse parent through the better one. Non-uniform mutation
-    (Michalewicz 1992) changes every gene, by decreasing amounts toward the end of the search.
-
-    Attributes:
-        population: number of best trials that can be parents; the first `population` trials are random.
-        trials: number of trials after which mutation ends.
-    """
+    (Michalewicz 1992) changes every gene, by decreasing amounts toward the end of the search."""
 
     space: SearchSpace
     seed: int
-    population: int
-    trials: int
+    population: int  # number of best trials that can be parents; the first `population` trials are random
+    trials: int  # number of trials after which mutation ends
 
     @classmethod
     def from_config(cls, config: GeneticSamplerConfig, space: SearchSpace, search: SearchConfig) -> Self:

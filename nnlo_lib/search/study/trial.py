@@ -41,15 +41,11 @@ class FoldTask:
 
 @dataclass(frozen=True)
 class SchedulingDecision:
-    """Decision to train a fold task.
+    """Decision to train a fold task."""
 
-    Attributes:
-        number: number of the decision within the search, from 0.
-        pending: numbers of the earlier decisions that were treated as decisions without a result.
-    """
-
-    number: int
+    number: int  # number of the decision within the search, from 0
     task: FoldTask
+    # numbers of the earlier decisions that were treated as decisions without a result
     pending: tuple[int, ...]
 
 
@@ -74,28 +70,19 @@ class Trial:
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a fold task; times in seconds since 1970.
-
-    Attributes:
-        rows: rows of the history, from epoch 1.
-        error: reason why the task failed or is unwanted.
-        started: start of the training that completed the task (with its retries).
-        interrupted: seconds of the attempts before `started`.
-        earlier: start and end of each of these attempts.
-        point: point that was trained; None in results of lost rank groups.
-    """
+    """Result of a fold task; times in seconds since 1970."""
 
     fold_task: FoldTask
     status: Status
-    rows: tuple[dict[str, float], ...] = ()
-    error: str = ""
-    started: float = 0.0
+    rows: tuple[dict[str, float], ...] = ()  # rows of the history, from epoch 1
+    error: str = ""  # reason why the task failed or is unwanted
+    started: float = 0.0  # start of the training that completed the task (with its retries)
     ended: float = 0.0
     cores: int = 1
     gpus: int = 0
-    interrupted: float = 0.0
-    point: SearchPoint | None = None
-    earlier: tuple[tuple[float, float], ...] = ()
+    interrupted: float = 0.0  # seconds of the attempts before `started`
+    point: SearchPoint | None = None  # point that was trained; None in results of lost rank groups
+    earlier: tuple[tuple[float, float], ...] = ()  # start and end of each of these attempts
 
     @property
     def spans(self) -> tuple[tuple[float, float], ...]:

@@ -19,35 +19,25 @@ VARIABLE_PARTS = re.compile(r"\{[^{}]*\}|(?<![\w.:/-])-?\d[\d,.e+-]*")
 
 @dataclass(frozen=True)
 class TrialSummary:
-    """One trial at its highest rung with a result.
-
-    Attributes:
-        objective: mean over all folds; NaN if unknown.
-        adjusted_from: number of folds from which the mean over all folds was estimated; 0: it is the mean of all folds.
-        standard_error: standard error of the mean over folds; NaN if unknown.
-        folds: value of each fold with a result.
-        fold_numbers: number of each of these folds.
-        epochs: the highest number of epochs of a fold from which the objective was computed; of any fold, if the
-            trial has no objective.
-        selected_epochs: number of epochs that each fold selects.
-        seconds: sum over all fold tasks.
-        reason: reason why the trial failed or is unwanted, as one line, or an empty string.
-    """
+    """One trial at its highest rung with a result."""
 
     number: int
     state: State
-    objective: float
+    objective: float  # mean over all folds; NaN if unknown
+    # number of folds from which the mean over all folds was estimated; 0: it is the mean of all folds
     adjusted_from: int
-    standard_error: float
-    folds: tuple[float, ...]
-    fold_numbers: tuple[int, ...]
+    standard_error: float  # standard error of the mean over folds; NaN if unknown
+    folds: tuple[float, ...]  # value of each fold with a result
+    fold_numbers: tuple[int, ...]  # number of each of these folds
+    # the highest number of epochs of a fold from which the objective was computed; of any fold, if the trial has no
+    # objective
     epochs: int
-    selected_epochs: tuple[int, ...]
-    seconds: float
+    selected_epochs: tuple[int, ...]  # number of epochs that each fold selects
+    seconds: float  # sum over all fold tasks
     core_hours: float
     gpu_hours: float
     point: SearchPoint
-    reason: str
+    reason: str  # reason why the trial failed or is unwanted, as one line, or an empty string
 
 
 def summarize_trial(known: StudySnapshot, trial: int) -> TrialSummary:

@@ -224,19 +224,16 @@ def evaluation_samples(data: DataManifest, partition: Path) -> tuple[str, Split,
 
 @dataclass(frozen=True)
 class TestResult:
-    """The result of an evaluation.
+    """The result of an evaluation."""
 
-    Attributes:
-        report: loss, metrics and, for classes, `confusion` (true x predicted), unless the model predicted
-            another class than the classes of the data, or returned NaN.
-        values: loss and metrics of each sample by name, (samples,) float32; empty if the problem has none.
-        predictions: `outputs` (samples, k) float32, `targets` and, for classes, `predicted`, as in predictions.npz; or empty.
-        outputs_are: `probability`, `score` or `value`; without predictions, why they are left out.
-    """
-
+    # loss, metrics and, for classes, `confusion` (true x predicted), unless the model predicted another class than the
+    # classes of the data, or returned NaN
     report: dict[str, Any]
+    # loss and metrics of each sample by name, (samples,) float32; empty if the problem has none
     values: dict[str, Array]
+    # `outputs` (samples, k) float32, `targets` and, for classes, `predicted`, as in predictions.npz; or empty
     predictions: dict[str, Array] = field(default_factory=dict)
+    # `probability`, `score` or `value`; without predictions, why they are left out
     outputs_are: str = "left out: the problem has no table of outputs"
 
 

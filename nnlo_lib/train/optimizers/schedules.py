@@ -17,21 +17,13 @@ from nnlo_lib.state.training_records import RunLog, TableRow
 
 
 class SchedulePosition(NamedTuple):
-    """Position of a training for a schedule.
+    """Position of a training for a schedule."""
 
-    Attributes:
-        step: steps of a worker before the current round, whatever the number of ranks was.
-        epoch: completed epochs, with fraction, before the current round.
-        rounds_done: rounds of a worker before the current round, whatever the number of ranks was.
-        round: current round as the epoch implies it, counted from 0.
-        rounds: number of rounds of the training.
-    """
-
-    step: int
-    epoch: float
-    rounds_done: int
-    round: int
-    rounds: int
+    step: int  # steps of a worker before the current round, whatever the number of ranks was
+    epoch: float  # completed epochs, with fraction, before the current round
+    rounds_done: int  # rounds of a worker before the current round, whatever the number of ranks was
+    round: int  # current round as the epoch implies it, counted from 0
+    rounds: int  # number of rounds of the training
 
     @property
     def fraction_done(self) -> float:

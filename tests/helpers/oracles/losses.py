@@ -21,22 +21,14 @@ Draw = Callable[[np.random.Generator, int], tuple[Any, Any]]  # number of sample
 
 @dataclass(frozen=True)
 class LossOracle:
-    """Settings of a loss and its reference.
+    """Settings of a loss and its reference."""
 
-    Attributes:
-        problem: problem with its settings.
-        loss: name of the loss.
-        draw: returns random outputs and labels.
-        formula: loss of each sample, differentiable by torch.
-        reference: name of the other reference, as the documentation shows it; empty if there is none.
-        mean: mean loss by this reference, from outputs and labels.
-    """
-
-    problem: dict[str, Any]
+    problem: dict[str, Any]  # problem with its settings
     loss: str
-    draw: Draw
-    formula: Callable[[Tensor, Tensor], Tensor]
-    reference: str = ""
+    draw: Draw  # returns random outputs and labels
+    formula: Callable[[Tensor, Tensor], Tensor]  # loss of each sample, differentiable by torch
+    reference: str = ""  # name of the other reference, as the documentation shows it; empty if there is none
+    # mean loss by this reference, from outputs and labels
     mean: Callable[[Any, Any], float] | None = field(default=None)
 
     def sample(self, number: int, count: int, factor: float = 1.0) -> tuple[Tensor, Tensor]:

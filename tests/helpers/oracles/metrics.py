@@ -32,23 +32,14 @@ RANK = "definition: of equal outputs, the lower class is first; a sample with Na
 
 @dataclass(frozen=True)
 class MetricOracle:
-    """Settings of a metric and its reference.
+    """Settings of a metric and its reference."""
 
-    Attributes:
-        problem: problem with its settings.
-        metric: name of the metric.
-        draw: returns random outputs and labels.
-        reference: name of the reference, as the documentation shows it.
-        value: value over all samples, from outputs and labels.
-        loss: loss of the run, which decides on the threshold; empty for the default.
-    """
-
-    problem: dict[str, Any]
+    problem: dict[str, Any]  # problem with its settings
     metric: str
-    draw: Draw
-    reference: str
-    value: Callable[[Any, Any], float]
-    loss: str = ""
+    draw: Draw  # returns random outputs and labels
+    reference: str  # name of the reference, as the documentation shows it
+    value: Callable[[Any, Any], float]  # value over all samples, from outputs and labels
+    loss: str = ""  # loss of the run, which decides on the threshold; empty for the default
 
     def sample(self, number: int, count: int) -> tuple[Any, Any]:
         """Return random outputs and labels."""

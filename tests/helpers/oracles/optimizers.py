@@ -28,16 +28,11 @@ Steps = Sequence[tuple[float, list[Tensor]]]  # learning rate and gradient of ea
 
 @dataclass(frozen=True)
 class OptimizerOracle:
-    """Settings of an optimizer and its reference.
+    """Settings of an optimizer and its reference."""
 
-    Attributes:
-        rule: settings.
-        reference: name of the reference, as the documentation shows it.
-        follow: returns the parameters (name, initial value) after all steps.
-    """
-
-    rule: BaseOptimizerConfig
-    reference: str
+    rule: BaseOptimizerConfig  # settings
+    reference: str  # name of the reference, as the documentation shows it
+    # returns the parameters (name, initial value) after all steps
     follow: Callable[[list[Tensor], Steps], list[Tensor]]
 
 

@@ -19,17 +19,11 @@ Rates = list[float]
 
 @dataclass(frozen=True)
 class ScheduleOracle:
-    """Settings of a schedule in the section `train`, and the rates of a training of EPOCHS epochs.
+    """Settings of a schedule in the section `train`, and the rates of a training of EPOCHS epochs."""
 
-    Attributes:
-        train: keys of the section.
-        reference: name of the reference, as the documentation shows it.
-        rates: returns the rate of each of TOTAL steps.
-    """
-
-    train: dict[str, Any]
-    reference: str
-    rates: Callable[[], Rates]
+    train: dict[str, Any]  # keys of the section
+    reference: str  # name of the reference, as the documentation shows it
+    rates: Callable[[], Rates]  # returns the rate of each of TOTAL steps
 
     @property
     def name(self) -> str:
