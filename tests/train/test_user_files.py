@@ -99,7 +99,7 @@ def test_a_modified_copy_fails_verify(project):
     (job(project, "algorithm") / "code/algorithm.py").unlink()
     verified = nnlo("verify", str(job(project, "algorithm")), folder=project)
     assert verified.returncode == 1
-    assert "code/loss.py was modified: its checksum differs" in verified.stdout
+    assert "code/loss.py is damaged or was modified: its checksum differs" in verified.stdout
     assert "code/algorithm.py is missing" in verified.stdout
 
 
