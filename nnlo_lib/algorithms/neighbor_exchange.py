@@ -18,7 +18,8 @@ from nnlo_lib.topology.topology import Topology, build_topology
 class NeighborVectors:
     """Vectors and weights of one round, as nodes see each other's vectors (the public copies if lossy).
 
-    `mixing_delta` and `disagreement` overwrite `others`: call one of them, once."""
+    `mixing_delta` and `disagreement` overwrite `others`: call one of them, once.
+    """
 
     own: Tensor  # this node's vector, as its neighbors see it
     others: dict[int, Tensor]  # the neighbors' vectors, as this node sees them, by rank

@@ -126,7 +126,7 @@ def lsf_report(
     if fate is Fate.PENDING:
         return JobReport(fate, state, pending_reason.rstrip(";"), start)
     if fate is not Fate.FAILED or not (term := _term(exit_reason)):
-        return JobReport(fate, state, minutes_left=minutes, end=state)
+        return JobReport(fate, state, minutes_left=minutes, end="" if fate.is_active else state)
     fate, reason = JOB_STATES.get(term, (fate, None))
     state = PREEMPTED if reason == "preempted" else f"{state} ({term})"
     return JobReport(fate, state, end=state)

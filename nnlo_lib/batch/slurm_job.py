@@ -53,7 +53,8 @@ def _parse(line: str) -> JobReport:
         fate,
         state,
         given("Reason", ""),
-        minutes_left=limit - used if limit is not None and used is not None else None,
+        # Slurm lets jobs of some sites run over their limit, for how long it does not say (OverTimeLimit).
+        minutes_left=limit - used if limit is not None and used is not None and used <= limit else None,
         end=end,
         is_preempted=is_preempted,
         restarts=int(given("Restarts", "0")),

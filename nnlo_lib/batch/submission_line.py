@@ -57,6 +57,7 @@ class SubmissionLine(ABC):
             which = "accepted the last submission" if job in self._unclear else "still runs an earlier job"
             self._submit_later(job, f"the batch system does not say whether it {which}")
         elif not watched:
+            self._unclear.discard(job)
             self._submissions[job] += 1
             self._send(job)
 
@@ -99,9 +100,10 @@ class SubmissionLine(ABC):
         active = [each for each in numbers if each in report.jobs and report.jobs[each].fate.is_active]
         if not active and not report.is_complete:
             return None
+        # A job that is not listed yet may still be accepted: it stays unclear until the next submission, which looks again.
         if active:
             self._adopt(job, active[-1])
-        self._unclear.discard(job)
+            self._unclear.discard(job)
         return bool(active)
 
     def _classify(self, text: str) -> Refusal:

@@ -3,6 +3,7 @@
 import ast
 import hashlib
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -30,14 +31,20 @@ def job_checksum(job: Job) -> str:
     """Return a checksum of rule, wildcards, parameters, and names and times of the inputs; empty for a group of jobs."""
     if job.is_group():
         return ""
-    paths = [Path(str(path)) for path in job.input]
     parts = {
         "rule": str(job.rule.name),
         "wildcards": [str(value) for value in job.wildcards],
         "params": [str(value) for value in job.params],
-        "inputs": [(str(path), path.stat().st_mtime_ns if path.exists() else 0) for path in paths],
+        "inputs": [(str(path), _modified(str(path))) for path in job.input],
     }
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _modified(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:  # missing, or the file system does not answer
+        return 0
 
 
 def read_profile(path: Path) -> dict[str, Any]:

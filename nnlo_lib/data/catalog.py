@@ -21,7 +21,8 @@ class SourceFile:
 class DatasetSpec:
     """A data set: its reader, its expected contents, its original files and their origin.
 
-    A data set without `files` is read from the folder, archive or URL that the user names as data.source."""
+    A data set without `files` is read from the folder, archive or URL that the user names as data.source.
+    """
 
     name: str
     reader: str

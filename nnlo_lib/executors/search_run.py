@@ -98,10 +98,8 @@ def run_search(
                 trains = SubmititExecutor(folder, launcher, signals)
             else:
                 python = str(start_fork_server() / "python") if can_fork(experiment) else sys.executable
-                trains, parallel = (
-                    LocalExecutor(folder, launcher, signals, python),
-                    local_parallel(experiment),
-                )
+                trains = LocalExecutor(folder, launcher, signals, python)
+                parallel = local_parallel(experiment)
                 if parallel < most:
                     logger.info(
                         f"search.parallel: {parallel} in place of {most}, because a training has "

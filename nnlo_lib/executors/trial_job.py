@@ -48,8 +48,9 @@ def train_fold_task(
     point = read_trial(folder, fold_task.trial).point
     # Outside the `try`: an error of the data set is not a failure of the trial.
     manifest = DataManifest.load(store_of(experiment).manifest)
-    run, error = trial_run(experiment, point), ""
+    error = ""
     try:
+        run = trial_run(experiment, point)
         too_large = _too_large(experiment, run, manifest)
     except UserError as raised:
         too_large, error = "", str(raised)

@@ -143,8 +143,9 @@ def notify(command: str | None, event: str, message: str, folder: Path) -> None:
             problem = f"status {status}"
     except subprocess.TimeoutExpired:
         problem = f"no end within {NOTIFY_TIMEOUT_S:g} s; it was killed"
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        with suppress(OSError):  # a command that runs as another user
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     except OSError as error:
         problem = str(error)
     if problem:

@@ -120,7 +120,7 @@ def correct_last_attempt(state: Path, attempts: list[Attempt]) -> None:
     """
     if attempts and (after := _corrected(before := attempts[-1])) != before:
         logger.info(f"attempt {before.attempt} ran out of memory: {before.reason} is corrected")
-        with suppress(OSError, UserError):
+        with suppress(OSError, UserError, ValueError):  # a full disk may have left no record to correct
             replace_last_attempt(state, after)
             attempts[-1] = after
 

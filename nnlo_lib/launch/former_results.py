@@ -105,7 +105,8 @@ def _complete_moves(folder: Path) -> None:
 
 def _move(source: Path, target: Path) -> None:
     # Not its lease, nor the folders of the folds of the same seed.
-    paths, state = RunPaths(source), RunPaths(source).state
+    paths = RunPaths(source)
+    state = paths.state
     inside = [path for path in source.iterdir() if path.name not in (state.folder.name, paths.former.name)]
     moved = [path for path in inside if not path.name.startswith("fold-")]
     moved += [path for path in state.folder.glob("[!.]*") if path != state.lease]

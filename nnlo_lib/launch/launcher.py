@@ -105,7 +105,7 @@ def _launch_once(
     segments.remove_unused()
     if watch.start_timed_out:
         text = f"timeout of {watch.start_timeout:.0f} s with '{launcher}'; {output.summary}"
-        if number := os.environ.get("SLURM_JOB_ID"):
+        if (number := os.environ.get("SLURM_JOB_ID")) and "srun" not in launcher:
             text += (
                 f"; mpiexec starts ranks by srun, as SLURM_JOB_ID is {number}: if that job has ended, or this process is not in it, "
                 "`unset SLURM_JOB_ID SLURM_JOBID`"

@@ -201,10 +201,10 @@ class Watchdog(Thread):
         overdue_s = exited_s - LINGER_TIMEOUT_S if registered else started_s - self.start_timeout
         if overdue_s <= 0:
             return
-        if overdue_s > EXIT_GRACE_S:
-            self._child.kill()
-        elif not (self.start_timed_out or self.outlived_ranks):
+        if not (self.outlived_ranks if registered else self.start_timed_out):
             self._child.terminate()
+        elif overdue_s > EXIT_GRACE_S:
+            self._child.kill()
         if registered and not self.outlived_ranks:
             logger.warning(
                 f"the launcher (process {self._child.pid}) is ended, because it did not exit within {LINGER_TIMEOUT_S:.0f} s "

@@ -115,7 +115,8 @@ def checksum_faults(folder: Path, checksums: Mapping[str, str]) -> Iterator[str]
 
 def check_checkpoints(run: FinishedRun) -> Iterator[Finding]:
     """Compare the files of each checkpoint with the checksums in its manifest."""
-    folders, intact = checkpoint_folders(run.paths.state.checkpoints), 0
+    folders = checkpoint_folders(run.paths.state.checkpoints)
+    intact = 0
     for folder in folders:
         try:
             fault = "; ".join(checksum_faults(folder, CheckpointManifest.read(folder).sha256))

@@ -143,7 +143,9 @@ def check_folder(folder: Path, is_shared: bool) -> Iterator[Finding]:
 
 def file_system_type(folder: Path) -> str:
     """Return the type of a folder's file system, such as `nfs4`; `unknown` if the kernel does not list it."""
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    mounts: list[list[str]] = []
+    with suppress(OSError):
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     above = {str(each) for each in (folder.resolve(), *folder.resolve().parents)}
     found = [(len(words[1]), words[2]) for words in mounts if len(words) > 2 and words[1] in above]
     return max(found, default=(0, "unknown"))[1]

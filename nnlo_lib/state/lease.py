@@ -51,10 +51,9 @@ class LeaseOwner(ProcessIdentity):
     job: str | None
     scheduler: str | None
     since: str  # time of the claim, ISO 8601
-    # how often the scheduler had queued the job again; 0 if that is unknown. inode, folder: number and absolute path of
-    # the leased folder; a copy has neither. A file system of FUSE may change the number, and another host may see
+    restarts: int = 0  # how often the scheduler had queued the job again; 0 if that is unknown
+    # Of the leased folder; a copy has neither. A file system of FUSE may change the number, and another host may see
     # another path; 0 and empty if unknown.
-    restarts: int = 0
     inode: int = 0
     folder: str = ""
 
@@ -198,7 +197,8 @@ class Lease:
         # After a requeue, the scheduler has given up the job's earlier run, so its lease is taken over at
         # once. A user's command does so only if the scheduler has counted the requeue: another command of the
         # same interactive job may hold the lease.
-        claim, me, folder = other.lease_owner, self._this_owner, self._path.parents[1]
+        claim, me = other.lease_owner, self._this_owner
+        folder = self._path.parents[1]
         is_same_job = me.job is not None and (me.scheduler, me.job) == (claim.scheduler, claim.job)
         is_requeued = is_same_job and (patient or claim.restarts < me.restarts)
         logged = False

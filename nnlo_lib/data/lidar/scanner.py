@@ -15,7 +15,8 @@ class Scanner:
     """A lidar with beams in all directions.
 
     A beam is searched for a wall at `coarse` points of its length, then at `fine` points between the last free and the
-    first occupied one, as in DiNNO's simulator."""
+    first occupied one, as in DiNNO's simulator.
+    """
 
     space: Occupancy
     beams: int = 20

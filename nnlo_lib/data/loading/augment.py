@@ -19,7 +19,8 @@ class Augment:
     """Augmentation of images: crop, then move a window, then flip.
 
     Invariant: the changes of a sample depend only on (seed, epoch, position), not on the calling rank or the
-    order of the calls."""
+    order of the calls.
+    """
 
     flip: float = 0.0
     pad: int = 0

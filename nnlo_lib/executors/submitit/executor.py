@@ -133,18 +133,17 @@ class SubmititExecutor(SubmissionLine):
         number = self._restarts.record_start(fold_task)
         job = TrialJob(self._folder.absolute(), fold_task, self._launcher, number)
         parameters = request(run, memory) | {"job_name": self._name, "comment": self._comment_of(fold_task)}
-        submission = TrialSubmission(self.logs(fold_task), **parameters)
         try:
+            submission = TrialSubmission(self.logs(fold_task), **parameters)
             self._watch_job(fold_task, submission.send(job))
             self._accepted()
         except RuntimeError as error:
             if refusal := self._refused(fold_task, str(error)):
                 # The last script: without one, submitit has not come as far as sbatch.
-                script = max(
-                    self.logs(fold_task).glob("submission_file_*.sh"), key=os.path.getmtime, default=""
-                )
+                scripts = self.logs(fold_task).glob("*submission_file_*.sh")
+                script = max(scripts, key=os.path.getmtime, default=None)
                 refused = CompletedProcess([], 1, "", str(error))
-                blamed = blamed_variable(refused, self._run, "sbatch", "--test-only", str(script))
+                blamed = script and blamed_variable(refused, self._run, "sbatch", "--test-only", str(script))
                 cause = blamed or f"{refusal.sentence}; check `resources` in the experiment"
                 raise UserError(f"Slurm refused the job of trial {fold_task.trial}: {cause}") from error
 

@@ -12,7 +12,8 @@ from nnlo_lib.search.study.trial import FoldTask
 class TrialJob:
     """Job that trains a fold task.
 
-    The job reads everything that may change from disk, because its pickle is written at submission, and a requeued job loads it again."""
+    The job reads everything that may change from disk, because its pickle is written at submission, and a requeued job loads it again.
+    """
 
     folder: Path  # folder of the search
     task: FoldTask  # fold task

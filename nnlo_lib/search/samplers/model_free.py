@@ -65,7 +65,8 @@ class GeneticSearch(Sampler):
 
     The parents are the winners of two tournaments of two among the best `population` trials so far. Heuristic
     crossover (Wright 1991) continues from the worse parent through the better one. Non-uniform mutation
-    (Michalewicz 1992) changes every gene, by decreasing amounts toward the end of the search."""
+    (Michalewicz 1992) changes every gene, by decreasing amounts toward the end of the search.
+    """
 
     space: SearchSpace
     seed: int
