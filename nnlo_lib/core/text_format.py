@@ -108,3 +108,12 @@ def decoded(text: bytes, errors: str = "strict") -> str:
     """Return a text in UTF-8 or, with its mark, UTF-16, with the line ends of Unix. Raises UnicodeDecodeError."""
     found = text.decode("utf-16" if text.startswith(UTF_16) else "utf-8-sig", errors)
     return found.replace("\r\n", "\n")
+
+
+def inline_yaml(value: object) -> str:
+    """Return a value as YAML in one line."""
+    import yaml
+
+    # PyYAML ends a single scalar with the line `...`.
+    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -48,6 +48,8 @@ def split_train_validation(
             )
         chosen = ((np.arange(count) + 0.5) * samples / max(count, 1)).astype(np.int64)
     else:
+        if folds < 2 or not 0 <= fold < folds:
+            raise UserError(f"fold {fold} of {folds} does not exist; use 2 or more folds, numbered from 0")
         if samples < folds:
             raise UserError(
                 f"{folds} folds need at least {folds} samples, not {samples}; use fewer folds or more samples"

@@ -49,10 +49,12 @@ class SourceChecksums:
         # Threads, because hashlib computes without holding the interpreter's lock.
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             read = tracked(pool.map(file_sha256, changed), "checksums", len(changed), "files")
+            fresh = dict[Path, str]()
             try:
-                fresh = dict(zip(changed, read, strict=True))
+                for path, checksum in zip(changed, read, strict=True):
+                    fresh[path] = checksum
             except OSError as error:
-                raise UserError(f"cannot read {error.filename}: {error.strerror}") from error
+                raise UserError(f"cannot read {changed[len(fresh)]}: {error.strerror}") from error
         found = {path: fresh.get(path) or known[os.path.abspath(path)][1] for path in stamps}
         settled = [path for path in fresh if before - max(stamps[path][1:3]) > SETTLED_SECONDS * 1e9]
         if settled:

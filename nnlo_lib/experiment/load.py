@@ -256,10 +256,8 @@ def _numbers(run: Mapping[str, Any], count: int) -> dict[str, int]:
 
     if not count or value_at(run, "parallel", "transport") == "simulated":
         return {"gpus_per_rank": min(count, 1)}
-    ranks, nodes = (
-        number(default(ParallelConfig, "ranks"), "parallel", "ranks"),
-        number(1, "resources", "nodes"),
-    )
+    ranks = number(default(ParallelConfig, "ranks"), "parallel", "ranks")
+    nodes = number(1, "resources", "nodes")
     sharing = max(number(1, "parallel", "ranks_per_gpu"), ceil(ceil(ranks / nodes) / count))
     return {"gpus_per_rank": 1} | ({"ranks_per_gpu": sharing} if sharing > 1 else {})
 

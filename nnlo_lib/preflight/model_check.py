@@ -198,7 +198,8 @@ class ModelTrial(Callback):
 
     def begin(self, part: str) -> None:
         """Note that the loss of the training step is computed."""
-        self.stage = "backward"
+        if part == "backward":
+            self.stage = part
 
     def _enter_model(self, module: nn.Module, inputs: Any) -> None:
         self.stage = "model"

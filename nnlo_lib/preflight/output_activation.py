@@ -51,10 +51,8 @@ def activation_doubts(run: Run, outputs: Any, has_values: bool) -> Iterator[str]
         outputs: what the model returns in evaluation mode, with a gradient.
         has_values: whether the outputs have values; on the device `meta`, they have none.
     """
-    what, is_scored = (
-        f"the outputs of {run.model.name}",
-        isinstance(run.problem, ClassificationConfig | RegressionConfig),
-    )
+    what = f"the outputs of {run.model.name}"
+    is_scored = isinstance(run.problem, ClassificationConfig | RegressionConfig)
     option = f", or set `problem: {{name: {run.problem.name}, outputs: probabilities}}`" if is_scored else ""
     for place, (name, output) in enumerate(outputs_by_name(outputs).items()):
         loss, own = loss_of_output(run.loss, outputs, name), "" if place == 0 else name
@@ -63,7 +61,8 @@ def activation_doubts(run: Run, outputs: Any, has_values: bool) -> Iterator[str]
         remedy = f"remove {activation} from the model{option}"
         applied = [each for each in functions if each in APPLIES_ACTIVATION]
         # Each number of the output decides alone, above or below 0.
-        is_one = isinstance(run.problem, ClassificationConfig) and output[0].numel() == 1
+        has_one = output.dim() > 0 and 0 < output.numel() == len(output)
+        is_one = isinstance(run.problem, ClassificationConfig) and has_one
         is_split_at_zero = loss not in LOSSES_OF_DISTANCE and (is_one or "binary_accuracy" in functions)
         if getattr(run.problem, "outputs", "scores") == "probabilities":
             if has_values and not bool(((values >= 0) & (values <= 1)).all()):
@@ -72,7 +71,7 @@ def activation_doubts(run: Run, outputs: Any, has_values: bool) -> Iterator[str]
                     "probabilities` means 0 to 1; end the model with softmax or sigmoid, or remove `outputs`"
                 )
         elif "nll" in functions:
-            sums = values.exp().sum(1) if has_values else torch.ones(1)
+            sums = values.exp().sum(1) if has_values and not activation else torch.ones(1)
             if activation:
                 yield (
                     f"{what} are as after {activation}, but nll needs logarithms of probabilities; end the model with log_softmax, or "

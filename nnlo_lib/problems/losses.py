@@ -268,7 +268,8 @@ def top_k_accuracy(outputs: Tensor, labels: Tensor, k: int, threshold: float = 0
     Of equal outputs, the output of the lower class counts as higher, as in `predicted`; k may exceed the
     number of classes.
     """
-    labels, has_nan = classes_only(labels, f"top{k}_accuracy"), outputs.isnan().any(1)
+    labels = classes_only(labels, f"top{k}_accuracy")
+    has_nan = outputs.isnan().any(1)
     if outputs.shape[1] == 1:
         # Of two classes, one is on each side of the threshold.
         return ((predicted(outputs, threshold) == labels) | (k > 1)) & ~has_nan

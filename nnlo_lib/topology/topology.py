@@ -153,14 +153,14 @@ class Topology:
         second = moduli[-2] if self.nodes > 1 and moduli[-2] > EIGENVALUE_TOLERANCE else 0.0
         return float(1 - second ** (1 / self.period))
 
-    def _lossless(self, round: int) -> tuple[MixingMatrix, float]:
+    def _before_losses(self, round: int) -> tuple[MixingMatrix, float]:
         """Return the mixing of a round without losses, and the probability that a link is lost."""
         settings, seed, own = graph_at_round(self.settings, self.seed, round)
         first = first_round_of_graph(settings, self.nodes, own)
         return _lossless(settings, self.nodes, seed, first, self._building), drop_probability(settings)
 
     def _mixing(self, round: int) -> MixingMatrix:
-        mixing, drop = self._lossless(round)
+        mixing, drop = self._before_losses(round)
         if not drop:
             return mixing
         # A stream per round: a resumed run and every rank lose the same links.
@@ -169,7 +169,7 @@ class Topology:
         return MixingMatrix(drop_links(mixing.matrix, drop, generator))
 
     def _expected(self) -> Iterator[Matrix]:
-        for mixing, drop in map(self._lossless, range(self.period)):
+        for mixing, drop in map(self._before_losses, range(self.period)):
             yield (1 - drop) * mixing.matrix + drop * np.eye(self.nodes)
 
     def _union(self) -> nx.DiGraph:

@@ -112,19 +112,15 @@ def _longer_results(finished: FinishedRun, run: Run) -> str:
     before, now = (each.with_defaults_for(*resumed).training_settings for each in (recorded, run))
     if before != now:
         return ""
-    key, done, wanted, more = (
-        "train.epochs",
-        plural(epochs, "epoch"),
-        f"{run.train.epochs}",
-        f"set {epochs} or more",
-    )
+    key, more = "train.epochs", f"set {epochs} or more"
+    done, wanted = plural(epochs, "epoch"), f"{run.train.epochs}"
+    is_longer = epochs > run.train.epochs
     if recorded.train.steps_per_epoch != run.train.steps_per_epoch:
         # Without a limit, the data determine the number of steps.
         allowed = run.train.epochs * (run.train.steps_per_epoch or float("inf"))
         key, done, wanted = STEPS_KEY, plural(steps, "step"), f"{allowed:g}"
-        more, is_longer = f"set train.epochs times {STEPS_KEY} to {steps} or more", allowed < steps
-    else:
-        is_longer = epochs > run.train.epochs
+        more = f"set train.epochs times {STEPS_KEY} to {steps} or more"
+        is_longer = allowed < steps
     if not is_longer:
         return ""
     return (

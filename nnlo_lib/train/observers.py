@@ -101,9 +101,9 @@ class StepProfiler(Callback):
             return
         tool.stop()
         folder = self._trainer.context.task.observe_folder
-        folder.mkdir(parents=True, exist_ok=True)
         steps = f"steps-{self._begun}-{self._done}" if self._trainer.context.is_worker else "serving"
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             tool.write(folder / f"profile-{self._settings.tool}-rank-{self._settings.rank}-{steps}")
         except OSError as error:
             self._trainer.journal.warn(f"the profile could not be written: {error}")

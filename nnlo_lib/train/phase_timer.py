@@ -4,7 +4,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -148,7 +148,9 @@ def clock_offset_to_rank_0(comm: Communicator) -> float:
     for _ in range(CLOCK_READINGS):
         comm.barrier()
         left.append(comm.now())
-    machine = BOOT.read_text().strip() if BOOT.exists() else ""
+    machine = ""
+    with suppress(OSError):
+        machine = BOOT.read_text().strip()
     (where, theirs), *_ = comm.gather([machine, left])
     # Measuring would only add the error of a barrier to the true offset, 0.
     if where and where == machine:

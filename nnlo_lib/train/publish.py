@@ -283,8 +283,10 @@ def _use(device: str) -> dict[str, float]:
 
 def rank_hardware(device: str) -> dict[str, Any]:
     """Return host, process, processor, cores, threads, memory and GPU of this rank, on `device`."""
-    cpus = Path("/proc/cpuinfo")
-    named = re.search(r"^model name\s*:\s*(.+)$", cpus.read_text() if cpus.exists() else "", re.MULTILINE)
+    cpus = ""
+    with suppress(OSError):
+        cpus = Path("/proc/cpuinfo").read_text()
+    named = re.search(r"^model name\s*:\s*(.+)$", cpus, re.MULTILINE)
     # Only of a rank that computes on it: the query would occupy memory of every GPU.
     gpu = torch.cuda.get_device_properties(device) if device.startswith("cuda") else None
     return {

@@ -138,10 +138,8 @@ class TrainingSaver:
         comm = self._context.comm
         code = code_version() if comm.rank == 0 else ""
         steps, codes = zip(*comm.gather([self._state.run_step, code]), strict=True)
-        segment, position = (
-            TrainingSegment(step=max(steps), ranks=comm.size, code=codes[0]),
-            self._state.position,
-        )
+        segment = TrainingSegment(step=max(steps), ranks=comm.size, code=codes[0])
+        position = self._state.position
         # A restart with the same ranks and code continues the last one.
         if not position.legs or position.legs[-1] | {"step": segment["step"]} != segment:
             position.legs = [*position.legs, segment]

@@ -76,7 +76,9 @@ class ValidationArrays:
     def _sample_metrics(self) -> Arrays:
         """Return loss and metrics of each validation sample, (models, samples); one model if replicas are equal."""
         context, comm, problem = self._context, self._context.comm, self._context.problem
-        assert isinstance(problem, SupervisedProblem), "the configuration accepts no other problem"
+        assert isinstance(problem, SupervisedProblem), (
+            "the configuration accepts sample_metrics only for these"
+        )
         split, samples = context.data.validation_set
         module = context.replica.module
         with torch.no_grad():
@@ -84,7 +86,8 @@ class ValidationArrays:
                 problem.values_of_outputs(module(*inputs), labels, regularization_loss(module)).cpu()
                 for inputs, labels in evaluation_batches(module, split, samples, context.preprocessor)
             ]
-        models = [values := torch.cat(parts, 1)]
+        values = torch.cat(parts, 1)
+        models = [values]
         if self._algorithm.replicas_differ:
             models = [broadcast_copy(comm, values, node) for node in range(comm.size)]
         stacked = torch.stack(models).numpy()

@@ -243,7 +243,7 @@ def test_the_list_of_own_jobs_of_lsf(answers, tmp_path, monkeypatch):
     answers("bjobs", bjobs("PEND", reason="Job slot limit reached;"), bjobs(left="1:30 L").replace("7", "8"))
     assert list_own_jobs() == {
         "7": JobReport(Fate.PENDING, "PEND", "Job slot limit reached"),
-        "8": JobReport(Fate.RUNNING, "RUN", minutes_left=90.0, end="RUN"),
+        "8": JobReport(Fate.RUNNING, "RUN", minutes_left=90.0),
     }
     answers("bjobs", script="echo 'No unfinished job found' >&2; exit 255")
     assert list_own_jobs() == {}

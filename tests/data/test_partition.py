@@ -78,6 +78,8 @@ def test_seed_decides_which_samples_validate():
         (100, 1.0, 1, None, "gives 100 validation samples"),
         (100, -0.1, 1, None, "data.validation: -0.1"),
         (3, 0.1, 5, 0, "5 folds need at least 5 samples, not 3"),
+        (30, 0.1, 5, 5, "fold 5 of 5 does not exist"),
+        (30, 0.1, 1, 0, "fold 0 of 1 does not exist"),
     ],
 )
 def test_impossible_wishes(samples, validation, folds, fold, message):

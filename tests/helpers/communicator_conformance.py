@@ -42,11 +42,14 @@ def allreduce_adds_in_rank_order(comm: Communicator) -> None:
 
 
 def requests_overlap(comm: Communicator) -> None:
-    vectors = [torch.full((size,), 1.0) for size in (LARGE, 1, SMALL)]
+    vectors = [
+        torch.full((size,), float(value)) for value, size in enumerate((LARGE, LARGE, 1, SMALL, LARGE), 1)
+    ]
     requests = [comm.iallreduce(vector) for vector in vectors]
     for request in requests:
         request.wait()
-    assert all(torch.equal(vector, torch.full_like(vector, comm.size)) for vector in vectors)
+    for value, vector in enumerate(vectors, 1):
+        assert torch.equal(vector, torch.full_like(vector, value * comm.size))
 
 
 def neighbors_exchange(comm: Communicator) -> None:

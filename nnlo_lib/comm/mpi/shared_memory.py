@@ -57,13 +57,14 @@ class SharedMailbox:
         self.memory = _view(self._file, size)
         self.address = np.array([os.getpid(), self._file, size, number], np.int64)
         self.receipt = MPI.REQUEST_NULL
+        self.is_summed = False  # between the begin of a sum and the start of its receipt
         self.addresses: Address = np.empty(0, np.int64)
 
     @classmethod
     def of_pool(cls, pool: "list[SharedMailbox]", size: int) -> "SharedMailbox":
         """Return a mailbox for `size` bytes whose last content has been fetched; a new one if the pool has none."""
         for mailbox in pool:
-            if mailbox.memory.size >= size and mailbox.receipt.Test():
+            if not mailbox.is_summed and mailbox.memory.size >= size and mailbox.receipt.Test():
                 return mailbox
         pool.append(cls(size, len(pool)))
         return pool[-1]
@@ -131,6 +132,7 @@ class SharedMemoryAllreduce:
         Return a function that, given a way to wait, overwrites `array` with the sum over ranks.
         """
         mailbox = SharedMailbox.of_pool(self._mine, array.nbytes)
+        mailbox.is_summed = True
         mailbox.memory[: array.nbytes] = array.view(np.uint8)
         mailbox.addresses = addresses = np.empty((self._size, mailbox.address.size), np.int64)
         # Also the signal that all vectors are in place: it completes after every rank has started it.
@@ -156,6 +158,7 @@ class SharedMemoryAllreduce:
                 array[chunks[rank]] = vectors[rank][chunks[rank]]
             # Not waited for: the next sum takes another mailbox if ranks still read this one.
             mailbox.receipt = self._signals.Ibarrier()
+            mailbox.is_summed = False
 
         return finish
 

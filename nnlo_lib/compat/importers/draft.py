@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from nnlo_lib.compat.importers.options import ParsedOptions
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.base import non_defaults
-from nnlo_lib.config.docgen.schema import inline_yaml
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.text_format import inline_yaml
 from nnlo_lib.experiment.load import has_automatic_gpus, with_numbers_of_gpus
 
 WIDTH = 110

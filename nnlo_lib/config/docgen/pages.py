@@ -18,9 +18,9 @@ from nnlo_lib.config.docgen.schema import (
     description_of,
     discriminator_value,
     fields,
-    inline_yaml,
     member_blocks,
 )
+from nnlo_lib.core.text_format import inline_yaml
 
 HELP_WIDTH = 120
 NNLO_LIB = Path(__file__).parents[2]

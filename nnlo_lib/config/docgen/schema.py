@@ -6,7 +6,6 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-import yaml
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import ModelSchema
 
@@ -79,13 +78,6 @@ def description_of(field: Schema) -> str:
     if "$ref" in field:
         return str(member_blocks(field)[0]["description"])
     return str(field.get("description", "Selects the variant of this section."))
-
-
-def inline_yaml(value: Any) -> str:
-    """Return a value as YAML in one line."""
-    # PyYAML ends a single scalar with the line `...`.
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000)
-    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def experiment_schema() -> Schema:

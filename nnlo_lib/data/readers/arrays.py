@@ -67,7 +67,8 @@ def read(folder: Path, shard_size: int, **keys: Any) -> DatasetContents:
             )
     files = {split: [source.labels for source in sources] for split, sources in splits.items()}
     rule = find_rule(files, options.one_hot, options.first_class)
-    reader = BlockReader(rule, options)
+    # Without the names of the files, which would be sent to the processes with each unit.
+    reader = BlockReader(rule, replace(options, train=(), test=None, validation=None))
     stored = {array: stored_type(array.dtype, options.dtype) for array in first.inputs}
     changed = [
         f"{array.name} is {array.dtype} in the files and {kind} in the store"
@@ -146,10 +147,10 @@ def _text(path: Path) -> str:
     refuse_other_file(path)
     try:
         with path.open("rb") as file:
-            text = decoded(file.read(MAX_LIST_BYTES))
-        if "\0" not in text:
+            content = file.read(MAX_LIST_BYTES + 1)
+        if len(content) <= MAX_LIST_BYTES and "\0" not in (text := decoded(content)):
             return text
-        reason = "it has zero bytes"
+        reason = "it is too large, or has zero bytes"
     except (OSError, UnicodeDecodeError) as error:
         reason = str(error)
     raise UserError(
@@ -168,6 +169,8 @@ def _entry(text: str, folders: Sequence[Path], where: str) -> Entry:
         if 0 < len(words) == len(paths) <= 2:
             return tuple(paths)
     missing = [word for word in text.split() if not _found(word, folders)]
+    if text.split() and not missing:
+        raise UserError(f"{where}: {len(text.split())} files on one line; write each file on its own line")
     name = missing[0] if 0 < len(missing) < len(text.split()) else text
     places = " or ".join(map(str, dict.fromkeys(folders)))
     raise UserError(f"{where}: file '{name[:SHOWN]}' not found in {places}{path_remedy(name, '')}")

@@ -56,6 +56,8 @@ class CifarFile:
 
     def load(self) -> tuple[Array, Labels]:
         """Return pixels (n, 3072) and labels. Raises UserError if the file is gone or damaged, or a label is not a class."""
+        if not self.path.is_file():
+            raise UserError(f"{self.path}: file not found; download or copy all files of the data set")
         try:
             return _loaded(self, file_version(self.path))
         except OSError as error:

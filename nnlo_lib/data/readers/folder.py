@@ -208,7 +208,8 @@ def _check_classes(folder: Path, classes: Sequence[str]) -> None:
 
 def _images(root: Path, split: ImageFolder, classes: Sequence[str], skipped: Skipped) -> list[LabeledPath]:
     """Return the images of all classes of a split, ordered by the hash of their path in it."""
-    images, known = [], {*map(composed, split.folders)} & {*classes}
+    images = list[LabeledPath]()
+    known = {*map(composed, split.folders)} & {*classes}
     for name, folder in split.folders.items():
         if composed(name) not in classes:
             near = [each for each in classes if look_alike(each) == look_alike(name)]

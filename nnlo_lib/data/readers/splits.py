@@ -40,13 +40,13 @@ class ImageFolder:
 
     def __init__(self, path: Path, above: tuple[str, ...] = ()) -> None:
         """Refer to a folder; `above` are the real paths of the folders that contain it."""
-        self.path, real = path, os.path.realpath(path)
-        if real in above:
-            raise UserError(f"{path}: a link to a folder that contains the link; remove the link")
-        self._above = (*above, real)
+        self.path = path
+        self._above = (*above, os.path.realpath(path))
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
+        if self._above[-1] in self._above[:-1]:
+            raise UserError(f"{self.path}: a link to a folder that contains the link; remove the link")
         try:
             with os.scandir(self.path) as entries:
                 return {entry.name: _kind(entry) for entry in sorted(entries, key=lambda each: each.name)}
@@ -100,8 +100,12 @@ def split_names(folder: ImageFolder) -> dict[str, str]:
     exact = {name: SPLITS[name.lower()] for name in folder.folders if name.lower() in SPLITS}
     if len(exact) > 1 and "train" in exact.values():
         return exact
-    words = {name: split for name in folder.folders if (split := _split_in(name)) not in exact.values()}
-    found = {name: split for name, split in (words | exact).items() if split}
+    named = {name: exact.get(name) or _split_in(name) for name in folder.folders}
+    found = {
+        name: split
+        for name, split in named.items()
+        if split and (name in exact or split not in exact.values())
+    }
     return found if len({*found.values()}) > 1 and "train" in found.values() else exact
 
 

@@ -154,7 +154,8 @@ class TableFiles:
         return _with_flat_arrays(path, table)
 
     def _text_table(self, path: Path) -> pd.DataFrame:
-        text, options, may = table_text(path), self.options, self._may_be_numbers
+        text = table_text(path)
+        options, may = self.options, self._may_be_numbers
         # Excel writes the delimiter so.
         told = re.match(r'"?sep=(.)"?[^\S\n]*\n', text, re.IGNORECASE)
         delimiter = options.delimiter or (told[1] if told else find_delimiter(text, options))

@@ -197,4 +197,8 @@ def _set(folder: Path, matches: Sequence[re.Match[str]]) -> list[Path]:
     if missing := [name for name in wanted if name not in present]:
         some = ", ".join(missing[:3]) + ", ..." * (len(missing) > 3)
         raise UserError(f"{folder}: {len(missing)} of {len(wanted)} TFRecords are missing: {some}")
+    if strange := sorted(present - {*wanted}):
+        raise UserError(
+            f"{folder}: the number of {strange[0]} is not below the number of files in its name; remove the file"
+        )
     return [folder / name for name in wanted]

@@ -111,7 +111,8 @@ def adapted(kind: Literal["features", "labels"], adaptor: str, arrays: Inputs, p
     The function is `path.py:function`, or what `path.py:get_features` or `get_labels` returns. Raises UserError if it fails, or
     returns other than arrays of numbers with as many rows.
     """
-    name, samples = "the adaptor" if kind == "features" else "the label adaptor", len(arrays[0])
+    name = "the adaptor" if kind == "features" else "the label adaptor"
+    samples = len(arrays[0])
 
     def changed() -> Inputs:
         # Loaded for each block: units are sent to other processes, and a function of a user's file cannot be pickled.

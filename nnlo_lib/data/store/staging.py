@@ -44,8 +44,9 @@ def stage_dataset(
     One process of a node copies while the others wait. The copy is in a folder that only this user can open. If
     another user has prepared or could replace this folder, a warning is logged and `manifest` is returned.
 
-    The folder exists on the node's own disk; it may contain environment variables. `patience` is in seconds. Raises UserError if the command fails, the free space does not suffice, a copied shard does not match its
-    checksum, `folder` does not exist or is not writable, or the wait exceeds `patience`.
+    `folder` is on the node's own disk and may contain environment variables; `patience` is in seconds. Raises UserError if the
+    command fails, the free space does not suffice, a copied shard does not match its checksum, `folder` does not exist or is not
+    writable, or the wait exceeds `patience`.
     """
     if variable := unset_variable(folder):
         raise UserError(
