@@ -150,12 +150,16 @@ def progress_bar(
         total: amount at the end; None if it is unknown.
         visible: whether to draw; None: if stderr is a terminal.
     """
-    bar = _terminal_bar(text, total) if (sys.stderr.isatty() if visible is None else visible) else None
-    began, first, pause = time.monotonic(), done, DRAWING_SECONDS if bar else log_s
+    is_drawn = sys.stderr.isatty() if visible is None else visible
+    if os.environ.get("TERM") == "dumb":
+        is_drawn = False
+    bar: Progress | None = None
+    began, first = time.monotonic(), done
+    pause = DRAWING_SECONDS if is_drawn else log_s
     due = began + pause
 
     def show(done: int, note: Callable[[], str] = str) -> None:
-        nonlocal due
+        nonlocal due, bar
         if (now := time.monotonic()) < due:
             return
         due, pace = now + pause, (done - first) / (now - began)
@@ -163,32 +167,34 @@ def progress_bar(
         if unit == "B":
             of = f" of {size_text(total)}" if total else ""
             shown = f"{size_text(done)}{of}  {size_text(pace)}/s"
-        if bar is None:
+        if not is_drawn:
             write_stderr(f"{text}: {shown}\n")
             return
         with suppress(OSError):  # the terminal may be gone
-            bar.start()
+            if bar is None:
+                bar = _terminal_bar(text, total)
+                bar.start()
             bar.update(bar.task_ids[0], completed=done, note=shown, refresh=True)
 
     try:
         yield show
     finally:
+        # Not bar.stop(), which moves the cursor up: another rank may have printed a line since.
         if bar:
-            with suppress(OSError):
-                bar.stop()
+            write_stderr("\r\x1b[2K")
 
 
 def _terminal_bar(text: str, total: int | None) -> "Progress":
-    # Here, because the import takes as long as many short trainings.
+    # Here, because many trainings end before a bar is drawn, and the import takes as long as such a training.
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     console = Console(file=sys.stderr, force_terminal=True)
     # A process that is killed could not show the cursor again.
     setattr(console, "show_cursor", lambda show: False)  # noqa: B010
     bar = Progress(
-        "{task.description}", BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), "{task.fields[note]}",
-        console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False,
+        TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False), console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False,
     )  # fmt: skip
     bar.add_task(text, total=total, note="")
     return bar

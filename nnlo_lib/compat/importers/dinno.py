@@ -3,6 +3,7 @@
 The scaling study is one run for each number of nodes, or for each algebraic connectivity of the graph.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -132,6 +133,8 @@ def _trials(experiment: Section) -> list[ScalingTrial]:
     scaling = experiment.scaling
     if "scaling" not in experiment.given:
         return []
+    if "const" not in scaling.given:
+        raise UserError("experiment.scaling: the key const is missing; set fiedler or num_nodes")
     start, last, fixed = (getattr(scaling, key) for key in ENDS[scaling.const])
     if missing := [key for key in (*ENDS[scaling.const], "num_trials") if key not in scaling.given]:
         raise UserError(
@@ -184,17 +187,18 @@ def _set_mnist(draft: ExperimentDraft, experiment: Section) -> None:
 
 def _problems(file: Section, path: Path) -> list[Section]:
     """Return the problems of a file; those of the scaling study have a single `problem` instead of `problem_configs`."""
-    if file.problem:
+    if file.problem or ("problem" in file.given and file.problem is not None):
         return [read_section(PROBLEM, file.problem, f"{path}: problem")]
-    names = dict.fromkeys(file.problem_configs or (), PROBLEM)  # problems may have any names
-    problems = vars(read_section(names, file.problem_configs, f"{path}: problem_configs"))
-    if not names:
+    blocks = {} if file.problem_configs is None else file.problem_configs
+    if not isinstance(blocks, Mapping):
+        raise UserError(f"{path}: problem_configs: expected a mapping of keys, got {blocks!r}")
+    if not blocks:
         raise UserError(f"{path}: problem_configs contains no problem; add at least one problem")
-    if "scaling" in (file.experiment or {}) and len(names) > 1:
+    if "scaling" in (file.experiment or {}) and len(blocks) > 1:
         raise UserError(
-            f"{path}: experiment.scaling requires one problem, got {len(names)}; remove the others"
+            f"{path}: experiment.scaling requires one problem, got {len(blocks)}; remove the others"
         )
-    return [problems[name] for name in names]
+    return [read_section(PROBLEM, block, f"{path}: problem_configs.{name}") for name, block in blocks.items()]
 
 
 def _set_baseline(draft: ExperimentDraft, alone: Section, has_maps: bool) -> None:

@@ -103,7 +103,7 @@ def set_schedulers(draft: ExperimentDraft, options: ParsedOptions, ranks: int) -
                 f"--lr_schedulers: PyDTNN has no scheduler '{name}'; {suggest_name(name, SCHEDULERS)}"
             )
         _set_scheduler(draft, options, name, ranks)
-    for name in SCHEDULERS.keys() - chosen:
+    for name in (each for each in SCHEDULERS if each not in chosen):
         unless = f"PyDTNN ignores it unless {name} is in --lr_schedulers"
         draft.note(*(f"{each} ({unless})" for each in _given(options, name)))
 

@@ -72,7 +72,9 @@ def _file(path: Path) -> ExperimentDraft:
     if path.suffix in SCRIPT_SUFFIXES or re.match(rb"#![^\r\n]*sh", path.read_bytes()[:64]):
         try:
             return _command(parse_command([path.read_text()], _kind_of))
-        except (UnicodeDecodeError, UserError) as error:
+        except UnicodeDecodeError as error:
+            raise UserError(f"cannot read {path}: {error}; pass a text file") from error
+        except UserError as error:
             raise UserError(f"{path}: {error}") from error
     raise UserError(
         f"{path}: unknown kind of file; pass a job script (.sh), a DiNNO file (.yaml, .yml) or a Theano-MPI session "

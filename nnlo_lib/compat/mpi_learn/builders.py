@@ -221,7 +221,7 @@ class Algo:
                 yield name, f"with mode='{options['mode']}', but with mode='{modes[0]}'"
         if arguments and (self.mode != "downpour" or self.optimizer is None):
             yield next(iter(arguments)), "without an optimizer of the master; use worker_optimizer_params"
-        names = {ARGUMENT_NAMES.get(word) for word in own}
+        given = {ARGUMENT_NAMES.get(word): value for word, value in own.items()}
         for key in ("lr", "momentum"):
             if options[f"elastic_{key}"] == OPTIONS[f"elastic_{key}"]:
                 continue
@@ -230,7 +230,7 @@ class Algo:
                     f"elastic_{key}",
                     f"on worker_optimizer '{worker}', only on 'sgd'; use worker_optimizer_params",
                 )
-            elif key in names:
+            elif given.get(key, options[f"elastic_{key}"]) != options[f"elastic_{key}"]:
                 yield f"elastic_{key}", f"beside {key} in worker_optimizer_params"
 
     def _worker_section(self, arguments: Block) -> Block:

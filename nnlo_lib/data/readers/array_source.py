@@ -72,8 +72,8 @@ def open_source(paths: tuple[Path, ...], options: ArraysOptions) -> ArraySource:
     single = [path for path in paths if is_npy(path)]
     if len(single) != (2 if len(paths) == 2 else 0) or (single and len(keys) != 1):
         raise UserError(
-            f"{(single or paths)[0]}: only two NPY files, each of which holds a single array, are listed in pairs (features.npy labels.npy), "
-            "with a single name in data.reader.features; put arrays of other files into one file"
+            f"{(single or paths)[0]}: an NPY file holds a single array; list two NPY files per line (features.npy labels.npy) and a single "
+            "name in data.reader.features; only NPY files are listed in pairs, so put arrays of other files into one file"
         )
     if not keys:
         raise UserError("data.reader.features: the list is empty; name at least one array")

@@ -210,7 +210,10 @@ def _span(jobs: Sequence[FinishedRun]) -> list[tuple[str, str]]:
     )
     if not started or not finished:
         return []
-    took = datetime.fromisoformat(finished[-1]) - datetime.fromisoformat(started[0])
+    try:
+        took = datetime.fromisoformat(finished[-1]) - datetime.fromisoformat(started[0])
+    except (TypeError, ValueError):  # of another version, or edited by hand
+        return [("started", started[0]), ("finished", finished[-1])]
     later = format_duration(took.total_seconds())
     return [("started", started[0]), ("finished", f"{finished[-1]} ({later} later)")]
 

@@ -196,7 +196,8 @@ def _epoch_mistakes(experiment: Experiment, search: SearchConfig) -> Iterator[Mi
         where = "grace" if fidelity.name == "median" else "first"
         what = f"{fidelity.name} needs a rung below train.epochs ({epochs}); decrease this value, increase train.epochs, or set search.fidelity.name: full"
         yield ("search", "fidelity", where), what
-    key, most = ("search", "space", "train.epochs"), max(extremes(searched)) if searched else 0
+    key = ("search", "space", "train.epochs")
+    most = max(extremes(searched)) if searched and is_full else 0
     if searched and not is_full:
         what = f"{fidelity.name} sets the epochs of each trial; set search.fidelity.name: full"
         yield key, f"cannot be searched: {what}"

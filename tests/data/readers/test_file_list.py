@@ -77,7 +77,7 @@ def test_paths_are_found_beside_the_list_and_then_in_the_folder(folder):
         (["jets0.h5", "lost.h5"], r"data\.reader: file 'lost\.h5' not found"),
         ("x.npy lost.npy", r"file 'lost\.npy' not found"),
         ("my lost jets.h5", r"file 'my lost jets\.h5' not found"),
-        ("x.npy y.npy jets0.h5", r"file 'x\.npy y\.npy jets0\.h5' not found"),
+        ("x.npy y.npy jets0.h5", "3 files on one line; write each file on its own line"),
         ([], r"the list of files of a split is empty"),
         ("", "file '' not found"),
     ],
