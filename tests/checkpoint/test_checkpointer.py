@@ -4,6 +4,7 @@ import errno
 import itertools
 import json
 import os
+import pickle
 import re
 import threading
 from contextlib import suppress
@@ -581,3 +582,25 @@ def test_best_is_a_measured_metric_with_or_without_its_prefix():
     assert Run(checkpoint=CheckpointConfig(best="val_accuracy")).checkpoint.best == "accuracy"
     with pytest.raises(ValueError, match=r"'val_top5_accuracy' is not measured; .*; or add it to `metrics`"):
         Run(checkpoint=CheckpointConfig(best="top5_accuracy"))
+
+
+class Malice:
+    """Object that creates a file when it is unpickled."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __reduce__(self):
+        return (open, (self._path, "w"))
+
+
+def test_loading_executes_nothing(two):
+    folder = two / "checkpoints/00000002"
+    content = pickle.dumps(Malice(str(two / "executed")))
+    (folder / "rank-0.safetensors").write_bytes(content)
+    manifest = CheckpointManifest.read(folder)
+    digest = {"rank-0.safetensors": parts.hashlib.sha256(content).hexdigest()}
+    replace(manifest, sha256=manifest.sha256 | digest).write(folder)
+    with pytest.raises(Exception, match="header"):
+        together(two, load)
+    assert not (two / "executed").exists()

@@ -10,6 +10,7 @@ import pytest
 from helpers.nnlo_command import nnlo, refused
 from helpers.training_process import started as training
 
+from nnlo_lib.core import logging_setup
 from nnlo_lib.core.logging_setup import PACKAGE, configure_logging, get_logger
 from nnlo_lib.state.training_records import RunLog
 
@@ -114,3 +115,21 @@ def test_the_ranks_have_the_level_of_their_command(tmp_path: Path):
     assert re.search(r"debug: starts the ranks: /no/mpiexec -x -n 2 .*nnlo_lib.train.rank TASK", said)
     assert "train_loss" not in run.finish("--log-level", "warning")
     assert "train_loss" in (run.job / "log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("visible", "terminal", "drawn"), [(True, "xterm", True), (False, "xterm", False), (True, "dumb", False)]
+)
+def test_a_bar_is_drawn_on_a_terminal_only_and_erases_no_line_but_its_own(
+    monkeypatch, capsys, visible, terminal, drawn
+):
+    monkeypatch.setattr(logging_setup, "DRAWING_SECONDS", 0.0)
+    monkeypatch.setenv("TERM", terminal)
+    with logging_setup.progress_bar("epoch [1]", 10, "samples", visible=visible) as show:
+        show(4, lambda: "loss [/b] 0.5")
+        show(10)
+    shown = capsys.readouterr().err
+    for text in ("epoch [1]", " 40%", "loss [/b] 0.5", "100%"):
+        assert (text in shown) == drawn
+    assert "\x1b[1A" not in shown, "the cursor moves up"
+    assert "\x1b[?25l" not in shown, "the cursor is hidden"

@@ -31,7 +31,7 @@ def fold_task(tmp_path, monkeypatch):
     """Return a function that runs a fold task with a stand-in for the training and returns its status and result."""
     monkeypatch.chdir(tmp_path)
 
-    def done(line, store=True, make_attempt=lambda *_: AttemptOutcome("finished", "")):
+    def done(line, store=True, make_attempt=lambda *_: AttemptOutcome("finished", ""), size=8):
         source = f"import torch\ndef build(shape, classes):\n    hidden = 4\n    {line}\n    return torch.nn.Linear(hidden, classes)\n"
         (tmp_path / "net.py").write_text(source)
         experiment = Experiment.model_validate(
@@ -43,7 +43,7 @@ def fold_task(tmp_path, monkeypatch):
         if store:
             images = np.zeros((20, 1, 8, 8), np.uint8), np.arange(20, dtype=np.int64) % 10
             handmade(tmp_path / store_folder(), {"train": images})
-        write_trial(tmp_path, Trial(0, {"train.batch_size": 8}, (SchedulingDecision(0, LEAF, ()),)))
+        write_trial(tmp_path, Trial(0, {"train.batch_size": size}, (SchedulingDecision(0, LEAF, ()),)))
         status = train_fold_task(experiment, tmp_path, LEAF, LaunchOptions(), make_attempt)
         return status, read_result(tmp_path, LEAF)
 
@@ -55,6 +55,12 @@ def test_a_model_is_counted_where_it_can_be_built(fold_task, line, ends, words):
     status, result = fold_task(line)
     assert (status, result.status) == (0, ends)
     assert words in result.error
+
+
+def test_a_point_that_gives_no_valid_run_fails_its_trial(fold_task):
+    status, result = fold_task("pass", size=0)
+    assert (status, result.status) == (0, "failed")
+    assert "batch_size" in result.error
 
 
 def test_a_store_that_is_not_there_is_no_points_fault(fold_task):

@@ -97,3 +97,8 @@ def test_large_models_without_values():
     """On `meta` the activation is known, its values are not."""
     assert len(doubts(layer(1).to("meta").sigmoid(), has_values=False)) == 1
     assert doubts(layer(2).to("meta"), "nll", has_values=False) == []
+
+
+def test_an_auxiliary_output_without_dimensions_is_no_score():
+    outputs = {"scores": layer(2), "aux": layer(1).mean()}
+    assert doubts(outputs, {"scores": "cross_entropy"}, metrics=["accuracy@scores"]) == []

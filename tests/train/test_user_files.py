@@ -13,6 +13,7 @@ from helpers.user_project import EDITS, FILES, RUNS, Edit, edit, search_settings
 from nnlo_lib.config import Experiment
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.study.storage import freeze_or_verify_settings
+from nnlo_lib.train.task import Task
 
 edits = pytest.mark.parametrize("change", EDITS, ids=[change.file for change in EDITS])
 
@@ -124,3 +125,19 @@ def test_a_missing_file_is_refused_with_the_place_of_its_copy(project, monkeypat
     run = nnlo_lib.load_run(job(Path(), change.run))
     with pytest.raises(UserError, match=rf"{change.file}: the file is missing.*code/{change.file}"):
         run.model()
+
+
+def test_contents_that_two_files_exchange_are_an_edit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_project(tmp_path)
+    (tmp_path / "manifest.json").write_text("{}")
+    run, keys = Experiment.model_validate(search_settings("network")), []
+    texts = [
+        FILES[name] + "\n\ndef {}(outputs, targets):\n    pass\n" for name in ("output_loss.py", "metric.py")
+    ]
+    texts = [text.format(name) for text, name in zip(texts, ("share", "loss"), strict=True)]
+    for order in (1, -1):
+        for name, text in zip(("output_loss.py", "metric.py"), texts[::order], strict=True):
+            (tmp_path / name).write_text(text)
+        keys.append(Task("t", "t", run, 0, None, 1, tmp_path / "manifest.json", tmp_path).fingerprint)
+    assert keys[0] != keys[1]

@@ -177,3 +177,35 @@ def test_an_optimizer_that_lr_replaces_is_refused(tmp_path):
         UserError, match=r"train.optimizer: easgd with `algorithm.lr` .* remove `train.optimizer` or"
     ):
         load_experiment(path)
+
+
+# Time of a sample for each of two processes: without network delays, workers of one process keep the same pace.
+SPEEDS = (1.0, 0.6, 1.7, 1.3)
+
+
+def test_adpsgd_with_two_processes_per_worker_trains_as_with_one(tmp_path, small_store):
+    """Asynchronous: equal only if the events have the same order, hence a virtual machine without network delays."""
+    trained, rows, gaps = [], [], []
+    for processes in (1, 2):
+        speeds = [speed for speed in SPEEDS for _ in range(processes)]
+        machine = {"latency": 0.0, "bandwidth": 1e30, "sample_seconds": 1e-4 * processes, "speeds": speeds}
+        parallel = {"ranks": 4 * processes, "processes_per_worker": processes}
+        task = watched(
+            tmp_path / str(processes), small_store, {}, model=MODEL, algorithm={"name": "adpsgd"},
+            # 180 samples: four equal steps of 4 workers of 10 samples, and 20 left for the fifth.
+            train={"batch_size": 10, "precision": "float64", "optimizer": SGD, "validate_every": 2},
+            topology={"name": "path"}, parallel=parallel | {"transport": "simulated", "simulation": machine},
+        )  # fmt: skip
+        simulate(task)
+        state, summary = tmp_path / str(processes) / "state", tmp_path / str(processes) / "summary.json"
+        trained.append(load_file(tmp_path / str(processes) / "model.safetensors"))
+        rows.append([json.loads(row) for row in (state / "history.jsonl").read_text().splitlines()])
+        gaps.append(json.loads(summary.read_text())["spectral_gap"])
+    for name, value in trained[0].items():
+        torch.testing.assert_close(trained[1][name], value, rtol=1e-9, atol=1e-12)
+    assert trained[0].keys() == trained[1].keys()
+    for one, other in zip(*rows, strict=True):
+        for key in ("train_loss", "val_loss", "val_loss_min", "val_loss_max", "consensus_error"):
+            assert other[key] == pytest.approx(one[key], rel=1e-6)
+        assert one["consensus_error"] > 0
+    assert gaps[0] == gaps[1], "the nodes of the graph are workers"

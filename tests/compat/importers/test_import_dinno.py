@@ -203,6 +203,8 @@ MISTAKES = [
     ("experiment: add the section graph, scaling, or data", README, {"experiment": {"model": {"num_filters": 3}}}),
     ("no waypoint_subdir; robots at random places", README, {"experiment": {"data": {"num_beams": 20}, "loss": "BCE"}}),
     ("individual_training.optimizer: DiNNO has no optimizer 'x'", DENSITY, {"experiment__individual_training__optimizer": "x"}),
+    ("experiment.scaling: the key const is missing", README, {"experiment__scaling": {"min_fied": 1, "max_fied": 2, "num_trials": 2}}),
+    ("problem_configs: expected a mapping of keys, got [1]", README, {"problem_configs": [1]}),
     ("the key num_trials is missing", README, {"experiment__scaling": {"const": "num_nodes", "num_nodes": 5, "min_fied": 1, "max_fied": 2}}),
     ("problem 1: comm_radius is missing", README, {"experiment": {"data": {"waypoint_subdir": "paths"}}}),
     ("experiment.loss: DiNNO has no loss 'NLL'; known: BCE, L1, MSE", DENSITY, {"experiment__loss": "NLL"}),

@@ -239,6 +239,10 @@ def test_the_files_of_imagenet_are_sorted_into_splits(tmp_path):
     [
         (["validation-00000-of-00001"], "no TFRecords found"),
         (["train-00000-of-00003"], "2 of 3 TFRecords are missing: train-00001-of-00003, train-00002-of-00003"),
+        (
+            ["train-00000-of-00001", "train-00001-of-00001"],
+            "the number of train-00001-of-00001 is not below the number of files in its name",
+        ),
         (["train-00000-of-00009"], r"8 of 9 .* missing: .*, \.\.\."),
         (["train-00000-of-00001", "validation-00001-of-00002"], "1 of 2 .* missing: validation-00000-of-00002"),
         (

@@ -111,3 +111,19 @@ def test_every_input_is_searched(tmp_path):
     reader = {"name": "arrays", "train": "a.npz", "features": ["first", "second"]}
     with pytest.raises(UserError, match=r"a\.npz: sample 4 has the value nan in second"):
         convert(own_conversion(tmp_path, tmp_path / "store", "npz", 10, reader))
+
+
+def test_non_finite_values_of_an_own_reader_are_named(tmp_path, monkeypatch):
+    """Readers in a user's file are checked like the built-in ones; the shard is named without parts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reader.py").write_text(
+        "import numpy as np\n"
+        "from nnlo_lib.data.readers import contents_of_arrays\n"
+        "def read(folder, shard_size):\n"
+        "    rows = np.ones((8, 2))\n"
+        "    rows[5, 0] = np.inf\n"
+        "    return contents_of_arrays({'train': (rows, np.arange(8) % 2)}, folder / 'x.bin', shard_size)\n"
+    )
+    (tmp_path / "x.bin").touch()
+    with pytest.raises(UserError, match=r"x\.bin: sample 1 of shard train-00001-of-00002 has the value inf"):
+        convert(own_conversion(tmp_path, tmp_path / "store", "npz", 4, {"name": "reader.py:read"}))
