@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=3.0, help="mean duration of a training; default: %(default)s"
     )
-    parser.add_argument("--method", default="forest", help="search method; default: %(default)s")
+    parser.add_argument("--method", default="auto", help="search method; default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="four short trials on two ranks")
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,7 +1,7 @@
 """Kill a search 20 times with SIGKILL and compare it with an undisturbed search: `python benchmarks/search_kills.py`.
 
 With `--quick`, there is one kill and one executor. The search has five trials of eight epochs on the digits, two in
-parallel, proposed by a forest in fixed order. A kill occurs during the start of drivers or trainings, or at a random
+parallel, proposed by a model in fixed order. A kill occurs during the start of drivers or trainings, or at a random
 epoch; seven of ten kills include all processes that the driver has started.
 """
 

@@ -18,9 +18,6 @@ from nnlo_lib.config.space import SpaceConfig
 from nnlo_lib.config.stopping import better_direction
 
 DEFAULT_TRIALS = 20
-Initial = Annotated[
-    int, Field(ge=1, description="Number of first trials, which are points of a Sobol sequence.")
-]
 PromotionFactor = Annotated[
     int,
     Field(
@@ -29,22 +26,26 @@ PromotionFactor = Annotated[
 ]
 
 
-class ForestSamplerConfig(ImplementedConfig):
-    """Expected improvement, predicted by extremely randomized trees from the known results."""
-
-    name: Literal["forest"] = "forest"
-    implementation = "nnlo_lib.search.samplers.surrogates:ForestSampler"
-    initial: Initial = 10
-    trees: int = Field(100, ge=1)
-    """Number of trees."""
-
-
-class GaussianProcessSamplerConfig(ImplementedConfig):
+class AutoSamplerConfig(ImplementedConfig):
     """Expected improvement, predicted by a Gaussian process from the known results."""
 
-    name: Literal["gp"] = "gp"
-    implementation = "nnlo_lib.search.samplers.surrogates:GaussianProcessSampler"
-    initial: Initial = 10
+    name: Literal["auto"] = "auto"
+    implementation = "nnlo_lib.search.samplers.bayesian:BayesianSampler"
+    initial: int | None = Field(None, ge=1)
+    """Number of first trials, which are points of a Sobol sequence; null: two for each key, from 6 to 20."""
+
+
+class SkoptSamplerConfig(ImplementedConfig):
+    """`skopt.Optimizer` of scikit-optimize, told all known results; trainings in progress count with the smallest value."""
+
+    name: Literal["skopt"] = "skopt"
+    implementation = "nnlo_lib.search.samplers.skopt_optimizer:SkoptSampler"
+    base_estimator: Literal["GP", "RF", "ET", "GBRT"] = "GP"
+    """Model: a Gaussian process, random forest, extremely randomized trees, or gradient boosting."""
+    acq_func: Literal["gp_hedge", "EI", "LCB", "PI"] = "gp_hedge"
+    """Acquisition function."""
+    initial: int = Field(10, ge=1)
+    """Number of first trials, which are points of a Sobol sequence."""
 
 
 class GeneticSamplerConfig(ImplementedConfig):
@@ -87,8 +88,8 @@ class UserSamplerConfig(UserClassConfig):
 
 
 BuiltInSamplerConfig = Annotated[
-    ForestSamplerConfig
-    | GaussianProcessSamplerConfig
+    AutoSamplerConfig
+    | SkoptSamplerConfig
     | GeneticSamplerConfig
     | RandomSamplerConfig
     | SobolSamplerConfig
@@ -235,8 +236,8 @@ class SearchConfig(ConfigModel):
     space: SpaceConfig = Field({})
     """Search space: paths of keys and their possible values, such as `train.optimizer.lr: {log_uniform: [1e-4, 1e-1]}`.
     The `parameter_range` of the model's function is added."""
-    method: SamplerConfig = ForestSamplerConfig()
-    """Sampler that proposes trials: forest, gp, genetic, random, sobol or grid."""
+    method: SamplerConfig = AutoSamplerConfig()
+    """Sampler that proposes trials: auto, skopt, genetic, random, sobol or grid."""
     trials: Annotated[int | None, EditEffect.SEARCH_END] = Field(None, ge=1)
     """Number of trials; it can be raised later, and existing trials are kept. null: 20, and all points of a grid."""
     parallel: Annotated[int, EditEffect.SEARCH_END] = Field(4, ge=1)

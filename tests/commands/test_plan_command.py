@@ -163,12 +163,12 @@ def test_a_finite_space_has_no_more_trials_than_points():
     decay = {"choice": [0.0, 0.5, 0.9], "when": {"train.batch_size": 16}}
     finite = {"train.batch_size": [8, 16], "train.optimizer.beta1": decay}
     text = cost_table(experiment({"space": finite, "trials": 20}))
-    assert told(text, "search").startswith("4 trials (all points of the space) by forest")
+    assert told(text, "search").startswith("4 trials (all points of the space) by auto")
     assert told(text, "jobs").startswith("4; ")
     text = cost_table(experiment({"space": SPACE, "method": {"name": "grid", "levels": 3}, "trials": 20}))
     assert told(text, "jobs").startswith("3; ")
     exact = told(cost_table(experiment({"space": finite, "trials": 4})), "search")
-    assert exact.startswith("4 trials (all points of the space) by forest")
+    assert exact.startswith("4 trials (all points of the space) by auto")
     cut = experiment({"space": SPACE, "method": {"name": "grid"}, "trials": 4})
     assert told(cost_table(cut), "search").startswith("4 trials of the 5 points of the grid by grid")
 

@@ -102,7 +102,7 @@ ONE_MISTAKE = {
     "run that is no folder": ("runs:\n  a b: {}", "2: runs.a b: must consist of up to 200 letters, digits, '_', '.' or '-'"),
     "empty run": ("runs:\n  a:", "2: runs.a: must be a section of keys, such as {key: value}, not null"),
     "search of nothing": ("search: {}", "1: search.space: no key to search"),
-    "unknown searcher": ("search:\n  method: {name: baysian}", "2: search.method.name: unknown name 'baysian'; known: forest, genetic, gp, grid, random, sobol"),
+    "unknown searcher": ("search:\n  method: {name: baysian}", "2: search.method.name: unknown name 'baysian'; known: auto, genetic, grid, random, skopt, sobol"),
     "two kinds of a dimension": (
         "search:\n  space:\n    train.batch_size: {integer: [1, 2],\n      uniform: [1, 2]}",
         "3: search.space.train.batch_size: set exactly one of uniform, log_uniform",

@@ -28,7 +28,7 @@ SETTINGS = {
             "train.optimizer.lr": {"log_uniform": [1e-3, 1e-1]},
             "train.optimizer.momentum": [0.0, 0.9],
         },
-        "method": {"name": "forest", "initial": 2, "trees": 10},
+        "method": {"name": "auto", "initial": 2},
         "trials": 5,
         "parallel": 2,
         "order": "fixed",

@@ -82,7 +82,7 @@ def _method(draft: ExperimentDraft, options: ParsedOptions) -> None:
         method, trials = {"name": "genetic", "population": population}, trials * population
         source += f" generations of {options.as_written('ga-populations')}"
     else:
-        method = {"name": {"bayesian": "gp"}.get(options["hyper-opt"], options["hyper-opt"])}
+        method = {"name": {"bayesian": "auto"}.get(options["hyper-opt"], options["hyper-opt"])}
     draft.set("search.method", method, options.as_written("hyper-opt"))
     draft.set("search.trials", trials, source)
 

@@ -1,8 +1,8 @@
-"""Interface of samplers, the results so far in their form, and the scaling of values for models."""
+"""Interface of samplers, and the results so far in their form."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,13 +11,10 @@ import numpy as np
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import load_implementation
-from nnlo_lib.search.space.scales import Array
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import SearchPoint
 
-# Trial number, (n,) values -> (n,) values with mean 0 and variance of about 1.
-Scaling = Callable[[int, Array], Array]
 MAX_RANDOM_DRAWS = 1000  # random points that are yielded before all points of a finite space
 
 
@@ -123,24 +120,3 @@ def random_points(space: SearchSpace, random: np.random.Generator) -> Iterator[S
     yield from (space.sample(random) for _ in range(MAX_RANDOM_DRAWS))
     if space.size is not None:
         yield from space.points()
-
-
-def standardized(number: int, values: Array) -> Array:
-    """Return the values scaled to mean 0 and variance 1."""
-    return np.asarray((values - values.mean()) / values.std())
-
-
-def ranked(number: int, values: Array) -> Array:
-    """Return the normal quantiles of the ranks (Salinas et al. 2020), so that bad values have less effect."""
-    from scipy.special import ndtri
-    from scipy.stats import rankdata
-
-    return np.asarray(ndtri((rankdata(values) - 0.5) / len(values)))
-
-
-def in_turn(number: int, values: Array) -> Array:
-    """Return `ranked` values for odd trial numbers and `standardized` values for even ones.
-
-    Ranks resolve small differences between good values; values show whether a difference exceeds the noise.
-    """
-    return (ranked if number % 2 else standardized)(number, values)

@@ -96,6 +96,16 @@ class SearchSpace:
             parts.append(np.nan_to_num(values, nan=INACTIVE_COORDINATE if each.width == 1 else 0.0))
         return np.concatenate(parts, axis=1)
 
+    @cached_property
+    def columns(self) -> list[slice]:
+        """Coordinates of each key that has any: all keys but constants."""
+        ends = np.cumsum([each.width for each in self.scales.values()])
+        return [
+            slice(end - each.width, end)
+            for end, each in zip(ends, self.scales.values(), strict=True)
+            if each.width
+        ]
+
     def encode(self, point: SearchPoint) -> Array:
         """Return the coordinates of a point."""
         return self.coordinates(self.unit_row(point)[None]).ravel()

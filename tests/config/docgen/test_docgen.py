@@ -164,7 +164,7 @@ ACCEPTED = [
     {"loss": None, "metrics": None},
     {"search": {"space": {"a": [1, "b"], "b": 3, "c": None, "d": {"log_uniform": [1e-4, 1]}}}},
     {"search": {"space": {"a": {"choice": [1, 2], "when": {"algorithm.name": "easgd", "b": [1, 2]}}}}},
-    {"search": {"method": {"name": "gp"}, "fidelity": {"name": "asha", "factor": 4}}},
+    {"search": {"method": {"name": "auto"}, "fidelity": {"name": "asha", "factor": 4}}},
     {"model": "resnet20", "data": "mnist", "algorithm": "easgd", "topology": "star", "train": {"optimizer": "adam"}},
     {"model": "nets/mine.py:build", "runs": {"a": {"algorithm": "gem", "model": "vgg11"}}},
 ]  # fmt: skip

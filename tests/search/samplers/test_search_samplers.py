@@ -14,13 +14,13 @@ import pytest
 
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.search.samplers.base import build_sampler, observe
-from nnlo_lib.search.samplers.model_based import expected_improvement
+from nnlo_lib.search.samplers.bayesian import log_expected_improvement
 from nnlo_lib.search.space.space import SearchSpace
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, SearchPoint, Trial
 
-METHODS = ("forest", "gp", "genetic", "random", "sobol", "grid")
-LEARNING = ("forest", "gp", "genetic")
+METHODS = ("auto", "skopt", "genetic", "random", "sobol", "grid")
+LEARNING = ("auto", "skopt", "genetic")
 MIXED = {
     "optimizer": ["sgd", "adam", None],
     "lr": {"log_uniform": [1e-5, 1]},
@@ -91,7 +91,11 @@ def bowl(point: SearchPoint) -> float:
 
 def replay() -> str:
     """Return the proposals of all methods as JSON."""
-    short = {"forest": {"initial": 4, "trees": 20}, "gp": {"initial": 4}, "genetic": {"population": 4}}
+    short = {
+        "auto": {"initial": 4},
+        "skopt": {"initial": 4, "base_estimator": "ET"},
+        "genetic": {"population": 4},
+    }
     searches = {name: searching(name, MIXED, seed=3, **short.get(name, {})) for name in METHODS}
     return json.dumps({name: run(search, loss, 9, pending=2) for name, search in searches.items()})
 
@@ -133,7 +137,7 @@ def lowest(name: str, seed: int) -> float:
     return min(map(bowl, run(searching(name, PLANE, seed=seed), bowl, 25)))
 
 
-@pytest.mark.parametrize("name", ["forest", "gp"])
+@pytest.mark.parametrize("name", ["auto", "skopt"])
 def test_models_find_the_bottom_of_a_bowl(name: str) -> None:
     assert lowest(name, 0) < statistics.median(lowest("random", seed) for seed in range(3)) / 3
 
@@ -145,7 +149,7 @@ def test_failures_repel(name: str) -> None:
     assert sum(point["x"] > 0.5 for point in points[20:]) < 7
 
 
-@pytest.mark.parametrize("name", ["forest", "gp"])
+@pytest.mark.parametrize("name", ["auto", "skopt"])
 def test_pending_points_keep_others_away(name: str) -> None:
     """Eight proposals are farther apart if the sampler knows the pending ones than if it does not."""
     search = searching(name, PLANE)
@@ -220,7 +224,7 @@ OBSERVED = {  # trials with their losses by rung; the losses from which a model 
 @pytest.mark.parametrize("case", OBSERVED)
 def test_what_a_model_learns_from(case: str) -> None:
     values, learned, pending = OBSERVED[case]
-    search = searching("gp", PLANE)
+    search = searching("auto", PLANE)
     points = [{"x": number / 20, "y": 0.5} for number in range(len(values))]
     observed = observe(SearchSpace(search.space), known(search, points, values))
     assert {round(20 * point["x"]): value for point, value in observed.evaluated} == learned
@@ -229,7 +233,7 @@ def test_what_a_model_learns_from(case: str) -> None:
 
 
 def test_points_of_another_space_are_not_learned_from() -> None:
-    search = searching("gp", PLANE)
+    search = searching("auto", PLANE)
     points: list[SearchPoint] = [{"x": 0.1, "y": 0.1}, {"x": 3.0, "y": 0.1}, {"x": 0.1}, {"x": 0.1, "z": 1}]
     observed = observe(SearchSpace(search.space), known(search, points, [1.0, 2.0, 3.0, None]))
     assert observed.evaluated == [(points[0], 1.0)]
@@ -239,6 +243,23 @@ def test_points_of_another_space_are_not_learned_from() -> None:
 def test_expected_improvement() -> None:
     draws = np.random.default_rng(0).standard_normal(400_000)
     for mean, deviation in ((0.5, 1.0), (-0.3, 0.2), (2.0, 0.7)):
-        (closed,) = expected_improvement(np.array([mean]), np.array([deviation]), best=0.1)
+        (closed,) = log_expected_improvement(np.array([mean]), np.array([deviation]), best=0.1)
         sampled = np.maximum(0.1 - (mean + deviation * draws), 0).mean()
-        assert closed == pytest.approx(sampled, rel=0.05, abs=1e-3)
+        assert math.exp(closed) == pytest.approx(sampled, rel=0.05, abs=1e-3)
+
+
+@pytest.mark.parametrize("z", [0.5, -0.99, -1.01, -5.0, -30.0, -300.0, -1e5])
+def test_expected_improvement_far_from_the_best(z: float) -> None:
+    """The logarithm agrees with 60 digits of a series or a continued fraction."""
+    from mpmath import mp, mpf, ncdf, npdf
+
+    with mp.workdps(60):
+        # Below -40, the asymptotic series of 1 - |z| Mills(|z|): 1/z^2 - 3/z^4 + 15/z^6.
+        precise = (
+            npdf(mpf(z)) * (1 / mpf(z) ** 2 - 3 / mpf(z) ** 4)
+            if z < -40
+            else mpf(z) * ncdf(mpf(z)) + npdf(mpf(z))
+        )
+        expected = float(mp.log(precise))
+    (found,) = log_expected_improvement(np.array([-z]), np.array([1.0]), best=0.0)
+    assert found == pytest.approx(expected, rel=1e-6)

@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (EDIT, "train.epochs was 10 and is 11"),
         ({"seeds": [1, 0]}, "seeds was 0 and is 1"),
         ({"search": {"order": "fixed"}}, 'search.order was "as_finished" and is "fixed"'),
-        ({"search": {"method": {"name": "forest", "trees": 7}}}, "search.method.trees was 100 and is 7"),
+        ({"search": {"method": {"name": "auto", "initial": 7}}}, "search.method.initial was null and is 7"),
         ({"search": {"objective": {"max_seconds": 5}}}, "search.objective.max_seconds was null and is 5.0"),
         ({"search": {"space": {"train.batch_size": [16]}}}, "search.space.train.batch_size.choice was"),
         (
@@ -69,7 +69,7 @@ def proposals(found: Experiment) -> list[Any]:
     return [propose(number, known) for number in range(4)]
 
 
-@pytest.mark.parametrize("method", ["sobol", "random", "genetic", "forest"])
+@pytest.mark.parametrize("method", ["sobol", "random", "genetic", "auto"])
 def test_the_order_of_keys_changes_no_proposal(method: str, folder: Path) -> None:
     one, other = (
         Experiment.model_validate({"name": "x", "search": {"space": space, "method": {"name": method}}})

@@ -100,8 +100,8 @@ def test_every_decision_as_finished_follows_from_its_file(fidelity: Any, folds: 
 
 
 @pytest.mark.parametrize("order", ["fixed", "as_finished"])
-def test_the_forest_too_is_replayed(order: str, tmp_path: Path) -> None:
-    method = {"name": "forest", "initial": 4, "trees": 20}
+def test_the_model_too_is_replayed(order: str, tmp_path: Path) -> None:
+    method = {"name": "auto", "initial": 4}
     wanted = search(order=order, fidelity=FIDELITIES[1], method=method, folds={"k": 2})
     assert run_killed(tmp_path, wanted, 10, 1, build_sampler(wanted), jitter=1.0) == 10
     assert replay(tmp_path, wanted, 9, build_sampler(wanted)) == []
@@ -245,7 +245,7 @@ def test_a_grid_is_tried_whole_by_default(tmp_path: Path) -> None:
     assert unfinished_grid(cut, 7).startswith("7 of 25 points are tried (search.trials: 7)")
 
 
-@pytest.mark.parametrize(("name", "trials"), [("random", 20), ("forest", 20), ("genetic", 20), ("grid", 25)])
+@pytest.mark.parametrize(("name", "trials"), [("random", 20), ("auto", 20), ("genetic", 20), ("grid", 25)])
 def test_default_number_of_trials(name: str, trials: int) -> None:
     assert count_trials(SearchConfig.model_validate({"space": SQUARE, "method": {"name": name}})) == trials
 

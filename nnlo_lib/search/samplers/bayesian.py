@@ -1,0 +1,191 @@
+"""The default sampler: a Gaussian process of the known values, and expected improvement over their best.
+
+Jones et al. 1998, with warped values (as in HEBO, Cowen-Rivers et al. 2022). Points without a value count with their
+predicted value (kriging believer, Ginsbourger et al. 2010).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from nnlo_lib.config.search import AutoSamplerConfig, SearchConfig
+from nnlo_lib.search.samplers.base import Observations, Sampler, random_points, sampling_rng
+from nnlo_lib.search.samplers.gaussian_process import GaussianProcess
+from nnlo_lib.search.samplers.model_free import SobolSequence
+from nnlo_lib.search.space.scales import Array
+from nnlo_lib.search.space.space import SearchSpace
+from nnlo_lib.search.study.trial import SearchPoint
+
+FITTED, KNOWN, PENDING = (
+    120,
+    300,
+    200,
+)  # most points for hyperparameters and for predictions, most points without value
+SCATTERED = 1000  # uniform candidates
+MAX_ENUMERATED = 2000  # in finite spaces up to this size, every point is a candidate
+# Each round searches near the best candidates, with steps a third as long as in the previous round.
+STARTS, NEIGHBORS, ROUNDS = 8, 50, 3
+STEPS = (0.2, 0.06, 0.02)  # standard deviations of moves, as shares of a range
+WIDE_STEPS = (0.3, 0.1, 0.03, 0.01)  # near the best known points
+PROPOSED = 100  # candidates to propose, because earlier trials may have the first ones
+
+
+@dataclass(frozen=True)
+class BayesianSampler(Sampler):
+    """A Sobol sequence for the first `initial` trials, then the greatest expected improvement.
+
+    The Sobol sequence continues while fewer than three different values are known.
+    """
+
+    space: SearchSpace
+    seed: int
+    initial: int | None  # None: two for each free key, from 6 to 20
+
+    @classmethod
+    def from_config(cls, config: AutoSamplerConfig, space: SearchSpace, search: SearchConfig) -> Self:
+        return cls(space, search.seed, config.initial)
+
+    def __call__(self, number: int, observed: Observations) -> Iterator[SearchPoint]:
+        random = sampling_rng(self.seed, "model", number)
+        initial = self.initial or min(max(2 * len(self.space.free), 6), 20)
+        if number < initial or len({value for _, value in observed.evaluated}) < 3:
+            yield from SobolSequence(self.space, self.seed)(number, observed)
+            return
+        # The rounding of BLAS depends on its number of threads, and a replay must give the same proposals.
+        with threadpool_limits(1):
+            rows = self._promising(number, observed, random)
+        yield from (self.space.point_at(each) for each in rows)
+        yield from random_points(self.space, random)
+
+    def _promising(self, number: int, observed: Observations, random: np.random.Generator) -> Array:
+        """Return (n, keys) rows by decreasing expected improvement."""
+        raw = np.array([value for _, value in observed.evaluated])
+        chosen = _best_and_spread(raw, KNOWN)
+        rows = self._rows([observed.evaluated[each][0] for each in chosen])
+        values = _warped(number, raw[chosen])  # the best first
+        process, best = self._model(rows, values, observed.pending)
+
+        def improvement(rows: Array) -> Array:
+            return log_expected_improvement(*process.predict(self.space.coordinates(rows)), best)
+
+        if self.space.size is not None and self.space.size <= MAX_ENUMERATED:
+            return self._every_row[np.argsort(-improvement(self._every_row), kind="stable")]
+        scattered = random.random((SCATTERED, rows.shape[1]))
+        near = _neighbors(rows[:STARTS], WIDE_STEPS, random)
+        return local_search(improvement, np.concatenate([scattered, near]), random)[:PROPOSED]
+
+    def _model(
+        self, rows: Array, values: Array, pending: Sequence[SearchPoint]
+    ) -> tuple[GaussianProcess, float]:
+        """Return the process, with the pending points at their predicted values, and its smallest prediction at them all."""
+        known, fitted = self.space.coordinates(rows), _best_and_spread(values, FITTED)
+        process = GaussianProcess(self.space.columns, known[fitted], values[fitted])
+        process.condition(known, values)
+        # Predicted instead of observed: noise makes the best observation better than the point is.
+        best = process.predict(known)[0].min()
+        if pending:
+            coordinates = self.space.coordinates(self._rows(pending))
+            predicted = process.predict(coordinates)[0]
+            near = np.argsort(predicted, kind="stable")[:PENDING]
+            process.condition(
+                np.concatenate([known, coordinates[near]]), np.concatenate([values, predicted[near]])
+            )
+            best = min(best, predicted.min())
+        return process, float(best)
+
+    def _rows(self, points: Sequence[SearchPoint]) -> Array:
+        return np.array([self.space.unit_row(point) for point in points])
+
+    @cached_property
+    def _every_row(self) -> Array:
+        return self._rows(list(self.space.points()))
+
+
+def _best_and_spread(values: Array, most: int) -> NDArray[np.intp]:
+    """Return at most `most` indices by increasing value: the best, and evenly spaced ones (by rank) of the others."""
+    order = np.argsort(values, kind="stable")
+    if len(order) <= most:
+        return order
+    best, rest = order[: most // 2], order[most // 2 :]
+    return np.concatenate([best, rest[np.linspace(0, len(rest) - 1, most - len(best)).astype(int)]])
+
+
+def _warped(number: int, values: Array) -> Array:
+    """Return the values with mean 0, variance 1 and about a normal distribution.
+
+    Odd trial numbers use the normal quantiles of the ranks (Salinas et al. 2020), which resolve small differences between
+    good values; even ones a power of the values (Yeo and Johnson 2000), which shows whether a difference exceeds the noise.
+    """
+    from scipy.special import ndtri
+    from scipy.stats import rankdata, yeojohnson
+
+    if number % 2:
+        return np.asarray(ndtri((rankdata(values) - 0.5) / len(values)))
+    standard = (values - values.mean()) / values.std()
+    with np.errstate(all="ignore"):
+        powers = np.asarray(yeojohnson(standard)[0])
+    # Extreme values can have a power that is not finite, or equal powers.
+    usable = bool(np.isfinite(powers).all()) and powers.std() > 1e-9
+    return np.asarray((powers - powers.mean()) / powers.std() if usable else standard)
+
+
+def local_search(score: Callable[[Array], Array], rows: Array, random: np.random.Generator) -> Array:
+    """Return rows and neighbors of the best rows, by decreasing score.
+
+    Args:
+        score: returns (n,) scores of (n, keys) rows.
+        rows: (n, keys) positions in the unit cube.
+    """
+    scores = score(rows)
+    for round_ in range(ROUNDS):
+        # A stable sort orders equal scores reproducibly.
+        best = rows[np.argsort(-scores, kind="stable")[:STARTS]]
+        near = _neighbors(best, tuple(step / 3**round_ for step in STEPS), random)
+        rows, scores = np.concatenate([rows, near]), np.concatenate([scores, score(near)])
+    return rows[np.argsort(-scores, kind="stable")]
+
+
+def _neighbors(rows: Array, steps: tuple[float, ...], random: np.random.Generator) -> Array:
+    """Return neighbors of each row: a few keys, or all, move by a step, which is reflected at the bounds, or are redrawn.
+
+    Args:
+        rows: (n, keys) positions in the unit cube; NaN is replaced by a random position.
+        steps: standard deviations of the moves, one of which is drawn for each neighbor.
+    """
+    near, keys = np.repeat(rows, NEIGHBORS, axis=0), rows.shape[1]
+    near = np.where(np.isnan(near), random.random(near.shape), near)
+    moved = random.random(near.shape) < random.choice([1 / keys, 2 / keys, 0.4, 1.0], (len(near), 1))
+    # At least one key moves; otherwise a neighbor could equal the row.
+    moved[np.arange(len(near)), random.integers(0, keys, len(near))] = True
+    steps_drawn = random.choice(steps, (len(near), 1)) * random.standard_normal(near.shape)
+    reflected = 1 - np.abs(1 - np.abs(near + steps_drawn))
+    # Positions are in [0, 1): the upper end belongs to no cell of a list.
+    moves = np.where(random.random(near.shape) < 0.25, random.random(near.shape), reflected)
+    return np.asarray(np.where(moved, np.clip(moves, 0, np.nextafter(1, 0)), near))
+
+
+def log_expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
+    """Return log E[max(best - f, 0)] for normal f (Jones et al. 1998, eq. 15; Ament et al. 2023, eq. 9).
+
+    Args:
+        mean: (n,) means of f.
+        deviation: (n,) standard deviations of f.
+        best: smallest known value.
+    """
+    from scipy.special import erfcx, ndtr
+
+    z = (best - mean) / deviation
+    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    # Far above the best, `direct` is a difference of two nearly equal numbers. So is `second` for z below -1e7, where
+    # rounding could make it negative.
+    far = np.maximum(-z, 1.0)
+    second = np.log(np.maximum(1 - far * math.sqrt(math.pi / 2) * erfcx(far / math.sqrt(2)), 0.1 / far**2))
+    direct = np.log(np.maximum(z * ndtr(z) + density, 1e-300))
+    tail = second - z**2 / 2 - math.log(2 * math.pi) / 2
+    return np.asarray(np.where(z > -1, direct, tail) + np.log(deviation))
