@@ -136,7 +136,7 @@ def search(folder: Path, trials: int, options: argparse.Namespace) -> None:
     study = TimedStudy.of(folder, experiment)
     study.search, study.costs = experiment.search, []
     workers = Workers(study, folder, options)
-    assert run_study(study, ProgressLogger(workers, load_study(folder)))
+    assert run_study(study, ProgressLogger(workers, study))
     last = study.costs[-100:]
     cells = [f"{workers.busy_share(options.workers):.1%}", f"{workers.now:.0f} s"]
     for kind in (0, 1):

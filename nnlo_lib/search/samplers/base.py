@@ -85,31 +85,33 @@ def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
     the values does not change. Trials that have values only at lower rungs, and points that the space no
     longer contains, are omitted.
     """
-    tried = frozenset(point_key(trial.point) for trial in known.trials)
-    inside = [trial for trial in known.trials if trial.point in space]
+    # A trial keeps its point: its key, and whether the space contains it, are computed once in a search.
+    keys: list[tuple[str, bool]] = known.memo.setdefault(space, [])
+    keys += [(point_key(trial.point), trial.point in space) for trial in known.trials[len(keys) :]]
+    tried = frozenset(key for key, _ in keys[: len(known.trials)])
+    inside = [trial for trial, (_, is_inside) in zip(known.trials, keys, strict=False) if is_inside]
     epochs = rung(known, len(space.free) + 2)
-    values = {
-        trial.number: math.inf if known.has_failed(trial.number) else known.mean_value(trial.number, epochs)
-        for trial in inside
-    }
-    worst = max((each for each in values.values() if each is not None and math.isfinite(each)), default=None)
-    evaluated = [
-        # A failed trial has an infinite value, which no model can be fitted to.
-        (trial.point, min(value, worst))
-        for trial in inside
-        if (value := values[trial.number]) is not None and worst is not None
-    ]
-    pending = [trial.point for trial in inside if known.final_value(trial.number) is None]
+    values: list[tuple[SearchPoint, float]] = []
+    for trial in inside:
+        facts = known.facts[trial.number]
+        value = math.inf if facts.has_failed else facts.means.get(epochs)
+        # Only a mean over some folds needs more than the facts of the trial.
+        value = known.mean_value(trial.number, epochs) if value != value else value
+        if value is not None:
+            values.append((trial.point, value))
+    worst = max((value for _, value in values if math.isfinite(value)), default=None)
+    # A failed trial has an infinite value, which no model can be fitted to.
+    evaluated = [(point, min(value, worst)) for point, value in values if worst is not None]
+    pending = [trial.point for trial in inside if not known.facts[trial.number].has_value]
     return Observations(evaluated, pending, tried)
 
 
 def rung(known: StudySnapshot, enough: int) -> int:
     """Return the highest rung with `enough` values, or else the rung with most (Falkner et al. 2018)."""
     counts: dict[int, int] = {}
-    for trial in known.trials:
-        for epochs in known.rungs(trial.number):
-            value = known.mean_value(trial.number, epochs)
-            counts[epochs] = counts.get(epochs, 0) + (value is not None and math.isfinite(value))
+    for facts in known.facts:
+        for epochs, value in facts.means.items():
+            counts[epochs] = counts.get(epochs, 0) + (value is not None and value != math.inf)
     return max(counts, key=lambda epochs: (min(counts[epochs], enough), epochs), default=known.epochs)
 
 
