@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from nnlo_lib.core.text_format import MISSING, plural
 from nnlo_lib.report.figure import Figure, dot_spec
 from nnlo_lib.report.formatting import UNBROKEN, bold, format_duration, listing
-from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
+from nnlo_lib.report.search.study_data import MAX_DRAWN, SearchedParameter, StudyData
 from nnlo_lib.report.statistics.comparison_text import TrialComparison, compare_with_best, difference_text
 from nnlo_lib.report.statistics.run_comparison import ComparedMetric
 from nnlo_lib.search.space.space import base_point
@@ -46,13 +46,11 @@ def search_headline(data: StudyData) -> Markup:
 
 
 def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and a row for each trial, the best first, trials without an objective last."""
-    headings, cells = (
-        ["trial", data.metric, "status", "epochs", "time", *(key.short_name for key in keys)],
-        [],
-    )
+    """Return headings and a row for each trial, the best first, trials without an objective last; at most MAX_DRAWN."""
+    headings = ["trial", data.metric, "status", "epochs", "time", *(key.short_name for key in keys)]
+    cells = []
     rest = [row for row in data.rows if not math.isfinite(row.objective)]
-    for row in [*data.ranked_rows, *rest]:
+    for row in [*data.ranked_rows, *rest][:MAX_DRAWN]:
         values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
         objective = data.format_objective(row) if math.isfinite(row.objective) else MISSING
         cells.append([
