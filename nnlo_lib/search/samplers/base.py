@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -29,11 +29,14 @@ class Observations:
         evaluated: points and their values; smaller is better.
         pending: points without a value.
         tried_keys: `point_key` of every trial's point.
+        memo: what a sampler has computed from `evaluated` alone, such as a fitted model. It is kept while no trial gets a
+            value: of several trials that are proposed one after another, only the first needs the fit.
     """
 
     evaluated: Sequence[tuple[SearchPoint, float]]
     pending: Sequence[SearchPoint]
     tried_keys: frozenset[str]
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 class Sampler(ABC):
@@ -103,7 +106,9 @@ def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
     # A failed trial has an infinite value, which no model can be fitted to.
     evaluated = [(point, min(value, worst)) for point, value in values if worst is not None]
     pending = [trial.point for trial in inside if not known.facts[trial.number].has_value]
-    return Observations(evaluated, pending, tried)
+    if known.memo.get((space, "evaluated"), ((), {}))[0] != evaluated:
+        known.memo[space, "evaluated"] = evaluated, {}
+    return Observations(evaluated, pending, tried, known.memo[space, "evaluated"][1])
 
 
 def rung(known: StudySnapshot, enough: int) -> int:

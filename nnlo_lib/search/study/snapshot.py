@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
@@ -77,6 +77,7 @@ class TrialFacts(NamedTuple):
     has_failed: bool
     has_value: bool  # whether `final_value` is not None
     may_continue: bool  # whether a fold of the highest rung is left and need not wait for another fold
+    trained_epochs: int  # of all folds with a result
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ class StudySnapshot:
         has_value = has_failed or any(mean is not None and mean != math.inf for mean in means.values())
         may_continue = len(rungs[top]) < folds.k and math.inf not in values[top]
         may_continue = may_continue and not (folds.in_turn and len(values[top]) < len(rungs[top]))
-        return TrialFacts(means, tuple(complete), has_failed, has_value, may_continue)
+        trained = sum((epochs - below) * len(values[epochs]) for below, epochs in pairwise((0, *rungs)))
+        return TrialFacts(means, tuple(complete), has_failed, has_value, may_continue, trained)
 
     def _is_only_slow(self, trial: int, epochs: int) -> bool:
         """Return True if all folds without a value at a rung only exceeded the time limit."""
