@@ -157,7 +157,7 @@ def search(folder: Path, trials: int, options: argparse.Namespace) -> None:
 
 
 def proposal(method: str, trials: int, pending: int) -> str:
-    """Return the seconds of a proposal with so many trials that have a value, and so many that have none."""
+    """Return the seconds of a proposal with so many trials that have a value, the last one new, and so many that have none."""
     settings = {"space": SPACE, "method": {"name": method}, "trials": 10**6}
     wanted = SearchConfig.model_validate(settings)
     propose, source = build_sampler(wanted), np.random.default_rng(0)
@@ -170,7 +170,11 @@ def proposal(method: str, trials: int, pending: int) -> str:
     for task in tasks[:trials]:
         value = value_at(propose.space, known[task.trial].point, source.normal())
         results[task] = Result(task, "finished", ({"val_loss": value, "seconds": 1.0},))
-    return seconds(lambda: propose(len(known), StudySnapshot(wanted, 1, known, results)))
+    last = results.pop(tasks[trials - 1])
+    before = StudySnapshot(wanted, 1, known, dict(results))
+    propose(len(known), before)
+    results[last.fold_task] = last
+    return seconds(lambda: propose(len(known), before.successor(known, results)))
 
 
 def main() -> None:

@@ -140,7 +140,7 @@ def read_trial(search: Path, number: int) -> Trial:
             for each in values["decisions"]
         )
         trial = Trial(values["trial"], dict(values["point"]), decisions)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise _damaged(search, number, f"{type(error).__name__}: {error}") from error
     if trial.number != number or not decisions:
         raise _damaged(search, number, f"it contains {len(decisions)} decisions on trial {trial.number}")
