@@ -151,7 +151,11 @@ class Study:
         write_trial(self._folder, trial)
         self.trials[trial.number : trial.number + 1] = [trial]
         self.decisions.append(decision)
-        self.unfinished.append(decision)
+        # The folder may have the result already, of an earlier trial with the same point.
+        if result := read_result(self._folder, fold_task):
+            self.results[fold_task] = result
+        else:
+            self.unfinished.append(decision)
         return decision
 
 
