@@ -78,9 +78,6 @@ def _convergence(
     best = [data.sign * value for value in accumulate((value for _, value in candidates), min)]
     y = data.objective_axis([*(row.objective for row in data.ranked_rows), *best])
     steps = pd.DataFrame({"x": [place for place, _ in candidates], "value": best}, dtype=float)
-    steps = steps.drop_duplicates(
-        "value", ignore_index=True
-    )  # the line has a point where the best value changes
     if best:  # without a trial that has all folds, none can be the best
         steps.loc[len(steps)] = [end, best[-1]]
     look = {"interpolate": "step-after", "strokeWidth": 2.4, "clip": True, "color": "var(--run-0)"}

@@ -1,7 +1,7 @@
 """Tables of a search: all trials, the best trial compared with the others, the folds, and the causes of failure."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -34,11 +34,10 @@ def search_headline(data: StudyData) -> Markup:
     )
     error = f" (± standard error over {len(best.folds)} folds)" if math.isfinite(best.standard_error) else ""
     selected = f" ({selection})" if (selection := format_selection(data.study.snapshot)) else ""
-    counts = {
-        state: sum(row.state == state for row in rows)
-        for state in ("stopped", "running", "failed", "unwanted")
-    }
-    others = [f"{count} {state}" for state, count in counts.items() if count]
+    counts = Counter(row.state for row in rows)
+    others = [
+        f"{counts[state]} {state}" for state in ("stopped", "running", "failed", "unwanted") if counts[state]
+    ]
     states = f" Of {plural(len(rows), 'trial')}: {listing(others)}." if others else ""
     sentence = f"Trial {best.number} has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}: {data.format_objective(best)}{error}, with {point}.{states}"
     # Markup is safe here: `bold` and `escape` have escaped the names that come from the user.
