@@ -59,7 +59,7 @@ def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, A
         "coordinates": parallel_coordinates(data, ranked),
         "effects": importance_figure(fitted),
         "how": importance_note(data, fitted),
-        "coverage": data.coverage_note,
+        "coverage": data.coverage_note(),
         "folds": fold_figure(data, differences_to_best(data, comparisons)),
         "as_good": f"{best_trial_sentence(data, comparisons)} {base_sentence(data, comparisons)}".strip(),
         "folded": sum(len(row.folds) > 1 for row in data.ranked_rows),

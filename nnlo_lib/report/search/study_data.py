@@ -79,16 +79,15 @@ class StudyData:
         """The trials that charts draw: those that have an objective, at most MAX_DRAWN, evenly spaced in rank."""
         return thinned(self.ranked_rows, MAX_DRAWN)
 
-    @property
-    def coverage_note(self) -> str:
-        """How many trials a chart draws, and the states of those without an objective."""
+    def coverage_note(self, first: str = "") -> str:
+        """Return `first`, how many trials a chart draws, and the states of those without an objective."""
         total, drawn = plural(len(self.rows), "trial"), len(self.drawn_rows)
-        notes = [total if drawn == len(self.rows) else f"{drawn} of {total}"]
+        notes = [first, total if drawn == len(self.rows) else f"{drawn} of {total}"]
         if drawn < len(self.ranked_rows):
             notes.append("evenly spaced from the best to the worst")
         if missing := Counter(row.state for row in self.rows if not math.isfinite(row.objective)):
             notes.append(f"without an objective: {listing([f'{n} {state}' for state, n in missing.items()])}")
-        return "; ".join(notes)
+        return "; ".join(filter(None, notes))
 
     @cached_property
     def _is_share(self) -> bool:

@@ -85,11 +85,7 @@ def _convergence(
     spec = _trial_spec(_trial_points(data, y, places), against, y, line)
     title = f"Best {data.metric} so far"
     text = f"{title} against {against}; the table of all trials has the values."
-    return Figure(title, _note(data, y), text, spec)
-
-
-def _note(data: StudyData, y: ValueAxis) -> str:
-    return "; ".join(filter(None, [y.note, data.coverage_note]))
+    return Figure(title, data.coverage_note(y.note), text, spec)
 
 
 def _trial_points(data: StudyData, y: ValueAxis, places: Mapping[int, float]) -> pd.DataFrame:
@@ -168,7 +164,9 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
             str(trial), *(data.format_value(values[epoch]) if epoch in values else MISSING for epoch in epochs)
         ])  # fmt: skip
     title, headings = f"{data.metric} by epoch", ["trial", *(f"epoch {epoch:.5g}" for epoch in epochs)]
-    return Figure(title, _note(data, y), f"{data.metric} of each trial by epoch.", spec, headings, rows)
+    return Figure(
+        title, data.coverage_note(y.note), f"{data.metric} of each trial by epoch.", spec, headings, rows
+    )
 
 
 def _fold_mean_curve(data: StudyData, trial: int) -> EpochCurve:
