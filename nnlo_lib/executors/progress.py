@@ -3,6 +3,7 @@
 import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from nnlo_lib.batch.job_states import JobReport
@@ -14,8 +15,7 @@ from nnlo_lib.launch.attempt_recovery import all_attempts
 from nnlo_lib.search.cost_estimate import time_left
 from nnlo_lib.search.space.space import count_trials
 from nnlo_lib.search.study.snapshot import StudySnapshot, mean_and_error
-from nnlo_lib.search.study.storage import StoredStudy
-from nnlo_lib.search.study.study import Executor, next_fold
+from nnlo_lib.search.study.study import Executor, Study, next_fold
 from nnlo_lib.search.study.trial import FoldTask
 from nnlo_lib.search.study.trial_summary import summarize_trial, with_error
 from nnlo_lib.state.attempt_outcome import UNKNOWN_END, Action, EndReport, count_without_record, decide
@@ -27,13 +27,13 @@ MAX_REASON_LENGTH = 240  # characters; three lines of a terminal
 
 
 class ProgressLogger:
-    """Executor that wraps another executor and logs each trial that has ended; the study is read again after each wait."""
+    """Executor that wraps another executor and logs each trial that has ended, after each wait."""
 
-    def __init__(self, inner: Executor, record: StoredStudy) -> None:
-        self._inner, self._record, self._begun = inner, record, time.monotonic()
-        self._before = record.snapshot
+    def __init__(self, inner: Executor, study: Study) -> None:
+        self._inner, self._study, self._begun = inner, study, time.monotonic()
+        self._before = study.snapshot()
         # A resumed search does not log the trials that ended before.
-        self._logged = set(finished_rungs(record.snapshot))
+        self._logged = set(finished_rungs(self._before))
 
     def start(self, fold_task: FoldTask) -> None:
         """Start the fold task with the inner executor."""
@@ -42,29 +42,32 @@ class ProgressLogger:
     def wait(self) -> bool:
         """Wait as the inner executor does, and log the trials that have ended."""
         continues = self._inner.wait()
-        self._record = self._record.refreshed()
-        for rung in finished_rungs(self._record.snapshot):
-            if rung not in self._logged:
-                known, seconds = self._record.snapshot, time.monotonic() - self._begun
-                left = time_left(known, self._before, seconds)
-                ending = f", about {duration_text(left)} left" if left else ""
-                logger.info(f"{format_progress(known, *rung, seconds)}{ending}")
-                self._logged.add(rung)
+        self._study.refresh()
+        known, seconds = self._study.snapshot(), time.monotonic() - self._begun
+        finished = finished_rungs(known)
+        if new := [rung for rung in finished if rung not in self._logged]:
+            left = time_left(known, self._before, seconds)
+            ending = f", about {duration_text(left)} left" if left else ""
+            for rung in new:
+                logger.info(f"{format_progress(known, *rung, seconds, finished)}{ending}")
+            self._logged.update(new)
         return continues
 
 
 def finished_rungs(known: StudySnapshot) -> list[tuple[int, int]]:
     """Return (trial, epochs) of the rungs at which a trial has ended or waits for other trials' results."""
     return [
-        (trial.number, epochs)
-        for trial in known.trials
-        for epochs in known.rungs(trial.number)
-        if known.mean_value(trial.number, epochs) is not None
-        and (epochs < known.rungs(trial.number)[-1] or next_fold(known, trial.number) is None)
+        (trial, epochs)
+        for trial, facts in enumerate(known.facts)
+        for epochs, mean in facts.means.items()
+        if mean is not None
+        and (not facts.may_continue or epochs < known.top(trial) or next_fold(known, trial) is None)
     ]
 
 
-def format_progress(known: StudySnapshot, trial: int, epochs: int, seconds: float) -> str:
+def format_progress(
+    known: StudySnapshot, trial: int, epochs: int, seconds: float, finished: Sequence[tuple[int, int]]
+) -> str:
     """Return the result of a trial at a rung, and the progress of the search after some seconds, as text."""
     value, objective = known.mean_value(trial, epochs), known.search.objective
     if value is None or math.isinf(value):
@@ -79,7 +82,7 @@ def format_progress(known: StudySnapshot, trial: int, epochs: int, seconds: floa
     leader, best = "none yet", known.best_trial()
     if best is not None:
         leader = f"best {summarize_trial(known, best).objective:.5g}, trial {best}"
-    done = f"{len({number for number, _ in finished_rungs(known)})}/{count_trials(known.search)}"
+    done = f"{len({number for number, _ in finished})}/{count_trials(known.search)}"
     return f"trial {trial}{outcome}  ({leader})  {done}, {duration_text(seconds)}"
 
 

@@ -23,7 +23,6 @@ from nnlo_lib.search.space.space import base_point
 from nnlo_lib.search.space.validate import search_warnings
 from nnlo_lib.search.study.storage import (
     freeze_or_verify_settings,
-    load_study,
     search_folder,
     verify_settings,
     write_config,
@@ -106,8 +105,8 @@ def run_search(
                         f"{RunResources(experiment).cores} ranks and threads and this machine {len(os.sched_getaffinity(0))} cores; a number "
                         "in the experiment file is kept"
                     )
-            progress = ProgressLogger(trains, load_study(folder))
-            done = run_study(Study.of(folder, experiment, parallel), progress, lease.lost)
+            study = Study.of(folder, experiment, parallel)
+            done = run_study(study, ProgressLogger(trains, study), lease.lost)
             status = 0 if done else EXIT_PREEMPTED
         if status == EXIT_PREEMPTED:
             logger.info(f"{folder}: stopped; run the same command again to resume")

@@ -54,13 +54,11 @@ def expected(max_epochs: int, search: SearchConfig, factor: int | None = None) -
 
 def time_left(known: StudySnapshot, before: StudySnapshot, seconds: float) -> float:
     """Return the estimated seconds to the end of a search, after `seconds` in which `before` became `known`; 0 without an estimate."""
-    done, done_before = _trained_epochs(known), _trained_epochs(before)
-    rest = expected(known.epochs, known.search).epochs - done
+    done, done_before = (sum(facts.trained_epochs for facts in each.facts) for each in (known, before))
+    if "expected" not in known.memo:
+        known.memo["expected"] = expected(known.epochs, known.search).epochs
+    rest = known.memo["expected"] - done
     return max(0.0, seconds * rest / (done - done_before)) if done > done_before else 0.0
-
-
-def _trained_epochs(known: StudySnapshot) -> int:
-    return sum(task.epochs - _rung_below(known, task) for task in known.results)
 
 
 def local_parallel(experiment: Experiment) -> int:

@@ -7,12 +7,12 @@ resume when later trials are worse.
 import heapq
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count, islice, pairwise, repeat, takewhile
-from statistics import median
 from typing import Any, Self
 
 from nnlo_lib.config.search import FidelityConfig
@@ -94,9 +94,12 @@ def _best(known: StudySnapshot, trials: Iterable[int], rung: int, factor: int) -
 
     Failed trials and trials with pruned folds count as ended, but are never returned.
     """
-    ended = [(value, trial) for trial in trials if (value := known.mean_value(trial, rung)) is not None]
+    facts = known.facts
+    ended = [trial for trial in trials if facts[trial].means.get(rung) is not None]
     # Equal values are ordered by trial number, so that a replay makes the same decision.
-    complete = sorted(each for each in ended if known.is_complete(each[1], rung))
+    complete = sorted(
+        (facts[trial].means[rung] or 0.0, trial) for trial in ended if rung in facts[trial].complete
+    )
     return [trial for _, trial in complete[: len(ended) // factor]]
 
 
@@ -126,12 +129,19 @@ class HyperbandPruner(Pruner):
         return max(filter(None, promoted), key=lambda each: (each[1], -each[0]), default=None)
 
 
-@cache
 def bracket(every: Sequence[int], factor: int, trial: int) -> int:
     """Return the bracket of a trial: the number of lowest rungs of `every` that the trial omits.
 
     All brackets have nearly the same cost (Webster's method).
     """
+    found, rest = _brackets(every, factor)
+    found += islice(rest, max(0, trial + 1 - len(found)))
+    return found[trial]
+
+
+@cache
+def _brackets(every: Sequence[int], factor: int) -> tuple[list[int], Iterator[int]]:
+    """Return the brackets of the trials so far, to be continued, and those of the next ones."""
     # Mean number of epochs of a trial if 1/factor of the trials are promoted at each rung.
     costs = [
         sum((above - here) / float(factor) ** k for k, (here, above) in enumerate(pairwise((0, *every[s:]))))
@@ -139,7 +149,7 @@ def bracket(every: Sequence[int], factor: int, trial: int) -> int:
     ]
     # Webster's divisors 1/2, 3/2, ...: trial j of a bracket has the rank (j + 1/2) * cost, lowest first.
     sequences = (zip(count(cost / 2, cost), repeat(s)) for s, cost in enumerate(costs))
-    return next(islice((s for _, s in heapq.merge(*sequences)), trial, None))
+    return [], (s for _, s in heapq.merge(*sequences))
 
 
 @dataclass(frozen=True)
@@ -166,14 +176,21 @@ class MedianPruner(Pruner):
         averages: dict[int, list[float]] = {}
         for rung in {rung for _, rung in waiting}:
             reached = [
-                t.number for t in known.trials if known.mean_value(t.number, rung) not in (None, math.inf)
+                trial
+                for trial, facts in enumerate(known.facts)
+                if facts.means.get(rung) not in (None, math.inf)
             ]
-            averages[rung] = [known.mean_value(each, rung, running_average) or 0.0 for each in reached]
+            averages[rung] = sorted(known.mean_value(each, rung, running_average) or 0.0 for each in reached)
         for trial, rung in waiting:
             # `or 0.0` is never used (the rung is complete); it tells the type checker that the value is not None.
             best = known.mean_value(trial, rung, lowest) or 0.0
-            others = list(averages[rung])
-            others.remove(known.mean_value(trial, rung, running_average) or 0.0)
-            if len(others) < self.trials or best <= median(others):
+            own = bisect_left(averages[rung], known.mean_value(trial, rung, running_average) or 0.0)
+            if len(averages[rung]) <= self.trials or best <= _median_without(averages[rung], own):
                 return trial, next(above for above in rungs if above > rung)
         return None
+
+
+def _median_without(ranked: Sequence[float], own: int) -> float:
+    """Return the median of ascending numbers without the one at a place."""
+    low, high = (len(ranked) - 2) // 2, (len(ranked) - 1) // 2
+    return (ranked[low + (low >= own)] + ranked[high + (high >= own)]) / 2

@@ -90,6 +90,8 @@ class LiveJobs:
             )
         self.folder, self._list_jobs, self._files = folder.absolute(), list_jobs, files or LiveFiles()
         self._jobs: Jobs | None = None
+        # Fold tasks with a result, and the content of their trial's file: a new decision on the trial replaces it.
+        self._ended: dict[Path, tuple[Any, LiveJob]] = {}
         self._asker, self._asked_at = ThreadPoolExecutor(1), -float("inf")
         self._answer: Future[Jobs | None] | None = None
 
@@ -147,6 +149,9 @@ class LiveJobs:
         )
 
     def _job(self, folder: Path, submitted: str | None, drivers: dict[Path, bool]) -> LiveJob:
+        trial = self._files.read_json(folder.parent.with_suffix(".json"))
+        if (known := self._ended.get(folder)) and known[0] is trial:
+            return known[1]
         paths, search, files = RunPaths(folder), SearchPaths.around(folder), self._files
         depth = 2 if folder.name.startswith("fold-") else 1
         run = search.folder if search else folder.parents[depth - 1]
@@ -171,7 +176,7 @@ class LiveJobs:
         )
         history = files.history(paths.state, settings)
         epochs = epochs or settings.get("train", {}).get("epochs")
-        return LiveJob(
+        job = LiveJob(
             str(folder), run.parent.name, "search" if search else run.name,
             f"trial {int(folder.parent.name)} {folder.name}" if search else "/".join(folder.parts[-depth:]),
             state, note, drivers[driver.folder], lease.silence_s if lease else None,
@@ -185,6 +190,9 @@ class LiveJobs:
                 else {"epoch": history.last.get("epoch"), **files.summary_shares(paths)}
             ),
         )  # fmt: skip
+        if search and ended and lease is None:
+            self._ended[folder] = trial, job
+        return job
 
     def _running(
         self, state: StatePaths, lease: LeaseView, last: dict[str, Any], epochs: int | None

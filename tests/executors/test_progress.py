@@ -29,6 +29,20 @@ class Script:
         return bool(self.acts)
 
 
+class Reread:
+    """Study that is read from its folder, to which the test adds trials."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.refresh()
+
+    def refresh(self):
+        self.known = load_study(self.folder).snapshot
+
+    def snapshot(self):
+        return self.known
+
+
 @pytest.fixture
 def search(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -47,7 +61,7 @@ def test_a_line_for_each_trial_as_it_ends(search, capsys):
             lambda: made.trial(status="failed", error="out of memory " * 20),
             lambda: made.trial(done=False),
         ),
-        load_study(made.folder),
+        Reread(made.folder),
     )
     told.start(FoldTask(1, 0, 9))
     assert (told.wait(), told.wait(), told.wait()) == (True, True, False)
@@ -61,7 +75,7 @@ def test_a_line_for_each_trial_as_it_ends(search, capsys):
 
 def test_a_line_for_each_rung(search, capsys):
     made = search(fidelity={"name": "asha"}, objective={"epoch": "last"})
-    told = ProgressLogger(Script(lambda: made.trial(rungs=[1, 9], worth=[2.0])), load_study(made.folder))
+    told = ProgressLogger(Script(lambda: made.trial(rungs=[1, 9], worth=[2.0])), Reread(made.folder))
     told.wait()
     first, last = lines(capsys)
     assert "trial 0 after epoch 1  val_loss 2.6065" in first  # 2 + exp(-1/2)

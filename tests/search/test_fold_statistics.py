@@ -91,7 +91,7 @@ def test_the_summary_says_from_how_many_folds_a_value_is():
     assert (adjusted.objective, adjusted.adjusted_from) == (pytest.approx(0.6), 2)
     assert format_objective(wanted.objective, adjusted) == "val_loss 0.6 +- 0 (adjusted, from 2 folds)"
     assert "(adjusted" not in format_objective(wanted.objective, complete)
-    line = format_progress(made_up(wanted, KNOWN), 2, 9, 0.0)
+    line = format_progress(made_up(wanted, KNOWN), 2, 9, 0.0, [])
     assert line.startswith("trial 2  val_loss 0.6 +- 0 (adjusted, from 2 of 4 folds)")
 
 

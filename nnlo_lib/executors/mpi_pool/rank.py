@@ -22,7 +22,7 @@ from nnlo_lib.executors.mpi_pool.world import COORDINATOR_RANK, GROUP_LOST_TAG, 
 from nnlo_lib.executors.progress import ProgressLogger
 from nnlo_lib.launch.launcher import die_with_parent
 from nnlo_lib.launch.stop_request import TimeLimit
-from nnlo_lib.search.study.storage import load_study, read_config
+from nnlo_lib.search.study.storage import read_config
 from nnlo_lib.search.study.study import Study, run_study
 from nnlo_lib.state.attempt_outcome import EXIT_PREEMPTED
 from nnlo_lib.train.rank_process import exit_process, register_rank
@@ -100,9 +100,8 @@ def _coordinate(world: PoolWorld, folder: Path, stop: PoolStopFlag) -> bool:
     try:
         # A fixed order depends on the number of fold tasks in parallel, which must not change with the ranks.
         parallel = search.parallel if search.order == "fixed" else len(world.groups) + search.blocks.ahead
-        done = run_study(
-            Study.of(folder, experiment, parallel), ProgressLogger(coordinator, load_study(folder))
-        )
+        study = Study.of(folder, experiment, parallel)
+        done = run_study(study, ProgressLogger(coordinator, study))
         coordinator.wait_until_idle()
         status, error = 0 if done else EXIT_PREEMPTED, ""
     except NoGroupLeftError as no_group:

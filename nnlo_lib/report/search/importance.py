@@ -45,7 +45,7 @@ def fit_forest(data: StudyData, keys: Sequence[SearchedParameter]) -> Importance
     importances of all inputs are scaled to the sum R squared. The number of epochs of a trial is also an input,
     because the trials include stopped ones.
     """
-    rows = data.ranked_rows
+    rows = data.drawn_rows
     if len(rows) < MIN_TRIALS or not keys:
         return None
     values = np.array([row.objective for row in rows])
@@ -114,14 +114,14 @@ def importance_note(data: StudyData, fitted: ImportanceForest | None) -> str:
     """Return sentences on the computation of the importances and on the quality of the fit."""
     if fitted is None:
         return (
-            f"Importance requires at least {MIN_TRIALS} trials with an objective (available: {len(data.ranked_rows)}) "
+            f"Importance requires at least {MIN_TRIALS} trials with an objective (available: {len(data.drawn_rows)}) "
             "and a key with at least two different values."
         )
     target = "the logarithm of the objective" if fitted.logarithmic else "the objective"
     epochs = "The number of epochs is an additional input because it differs between trials; its share is not shown. "
-    if len({row.epochs for row in data.ranked_rows}) == 1:
+    if len({row.epochs for row in data.drawn_rows}) == 1:
         epochs = ""
-    model = f"A random forest ({TREES} trees, {plural(len(data.ranked_rows), 'trial')}) predicts {target}. {epochs}"
+    model = f"A random forest ({TREES} trees, {plural(len(data.drawn_rows), 'trial')}) predicts {target}. {epochs}"
     quality = f"For held-out trials ({SPLITS}-fold cross-validation), the forest explains {max(0.0, fitted.r_squared):.0%} of the variance"
     if not fitted.is_reliable:
         return f"{model}{quality}, less than {MIN_RELIABLE_R2:.0%}: importances are not shown."

@@ -10,11 +10,7 @@ from typing import Any
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.report.formatting import format_duration, listing
-from nnlo_lib.report.search.importance import (
-    fit_forest,
-    importance_figure,
-    importance_note,
-)
+from nnlo_lib.report.search.importance import fit_forest, importance_figure, importance_note
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import (
     convergence_figures,
@@ -63,20 +59,21 @@ def search_section(folder: Path, page_folder: Path | None = None) -> dict[str, A
         "coordinates": parallel_coordinates(data, ranked),
         "effects": importance_figure(fitted),
         "how": importance_note(data, fitted),
-        "coverage": data.coverage_note({row.number for row in data.ranked_rows}),
+        "coverage": data.coverage_note(),
         "folds": fold_figure(data, differences_to_best(data, comparisons)),
         "as_good": f"{best_trial_sentence(data, comparisons)} {base_sentence(data, comparisons)}".strip(),
         "folded": sum(len(row.folds) > 1 for row in data.ranked_rows),
         "failures": failure_groups(data),
         # The log of the first fold of each trial, relative to the page.
         "logs": {
-            str(row.number): Path(os.path.relpath(log, page_folder)).as_posix()
-            for row in data.rows
-            if page_folder and (log := SearchPaths(folder).fold(row.number, 0).state.log).exists()
+            number: Path(os.path.relpath(log, page_folder)).as_posix()
+            for number, *_ in rows
+            if page_folder and (log := SearchPaths(folder).fold(int(number), 0).state.log).exists()
         },
         "costs": [sentence for sentence in (cost_sentence(data), *host_sentences(data)) if sentence],
         "headings": headings,
         "rows": rows,
+        "trials": len(data.rows),
         "several": data.study.search.folds.k,
     }
 

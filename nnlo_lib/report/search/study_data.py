@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from nnlo_lib.core.text_format import number, plural
-from nnlo_lib.report.figure import ValueAxis, value_axis
+from nnlo_lib.report.figure import ValueAxis, thinned, value_axis
 from nnlo_lib.report.formatting import listing, percent, plus_minus
 from nnlo_lib.report.tables import Spread
 from nnlo_lib.search.study.storage import StoredStudy, load_study
 from nnlo_lib.search.study.trial_summary import TrialSummary, adjustment_text
 from nnlo_lib.state.finished_run import FinishedRun
+
+MAX_DRAWN = 1000  # trials in each chart and in the table, to bound the size of the page
 
 
 class StudyData:
@@ -72,13 +74,20 @@ class StudyData:
         """Return an axis for values of the objective."""
         return value_axis(self.metric, pd.Series(values, dtype=float))
 
-    def coverage_note(self, drawn: Collection[int]) -> str:
-        """Return how many trials a chart draws, by the numbers in `drawn`, and the states of the others."""
-        missing = Counter(row.state for row in self.rows if row.number not in drawn)
-        if not missing:
-            return plural(len(self.rows), "trial")
-        states = listing([f"{count} {state}" for state, count in missing.items()])
-        return f"{len(drawn)} of {plural(len(self.rows), 'trial')}; without an objective: {states}"
+    @cached_property
+    def drawn_rows(self) -> list[TrialSummary]:
+        """The trials that charts draw: those that have an objective, at most MAX_DRAWN, evenly spaced in rank."""
+        return thinned(self.ranked_rows, MAX_DRAWN)
+
+    def coverage_note(self, first: str = "") -> str:
+        """Return `first`, how many trials a chart draws, and the states of those without an objective."""
+        total, drawn = plural(len(self.rows), "trial"), len(self.drawn_rows)
+        notes = [first, total if drawn == len(self.rows) else f"{drawn} of {total}"]
+        if drawn < len(self.ranked_rows):
+            notes.append("evenly spaced from the best to the worst")
+        if missing := Counter(row.state for row in self.rows if not math.isfinite(row.objective)):
+            notes.append(f"without an objective: {listing([f'{n} {state}' for state, n in missing.items()])}")
+        return "; ".join(filter(None, notes))
 
     @cached_property
     def _is_share(self) -> bool:

@@ -48,7 +48,7 @@ def convergence_figures(data: StudyData) -> list[Figure]:
     if not data.ranked_rows:
         return []
     known, hours_at = data.study.snapshot, core_hours_by_task(data.study.snapshot)
-    trials = {row.number: float(row.number) for row in data.ranked_rows}
+    trials = {row.number: float(row.number) for row in data.drawn_rows}
     # The fold tasks of the rung that gave the objective, whose last result made it known.
     hours = {
         trial: max(hours_at.get(task, 0.0) for task in known.fold_tasks(trial, objective_rung(known, trial)))
@@ -85,16 +85,12 @@ def _convergence(
     spec = _trial_spec(_trial_points(data, y, places), against, y, line)
     title = f"Best {data.metric} so far"
     text = f"{title} against {against}; the table of all trials has the values."
-    return Figure(title, _note(data, y, places), text, spec)
-
-
-def _note(data: StudyData, y: ValueAxis, drawn: Mapping[int, object]) -> str:
-    return "; ".join(filter(None, [y.note, data.coverage_note(drawn.keys())]))
+    return Figure(title, data.coverage_note(y.note), text, spec)
 
 
 def _trial_points(data: StudyData, y: ValueAxis, places: Mapping[int, float]) -> pd.DataFrame:
     """Return the marks of the trials in `places`, the best trial last: over the others."""
-    rows = [row for row in reversed(data.ranked_rows) if row.number in places]
+    rows = [row for row in reversed(data.drawn_rows) if row.number in places]
     objective = pd.Series([row.objective for row in rows], dtype=float)
     texts = [
         f"{data.format_objective(row)}, {plural(row.epochs, 'epoch')}, {number(row.seconds, 3)} s"
@@ -132,7 +128,7 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
 
     A mark shows where a trial was stopped, and a trial with a single epoch.
     """
-    curves = {row.number: curve for row in data.ranked_rows if (curve := _fold_mean_curve(data, row.number))}
+    curves = {row.number: curve for row in data.drawn_rows if (curve := _fold_mean_curve(data, row.number))}
     if not curves:
         return None
     y = data.objective_axis([value for curve in curves.values() for _, value in curve])
@@ -154,7 +150,7 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
     line = layer("line", encoding, clip=True) | {"data": inline_data(table)}
     ends = {
         row.number: curves[row.number][-1]
-        for row in data.ranked_rows
+        for row in data.drawn_rows
         if row.number in curves and (row.state == "stopped" or len(curves[row.number]) == 1)
     }
     points = _trial_points(data, y, {trial: epoch for trial, (epoch, _) in ends.items()})
@@ -169,7 +165,7 @@ def learning_curve_figure(data: StudyData) -> Figure | None:
         ])  # fmt: skip
     title, headings = f"{data.metric} by epoch", ["trial", *(f"epoch {epoch:.5g}" for epoch in epochs)]
     return Figure(
-        title, _note(data, y, curves), f"{data.metric} of each trial by epoch.", spec, headings, rows
+        title, data.coverage_note(y.note), f"{data.metric} of each trial by epoch.", spec, headings, rows
     )
 
 
@@ -198,7 +194,7 @@ def trial_state(data: StudyData, row: TrialSummary) -> str:
 
 def count_single_epoch_trials(data: StudyData) -> int:
     """Return the number of trials that the learning curves show as a mark only, for lack of a second epoch."""
-    return sum(len(_fold_mean_curve(data, row.number)) == 1 for row in data.ranked_rows)
+    return sum(len(_fold_mean_curve(data, row.number)) == 1 for row in data.drawn_rows)
 
 
 def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> Figure | None:
@@ -207,7 +203,7 @@ def parallel_coordinates(data: StudyData, keys: Sequence[SearchedParameter]) -> 
     One view per pair of neighbors, from one axis to the next; drag on an axis selects its values, and the trials that
     all selections contain stay visible.
     """
-    rows, kept = data.ranked_rows, keys[:MAX_AXES]
+    rows, kept = data.drawn_rows, keys[:MAX_AXES]
     if len(rows) < 2 or not kept:
         return None
     objectives = pd.Series([row.objective for row in rows], dtype=float)

@@ -1,7 +1,7 @@
 """Tables of a search: all trials, the best trial compared with the others, the folds, and the causes of failure."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from nnlo_lib.core.text_format import MISSING, plural
 from nnlo_lib.report.figure import Figure, dot_spec
 from nnlo_lib.report.formatting import UNBROKEN, bold, format_duration, listing
-from nnlo_lib.report.search.study_data import SearchedParameter, StudyData
+from nnlo_lib.report.search.study_data import MAX_DRAWN, SearchedParameter, StudyData
 from nnlo_lib.report.statistics.comparison_text import TrialComparison, compare_with_best, difference_text
 from nnlo_lib.report.statistics.run_comparison import ComparedMetric
 from nnlo_lib.search.space.space import base_point
@@ -34,11 +34,10 @@ def search_headline(data: StudyData) -> Markup:
     )
     error = f" (± standard error over {len(best.folds)} folds)" if math.isfinite(best.standard_error) else ""
     selected = f" ({selection})" if (selection := format_selection(data.study.snapshot)) else ""
-    counts = {
-        state: sum(row.state == state for row in rows)
-        for state in ("stopped", "running", "failed", "unwanted")
-    }
-    others = [f"{count} {state}" for state, count in counts.items() if count]
+    counts = Counter(row.state for row in rows)
+    others = [
+        f"{counts[state]} {state}" for state in ("stopped", "running", "failed", "unwanted") if counts[state]
+    ]
     states = f" Of {plural(len(rows), 'trial')}: {listing(others)}." if others else ""
     sentence = f"Trial {best.number} has the best {escape(data.metric)} of {plural(len(rows), 'trial')}{selected}: {data.format_objective(best)}{error}, with {point}.{states}"
     # Markup is safe here: `bold` and `escape` have escaped the names that come from the user.
@@ -46,13 +45,11 @@ def search_headline(data: StudyData) -> Markup:
 
 
 def trial_rows(data: StudyData, keys: Sequence[SearchedParameter]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and a row for each trial, the best first, trials without an objective last."""
-    headings, cells = (
-        ["trial", data.metric, "status", "epochs", "time", *(key.short_name for key in keys)],
-        [],
-    )
+    """Return headings and a row for each trial, the best first, trials without an objective last; at most MAX_DRAWN."""
+    headings = ["trial", data.metric, "status", "epochs", "time", *(key.short_name for key in keys)]
+    cells = []
     rest = [row for row in data.rows if not math.isfinite(row.objective)]
-    for row in [*data.ranked_rows, *rest]:
+    for row in [*data.ranked_rows, *rest][:MAX_DRAWN]:
         values = [format_value(row.point[key.name]) if key.name in row.point else MISSING for key in keys]
         objective = data.format_objective(row) if math.isfinite(row.objective) else MISSING
         cells.append([

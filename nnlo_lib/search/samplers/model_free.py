@@ -20,6 +20,8 @@ MAX_CHILDREN = 100  # candidates per proposal, as a child may equal an earlier t
 class RandomDraws(Sampler):
     """Independent draws (Bergstra and Bengio 2012)."""
 
+    uses_values = False
+
     space: SearchSpace
     seed: int
 
@@ -30,6 +32,8 @@ class RandomDraws(Sampler):
 @dataclass(frozen=True)
 class SobolSequence(Sampler):
     """A scrambled Sobol sequence (Owen 1998): the candidates of trial n start at point n."""
+
+    uses_values = False
 
     space: SearchSpace
     seed: int
@@ -47,6 +51,8 @@ class SobolSequence(Sampler):
 @dataclass(frozen=True)
 class GridPoints(Sampler):
     """Every combination of a grid, the last key varying fastest; `levels`: number of values per range."""
+
+    uses_values = False
 
     space: SearchSpace
     levels: int

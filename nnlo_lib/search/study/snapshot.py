@@ -5,11 +5,11 @@ A value is one number; smaller is better, and infinite if the trial failed.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from nnlo_lib.config.search import ObjectiveConfig, SearchConfig
 from nnlo_lib.core.errors import UserError
@@ -67,6 +67,19 @@ def _column(objective: ObjectiveConfig, result: Result) -> list[float]:
 Number = Callable[[ObjectiveConfig, Result], float]  # of a fold, such as its value
 
 
+class TrialFacts(NamedTuple):
+    """What follows from the decisions and results of one trial alone: it is computed once for each state of a trial."""
+
+    means: dict[
+        int, float | None
+    ]  # `mean_value` by rung; NaN if the folds of other trials are needed to estimate it
+    complete: tuple[int, ...]  # rungs at which all folds have a result and none failed
+    has_failed: bool
+    has_value: bool  # whether `final_value` is not None
+    may_continue: bool  # whether a fold of the highest rung is left and need not wait for another fold
+    trained_epochs: int  # of all folds with a result
+
+
 @dataclass(frozen=True)
 class StudySnapshot:
     """The known state of a study, on which a decision is based; `epochs` of a full training, trials by number.
@@ -78,7 +91,54 @@ class StudySnapshot:
     epochs: int
     trials: Sequence[Trial]
     results: Mapping[FoldTask, Result]
-    memo: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def successor(self, trials: Sequence[Trial], results: Mapping[FoldTask, Result]) -> "StudySnapshot":
+        """Return the snapshot of these trials and results; it keeps the facts of the trials that are the same in both."""
+        found, facts = replace(self, trials=trials, results=results), self.facts[: len(trials)]
+        changed = {task.trial for task in set(self.results).symmetric_difference(results)}
+        changed |= {
+            i for i, (one, other) in enumerate(zip(self.trials, trials, strict=False)) if one is not other
+        }
+        # The slot of a cached property: the facts of all trials need not be computed again.
+        vars(found)["facts"] = facts
+        for number in sorted(changed | {*range(len(facts), len(trials))}):
+            facts[number : number + 1] = [found.facts_of(number)]
+        return found
+
+    @cached_property
+    def facts(self) -> list[TrialFacts]:
+        """Facts of each trial."""
+        return [self.facts_of(trial.number) for trial in self.trials]
+
+    def facts_of(self, trial: int) -> TrialFacts:
+        """Compute the facts of a trial."""
+        folds, rungs = self.search.folds, self.trials[trial].rungs
+        values = {epochs: self.fold_values(trial, epochs) for epochs in rungs}
+        means: dict[int, float | None] = {}
+        for epochs, known in values.items():
+            means[epochs] = fmean(known) if len(known) == folds.k else math.nan
+            if math.inf in known:
+                means[epochs] = math.inf
+            elif not known or len(known) < len(rungs[epochs]):
+                means[epochs] = None
+        complete = [rung for rung, known in values.items() if len(known) == folds.k and math.inf not in known]
+        top = self.top(trial)
+        has_failed = math.inf in values[top] and not (
+            self._is_only_slow(trial, top) and any(rung < top for rung in complete)
+        )
+        has_value = has_failed or any(mean is not None and mean != math.inf for mean in means.values())
+        may_continue = len(rungs[top]) < folds.k and math.inf not in values[top]
+        may_continue = may_continue and not (folds.in_turn and len(values[top]) < len(rungs[top]))
+        trained = sum((epochs - below) * len(values[epochs]) for below, epochs in pairwise((0, *rungs)))
+        return TrialFacts(means, tuple(complete), has_failed, has_value, may_continue, trained)
+
+    def _is_only_slow(self, trial: int, epochs: int) -> bool:
+        """Return True if all folds without a value at a rung only exceeded the time limit."""
+        objective = self.search.objective
+        results = [self.results[each] for each in self.fold_tasks(trial, epochs) if each in self.results]
+        lost = [each for each in results if math.isinf(fold_value(objective, each))]
+        return all(each.status == "finished" and exceeds_time_limit(objective, each) for each in lost)
 
     def rungs(self, trial: int) -> list[int]:
         """Return the numbers of epochs up to which a trial is or was trained."""
@@ -113,25 +173,20 @@ class StudySnapshot:
 
         A trial that only exceeded the time limit there keeps its value of a lower rung, at which it was within the limit.
         """
-        top, objective = self.top(trial), self.search.objective
-        if math.inf not in self.fold_values(trial, top):
-            return False
-        results = [self.results[each] for each in self.fold_tasks(trial, top) if each in self.results]
-        lost = [each for each in results if math.isinf(fold_value(objective, each))]
-        only_slow = all(each.status == "finished" and exceeds_time_limit(objective, each) for each in lost)
-        below = [rung for rung in self.rungs(trial) if rung < top]
-        return not (only_slow and any(self.is_complete(trial, rung) for rung in below))
+        return self.facts[trial].has_failed
 
     def is_complete(self, trial: int, epochs: int) -> bool:
         """Return True if all folds of a trial have a result at a rung and no fold failed."""
-        known = self.fold_values(trial, epochs)
-        return len(known) == self.search.folds.k and math.inf not in known
+        return epochs in self.facts[trial].complete
 
     def mean_value(self, trial: int, epochs: int, number: Number = fold_value) -> float | None:
         """Return the mean over all folds; infinite if one failed, None while a result of a decided fold is missing.
 
         If folds are not decided (pruned), the mean is estimated by the effects of the folds on other trials.
         """
+        mean = self.facts[trial].means.get(epochs)
+        if number is fold_value and not (mean and math.isnan(mean)):
+            return mean
         known = self.fold_values(trial, epochs, number)
         if math.inf in known:
             return math.inf
@@ -178,11 +233,9 @@ class StudySnapshot:
     def complete_trials(self) -> dict[int, list[int]]:
         """Trials that have all folds at a rung and have not failed, by rung."""
         complete: dict[int, list[int]] = {}
-        for trial in self.trials:
-            rungs = [] if self.has_failed(trial.number) else trial.rungs
-            for epochs in rungs:
-                if self.is_complete(trial.number, epochs):
-                    complete.setdefault(epochs, []).append(trial.number)
+        for trial, facts in enumerate(self.facts):
+            for epochs in () if facts.has_failed else facts.complete:
+                complete.setdefault(epochs, []).append(trial)
         return complete
 
     @cached_property
@@ -190,7 +243,7 @@ class StudySnapshot:
         """Best trial of each rung, among the trials that have all folds at the rung and have not failed."""
         return {
             # The mean of a complete rung is never None; `or 0.0` is for the type checker.
-            epochs: min(trials, key=lambda trial: (self.mean_value(trial, epochs) or 0.0, trial))
+            epochs: min((self.facts[trial].means[epochs] or 0.0, trial) for trial in trials)[1]
             for epochs, trials in self.complete_trials.items()
         }
 

@@ -5,7 +5,7 @@ edited before any trial has a result, the trials so far are archived.
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +43,6 @@ class StoredStudy:
         """Return the settings of the search."""
         return self.snapshot.search
 
-    def refreshed(self) -> "StoredStudy":
-        """Return the study with the trials and results that were written after it was read."""
-        # A result never changes, so each file is read only once.
-        results = dict(self.snapshot.results)
-        trials = read_trials(self.folder)
-        for task in (decision.task for trial in trials for decision in trial.decisions):
-            if task not in results and (result := read_result(self.folder, task)):
-                results[task] = result
-        return replace(self, snapshot=replace(self.snapshot, trials=trials, results=results))
-
     @property
     def trial_summaries(self) -> list[TrialSummary]:
         """Return a summary of each trial."""
@@ -74,8 +64,12 @@ def load_study(folder: Path) -> StoredStudy:
         raise UserError(f"{folder}/config.json is not valid for this version of nnlo_lib: {error}") from error
     if experiment.search is None:
         raise UserError(f"{folder}/config.json has no `search` section")
-    nothing_known = StudySnapshot(experiment.search, experiment.train.epochs, (), {})
-    return StoredStudy(folder, experiment, nothing_known).refreshed()
+    trials = read_trials(folder)
+    tasks = (decision.task for trial in trials for decision in trial.decisions)
+    results = {task: result for task in tasks if (result := read_result(folder, task))}
+    return StoredStudy(
+        folder, experiment, StudySnapshot(experiment.search, experiment.train.epochs, trials, results)
+    )
 
 
 def read_config(folder: Path) -> Experiment:

@@ -3,14 +3,14 @@
 A decision is the next fold of a trial, a promotion to the next rung, a new trial, or the end of the search.
 """
 
-import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol
+from typing import Protocol
 
 from nnlo_lib.config import Experiment
 from nnlo_lib.config.search import SearchConfig
@@ -56,11 +56,12 @@ class Study:
         self._folder, self._search, self._epochs = folder, search, epochs
         self._propose, self.parallel = propose, parallel
         self._policy = build_pruner(search.fidelity)
-        self._memo: dict[Any, float] = {}
+        self._latest = StudySnapshot(search, epochs, (), {})
         self.trials = read_trials(folder)
         self.decisions = decisions_in_order(self.trials)
         self.unfinished = list(self.decisions)  # decisions without a result
         self.results: dict[FoldTask, Result] = {}
+        self._path_of = cache(lambda task: task.result_path(folder))
         self.refresh()
 
     @classmethod
@@ -81,17 +82,23 @@ class Study:
 
     def refresh(self) -> None:
         """Read the results that were written after the last call."""
+        left = []
         for decision in self.unfinished:
-            if result := read_result(self._folder, decision.task):
+            # Of a thousand running fold tasks, most have no result; an exception for each would take longer than a decision.
+            is_there = os.access(self._path_of(decision.task), os.F_OK)
+            if is_there and (result := read_result(self._folder, decision.task)):
                 self.results[decision.task] = result
-        self.unfinished = [each for each in self.unfinished if each.task not in self.results]
+            else:
+                left.append(decision)
+        self.unfinished = left
 
     def snapshot(self, pending: Sequence[SchedulingDecision] = ()) -> StudySnapshot:
         """Return the known trials and results, without the results of the `pending` decisions."""
         results = dict(self.results)
         for decision in pending:
             results.pop(decision.task, None)
-        return StudySnapshot(self._search, self._epochs, self.trials, results, self._memo)
+        self._latest = self._latest.successor(tuple(self.trials), results)
+        return self._latest
 
     def decide(self) -> SchedulingDecision | None:
         """Decide on the next fold task and write the decision; None if no task can be decided."""
@@ -144,7 +151,11 @@ class Study:
         write_trial(self._folder, trial)
         self.trials[trial.number : trial.number + 1] = [trial]
         self.decisions.append(decision)
-        self.unfinished.append(decision)
+        # The folder may have the result already, of an earlier trial with the same point.
+        if result := read_result(self._folder, fold_task):
+            self.results[fold_task] = result
+        else:
+            self.unfinished.append(decision)
         return decision
 
 
@@ -153,8 +164,8 @@ def next_task(known: StudySnapshot, policy: Pruner) -> FoldTask | None:
 
     Return None if all existing trials are finished or wait for results.
     """
-    for trial in known.trials:
-        if fold_task := next_fold(known, trial.number):
+    for trial, facts in enumerate(known.facts):
+        if facts.may_continue and (fold_task := next_fold(known, trial)):
             return fold_task
     promoted = policy.promote(known)
     return FoldTask(promoted[0], 0, promoted[1]) if promoted else None
@@ -162,14 +173,10 @@ def next_task(known: StudySnapshot, policy: Pruner) -> FoldTask | None:
 
 def next_fold(known: StudySnapshot, trial: int) -> FoldTask | None:
     """Return the next fold task of a trial at its highest rung; None if no fold is left or it must wait."""
-    epochs, folds = known.top(trial), known.search.folds
-    decided = len(known.fold_tasks(trial, epochs))
-    if decided == folds.k:
+    epochs = known.top(trial)
+    if not known.facts[trial].may_continue or (known.search.folds.in_turn and pruned(known, trial, epochs)):
         return None
-    done = known.fold_values(trial, epochs)
-    if math.inf in done or (folds.in_turn and (len(done) < decided or pruned(known, trial, epochs))):
-        return None
-    return FoldTask(trial, decided, epochs)
+    return FoldTask(trial, len(known.fold_tasks(trial, epochs)), epochs)
 
 
 def pruned(known: StudySnapshot, trial: int, epochs: int) -> bool:
@@ -264,19 +271,23 @@ def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bo
     over the lease of the search.
     """
     started: set[FoldTask] = set()
+    is_outdated = True
     while True:
         if lost and lost.is_set():
             raise UserError(
                 "another nnlo process has taken over the lease of this search and continues it; this process exits"
             )
-        study.refresh()
+        if is_outdated:
+            study.refresh()
         # After a restart with a smaller `parallel`, more decisions may be unfinished than may run.
         for decision in study.unfinished[: study.parallel]:
             if decision.task not in started:
                 started.add(decision.task)
                 executor.start(decision.task)
         # Tasks are started before the next decision, so that they train while a slow sampler computes.
-        if study.decide():
+        # The files of all running fold tasks are looked for after a wait only: with a thousand, this takes longer than a decision.
+        is_outdated = study.decide() is None
+        if not is_outdated:
             continue
         if not study.unfinished:
             return True
@@ -320,19 +331,23 @@ def _history(
     decisions = decisions_in_order(recorded)
     found = [read_result(folder, decision.task) for decision in decisions]
     trials: list[Trial] = []
-    memo: dict[Any, float] = {}
+    known, hidden = StudySnapshot(search, epochs, (), {}), set[int]()
     for decision in decisions:
         # Results that were not known at this decision must not influence the replay.
-        results = {}
-        for earlier, result in zip(decisions[: decision.number], found, strict=False):
-            if earlier.number in decision.pending:
-                continue
+        before, hidden, results = hidden, set(decision.pending), dict(known.results)
+        for number in hidden - before:
+            results.pop(decisions[number].task, None)
+        for earlier in (
+            decisions[number] for number in sorted((before | {decision.number - 1}) - hidden - {-1})
+        ):
+            result = found[earlier.number]
             if result is None:
                 raise UserError(
                     f"{earlier.task.result_path(folder)} is missing, but decision {decision.number} is based on this result"
                 )
             results[earlier.task] = result
-        yield decision, StudySnapshot(search, epochs, trials, results, memo)
+        known = known.successor(tuple(trials), results)
+        yield decision, known
         number = decision.task.trial
         previous = trials[number] if number < len(trials) else Trial(number, recorded[number].point)
         trials[number : number + 1] = [replace(previous, decisions=(*previous.decisions, decision))]

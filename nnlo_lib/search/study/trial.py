@@ -6,7 +6,8 @@ trials/0007/fold-0/epochs-9.json    result of training the fold up to epoch 9
 """
 
 import json
-from collections.abc import Iterable
+from array import array
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import groupby
@@ -45,8 +46,8 @@ class SchedulingDecision:
 
     number: int  # number of the decision within the search, from 0
     task: FoldTask
-    # numbers of the earlier decisions that were treated as decisions without a result
-    pending: tuple[int, ...]
+    # ascending numbers of the earlier decisions that were treated as decisions without a result
+    pending: Collection[int]
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def resource_hours(results: Iterable[Result], resource: Literal["cores", "gpus"]
 def write_trial(search: Path, trial: Trial) -> None:
     """Write a trial's file atomically."""
     decisions = [
-        {"decision": d.number, "fold": d.task.fold, "epochs": d.task.epochs, "pending": list(d.pending)}
+        {"decision": d.number, "fold": d.task.fold, "epochs": d.task.epochs, "pending": _as_ranges(d.pending)}
         for d in trial.decisions
     ]
     values = {"trial": trial.number, "point": trial.point, "decisions": decisions}
@@ -119,8 +120,9 @@ def read_trials(search: Path) -> list[Trial]:
     files = [path for path in SearchPaths(search).trials.glob("*.json") if path.stem.isdigit()]
     trials = [read_trial(search, number) for number in range(len(files))]
     for number, decision in enumerate(decisions_in_order(trials)):
-        if decision.number != number or not set(decision.pending) <= set(range(number)):
-            what = f"expected decision {number} with earlier decisions pending, found decision {decision.number} with pending {decision.pending}"
+        pending = decision.pending
+        if decision.number != number or (pending and not 0 <= min(pending) <= max(pending) < number):
+            what = f"expected decision {number} with earlier decisions pending, found decision {decision.number} with pending {_as_ranges(pending)}"
             raise _damaged(search, decision.task.trial, what)
     return trials
 
@@ -131,16 +133,39 @@ def read_trial(search: Path, number: int) -> Trial:
         values = load_json(SearchPaths(search).trial(number).read_text())
         decisions = tuple(
             SchedulingDecision(
-                int(each["decision"]), FoldTask(number, each["fold"], each["epochs"]), tuple(each["pending"])
+                int(each["decision"]),
+                FoldTask(number, each["fold"], each["epochs"]),
+                _numbers(each["pending"]),
             )
             for each in values["decisions"]
         )
         trial = Trial(values["trial"], dict(values["point"]), decisions)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise _damaged(search, number, f"{type(error).__name__}: {error}") from error
     if trial.number != number or not decisions:
         raise _damaged(search, number, f"it contains {len(decisions)} decisions on trial {trial.number}")
     return trial
+
+
+def _as_ranges(numbers: Iterable[int]) -> str:
+    """Return ascending numbers as text: `0-3 7`. With a thousand workers, a list would be most of a trial's file."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return " ".join(f"{first}-{last}" if first < last else f"{first}" for first, last in ranges)
+
+
+def _numbers(text: str | list[int]) -> Collection[int]:
+    """Return the numbers of ranges as text; older files have a list."""
+    if isinstance(text, list):
+        return array("i", text)
+    found = array("i")  # a tuple of a thousand numbers needs ten times the memory
+    for first, _, last in (part.partition("-") for part in text.split()):
+        found.extend(range(int(first), int(last or first) + 1))
+    return found
 
 
 def read_result(search: Path, fold_task: FoldTask) -> Result | None:

@@ -334,3 +334,17 @@ def test_the_command_writes_the_page_of_a_search_alone_and_beside_runs(search, f
         assert "Hyperparameter search" in check(page).text
     assert "Most often confused" in check(both).text
     assert nnlo("task", "report", "--output", str(fake.root / "x.html")).returncode == 2
+
+
+def test_a_page_of_more_trials_than_are_drawn_says_so_and_has_the_best_in_its_table(search, monkeypatch):
+    for module in ("study_data", "trial_tables"):
+        monkeypatch.setattr(f"nnlo_lib.report.search.{module}.MAX_DRAWN", 4)
+    made = search(epochs=1)
+    for value in (5.0, 1.0, 4.0, 3.0, 2.0, 6.0):
+        made.trial(worth=[value])
+    section = search_section(made.trial(status="failed", error="boom").folder)
+    assert section["coverage"] == (
+        "4 of 7 trials; evenly spaced from the best to the worst; without an objective: 1 failed"
+    )
+    assert [int(row[0]) for row in section["rows"]] == [1, 4, 3, 2]
+    assert sorted(section["charts"][0].spec["data"]["columns"]["trial"]) == [1, 2, 3, 5]

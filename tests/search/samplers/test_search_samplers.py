@@ -20,7 +20,7 @@ from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import FoldTask, Result, SchedulingDecision, SearchPoint, Trial
 
 METHODS = ("auto", "skopt", "genetic", "random", "sobol", "grid")
-LEARNING = ("auto", "skopt", "genetic")
+LEARNING = ("auto", "genetic")
 MIXED = {
     "optimizer": ["sgd", "adam", None],
     "lr": {"log_uniform": [1e-5, 1]},
@@ -149,10 +149,9 @@ def test_failures_repel(name: str) -> None:
     assert sum(point["x"] > 0.5 for point in points[20:]) < 7
 
 
-@pytest.mark.parametrize("name", ["auto", "skopt"])
-def test_pending_points_keep_others_away(name: str) -> None:
+def test_pending_points_keep_others_away() -> None:
     """Eight proposals are farther apart if the sampler knows the pending ones than if it does not."""
-    search = searching(name, PLANE)
+    search = searching("auto", PLANE)
     points = run(searching("sobol", PLANE), bowl, 20)
     values = [bowl(point) for point in points]
     together, alone = list(points), []
