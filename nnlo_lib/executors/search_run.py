@@ -13,6 +13,7 @@ from nnlo_lib.executors.gpu_slots import warn_if_gpus_are_few
 from nnlo_lib.executors.local import LocalExecutor
 from nnlo_lib.executors.progress import ProgressLogger
 from nnlo_lib.launch.attempt import notify
+from nnlo_lib.launch.attempt_recovery import interrupted_fold_tasks
 from nnlo_lib.launch.fork_server import can_fork, start_fork_server
 from nnlo_lib.launch.stop_request import SignalRecorder
 from nnlo_lib.preflight.preflight import check_experiment
@@ -110,7 +111,9 @@ def run_search(
             done = run_study(Study.of(folder, experiment, parallel), progress, lease.lost)
             status = 0 if done else EXIT_PREEMPTED
         if status == EXIT_PREEMPTED:
-            logger.info(f"{folder}: stopped; run the same command again to resume")
+            # Jobs in Slurm continue; their executor names them.
+            lost = "" if executor == "submitit" else interrupted_fold_tasks(folder)
+            logger.info(f"{folder}: stopped; {lost}run the same command again to resume")
         elif not status:
             status = report_outcome(folder)
         event = {0: "finished", EXIT_PREEMPTED: "preempted"}.get(status, "failed")

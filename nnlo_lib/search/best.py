@@ -4,11 +4,11 @@ For reports also the values among which the best trial is chosen, against the co
 """
 
 import csv
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal, NamedTuple, get_origin
 
 import yaml
@@ -54,12 +54,15 @@ def write_table(path: Path, record: StoredStudy) -> None:
     Unknown values, and keys that are not active in a trial, are left empty.
     """
     folds = [f"fold_{fold}" for fold in range(record.search.folds.k)]
+    if record.search.objective.epoch == "best":
+        folds += [f"best_epoch_{fold}" for fold in range(record.search.folds.k)]
     rows = record.trial_summaries
     keys = list(record.search.space) + sorted(
         {key for row in rows for key in row.point} - record.search.space.keys()
     )
     with atomic_write(path) as part, part.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*FIRST, *folds, *COSTS, *keys, "error"], lineterminator="\n")
+        columns = [*FIRST, *folds, *COSTS, *keys, "error"]
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(_cells(row) for row in rows)
 
@@ -71,7 +74,9 @@ def _cells(row: TrialSummary) -> dict[str, Any]:
         "epochs": row.epochs, "seconds": round(row.seconds, 3), "core_hours": round(row.core_hours, 6),
         "gpu_hours": round(row.gpu_hours, 6), "error": row.reason,
     }  # fmt: skip
-    folds = {f"fold_{fold}": value for fold, value in zip(row.fold_numbers, row.folds, strict=True)}
+    folds: dict[str, Any] = {}
+    for fold, value, epoch in zip(row.fold_numbers, row.folds, row.selected_epochs, strict=True):
+        folds |= {f"fold_{fold}": value, f"best_epoch_{fold}": epoch if math.isfinite(value) else ""}
     # An empty cell means that the key is not active; null is a value.
     point = {key: "null" if value is None else value for key, value in row.point.items()}
     # Only NaN differs from itself.
@@ -107,8 +112,7 @@ def best_run(folder: Path) -> Run:
 
 def _retrained(record: StoredStudy, best: TrialSummary) -> Run:
     run = trial_run(record.experiment, best.point)
-    # Rounds halves up; Python's `round` would round 2.5 down to 2.
-    train = run.train.model_copy(update={"epochs": max(1, int(fmean(best.selected_epochs) + 0.5))})
+    train = run.train.model_copy(update={"epochs": best.retrained_epochs})
     run = run.model_copy(update={"train": train})
     if not isinstance(run.data.validation, float):
         return run

@@ -10,11 +10,7 @@ from typing import Any
 from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.core.text_format import number, plural
 from nnlo_lib.report.formatting import format_duration, listing
-from nnlo_lib.report.search.importance import (
-    fit_forest,
-    importance_figure,
-    importance_note,
-)
+from nnlo_lib.report.search.importance import fit_forest, importance_figure, importance_note
 from nnlo_lib.report.search.study_data import StudyData, searched_parameters
 from nnlo_lib.report.search.trial_charts import (
     convergence_figures,

@@ -184,6 +184,11 @@ def find_objective_error(experiment: Experiment, objective: ObjectiveConfig) -> 
         return "metric", f"{reason}, so {metric} cannot rank trials; set another metric, such as {other}"
     if objective.direction is None and metric_direction(metric) is None:
         return "direction", f"required for {metric}; set minimize or maximize"
+    key = "train.restore_best"
+    restored = extremes(search.space[key]) if key in search.space else (experiment.train.restore_best,)
+    if objective.epoch == "last" and any(restored):
+        what = "last judges the weights of the last epoch"
+        return "epoch", f"{what}, but {key} publishes those of the best one; set epoch: best, or remove {key}"
     return None
 
 

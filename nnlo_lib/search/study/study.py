@@ -13,6 +13,7 @@ from threading import Event
 from typing import Any, Protocol
 
 from nnlo_lib.config import Experiment
+from nnlo_lib.config.paths import SearchPaths
 from nnlo_lib.config.search import SearchConfig
 from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.fold_statistics import pruning_p_value
@@ -28,6 +29,7 @@ from nnlo_lib.search.study.trial import (
     SearchPoint,
     Trial,
     decisions_in_order,
+    drop_checkpoints,
     read_result,
     read_trials,
     refuse_other_results,
@@ -107,6 +109,17 @@ class Study:
         # Nothing is treated as pending: a larger `parallel` must not continue a search that has ended.
         return not self.unfinished and self._next(()) is None
 
+    def drop_checkpoints(self) -> None:
+        """Remove the checkpoints that nothing needs after the end of the search; a repeated call completes a killed one.
+
+        Kept are those of trials that a larger budget, or another target, would continue at once. A trial that a larger
+        `trials` promotes is trained again from its beginning, at most 1/factor of the trials of a rung.
+        """
+        waiting = {task.trial for task in waiting_tasks(self.snapshot(), self._policy)}
+        for trial, fold in {(each.task.trial, each.task.fold) for each in self.decisions}:
+            if trial not in waiting:
+                drop_checkpoints(SearchPaths(self._folder).fold(trial, fold))
+
     def _propose_fixed(self) -> Proposal | None:
         """Propose as if the last `parallel` - 1 decisions had no results: the order of arrival has no effect.
 
@@ -158,6 +171,16 @@ def next_task(known: StudySnapshot, policy: Pruner) -> FoldTask | None:
             return fold_task
     promoted = policy.promote(known)
     return FoldTask(promoted[0], 0, promoted[1]) if promoted else None
+
+
+def waiting_tasks(known: StudySnapshot, policy: Pruner) -> set[FoldTask]:
+    """Return the fold tasks of existing trials that would be decided now, if nothing but `next_task` ended the search."""
+    trials, found = list(known.trials), set[FoldTask]()
+    while (task := next_task(replace(known, trials=trials), policy)) and task not in found:
+        found.add(task)
+        decided = (*trials[task.trial].decisions, SchedulingDecision(-1, task, ()))
+        trials[task.trial] = replace(trials[task.trial], decisions=decided)
+    return found
 
 
 def next_fold(known: StudySnapshot, trial: int) -> FoldTask | None:
@@ -279,6 +302,7 @@ def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bo
         if study.decide():
             continue
         if not study.unfinished:
+            study.drop_checkpoints()
             return True
         if not executor.wait():
             return False

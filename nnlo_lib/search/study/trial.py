@@ -6,14 +6,16 @@ trials/0007/fold-0/epochs-9.json    result of training the fold up to epoch 9
 """
 
 import json
+import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from nnlo_lib.config.paths import SearchPaths
+from nnlo_lib.config.paths import RunPaths, SearchPaths
 from nnlo_lib.core.atomic_file import atomic_write, load_json
 from nnlo_lib.core.errors import UserError
 
@@ -177,6 +179,19 @@ def refuse_other_results(search: Path, trial: Trial) -> None:
 def decisions_in_order(trials: Iterable[Trial]) -> list[SchedulingDecision]:
     """Return the decisions of all trials by number."""
     return sorted((d for trial in trials for d in trial.decisions), key=lambda decision: decision.number)
+
+
+def drop_checkpoints(fold: RunPaths) -> None:
+    """Remove all checkpoints of a fold, unless a process holds its lease; a task that is trained further starts again.
+
+    The rename makes them invisible at once: a crash leaves all of them, or none that a training would read.
+    """
+    if fold.state.lease.exists():
+        return
+    shutil.rmtree(fold.state.dropped, ignore_errors=True)  # of a process that was killed here
+    with suppress(OSError):  # no checkpoints
+        fold.state.checkpoints.rename(fold.state.dropped)
+        shutil.rmtree(fold.state.dropped, ignore_errors=True)
 
 
 def _damaged(search: Path, number: int, what: str) -> UserError:
