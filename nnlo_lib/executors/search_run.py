@@ -20,7 +20,7 @@ from nnlo_lib.preflight.preflight import check_experiment
 from nnlo_lib.report.page import print_outcome, report_outcome
 from nnlo_lib.search.cost_estimate import local_parallel
 from nnlo_lib.search.samplers.base import build_sampler
-from nnlo_lib.search.space.space import base_point
+from nnlo_lib.search.space.space import base_point, first_points
 from nnlo_lib.search.space.validate import search_warnings
 from nnlo_lib.search.study.storage import (
     freeze_or_verify_settings,
@@ -133,7 +133,7 @@ def replay_search(experiment: Experiment) -> int:
     settings = verify_settings(folder, experiment).search
     assert settings is not None
     differences = replay(
-        folder, settings, experiment.train.epochs, build_sampler(settings), base_point(experiment)
+        folder, settings, experiment.train.epochs, build_sampler(settings), first_points(experiment)
     )
     count = len(decisions_in_order(read_trials(folder)))
     print("\n".join(differences) if differences else f"{folder}: all {count} decisions are reproduced")

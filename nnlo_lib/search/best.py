@@ -7,6 +7,7 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_origin
@@ -15,19 +16,26 @@ import yaml
 
 from nnlo_lib.config import ConfigModel, Experiment, Run
 from nnlo_lib.config.paths import SearchPaths, store_of
+from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.config.space import DimensionConfig
 from nnlo_lib.core.atomic_file import atomic_write, write_settings
 from nnlo_lib.core.errors import UserError
+from nnlo_lib.core.logging_setup import get_logger
 from nnlo_lib.core.text_format import plural
 from nnlo_lib.data.store.manifest import DataManifest
+from nnlo_lib.search.space.space import SearchSpace
+from nnlo_lib.search.space.validate import extremes
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.storage import StoredStudy, load_study, trial_run
-from nnlo_lib.search.study.trial import FoldTask, resource_hours
+from nnlo_lib.search.study.trial import FoldTask, SearchPoint, resource_hours
 from nnlo_lib.search.study.trial_summary import (
     TrialSummary,
     error_signature,
     format_objective,
     format_selection,
 )
+
+logger = get_logger(__name__)
 
 # Columns of trials.csv before and after the values of the folds.
 FIRST = ("trial", "status", "objective", "adjusted_from_folds", "standard_error")
@@ -81,6 +89,47 @@ def _cells(row: TrialSummary) -> dict[str, Any]:
     point = {key: "null" if value is None else value for key, value in row.point.items()}
     # Only NaN differs from itself.
     return {key: "" if value != value else value for key, value in (known | folds | point).items()}
+
+
+def read_known(search: SearchConfig) -> list[tuple[SearchPoint, float]]:
+    """Return points and values, the smaller the better, of the finished trials in the table `search.known` that are in the space.
+
+    Log how many rows do not count. Raises UserError if the file is no table of trials, or no row counts.
+    """
+    space, found, path = SearchSpace(search.space), list[tuple[SearchPoint, float]](), search.known or ""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = [dict(row) for row in csv.DictReader(file)]
+        for row in rows:
+            # The columns of keys stand between the costs and the error.
+            cells = {key: row[key] for key in list(row)[list(row).index(COSTS[-1]) + 1 : -1] if row[key]}
+            values = {
+                key: _value(search.space[key], cell) for key, cell in cells.items() if key in space.scales
+            }
+            point = space.drop_inactive(values)
+            if row["status"] == "finished" and cells.keys() <= point.keys() and point in space:
+                found.append((point, search.objective.sign * float(row["objective"])))
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise UserError(
+            f"search.known: {path} cannot be read as a trials.csv of a search: {error}; name the table of one"
+        ) from error
+    skipped = f"{plural(len(rows) - len(found), 'row')} of {path}"
+    why = "not finished, or with keys or values outside of search.space"
+    if not found:
+        raise UserError(f"search.known: all {skipped} are {why}; widen the space, or remove search.known")
+    if len(found) < len(rows):
+        logger.warning(f"search.known: {skipped} do not count: {why}")
+    return found
+
+
+def _value(dimension: DimensionConfig, cell: str) -> Any:
+    """Return the value of a cell of the table; NaN, which no key has, if the dimension does not have it."""
+    if dimension.kind in ("choice", "constant"):
+        texts = {"null" if each is None else str(each): each for each in extremes(dimension)}
+        return texts.get(cell, math.nan)
+    with suppress(ValueError):
+        return int(cell) if "integer" in dimension.kind else float(cell)
+    return math.nan
 
 
 def best_trial_summary(record: StoredStudy) -> TrialSummary:

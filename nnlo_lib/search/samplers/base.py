@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from nnlo_lib.config.search import SearchConfig
+from nnlo_lib.config.search import DEFAULT_TRIALS, SearchConfig
 from nnlo_lib.core.rng import derive_seed
 from nnlo_lib.core.user_code import load_implementation
 from nnlo_lib.search.space.scales import Array
@@ -59,18 +59,27 @@ class UntriedPointSampler:
 
     space: SearchSpace
     method: Sampler
+    earlier: Sequence[tuple[SearchPoint, float]] = ()  # results of `search.known`
 
     def __call__(self, number: int, known: StudySnapshot) -> SearchPoint | None:
-        observed = observe(self.space, known)
-        candidates = self.method(number, observed)
+        observed = observe(self.space, known, self.earlier)
+        # To the method, they are trials before the first one.
+        candidates = self.method(len(self.earlier) + number, observed)
         return next((point for point in candidates if point_key(point) not in observed.tried_keys), None)
 
 
 def build_sampler(search: SearchConfig) -> UntriedPointSampler:
     """Return the sampler of `search.method`. Raises UserError if the space cannot be searched."""
     space, kind = SearchSpace(search.space), load_implementation(search.method.reference)
+    earlier: Sequence[tuple[SearchPoint, float]] = ()
+    if search.known is not None:
+        # Imported here, because most searches have no table to read.
+        from nnlo_lib.search.best import read_known
+
+        earlier = read_known(search)
+        search = search.model_copy(update={"trials": (search.trials or DEFAULT_TRIALS) + len(earlier)})
     method: Sampler = kind.from_config(search.method, space, search)
-    return UntriedPointSampler(space, method)
+    return UntriedPointSampler(space, method, earlier)
 
 
 def point_key(point: SearchPoint) -> str:
@@ -78,21 +87,25 @@ def point_key(point: SearchPoint) -> str:
     return repr(sorted((key, repr(value)) for key, value in point.items()))
 
 
-def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
+def observe(
+    space: SearchSpace, known: StudySnapshot, earlier: Sequence[tuple[SearchPoint, float]] = ()
+) -> Observations:
     """Return the points of all trials, with their values at the rung on which a model is based.
 
     A failed trial has the worst value at this rung: proposals then avoid its neighborhood, and the scale of
     the values does not change. Trials that have values only at lower rungs, and points that the space no
-    longer contains, are omitted.
+    longer contains, are omitted. `earlier`: points and values of complete trainings of another search.
     """
     tried = frozenset(point_key(trial.point) for trial in known.trials)
     inside = [trial for trial in known.trials if trial.point in space]
-    epochs = rung(known, len(space.free) + 2)
+    epochs = rung(known, len(space.free) + 2, len(earlier))
     values = {
         trial.number: math.inf if known.has_failed(trial.number) else known.mean_value(trial.number, epochs)
         for trial in inside
     }
-    worst = max((each for each in values.values() if each is not None and math.isfinite(each)), default=None)
+    finite = [each for each in values.values() if each is not None and math.isfinite(each)]
+    used = earlier if epochs == known.epochs else ()
+    worst = max([*finite, *(value for _, value in used)], default=None)
     evaluated = [
         # A failed trial has an infinite value, which no model can be fitted to.
         (trial.point, min(value, worst))
@@ -100,12 +113,15 @@ def observe(space: SearchSpace, known: StudySnapshot) -> Observations:
         if (value := values[trial.number]) is not None and worst is not None
     ]
     pending = [trial.point for trial in inside if known.final_value(trial.number) is None]
-    return Observations(evaluated, pending, tried)
+    return Observations([*used, *evaluated], pending, tried)
 
 
-def rung(known: StudySnapshot, enough: int) -> int:
-    """Return the highest rung with `enough` values, or else the rung with most (Falkner et al. 2018)."""
-    counts: dict[int, int] = {}
+def rung(known: StudySnapshot, enough: int, complete: int = 0) -> int:
+    """Return the highest rung with `enough` values, or else the rung with most (Falkner et al. 2018).
+
+    `complete`: number of values of complete trainings of another search.
+    """
+    counts = {known.epochs: complete} if complete else {}
     for trial in known.trials:
         for epochs in known.rungs(trial.number):
             value = known.mean_value(trial.number, epochs)

@@ -19,7 +19,7 @@ from nnlo_lib.core.errors import UserError
 from nnlo_lib.search.fold_statistics import pruning_p_value
 from nnlo_lib.search.pruners import Pruner, build_pruner
 from nnlo_lib.search.samplers.base import build_sampler
-from nnlo_lib.search.space.space import base_point
+from nnlo_lib.search.space.space import first_points
 from nnlo_lib.search.study.snapshot import StudySnapshot
 from nnlo_lib.search.study.trial import (
     SECONDS_PER_HOUR,
@@ -72,12 +72,12 @@ class Study:
         assert search is not None, "only an experiment with a search has a study"
 
         # Built at the first proposal: a sampler takes seconds to import, and a search that has ended needs none.
-        sampler = cache(lambda: build_sampler(search))
+        sampler, first = cache(lambda: build_sampler(search)), cache(lambda: first_points(experiment))
 
         def propose(number: int, known: StudySnapshot) -> SearchPoint | None:
             # The first trial is the experiment itself, to which the best trial is compared.
-            base = base_point(experiment) if number == 0 else None
-            return base or sampler()(number, known)
+            is_first = number <= len(search.start) and number < len(first())
+            return first()[number] if is_first else sampler()(number, known)
 
         return cls(folder, search, experiment.train.epochs, propose, parallel or search.parallel)
 
@@ -309,12 +309,12 @@ def run_study(study: Study, executor: Executor, lost: Event | None = None) -> bo
 
 
 def replay(
-    folder: Path, search: SearchConfig, epochs: int, propose: TrialSampler, base: SearchPoint | None = None
+    folder: Path, search: SearchConfig, epochs: int, propose: TrialSampler, first: Sequence[SearchPoint] = ()
 ) -> list[str]:
     """Recompute each decision from the results it was based on; return one message per decision that differs.
 
     Limits (trials, target, budget) are not checked, because they may have been raised after a decision.
-    `base`: point of the experiment's own settings, which the first trial may have; searches of version 0.2 began without it.
+    `first`: points that the first trials may have; searches of version 0.2 began without the experiment's own settings.
 
     Raises UserError if a file is damaged or missing.
     """
@@ -324,8 +324,9 @@ def replay(
         made = decision.task, recorded[decision.task.trial].point
         task = next_task(known, pruner)
         chosen = (task, recorded[task.trial].point) if task else new_trial(known, pruner, propose)
-        if chosen and not known.trials and made[1] == base:
-            chosen = chosen[0], base
+        number = len(known.trials)
+        if chosen and not task and made[1] in first[number : number + 1]:
+            chosen = chosen[0], made[1]
         if chosen != made:
             texts = [
                 f"fold {each[0].fold} of trial {each[0].trial} ({each[1]}) up to epoch {each[0].epochs}"

@@ -92,6 +92,11 @@ COMBINATIONS = {
     "searched weights": (
         space("train.restore_best: [null, val_loss]", more="  objective: {epoch: last}\n"), ".*epoch: last judges"
     ),
+    "start": (
+        space(SIZES, more="  start: [{train.batch_size: 7}]\n"),
+        r".*search.start: train.batch_size: 7 is outside of choice \(8, 9\)",
+    ),
+    "known": (space(SIZES, more="  known: none.csv\n"), ".*search.known: none.csv cannot be read"),
     "no validation": (space(SIZES) + "data: {validation: 0}\n", ".*'val_loss' needs validation samples"),
     "asha": (rungs("name: asha, first: 3"), r".*needs a rung below train.epochs \(3\)"),
     "hyperband": (rungs("name: hyperband, first: 4"), r".*needs a rung below train.epochs \(3\)"),
