@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -26,6 +27,7 @@ from nnlo_lib.search.study.study import Study, run_study, waiting_tasks
 from nnlo_lib.search.study.trial import FoldTask, read_result
 from nnlo_lib.search.study.trial_summary import describe_epochs, summarize_trial
 from nnlo_lib.state.attempts import read_attempts
+from nnlo_lib.workflow.cost_table import FILES_OF_FOLD
 
 SMALL: dict[str, Any] = {
     "name": "disk",
@@ -118,12 +120,18 @@ def search_folder_of(name: str) -> Path:
     return Path("results", name, "search")
 
 
+def killed(path: Path, ignore_errors: bool) -> None:
+    """Stand in for shutil.rmtree in a process that is killed as soon as it has a folder to remove."""
+    if path.exists():
+        raise Killed
+
+
 def test_a_failed_fold_keeps_no_checkpoint_and_a_kill_while_they_are_removed_leaves_none_for_good(
     here: Path,
 ) -> None:
     """With a learning rate of 1e30, the loss is no number after the first checkpoint."""
     changes: Any = {"space": {"train.optimizer.lr": [0.01, 1e30]}, "trials": 2, "fidelity": {"first": 2}}
-    with patch.object(files.shutil, "rmtree", side_effect=Killed), pytest.raises(Killed):
+    with patch.object(files, "shutil", SimpleNamespace(rmtree=killed)), pytest.raises(Killed):
         searched(search=changes)
     assert list(here.rglob("dropped")), "killed between the rename and the removal"
     trains = searched(search=changes)
@@ -153,7 +161,6 @@ def test_a_stopped_search_names_what_it_interrupted_and_lost(here: Path) -> None
         read_attempts(StatePaths(decision.task.run_folder(folder) / "state").folder)[-1].reached,
         "1 fold task interrupted (trial 0 fold 0 after epoch 2 of 4)",
     )
-    assert reached > 14
     assert interrupted_fold_tasks(folder).startswith(
         f"{where}; trained since their last checkpoints, and lost: 0 steps"
     )
@@ -182,6 +189,8 @@ def test_table_and_page_name_the_best_epochs_and_for_how_long_the_best_is_retrai
         in text
     )
     assert "best epochs of the folds" in text
+    files = [path for path in FoldTask(0, 1, 4).run_folder(folder).rglob("*") if path.is_file()]
+    assert 0.7 * FILES_OF_FOLD < len(files) < 1.1 * FILES_OF_FOLD, "the estimate of `nnlo plan`"
     assert f"\n  epochs: {mean}\n" in SearchPaths(folder).best.read_text()
 
 
