@@ -97,6 +97,7 @@ def outcome(name: str) -> tuple[dict[str, str], dict[FoldTask, list[float]], dic
     return {path.name: path.read_text() for path in paths.trials.glob("*.json")}, losses, weights
 
 
+@pytest.mark.long("two searches of seven trials are trained")
 def test_a_search_leaves_no_checkpoints_and_more_trials_still_give_the_same_bits(here: Path) -> None:
     began = searched()
     for task, left in began.seen:

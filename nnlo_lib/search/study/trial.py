@@ -156,9 +156,7 @@ def read_result(search: Path, fold_task: FoldTask) -> Result | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         what = f"{path} is damaged ({type(error).__name__}: {error})"
-        raise UserError(
-            f"{what}; delete the file to train this fold task again from its checkpoint"
-        ) from error
+        raise UserError(f"{what}; delete the file to train this fold task again") from error
 
 
 def refuse_other_results(search: Path, trial: Trial) -> None:
